@@ -1,0 +1,188 @@
+"""Learning the kernel parameters, and deciding when.
+
+======  =================================================================  ========
+symbol  meaning                                                            shape
+======  =================================================================  ========
+φ       (log ℓ₁, …, log ℓ_d, log σ², log σₙ²), what is learned             (d + 2,)
+n, m    observations, and those of them that are learned from              scalar
+======  =================================================================  ========
+
+`learn` maximises log p(t | X, φ) + log p(φ): maximum a posteriori. `is_due` says whether it is time to, from counts
+alone.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+from scipy.optimize import minimize
+
+from lazybo.checks import Array
+from lazybo.gp import LazyGP, evidence
+from lazybo.kernels import Matern52
+
+Lag: TypeAlias = int | Literal["auto"] | None
+
+# Learning uses at most this many observations: ten parameters are known well from a few hundred, and it bounds the
+# cubic cost.
+MAX_POINTS = 400
+# Up to this many a second start, from the middle of the priors, costs next to nothing.
+SECOND_START_POINTS = 100
+MAX_EVALUATIONS = 40
+
+# The work model of `is_due`, in multiply-adds. One learning takes about 20 evaluations of m³/2 and one factorisation
+# of n³/6.
+LEARNING_PER_POINT_CUBED = 10
+# Each observation may spend this on learning: a constant that small problems do not notice, and some passes over the
+# factor.
+ALLOWANCE = 4_000_000
+ALLOWANCE_PER_ENTRY = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Priors:
+    """Log-normal priors, each by its median and the standard deviation of the logarithm.
+
+    They hold while data is scarce and give way as it comes. Distances in the unit cube grow with √d, and the length
+    scales' median with them: the correlation between two random points is then the same in every dimension.
+    """
+
+    length_scale: float = 0.5
+    length_scale_spread: float = 1.0
+    output_scale: float = 1.0
+    output_scale_spread: float = 1.0
+    noise: float = 2e-5
+    noise_spread: float = 2.0
+
+    def center(self, dim: int) -> Array:
+        """The median of φ, (d + 2,)."""
+        scales = np.full(dim, self.length_scale * np.sqrt(dim))
+        return np.log(np.concatenate((scales, [self.output_scale, self.noise])))
+
+    def spread(self, dim: int) -> Array:
+        """The standard deviation of φ, (d + 2,)."""
+        return np.append(np.full(dim, self.length_scale_spread), [self.output_scale_spread, self.noise_spread])
+
+
+# Far outside what the priors believe, near enough that K stays positive definite in doubles at any n.
+_LOWER = {"length_scale": 5e-3, "output_scale": 1e-2, "noise": 1e-7}
+_UPPER = {"length_scale": 1e3, "output_scale": 1e2, "noise": 1.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """What `learn` found: parameters, their log posterior density (up to a constant), and what it took."""
+
+    kernel: Matern52
+    noise: float
+    log_posterior: float
+    evaluations: int
+    points: int
+
+
+def prior_kernel(kernel: Matern52, priors: Priors | None = None) -> tuple[Matern52, float]:
+    """The kernel and the noise at the middle of the priors: what to begin with before there is data."""
+    center = (priors or Priors()).center(kernel.dim)
+    return kernel.with_theta(center[:-1]), float(np.exp(center[-1]))
+
+
+def learn(gp: LazyGP, priors: Priors | None = None, *, max_points: int = MAX_POINTS) -> Learned:
+    """Give ``gp`` its maximum a posteriori parameters; it factors K once, at the end."""
+    if gp.n < 2:
+        raise ValueError(f"learning needs at least 2 observations, but there are {gp.n}")
+    if max_points < 2:
+        raise ValueError(f"max_points must be at least 2, not {max_points}")
+    priors = priors or Priors()
+    rows = _subset(gp.n, max_points)
+    best, evaluations = None, 0
+    for start in _starts(gp, priors, len(rows)):
+        found = _ascend(gp, rows, priors, start)
+        evaluations += found.evaluations
+        if best is None or found.log_posterior > best.log_posterior:
+            best = found
+    assert best is not None, "there is always a start"
+    gp.set_parameters(best.kernel, best.noise)
+    return Learned(best.kernel, best.noise, best.log_posterior, evaluations, len(rows))
+
+
+def check_lag(lag: object) -> Lag:
+    """``lag`` itself if it is one of 1, 2, …, None or "auto"."""
+    if lag is None or lag == "auto":
+        return lag
+    if isinstance(lag, int | np.integer) and not isinstance(lag, bool) and lag >= 1:
+        return int(lag)
+    raise ValueError(f'lag must be a positive whole number, None (never learn) or "auto", not {lag!r}')
+
+
+def is_due(lag: Lag, learned_at: int, n: int) -> bool:
+    """Whether to learn with n observations when it last happened at ``learned_at`` (0: not yet).
+
+    - An integer l: every l observations; 1 is standard Bayesian optimisation.
+    - None: never, the paper's fully lazy mode.
+    - "auto": when the observations since then have paid for it, each `ALLOWANCE` and `ALLOWANCE_PER_ENTRY` for each of
+      the n² entries of K. That is every observation while n is small; later it keeps learning at O(n²) a step. No clock
+      is asked, so runs repeat.
+    """
+    if lag is None or n < 2 or n <= learned_at:
+        return False
+    if lag == "auto":
+        paid = ALLOWANCE * (n - learned_at) + ALLOWANCE_PER_ENTRY * (_sum_of_squares(n) - _sum_of_squares(learned_at))
+        return paid >= learning_work(n)
+    return learned_at == 0 or n - learned_at >= lag
+
+
+def learning_work(n: int) -> int:
+    """Multiply-adds of one learning with n observations, by the work model."""
+    return LEARNING_PER_POINT_CUBED * min(n, MAX_POINTS) ** 3 + n**3 // 6
+
+
+def _sum_of_squares(n: int) -> int:
+    return n * (n + 1) * (2 * n + 1) // 6
+
+
+def _subset(n: int, size: int) -> "np.ndarray[tuple[int], np.dtype[np.intp]]":
+    """The observations to learn from: all, or a random part that depends on n alone, so that runs repeat."""
+    if n <= size:
+        return np.arange(n)
+    return np.sort(np.random.default_rng(n).choice(n, size, replace=False))
+
+
+def _starts(gp: LazyGP, priors: Priors, m: int) -> list[Array]:
+    present = np.append(gp.kernel.theta, np.log(gp.noise))
+    return [present, priors.center(gp.kernel.dim)] if m <= SECOND_START_POINTS else [present]
+
+
+def _ascend(gp: LazyGP, rows: "np.ndarray[tuple[int], np.dtype[np.intp]]", priors: Priors, start: Array) -> Learned:
+    """One run of L-BFGS-B on -log p(t | X, φ) - log p(φ)."""
+    dim = gp.kernel.dim
+    center, spread = priors.center(dim), priors.spread(dim)
+    x, targets, known = gp.X[rows], gp.targets.values[rows], (gp.noise_variances - gp.noise)[rows]
+
+    def negative_log_posterior(phi: Array) -> tuple[float, Array]:
+        value, gradient = evidence(gp.kernel.with_theta(phi[:-1]), float(np.exp(phi[-1])), x, targets, known)
+        deviation = (phi - center) / spread
+        return 0.5 * float(deviation @ deviation) - value, deviation / spread - gradient
+
+    lower, upper = _bounds(dim)
+    result = minimize(
+        negative_log_posterior,
+        np.clip(start, lower, upper),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=np.column_stack((lower, upper)),
+        options={"maxfun": MAX_EVALUATIONS, "ftol": 1e-7, "gtol": 1e-3},
+    )
+    return Learned(
+        gp.kernel.with_theta(result.x[:-1]),
+        float(np.exp(result.x[-1])),
+        -float(result.fun),
+        int(result.nfev),
+        len(rows),
+    )
+
+
+def _bounds(dim: int) -> tuple[Array, Array]:
+    def log_limits(limits: dict[str, float]) -> Array:
+        return np.log([limits["length_scale"]] * dim + [limits["output_scale"], limits["noise"]])
+
+    return log_limits(_LOWER), log_limits(_UPPER)

@@ -1,0 +1,310 @@
+"""The lazy Gaussian process: exact inference on a factor that is extended, never rebuilt, while the kernel stays.
+
+======  ===================================================================  ========
+symbol  meaning                                                              shape
+======  ===================================================================  ========
+X, y    observed points and values                                           (n, d), (n,)
+t       targets: y after its transform (`lazybo.targets`)                    (n,)
+v       known noise variance of each observation, in units of y²             (n,)
+σₙ²     noise variance that all observations share, in units of t² (`noise`) scalar
+K       k(X, X) + diag(σₙ² + v / scale²) = L Lᵀ                              (n, n)
+w       L⁻¹ t                                                                (n,)
+α       K⁻¹ t = L⁻ᵀ w                                                        (n,)
+U       points to predict at                                                 (m, d)
+V       L⁻¹ k(X, U)                                                          (n, m)
+======  ===================================================================  ========
+
+Posterior (paper, algorithm 1): mean = Vᵀ w, covariance = k(U, U) - Vᵀ V.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.linalg import lapack
+
+from lazybo.checks import Array, as_shape, positive
+from lazybo.cholesky import GrowingCholesky
+from lazybo.kernels import Matern52
+from lazybo.targets import Targets, Transform, identity
+
+# Rows factored at a time when the kernel changes: bounds the work space to this many columns of K.
+REBUILD_ROWS = 512
+
+
+class Posterior(NamedTuple):
+    """Mean and variance of the latent function at m points, in units of y; each (m,)."""
+
+    mean: Array
+    variance: Array
+
+
+class PosteriorGradient(NamedTuple):
+    """The posterior and its derivatives with respect to the points; the latter (m, d)."""
+
+    mean: Array
+    variance: Array
+    mean_gradient: Array
+    variance_gradient: Array
+
+
+class LazyGP:
+    """Gaussian process with a zero prior mean (in units of the targets) that learns new rows in O(t n²).
+
+    ``noise`` is the variance of the noise that all observations share, in units of the transformed values;
+    ``transform`` is one of `lazybo.targets`. ``rebuilds`` counts how often all of K was factored: only when the
+    kernel or the noise changes (or known variances need another scale), never because of an append.
+    """
+
+    def __init__(self, kernel: Matern52, noise: float = 1e-6, *, transform: Transform = identity) -> None:
+        self._kernel = kernel
+        self._noise = positive("noise", noise)
+        self._transform = transform
+        self._factor = GrowingCholesky()
+        self._x = np.zeros((0, kernel.dim))
+        self._z = kernel.features(self._x)
+        self._y = np.zeros(0)
+        self._known = np.zeros(0)
+        self._known_scale = 1.0
+        self._targets: Targets | None = None
+        self._whitened_targets = np.zeros(0)
+        self._whitened = np.zeros(0)
+        self._alpha: Array | None = None
+        self.rebuilds = 0
+
+    # ------------------------------------------------------------------ state
+
+    @property
+    def n(self) -> int:
+        """Number of observations."""
+        return len(self._y)
+
+    @property
+    def kernel(self) -> Matern52:
+        """The kernel with its present parameters."""
+        return self._kernel
+
+    @property
+    def noise(self) -> float:
+        """σₙ², the shared noise variance in units of the transformed values."""
+        return self._noise
+
+    @property
+    def X(self) -> Array:  # noqa: N802 - the name everyone gives it
+        """Observed points, (n, d); a view that must not be written to."""
+        return _read_only(self._x)
+
+    @property
+    def y(self) -> Array:
+        """Observed values, (n,); a view that must not be written to."""
+        return _read_only(self._y)
+
+    @property
+    def work(self) -> int:
+        """Multiply-adds spent on the factor so far."""
+        return self._factor.work
+
+    @property
+    def factor(self) -> GrowingCholesky:
+        """The factor of K; for reading and solving only."""
+        return self._factor
+
+    @property
+    def targets(self) -> Targets:
+        """The transformed values of all observations."""
+        if self._targets is None:
+            self._targets = self._transform(self._y)
+        return self._targets
+
+    @property
+    def noise_variances(self) -> Array:
+        """The diagonal that noise adds to K, in units of the transformed values, (n,)."""
+        return self._noise + self._known / self._known_scale / self._known_scale
+
+    # ----------------------------------------------------------------- change
+
+    def append(self, x: ArrayLike, y: ArrayLike, *, variance: ArrayLike | None = None) -> None:
+        """Learn rows X, (t, d), with values y, (t,), in O(t n²).
+
+        ``variance`` is the known noise variance of each value beyond the shared noise, in units of y², (t,).
+        """
+        new_x = self._kernel.check(x).copy()
+        new_y = as_shape("y", y, (len(new_x),))
+        known = np.zeros(len(new_x)) if variance is None else as_shape("variance", variance, (len(new_x),))
+        if (known < 0).any():
+            raise ValueError(f"variance must not be negative, but its smallest entry is {known.min()}")
+        new_z = self._kernel.features(new_x)
+        self._extend_factor(self._z, new_z, self._noise + known / self._known_scale / self._known_scale)
+        self._x = np.concatenate((self._x, new_x))
+        self._z = np.concatenate((self._z, new_z))
+        self._known = np.concatenate((self._known, known))
+        self._set_y(np.concatenate((self._y, new_y)))
+
+    def truncate(self, n: int) -> None:
+        """Forget all but the first ``n`` observations; the factor takes O(1)."""
+        self._factor.truncate(n)
+        self._x, self._z, self._known = self._x[:n], self._z[:n], self._known[:n]
+        self._set_y(self._y[:n])
+
+    def replace_y(self, y: ArrayLike) -> None:
+        """Other values at the same points: no factorisation, one triangular solve when next asked for a posterior."""
+        self._set_y(as_shape("y", y, (self.n,)).copy())
+
+    def set_parameters(self, kernel: Matern52, noise: float) -> None:
+        """Another kernel (of the same columns) and noise: the one thing that factors all of K again, O(n³)."""
+        if kernel.columns != self._kernel.columns:
+            raise ValueError("the new kernel must have the same columns as the old one")
+        self._rebuild(kernel, positive("noise", noise), self.targets.scale)
+
+    # ---------------------------------------------------------------- predict
+
+    def posterior(self, u: ArrayLike) -> Posterior:
+        """Mean and variance of the latent function at the rows of U, in units of y."""
+        points = self._kernel.check(u, "U")
+        v = self._factor.solve_lower(self._kernel.between(self._z, self._kernel.features(points)))
+        return Posterior(self._mean(v), self._variance(v))
+
+    def posterior_gradient(self, u: ArrayLike) -> PosteriorGradient:
+        """`posterior` and its derivatives with respect to U; two triangular solves for all rows together.
+
+        ∂mean = Σᵢ αᵢ ∂k(u, xᵢ);  ∂variance = -2 Σᵢ βᵢ ∂k(u, xᵢ) with β = L⁻ᵀ V. Categorical and inactive entries have
+        derivative 0.
+        """
+        points = self._kernel.check(u, "U")
+        k, h = self._kernel.with_slope(self._kernel.features(points), self._z)
+        v = self._factor.solve_lower(k.T)
+        beta = self._factor.solve_upper(v)
+        scale = self.targets.scale
+        return PosteriorGradient(
+            self._mean(v),
+            self._variance(v),
+            scale * self._kernel.input_gradient(points, self._z, h * self.alpha),
+            -2.0 * scale**2 * self._kernel.input_gradient(points, self._z, h * beta.T),
+        )
+
+    def posterior_covariance(self, u: ArrayLike) -> tuple[Array, Array]:
+        """Mean, (m,), and joint covariance, (m, m), of the latent function at the rows of U, in units of y."""
+        z = self._kernel.features(self._kernel.check(u, "U"))
+        v = self._factor.solve_lower(self._kernel.between(self._z, z))
+        covariance = self._kernel.between(z, z) - v.T @ v
+        return self._mean(v), self.targets.scale**2 * covariance
+
+    def sample(self, u: ArrayLike, size: int, rng: np.random.Generator) -> Array:
+        """Functions drawn jointly from the posterior, at the rows of U, (size, m).
+
+        The root of the covariance is taken by eigenvalues: it exists where points coincide and a Cholesky factor does
+        not.
+        """
+        mean, covariance = self.posterior_covariance(u)
+        values, vectors = np.linalg.eigh(covariance)
+        root = vectors * np.sqrt(np.maximum(values, 0.0))
+        return mean + rng.standard_normal((size, len(mean))) @ root.T
+
+    def innovation(self, x: ArrayLike, y: ArrayLike) -> Array:
+        """(y - mean) / std of values not yet appended, noise included, (t,): about normal while the parameters fit."""
+        mean, variance = self.posterior(x)
+        noise = self._noise * self.targets.scale**2
+        return (as_shape("y", y, mean.shape) - mean) / np.sqrt(variance + noise)
+
+    def log_marginal_likelihood(self) -> float:
+        """log p(t | X) = -½ tᵀα - Σ log Lᵢᵢ - n/2 log 2π (paper, algorithm 1, line 7), of the transformed values."""
+        w = self._whiten()
+        return -0.5 * (float(w @ w) + self._factor.logdet() + self.n * float(np.log(2 * np.pi)))
+
+    def log_marginal_likelihood_gradient(self) -> tuple[float, Array]:
+        """The same and its derivatives by (θ, log σₙ²), (d + 2,). Needs K⁻¹, O(n³)."""
+        return evidence(
+            self._kernel,
+            self._noise,
+            self._x,
+            self.targets.values,
+            self.noise_variances - self._noise + self._factor.jitter,
+        )
+
+    @property
+    def whitened(self) -> Array:
+        """w, (n,): the mean of anything is its V times this."""
+        return _read_only(self._whiten())
+
+    @property
+    def alpha(self) -> Array:
+        """α = K⁻¹ t, (n,)."""
+        if self._alpha is None:
+            self._alpha = self._factor.solve_upper(self._whiten())
+        return self._alpha
+
+    # ---------------------------------------------------------------- private
+
+    def _mean(self, v: Array) -> Array:
+        _, shift, scale = self.targets
+        return v.T @ self._whiten() * scale + shift
+
+    def _variance(self, v: Array) -> Array:
+        variance = self._kernel.output_scale - np.einsum("ij,ij->j", v, v)
+        return np.maximum(variance, 0.0) * self.targets.scale**2
+
+    def _set_y(self, y: Array) -> None:
+        self._y = y
+        self._targets = None
+        self._alpha = None
+        scale = self.targets.scale
+        if self._known.any() and not 0.5 <= scale / self._known_scale <= 2.0:
+            # The known variances were scaled for other values of y: rare, since a scale settles after a few
+            # observations.
+            self._rebuild(self._kernel, self._noise, scale)
+
+    def _whiten(self) -> Array:
+        """w = L⁻¹ t. Where earlier targets are unchanged, w only grows: w₂ = D⁻¹ (t₂ - Qᵀ w₁)."""
+        values, before = self.targets.values, self._whitened_targets
+        if len(values) != len(before) or values is not before:
+            done = min(len(values), len(before))
+            if not np.array_equal(values[:done], before[:done]):
+                done = 0
+            w = np.concatenate((self._whitened[:done], values[done:]))
+            self._factor.finish_solve(w, done)
+            self._whitened, self._whitened_targets = w, values
+        return self._whitened
+
+    def _extend_factor(self, z: Array, new_z: Array, noise: Array) -> None:
+        block = self._kernel.between(new_z, new_z)
+        block[np.diag_indices_from(block)] += noise
+        self._factor.append(self._kernel.between(z, new_z), block)
+
+    def _rebuild(self, kernel: Matern52, noise: float, known_scale: float) -> None:
+        self._kernel, self._noise, self._known_scale = kernel, noise, known_scale
+        self._z = kernel.features(self._x)
+        self._whitened_targets = np.zeros(0)
+        self._alpha = None
+        self._factor.truncate(0)
+        diagonal = self.noise_variances
+        for start in range(0, self.n, REBUILD_ROWS):
+            rows = slice(start, start + REBUILD_ROWS)
+            self._extend_factor(self._z[:start], self._z[rows], diagonal[rows])
+        self.rebuilds += 1
+
+
+def evidence(kernel: Matern52, noise: float, x: Array, targets: Array, known: Array) -> tuple[float, Array]:
+    """log p(t | X) and its derivatives by (θ, log σₙ²), (d + 2,), for noise σₙ² + ``known`` on the diagonal; O(n³).
+
+    With W = α αᵀ - K⁻¹, the derivative by any parameter is ½ Σ_ab W_ab ∂K_ab.
+    """
+    z = kernel.features(x)
+    k, h = kernel.with_slope(z, z)
+    covariance = k.copy()
+    covariance[np.diag_indices_from(covariance)] += noise + known
+    lower, info = lapack.dpotrf(covariance, lower=1, overwrite_a=1)
+    if info:
+        raise np.linalg.LinAlgError("the covariance is not positive definite: try a larger noise")
+    alpha, _ = lapack.dpotrs(lower, targets, lower=1)
+    inverse, _ = lapack.dpotri(lower, lower=1)
+    # dpotri fills one triangle only.
+    weights = np.outer(alpha, alpha) - np.tril(inverse) - np.tril(inverse, -1).T
+    value = -0.5 * (targets @ alpha + len(x) * np.log(2 * np.pi)) - np.log(np.diagonal(lower)).sum()
+    gradient = np.append(kernel.parameter_gradient(z, weights, k, h), noise * np.trace(weights))
+    return float(value), 0.5 * gradient
+
+
+def _read_only(array: Array) -> Array:
+    view = array.view()
+    view.flags.writeable = False
+    return view
