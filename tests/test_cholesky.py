@@ -141,6 +141,29 @@ def test_a_matrix_beyond_repair_is_an_error_and_changes_nothing() -> None:
     np.testing.assert_array_equal(factor.factor, np.eye(4))
 
 
+def test_overflow_inside_is_an_error_and_not_a_nan() -> None:
+    factor = GrowingCholesky()
+    factor.append(np.zeros(0), 1e-20)
+    with np.errstate(all="ignore"), pytest.raises(np.linalg.LinAlgError):
+        factor.append(np.array([[0, 1e300]]), np.eye(2))
+    np.testing.assert_allclose(factor.factor, [[1e-10]])
+
+
+def test_a_failure_in_a_later_panel_takes_back_the_earlier_ones(rng: np.random.Generator) -> None:
+    k = spd(rng, 2 * PANEL_ROWS)
+    k[-1, 0] = k[0, -1] = 5.0
+    factor = GrowingCholesky()
+    with pytest.raises(np.linalg.LinAlgError, match=f"new row {2 * PANEL_ROWS - 1} "):
+        factor.append(np.zeros((0, len(k))), k)
+    assert factor.n == 0
+
+
+def test_only_the_lower_triangle_of_a_block_is_read(rng: np.random.Generator) -> None:
+    k = spd(rng, 2 * PANEL_ROWS)
+    expected = grown(k).factor
+    np.testing.assert_array_equal(grown(np.tril(k)).factor, expected)
+
+
 @pytest.mark.parametrize(
     ("cross", "block", "message"),
     [

@@ -111,6 +111,36 @@ def test_known_variances_are_not_learned_as_noise(rng: np.random.Generator) -> N
     assert noises[1] < 0.1 * noises[0]
 
 
+def test_a_second_start_saves_a_bad_first_one(rng: np.random.Generator) -> None:
+    gp = drawn(rng, 25, Matern52([0.3, 0.8]), 1e-2)
+    good = learn(gp).log_posterior
+    gp.set_parameters(Matern52([1e3, 1e3], 1e-2), 1.0)
+    assert learn(gp).log_posterior == pytest.approx(good, abs=0.1)
+
+
+def test_a_part_of_the_rows_is_learned_from_as_if_alone(rng: np.random.Generator) -> None:
+    x, variance = rng.random((80, 2)), rng.random(80)
+    y = np.sin(6 * x[:, 0])
+    part = np.arange(20, 60)
+    whole, alone = (LazyGP(*prior_kernel(Matern52(np.ones(2)))) for _ in range(2))
+    whole.append(x, y, variance=variance)
+    alone.append(x[part], y[part], variance=variance[part])
+    np.testing.assert_allclose(learn(whole, rows=part).kernel.theta, learn(alone).kernel.theta, rtol=1e-8)
+
+
+@pytest.mark.parametrize("wrong", [{"noise_spread": 0.0}, {"length_scale": -1.0}, {"noise": 1e-12}, {"noise": "low"}])
+def test_priors_that_are_none_are_refused(wrong: dict) -> None:
+    with pytest.raises(ValueError, match="the prior's"):
+        Priors(**wrong)
+
+
+def test_values_too_large_to_learn_from_are_an_error(rng: np.random.Generator) -> None:
+    gp = LazyGP(*prior_kernel(Matern52(np.ones(2))))
+    gp.append(rng.random((200, 2)), 1e150 * rng.choice([-1.0, 1.0], 200))
+    with np.errstate(all="ignore"), pytest.raises(ValueError, match="transform=standardize"):
+        learn(gp)
+
+
 def test_too_few_observations_are_refused() -> None:
     gp = LazyGP(Matern52([1.0]))
     with pytest.raises(ValueError, match="at least 2 observations, but there are 0"):

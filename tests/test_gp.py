@@ -8,7 +8,7 @@ from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 
 from lazybo.gp import LazyGP
 from lazybo.kernels import Column, Matern52
-from lazybo.targets import identity, standardize
+from lazybo.targets import Targets, identity, standardize
 
 MIXED = (Column(), Column(conditional=True), Column(categories=3), Column())
 
@@ -94,6 +94,7 @@ def test_new_values_at_the_same_points_equal_a_new_process(rng: np.random.Genera
 
 def test_other_parameters_equal_a_new_process(rng: np.random.Generator) -> None:
     gp, u = filled(rng, 700), rng.random((9, 3))
+    gp.posterior_gradient(u)
     kernel = Matern52([2.0, 0.2, 0.9], 0.8)
     gp.set_parameters(kernel, 1e-3)
     fresh = LazyGP(kernel, 1e-3)
@@ -119,9 +120,80 @@ def test_known_variances_follow_the_scale_of_y(rng: np.random.Generator, factor:
     variance = np.full(30, 0.01)
     plain, scaled = (LazyGP(Matern52(np.ones(3)), 1e-3, transform=standardize) for _ in range(2))
     plain.append(x, wave(x), variance=variance)
-    plain.set_parameters(plain.kernel, plain.noise)
     scaled.append(x, factor * wave(x), variance=factor**2 * variance)
     np.testing.assert_allclose(scaled.posterior(u).mean, factor * plain.posterior(u).mean, rtol=1e-6)
+    before = plain.posterior(u)
+    plain.set_parameters(plain.kernel, plain.noise)
+    np.testing.assert_allclose(plain.posterior(u), before, atol=1e-10)
+
+
+@given(
+    st.lists(st.tuples(st.booleans(), st.integers(0, 4), st.booleans()), min_size=1, max_size=25), st.integers(0, 99)
+)
+def test_any_history_of_equal_values_gives_the_posterior_of_a_new_process(history: list, seed: int) -> None:
+    """Appends, truncations and pending rows, asked in between or not, with values so few that caches are tempted."""
+    rng = np.random.default_rng(seed)
+    gp, u = LazyGP(Matern52([0.3, 0.5]), 1e-4, transform=standardize), rng.random((4, 2))
+    rows: list[tuple[np.ndarray, float]] = []
+    for grow, count, look in history:
+        if grow:
+            x = rng.random((count, 2))
+            y = rng.integers(0, 2, count).astype(float)
+            if rng.random() < 0.3:
+                y[:] = np.nan
+                gp.append_pending(x)
+            else:
+                gp.append(x, y)
+            rows += list(zip(x, y, strict=True))
+        else:
+            keep = max(0, len(rows) - count)
+            gp.truncate(keep)
+            del rows[keep:]
+        if look:
+            gp.posterior(u)
+            gp.alpha  # noqa: B018 - fills a cache
+    fresh = LazyGP(gp.kernel, gp.noise, transform=standardize)
+    told = [(x, y) for x, y in rows if not np.isnan(y)]
+    if told:
+        fresh.append(np.array([x for x, _ in told]), np.array([y for _, y in told]))
+    np.testing.assert_allclose(gp.posterior(u).mean, fresh.posterior(u).mean, atol=1e-6)
+    if len(told) < len(rows):
+        fresh.append_pending(np.array([x for x, y in rows if np.isnan(y)]))
+    np.testing.assert_allclose(gp.posterior(u).variance, fresh.posterior(u).variance, atol=1e-6)
+
+
+def test_pending_rows_lower_the_variance_and_leave_the_mean(rng: np.random.Generator) -> None:
+    gp, u = filled(rng), rng.random((9, 3))
+    before = gp.posterior(u)
+    gp.append_pending(u[:3])
+    after = gp.posterior(u)
+    np.testing.assert_allclose(after.mean, before.mean, atol=1e-8)
+    assert (after.variance[:3] < 2e-4).all()
+    assert not gp.alpha[-3:].any()
+    gradient = gp.posterior_gradient(u)
+    np.testing.assert_allclose(gradient.mean, before.mean, atol=1e-8)
+    with pytest.raises(ValueError, match="some rows are pending"):
+        gp.log_marginal_likelihood()
+    told = np.concatenate((gp.y[:60], [1.0, 2.0, 3.0]))
+    work = gp.work
+    gp.replace_y(told)
+    assert gp.work == work
+    fresh = LazyGP(gp.kernel, gp.noise)
+    fresh.append(gp.X, told)
+    np.testing.assert_allclose(gp.posterior(u), fresh.posterior(u), atol=1e-8)
+
+
+def test_solutions_are_forgotten_when_the_ladder_refactors(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gp = filled(rng, 20)
+    gp.posterior(gp.X)
+    monkeypatch.setattr("lazybo.cholesky.MAX_ROW_JITTER", 0.0)
+    monkeypatch.setattr("lazybo.cholesky.PIVOT_FLOOR", 1e-3)
+    monkeypatch.setattr("lazybo.cholesky.REFACTOR_JITTERS", (1e-2,))
+    gp.append(gp.X[:1], [2.0])
+    assert gp.factor.refactorisations == 1
+    np.testing.assert_allclose(gp.whitened, gp.factor.solve_lower(gp.y), atol=1e-10)
 
 
 # ----------------------------------------------------------- gradients
@@ -165,13 +237,14 @@ def test_log_marginal_likelihood_gradient(rng: np.random.Generator) -> None:
 # ----------------------------------------------------- counted work, draws
 
 
-def test_after_append_nothing_of_cubic_order_runs(rng: np.random.Generator) -> None:
+@pytest.mark.parametrize("variance", [None, [0.5]])
+def test_after_append_nothing_of_cubic_order_runs(rng: np.random.Generator, variance: list[float] | None) -> None:
     gp, u = filled(rng, 600, transform=standardize), rng.random((1, 3))
     gp.posterior_gradient(u)
     for _ in range(5):
         work, n = gp.work, gp.n
         x = rng.random((1, 3))
-        gp.append(x, wave(x))
+        gp.append(x, 100 * wave(x), variance=variance)
         gp.posterior_gradient(u)
         # append, w, α, V and β: five passes over half of the n² entries.
         assert gp.work - work <= 2.5 * (n + 2) ** 2
@@ -209,6 +282,8 @@ def test_innovations_are_standard_normal_when_the_model_is_right(rng: np.random.
     innovations = []
     for i in range(300):
         innovations.append(gp.innovation(x[[i]], y[[i]])[0])
+        known = gp.innovation(x[[i]], y[[i]], variance=[1e6])
+        assert abs(known[0]) < 0.01
         gp.append(x[[i]], y[[i]])
     assert np.std(innovations) == pytest.approx(1.0, abs=0.15)
     assert np.mean(innovations) == pytest.approx(0.0, abs=0.2)
@@ -277,12 +352,44 @@ def test_garbage_is_refused_and_changes_nothing(
     np.testing.assert_array_equal(gp.posterior(u), posterior)
 
 
+def test_a_failure_in_the_middle_changes_nothing(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    def picky(y: np.ndarray) -> Targets:
+        if len(y) > 60:
+            raise RuntimeError("no more")
+        return standardize(y)
+
+    gp, u = filled(rng, transform=picky), rng.random((5, 3))
+    before = gp.posterior(u)
+    with pytest.raises(RuntimeError, match="no more"):
+        gp.append(u, np.ones(5))
+    monkeypatch.setattr("lazybo.cholesky.PIVOT_FLOOR", np.inf)
+    with pytest.raises(np.linalg.LinAlgError), np.errstate(all="ignore"):
+        gp.set_parameters(Matern52([1.0, 1.0, 1.0]), 1e-3)
+    assert gp.n == gp.factor.n == 60
+    np.testing.assert_array_equal(gp.posterior(u), before)
+
+
+def test_points_far_away_see_the_prior(rng: np.random.Generator) -> None:
+    gp = filled(rng)
+    np.testing.assert_allclose(gp.posterior([[1e160, 0.0, 0.0]]), [[0.0], [1.7]])
+
+
+def test_values_whose_squares_overflow_are_refused(rng: np.random.Generator) -> None:
+    gp = filled(rng)
+    for y in ([1e151], [-1e300]):
+        with pytest.raises(ValueError, match="within"):
+            gp.append(rng.random((1, 3)), y)
+    assert gp.n == 60
+
+
 def test_other_wrong_calls_are_refused(rng: np.random.Generator) -> None:
     gp = filled(rng)
     with pytest.raises(ValueError, match="between 0 and 60"):
         gp.truncate(61)
     with pytest.raises(ValueError, match="same columns"):
         gp.set_parameters(Matern52(np.ones(2)), 1e-3)
+    with pytest.raises(ValueError, match="must be a Matern52"):
+        LazyGP(None)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="noise must be a positive"):
         gp.set_parameters(gp.kernel, 0.0)
     with pytest.raises(ValueError, match="U must have 3 columns"):
@@ -300,5 +407,11 @@ def test_data_given_is_copied_and_data_shown_is_read_only(rng: np.random.Generat
     x[:], y[:] = 0.0, 0.0
     gp.set_parameters(gp.kernel, gp.noise)
     np.testing.assert_array_equal(gp.posterior(u), before)
-    with pytest.raises(ValueError, match="read-only"):
-        gp.X[0, 0] = 1.0
+    other = rng.random(10)
+    gp.replace_y(other)
+    after = gp.posterior(u)
+    other[:] = 0.0
+    np.testing.assert_array_equal(gp.posterior(u), after)
+    for shown in (gp.X, gp.y, gp.alpha, gp.whitened, gp.targets.values):
+        with pytest.raises(ValueError, match="read-only"):
+            shown[0] = 1.0

@@ -1,3 +1,6 @@
+import copy
+import pickle
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -106,6 +109,13 @@ def test_gradient_by_the_parameters(rng: np.random.Generator) -> None:
     np.testing.assert_allclose(gradient, numeric, atol=1e-4)
 
 
+def test_a_copy_is_as_immutable_as_its_original() -> None:
+    kernel = Matern52([1.0, 2.0])
+    for same in (kernel, copy.deepcopy(kernel), pickle.loads(pickle.dumps(kernel))):
+        with pytest.raises(ValueError, match="read-only"):
+            same.length_scales[0] = 3.0
+
+
 def test_theta_round_trip(rng: np.random.Generator) -> None:
     kernel = mixed_kernel(rng)
     again = kernel.with_theta(kernel.theta)
@@ -141,6 +151,7 @@ def test_points_that_do_not_fit_are_refused(x: object, message: str) -> None:
         (([1.0], -1.0), "output_scale"),
         (([1.0], "big"), "output_scale"),
         (([1.0], 1.0, [Column(), Column()]), "1 length scales but 2 columns"),
+        (([1.0], 1.0, [3]), "must be Column objects"),
     ],
 )
 def test_parameters_that_make_no_kernel_are_refused(arguments: tuple[object, ...], message: str) -> None:

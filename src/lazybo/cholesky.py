@@ -25,7 +25,8 @@ A pivot that is not safely positive climbs one ladder:
    works.
 3. *An error* that says what to try; the factor is as before.
 
-Afterwards L Lᵀ = K + diag(``jitter``).
+Afterwards L Lᵀ = K + diag(``jitter``). Rung 2 changes the old rows too, and needs room for a few dense matrices; truncating
+takes back the new rows, not that jitter.
 """
 
 from dataclasses import dataclass
@@ -98,15 +99,18 @@ class GrowingCholesky:
         before = self._n
         try:
             # A row of L must not straddle two panels' diagonal blocks, so a block is cut where a panel ends.
-            for first in self._cuts(len(block)):
-                self._extend(cross, block, first)
+            for new in self._cuts(len(block)):
+                self._extend(cross, block, new)
         except _PivotError as pivot:
-            self.truncate(before)
+            self._n = before
             self._refactorise(cross, block, pivot)
+        except BaseException:  # out of memory, Ctrl-C: all rows or none
+            self._n = before
+            raise
 
     def truncate(self, n: int) -> None:
         """Keep the first ``n`` rows, in O(1): L of a leading block is the leading block of L."""
-        if not isinstance(n, int | np.integer) or not 0 <= n <= self._n:
+        if isinstance(n, bool) or not isinstance(n, int | np.integer) or not 0 <= n <= self._n:
             raise ValueError(f"can only truncate to between 0 and {self._n} rows, not {n!r}")
         self._n = int(n)
 
@@ -119,9 +123,13 @@ class GrowingCholesky:
     def finish_solve(self, x: Array, done: int) -> None:
         """Turn B into X with L X = B in place, when its first ``done`` rows hold the solution already.
 
-        After t new rows this costs O(t n) a column instead of O(n²): a right-hand side that only grew keeps what was
-        solved.
+        ``x`` is a C-ordered array of finite doubles, (n,) or (n, m). After t new rows this costs O(t n) a column instead
+        of O(n²): a right-hand side that only grew keeps what was solved.
         """
+        if x.dtype != np.float64 or len(x) != self._n or not 0 <= done <= self._n:
+            raise ValueError(
+                f"need {self._n} rows of doubles of which 0 to {self._n} are done, not {x.shape} and {done}"
+            )
         for panel, rows in self._filled()[done // PANEL_ROWS :]:
             first = max(done - panel.start, 0)
             if first == rows:
@@ -186,7 +194,7 @@ class GrowingCholesky:
         p = np.vstack((cross[:, new], block[new, : new.start].T)) if new.start else cross[:, new]
         c = block[new, new]
         q = self.solve_lower(p[:, 0] if p.shape[1] == 1 else p).reshape(p.shape)
-        d, jitter = _factor_with_floor(c - q.T @ q, np.diagonal(c))
+        d, jitter = _factor_with_floor(c - q.T @ q, np.diagonal(c), new.start)
         self.work += len(c) ** 2 * self._n + len(c) ** 3 // 6
         self._write(q.T, d, jitter)
 
@@ -237,7 +245,10 @@ class GrowingCholesky:
         return [(panel, min(PANEL_ROWS, self._n - panel.start)) for panel in self._panels[:in_use]]
 
     def _right_hand_side(self, b: ArrayLike) -> Array:
-        x = np.array(b, dtype=np.float64, order="C")
+        try:
+            x = np.array(b, dtype=np.float64, order="C")
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"the right-hand side must be an array of numbers: {error}") from None
         if x.ndim not in (1, 2) or len(x) != self._n:
             raise ValueError(f"the right-hand side must have shape ({self._n},) or ({self._n}, m), not {x.shape}")
         return finite("the right-hand side", x)
@@ -279,8 +290,11 @@ def _solve_triangle(lower: Array, rows: int, b: Array, *, transposed: bool) -> A
     return x
 
 
-def _factor_with_floor(s: Array, diagonal: Array) -> tuple[Array, Array]:
-    """D and the jitter of rung 1 with D Dᵀ = S + diag(jitter), each pivot at least PIVOT_FLOOR times K's diagonal."""
+def _factor_with_floor(s: Array, diagonal: Array, first: int) -> tuple[Array, Array]:
+    """D and the jitter of rung 1 with D Dᵀ = S + diag(jitter), each pivot at least PIVOT_FLOOR times K's diagonal.
+
+    ``first`` is the number of the first row, for the error.
+    """
     floor = PIVOT_FLOOR * diagonal
     d, info = lapack.dpotrf(s, lower=1)
     if info == 0 and (np.diagonal(d) ** 2 >= floor).all():
@@ -291,8 +305,8 @@ def _factor_with_floor(s: Array, diagonal: Array) -> tuple[Array, Array]:
         if i:
             d[i, :i] = _solve_triangle(d, i, s[i, :i], transposed=False)
         pivot = s[i, i] - d[i, :i] @ d[i, :i]
-        jitter[i] = max(0.0, floor[i] - pivot)
-        if jitter[i] > MAX_ROW_JITTER * diagonal[i]:
-            raise _PivotError(i, pivot)
+        jitter[i] = np.maximum(0.0, floor[i] - pivot)
+        if not jitter[i] <= MAX_ROW_JITTER * diagonal[i]:  # NaN, from entries that overflowed, is too much as well
+            raise _PivotError(first + i, pivot)
         d[i, i] = np.sqrt(pivot + jitter[i])
     return d, jitter

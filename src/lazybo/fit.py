@@ -11,23 +11,26 @@ n, m    observations, and those of them that are learned from              scala
 alone.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from lazybo.checks import Array
+from lazybo.checks import Array, positive
 from lazybo.gp import LazyGP, evidence
 from lazybo.kernels import Matern52
 
 Lag: TypeAlias = int | Literal["auto"] | None
+Rows: TypeAlias = NDArray[np.intp]
 
 # Learning uses at most this many observations: ten parameters are known well from a few hundred, and it bounds the
 # cubic cost.
 MAX_POINTS = 400
-# Up to this many a second start, from the middle of the priors, costs next to nothing.
-SECOND_START_POINTS = 100
+# Up to this many observations a second start costs next to nothing; it begins with this noise.
+SECOND_START_POINTS = 30
+NOISY_START = 1e-2
 MAX_EVALUATIONS = 40
 
 # The work model of `is_due`, in multiply-adds. One learning takes about 20 evaluations of m³/2 and one factorisation
@@ -37,6 +40,11 @@ LEARNING_PER_POINT_CUBED = 10
 # factor.
 ALLOWANCE = 4_000_000
 ALLOWANCE_PER_ENTRY = 8
+
+
+# Far outside what the priors believe, near enough that K stays positive definite in doubles at any n.
+_LOWER = {"length_scale": 5e-3, "output_scale": 1e-2, "noise": 1e-7}
+_UPPER = {"length_scale": 1e3, "output_scale": 1e2, "noise": 1.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +62,14 @@ class Priors:
     noise: float = 2e-5
     noise_spread: float = 2.0
 
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            positive(f"the prior's {field.name}", getattr(self, field.name))
+        for name, low in _LOWER.items():
+            median = getattr(self, name)
+            if not low <= median <= _UPPER[name]:
+                raise ValueError(f"the prior's {name} must lie within {low:g} and {_UPPER[name]:g}, not {median:g}")
+
     def center(self, dim: int) -> Array:
         """The median of φ, (d + 2,)."""
         scales = np.full(dim, self.length_scale * np.sqrt(dim))
@@ -62,11 +78,6 @@ class Priors:
     def spread(self, dim: int) -> Array:
         """The standard deviation of φ, (d + 2,)."""
         return np.append(np.full(dim, self.length_scale_spread), [self.output_scale_spread, self.noise_spread])
-
-
-# Far outside what the priors believe, near enough that K stays positive definite in doubles at any n.
-_LOWER = {"length_scale": 5e-3, "output_scale": 1e-2, "noise": 1e-7}
-_UPPER = {"length_scale": 1e3, "output_scale": 1e2, "noise": 1.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,14 +97,20 @@ def prior_kernel(kernel: Matern52, priors: Priors | None = None) -> tuple[Matern
     return kernel.with_theta(center[:-1]), float(np.exp(center[-1]))
 
 
-def learn(gp: LazyGP, priors: Priors | None = None, *, max_points: int = MAX_POINTS) -> Learned:
-    """Give ``gp`` its maximum a posteriori parameters; it factors K once, at the end."""
-    if gp.n < 2:
-        raise ValueError(f"learning needs at least 2 observations, but there are {gp.n}")
-    if max_points < 2:
-        raise ValueError(f"max_points must be at least 2, not {max_points}")
+def learn(
+    gp: LazyGP, priors: Priors | None = None, *, rows: Rows | None = None, max_points: int = MAX_POINTS
+) -> Learned:
+    """Give ``gp`` its maximum a posteriori parameters; it factors K once, at the end.
+
+    Learns from ``rows`` of the observations, or from all that have a value.
+    """
+    observed = np.flatnonzero(~gp.pending) if rows is None else rows
+    if len(observed) < 2:
+        raise ValueError(f"learning needs at least 2 observations, but there are {len(observed)}")
+    if not isinstance(max_points, int) or max_points < 2:
+        raise ValueError(f"max_points must be a whole number of at least 2, not {max_points!r}")
     priors = priors or Priors()
-    rows = _subset(gp.n, max_points)
+    rows = observed[_subset(len(observed), max_points)]
     best, evaluations = None, 0
     for start in _starts(gp, priors, len(rows)):
         found = _ascend(gp, rows, priors, start)
@@ -101,6 +118,8 @@ def learn(gp: LazyGP, priors: Priors | None = None, *, max_points: int = MAX_POI
         if best is None or found.log_posterior > best.log_posterior:
             best = found
     assert best is not None, "there is always a start"
+    if not np.isfinite(best.log_posterior):
+        raise ValueError("the values are too large to learn from: give LazyGP(..., transform=standardize)")
     gp.set_parameters(best.kernel, best.noise)
     return Learned(best.kernel, best.noise, best.log_posterior, evaluations, len(rows))
 
@@ -123,6 +142,7 @@ def is_due(lag: Lag, learned_at: int, n: int) -> bool:
       the n² entries of K. That is every observation while n is small; later it keeps learning at O(n²) a step. No clock
       is asked, so runs repeat.
     """
+    lag = check_lag(lag)
     if lag is None or n < 2 or n <= learned_at:
         return False
     if lag == "auto":
@@ -140,7 +160,7 @@ def _sum_of_squares(n: int) -> int:
     return n * (n + 1) * (2 * n + 1) // 6
 
 
-def _subset(n: int, size: int) -> "np.ndarray[tuple[int], np.dtype[np.intp]]":
+def _subset(n: int, size: int) -> Rows:
     """The observations to learn from: all, or a random part that depends on n alone, so that runs repeat."""
     if n <= size:
         return np.arange(n)
@@ -148,15 +168,24 @@ def _subset(n: int, size: int) -> "np.ndarray[tuple[int], np.dtype[np.intp]]":
 
 
 def _starts(gp: LazyGP, priors: Priors, m: int) -> list[Array]:
+    """The present parameters; and, where that is cheap, the middle of the priors with much noise.
+
+    The posterior often has two modes, "all is signal" and "much is noise"; each start finds its own.
+    """
     present = np.append(gp.kernel.theta, np.log(gp.noise))
-    return [present, priors.center(gp.kernel.dim)] if m <= SECOND_START_POINTS else [present]
+    if m > SECOND_START_POINTS:
+        return [present]
+    noisy = priors.center(gp.kernel.dim)
+    noisy[-1] = np.log(NOISY_START)
+    return [present, noisy]
 
 
-def _ascend(gp: LazyGP, rows: "np.ndarray[tuple[int], np.dtype[np.intp]]", priors: Priors, start: Array) -> Learned:
+def _ascend(gp: LazyGP, rows: Rows, priors: Priors, start: Array) -> Learned:
     """One run of L-BFGS-B on -log p(t | X, φ) - log p(φ)."""
     dim = gp.kernel.dim
     center, spread = priors.center(dim), priors.spread(dim)
-    x, targets, known = gp.X[rows], gp.targets.values[rows], (gp.noise_variances - gp.noise)[rows]
+    x, (values, _, scale) = gp.X[rows], gp.targets
+    targets, known = values[rows], gp.known_variances[rows] / scale / scale
 
     def negative_log_posterior(phi: Array) -> tuple[float, Array]:
         value, gradient = evidence(gp.kernel.with_theta(phi[:-1]), float(np.exp(phi[-1])), x, targets, known)
@@ -170,7 +199,7 @@ def _ascend(gp: LazyGP, rows: "np.ndarray[tuple[int], np.dtype[np.intp]]", prior
         jac=True,
         method="L-BFGS-B",
         bounds=np.column_stack((lower, upper)),
-        options={"maxfun": MAX_EVALUATIONS, "ftol": 1e-7, "gtol": 1e-3},
+        options={"maxfun": MAX_EVALUATIONS, "ftol": 1e-5, "gtol": 1e-2},
     )
     return Learned(
         gp.kernel.with_theta(result.x[:-1]),

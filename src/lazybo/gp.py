@@ -15,21 +15,26 @@ V       L⁻¹ k(X, U)                                                          
 ======  ===================================================================  ========
 
 Posterior (paper, algorithm 1): mean = Vᵀ w, covariance = k(U, U) - Vᵀ V.
+
+A *pending* row is a point whose value is still to come. It lowers the variance and leaves the mean as it was: its target is what
+the others predict there, so its weight in α is 0. With p the pending rows, A = K⁻¹ and α⁰ = A [t; 0], that target is
+-(A_pp)⁻¹ α⁰_p: no other factor is needed.
 """
 
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import lapack
 
-from lazybo.checks import Array, as_shape, positive
+from lazybo.checks import Array, as_array, as_shape, positive
 from lazybo.cholesky import GrowingCholesky
 from lazybo.kernels import Matern52
 from lazybo.targets import Targets, Transform, identity
 
 # Rows factored at a time when the kernel changes: bounds the work space to this many columns of K.
 REBUILD_ROWS = 512
+MAX_VALUE = 1e150
 
 
 class Posterior(NamedTuple):
@@ -51,13 +56,12 @@ class PosteriorGradient(NamedTuple):
 class LazyGP:
     """Gaussian process with a zero prior mean (in units of the targets) that learns new rows in O(t n²).
 
-    ``noise`` is the variance of the noise that all observations share, in units of the transformed values;
-    ``transform`` is one of `lazybo.targets`. ``rebuilds`` counts how often all of K was factored: only when the
-    kernel or the noise changes (or known variances need another scale), never because of an append.
+    ``noise`` is the variance of the noise that all observations share, in units of the transformed values; ``transform``
+    is one of `lazybo.targets`. ``rebuilds`` counts how often all of K was factored: only by `set_parameters`.
     """
 
     def __init__(self, kernel: Matern52, noise: float = 1e-6, *, transform: Transform = identity) -> None:
-        self._kernel = kernel
+        self._kernel = _check_kernel(kernel)
         self._noise = positive("noise", noise)
         self._transform = transform
         self._factor = GrowingCholesky()
@@ -66,10 +70,10 @@ class LazyGP:
         self._y = np.zeros(0)
         self._known = np.zeros(0)
         self._known_scale = 1.0
-        self._targets: Targets | None = None
+        self._targets = Targets(np.zeros(0), 0.0, 1.0)
         self._whitened_targets = np.zeros(0)
         self._whitened = np.zeros(0)
-        self._alpha: Array | None = None
+        self._weights: tuple[Array, Array] | None = None
         self.rebuilds = 0
 
     # ------------------------------------------------------------------ state
@@ -96,8 +100,18 @@ class LazyGP:
 
     @property
     def y(self) -> Array:
-        """Observed values, (n,); a view that must not be written to."""
+        """Observed values, NaN where pending, (n,); a view that must not be written to."""
         return _read_only(self._y)
+
+    @property
+    def pending(self) -> NDArray[np.bool_]:
+        """Which rows are points without a value yet, (n,)."""
+        return np.isnan(self._y)
+
+    @property
+    def features(self) -> Array:
+        """Z, the kernel's features of the observed points, (n, D); a view that must not be written to."""
+        return _read_only(self._z)
 
     @property
     def work(self) -> int:
@@ -111,14 +125,21 @@ class LazyGP:
 
     @property
     def targets(self) -> Targets:
-        """The transformed values of all observations."""
-        if self._targets is None:
-            self._targets = self._transform(self._y)
+        """The transformed values of all observations, 0 where pending."""
         return self._targets
 
     @property
+    def known_variances(self) -> Array:
+        """v, the known noise variances in units of y², (n,)."""
+        return _read_only(self._known)
+
+    @property
     def noise_variances(self) -> Array:
-        """The diagonal that noise adds to K, in units of the transformed values, (n,)."""
+        """The diagonal that noise adds to K, in units of the transformed values, (n,).
+
+        Known variances are there in the scale that the targets had when K was last factored, or when the first of them
+        came: another scale would be another K.
+        """
         return self._noise + self._known / self._known_scale / self._known_scale
 
     # ----------------------------------------------------------------- change
@@ -128,40 +149,59 @@ class LazyGP:
 
         ``variance`` is the known noise variance of each value beyond the shared noise, in units of y², (t,).
         """
-        new_x = self._kernel.check(x).copy()
-        new_y = as_shape("y", y, (len(new_x),))
+        new_x = self._kernel.check(x)
+        new_y = _check_values(as_shape("y", y, (len(new_x),)))
         known = np.zeros(len(new_x)) if variance is None else as_shape("variance", variance, (len(new_x),))
         if (known < 0).any():
             raise ValueError(f"variance must not be negative, but its smallest entry is {known.min()}")
-        new_z = self._kernel.features(new_x)
-        self._extend_factor(self._z, new_z, self._noise + known / self._known_scale / self._known_scale)
-        self._x = np.concatenate((self._x, new_x))
-        self._z = np.concatenate((self._z, new_z))
-        self._known = np.concatenate((self._known, known))
-        self._set_y(np.concatenate((self._y, new_y)))
+        self._append(new_x, new_y, known)
+
+    def append_pending(self, x: ArrayLike) -> None:
+        """Add points, (t, d), whose values are still to come, in O(t n²): less variance there, the same mean."""
+        new_x = self._kernel.check(x)
+        self._append(new_x, np.full(len(new_x), np.nan), np.zeros(len(new_x)))
 
     def truncate(self, n: int) -> None:
         """Forget all but the first ``n`` observations; the factor takes O(1)."""
         self._factor.truncate(n)
         self._x, self._z, self._known = self._x[:n], self._z[:n], self._known[:n]
-        self._set_y(self._y[:n])
+        self._whitened, self._whitened_targets = self._whitened[:n], self._whitened_targets[:n]
+        self._set_y(self._y[:n], self._transformed(self._y[:n]))
 
     def replace_y(self, y: ArrayLike) -> None:
-        """Other values at the same points: no factorisation, one triangular solve when next asked for a posterior."""
-        self._set_y(as_shape("y", y, (self.n,)).copy())
+        """Other values at the same points, NaN: pending. No factorisation, a few solves at the next posterior."""
+        values = as_array("y", y, 1).copy()
+        if values.shape != (self.n,):
+            raise ValueError(f"y must have shape ({self.n},), but has shape {values.shape}")
+        _check_values(values[~np.isnan(values)])
+        self._set_y(values, self._transformed(values))
 
     def set_parameters(self, kernel: Matern52, noise: float) -> None:
         """Another kernel (of the same columns) and noise: the one thing that factors all of K again, O(n³)."""
-        if kernel.columns != self._kernel.columns:
+        if _check_kernel(kernel).columns != self._kernel.columns:
             raise ValueError("the new kernel must have the same columns as the old one")
-        self._rebuild(kernel, positive("noise", noise), self.targets.scale)
+        noise, scale = positive("noise", noise), self._targets.scale
+        z = kernel.features(self._x)
+        diagonal = noise + self._known / scale / scale
+        factor = GrowingCholesky()
+        factor.work, factor.refactorisations = self._factor.work, self._factor.refactorisations
+        for start in range(0, self.n, REBUILD_ROWS):
+            rows = slice(start, start + REBUILD_ROWS)
+            _extend(factor, kernel, z[:start], z[rows], diagonal[rows])
+        self._kernel, self._noise, self._known_scale = kernel, noise, scale
+        self._z, self._factor = z, factor
+        self._forget_solutions()
+        self.rebuilds += 1
 
     # ---------------------------------------------------------------- predict
 
+    def covariance(self, u: ArrayLike, rows: slice = slice(None)) -> Array:
+        """k between some rows of X and the rows of U, without noise, (n, m)."""
+        return self._kernel.between(self._z[rows], self._kernel.features(self._kernel.check(u, "U")))
+
     def posterior(self, u: ArrayLike) -> Posterior:
         """Mean and variance of the latent function at the rows of U, in units of y."""
-        points = self._kernel.check(u, "U")
-        v = self._factor.solve_lower(self._kernel.between(self._z, self._kernel.features(points)))
+        v = self._factor.solve_lower(self.covariance(u))
         return Posterior(self._mean(v), self._variance(v))
 
     def posterior_gradient(self, u: ArrayLike) -> PosteriorGradient:
@@ -174,7 +214,7 @@ class LazyGP:
         k, h = self._kernel.with_slope(self._kernel.features(points), self._z)
         v = self._factor.solve_lower(k.T)
         beta = self._factor.solve_upper(v)
-        scale = self.targets.scale
+        scale = self._targets.scale
         return PosteriorGradient(
             self._mean(v),
             self._variance(v),
@@ -187,7 +227,7 @@ class LazyGP:
         z = self._kernel.features(self._kernel.check(u, "U"))
         v = self._factor.solve_lower(self._kernel.between(self._z, z))
         covariance = self._kernel.between(z, z) - v.T @ v
-        return self._mean(v), self.targets.scale**2 * covariance
+        return self._mean(v), self._targets.scale**2 * covariance
 
     def sample(self, u: ArrayLike, size: int, rng: np.random.Generator) -> Array:
         """Functions drawn jointly from the posterior, at the rows of U, (size, m).
@@ -200,63 +240,91 @@ class LazyGP:
         root = vectors * np.sqrt(np.maximum(values, 0.0))
         return mean + rng.standard_normal((size, len(mean))) @ root.T
 
-    def innovation(self, x: ArrayLike, y: ArrayLike) -> Array:
+    def innovation(self, x: ArrayLike, y: ArrayLike, *, variance: ArrayLike | None = None) -> Array:
         """(y - mean) / std of values not yet appended, noise included, (t,): about normal while the parameters fit."""
-        mean, variance = self.posterior(x)
-        noise = self._noise * self.targets.scale**2
-        return (as_shape("y", y, mean.shape) - mean) / np.sqrt(variance + noise)
+        mean, latent = self.posterior(x)
+        scale = self._targets.scale
+        known = np.zeros(len(mean)) if variance is None else as_shape("variance", variance, mean.shape)
+        total = latent / scale / scale + self._noise + known / scale / scale
+        return (as_shape("y", y, mean.shape) - mean) / scale / np.sqrt(total)
 
     def log_marginal_likelihood(self) -> float:
         """log p(t | X) = -½ tᵀα - Σ log Lᵢᵢ - n/2 log 2π (paper, algorithm 1, line 7), of the transformed values."""
-        w = self._whiten()
+        self._refuse_pending()
+        w = self.whitened
         return -0.5 * (float(w @ w) + self._factor.logdet() + self.n * float(np.log(2 * np.pi)))
 
     def log_marginal_likelihood_gradient(self) -> tuple[float, Array]:
         """The same and its derivatives by (θ, log σₙ²), (d + 2,). Needs K⁻¹, O(n³)."""
+        self._refuse_pending()
         return evidence(
             self._kernel,
             self._noise,
             self._x,
-            self.targets.values,
+            self._targets.values,
             self.noise_variances - self._noise + self._factor.jitter,
         )
 
     @property
     def whitened(self) -> Array:
-        """w, (n,): the mean of anything is its V times this."""
-        return _read_only(self._whiten())
+        """w = L⁻¹ t, (n,): the mean of anything is its V times this."""
+        return _read_only(self._solved()[0] if self.pending.any() else self._whiten())
 
     @property
     def alpha(self) -> Array:
-        """α = K⁻¹ t, (n,)."""
-        if self._alpha is None:
-            self._alpha = self._factor.solve_upper(self._whiten())
-        return self._alpha
+        """α = K⁻¹ t, (n,); 0 where pending."""
+        return _read_only(self._solved()[1])
 
     # ---------------------------------------------------------------- private
 
+    def _refuse_pending(self) -> None:
+        if self.pending.any():
+            raise ValueError("the likelihood is that of observed values, but some rows are pending")
+
     def _mean(self, v: Array) -> Array:
-        _, shift, scale = self.targets
-        return v.T @ self._whiten() * scale + shift
+        _, shift, scale = self._targets
+        return v.T @ self.whitened * scale + shift
 
     def _variance(self, v: Array) -> Array:
         variance = self._kernel.output_scale - np.einsum("ij,ij->j", v, v)
-        return np.maximum(variance, 0.0) * self.targets.scale**2
+        return np.maximum(variance, 0.0) * self._targets.scale**2
 
-    def _set_y(self, y: Array) -> None:
-        self._y = y
-        self._targets = None
-        self._alpha = None
-        scale = self.targets.scale
-        if self._known.any() and not 0.5 <= scale / self._known_scale <= 2.0:
-            # The known variances were scaled for other values of y: rare, since a scale settles after a few
-            # observations.
-            self._rebuild(self._kernel, self._noise, scale)
+    def _append(self, new_x: Array, new_y: Array, known: Array) -> None:
+        """Everything that may fail comes before the first change."""
+        y = np.concatenate((self._y, new_y))
+        targets = self._transformed(y)
+        known_scale = self._known_scale if self._known.any() else targets.scale
+        new_z = self._kernel.features(new_x)
+        refactorisations = self._factor.refactorisations
+        _extend(self._factor, self._kernel, self._z, new_z, self._noise + known / known_scale / known_scale)
+        if self._factor.refactorisations != refactorisations:
+            self._forget_solutions()
+        self._x = np.concatenate((self._x, new_x))
+        self._z = np.concatenate((self._z, new_z))
+        self._known, self._known_scale = np.concatenate((self._known, known)), known_scale
+        self._set_y(y, targets)
+
+    def _transformed(self, y: Array) -> Targets:
+        """The targets of values, those of pending ones 0."""
+        known = ~np.isnan(y)
+        values, shift, scale = self._transform(y[known])
+        targets = np.zeros(len(y))
+        targets[known] = values
+        targets.flags.writeable = False
+        return Targets(targets, shift, scale)
+
+    def _set_y(self, y: Array, targets: Targets) -> None:
+        self._y, self._targets = y, targets
+        self._weights = None
+
+    def _forget_solutions(self) -> None:
+        self._whitened = self._whitened_targets = np.zeros(0)
+        self._weights = None
 
     def _whiten(self) -> Array:
         """w = L⁻¹ t. Where earlier targets are unchanged, w only grows: w₂ = D⁻¹ (t₂ - Qᵀ w₁)."""
-        values, before = self.targets.values, self._whitened_targets
-        if len(values) != len(before) or values is not before:
+        values, before = self._targets.values, self._whitened_targets
+        if values is not before:
             done = min(len(values), len(before))
             if not np.array_equal(values[:done], before[:done]):
                 done = 0
@@ -265,22 +333,21 @@ class LazyGP:
             self._whitened, self._whitened_targets = w, values
         return self._whitened
 
-    def _extend_factor(self, z: Array, new_z: Array, noise: Array) -> None:
-        block = self._kernel.between(new_z, new_z)
-        block[np.diag_indices_from(block)] += noise
-        self._factor.append(self._kernel.between(z, new_z), block)
-
-    def _rebuild(self, kernel: Matern52, noise: float, known_scale: float) -> None:
-        self._kernel, self._noise, self._known_scale = kernel, noise, known_scale
-        self._z = kernel.features(self._x)
-        self._whitened_targets = np.zeros(0)
-        self._alpha = None
-        self._factor.truncate(0)
-        diagonal = self.noise_variances
-        for start in range(0, self.n, REBUILD_ROWS):
-            rows = slice(start, start + REBUILD_ROWS)
-            self._extend_factor(self._z[:start], self._z[rows], diagonal[rows])
-        self.rebuilds += 1
+    def _solved(self) -> tuple[Array, Array]:
+        """w and α, with the targets of pending rows such that their α is 0."""
+        if self._weights is None:
+            w = self._whiten()
+            alpha = self._factor.solve_upper(w)
+            rows = np.flatnonzero(self.pending)
+            if len(rows):
+                unit = np.zeros((self.n, len(rows)))
+                unit[rows, np.arange(len(rows))] = 1.0
+                self._factor.finish_solve(unit, int(rows[0]))
+                change = unit @ np.linalg.solve(unit.T @ unit, -alpha[rows])
+                w, alpha = w + change, alpha + self._factor.solve_upper(change)
+                alpha[rows] = 0.0
+            self._weights = w, alpha
+        return self._weights
 
 
 def evidence(kernel: Matern52, noise: float, x: Array, targets: Array, known: Array) -> tuple[float, Array]:
@@ -288,6 +355,8 @@ def evidence(kernel: Matern52, noise: float, x: Array, targets: Array, known: Ar
 
     With W = α αᵀ - K⁻¹, the derivative by any parameter is ½ Σ_ab W_ab ∂K_ab.
     """
+    if len(x) == 0:
+        return 0.0, np.zeros(kernel.dim + 2)
     z = kernel.features(x)
     k, h = kernel.with_slope(z, z)
     covariance = k.copy()
@@ -302,6 +371,26 @@ def evidence(kernel: Matern52, noise: float, x: Array, targets: Array, known: Ar
     value = -0.5 * (targets @ alpha + len(x) * np.log(2 * np.pi)) - np.log(np.diagonal(lower)).sum()
     gradient = np.append(kernel.parameter_gradient(z, weights, k, h), noise * np.trace(weights))
     return float(value), 0.5 * gradient
+
+
+def _extend(factor: GrowingCholesky, kernel: Matern52, z: Array, new_z: Array, noise: Array) -> None:
+    """Append the rows of K for new features to the factor of the old ones."""
+    block = kernel.between(new_z, new_z)
+    block[np.diag_indices_from(block)] += noise
+    factor.append(kernel.between(z, new_z), block)
+
+
+def _check_kernel(kernel: object) -> Matern52:
+    if not isinstance(kernel, Matern52):
+        raise ValueError(f"the kernel must be a Matern52, not {kernel!r}")
+    return kernel
+
+
+def _check_values(y: Array) -> Array:
+    """Values whose squares, the units of a variance, are still numbers."""
+    if np.abs(y).max(initial=0.0) > MAX_VALUE:
+        raise ValueError(f"y must lie within ±{MAX_VALUE:g}, but has {y[np.abs(y).argmax()]}")
+    return y
 
 
 def _read_only(array: Array) -> Array:

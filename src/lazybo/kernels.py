@@ -33,6 +33,8 @@ from scipy.spatial.distance import cdist
 
 from lazybo.checks import Array, as_array, as_shape, positive
 
+MAX_DISTANCE = 1e3
+MIN_LENGTH_SCALE = 1e-100
 # Where an inactive numeric entry lies: the middle of the unit interval, so that no active value is favoured.
 INACTIVE_VALUE = 0.5
 
@@ -45,7 +47,11 @@ class Column:
     conditional: bool = False
 
     def __post_init__(self) -> None:
-        if not isinstance(self.categories, int) or self.categories < 0:
+        if (
+            isinstance(self.categories, bool)
+            or not isinstance(self.categories, int | np.integer)
+            or self.categories < 0
+        ):
             raise ValueError(f"categories must be 0 (numeric) or the number of choices, not {self.categories!r}")
 
     @property
@@ -64,15 +70,22 @@ class Matern52:
 
     def __post_init__(self) -> None:
         scales = as_array("length_scales", self.length_scales, 1).copy()
-        if len(scales) == 0 or not (np.isfinite(scales).all() and (scales > 0).all()):
+        if len(scales) == 0 or not (np.isfinite(scales).all() and (scales >= MIN_LENGTH_SCALE).all()):
             raise ValueError(f"length_scales must be positive finite numbers, one a column, not {scales}")
         scales.flags.writeable = False
         columns = tuple(self.columns) or (Column(),) * len(scales)
+        if not all(isinstance(column, Column) for column in columns):
+            raise ValueError(f"columns must be Column objects, not {columns}")
         if len(columns) != len(scales):
             raise ValueError(f"there are {len(scales)} length scales but {len(columns)} columns")
         object.__setattr__(self, "length_scales", scales)
         object.__setattr__(self, "output_scale", positive("output_scale", self.output_scale))
         object.__setattr__(self, "columns", columns)
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        """After a copy or unpickling: NumPy forgets that an array was read-only."""
+        self.__dict__.update(state)
+        self.length_scales.flags.writeable = False
 
     @property
     def dim(self) -> int:
@@ -198,7 +211,8 @@ def _scaled_distance(z: Array, other: Array) -> Array:
     """s = √5 r. Differences are taken before they are squared: near duplicates keep their distance exactly."""
     s = cdist(z, other)
     s *= np.sqrt(5.0)
-    return s
+    # Beyond this the kernel is 0 in doubles, and infinity · 0 would be NaN.
+    return np.minimum(s, MAX_DISTANCE, out=s)
 
 
 def _value(s: Array, decay: Array) -> Array:

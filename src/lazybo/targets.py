@@ -7,6 +7,7 @@ A transform is a function from all values y, (n,), to `Targets`. Predictions ret
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -39,6 +40,33 @@ def standardize(y: Array) -> Targets:
     small = y / unit
     mean = float(small.mean())
     deviation = float(small.std())
-    if deviation <= 8 * np.finfo(np.float64).eps:  # what is left is rounding
+    scale = deviation * unit
+    if deviation <= 8 * np.finfo(np.float64).eps or scale < np.finfo(np.float64).tiny:  # what is left is rounding
         return Targets(np.zeros_like(y), mean * unit, 1.0)
-    return Targets((small - mean) / deviation, mean * unit, deviation * unit)
+    return Targets((small - mean) / deviation, mean * unit, scale)
+
+
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """A transform whose numbers are fixed: values above ``fence`` are pulled in to it, then shifted and scaled."""
+
+    shift: float
+    scale: float
+    fence: float
+
+    def __call__(self, y: Array) -> Array:
+        """Scaled values, (n,)."""
+        return (np.minimum(y, self.fence) - self.shift) / self.scale
+
+
+def robust_scaling(y: Array) -> Scaling:
+    """Standardisation for a search for small values, that large ones do not disturb.
+
+    Values beyond the fence, five interquartile ranges above the median, say no more than "bad".
+    """
+    if len(y) == 0:
+        return Scaling(0.0, 1.0, np.inf)
+    low, middle, high = np.quantile(y / 2, (0.25, 0.5, 0.75)) * 2
+    fence = float(middle + 5.0 * (high - low)) if high > low else float(np.max(y))
+    _, shift, scale = standardize(np.minimum(y, fence))
+    return Scaling(shift, scale, fence)

