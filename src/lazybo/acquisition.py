@@ -62,7 +62,7 @@ def probability_of_improvement(mean: Array, std: Array, best: float, xi: float =
     """log Φ(z): the same maxima as Φ(z), and a gradient where that underflows."""
     std = np.maximum(std, MIN_STD)
     z = (best - mean - xi) / std
-    slope = np.exp(-0.5 * z * z - 0.5 * np.log(2 * np.pi) - log_ndtr(z))
+    slope = 1.0 / _ratio(z)
     return Acquired(log_ndtr(z), -slope / std, -slope * z / std)
 
 
@@ -84,15 +84,20 @@ def _density(z: Array) -> Array:
     return np.exp(-0.5 * z * z) / np.sqrt(2 * np.pi)
 
 
+def _ratio(z: Array) -> Array:
+    """Φ(z)/φ(z) = √(π/2) erfcx(-z/√2), without underflow in the tail."""
+    return np.sqrt(np.pi / 2) * erfcx(-z / np.sqrt(2))
+
+
 def _log_h(z: Array) -> tuple[Array, Array]:
     """log(φ(z) + z Φ(z)) and its derivative Φ(z) / (φ(z) + z Φ(z))."""
     log_density = -0.5 * z * z - 0.5 * np.log(2 * np.pi)
     # z > -1: nothing cancels, h is computed as it stands.
     near = np.maximum(z, -1.0)
     h = _density(near) + near * ndtr(near)
-    # FAR_TAIL < z < -1: 1 + z r with r = √(π/2) erfcx(-z/√2); loses digits as 1/z², at most 6 of 16.
+    # FAR_TAIL < z < -1: 1 + z r with r = Φ/φ; loses digits as 1/z², at most 6 of 16.
     middle = np.clip(z, FAR_TAIL, -1.0)
-    r = np.sqrt(np.pi / 2) * erfcx(-middle / np.sqrt(2))
+    r = _ratio(middle)
     rest = 1.0 + middle * r
     # z < FAR_TAIL: r = -1/z (1 - 1/z² + …), so 1 + z r = 1/z² and its slope -z.
     far = np.minimum(z, FAR_TAIL)

@@ -118,8 +118,6 @@ def learn(
         if best is None or found.log_posterior > best.log_posterior:
             best = found
     assert best is not None, "there is always a start"
-    if not np.isfinite(best.log_posterior):
-        raise ValueError("the values are too large to learn from: give LazyGP(..., transform=standardize)")
     gp.set_parameters(best.kernel, best.noise)
     return Learned(best.kernel, best.noise, best.log_posterior, evaluations, len(rows))
 

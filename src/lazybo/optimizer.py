@@ -2,32 +2,36 @@
 
 Inside, small is good: values are negated at the door when the direction is "maximize".
 
-Every configuration that was asked for or observed is one row of the process, in that order. A row whose value is still to come is
-pending: it lowers the variance around it and leaves the mean alone. When the value comes, only the right-hand side changes.
+Every configuration that was asked for or observed is one row of the process, in that order. A row whose value is still
+to come is pending: it lowers the variance around it and leaves the mean alone. When the value comes, only the right-hand
+side changes. A failed row has the worst value so far.
 """
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any, Literal, overload
 
 import numpy as np
 from numpy.typing import NDArray
 from optuna.distributions import BaseDistribution
+from scipy.spatial.distance import cdist
 
 from lazybo.acquisition import ACQUISITIONS, Acquisition
-from lazybo.checks import Array
+from lazybo.checks import Array, positive
 from lazybo.fit import Lag, Priors, check_lag, is_due, learn, prior_kernel
 from lazybo.gp import LazyGP
 from lazybo.kernels import Matern52
-from lazybo.propose import POOL_POINTS, Maximum, Pool, find_maxima, spread_points
+from lazybo.propose import BEST_CENTRES, POOL_POINTS, STARTS, Maximum, Pool, find_maxima, spread_points
 from lazybo.space import MAX_LISTED, Condition, Space
-from lazybo.targets import Scaling, robust_scaling
+from lazybo.targets import Warping, warping
 
-# The transform of the values is made anew when their number has grown by this share.
-RESCALE_GROWTH = 0.02
+# The warping of the values is made anew when their number has grown by this share.
+REWARP_GROWTH = 0.02
 # Draws of random points before the rest of a nearly exhausted space is listed.
 RANDOM_TRIES = 64
+# Nearer than this to a pending point, in length scales, nothing is suggested.
+PENDING_GAP = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,23 +51,14 @@ class Best:
     number: int | None
 
 
-@dataclass(slots=True)
-class _Row:
-    """One configuration: its point, and its value (small is good; None: pending; infinity: failed)."""
-
-    params: dict[str, Any]
-    x: Array
-    number: int | None
-    value: float | None = None
-    variance: float = 0.0
-
-
 class Optimizer:
     """Bayesian optimisation with a lazy Gaussian process.
 
     ``space`` is a dict of Optuna distributions; ``conditions`` says when a parameter is active. ``lag`` is how often the
-    kernel is learned: 1, an integer, None (never) or "auto". ``batch`` is how ``ask(n)`` chooses several points: "fantasy"
-    (one after the other, each pending for the next) or "maxima" (the n best local maxima, as in the paper).
+    kernel is learned: 1, an integer, None (never) or "auto". ``acquisition`` is "logei", "ei", "pi", "ucb" or a function as
+    in `lazybo.acquisition`. ``batch`` is how ``ask(n)`` chooses several points: "fantasy" (one after the other, each pending
+    for the next) or "maxima" (the n best local maxima, as in the paper). ``n_startup`` points are spread over the space
+    before the model speaks. ``kernel`` and ``noise`` are what to begin with, and to stay with if the lag is None.
     """
 
     def __init__(
@@ -83,27 +78,29 @@ class Optimizer:
     ) -> None:
         self.space = Space(space, conditions)
         self.direction = _one_of("direction", direction, ("minimize", "maximize"))
-        self._sign = -1.0 if direction == "maximize" else 1.0
         self.lag = check_lag(lag)
         self.batch = _one_of("batch", batch, ("fantasy", "maxima"))
-        self._acquisition = (
-            ACQUISITIONS[_one_of("acquisition", acquisition, tuple(ACQUISITIONS))]
-            if isinstance(acquisition, str)
-            else acquisition
-        )
-        self.seed = int(np.random.SeedSequence(seed).generate_state(1)[0]) if seed is None else int(seed)
-        self.n_startup = default_startup(self.space.dim) if n_startup is None else n_startup
+        self.seed = _check_seed(seed)
+        self.n_startup = default_startup(self.space.dim) if n_startup is None else _whole("n_startup", n_startup, 0)
+        self._acquisition = _check_acquisition(acquisition)
         self._priors = priors or Priors()
-        self._rows: list[_Row] = []
-        self._by_number: dict[int, _Row] = {}
-        self._keys: set[bytes] = set()
+        self._kernel, self._noise = self._first_kernel(kernel, noise)
+        self._sign = -1.0 if direction == "maximize" else 1.0
+
+        self._params: list[dict[str, Any]] = []
+        self._points: list[Array] = []
+        self._values: list[float] = []  # small is good; NaN: pending; infinity: failed
+        self._variances: list[float] = []
+        self._numbers: list[int | None] = []
+        self._row_of: dict[int, int] = {}
+        self._taken_keys: set[bytes] = set()
         self._next_number = 0
-        self._startup: Array | None = None
+
         self._gp: LazyGP | None = None
-        self._learned_at = 0
-        self._scaling: Scaling | None = None
-        self._scaled_at = 0
         self._pool: Pool | None = None
+        self._learned_at = 0
+        self._warping: Warping | None = None
+        self._warped_at = 0
 
     # ------------------------------------------------------------------- ask
 
@@ -115,57 +112,47 @@ class Optimizer:
         """One suggestion, or a list of n; each is pending until told, and every later one takes it into account."""
         if n is None:
             return self._suggest(self._propose(1)[0])
-        if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
-            raise ValueError(f"n must be a positive whole number, not {n!r}")
-        suggestions: list[Suggestion] = []
-        while len(suggestions) < n:
-            left = n - len(suggestions) if self.batch == "maxima" else 1
-            suggestions += [self._suggest(x) for x in self._propose(left)]
+        wanted, suggestions = _whole("n", n, 1), []
+        while len(suggestions) < wanted:
+            left = wanted - len(suggestions)
+            suggestions += [self._suggest(x) for x in self._propose(left if self.batch == "maxima" else 1)]
         return suggestions
 
+    def maxima(self) -> list[tuple[dict[str, Any], float]]:
+        """The distinct local maxima of the acquisition as it stands, best first: configurations and values."""
+        if self._n_good() == 0:
+            return []
+        found = self._maxima(self._generator(), POOL_POINTS // 16)
+        return [(self.space.decode(maximum.x), maximum.value) for maximum in found]
+
     def _suggest(self, x: Array) -> Suggestion:
-        params = self.space.decode(x)
-        row = _Row(params, self.space.encode(params), self._next_number)
+        number, params = self._next_number, self.space.decode(x)
         self._next_number += 1
-        self._add(row)
-        assert row.number is not None
-        return Suggestion(row.number, dict(params))
+        self._add(params, math.nan, 0.0, number)
+        return Suggestion(number, dict(params))
 
     def _propose(self, count: int) -> list[Array]:
         """At least one and at most ``count`` points."""
-        rng = np.random.default_rng((self.seed, self._next_number))
+        rng = self._generator()
         if self.space.dim == 0:
             return [np.zeros(0)]
-        if len(self._rows) < self.n_startup:
-            point = self._startup_point(len(self._rows))
-            return [point if not self._taken(point[None])[0] else self._random_point(rng)]
-        if self._remaining() <= 1 or not any(row.value is not None for row in self._rows):
+        if len(self._values) < self.n_startup:
+            point = self._startup_point(len(self._values))
+            return [self._random_point(rng) if self._taken(point[None])[0] else point]
+        if self._n_good() == 0 or self._remaining() == 1:
             return [self._random_point(rng)]
-        maxima = self._maxima(rng, count)[:count]
-        return [maximum.x for maximum in maxima] or [self._random_point(rng)]
+        maxima = self._maxima(rng, count)
+        return [maximum.x for maximum in maxima[:count]] or [self._random_point(rng)]
 
     def _maxima(self, rng: np.random.Generator, count: int) -> list[Maximum]:
         gp = self._synchronise()
-        clean, told = self._denoised(gp)
-        order = told[np.argsort(clean, kind="stable")]
-        return find_maxima(
-            gp,
-            self.space,
-            self._current_pool(),
-            self._acquisition,
-            float(clean.min()),
-            gp.X[order[:8]],
-            self._taken,
-            rng,
-            max(8, 2 * count),
-        )
-
-    def _denoised(self, gp: LazyGP) -> tuple[Array, NDArray[np.intp]]:
-        """The posterior mean at the rows that have a value and did not fail, and those rows: K α - t = -noise ∘ α."""
-        told = np.flatnonzero([row.value is not None and math.isfinite(row.value) for row in self._rows])
-        if len(told) == 0:
-            told = np.flatnonzero([row.value is not None for row in self._rows])
-        return (gp.y - gp.noise_variances * gp.alpha)[told], told
+        good = np.flatnonzero(np.isfinite(self._values))
+        # The posterior mean at the observations is t - noise ∘ α: the incumbent is a denoised value, not the luckiest.
+        denoised = (gp.y - gp.noise_variances * gp.alpha)[good]
+        incumbents = gp.X[good[np.argsort(denoised, kind="stable")[:BEST_CENTRES]]]
+        starts = max(STARTS, 2 * count)
+        best, pool = float(denoised.min()), self._current_pool()
+        return find_maxima(gp, self.space, pool, self._acquisition, best, incumbents, self._taken, rng, starts)
 
     # ------------------------------------------------------------------ tell
 
@@ -174,35 +161,34 @@ class Optimizer:
 
         ``variance`` is the known variance of the noise in this value, if any.
         """
-        number = suggestion.number if isinstance(suggestion, Suggestion) else suggestion
-        row = self._by_number.get(number)
-        if row is None:
-            raise ValueError(f"number {number!r} was never asked for; use observe() for results from elsewhere")
-        if row.value is not None:
-            raise ValueError(f"number {number} was told already")
-        value, variance = self._door(value), _check_variance(variance)
-        if variance and self._gp is not None and self._rows.index(row) < self._gp.n:
-            self._restart()
-        row.value, row.variance = value, variance
+        row = self._pending_row(suggestion)
+        inside, variance = self._door(value), _check_variance(variance)
+        if variance:
+            self._cut(row)
+        self._values[row], self._variances[row] = inside, variance
 
     def observe(self, params: Mapping[str, Any], value: float | None, *, variance: float = 0.0) -> None:
         """A result from elsewhere: a warm start. None, NaN or infinity: the evaluation failed."""
         self.space.check(params)
-        row = _Row(dict(params), self.space.encode(params), None, self._door(value), _check_variance(variance))
-        self._add(row)
+        self._add(dict(params), self._door(value), _check_variance(variance), None)
 
     def forget(self, suggestion: Suggestion | int) -> None:
-        """Give up a pending suggestion: it will not be told."""
+        """Give up a pending suggestion: it will never be told."""
+        row = self._pending_row(suggestion)
+        self._cut(row)
+        self._taken_keys.discard(self._points[row].tobytes())
+        for column in (self._params, self._points, self._values, self._variances, self._numbers):
+            del column[row]
+        self._row_of = {number: i for i, number in enumerate(self._numbers) if number is not None}
+
+    def _pending_row(self, suggestion: Suggestion | int) -> int:
         number = suggestion.number if isinstance(suggestion, Suggestion) else suggestion
-        row = self._by_number.get(number)
-        if row is None or row.value is not None:
-            raise ValueError(f"number {number!r} is not pending")
-        index = self._rows.index(row)
-        if self._gp is not None and index < self._gp.n:
-            self._gp.truncate(index)
-            self._pool = None
-        del self._rows[index], self._by_number[number]
-        self._keys.discard(row.x.tobytes())
+        row = self._row_of.get(number) if isinstance(number, int | np.integer) else None
+        if row is None:
+            raise ValueError(f"number {number!r} was never asked for; use observe() for results from elsewhere")
+        if not math.isnan(self._values[row]):
+            raise ValueError(f"number {number} was told already")
+        return row
 
     def _door(self, value: float | None) -> float:
         """The value inside: small is good, infinity is a failure."""
@@ -214,70 +200,128 @@ class Optimizer:
             raise ValueError(f"the value must be a number, or None for a failure, not {value!r}") from None
         return self._sign * number if math.isfinite(number) else math.inf
 
-    def _add(self, row: _Row) -> None:
-        self._rows.append(row)
-        self._keys.add(row.x.tobytes())
-        if row.number is not None:
-            self._by_number[row.number] = row
+    def _add(self, params: dict[str, Any], value: float, variance: float, number: int | None) -> None:
+        x = self.space.encode(params)
+        if number is not None:
+            self._row_of[number] = len(self._values)
+        self._params.append(params)
+        self._points.append(x)
+        self._values.append(value)
+        self._variances.append(variance)
+        self._numbers.append(number)
+        self._taken_keys.add(x.tobytes())
 
     # ------------------------------------------------------------------ look
 
     @property
     def pending(self) -> list[Suggestion]:
         """What was asked for and not told yet."""
-        return [
-            Suggestion(row.number, dict(row.params))
-            for row in self._rows
-            if row.value is None and row.number is not None
-        ]
+        rows = zip(self._numbers, self._params, self._values, strict=True)
+        return [Suggestion(n, dict(p)) for n, p, value in rows if n is not None and math.isnan(value)]
 
     @property
     def best(self) -> Best:
         """The best value told or observed; failures do not count."""
-        good = [row for row in self._rows if row.value is not None and math.isfinite(row.value)]
-        if not good:
+        if self._n_good() == 0:
             raise ValueError("there is no best yet: no evaluation has succeeded")
-        row = min(good, key=lambda row: row.value or 0.0)
-        assert row.value is not None
-        return Best(dict(row.params), self._sign * row.value, row.number)
+        row = int(np.nanargmin(self._values))
+        return Best(dict(self._params[row]), self._sign * self._values[row], self._numbers[row])
+
+    def _n_good(self) -> int:
+        return int(np.isfinite(self._values).sum())
+
+    # ----------------------------------------------------------------- state
+
+    def state(self) -> dict[str, Any]:
+        """All that is needed to go on, as plain data for JSON: what was seen, kernel parameters, counters."""
+        gp = self._gp
+        return {
+            "version": 1,
+            "seed": self.seed,
+            "next_number": self._next_number,
+            "rows": [
+                {"params": params, "value": _plain(value), "variance": variance, "number": number}
+                for params, value, variance, number in zip(
+                    self._params, self._values, self._variances, self._numbers, strict=True
+                )
+            ],
+            "theta": (gp.kernel if gp else self._kernel).theta.tolist(),
+            "noise": gp.noise if gp else self._noise,
+            "learned_at": self._learned_at,
+            "warping": [*astuple(self._warping), self._warped_at] if self._warping else None,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on where `state` was taken, in an optimiser made with the same arguments that has not been used yet."""
+        if self._values or self._next_number:
+            raise ValueError("restore() needs a new optimiser, but this one has been used")
+        if state.get("version") != 1:
+            raise ValueError(f"the state must be of version 1, not {state.get('version')!r}")
+        for row in state["rows"]:
+            self.space.check(row["params"])
+        kernel = self._kernel.with_theta(state["theta"])
+        for row in state["rows"]:
+            self._add(dict(row["params"]), _from_plain(row["value"]), float(row["variance"]), row["number"])
+        self.seed, self._next_number = int(state["seed"]), int(state["next_number"])
+        self._kernel, self._noise, self._learned_at = kernel, float(state["noise"]), int(state["learned_at"])
+        if state["warping"] is not None:
+            *numbers, self._warped_at = state["warping"]
+            self._warping = Warping(*numbers)
 
     # ----------------------------------------------------------------- model
 
+    def _first_kernel(self, kernel: Matern52 | None, noise: float | None) -> tuple[Matern52, float]:
+        if kernel is not None and kernel.columns != self.space.columns:
+            raise ValueError(f"the kernel must have the columns of the space, {self.space.columns}")
+        own = Matern52(np.ones(max(self.space.dim, 1)), columns=self.space.columns)
+        middle, middle_noise = prior_kernel(own, self._priors)
+        return kernel or middle, middle_noise if noise is None else positive("noise", noise)
+
     def _synchronise(self) -> LazyGP:
         """The process with all rows, their present values, and kernel parameters that are not overdue."""
+        targets = self._targets()
         if self._gp is None:
-            self._gp = LazyGP(
-                *prior_kernel(Matern52(np.ones(self.space.dim), columns=self.space.columns), self._priors)
-            )
-        gp, new = self._gp, self._rows[self._gp.n :]
-        if new:
-            gp.append([row.x for row in new], np.zeros(len(new)), variance=[self._scaled_variance(row) for row in new])
-        gp.replace_y(self._targets())
-        good = np.flatnonzero([row.value is not None and math.isfinite(row.value) for row in self._rows])
+            self._gp = LazyGP(self._kernel, self._noise)
+        self._append_rows(self._gp)
+        self._gp.replace_y(targets)
+        good = np.flatnonzero(np.isfinite(self._values))
         if is_due(self.lag, self._learned_at, len(good)):
-            learn(gp, self._priors, rows=good)
+            if any(self._variances):
+                # Their scale has changed with the warping: into a new process, which learning factors anyway.
+                self._gp = LazyGP(self._gp.kernel, self._gp.noise)
+                self._append_rows(self._gp)
+                self._gp.replace_y(targets)
+            learn(self._gp, self._priors, rows=good)
             self._learned_at = len(good)
             self._pool = None
-        return gp
+        return self._gp
+
+    def _append_rows(self, gp: LazyGP) -> None:
+        """Rows that the process does not have yet, as one block; their values come with all others."""
+        points = self._points[gp.n :]
+        if points:
+            assert self._warping is not None, "values are warped before they are used"
+            variance = np.array(self._variances[gp.n :]) * self._warping.slope**2
+            gp.append(points, np.zeros(len(points)), variance=variance)
 
     def _targets(self) -> Array:
-        """What the process sees: scaled values, the worst of them for failures, NaN where pending."""
-        good = np.array([row.value for row in self._rows if row.value is not None and math.isfinite(row.value)])
-        if self._scaling is None or len(good) > self._scaled_at * (1 + RESCALE_GROWTH):
-            self._scaling, self._scaled_at = robust_scaling(good), len(good)
-        scaled = self._scaling(good)
-        targets = np.full(len(self._rows), np.nan)
-        told = np.array([math.nan if row.value is None else row.value for row in self._rows])
-        targets[np.isfinite(told)] = scaled
-        targets[np.isinf(told)] = scaled.max(initial=0.0)
+        """What the process sees: warped values, the worst of them for failures, NaN where pending."""
+        values = np.array(self._values)
+        good = np.isfinite(values)
+        count = int(good.sum())
+        if self._warping is None or count > self._warped_at * (1 + REWARP_GROWTH):
+            self._warping, self._warped_at = warping(values[good]), count
+        warped = self._warping(values[good])
+        targets = np.full(len(values), np.nan)
+        targets[good] = warped
+        targets[np.isinf(values)] = warped.max()
         return targets
 
-    def _scaled_variance(self, row: _Row) -> float:
-        return row.variance / self._scaling.scale**2 if self._scaling is not None and row.variance else 0.0
-
-    def _restart(self) -> None:
-        self._gp = None
-        self._pool = None
+    def _cut(self, row: int) -> None:
+        """Take this row and those after it out of the process; the next ask appends them again as they are then."""
+        if self._gp is not None and row < self._gp.n:
+            self._gp.truncate(row)
+            self._pool = None
 
     def _current_pool(self) -> Pool:
         if self._pool is None:
@@ -287,19 +331,27 @@ class Optimizer:
 
     # ------------------------------------------------------- points without a model
 
+    def _generator(self) -> np.random.Generator:
+        """Random numbers that depend on the seed and the next number alone: a resumed run goes on alike."""
+        return np.random.default_rng((self.seed, self._next_number))
+
     def _startup_point(self, index: int) -> Array:
-        if self._startup is None:
-            self._startup = spread_points(self.space, np.random.default_rng(self.seed), self.n_startup)
-        return self._startup[index]
+        return spread_points(self.space, np.random.default_rng(self.seed), self.n_startup)[index]
 
     def _taken(self, points: Array) -> NDArray[np.bool_]:
-        """Which points were asked for or observed already; none, once every configuration was."""
+        """Which points were asked for or observed already, or are next to a pending one; none, once every one was."""
         if self._remaining() <= 0:
             return np.zeros(len(points), dtype=bool)
-        return np.array([point.tobytes() in self._keys for point in points], dtype=bool)
+        same = np.array([point.tobytes() in self._taken_keys for point in points], dtype=bool)
+        pending = np.flatnonzero(np.isnan(self._values))
+        if len(pending) and len(points):
+            kernel = self._gp.kernel if self._gp else self._kernel
+            waiting = kernel.features(np.array([self._points[row] for row in pending]))
+            same |= cdist(kernel.features(points), waiting).min(axis=1) < PENDING_GAP
+        return same
 
     def _remaining(self) -> float:
-        return self.space.size - len(self._keys)
+        return self.space.size - len(self._taken_keys)
 
     def _random_point(self, rng: np.random.Generator) -> Array:
         """A point not taken yet: by luck, or from the list of those that are left."""
@@ -307,7 +359,7 @@ class Optimizer:
         free = points[~self._taken(points)]
         if len(free) or self.space.size > MAX_LISTED:
             return free[0] if len(free) else points[0]
-        left = [x for x in self.space.listed() if x.tobytes() not in self._keys]
+        left = [x for x in self.space.listed() if x.tobytes() not in self._taken_keys]
         return left[int(rng.integers(len(left)))] if left else points[0]
 
 
@@ -320,6 +372,34 @@ def _one_of(name: str, value: Any, choices: Sequence[str]) -> Any:
     if value not in choices:
         raise ValueError(f"{name} must be one of {list(choices)}, not {value!r}")
     return value
+
+
+def _whole(name: str, value: object, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise ValueError(f"{name} must be a whole number of at least {least}, not {value!r}")
+    return int(value)
+
+
+def _check_seed(seed: int | None) -> int:
+    """The seed, or a new one."""
+    if seed is None:
+        return int(np.random.SeedSequence().generate_state(1)[0])
+    return _whole("seed", seed, 0)
+
+
+def _check_acquisition(acquisition: str | Acquisition) -> Acquisition:
+    if callable(acquisition):
+        return acquisition
+    return ACQUISITIONS[_one_of("acquisition", acquisition, tuple(ACQUISITIONS))]
+
+
+def _plain(value: float) -> float | str | None:
+    """A value for JSON, which has no NaN and no infinity."""
+    return None if math.isnan(value) else "failed" if math.isinf(value) else value
+
+
+def _from_plain(value: float | str | None) -> float:
+    return math.nan if value is None else math.inf if value == "failed" else float(value)
 
 
 def _check_variance(variance: float) -> float:

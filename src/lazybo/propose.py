@@ -20,25 +20,33 @@ The search goes from wide and cheap to narrow and exact:
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import qmc
 
-from lazybo.acquisition import Acquired, Acquisition
+from lazybo.acquisition import Acquisition
 from lazybo.checks import Array
-from lazybo.cholesky import GrowingCholesky
 from lazybo.gp import LazyGP
 from lazybo.space import Space
+
+Index: TypeAlias = NDArray[np.intp]
 
 POOL_POINTS = 512
 POOL_CENTRES = 6
 BEST_CENTRES = 4
-CANDIDATES_PER_CENTRE = 24
+CANDIDATES_PER_CENTRE = 16
 STARTS = 8
 NEAR_ROWS = 256
 CLIMB_STEPS = 20
 DISCRETE_ROUNDS = 8
+# A climb ends when no start gains more than this any more, or can only step less than this.
+CONVERGED = 1e-3
+# The near field's inverse is exact to about this; less variance than that is rounding.
+MIN_VARIANCE = 1e-9
+# Pool points nearer than this to a better one, in length scales, are no centres.
+CENTRE_GAP = 0.25
 # Finalists nearer than this, in length scales, are one maximum.
 SAME_MAXIMUM = 0.05
 
@@ -103,34 +111,37 @@ class NearField:
         far[rows] = 0.0
         self._far_mean = k @ far
         self._far_gradient = gp.kernel.input_gradient(centres, gp.features, h * far)
-        covariance = gp.kernel.between(self._z, self._z)
-        covariance[np.diag_indices_from(covariance)] += gp.noise_variances[rows]
-        self._factor = GrowingCholesky()
-        self._factor.append(np.zeros((0, len(rows))), covariance)
+        self._inverse = gp.inverse(rows)
 
-    def posterior(self, u: Array, centre: NDArray[np.intp]) -> tuple[Array, Array]:
-        """Mean and standard deviation at the rows of U, each near its centre."""
+    def value(self, u: Array, centre: Index, acquisition: Acquisition, best: float) -> Array:
+        """The acquisition at the rows of U, each near its centre, (m,)."""
         k = self._kernel.between(self._kernel.features(u), self._z)
-        v = self._factor.solve_lower(k.T)
-        return self._mean(u, centre, k), self._std(v)
+        return acquisition(self._mean(u, centre, k), self._std(k, k @ self._inverse), best).value
 
-    def gradient(self, u: Array, centre: NDArray[np.intp]) -> tuple[Array, Array, Array, Array]:
-        """Mean, standard deviation, and their derivatives by U."""
+    def gradient(self, u: Array, centre: Index, acquisition: Acquisition, best: float) -> tuple[Array, Array]:
+        """The acquisition a and its derivatives by U.
+
+        ∂a = a_μ ∂μ + a_σ ∂σ, with ∂σ = -Σᵢ βᵢ ∂k(u, xᵢ) / σ and β = K⁻¹ k: one sum over the rows with the weights
+        a_μ α - a_σ β / σ.
+        """
         k, h = self._kernel.with_slope(self._kernel.features(u), self._z)
-        v = self._factor.solve_lower(k.T)
-        beta = self._factor.solve_upper(v).T
-        std = self._std(v)
-        mean_gradient = self._kernel.input_gradient(u, self._z, h * self._alpha) + self._far_gradient[centre]
-        std_gradient = -self._kernel.input_gradient(u, self._z, h * beta) / std[:, None]
-        return self._mean(u, centre, k), std, mean_gradient, std_gradient
+        beta = k @ self._inverse
+        std = self._std(k, beta)
+        acquired = acquisition(self._mean(u, centre, k), std, best)
+        weights = acquired.by_mean[:, None] * self._alpha
+        weights -= (acquired.by_std / std)[:, None] * beta
+        weights *= h
+        gradient = self._kernel.input_gradient(u, self._z, weights)
+        return acquired.value, gradient + acquired.by_mean[:, None] * self._far_gradient[centre]
 
-    def _mean(self, u: Array, centre: NDArray[np.intp], k: Array) -> Array:
-        step = np.nan_to_num(u - self._centres[centre])
+    def _mean(self, u: Array, centre: Index, k: Array) -> Array:
+        step = u - self._centres[centre]
+        step[np.isnan(step)] = 0.0
         return k @ self._alpha + self._far_mean[centre] + np.einsum("ij,ij->i", self._far_gradient[centre], step)
 
-    def _std(self, v: Array) -> Array:
-        variance = self._kernel.output_scale - np.einsum("ij,ij->j", v, v)
-        return np.sqrt(np.maximum(variance, 1e-12 * self._kernel.output_scale))
+    def _std(self, k: Array, beta: Array) -> Array:
+        variance = self._kernel.output_scale - np.einsum("ij,ij->i", k, beta)
+        return np.sqrt(np.maximum(variance, MIN_VARIANCE * self._kernel.output_scale))
 
 
 def spread_points(space: Space, rng: np.random.Generator, n: int) -> Array:
@@ -158,33 +169,37 @@ def find_maxima(
     """
     mean, std = pool.posterior(gp)
     order = np.argsort(-acquisition(mean, std, best).value, kind="stable")
-    centres = np.vstack((pool.points[order[: max(POOL_CENTRES, starts - 2)]], incumbents[:BEST_CENTRES]))
+    apart = _apart(gp.kernel.features(pool.points[order]), max(POOL_CENTRES, starts - 2))
+    centres = np.vstack((pool.points[order[apart]], incumbents[:BEST_CENTRES]))
     field = NearField(gp, centres)
 
-    def value(u: Array, centre: NDArray[np.intp]) -> Array:
-        return np.where(taken(u), -np.inf, acquisition(*field.posterior(u, centre), best).value)
+    def value(u: Array, centre: Index) -> Array:
+        return np.where(taken(u), -np.inf, field.value(u, centre, acquisition, best))
 
-    def gradient(u: Array, centre: NDArray[np.intp]) -> tuple[Array, Array]:
-        mean, std, by_mean, by_std = field.gradient(u, centre)
-        acquired: Acquired = acquisition(mean, std, best)
-        return acquired.value, acquired.by_mean[:, None] * by_mean + acquired.by_std[:, None] * by_std
+    def gradient(u: Array, centre: Index) -> tuple[Array, Array]:
+        return field.gradient(u, centre, acquisition, best)
 
     candidates, centre = _around(space, centres, gp.kernel.length_scales, rng)
     values = value(candidates, centre)
     chosen = _best_of_each(values, centre, starts)
-    u, centre = candidates[chosen], centre[chosen]
-    if not space.categorical.all():
-        u = space.snap(climb(gradient, u, centre, ~space.categorical & ~np.isnan(u), gp.kernel.length_scales))
-    u = _move_discrete(space, value, u, centre, rng)
+    start, centre = candidates[chosen], centre[chosen]
+    u = start
+    # A new choice may have its optimum elsewhere: where there are both, climb again after the moves.
+    for _ in range(2 if space.categorical.any() else 1):
+        if not space.categorical.all():
+            u = space.snap(climb(gradient, u, centre, ~space.categorical & ~np.isnan(u), gp.kernel.length_scales))
+        u = _move_discrete(space, value, u, centre, rng)
+    # Where the top is taken, the way to it is not.
+    u = np.where(taken(u)[:, None], start, u)
     u = u[~taken(u)]
     mean, variance = gp.posterior(u)
     return _distinct(gp, u, acquisition(mean, np.sqrt(variance), best).value)
 
 
 def climb(
-    gradient: Callable[[Array, NDArray[np.intp]], tuple[Array, Array]],
+    gradient: Callable[[Array, Index], tuple[Array, Array]],
     u: Array,
-    centre: NDArray[np.intp],
+    centre: Index,
     free: NDArray[np.bool_],
     length_scales: Array,
 ) -> Array:
@@ -217,7 +232,7 @@ def climb(
         gain = np.where(better, new_value - value, 0.0)
         u = np.where(better[:, None], there, u)
         value, slope = np.where(better, new_value, value), np.where(better[:, None], new_slope, slope)
-        if (np.where(better, gain, reach) < 1e-6).all():
+        if (np.where(better, gain, reach) < CONVERGED).all():
             break
     return u
 
@@ -237,9 +252,18 @@ def _update(inverse: Array, rows: NDArray[np.bool_], s: Array, y: Array) -> None
     inverse[rows] = h - rho[:, None, None] * (cross + cross.transpose(0, 2, 1))
 
 
-def _around(
-    space: Space, centres: Array, length_scales: Array, rng: np.random.Generator
-) -> tuple[Array, NDArray[np.intp]]:
+def _apart(z: Array, count: int) -> list[int]:
+    """The first rows that are no neighbours of an earlier one, at most ``count``."""
+    kept: list[int] = []
+    free = np.ones(len(z), dtype=bool)
+    for i in range(len(z)):
+        if free[i] and len(kept) < count:
+            kept.append(i)
+            free &= np.linalg.norm(z - z[i], axis=1) > CENTRE_GAP
+    return kept
+
+
+def _around(space: Space, centres: Array, length_scales: Array, rng: np.random.Generator) -> tuple[Array, Index]:
     """Fresh candidates around each centre, the centres themselves first; and which centre each belongs to."""
     centre = np.repeat(np.arange(len(centres)), CANDIDATES_PER_CENTRE)
     u = centres[centre].copy()
@@ -255,7 +279,7 @@ def _around(
     return space.repair(space.snap(u), rng), centre
 
 
-def _best_of_each(values: Array, centre: NDArray[np.intp], count: int) -> NDArray[np.intp]:
+def _best_of_each(values: Array, centre: Index, count: int) -> Index:
     """The best candidate of each centre, best first, at most ``count``: starts that lie apart."""
     order = np.argsort(-values, kind="stable")
     _, first = np.unique(centre[order], return_index=True)
@@ -264,9 +288,9 @@ def _best_of_each(values: Array, centre: NDArray[np.intp], count: int) -> NDArra
 
 def _move_discrete(
     space: Space,
-    value: Callable[[Array, NDArray[np.intp]], Array],
+    value: Callable[[Array, Index], Array],
     u: Array,
-    centre: NDArray[np.intp],
+    centre: Index,
     rng: np.random.Generator,
 ) -> Array:
     """Hill climbing over whole numbers and choices: each point to its best neighbour while that is better."""

@@ -47,26 +47,62 @@ def standardize(y: Array) -> Targets:
 
 
 @dataclass(frozen=True, slots=True)
-class Scaling:
-    """A transform whose numbers are fixed: values above ``fence`` are pulled in to it, then shifted and scaled."""
+class Warping:
+    """A monotone transform whose numbers are fixed: units of the spread around the median, bent, then standardised.
 
+    Bent by Yeo and Johnson's power λ ≤ 1: long upper tails are pulled in, so that a diverged training (1e30) says "bad" and no more.
+    """
+
+    middle: float
+    spread: float
+    power: float
     shift: float
     scale: float
-    fence: float
+
+    @property
+    def slope(self) -> float:
+        """How much a small difference around the median grows: what known standard deviations are multiplied by."""
+        return 1.0 / self.spread / self.scale
 
     def __call__(self, y: Array) -> Array:
-        """Scaled values, (n,)."""
-        return (np.minimum(y, self.fence) - self.shift) / self.scale
+        """Warped values, (n,)."""
+        return (_bend(_deviation(y, self.middle, self.spread), self.power) - self.shift) / self.scale
 
 
-def robust_scaling(y: Array) -> Scaling:
-    """Standardisation for a search for small values, that large ones do not disturb.
+# Powers to choose from; 1 is no bending at all.
+POWERS = np.linspace(-3.0, 1.0, 17)
+MAX_DEVIATION = 1e25
 
-    Values beyond the fence, five interquartile ranges above the median, say no more than "bad".
-    """
+
+def warping(y: Array) -> Warping:
+    """The warping after which y looks most like a normal sample: maximum likelihood over `POWERS`."""
     if len(y) == 0:
-        return Scaling(0.0, 1.0, np.inf)
-    low, middle, high = np.quantile(y / 2, (0.25, 0.5, 0.75)) * 2
-    fence = float(middle + 5.0 * (high - low)) if high > low else float(np.max(y))
-    _, shift, scale = standardize(np.minimum(y, fence))
-    return Scaling(shift, scale, fence)
+        return Warping(0.0, 1.0, 1.0, 0.0, 1.0)
+    # Halved, so that differences of the largest doubles do not overflow.
+    low, middle, high = (2.0 * float(q) for q in np.quantile(y / 2, (0.25, 0.5, 0.75)))
+    spread = high - low or standardize(y).scale
+    z = _deviation(y, middle, spread)
+    power = max(POWERS, key=lambda power: _log_likelihood(z, power)) if len(y) > 2 else 1.0
+    _, shift, scale = standardize(_bend(z, power))
+    return Warping(middle, spread, float(power), shift, scale)
+
+
+def _deviation(y: Array, middle: float, spread: float) -> Array:
+    """(y - middle) / spread, within what can be raised to a power and squared."""
+    with np.errstate(over="ignore"):
+        return np.clip((y - middle) / spread, -MAX_DEVIATION, MAX_DEVIATION)
+
+
+def _bend(z: Array, power: float) -> Array:
+    """Yeo and Johnson's transform: ((1 + z)^λ - 1)/λ above 0, its mirror image with 2 - λ below."""
+    up, down = np.log1p(np.maximum(z, 0.0)), np.log1p(np.maximum(-z, 0.0))
+    above = np.expm1(power * up) / power if power else up
+    return np.where(z >= 0, above, -np.expm1((2.0 - power) * down) / (2.0 - power))
+
+
+def _log_likelihood(z: Array, power: float) -> float:
+    """Of the bent values as a normal sample, up to a constant; the Jacobian is (λ - 1) sign(z) log(1 + |z|)."""
+    variance = float(np.var(_bend(z, power)))
+    if not (np.isfinite(variance) and variance > 0):
+        return -np.inf
+    return -0.5 * len(z) * np.log(variance) + (power - 1.0) * float(np.sum(np.sign(z) * np.log1p(np.abs(z))))
