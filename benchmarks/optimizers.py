@@ -1,10 +1,12 @@
 """The contestants as thin adapters: each minimises a problem and yields the value of every evaluation."""
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import optuna
 
 from benchmarks.problems import Problem
+from lazybo.optimizer import Optimizer as LazyOptimizer
 
 Optimizer = Callable[[Problem, int], Iterator[float]]
 
@@ -32,7 +34,22 @@ def gp_sampler(seed: int) -> optuna.samplers.BaseSampler:
     return optuna.samplers.GPSampler(seed=seed)
 
 
+def lazybo(**options: Any) -> Optimizer:
+    """Our optimiser, with its defaults unless ``options`` says otherwise."""
+
+    def run(problem: Problem, seed: int) -> Iterator[float]:
+        optimizer = LazyOptimizer(problem.space, seed=seed, **options)
+        while True:
+            suggestion = optimizer.ask()
+            value = problem.objective(suggestion.params)
+            optimizer.tell(suggestion, value)
+            yield value
+
+    return run
+
+
 OPTIMIZERS: dict[str, Optimizer] = {
+    "lazybo": lazybo(),
     "optuna-gp": optuna_sampler(gp_sampler),
     "optuna-tpe": optuna_sampler(lambda seed: optuna.samplers.TPESampler(seed=seed)),
     "random": optuna_sampler(lambda seed: optuna.samplers.RandomSampler(seed=seed)),

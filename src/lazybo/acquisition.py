@@ -11,7 +11,8 @@ z       γ / σ                                                  (m,)
 φ, Φ    density and distribution of the standard normal        (m,)
 ======  =====================================================  =====
 
-Each function returns its value and its derivatives by μ and by σ, from which the chain rule gives the gradient at a point.
+Each function returns its value and its derivatives by μ and by σ, from which the chain rule gives the gradient at a
+point.
 """
 
 from collections.abc import Callable

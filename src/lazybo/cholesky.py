@@ -25,8 +25,8 @@ A pivot that is not safely positive climbs one ladder:
    works.
 3. *An error* that says what to try; the factor is as before.
 
-Afterwards L Lᵀ = K + diag(``jitter``). Rung 2 changes the old rows too, and needs room for a few dense matrices; truncating
-takes back the new rows, not that jitter.
+Afterwards L Lᵀ = K + diag(``jitter``). Rung 2 changes the old rows too, and needs room for a few dense matrices;
+truncating takes back the new rows, not that jitter.
 """
 
 from dataclasses import dataclass
@@ -123,8 +123,8 @@ class GrowingCholesky:
     def finish_solve(self, x: Array, done: int) -> None:
         """Turn B into X with L X = B in place, when its first ``done`` rows hold the solution already.
 
-        ``x`` is a C-ordered array of finite doubles, (n,) or (n, m). After t new rows this costs O(t n) a column instead
-        of O(n²): a right-hand side that only grew keeps what was solved.
+        ``x`` is a C-ordered array of finite doubles, (n,) or (n, m). After t new rows this costs O(t n) a column
+        instead of O(n²): a right-hand side that only grew keeps what was solved.
         """
         if x.dtype != np.float64 or len(x) != self._n or not 0 <= done <= self._n:
             raise ValueError(

@@ -1,54 +1,90 @@
-"""What ``make demo`` shows: a Gaussian process that grows, beside one that is factored anew at every step."""
+"""What ``make demo`` shows: Levy's function in 5-D minimised, and what extending the factor saves at every step."""
 
+import sys
 import time
+from statistics import median
 
 import numpy as np
+from optuna.distributions import FloatDistribution
 from scipy.linalg import cho_factor
 
 from lazybo.checks import Array
-from lazybo.fit import learn, prior_kernel
 from lazybo.gp import LazyGP
 from lazybo.kernels import Matern52
-from lazybo.targets import standardize
+from lazybo.optimizer import Optimizer
 
-STEPS = 1000
-REPORT_EVERY = 100
+EVALUATIONS = 200
+SIZES = (200, 500, 1000, 2000)
 
 
 def main() -> None:
-    """Feed Levy's function in 5-D point by point; print error, and time per step of both ways."""
-    rng = np.random.default_rng(0)
-    x, u = rng.random((STEPS, 5)), rng.random((500, 5))
-    y, truth = levy(20 * x - 10), levy(20 * u - 10)
-    gp = LazyGP(*prior_kernel(Matern52(np.ones(5))), transform=standardize)
-    gp.append(x[:50], y[:50])
-    learned = learn(gp)
-    print("Levy's function in 5-D, one observation at a time; kernel learned once, from the first 50.")
-    print(f"length scales {np.array2string(learned.kernel.length_scales, precision=2)}, noise {learned.noise:.1e}\n")
-    print(f"{'n':>5} {'RMSE / std':>11} {'extend':>10} {'factor anew':>12} {'ratio':>7}")
-    lazy = full = 0.0
-    for n in range(50, STEPS):
+    """Run both parts and print them."""
+    improvements, seconds = minimise_levy()
+    print(f"\n{'evaluation':>11} {'-Levy':>10}")
+    for number, value in improvements:
+        print(f"{number:11} {-value:10.4f}")
+    early, late = (1e3 * float(np.mean(part)) for part in (seconds[:20], seconds[-20:]))
+    print(
+        f"\ntime per step: {1e3 * np.mean(seconds):.1f} ms on average (first 20: {early:.1f} ms, last 20: {late:.1f} ms)\n"
+    )
+    print("one more observation, with the kernel's parameters kept:")
+    print(f"{'n':>6} {'extend':>10} {'factor anew':>12} {'ratio':>7}")
+    for n in SIZES:
+        extend, anew = one_more(n)
+        print(f"{n:6} {1e3 * extend:7.2f} ms {1e3 * anew:9.2f} ms {anew / extend:6.0f}×")
+
+
+def minimise_levy() -> tuple[list[tuple[int, float]], list[float]]:
+    """The evaluations that improved, and the seconds each step of the optimiser took."""
+    optimizer = Optimizer({f"x{j}": FloatDistribution(-10.0, 10.0) for j in range(5)}, seed=0)
+    improvements: list[tuple[int, float]] = []
+    seconds: list[float] = []
+    print(f"minimising Levy's function in 5-D (optimum 0), {EVALUATIONS} evaluations")
+    for number in range(1, EVALUATIONS + 1):
         start = time.perf_counter()
-        gp.append(x[n : n + 1], y[n : n + 1])
-        lazy += time.perf_counter() - start
+        suggestion = optimizer.ask()
+        seconds.append(time.perf_counter() - start)
+        value = levy(np.array(list(suggestion.params.values())))
+        optimizer.tell(suggestion, value)
+        if not improvements or value < improvements[-1][1]:
+            improvements.append((number, value))
+        _progress(number, improvements[-1][1])
+    return improvements, seconds
+
+
+def _progress(number: int, best: float) -> None:
+    """A line that is written over on a terminal, and now and then in a log."""
+    if sys.stdout.isatty():
+        print(f"\r{number:4}/{EVALUATIONS}  best {best:.5f}", end="\n" if number == EVALUATIONS else "", flush=True)
+    elif number % 50 == 0:
+        print(f"{number:4}/{EVALUATIONS}  best {best:.5f}", flush=True)
+
+
+def one_more(n: int) -> tuple[float, float]:
+    """Seconds to extend a process of n observations by one, and to factor its covariance anew; medians of nine."""
+    rng = np.random.default_rng(n)
+    x = rng.random((n + 1, 5))
+    gp = LazyGP(Matern52(np.full(5, 0.5)), 1e-4)
+    gp.append(x[:n], x[:n].sum(axis=1))
+    extend, anew = [], []
+    for _ in range(9):
         start = time.perf_counter()
-        covariance = gp.kernel(x[: n + 1])
+        gp.append(x[n:], x[n:].sum(axis=1))
+        extend.append(time.perf_counter() - start)
+        gp.truncate(n)
+        start = time.perf_counter()
+        covariance = gp.kernel(x)
         covariance[np.diag_indices_from(covariance)] += gp.noise
         cho_factor(covariance, lower=True, overwrite_a=True, check_finite=False)
-        full += time.perf_counter() - start
-        if (n + 1) % REPORT_EVERY == 0:
-            error = np.sqrt(np.mean((gp.posterior(u).mean - truth) ** 2)) / truth.std()
-            times = f"{lazy * 1e3 / REPORT_EVERY:7.2f} ms {full * 1e3 / REPORT_EVERY:9.2f} ms"
-            print(f"{n + 1:5} {error:11.3f} {times} {full / lazy:6.0f}×")
-            lazy = full = 0.0
+        anew.append(time.perf_counter() - start)
+    return median(extend), median(anew)
 
 
-def levy(x: Array) -> Array:
-    """Levy's function of the rows of x, (n,); minimum 0 at (1, …, 1) (paper, section 4.1)."""
+def levy(x: Array) -> float:
+    """Levy's function, minimum 0 at (1, …, 1) (paper, section 4.1)."""
     w = 1 + (x - 1) / 4
-    inner = (w[:, :-1] - 1) ** 2 * (1 + 10 * np.sin(np.pi * w[:, :-1] + 1) ** 2)
-    last = (w[:, -1] - 1) ** 2 * (1 + np.sin(2 * np.pi * w[:, -1]) ** 2)
-    return np.sin(np.pi * w[:, 0]) ** 2 + inner.sum(axis=1) + last
+    middle = ((w[:-1] - 1) ** 2 * (1 + 10 * np.sin(np.pi * w[:-1] + 1) ** 2)).sum()
+    return float(np.sin(np.pi * w[0]) ** 2 + middle + (w[-1] - 1) ** 2 * (1 + np.sin(2 * np.pi * w[-1]) ** 2))
 
 
 if __name__ == "__main__":

@@ -11,8 +11,8 @@ n, m    observations, and those of them that are learned from              scala
 alone.
 """
 
-from dataclasses import dataclass, fields
-from typing import Literal, TypeAlias
+from dataclasses import dataclass, fields, replace
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,6 +56,7 @@ class Priors:
     """
 
     length_scale: float = 0.5
+    choice_length_scale: float = 1.2
     length_scale_spread: float = 1.0
     output_scale: float = 1.0
     output_scale_spread: float = 1.0
@@ -70,14 +71,27 @@ class Priors:
             if not low <= median <= _UPPER[name]:
                 raise ValueError(f"the prior's {name} must lie within {low:g} and {_UPPER[name]:g}, not {median:g}")
 
-    def center(self, dim: int) -> Array:
-        """The median of φ, (d + 2,)."""
-        scales = np.full(dim, self.length_scale * np.sqrt(dim))
+    def center(self, kernel: Matern52) -> Array:
+        """The median of φ for the columns of a kernel, (d + 2,)."""
+        numeric, choice = self.length_scale, self.choice_length_scale
+        scales = np.array([choice if column.categories else numeric for column in kernel.columns]) * np.sqrt(kernel.dim)
         return np.log(np.concatenate((scales, [self.output_scale, self.noise])))
 
     def spread(self, dim: int) -> Array:
         """The standard deviation of φ, (d + 2,)."""
         return np.append(np.full(dim, self.length_scale_spread), [self.output_scale_spread, self.noise_spread])
+
+
+class Data(NamedTuple):
+    """What is learned from: points, (n, d), targets, (n,), and known noise variances in units of the targets², (n,)."""
+
+    x: Array
+    targets: Array
+    known: Array
+
+    def part(self, rows: Rows) -> "Data":
+        """Some of it."""
+        return Data(self.x[rows], self.targets[rows], self.known[rows])
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,33 +107,35 @@ class Learned:
 
 def prior_kernel(kernel: Matern52, priors: Priors | None = None) -> tuple[Matern52, float]:
     """The kernel and the noise at the middle of the priors: what to begin with before there is data."""
-    center = (priors or Priors()).center(kernel.dim)
+    center = (priors or Priors()).center(kernel)
     return kernel.with_theta(center[:-1]), float(np.exp(center[-1]))
 
 
-def learn(
-    gp: LazyGP, priors: Priors | None = None, *, rows: Rows | None = None, max_points: int = MAX_POINTS
-) -> Learned:
-    """Give ``gp`` its maximum a posteriori parameters; it factors K once, at the end.
+def learn(gp: LazyGP, priors: Priors | None = None, *, max_points: int = MAX_POINTS) -> Learned:
+    """Give ``gp`` its maximum a posteriori parameters, learned from all rows with a value; factors K once."""
+    rows, scale = ~gp.pending, gp.targets.scale
+    data = Data(gp.X[rows], gp.targets.values[rows], gp.known_variances[rows] / scale / scale)
+    learned = maximum_a_posteriori(data, gp.kernel, gp.noise, priors, max_points=max_points)
+    gp.set_parameters(learned.kernel, learned.noise)
+    return learned
 
-    Learns from ``rows`` of the observations, or from all that have a value.
-    """
-    observed = np.flatnonzero(~gp.pending) if rows is None else rows
-    if len(observed) < 2:
-        raise ValueError(f"learning needs at least 2 observations, but there are {len(observed)}")
+
+def maximum_a_posteriori(
+    data: Data, kernel: Matern52, noise: float, priors: Priors | None = None, *, max_points: int = MAX_POINTS
+) -> Learned:
+    """The most probable parameters, sought from the present ``kernel`` and ``noise``, and from elsewhere if cheap."""
+    if len(data.x) < 2:
+        raise ValueError(f"learning needs at least 2 observations, but there are {len(data.x)}")
     if not isinstance(max_points, int) or max_points < 2:
         raise ValueError(f"max_points must be a whole number of at least 2, not {max_points!r}")
-    priors = priors or Priors()
-    rows = observed[_subset(len(observed), max_points)]
-    best, evaluations = None, 0
-    for start in _starts(gp, priors, len(rows)):
-        found = _ascend(gp, rows, priors, start)
-        evaluations += found.evaluations
-        if best is None or found.log_posterior > best.log_posterior:
-            best = found
-    assert best is not None, "there is always a start"
-    gp.set_parameters(best.kernel, best.noise)
-    return Learned(best.kernel, best.noise, best.log_posterior, evaluations, len(rows))
+    priors, part = priors or Priors(), data.part(_subset(len(data.x), max_points))
+    starts = [np.append(kernel.theta, np.log(noise))]
+    if len(part.x) <= SECOND_START_POINTS:
+        # The posterior often has two modes, "all is signal" and "much is noise"; each start finds its own.
+        starts.append(np.append(priors.center(kernel)[:-1], np.log(NOISY_START)))
+    found = [_ascend(part, kernel, priors, start) for start in starts]
+    best = max(found, key=lambda learned: learned.log_posterior)
+    return replace(best, evaluations=sum(learned.evaluations for learned in found))
 
 
 def check_lag(lag: object) -> Lag:
@@ -165,32 +181,16 @@ def _subset(n: int, size: int) -> Rows:
     return np.sort(np.random.default_rng(n).choice(n, size, replace=False))
 
 
-def _starts(gp: LazyGP, priors: Priors, m: int) -> list[Array]:
-    """The present parameters; and, where that is cheap, the middle of the priors with much noise.
-
-    The posterior often has two modes, "all is signal" and "much is noise"; each start finds its own.
-    """
-    present = np.append(gp.kernel.theta, np.log(gp.noise))
-    if m > SECOND_START_POINTS:
-        return [present]
-    noisy = priors.center(gp.kernel.dim)
-    noisy[-1] = np.log(NOISY_START)
-    return [present, noisy]
-
-
-def _ascend(gp: LazyGP, rows: Rows, priors: Priors, start: Array) -> Learned:
+def _ascend(data: Data, kernel: Matern52, priors: Priors, start: Array) -> Learned:
     """One run of L-BFGS-B on -log p(t | X, φ) - log p(φ)."""
-    dim = gp.kernel.dim
-    center, spread = priors.center(dim), priors.spread(dim)
-    x, (values, _, scale) = gp.X[rows], gp.targets
-    targets, known = values[rows], gp.known_variances[rows] / scale / scale
+    center, spread = priors.center(kernel), priors.spread(kernel.dim)
 
     def negative_log_posterior(phi: Array) -> tuple[float, Array]:
-        value, gradient = evidence(gp.kernel.with_theta(phi[:-1]), float(np.exp(phi[-1])), x, targets, known)
+        value, gradient = evidence(kernel.with_theta(phi[:-1]), float(np.exp(phi[-1])), *data)
         deviation = (phi - center) / spread
         return 0.5 * float(deviation @ deviation) - value, deviation / spread - gradient
 
-    lower, upper = _bounds(dim)
+    lower, upper = _bounds(kernel.dim)
     result = minimize(
         negative_log_posterior,
         np.clip(start, lower, upper),
@@ -199,13 +199,8 @@ def _ascend(gp: LazyGP, rows: Rows, priors: Priors, start: Array) -> Learned:
         bounds=np.column_stack((lower, upper)),
         options={"maxfun": MAX_EVALUATIONS, "ftol": 1e-5, "gtol": 1e-2},
     )
-    return Learned(
-        gp.kernel.with_theta(result.x[:-1]),
-        float(np.exp(result.x[-1])),
-        -float(result.fun),
-        int(result.nfev),
-        len(rows),
-    )
+    learned_kernel, noise = kernel.with_theta(result.x[:-1]), float(np.exp(result.x[-1]))
+    return Learned(learned_kernel, noise, -float(result.fun), int(result.nfev), len(data.x))
 
 
 def _bounds(dim: int) -> tuple[Array, Array]:

@@ -16,9 +16,9 @@ V       L⁻¹ k(X, U)                                                          
 
 Posterior (paper, algorithm 1): mean = Vᵀ w, covariance = k(U, U) - Vᵀ V.
 
-A *pending* row is a point whose value is still to come. It lowers the variance and leaves the mean as it was: its target is what
-the others predict there, so its weight in α is 0. With p the pending rows, A = K⁻¹ and α⁰ = A [t; 0], that target is
--(A_pp)⁻¹ α⁰_p: no other factor is needed.
+A *pending* row is a point whose value is still to come. It lowers the variance and leaves the mean as it was: its
+target is what the others predict there, so its weight in α is 0. With p the pending rows, A = K⁻¹ and α⁰ = A [t; 0],
+that target is -(A_pp)⁻¹ α⁰_p: no other factor is needed.
 """
 
 from typing import NamedTuple
@@ -32,8 +32,8 @@ from lazybo.cholesky import GrowingCholesky
 from lazybo.kernels import Matern52
 from lazybo.targets import Targets, Transform, identity
 
-# Rows factored at a time when the kernel changes: bounds the work space to this many columns of K.
-REBUILD_ROWS = 512
+# Rows appended at a time: bounds the work space to this many columns of K.
+BLOCK_ROWS = 512
 MAX_VALUE = 1e150
 
 
@@ -56,8 +56,9 @@ class PosteriorGradient(NamedTuple):
 class LazyGP:
     """Gaussian process with a zero prior mean (in units of the targets) that learns new rows in O(t n²).
 
-    ``noise`` is the variance of the noise that all observations share, in units of the transformed values; ``transform``
-    is one of `lazybo.targets`. ``rebuilds`` counts how often all of K was factored: only by `set_parameters`.
+    ``noise`` is the variance of the noise that all observations share, in units of the transformed values;
+    ``transform`` is one of `lazybo.targets`. ``rebuilds`` counts how often all of K was factored: only by
+    `set_parameters`.
     """
 
     def __init__(self, kernel: Matern52, noise: float = 1e-6, *, transform: Transform = identity) -> None:
@@ -185,9 +186,7 @@ class LazyGP:
         diagonal = noise + self._known / scale / scale
         factor = GrowingCholesky()
         factor.work, factor.refactorisations = self._factor.work, self._factor.refactorisations
-        for start in range(0, self.n, REBUILD_ROWS):
-            rows = slice(start, start + REBUILD_ROWS)
-            _extend(factor, kernel, z[:start], z[rows], diagonal[rows])
+        _extend(factor, kernel, z[:0], z, diagonal)
         self._kernel, self._noise, self._known_scale = kernel, noise, scale
         self._z, self._factor = z, factor
         self._forget_solutions()
@@ -391,10 +390,17 @@ def _inverted(covariance: Array) -> tuple[Array, Array]:
 
 
 def _extend(factor: GrowingCholesky, kernel: Matern52, z: Array, new_z: Array, noise: Array) -> None:
-    """Append the rows of K for new features to the factor of the old ones."""
-    block = kernel.between(new_z, new_z)
-    block[np.diag_indices_from(block)] += noise
-    factor.append(kernel.between(z, new_z), block)
+    """Append the rows of K for new features to the factor of the old ones, all or none, a few hundred at a time."""
+    before, every = factor.n, np.concatenate((z, new_z))
+    try:
+        for start in range(0, len(new_z), BLOCK_ROWS):
+            rows = slice(start, start + BLOCK_ROWS)
+            block = kernel.between(new_z[rows], new_z[rows])
+            block[np.diag_indices_from(block)] += noise[rows]
+            factor.append(kernel.between(every[: before + start], new_z[rows]), block)
+    except BaseException:
+        factor.truncate(before)
+        raise
 
 
 def _check_kernel(kernel: object) -> Matern52:

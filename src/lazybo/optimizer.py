@@ -3,8 +3,8 @@
 Inside, small is good: values are negated at the door when the direction is "maximize".
 
 Every configuration that was asked for or observed is one row of the process, in that order. A row whose value is still
-to come is pending: it lowers the variance around it and leaves the mean alone. When the value comes, only the right-hand
-side changes. A failed row has the worst value so far.
+to come is pending: it lowers the variance around it and leaves the mean alone. When the value comes, only the
+right-hand side changes. A failed row has the worst value so far.
 """
 
 import math
@@ -19,7 +19,7 @@ from scipy.spatial.distance import cdist
 
 from lazybo.acquisition import ACQUISITIONS, Acquisition
 from lazybo.checks import Array, positive
-from lazybo.fit import Lag, Priors, check_lag, is_due, learn, prior_kernel
+from lazybo.fit import Data, Lag, Priors, check_lag, is_due, maximum_a_posteriori, prior_kernel
 from lazybo.gp import LazyGP
 from lazybo.kernels import Matern52
 from lazybo.propose import BEST_CENTRES, POOL_POINTS, STARTS, Maximum, Pool, find_maxima, spread_points
@@ -54,11 +54,12 @@ class Best:
 class Optimizer:
     """Bayesian optimisation with a lazy Gaussian process.
 
-    ``space`` is a dict of Optuna distributions; ``conditions`` says when a parameter is active. ``lag`` is how often the
-    kernel is learned: 1, an integer, None (never) or "auto". ``acquisition`` is "logei", "ei", "pi", "ucb" or a function as
-    in `lazybo.acquisition`. ``batch`` is how ``ask(n)`` chooses several points: "fantasy" (one after the other, each pending
-    for the next) or "maxima" (the n best local maxima, as in the paper). ``n_startup`` points are spread over the space
-    before the model speaks. ``kernel`` and ``noise`` are what to begin with, and to stay with if the lag is None.
+    ``space`` is a dict of Optuna distributions; ``conditions`` says when a parameter is active. ``lag`` is how often
+    the kernel is learned: 1, an integer, None (never) or "auto". ``acquisition`` is "logei", "ei", "pi", "ucb" or a
+    function as in `lazybo.acquisition`. ``batch`` is how ``ask(n)`` chooses several points: "fantasy" (one after the
+    other, each pending for the next) or "maxima" (the n best local maxima, as in the paper). ``n_startup`` points are
+    spread over the space before the model speaks. ``kernel`` and ``noise`` are what to begin with, and to stay with
+    if the lag is None.
     """
 
     def __init__(
@@ -112,7 +113,8 @@ class Optimizer:
         """One suggestion, or a list of n; each is pending until told, and every later one takes it into account."""
         if n is None:
             return self._suggest(self._propose(1)[0])
-        wanted, suggestions = _whole("n", n, 1), []
+        wanted = _whole("n", n, 1)
+        suggestions: list[Suggestion] = []
         while len(suggestions) < wanted:
             left = wanted - len(suggestions)
             suggestions += [self._suggest(x) for x in self._propose(left if self.batch == "maxima" else 1)]
@@ -234,7 +236,6 @@ class Optimizer:
 
     def state(self) -> dict[str, Any]:
         """All that is needed to go on, as plain data for JSON: what was seen, kernel parameters, counters."""
-        gp = self._gp
         return {
             "version": 1,
             "seed": self.seed,
@@ -245,8 +246,8 @@ class Optimizer:
                     self._params, self._values, self._variances, self._numbers, strict=True
                 )
             ],
-            "theta": (gp.kernel if gp else self._kernel).theta.tolist(),
-            "noise": gp.noise if gp else self._noise,
+            "theta": self._kernel.theta.tolist(),
+            "noise": self._noise,
             "learned_at": self._learned_at,
             "warping": [*astuple(self._warping), self._warped_at] if self._warping else None,
         }
@@ -280,29 +281,33 @@ class Optimizer:
     def _synchronise(self) -> LazyGP:
         """The process with all rows, their present values, and kernel parameters that are not overdue."""
         targets = self._targets()
-        if self._gp is None:
-            self._gp = LazyGP(self._kernel, self._noise)
-        self._append_rows(self._gp)
-        self._gp.replace_y(targets)
         good = np.flatnonzero(np.isfinite(self._values))
         if is_due(self.lag, self._learned_at, len(good)):
-            if any(self._variances):
-                # Their scale has changed with the warping: into a new process, which learning factors anyway.
-                self._gp = LazyGP(self._gp.kernel, self._gp.noise)
-                self._append_rows(self._gp)
-                self._gp.replace_y(targets)
-            learn(self._gp, self._priors, rows=good)
-            self._learned_at = len(good)
-            self._pool = None
-        return self._gp
+            self._learn(targets, good)
+        if self._gp is None:
+            self._gp = LazyGP(self._kernel, self._noise)
+        gp, new = self._gp, slice(self._gp.n, None)
+        if gp.n < len(self._points):
+            gp.append(self._points[new], np.zeros(len(self._points) - gp.n), variance=self._target_variances()[new])
+        gp.replace_y(targets)
+        return gp
 
-    def _append_rows(self, gp: LazyGP) -> None:
-        """Rows that the process does not have yet, as one block; their values come with all others."""
-        points = self._points[gp.n :]
-        if points:
-            assert self._warping is not None, "values are warped before they are used"
-            variance = np.array(self._variances[gp.n :]) * self._warping.slope**2
-            gp.append(points, np.zeros(len(points)), variance=variance)
+    def _learn(self, targets: Array, rows: NDArray[np.intp]) -> None:
+        """Learn from evaluations that succeeded; the process then is factored with what was learned."""
+        variances = self._target_variances()
+        data = Data(np.array(self._points)[rows], targets[rows], variances[rows])
+        learned = maximum_a_posteriori(data, self._kernel, self._noise, self._priors)
+        self._kernel, self._noise, self._learned_at = learned.kernel, learned.noise, len(rows)
+        self._pool = None
+        if variances.any():
+            self._gp = None  # their scale has changed with the warping
+        elif self._gp is not None:
+            self._gp.set_parameters(self._kernel, self._noise)
+
+    def _target_variances(self) -> Array:
+        """Known variances in units of the targets², (n,)."""
+        assert self._warping is not None, "values are warped before they are used"
+        return np.array(self._variances) * self._warping.slope**2
 
     def _targets(self) -> Array:
         """What the process sees: warped values, the worst of them for failures, NaN where pending."""
@@ -342,12 +347,12 @@ class Optimizer:
         """Which points were asked for or observed already, or are next to a pending one; none, once every one was."""
         if self._remaining() <= 0:
             return np.zeros(len(points), dtype=bool)
-        same = np.array([point.tobytes() in self._taken_keys for point in points], dtype=bool)
+        data, width = points.tobytes(), 8 * self.space.dim
+        same = np.array([data[i : i + width] in self._taken_keys for i in range(0, len(data), width)], dtype=bool)
         pending = np.flatnonzero(np.isnan(self._values))
         if len(pending) and len(points):
-            kernel = self._gp.kernel if self._gp else self._kernel
-            waiting = kernel.features(np.array([self._points[row] for row in pending]))
-            same |= cdist(kernel.features(points), waiting).min(axis=1) < PENDING_GAP
+            waiting = self._kernel.features(np.array([self._points[row] for row in pending]))
+            same |= cdist(self._kernel.features(points), waiting).min(axis=1) < PENDING_GAP
         return same
 
     def _remaining(self) -> float:
@@ -365,7 +370,7 @@ class Optimizer:
 
 def default_startup(dim: int) -> int:
     """How many points are spread over the space before the model speaks."""
-    return min(5 + dim // 4, 10)
+    return min(max(dim, 5), 10)
 
 
 def _one_of(name: str, value: Any, choices: Sequence[str]) -> Any:

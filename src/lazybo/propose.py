@@ -11,9 +11,11 @@ M       rows of X near the centres that the search sees in full               sc
 
 The search goes from wide and cheap to narrow and exact:
 
-1. A *pool* of points spread over the space keeps its posterior as the factor grows: a new row costs O(n) a point, not O(n²).
+1. A *pool* of points spread over the space keeps its posterior as the factor grows: a new row costs O(n) a point, not
+   O(n²).
 2. Its best points and the best observations are the *centres*. Fresh candidates are drawn around each.
-3. The best candidates climb, all at once, on a *near field*: the exact mean and the variance given the M rows that matter most.
+3. The best candidates climb, all at once, on a *near field*: the exact mean and the variance given the M rows that
+   matter most.
 4. Whole numbers and choices move to their best neighbours.
 5. The finalists' exact posterior decides.
 """
@@ -24,6 +26,7 @@ from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.spatial.distance import cdist
 from scipy.stats import qmc
 
 from lazybo.acquisition import Acquisition
@@ -38,11 +41,11 @@ POOL_CENTRES = 6
 BEST_CENTRES = 4
 CANDIDATES_PER_CENTRE = 16
 STARTS = 8
-NEAR_ROWS = 256
-CLIMB_STEPS = 20
+NEAR_ROWS = 192
+CLIMB_STEPS = 12
 DISCRETE_ROUNDS = 8
 # A climb ends when no start gains more than this any more, or can only step less than this.
-CONVERGED = 1e-3
+CONVERGED = 1e-2
 # The near field's inverse is exact to about this; less variance than that is rounding.
 MIN_VARIANCE = 1e-9
 # Pool points nearer than this to a better one, in length scales, are no centres.
@@ -95,8 +98,8 @@ class Pool:
 class NearField:
     """The posterior around some centres, cheap enough to climb on.
 
-    The mean is exact in the rows nearest to the centres and, for all others, linear around each centre. The variance is that given
-    the nearest rows alone. With at most `NEAR_ROWS` rows both are exact.
+    The mean is exact in the rows nearest to the centres and, for all others, linear around each centre. The variance
+    is that given the nearest rows alone. With at most `NEAR_ROWS` rows both are exact.
     """
 
     def __init__(self, gp: LazyGP, centres: Array) -> None:
@@ -256,10 +259,9 @@ def _apart(z: Array, count: int) -> list[int]:
     """The first rows that are no neighbours of an earlier one, at most ``count``."""
     kept: list[int] = []
     free = np.ones(len(z), dtype=bool)
-    for i in range(len(z)):
-        if free[i] and len(kept) < count:
-            kept.append(i)
-            free &= np.linalg.norm(z - z[i], axis=1) > CENTRE_GAP
+    while free.any() and len(kept) < count:
+        kept.append(int(np.argmax(free)))
+        free &= cdist(z, z[kept[-1:]])[:, 0] > CENTRE_GAP
     return kept
 
 

@@ -7,8 +7,8 @@ d       parameters that can vary; single-valued ones are left out       scalar
 x       a point: numbers in [0, 1], choices as 0, 1, …, NaN: inactive   (d,)
 ======  ==============================================================  ========
 
-A numeric parameter is linear or logarithmic in its distribution's own sense. A point is always *real*: whole numbers and steps
-are where they will be evaluated, not where a continuous search would like them.
+A numeric parameter is linear or logarithmic in its distribution's own sense. A point is always *real*: whole numbers
+and steps are where they will be evaluated, not where a continuous search would like them.
 
 A conditional parameter has a `Condition`: it is active while its parent, itself active, has one of some values.
 """
@@ -16,6 +16,7 @@ A conditional parameter has a `Condition`: it is active while its parent, itself
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import product
 from typing import Any
 
@@ -67,10 +68,16 @@ class Space:
         """Number of parameters that can vary, d."""
         return len(self.names)
 
-    @property
+    @cached_property
     def size(self) -> float:
-        """How many configurations there are at most: infinity with a continuous parameter; conditions are not deducted."""
-        return float(np.prod(self.levels)) if self.dim else 1.0
+        """How many configurations there are: infinity with a continuous parameter.
+
+        Those that conditions make equal count once, unless there are too many to list.
+        """
+        product_of_levels = float(np.prod(self.levels))
+        if self.conditions and product_of_levels <= MAX_LISTED:
+            return float(sum(1 for _ in self.listed()))
+        return product_of_levels
 
     # ----------------------------------------------------------- values <-> points
 
@@ -156,7 +163,8 @@ class Space:
             return rows & self._active_rows(parent, x, column) if parent in self.conditions else rows
         axis = self._axes[parent]
         wanted = [axis.encode(value) for value in condition.values]
-        return np.isclose(x[:, column[parent]][:, None], wanted, rtol=0, atol=1e-12).any(axis=1)
+        near = np.abs(x[:, column[parent]][:, None] - np.array(wanted)) <= 1e-12
+        return np.asarray(near.any(axis=1))
 
     def neighbours(self, x: Array, rng: np.random.Generator) -> Array:
         """The points one discrete move away from one point: the next levels up and down, every other choice, (m, d)."""
@@ -172,7 +180,7 @@ class Space:
 
     def listed(self) -> Iterator[Array]:
         """All points of a finite space, each once."""
-        levels = [axis.spread((np.arange(int(axis.levels)) + 0.5) / axis.levels) for axis in self._axes.values()]
+        levels = [axis.spread(np.arange(0.5, axis.levels) / axis.levels) for axis in self._axes.values()]
         seen = set()
         for values in product(*levels):
             x = self.repair(np.array([values]))[0]
@@ -185,8 +193,8 @@ class Space:
 class _Axis:
     """One parameter that can vary: its values <-> [0, 1], or 0, 1, … for choices.
 
-    A discrete number is at one of ``levels`` values; all ways to its coordinate go through its level, so that equal values
-    have equal coordinates to the last bit.
+    A discrete number is at one of ``levels`` values; all ways to its coordinate go through its level, so that equal
+    values have equal coordinates to the last bit.
     """
 
     def __init__(self, distribution: BaseDistribution) -> None:
@@ -197,7 +205,7 @@ class _Axis:
         if not self.categories:
             assert isinstance(distribution, FloatDistribution | IntDistribution)
             self._log = distribution.log
-            self._low, self._high, self._step = distribution.low, distribution.high, distribution.step
+            self._low, self._high, self._step = distribution.low, distribution.high, distribution.step or 0
             self._origin = math.log(self._low) if self._log else float(self._low)
             self._extent = (math.log(self._high) if self._log else float(self._high)) - self._origin
 
@@ -244,7 +252,7 @@ class _Axis:
         return np.clip(np.round((value - self._low) / self._step), 0, self.levels - 1)
 
     def _at_level(self, level: Any) -> Any:
-        """The coordinate of level 0, 1, …"""
+        """The coordinates of levels counted from 0."""
         if not self._log:
             return level / (self.levels - 1)
         return (np.log(self._low + level * self._step) - self._origin) / self._extent

@@ -50,7 +50,8 @@ def standardize(y: Array) -> Targets:
 class Warping:
     """A monotone transform whose numbers are fixed: units of the spread around the median, bent, then standardised.
 
-    Bent by Yeo and Johnson's power λ ≤ 1: long upper tails are pulled in, so that a diverged training (1e30) says "bad" and no more.
+    Bent by Yeo and Johnson's power λ ≤ 1: long upper tails are pulled in, so that a diverged training (1e30) says
+    "bad" and no more.
     """
 
     middle: float
@@ -71,11 +72,12 @@ class Warping:
 
 # Powers to choose from; 1 is no bending at all.
 POWERS = np.linspace(-3.0, 1.0, 17)
+POWER_SPREAD = 0.6
 MAX_DEVIATION = 1e25
 
 
 def warping(y: Array) -> Warping:
-    """The warping after which y looks most like a normal sample: maximum likelihood over `POWERS`."""
+    """The warping after which y looks most like a normal sample: maximum a posteriori over `POWERS`."""
     if len(y) == 0:
         return Warping(0.0, 1.0, 1.0, 0.0, 1.0)
     # Halved, so that differences of the largest doubles do not overflow.
@@ -101,8 +103,12 @@ def _bend(z: Array, power: float) -> Array:
 
 
 def _log_likelihood(z: Array, power: float) -> float:
-    """Of the bent values as a normal sample, up to a constant; the Jacobian is (λ - 1) sign(z) log(1 + |z|)."""
+    """Of the bent values as a normal sample, and of the power, up to a constant.
+
+    The Jacobian is (λ - 1) sign(z) log(1 + |z|). A few values are no reason to bend: the prior of λ is normal around 1.
+    """
     variance = float(np.var(_bend(z, power)))
     if not (np.isfinite(variance) and variance > 0):
         return -np.inf
-    return -0.5 * len(z) * np.log(variance) + (power - 1.0) * float(np.sum(np.sign(z) * np.log1p(np.abs(z))))
+    jacobian = (power - 1.0) * float(np.sum(np.sign(z) * np.log1p(np.abs(z))))
+    return -0.5 * len(z) * np.log(variance) + jacobian - 0.5 * ((power - 1.0) / POWER_SPREAD) ** 2

@@ -1,0 +1,52 @@
+"""Which batch is better: ``python -m benchmarks.batch``. Rounds of t suggestions, each round told before the next.
+
+"maxima" is the paper's way, the t best local maxima of the acquisition; "fantasy" chooses one after the other, each pending for
+the next. Mean regret over problems of the open set after 40, 100 and 200 evaluations.
+"""
+
+import argparse
+import time
+
+import numpy as np
+
+from benchmarks import problems
+from lazybo.optimizer import Optimizer
+
+CHECKPOINTS = (40, 100, 200)
+BATCHES = ("fantasy", "maxima")
+
+
+def one_run(name: str, batch: str, size: int, seed: int) -> tuple[list[float], float]:
+    """Regrets at the checkpoints, and seconds of the optimiser."""
+    problem = problems.load(name, 1 + seed % 5)
+    optimizer = Optimizer(problem.space, seed=seed, batch=batch)  # type: ignore[arg-type]
+    regrets, spent, told = {}, 0.0, 0
+    while told < CHECKPOINTS[-1]:
+        start = time.perf_counter()
+        suggestions = optimizer.ask(size)
+        spent += time.perf_counter() - start
+        for suggestion in suggestions:
+            optimizer.tell(suggestion, problem.objective(suggestion.params))
+            told += 1
+            regrets[told] = problem.regret(optimizer.best.value)
+    return [regrets[n] for n in CHECKPOINTS], spent
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--sizes", type=int, nargs="+", default=[5, 20])
+    options = parser.parse_args()
+    names = problems.names()
+    print(f"{len(names)} problems, {options.seeds} seeds")
+    print(f"{'t':>4} {'batch':>8} " + " ".join(f"{f'n={n}':>9}" for n in CHECKPOINTS) + f" {'ms/point':>9}")
+    for size in options.sizes:
+        for batch in BATCHES:
+            runs = [one_run(name, batch, size, seed) for name in names for seed in range(options.seeds)]
+            means = np.mean([regrets for regrets, _ in runs], axis=0)
+            step = 1e3 * sum(spent for _, spent in runs) / len(runs) / CHECKPOINTS[-1]
+            print(f"{size:4} {batch:>8} " + " ".join(f"{value:9.4f}" for value in means) + f" {step:9.1f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
