@@ -24,9 +24,8 @@ def main() -> None:
     for number, value in improvements:
         print(f"{number:11} {-value:10.4f}")
     early, late = (1e3 * float(np.mean(part)) for part in (seconds[:20], seconds[-20:]))
-    print(
-        f"\ntime per step: {1e3 * np.mean(seconds):.1f} ms on average (first 20: {early:.1f} ms, last 20: {late:.1f} ms)\n"
-    )
+    overall = 1e3 * np.mean(seconds)
+    print(f"\ntime per step: {overall:.1f} ms on average (first 20: {early:.1f}, last 20: {late:.1f})\n")
     print("one more observation, with the kernel's parameters kept:")
     print(f"{'n':>6} {'extend':>10} {'factor anew':>12} {'ratio':>7}")
     for n in SIZES:
