@@ -162,8 +162,8 @@ def test_results_from_elsewhere_count_as_ones_own() -> None:
         given_.observe(params, bowl(params))
     assert given_.best.number is None
     assert given_.best.value == told.best.value
-    given_._next_number = told._next_number
-    assert close([given_.ask().params], [told.ask().params], 0.05)
+    assert close([given_.propose(12)], [told.propose(12)], 0.05)
+    assert told.ask().params == told.pending[0].params
 
 
 # ----------------------------------------------------- pending, batches, repeats
@@ -199,6 +199,30 @@ def test_a_pending_suggestion_costs_no_factorisation_when_told() -> None:
     assert optimizer._gp is not None
     assert optimizer._gp.rebuilds == 0
     assert optimizer._gp.n == 25
+
+
+def test_an_evaluation_announced_from_elsewhere_is_pending() -> None:
+    asked, told = Optimizer(PLANE, seed=1), Optimizer(PLANE, seed=1)
+    for optimizer in (asked, told):
+        run(optimizer, bowl, 12)
+    suggestion = asked.ask()
+    assert told.propose(suggestion.number) == suggestion.params
+    announced = told.announce(suggestion.params)
+    assert announced == suggestion
+    assert told.ask() == asked.ask()
+
+
+def test_results_outside_a_range_that_was_narrowed_are_believed() -> None:
+    optimizer = Optimizer({"x": FloatDistribution(0.0, 1.0), "n": IntDistribution(1, 8, log=True)}, seed=0)
+    for x in np.linspace(-1, 2, 13):
+        optimizer.observe({"x": float(x), "n": 16}, (x - 1.5) ** 2, outside=True)
+    for params in run(optimizer, lambda params: (params["x"] - 1.5) ** 2, 10):
+        assert 0 <= params["x"] <= 1
+        assert 1 <= params["n"] <= 8
+    assert optimizer.best.params["x"] == 1.5
+    for wrong in ({"x": 0.5, "n": 0}, {"x": 0.5, "n": "many"}, {"x": np.inf, "n": 1}):
+        with pytest.raises(ValueError, match="is not in"):
+            optimizer.observe(wrong, 1.0, outside=True)
 
 
 def test_a_forgotten_suggestion_may_come_again() -> None:

@@ -32,6 +32,7 @@ REWARP_GROWTH = 0.02
 RANDOM_TRIES = 64
 # Nearer than this to a pending point, in length scales, nothing is suggested.
 PENDING_GAP = 0.02
+STATE_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,34 +113,49 @@ class Optimizer:
     def ask(self, n: int | None = None) -> Suggestion | list[Suggestion]:
         """One suggestion, or a list of n; each is pending until told, and every later one takes it into account."""
         if n is None:
-            return self._suggest(self._propose(1)[0])
+            return self._suggest(self._propose(self._next_number, 1)[0])
         wanted = _whole("n", n, 1)
         suggestions: list[Suggestion] = []
         while len(suggestions) < wanted:
-            left = wanted - len(suggestions)
-            suggestions += [self._suggest(x) for x in self._propose(left if self.batch == "maxima" else 1)]
+            count = wanted - len(suggestions) if self.batch == "maxima" else 1
+            suggestions += [self._suggest(x) for x in self._propose(self._next_number, count)]
         return suggestions
+
+    def propose(self, number: int) -> dict[str, Any]:
+        """The configuration that `ask` would suggest under this number; nothing is recorded.
+
+        Random numbers depend on the seed and on ``number`` alone, so that a resumed or parallel run goes on alike.
+        """
+        return self.space.decode(self._propose(_whole("number", number, 0), 1)[0])
+
+    def announce(self, params: Mapping[str, Any]) -> Suggestion:
+        """An evaluation that was begun elsewhere: pending until told, as if it had been asked for."""
+        self.space.check(params)
+        return self._pend(dict(params))
 
     def maxima(self) -> list[tuple[dict[str, Any], float]]:
         """The distinct local maxima of the acquisition as it stands, best first: configurations and values."""
         if self._n_good() == 0:
             return []
-        found = self._maxima(self._generator(), POOL_POINTS // 16)
+        found = self._maxima(np.random.default_rng((self.seed, self._next_number)), POOL_POINTS // 16)
         return [(self.space.decode(maximum.x), maximum.value) for maximum in found]
 
     def _suggest(self, x: Array) -> Suggestion:
-        number, params = self._next_number, self.space.decode(x)
+        return self._pend(self.space.decode(x))
+
+    def _pend(self, params: dict[str, Any]) -> Suggestion:
+        number = self._next_number
         self._next_number += 1
         self._add(params, math.nan, 0.0, number)
         return Suggestion(number, dict(params))
 
-    def _propose(self, count: int) -> list[Array]:
+    def _propose(self, number: int, count: int) -> list[Array]:
         """At least one and at most ``count`` points."""
-        rng = self._generator()
+        rng = np.random.default_rng((self.seed, number))
         if self.space.dim == 0:
             return [np.zeros(0)]
         if len(self._values) < self.n_startup:
-            point = self._startup_point(len(self._values))
+            point = self._startup_point(number)
             return [self._random_point(rng) if self._taken(point[None])[0] else point]
         if self._n_good() == 0 or self._remaining() == 1:
             return [self._random_point(rng)]
@@ -151,7 +167,7 @@ class Optimizer:
         good = np.flatnonzero(np.isfinite(self._values))
         # The posterior mean at the observations is t - noise ∘ α: the incumbent is a denoised value, not the luckiest.
         denoised = (gp.y - gp.noise_variances * gp.alpha)[good]
-        incumbents = gp.X[good[np.argsort(denoised, kind="stable")[:BEST_CENTRES]]]
+        incumbents = self.space.clip(gp.X[good[np.argsort(denoised, kind="stable")[:BEST_CENTRES]]])
         starts = max(STARTS, 2 * count)
         best, pool = float(denoised.min()), self._current_pool()
         return find_maxima(gp, self.space, pool, self._acquisition, best, incumbents, self._taken, rng, starts)
@@ -169,9 +185,14 @@ class Optimizer:
             self._cut(row)
         self._values[row], self._variances[row] = inside, variance
 
-    def observe(self, params: Mapping[str, Any], value: float | None, *, variance: float = 0.0) -> None:
-        """A result from elsewhere: a warm start. None, NaN or infinity: the evaluation failed."""
-        self.space.check(params)
+    def observe(
+        self, params: Mapping[str, Any], value: float | None, *, variance: float = 0.0, outside: bool = False
+    ) -> None:
+        """A result from elsewhere: a warm start. None, NaN or infinity: the evaluation failed.
+
+        With ``outside`` numbers may lie outside their range, as they do after it was narrowed.
+        """
+        self.space.check(params, outside=outside)
         self._add(dict(params), self._door(value), _check_variance(variance), None)
 
     def forget(self, suggestion: Suggestion | int) -> None:
@@ -237,7 +258,7 @@ class Optimizer:
     def state(self) -> dict[str, Any]:
         """All that is needed to go on, as plain data for JSON: what was seen, kernel parameters, counters."""
         return {
-            "version": 1,
+            "version": STATE_VERSION,
             "seed": self.seed,
             "next_number": self._next_number,
             "rows": [
@@ -246,6 +267,12 @@ class Optimizer:
                     self._params, self._values, self._variances, self._numbers, strict=True
                 )
             ],
+            "model": self.model_state(),
+        }
+
+    def model_state(self) -> dict[str, Any]:
+        """What was learned, as plain data for JSON: kernel parameters, warping, counters."""
+        return {
             "theta": self._kernel.theta.tolist(),
             "noise": self._noise,
             "learned_at": self._learned_at,
@@ -256,18 +283,23 @@ class Optimizer:
         """Go on where `state` was taken, in an optimiser made with the same arguments that has not been used yet."""
         if self._values or self._next_number:
             raise ValueError("restore() needs a new optimiser, but this one has been used")
-        if state.get("version") != 1:
-            raise ValueError(f"the state must be of version 1, not {state.get('version')!r}")
+        if state.get("version") != STATE_VERSION:
+            raise ValueError(f"the state must be of version {STATE_VERSION}, not {state.get('version')!r}")
         for row in state["rows"]:
-            self.space.check(row["params"])
-        kernel = self._kernel.with_theta(state["theta"])
+            self.space.check(row["params"], outside=True)
+        self.restore_model(state["model"])
         for row in state["rows"]:
             self._add(dict(row["params"]), _from_plain(row["value"]), float(row["variance"]), row["number"])
         self.seed, self._next_number = int(state["seed"]), int(state["next_number"])
-        self._kernel, self._noise, self._learned_at = kernel, float(state["noise"]), int(state["learned_at"])
+
+    def restore_model(self, state: Mapping[str, Any]) -> None:
+        """Begin with what was learned when `model_state` was taken."""
+        self._kernel = self._kernel.with_theta(state["theta"])
+        self._noise, self._learned_at = positive("noise", state["noise"]), int(state["learned_at"])
         if state["warping"] is not None:
             *numbers, self._warped_at = state["warping"]
             self._warping = Warping(*numbers)
+        self._gp = self._pool = None
 
     # ----------------------------------------------------------------- model
 
@@ -336,12 +368,9 @@ class Optimizer:
 
     # ------------------------------------------------------- points without a model
 
-    def _generator(self) -> np.random.Generator:
-        """Random numbers that depend on the seed and the next number alone: a resumed run goes on alike."""
-        return np.random.default_rng((self.seed, self._next_number))
-
-    def _startup_point(self, index: int) -> Array:
-        return spread_points(self.space, np.random.default_rng(self.seed), self.n_startup)[index]
+    def _startup_point(self, number: int) -> Array:
+        """The point under this number of a sequence that fills the space: parallel runs share it without repetition."""
+        return spread_points(self.space, np.random.default_rng(self.seed), number + 1)[number]
 
     def _taken(self, points: Array) -> NDArray[np.bool_]:
         """Which points were asked for or observed already, or are next to a pending one; none, once every one was."""

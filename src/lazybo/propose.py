@@ -151,8 +151,8 @@ def spread_points(space: Space, rng: np.random.Generator, n: int) -> Array:
     """Points that fill the space evenly (scrambled Sobol), (n, d)."""
     if space.dim == 0:
         return np.zeros((n, 0))
-    sobol = qmc.Sobol(space.dim, rng=rng)
-    return space.spread(sobol.random_base2(int(np.ceil(np.log2(max(n, 2)))))[:n])
+    # A power of two: the only lengths for which Sobol's points are balanced.
+    return space.spread(qmc.Sobol(space.dim, rng=rng).random_base2(max(n - 1, 1).bit_length())[:n])
 
 
 def find_maxima(

@@ -81,15 +81,18 @@ class Space:
 
     # ----------------------------------------------------------- values <-> points
 
-    def check(self, params: Mapping[str, Any]) -> None:
-        """Refuse what is not one configuration of this space: unknown, missing, inactive or impossible values."""
+    def check(self, params: Mapping[str, Any], *, outside: bool = False) -> None:
+        """Refuse what is not one configuration of this space: unknown, missing, inactive or impossible values.
+
+        With ``outside`` a number may lie outside its range, as long as it has a place beyond its ends.
+        """
         if not isinstance(params, Mapping):
             raise ValueError(f"params must be a mapping from parameter names to values, not {params!r}")
         unknown = [name for name in params if name not in self.distributions]
         if unknown:
             raise ValueError(f"unknown parameter {unknown[0]!r}; this space has {sorted(self.distributions)}")
         for name, value in params.items():
-            if not _contains(self.distributions[name], value):
+            if not _contains(self.distributions[name], value) and not (outside and self._has_place(name, value)):
                 raise ValueError(f"{name}={value!r} is not in {self.distributions[name]}")
         for name in self.distributions:
             active = self._is_active(name, params)
@@ -100,6 +103,13 @@ class Space:
                 raise ValueError(
                     f"parameter {name!r} is only active while {condition.parent!r} is one of {condition.values}"
                 )
+
+    def _has_place(self, name: str, value: Any) -> bool:
+        axis = self._axes.get(name)
+        try:
+            return axis is not None and not axis.categories and math.isfinite(axis.encode(value))
+        except (TypeError, ValueError):
+            return False
 
     def encode(self, params: Mapping[str, Any]) -> Array:
         """The point of a configuration that was checked, (d,)."""
@@ -136,6 +146,10 @@ class Space:
         """The nearest real points, (n, d); NaN stays."""
         parts = [axis.snap(x[:, j]) for j, axis in enumerate(self._axes.values())]
         return np.column_stack(parts) if parts else x
+
+    def clip(self, x: Array) -> Array:
+        """Points with their numbers pulled into [0, 1], (n, d)."""
+        return np.where(self.categorical, x, np.clip(x, 0.0, 1.0))
 
     def repair(self, x: Array, rng: np.random.Generator | None = None) -> Array:
         """Make points obey the conditions, in place and returned: inactive entries NaN, newly active ones filled.
@@ -213,7 +227,10 @@ class _Axis:
         if self.categories:
             return float(self.distribution.to_internal_repr(value))
         if not self._continuous:
-            return float(self._at_level(np.round((value - self._low) / self._step)))
+            level = round((value - self._low) / self._step)
+            if self._log and self._low + level * self._step <= 0:
+                raise ValueError(f"{value} has no logarithm")
+            return float(self._at_level(level))
         return ((math.log(value) if self._log else float(value)) - self._origin) / self._extent
 
     def decode(self, x: float) -> Any:
