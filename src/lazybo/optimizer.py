@@ -8,7 +8,7 @@ right-hand side changes. A failed row has the worst value so far.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any, Literal, overload
 
@@ -55,7 +55,8 @@ class Best:
 class Optimizer:
     """Bayesian optimisation with a lazy Gaussian process.
 
-    ``space`` is a dict of Optuna distributions; ``conditions`` says when a parameter is active. ``lag`` is how often
+    ``space`` is a dict of Optuna distributions; ``conditions`` says when a parameter is active, and ``optional`` names
+    those that observations may lack for other reasons. ``lag`` is how often
     the kernel is learned: 1, an integer, None (never) or "auto". ``acquisition`` is "logei", "ei", "pi", "ucb" or a
     function as in `lazybo.acquisition`. ``batch`` is how ``ask(n)`` chooses several points: "fantasy" (one after the
     other, each pending for the next) or "maxima" (the n best local maxima, as in the paper). ``n_startup`` points are
@@ -68,6 +69,7 @@ class Optimizer:
         space: Mapping[str, BaseDistribution],
         *,
         conditions: Mapping[str, Condition] | None = None,
+        optional: Collection[str] = (),
         direction: Literal["minimize", "maximize"] = "minimize",
         seed: int | None = None,
         lag: Lag = "auto",
@@ -78,11 +80,11 @@ class Optimizer:
         noise: float | None = None,
         priors: Priors | None = None,
     ) -> None:
-        self.space = Space(space, conditions)
+        self.space = Space(space, conditions, optional)
         self.direction = _one_of("direction", direction, ("minimize", "maximize"))
         self.lag = check_lag(lag)
         self.batch = _one_of("batch", batch, ("fantasy", "maxima"))
-        self.seed = _check_seed(seed)
+        self.seed = check_seed(seed)
         self.n_startup = default_startup(self.space.dim) if n_startup is None else _whole("n_startup", n_startup, 0)
         self._acquisition = _check_acquisition(acquisition)
         self._priors = priors or Priors()
@@ -101,6 +103,7 @@ class Optimizer:
         self._gp: LazyGP | None = None
         self._pool: Pool | None = None
         self._learned_at = 0
+        self._built_rows = 0  # how many rows the process was last built from at once
         self._warping: Warping | None = None
         self._warped_at = 0
 
@@ -276,6 +279,7 @@ class Optimizer:
             "theta": self._kernel.theta.tolist(),
             "noise": self._noise,
             "learned_at": self._learned_at,
+            "built_rows": self._built_rows,
             "warping": [*astuple(self._warping), self._warped_at] if self._warping else None,
         }
 
@@ -295,7 +299,8 @@ class Optimizer:
     def restore_model(self, state: Mapping[str, Any]) -> None:
         """Begin with what was learned when `model_state` was taken."""
         self._kernel = self._kernel.with_theta(state["theta"])
-        self._noise, self._learned_at = positive("noise", state["noise"]), int(state["learned_at"])
+        self._noise = positive("noise", state["noise"])
+        self._learned_at, self._built_rows = int(state["learned_at"]), int(state["built_rows"])
         if state["warping"] is not None:
             *numbers, self._warped_at = state["warping"]
             self._warping = Warping(*numbers)
@@ -318,11 +323,19 @@ class Optimizer:
             self._learn(targets, good)
         if self._gp is None:
             self._gp = LazyGP(self._kernel, self._noise)
-        gp, new = self._gp, slice(self._gp.n, None)
-        if gp.n < len(self._points):
-            gp.append(self._points[new], np.zeros(len(self._points) - gp.n), variance=self._target_variances()[new])
-        gp.replace_y(targets)
-        return gp
+            # A restored optimiser appends as the original did, so that not even rounding differs.
+            for _ in range(len(self._points) - self._built_rows if self._built_rows else 0):
+                self._append_rows(self._gp, self._built_rows if self._gp.n == 0 else self._gp.n + 1)
+            self._built_rows = self._built_rows or len(self._points)
+        self._append_rows(self._gp, len(self._points))
+        self._gp.replace_y(targets)
+        return self._gp
+
+    def _append_rows(self, gp: LazyGP, upto: int) -> None:
+        """The rows that the process does not have yet, as one block; their values come with all others."""
+        if gp.n < upto:
+            new = slice(gp.n, upto)
+            gp.append(self._points[new], np.zeros(upto - gp.n), variance=self._target_variances()[new])
 
     def _learn(self, targets: Array, rows: NDArray[np.intp]) -> None:
         """Learn from evaluations that succeeded; the process then is factored with what was learned."""
@@ -330,11 +343,8 @@ class Optimizer:
         data = Data(np.array(self._points)[rows], targets[rows], variances[rows])
         learned = maximum_a_posteriori(data, self._kernel, self._noise, self._priors)
         self._kernel, self._noise, self._learned_at = learned.kernel, learned.noise, len(rows)
-        self._pool = None
-        if variances.any():
-            self._gp = None  # their scale has changed with the warping
-        elif self._gp is not None:
-            self._gp.set_parameters(self._kernel, self._noise)
+        self._gp = self._pool = None
+        self._built_rows = 0
 
     def _target_variances(self) -> Array:
         """Known variances in units of the targets², (n,)."""
@@ -414,7 +424,7 @@ def _whole(name: str, value: object, least: int) -> int:
     return int(value)
 
 
-def _check_seed(seed: int | None) -> int:
+def check_seed(seed: int | None) -> int:
     """The seed, or a new one."""
     if seed is None:
         return int(np.random.SeedSequence().generate_state(1)[0])

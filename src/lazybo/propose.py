@@ -190,7 +190,8 @@ def find_maxima(
     # A new choice may have its optimum elsewhere: where there are both, climb again after the moves.
     for _ in range(2 if space.categorical.any() else 1):
         if not space.categorical.all():
-            u = space.snap(climb(gradient, u, centre, ~space.categorical & ~np.isnan(u), gp.kernel.length_scales))
+            free = ~space.categorical & ~np.isnan(u)
+            u = space.repair(space.snap(climb(gradient, u, centre, free, gp.kernel.length_scales)), rng)
         u = _move_discrete(space, value, u, centre, rng)
     # Where the top is taken, the way to it is not.
     u = np.where(taken(u)[:, None], start, u)

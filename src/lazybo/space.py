@@ -10,11 +10,12 @@ x       a point: numbers in [0, 1], choices as 0, 1, …, NaN: inactive   (d,)
 A numeric parameter is linear or logarithmic in its distribution's own sense. A point is always *real*: whole numbers
 and steps are where they will be evaluated, not where a continuous search would like them.
 
-A conditional parameter has a `Condition`: it is active while its parent, itself active, has one of some values.
+A conditional parameter has a `Condition`: it is active while its parent, itself active, has one of some values. An
+*optional* one may be absent from an observation for reasons unknown; points to evaluate always have it.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -48,16 +49,21 @@ class Space:
     """The parameters of a problem, and the way between their values and points."""
 
     def __init__(
-        self, distributions: Mapping[str, BaseDistribution], conditions: Mapping[str, Condition] | None = None
+        self,
+        distributions: Mapping[str, BaseDistribution],
+        conditions: Mapping[str, Condition] | None = None,
+        optional: Collection[str] = (),
     ) -> None:
         self.distributions = dict(distributions)
         self.conditions = dict(conditions or {})
+        self.optional = frozenset(optional)
         _check(self.distributions, self.conditions)
         self._axes = {name: _Axis(d) for name, d in self.distributions.items() if not d.single()}
         self.names = tuple(self._axes)
         self._parents_first = _parents_first(self.distributions, self.conditions)
         self.columns = tuple(
-            Column(categories=axis.categories, conditional=name in self.conditions) for name, axis in self._axes.items()
+            Column(axis.categories, conditional=name in self.conditions or name in self.optional)
+            for name, axis in self._axes.items()
         )
         self.categorical = np.array([column.categories > 0 for column in self.columns], dtype=bool)
         self.levels = np.array([axis.levels for axis in self._axes.values()])
@@ -96,7 +102,7 @@ class Space:
                 raise ValueError(f"{name}={value!r} is not in {self.distributions[name]}")
         for name in self.distributions:
             active = self._is_active(name, params)
-            if active and name not in params:
+            if active and name not in params and name not in self.optional:
                 raise ValueError(f"parameter {name!r} is missing")
             if not active and name in params:
                 condition = self.conditions[name]
@@ -158,9 +164,10 @@ class Space:
         """
         column = {name: j for j, name in enumerate(self.names)}
         for name in self._parents_first:
-            if name not in self.conditions or name not in column:
+            if name not in column or not (name in self.conditions or name in self.optional):
                 continue
-            j, active = column[name], self._active_rows(name, x, column)
+            j = column[name]
+            active = self._active_rows(name, x, column) if name in self.conditions else np.full(len(x), True)
             x[~active, j] = np.nan
             empty = active & np.isnan(x[:, j])
             if empty.any():

@@ -1,0 +1,414 @@
+"""LazySampler: the optimiser as an Optuna sampler.
+
+A study's trials are its memory. The sampler keeps an optimiser beside it and tells it what is new: trials that ended,
+whoever ran them, as observations; trials that run, here or elsewhere, as pending. What was learned is kept with the
+study, so that a resumed study or a second process goes on where the first one is.
+
+The space is the union of all parameters seen. Which of them are active is found out from the trials
+(`infer_structure`).
+"""
+
+import json
+import math
+import threading
+import time
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+import numpy as np
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
+from optuna.samplers import BaseSampler
+from optuna.study import Study, StudyDirection
+from optuna.trial import FrozenTrial, TrialState
+
+from lazybo.acquisition import Acquisition
+from lazybo.fit import Lag, Priors
+from lazybo.optimizer import Optimizer, Suggestion, check_seed
+from lazybo.space import Condition, Space
+
+_logger = optuna.logging.get_logger("optuna.samplers.lazybo")
+
+PARAMS_KEY = "lazybo:params"
+MODEL_KEY = "lazybo:model"
+# Storages may limit the length of one attribute; what is longer than this is kept in parts.
+ATTRIBUTE_LENGTH = 2000
+# A trial waits this long for one before it that began less than this ago, in another process, to make up its mind.
+PATIENCE = 0.5
+# The noise to begin with, and its prior's spread, when the objective is said to be deterministic.
+DETERMINISTIC = Priors(noise=1e-7, noise_spread=0.1)
+
+
+class LazySampler(BaseSampler):
+    """Gaussian-process Bayesian optimisation for Optuna, without torch, at the speed of TPE.
+
+    ``n_startup_trials`` are spread over the space before the model speaks (default: one for each parameter, 5 to 10).
+    ``lag`` and ``acquisition`` are those of `lazybo.Optimizer`. A parameter that no trial has had before comes from
+    ``independent_sampler`` (default: random). ``deterministic_objective`` says that values have no noise.
+    """
+
+    def __init__(
+        self,
+        *,
+        seed: int | None = None,
+        lag: Lag = "auto",
+        n_startup_trials: int | None = None,
+        acquisition: str | Acquisition = "logei",
+        independent_sampler: BaseSampler | None = None,
+        warn_independent_sampling: bool = True,
+        deterministic_objective: bool = False,
+    ) -> None:
+        self._options: dict[str, Any] = {"lag": lag, "n_startup": n_startup_trials, "acquisition": acquisition}
+        if deterministic_objective:
+            self._options["priors"] = DETERMINISTIC
+        self._seed = check_seed(seed)
+        # Refuses wrong arguments here and now, not in the first trial.
+        Optimizer({"x": IntDistribution(0, 1)}, seed=self._seed, **self._options)
+        self._independent_sampler = independent_sampler
+        self._warn_independent_sampling = warn_independent_sampling
+        self._own: set[int] = set()  # trials of this process that have not ended
+        self._lock = threading.RLock()
+        self._memory: _Memory | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the lock and the memory: a copy finds all it needs in the study."""
+        return {**self.__dict__, "_lock": None, "_memory": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._lock = threading.RLock()
+
+    def reseed_rng(self) -> None:
+        """Nothing to do for suggestions: they depend on the seed and the trial's number, which no two trials share."""
+        if self._independent_sampler is not None:
+            self._independent_sampler.reseed_rng()
+
+    def before_trial(self, study: Study, trial: FrozenTrial) -> None:
+        """Note that the trial is one of this process; the rest is the independent sampler's."""
+        self._own.add(trial.number)
+        if self._independent_sampler is not None:
+            self._independent_sampler.before_trial(study, trial)
+
+    def after_trial(self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None) -> None:
+        """Nothing is learned here: what trials teach is read when the next one begins."""
+        self._own.discard(trial.number)
+        if self._independent_sampler is not None:
+            self._independent_sampler.after_trial(study, trial, state, values)
+
+    def infer_relative_search_space(
+        self,
+        study: Study,
+        trial: FrozenTrial,
+    ) -> dict[str, BaseDistribution]:
+        """All parameters that any trial has had, each as in its latest trial."""
+        _refuse_several_objectives(study)
+        with self._lock:
+            memory = self._remember(study, trial.number)
+            return {name: d for name, d in memory.distributions.items() if not d.single()}
+
+    def sample_relative(
+        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        """The suggestion for a trial: values of all parameters that will be active, as far as trials have shown."""
+        _refuse_several_objectives(study)
+        if not search_space:
+            return {}
+        with self._lock:
+            memory = self._remember(study, trial.number)
+            memory.wait_for_earlier(study, self._own)
+            model = memory.model_for(search_space, partial(self._make_model, study))
+            params = model.optimizer.propose(trial.number)
+            expected = {**params, **trial.system_attrs.get("fixed_params", {})}
+            model.announce(trial.number, expected)
+            _write_trial(study, trial, expected)
+            _write(study, MODEL_KEY, model.news())
+            return params
+
+    def sample_independent(
+        self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+    ) -> Any:
+        """A parameter that is new, or was thought inactive: from the independent sampler."""
+        _refuse_several_objectives(study)
+        known = self._memory.distributions if self._memory is not None else {}
+        if self._warn_independent_sampling and param_name in known and not param_distribution.single():
+            _logger.warning(
+                f"Trial {trial.number}: {param_name!r} was not expected here and is sampled independently. "
+                "It is modelled once trials have shown when it is active."
+            )
+        if self._independent_sampler is not None:
+            return self._independent_sampler.sample_independent(study, trial, param_name, param_distribution)
+        # Random, but repeatable, and different in every trial of every process.
+        rng = np.random.default_rng((self._seed, trial.number, zlib.crc32(param_name.encode())))
+        space = Space({param_name: param_distribution})
+        return space.decode(space.sample(rng, 1)[0])[param_name]
+
+    def _make_model(self, study: Study, structure: "_Structure") -> "_Model":
+        optimizer = Optimizer(
+            structure.distributions,
+            conditions=structure.conditions,
+            optional=structure.optional,
+            direction="maximize" if study.direction == StudyDirection.MAXIMIZE else "minimize",
+            seed=self._seed,
+            **self._options,
+        )
+        model = _Model(structure, optimizer)
+        model.recall(study._storage.get_study_system_attrs(study._study_id))
+        return model
+
+    def _remember(self, study: Study, number: int) -> "_Memory":
+        """What the trials of the study have shown, all but the one under this number."""
+        key = (id(study._storage), study._study_id)
+        if self._memory is None or self._memory.key != key:
+            self._memory = _Memory(key)
+        self._memory.read(study, number)
+        return self._memory
+
+
+@dataclass
+class _Memory:
+    """What the trials of one study have shown so far."""
+
+    key: tuple[int, int]
+    trials: list[FrozenTrial] = field(default_factory=list)
+    distributions: dict[str, BaseDistribution] = field(default_factory=dict)
+    model: "_Model | None" = None
+    except_number: int = -1  # the trial that is being sampled
+    _settled: int = 0  # trials before this number have ended
+
+    def read(self, study: Study, except_number: int) -> None:
+        """Look at the trials that were not finished at the last look, and at new ones."""
+        self.trials = study._get_trials(deepcopy=False, use_cache=False)
+        self.except_number = except_number
+        settled = True
+        for trial in self.trials[self._settled :]:
+            if trial.number != except_number:
+                self.distributions.update(trial.distributions)
+            settled = settled and trial.state.is_finished()
+            self._settled += settled
+
+    def wait_for_earlier(self, study: Study, own: set[int]) -> None:
+        """Let trials before this one that have just begun elsewhere say what they evaluate.
+
+        So suggestions are made one after the other in the order of their numbers, each knowing those before it. A
+        process that died on the way is waited for once.
+        """
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline and any(self._undecided(t, own) for t in self.trials[self._settled :]):
+            time.sleep(0.005)
+            self.read(study, self.except_number)
+
+    def _undecided(self, trial: FrozenTrial, own: set[int]) -> bool:
+        """Whether a trial of another process has just begun and not said yet what it evaluates."""
+        if (
+            trial.state != TrialState.RUNNING
+            or trial.number >= self.except_number
+            or trial.number in own
+            or trial.params
+        ):
+            return False
+        assert trial.datetime_start is not None, "a running trial has begun"
+        age = (datetime.now() - trial.datetime_start).total_seconds()
+        return age < PATIENCE and not _read_trial(trial)
+
+    def model_for(self, space: Mapping[str, BaseDistribution], make: "Callable[[_Structure], _Model]") -> "_Model":
+        """The model of this space, told of all trials; a new one where trials have shown another structure."""
+        if self.model is None or self.model.structure.distributions != space:
+            self.model = make(infer_structure(space, self.trials))
+        self.model.absorb(self.trials, self.except_number)
+        if self.model.surprised:
+            self.model.surprised = False
+            structure = infer_structure(space, self.trials)
+            if structure != self.model.structure:
+                self.model = make(structure)
+                self.model.absorb(self.trials, self.except_number)
+                self.model.surprised = False
+        return self.model
+
+
+@dataclass
+class _Model:
+    """An optimiser and the trials it has been told of."""
+
+    structure: "_Structure"
+    optimizer: Optimizer
+    surprised: bool = False  # by a trial that does not fit the structure
+    _absorbed: int = 0  # trials before this number have ended and were absorbed
+    _done: set[int] = field(default_factory=set)
+    _pending: dict[int, Suggestion] = field(default_factory=dict)
+    _complete: list[float] = field(default_factory=list)
+    _written: str = ""
+
+    def absorb(self, trials: Sequence[FrozenTrial], except_number: int) -> None:
+        """Observe what has ended and hold as pending what runs and is known."""
+        for trial in trials[self._absorbed :]:
+            if trial.number in self._done or trial.number == except_number:
+                continue
+            if trial.state.is_finished():
+                self._finish(trial)
+            elif trial.state == TrialState.RUNNING and trial.number not in self._pending:
+                self.announce(trial.number, _read_trial(trial) or trial.params)
+        while self._absorbed in self._done:
+            self._done.discard(self._absorbed)
+            self._absorbed += 1
+
+    def announce(self, number: int, params: Mapping[str, Any]) -> None:
+        """A trial that runs with these parameters, if they are a configuration of the space."""
+        try:
+            self._pending[number] = self.optimizer.announce(self._known(params))
+        except ValueError:
+            return  # too early to say, or another space: it will be observed when it has ended
+
+    def _finish(self, trial: FrozenTrial) -> None:
+        self._done.add(trial.number)
+        params = self._known(trial.params)
+        value = self._value(trial)
+        suggestion = self._pending.pop(trial.number, None)
+        if suggestion is not None and suggestion.params == params:
+            self.optimizer.tell(suggestion, value)
+            return
+        if suggestion is not None:
+            self.optimizer.forget(suggestion)
+        try:
+            self.optimizer.observe(params, value, outside=True)
+        except ValueError:
+            # From another space; or a trial that failed before it had its parameters, which teaches nothing.
+            self.surprised = self.surprised or trial.state != TrialState.FAIL
+
+    def _known(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in params.items() if name in self.structure.distributions}
+
+    def _value(self, trial: FrozenTrial) -> float | None:
+        """What a trial teaches; None: a failure.
+
+        A pruned trial teaches its last intermediate value, but never that it was better than the median of the
+        completed ones: a pruner stops what is worse than that, and early values flatter.
+        """
+        if trial.state == TrialState.COMPLETE:
+            value = trial.value
+            if value is not None and math.isfinite(value):
+                self._complete.append(value)
+            return value
+        if trial.state == TrialState.PRUNED and trial.last_step is not None and self._complete:
+            ordered = sorted(self._complete)
+            median = ordered[len(ordered) // 2]
+            worse = max if self.optimizer.direction == "minimize" else min
+            last = trial.intermediate_values[trial.last_step]
+            return worse(last, median) if math.isfinite(last) else None
+        return None
+
+    def recall(self, attributes: Mapping[str, Any]) -> None:
+        """Begin with what another process, or an earlier one, has learned of the same space."""
+        text = _joined(attributes, MODEL_KEY)
+        if not text:
+            return
+        try:
+            saved = json.loads(text)
+            if saved["columns"] == self._columns():
+                self.optimizer.restore_model(saved["model"])
+        except (KeyError, TypeError, ValueError):
+            _logger.warning("What was learned earlier in this study cannot be read; it is learned anew.")
+
+    def news(self) -> str:
+        """What has been learned, as JSON; empty if it is written already."""
+        text = json.dumps({"columns": self._columns(), "model": self.optimizer.model_state()})
+        if text == self._written:
+            return ""
+        self._written = text
+        return text
+
+    def _columns(self) -> list[list[str]]:
+        return [[name, str(self.structure.distributions[name])] for name in self.optimizer.space.names]
+
+
+@dataclass(frozen=True)
+class _Structure:
+    """Parameters, and when they are active."""
+
+    distributions: dict[str, BaseDistribution]
+    conditions: dict[str, Condition]
+    optional: frozenset[str]
+
+
+def infer_structure(space: Mapping[str, BaseDistribution], trials: Sequence[FrozenTrial]) -> _Structure:
+    """When each parameter is active, as far as the trials that completed or were pruned show it.
+
+    A parameter that some trials lack hangs on the first choice or whole number whose values tell the trials that have
+    it from those that do not. Where there is none, it is optional.
+    """
+    done = (TrialState.COMPLETE, TrialState.PRUNED)
+    seen = [trial.params for trial in trials if trial.state in done and trial.params]
+    conditions: dict[str, Condition] = {}
+    optional = set()
+    for name in space:
+        if all(name in params for params in seen):
+            continue
+        for parent in _possible_parents(name, space, conditions):
+            with_it = {params[parent] for params in seen if name in params and parent in params}
+            without = {params[parent] for params in seen if name not in params and parent in params}
+            orphans = any(name in params and parent not in params for params in seen)
+            if with_it and not with_it & without and not orphans:
+                conditions[name] = Condition(parent, tuple(sorted(with_it, key=repr)))
+                break
+        else:
+            optional.add(name)
+    return _Structure(dict(space), conditions, frozenset(optional))
+
+
+def _possible_parents(
+    name: str, space: Mapping[str, BaseDistribution], conditions: Mapping[str, Condition]
+) -> list[str]:
+    """Discrete parameters that do not themselves hang on this one."""
+
+    def hangs_on(child: str) -> bool:
+        while child in conditions:
+            child = conditions[child].parent
+            if child == name:
+                return True
+        return False
+
+    discrete = (CategoricalDistribution, IntDistribution)
+    return [p for p, d in space.items() if p != name and isinstance(d, discrete) and not hangs_on(p)]
+
+
+def _refuse_several_objectives(study: Study) -> None:
+    if study._is_multi_objective():
+        raise ValueError(
+            "LazySampler optimises one objective, but this study has "
+            f"{len(study.directions)}. Use optuna.samplers.NSGAIISampler or TPESampler for several."
+        )
+
+
+# --------------------------------------------------------------- attributes
+
+
+def _write(study: Study, key: str, text: str) -> None:
+    for part, i in enumerate(range(0, len(text), ATTRIBUTE_LENGTH)):
+        study._storage.set_study_system_attr(study._study_id, f"{key}:{part}", text[i : i + ATTRIBUTE_LENGTH])
+    if text:
+        study._storage.set_study_system_attr(study._study_id, f"{key}:length", len(text))
+
+
+def _write_trial(study: Study, trial: FrozenTrial, params: Mapping[str, Any]) -> None:
+    """Let other processes know what this trial will evaluate before it has asked for its parameters."""
+    text = json.dumps(params)
+    for part, i in enumerate(range(0, len(text), ATTRIBUTE_LENGTH)):
+        value = text[i : i + ATTRIBUTE_LENGTH]
+        study._storage.set_trial_system_attr(trial._trial_id, f"{PARAMS_KEY}:{part}", value)
+
+
+def _read_trial(trial: FrozenTrial) -> dict[str, Any]:
+    text = _joined(trial.system_attrs, PARAMS_KEY)
+    return dict(json.loads(text)) if text else {}
+
+
+def _joined(attributes: Mapping[str, Any], key: str) -> str:
+    """A text that was kept in parts; what is left of a longer one is cut off."""
+    text, part = "", 0
+    while f"{key}:{part}" in attributes:
+        text += attributes[f"{key}:{part}"]
+        part += 1
+    return text[: attributes.get(f"{key}:length", len(text))]
