@@ -7,13 +7,17 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export OMP_NUM_THREADS := 1
 export OPENBLAS_NUM_THREADS := 1
 
-.PHONY: demo test lint format bench clean
+.PHONY: demo test test-extra lint format bench clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python -m lazybo.demo
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest
+
+# Tests that need torch, Ray or a browser (Chromium), in an environment of their own.
+test-extra: $(VENV)-extra/.installed
+	$(VENV)-extra/bin/python -m pytest -m extra
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
@@ -24,16 +28,24 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(VENV)/.dev
-	$(BIN)/python -m benchmarks.engine
+# An environment for the commands in benchmarks/: $(VENV)-bench/bin/python -m benchmarks.NAME
+bench: $(VENV)-bench/.installed
+	$(VENV)-bench/bin/python -m benchmarks.engine
+	$(VENV)-bench/bin/python -m benchmarks.overhead
 
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-extra $(VENV)-bench .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 $(VENV)/.demo: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
 	$(BIN)/python -m pip install --quiet --editable .
+	touch $@
+
+$(VENV)-extra/.installed $(VENV)-bench/.installed: $(VENV)-%/.installed: pyproject.toml
+	$(PYTHON) -m venv $(VENV)-$*
+	$(VENV)-$*/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(VENV)-$*/bin/python -m pip install --quiet --editable . --group test --group $*
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.demo

@@ -3,7 +3,20 @@
 from lazybo.cholesky import GrowingCholesky
 from lazybo.gp import LazyGP
 from lazybo.kernels import Column, Matern52
+from lazybo.optimizer import Optimizer, Suggestion
+from lazybo.sampler import LazySampler
+from lazybo.space import Condition
 
 __version__ = "0.1.0.dev0"
 
-__all__ = ["Column", "GrowingCholesky", "LazyGP", "Matern52", "__version__"]
+__all__ = [
+    "Column",
+    "Condition",
+    "GrowingCholesky",
+    "LazyGP",
+    "LazySampler",
+    "Matern52",
+    "Optimizer",
+    "Suggestion",
+    "__version__",
+]
