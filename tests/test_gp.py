@@ -254,6 +254,27 @@ def test_after_append_nothing_of_cubic_order_runs(rng: np.random.Generator, vari
     assert gp.rebuilds == 1
 
 
+def test_a_point_that_was_predicted_is_appended_in_linear_time(rng: np.random.Generator) -> None:
+    gp, u = filled(rng, 600), rng.random((5, 3))
+    twin = LazyGP(gp.kernel, gp.noise)
+    twin.append(gp.X, gp.y)
+    gp.posterior(u)
+    work = gp.work
+    gp.append(u[2:3], [1.0])
+    assert gp.work - work <= 2 * 601
+    twin.append(u[2:3], [1.0])
+    np.testing.assert_allclose(gp.factor.factor, twin.factor.factor, atol=1e-10)
+    work = gp.work
+    gp.append(u[3:4], [1.0])
+    assert gp.work - work > 600**2 / 2.1, "what was solved before is not taken for an answer after a change"
+    gp.posterior(u)
+    gp.set_parameters(Matern52(np.full(3, 0.9)), 1e-3)
+    gp.append(u[:1], [1.0])
+    fresh = LazyGP(gp.kernel, gp.noise)
+    fresh.append(gp.X, gp.y)
+    np.testing.assert_allclose(gp.factor.factor, fresh.factor.factor, atol=1e-9)
+
+
 def test_unchanged_targets_make_whitening_linear(rng: np.random.Generator) -> None:
     gp = filled(rng, 600)
     twin = gp.factor.solve_lower(gp.y)

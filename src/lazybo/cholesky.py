@@ -89,18 +89,19 @@ class GrowingCholesky:
             dense[panel.start : stop, panel.start : stop] = np.tril(panel.diagonal[:rows, :rows])
         return dense
 
-    def append(self, cross: ArrayLike, block: ArrayLike) -> None:
+    def append(self, cross: ArrayLike, block: ArrayLike, *, solved: Array | None = None) -> None:
         """Grow K to [[K, P], [Pᵀ, C]]: solve L Q = P, factor C - QᵀQ = D Dᵀ, add the rows [Qᵀ D].
 
         ``cross`` is P, (n, t); ``block`` is C, (t, t), of which the lower triangle is read. For a single row
-        ``cross`` may be (n,) and ``block`` a number.
+        ``cross`` may be (n,) and ``block`` a number. ``solved`` is Q where it is known already, for a single row: then
+        the row costs O(n).
         """
         cross, block = self._checked(cross, block)
         before = self._n
         try:
             # A row of L must not straddle two panels' diagonal blocks, so a block is cut where a panel ends.
             for new in self._cuts(len(block)):
-                self._extend(cross, block, new)
+                self._extend(cross, block, new, solved if len(block) == 1 else None)
         except _PivotError as pivot:
             self._n = before
             self._refactorise(cross, block, pivot)
@@ -189,11 +190,12 @@ class GrowingCholesky:
         stops = [*range(first_free, t, PANEL_ROWS), t]
         return [slice(a, b) for a, b in zip([0, *stops], stops, strict=False) if a < b]
 
-    def _extend(self, cross: Array, block: Array, new: slice) -> None:
+    def _extend(self, cross: Array, block: Array, new: slice, solved: Array | None) -> None:
         """Append the rows ``new`` of the block; those before them are in the factor already."""
         p = np.vstack((cross[:, new], block[new, : new.start].T)) if new.start else cross[:, new]
         c = block[new, new]
-        q = self.solve_lower(p[:, 0] if p.shape[1] == 1 else p).reshape(p.shape)
+        q = self.solve_lower(p[:, 0] if p.shape[1] == 1 else p) if solved is None else solved
+        q = q.reshape(p.shape)
         d, jitter = _factor_with_floor(c - q.T @ q, np.diagonal(c), new.start)
         self.work += len(c) ** 2 * self._n + len(c) ** 3 // 6
         self._write(q.T, d, jitter)

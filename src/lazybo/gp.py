@@ -35,6 +35,8 @@ from lazybo.targets import Targets, Transform, identity
 # Rows appended at a time: bounds the work space to this many columns of K.
 BLOCK_ROWS = 512
 MAX_VALUE = 1e150
+# The solutions of so few predicted points are kept until the next change.
+MAX_REMEMBERED = 32
 
 
 class Posterior(NamedTuple):
@@ -75,6 +77,7 @@ class LazyGP:
         self._whitened_targets = np.zeros(0)
         self._whitened = np.zeros(0)
         self._weights: tuple[Array, Array] | None = None
+        self._remembered: dict[bytes, Array] = {}  # L⁻¹ k(X, u) of the last points predicted: one of them may come next
         self.rebuilds = 0
 
     # ------------------------------------------------------------------ state
@@ -165,6 +168,7 @@ class LazyGP:
     def truncate(self, n: int) -> None:
         """Forget all but the first ``n`` observations; the factor takes O(1)."""
         self._factor.truncate(n)
+        self._remembered = {}
         self._x, self._z, self._known = self._x[:n], self._z[:n], self._known[:n]
         self._whitened, self._whitened_targets = self._whitened[:n], self._whitened_targets[:n]
         self._set_y(self._y[:n], self._transformed(self._y[:n]))
@@ -200,7 +204,10 @@ class LazyGP:
 
     def posterior(self, u: ArrayLike) -> Posterior:
         """Mean and variance of the latent function at the rows of U, in units of y."""
-        v = self._factor.solve_lower(self.covariance(u))
+        points = self._kernel.check(u, "U")
+        v = self._factor.solve_lower(self.covariance(points))
+        if len(points) <= MAX_REMEMBERED:
+            self._remembered = {point.tobytes(): v[:, i] for i, point in enumerate(points)}
         return Posterior(self._mean(v), self._variance(v))
 
     def posterior_gradient(self, u: ArrayLike) -> PosteriorGradient:
@@ -302,7 +309,10 @@ class LazyGP:
         known_scale = self._known_scale if self._known.any() else targets.scale
         new_z = self._kernel.features(new_x)
         refactorisations = self._factor.refactorisations
-        _extend(self._factor, self._kernel, self._z, new_z, self._noise + known / known_scale / known_scale)
+        noise = self._noise + known / known_scale / known_scale
+        solved = self._remembered.get(new_x[0].tobytes()) if len(new_x) == 1 else None
+        _extend(self._factor, self._kernel, self._z, new_z, noise, solved)
+        self._remembered = {}
         if self._factor.refactorisations != refactorisations:
             self._forget_solutions()
         self._x = np.concatenate((self._x, new_x))
@@ -324,6 +334,7 @@ class LazyGP:
         self._weights = None
 
     def _forget_solutions(self) -> None:
+        self._remembered = {}
         self._whitened = self._whitened_targets = np.zeros(0)
         self._weights = None
 
@@ -389,7 +400,9 @@ def _inverted(covariance: Array) -> tuple[Array, Array]:
     return lower, inverse
 
 
-def _extend(factor: GrowingCholesky, kernel: Matern52, z: Array, new_z: Array, noise: Array) -> None:
+def _extend(
+    factor: GrowingCholesky, kernel: Matern52, z: Array, new_z: Array, noise: Array, solved: Array | None = None
+) -> None:
     """Append the rows of K for new features to the factor of the old ones, all or none, a few hundred at a time."""
     before, every = factor.n, np.concatenate((z, new_z))
     try:
@@ -397,7 +410,7 @@ def _extend(factor: GrowingCholesky, kernel: Matern52, z: Array, new_z: Array, n
             rows = slice(start, start + BLOCK_ROWS)
             block = kernel.between(new_z[rows], new_z[rows])
             block[np.diag_indices_from(block)] += noise[rows]
-            factor.append(kernel.between(every[: before + start], new_z[rows]), block)
+            factor.append(kernel.between(every[: before + start], new_z[rows]), block, solved=solved)
     except BaseException:
         factor.truncate(before)
         raise

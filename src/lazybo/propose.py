@@ -195,7 +195,7 @@ def find_maxima(
         u = _move_discrete(space, value, u, centre, rng)
     # Where the top is taken, the way to it is not.
     u = np.where(taken(u)[:, None], start, u)
-    u = u[~taken(u)]
+    u = space.settle(u[~taken(u)])
     mean, variance = gp.posterior(u)
     return _distinct(gp, u, acquisition(mean, np.sqrt(variance), best).value)
 

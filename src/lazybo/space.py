@@ -157,6 +157,10 @@ class Space:
         """Points with their numbers pulled into [0, 1], (n, d)."""
         return np.where(self.categorical, x, np.clip(x, 0.0, 1.0))
 
+    def settle(self, x: Array) -> Array:
+        """Points to the last bit as their configurations will have them, (n, d)."""
+        return np.array([self.encode(self.decode(row)) for row in x]).reshape(x.shape)
+
     def repair(self, x: Array, rng: np.random.Generator | None = None) -> Array:
         """Make points obey the conditions, in place and returned: inactive entries NaN, newly active ones filled.
 
