@@ -46,10 +46,10 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
-def regrets(run: Callable[[problems.Problem, int], Iterator[float]], seeds: int) -> np.ndarray:
+def regrets(run: Callable[[problems.Problem, int], Iterator[float]], names: list[str], seeds: int) -> np.ndarray:
     """Regrets at the checkpoints, (runs, checkpoints)."""
     rows = []
-    for name in problems.names():
+    for name in names:
         for seed in range(seeds):
             problem = problems.load(name, 1 + seed % 5)
             best = np.minimum.accumulate(list(islice(run(problem, seed), CHECKPOINTS[-1])))
@@ -60,17 +60,20 @@ def regrets(run: Callable[[problems.Problem, int], Iterator[float]], seeds: int)
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--problems", nargs="+", default=problems.names())
+    parser.add_argument("--variants", nargs="+", default=list(VARIANTS), choices=list(VARIANTS))
     options = parser.parse_args()
-    print(f"| {len(problems.names())} problems, {options.seeds} seeds | regret 25 | 50 | log10 25 | 50 | ms a step |")
+    print(f"| {len(options.problems)} problem(s), {options.seeds} seeds | regret 25 | 50 | log10 25 | 50 | ms a step |")
     print("|---|---|---|---|---|---|")
-    for label, variant in VARIANTS.items():
+    for label in options.variants:
+        variant = VARIANTS[label]
         settings = {key: value for key, value in variant.items() if key != "unbent"}
         start = time.perf_counter()
         if "unbent" in variant:
             with patch("lazybo.optimizer.warping", unbent):
-                found = regrets(lazybo(**settings), options.seeds)
+                found = regrets(lazybo(**settings), options.problems, options.seeds)
         else:
-            found = regrets(lazybo(**settings), options.seeds)
+            found = regrets(lazybo(**settings), options.problems, options.seeds)
         step = 1e3 * (time.perf_counter() - start) / found.shape[0] / CHECKPOINTS[-1]
         means = [*np.mean(found, axis=0), *np.mean(np.log10(np.maximum(found, 1e-6)), axis=0)]
         cells = f"{means[0]:.4f} | {means[1]:.4f} | {means[2]:.2f} | {means[3]:.2f} | {step:.1f}"
