@@ -396,3 +396,24 @@ def test_int_and_categorical_parameters_together() -> None:
         trial = study.ask(space)
         study.tell(trial, abs(math.log2(trial.params["n"]) - 4) + (trial.params["c"] is not None))
     assert study.best_params == {"n": 16, "c": None}
+
+
+@pytest.mark.filterwarnings("ignore:Choices for a categorical distribution")
+def test_choices_may_be_anything() -> None:
+    study = optuna.create_study(sampler=LazySampler(seed=0))
+    for _ in range(12):
+        trial = study.ask({"layers": CategoricalDistribution([(8,), (8, 8), (32, 32)]), "x": FloatDistribution(0, 1)})
+        study.tell(trial, abs(sum(trial.params["layers"]) - 16) + trial.params["x"])
+    assert study.best_params["layers"] == (8, 8)
+
+
+def test_an_enqueued_trial_is_pending_with_its_own_parameters() -> None:
+    space = {"x": FloatDistribution(-5, 5), "y": FloatDistribution(-5, 5)}
+    sampler = LazySampler(seed=0)
+    study = optuna.create_study(sampler=sampler)
+    study.optimize(bowl, n_trials=8)
+    study.enqueue_trial({"x": 4.0})
+    trial = study.ask(space)
+    assert trial.params["x"] == 4.0
+    pending = sampler._memory.model.optimizer.pending  # type: ignore[union-attr]
+    assert [suggestion.params for suggestion in pending] == [trial.params]

@@ -122,9 +122,8 @@ class LazySampler(BaseSampler):
             memory.wait_for_earlier(study, self._own)
             model = memory.model_for(search_space, partial(self._make_model, study))
             params = model.optimizer.propose(trial.number)
-            expected = {**params, **trial.system_attrs.get("fixed_params", {})}
-            model.announce(trial.number, expected)
-            _write_trial(study, trial, expected)
+            model.announce(trial.number, {**params, **trial.system_attrs.get("fixed_params", {})})
+            _write_trial(study, trial, model.pending_params(trial.number), search_space)
             _write(study, MODEL_KEY, model.news())
             return params
 
@@ -212,7 +211,7 @@ class _Memory:
             return False
         assert trial.datetime_start is not None, "a running trial has begun"
         age = (datetime.now() - trial.datetime_start).total_seconds()
-        return age < PATIENCE and not _read_trial(trial)
+        return age < PATIENCE and f"{PARAMS_KEY}:0" not in trial.system_attrs
 
     def model_for(self, space: Mapping[str, BaseDistribution], make: "Callable[[_Structure], _Model]") -> "_Model":
         """The model of this space, told of all trials; a new one where trials have shown another structure."""
@@ -250,7 +249,7 @@ class _Model:
             if trial.state.is_finished():
                 self._finish(trial)
             elif trial.state == TrialState.RUNNING and trial.number not in self._pending:
-                self.announce(trial.number, _read_trial(trial) or trial.params)
+                self.announce(trial.number, _read_trial(trial, self.structure.distributions) or trial.params)
         while self._absorbed in self._done:
             self._done.discard(self._absorbed)
             self._absorbed += 1
@@ -261,6 +260,10 @@ class _Model:
             self._pending[number] = self.optimizer.announce(self._known(params))
         except ValueError:
             return  # too early to say, or another space: it will be observed when it has ended
+
+    def pending_params(self, number: int) -> dict[str, Any]:
+        """What a trial that runs will evaluate, if it is known."""
+        return self._pending[number].params if number in self._pending else {}
 
     def _finish(self, trial: FrozenTrial) -> None:
         self._done.add(trial.number)
@@ -392,17 +395,22 @@ def _write(study: Study, key: str, text: str) -> None:
         study._storage.set_study_system_attr(study._study_id, f"{key}:length", len(text))
 
 
-def _write_trial(study: Study, trial: FrozenTrial, params: Mapping[str, Any]) -> None:
-    """Let other processes know what this trial will evaluate before it has asked for its parameters."""
-    text = json.dumps(params)
+def _write_trial(study: Study, trial: FrozenTrial, params: Mapping[str, Any], space: Mapping[str, Any]) -> None:
+    """Let other processes know what this trial will evaluate before it has asked for its parameters.
+
+    In Optuna's internal numbers, since choices may be anything.
+    """
+    text = json.dumps({name: space[name].to_internal_repr(value) for name, value in params.items()})
     for part, i in enumerate(range(0, len(text), ATTRIBUTE_LENGTH)):
         value = text[i : i + ATTRIBUTE_LENGTH]
         study._storage.set_trial_system_attr(trial._trial_id, f"{PARAMS_KEY}:{part}", value)
 
 
-def _read_trial(trial: FrozenTrial) -> dict[str, Any]:
+def _read_trial(trial: FrozenTrial, space: Mapping[str, BaseDistribution]) -> dict[str, Any]:
+    """What a trial said that it will evaluate, as far as it lies in the space."""
     text = _joined(trial.system_attrs, PARAMS_KEY)
-    return dict(json.loads(text)) if text else {}
+    written = json.loads(text) if text else {}
+    return {name: space[name].to_external_repr(value) for name, value in written.items() if name in space}
 
 
 def _joined(attributes: Mapping[str, Any], key: str) -> str:
