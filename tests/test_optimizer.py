@@ -181,6 +181,16 @@ def test_a_batch_has_no_near_duplicates(batch: str) -> None:
     assert len({s.number for s in suggestions}) == 10
 
 
+def test_a_large_batch_is_made_of_maxima_and_a_small_one_of_fantasies() -> None:
+    for count, other in ((4, "fantasy"), (12, "maxima")):
+        batches = []
+        for batch in ("auto", other):
+            optimizer = Optimizer(PLANE, seed=1, batch=batch)  # type: ignore[arg-type]
+            run(optimizer, bowl, 12)
+            batches.append(optimizer.ask(count))
+        assert batches[0] == batches[1]
+
+
 def test_pending_suggestions_keep_later_ones_away() -> None:
     optimizer = Optimizer(PLANE, seed=1)
     run(optimizer, bowl, 12)

@@ -32,6 +32,9 @@ REWARP_GROWTH = 0.02
 RANDOM_TRIES = 64
 # Nearer than this to a pending point, in length scales, nothing is suggested.
 PENDING_GAP = 0.02
+# From this many at once the local maxima make the better batch (`python -m benchmarks.batch`: better for 20, worse
+# for 5).
+LARGE_BATCH = 10
 STATE_VERSION = 1
 
 
@@ -59,7 +62,8 @@ class Optimizer:
     those that observations may lack for other reasons. ``lag`` is how often
     the kernel is learned: 1, an integer, None (never) or "auto". ``acquisition`` is "logei", "ei", "pi", "ucb" or a
     function as in `lazybo.acquisition`. ``batch`` is how ``ask(n)`` chooses several points: "fantasy" (one after the
-    other, each pending for the next) or "maxima" (the n best local maxima, as in the paper). ``n_startup`` points are
+    other, each pending for the next), "maxima" (the n best local maxima, as in the paper) or "auto" (maxima for large
+    batches). ``n_startup`` points are
     spread over the space before the model speaks. ``kernel`` and ``noise`` are what to begin with, and to stay with
     if the lag is None.
     """
@@ -74,7 +78,7 @@ class Optimizer:
         seed: int | None = None,
         lag: Lag = "auto",
         acquisition: str | Acquisition = "logei",
-        batch: Literal["fantasy", "maxima"] = "fantasy",
+        batch: Literal["auto", "fantasy", "maxima"] = "auto",
         n_startup: int | None = None,
         kernel: Matern52 | None = None,
         noise: float | None = None,
@@ -83,7 +87,7 @@ class Optimizer:
         self.space = Space(space, conditions, optional)
         self.direction = _one_of("direction", direction, ("minimize", "maximize"))
         self.lag = check_lag(lag)
-        self.batch = _one_of("batch", batch, ("fantasy", "maxima"))
+        self.batch = _one_of("batch", batch, ("auto", "fantasy", "maxima"))
         self.seed = check_seed(seed)
         self.n_startup = default_startup(self.space.dim) if n_startup is None else _whole("n_startup", n_startup, 0)
         self._acquisition = _check_acquisition(acquisition)
@@ -119,8 +123,9 @@ class Optimizer:
             return self._suggest(self._propose(self._next_number, 1)[0])
         wanted = _whole("n", n, 1)
         suggestions: list[Suggestion] = []
+        by_maxima = self.batch == "maxima" or (self.batch == "auto" and wanted >= LARGE_BATCH)
         while len(suggestions) < wanted:
-            count = wanted - len(suggestions) if self.batch == "maxima" else 1
+            count = wanted - len(suggestions) if by_maxima else 1
             suggestions += [self._suggest(x) for x in self._propose(self._next_number, count)]
         return suggestions
 
