@@ -238,12 +238,13 @@ def test_results_outside_a_range_that_was_narrowed_are_believed() -> None:
 def test_a_forgotten_suggestion_may_come_again() -> None:
     optimizer = Optimizer(PLANE, seed=1)
     run(optimizer, bowl, 12)
-    twin = Optimizer(PLANE, seed=1)
-    run(twin, bowl, 12)
+    before = optimizer.propose(99)
     first, second = optimizer.ask(2)
     optimizer.forget(first)
     assert optimizer.pending == [second]
-    optimizer.tell(second, 3.0)
+    optimizer.forget(second)
+    assert close([optimizer.propose(99)], [before])
+    optimizer.tell(optimizer.announce(second.params), 3.0)
     optimizer.ask()
     assert optimizer._gp is not None
     assert optimizer._gp.n == 13

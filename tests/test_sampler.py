@@ -126,10 +126,15 @@ def test_what_was_learned_but_cannot_be_read_is_learned_anew(caplog: pytest.LogC
     study._storage.set_study_system_attr(study._study_id, "lazybo:model:0", '{"columns": 3')
     study.sampler = LazySampler(seed=0)
     optuna.logging.enable_propagation()
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
     with caplog.at_level(logging.WARNING):
         study.optimize(bowl, n_trials=10)
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
     optuna.logging.disable_propagation()
+    assert any("cannot be read" in record.message for record in caplog.records)
     assert len(study.trials) == 20
+    written = study._storage.get_study_system_attrs(study._study_id)["lazybo:model:0"]
+    assert written.startswith('{"columns": [["x"'), "and written anew"
 
 
 # ------------------------------------------------------------------- conditions
