@@ -14,25 +14,25 @@ import optuna
 from optuna.trial import FrozenTrial, TrialState
 
 from benchmarks import problems
-from lazybo import sampler as lazybo_sampler
 from lazybo.sampler import LazySampler
+from lazybo.study_model import StudyModel
 
 NAMES = ("levy-5d", "hpobench-australian", "hpobench-credit_g", "bbob-f15-5d", "bbob-f20-5d", "hpolib-naval_propulsion")
 STEPS = 10
 TRIALS = 80
 
-Teach = Callable[["lazybo_sampler._Model", FrozenTrial], float | None]
-ours: Teach = lazybo_sampler._Model._value
+Teach = Callable[[StudyModel, FrozenTrial], float | None]
+ours: Teach = StudyModel._value
 
 
-def last(model: "lazybo_sampler._Model", trial: FrozenTrial) -> float | None:
+def last(model: StudyModel, trial: FrozenTrial) -> float | None:
     """The last intermediate value as it is."""
     if trial.state == TrialState.PRUNED and trial.last_step is not None:
         return trial.intermediate_values[trial.last_step]
     return ours(model, trial)
 
 
-def failure(model: "lazybo_sampler._Model", trial: FrozenTrial) -> float | None:
+def failure(model: StudyModel, trial: FrozenTrial) -> float | None:
     """Pruned is failed."""
     return None if trial.state == TrialState.PRUNED else ours(model, trial)
 
@@ -67,7 +67,7 @@ def main() -> None:
     print(f"| a pruned trial teaches ({len(NAMES)} problems, {options.seeds} seeds) | mean regret | log10 | steps |")
     print("|---|---|---|---|")
     for label, way in WAYS.items():
-        with patch.object(lazybo_sampler._Model, "_value", way):
+        with patch.object(StudyModel, "_value", way):
             runs = [one_study(name, seed) for name in NAMES for seed in range(options.seeds)]
         regret = np.array([regret for regret, _ in runs])
         log = np.mean(np.log10(np.maximum(regret, 1e-6)))

@@ -121,13 +121,7 @@ class Optimizer:
         """One suggestion, or a list of n; each is pending until told, and every later one takes it into account."""
         if n is None:
             return self._suggest(self._propose(self._next_number, 1)[0])
-        wanted = _whole("n", n, 1)
-        suggestions: list[Suggestion] = []
-        by_maxima = self.batch == "maxima" or (self.batch == "auto" and wanted >= LARGE_BATCH)
-        while len(suggestions) < wanted:
-            count = wanted - len(suggestions) if by_maxima else 1
-            suggestions += [self._suggest(x) for x in self._propose(self._next_number, count)]
-        return suggestions
+        return self._ask(self._next_number, _whole("n", n, 1))
 
     def propose(self, number: int) -> dict[str, Any]:
         """The configuration that `ask` would suggest under this number; nothing is recorded.
@@ -135,6 +129,13 @@ class Optimizer:
         Random numbers depend on the seed and on ``number`` alone, so that a resumed or parallel run goes on alike.
         """
         return self.space.decode(self._propose(_whole("number", number, 0), 1)[0])
+
+    def propose_batch(self, number: int, n: int) -> list[dict[str, Any]]:
+        """The configurations that ``ask(n)`` would suggest, the first under this number; nothing is recorded."""
+        suggestions = self._ask(_whole("number", number, 0), _whole("n", n, 1))
+        for suggestion in reversed(suggestions):
+            self.forget(suggestion)
+        return [suggestion.params for suggestion in suggestions]
 
     def announce(self, params: Mapping[str, Any]) -> Suggestion:
         """An evaluation that was begun elsewhere: pending until told, as if it had been asked for."""
@@ -147,6 +148,15 @@ class Optimizer:
             return []
         found = self._maxima(np.random.default_rng((self.seed, self._next_number)), POOL_POINTS // 16)
         return [(self.space.decode(maximum.x), maximum.value) for maximum in found]
+
+    def _ask(self, number: int, wanted: int) -> list[Suggestion]:
+        """A batch, its random numbers from ``number`` on."""
+        suggestions: list[Suggestion] = []
+        by_maxima = self.batch == "maxima" or (self.batch == "auto" and wanted >= LARGE_BATCH)
+        while len(suggestions) < wanted:
+            count = wanted - len(suggestions) if by_maxima else 1
+            suggestions += [self._suggest(x) for x in self._propose(number + len(suggestions), count)]
+        return suggestions
 
     def _suggest(self, x: Array) -> Suggestion:
         return self._pend(self.space.decode(x))

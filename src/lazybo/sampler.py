@@ -8,8 +8,6 @@ The space is the union of all parameters seen. Which of them are active is found
 (`infer_structure`).
 """
 
-import json
-import math
 import threading
 import time
 import zlib
@@ -28,15 +26,12 @@ from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.acquisition import Acquisition
 from lazybo.fit import Lag, Priors
-from lazybo.optimizer import Optimizer, Suggestion, check_seed
+from lazybo.optimizer import Optimizer, check_seed
 from lazybo.space import Condition, Space
+from lazybo.study_model import PARAMS_KEY, Structure, StudyModel, announcement
 
 _logger = optuna.logging.get_logger("optuna.samplers.lazybo")
 
-PARAMS_KEY = "lazybo:params"
-MODEL_KEY = "lazybo:model"
-# Storages may limit the length of one attribute; what is longer than this is kept in parts.
-ATTRIBUTE_LENGTH = 2000
 # A trial waits this long for one before it that began less than this ago, in another process, to make up its mind.
 PATIENCE = 0.5
 # The noise to begin with, and its prior's spread, when the objective is said to be deterministic.
@@ -123,8 +118,11 @@ class LazySampler(BaseSampler):
             model = memory.model_for(search_space, partial(self._make_model, study))
             params = model.optimizer.propose(trial.number)
             model.announce(trial.number, {**params, **trial.system_attrs.get("fixed_params", {})})
-            _write_trial(study, trial, model.pending_params(trial.number), search_space)
-            _write(study, MODEL_KEY, model.news())
+            # Other processes know what this trial will evaluate before it has asked for its parameters.
+            for key, text in announcement(model.pending_params(trial.number), search_space).items():
+                study._storage.set_trial_system_attr(trial._trial_id, key, text)
+            for key, learned in model.news().items():
+                study._storage.set_study_system_attr(study._study_id, key, learned)
             return params
 
     def sample_independent(
@@ -145,7 +143,7 @@ class LazySampler(BaseSampler):
         space = Space({param_name: param_distribution})
         return space.decode(space.sample(rng, 1)[0])[param_name]
 
-    def _make_model(self, study: Study, structure: "_Structure") -> "_Model":
+    def _make_model(self, study: Study, structure: Structure) -> StudyModel:
         optimizer = Optimizer(
             structure.distributions,
             conditions=structure.conditions,
@@ -154,7 +152,7 @@ class LazySampler(BaseSampler):
             seed=self._seed,
             **self._options,
         )
-        model = _Model(structure, optimizer)
+        model = StudyModel(structure, optimizer)
         model.recall(study._storage.get_study_system_attrs(study._study_id))
         return model
 
@@ -174,7 +172,7 @@ class _Memory:
     key: tuple[int, int]
     trials: list[FrozenTrial] = field(default_factory=list)
     distributions: dict[str, BaseDistribution] = field(default_factory=dict)
-    model: "_Model | None" = None
+    model: StudyModel | None = None
     except_number: int = -1  # the trial that is being sampled
     _settled: int = 0  # trials before this number have ended
 
@@ -213,7 +211,7 @@ class _Memory:
         age = (datetime.now() - trial.datetime_start).total_seconds()
         return age < PATIENCE and f"{PARAMS_KEY}:0" not in trial.system_attrs
 
-    def model_for(self, space: Mapping[str, BaseDistribution], make: "Callable[[_Structure], _Model]") -> "_Model":
+    def model_for(self, space: Mapping[str, BaseDistribution], make: Callable[[Structure], StudyModel]) -> StudyModel:
         """The model of this space, told of all trials; a new one where trials have shown another structure."""
         if self.model is None or self.model.structure.distributions != space:
             self.model = make(infer_structure(space, self.trials))
@@ -228,115 +226,7 @@ class _Memory:
         return self.model
 
 
-@dataclass
-class _Model:
-    """An optimiser and the trials it has been told of."""
-
-    structure: "_Structure"
-    optimizer: Optimizer
-    surprised: bool = False  # by a trial that does not fit the structure
-    _absorbed: int = 0  # trials before this number have ended and were absorbed
-    _done: set[int] = field(default_factory=set)
-    _pending: dict[int, Suggestion] = field(default_factory=dict)
-    _complete: list[float] = field(default_factory=list)
-    _written: str = ""
-
-    def absorb(self, trials: Sequence[FrozenTrial], except_number: int) -> None:
-        """Observe what has ended and hold as pending what runs and is known."""
-        for trial in trials[self._absorbed :]:
-            if trial.number in self._done or trial.number == except_number:
-                continue
-            if trial.state.is_finished():
-                self._finish(trial)
-            elif trial.state == TrialState.RUNNING and trial.number not in self._pending:
-                self.announce(trial.number, _read_trial(trial, self.structure.distributions) or trial.params)
-        while self._absorbed in self._done:
-            self._done.discard(self._absorbed)
-            self._absorbed += 1
-
-    def announce(self, number: int, params: Mapping[str, Any]) -> None:
-        """A trial that runs with these parameters, if they are a configuration of the space."""
-        try:
-            self._pending[number] = self.optimizer.announce(self._known(params))
-        except ValueError:
-            return  # too early to say, or another space: it will be observed when it has ended
-
-    def pending_params(self, number: int) -> dict[str, Any]:
-        """What a trial that runs will evaluate, if it is known."""
-        return self._pending[number].params if number in self._pending else {}
-
-    def _finish(self, trial: FrozenTrial) -> None:
-        self._done.add(trial.number)
-        params = self._known(trial.params)
-        value = self._value(trial)
-        suggestion = self._pending.pop(trial.number, None)
-        if suggestion is not None and suggestion.params == params:
-            self.optimizer.tell(suggestion, value)
-            return
-        if suggestion is not None:
-            self.optimizer.forget(suggestion)
-        try:
-            self.optimizer.observe(params, value, outside=True)
-        except ValueError:
-            # From another space; or a trial that failed before it had its parameters, which teaches nothing.
-            self.surprised = self.surprised or trial.state != TrialState.FAIL
-
-    def _known(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: value for name, value in params.items() if name in self.structure.distributions}
-
-    def _value(self, trial: FrozenTrial) -> float | None:
-        """What a trial teaches; None: a failure.
-
-        A pruned trial teaches its last intermediate value, but never that it was better than the median of the
-        completed ones: a pruner stops what is worse than that, and early values flatter.
-        """
-        if trial.state == TrialState.COMPLETE:
-            value = trial.value
-            if value is not None and math.isfinite(value):
-                self._complete.append(value)
-            return value
-        if trial.state == TrialState.PRUNED and trial.last_step is not None and self._complete:
-            ordered = sorted(self._complete)
-            median = ordered[len(ordered) // 2]
-            worse = max if self.optimizer.direction == "minimize" else min
-            last = trial.intermediate_values[trial.last_step]
-            return worse(last, median) if math.isfinite(last) else None
-        return None
-
-    def recall(self, attributes: Mapping[str, Any]) -> None:
-        """Begin with what another process, or an earlier one, has learned of the same space."""
-        text = _joined(attributes, MODEL_KEY)
-        if not text:
-            return
-        try:
-            saved = json.loads(text)
-            if saved["columns"] == self._columns():
-                self.optimizer.restore_model(saved["model"])
-        except (KeyError, TypeError, ValueError):
-            _logger.warning("What was learned earlier in this study cannot be read; it is learned anew.")
-
-    def news(self) -> str:
-        """What has been learned, as JSON; empty if it is written already."""
-        text = json.dumps({"columns": self._columns(), "model": self.optimizer.model_state()})
-        if text == self._written:
-            return ""
-        self._written = text
-        return text
-
-    def _columns(self) -> list[list[str]]:
-        return [[name, str(self.structure.distributions[name])] for name in self.optimizer.space.names]
-
-
-@dataclass(frozen=True)
-class _Structure:
-    """Parameters, and when they are active."""
-
-    distributions: dict[str, BaseDistribution]
-    conditions: dict[str, Condition]
-    optional: frozenset[str]
-
-
-def infer_structure(space: Mapping[str, BaseDistribution], trials: Sequence[FrozenTrial]) -> _Structure:
+def infer_structure(space: Mapping[str, BaseDistribution], trials: Sequence[FrozenTrial]) -> Structure:
     """When each parameter is active, as far as the trials that completed or were pruned show it.
 
     A parameter that some trials lack hangs on the first choice or whole number whose values tell the trials that have
@@ -358,7 +248,7 @@ def infer_structure(space: Mapping[str, BaseDistribution], trials: Sequence[Froz
                 break
         else:
             optional.add(name)
-    return _Structure(dict(space), conditions, frozenset(optional))
+    return Structure(dict(space), conditions, frozenset(optional))
 
 
 def _possible_parents(
@@ -383,40 +273,3 @@ def _refuse_several_objectives(study: Study) -> None:
             "LazySampler optimises one objective, but this study has "
             f"{len(study.directions)}. Use optuna.samplers.NSGAIISampler or TPESampler for several."
         )
-
-
-# --------------------------------------------------------------- attributes
-
-
-def _write(study: Study, key: str, text: str) -> None:
-    for part, i in enumerate(range(0, len(text), ATTRIBUTE_LENGTH)):
-        study._storage.set_study_system_attr(study._study_id, f"{key}:{part}", text[i : i + ATTRIBUTE_LENGTH])
-    if text:
-        study._storage.set_study_system_attr(study._study_id, f"{key}:length", len(text))
-
-
-def _write_trial(study: Study, trial: FrozenTrial, params: Mapping[str, Any], space: Mapping[str, Any]) -> None:
-    """Let other processes know what this trial will evaluate before it has asked for its parameters.
-
-    In Optuna's internal numbers, since choices may be anything.
-    """
-    text = json.dumps({name: space[name].to_internal_repr(value) for name, value in params.items()})
-    for part, i in enumerate(range(0, len(text), ATTRIBUTE_LENGTH)):
-        value = text[i : i + ATTRIBUTE_LENGTH]
-        study._storage.set_trial_system_attr(trial._trial_id, f"{PARAMS_KEY}:{part}", value)
-
-
-def _read_trial(trial: FrozenTrial, space: Mapping[str, BaseDistribution]) -> dict[str, Any]:
-    """What a trial said that it will evaluate, as far as it lies in the space."""
-    text = _joined(trial.system_attrs, PARAMS_KEY)
-    written = json.loads(text) if text else {}
-    return {name: space[name].to_external_repr(value) for name, value in written.items() if name in space}
-
-
-def _joined(attributes: Mapping[str, Any], key: str) -> str:
-    """A text that was kept in parts; what is left of a longer one is cut off."""
-    text, part = "", 0
-    while f"{key}:{part}" in attributes:
-        text += attributes[f"{key}:{part}"]
-        part += 1
-    return text[: attributes.get(f"{key}:length", len(text))]
