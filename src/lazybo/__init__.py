@@ -3,7 +3,9 @@
 from lazybo.cholesky import GrowingCholesky
 from lazybo.gp import LazyGP
 from lazybo.kernels import Column, Matern52
+from lazybo.kfold import kfold
 from lazybo.optimizer import Optimizer, Suggestion
+from lazybo.run import optimize
 from lazybo.sampler import LazySampler
 from lazybo.space import Condition
 
@@ -19,4 +21,6 @@ __all__ = [
     "Optimizer",
     "Suggestion",
     "__version__",
+    "kfold",
+    "optimize",
 ]

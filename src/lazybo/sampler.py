@@ -28,7 +28,7 @@ from lazybo.acquisition import Acquisition
 from lazybo.fit import Lag, Priors
 from lazybo.optimizer import Optimizer, check_seed
 from lazybo.space import Condition, Space
-from lazybo.study_model import PARAMS_KEY, Structure, StudyModel, announcement
+from lazybo.study_model import Structure, StudyModel, announcement, is_undecided
 
 _logger = optuna.logging.get_logger("optuna.samplers.lazybo")
 
@@ -200,16 +200,11 @@ class _Memory:
 
     def _undecided(self, trial: FrozenTrial, own: set[int]) -> bool:
         """Whether a trial of another process has just begun and not said yet what it evaluates."""
-        if (
-            trial.state != TrialState.RUNNING
-            or trial.number >= self.except_number
-            or trial.number in own
-            or trial.params
-        ):
+        if not is_undecided(trial) or trial.number >= self.except_number or trial.number in own:
             return False
         assert trial.datetime_start is not None, "a running trial has begun"
         age = (datetime.now() - trial.datetime_start).total_seconds()
-        return age < PATIENCE and f"{PARAMS_KEY}:0" not in trial.system_attrs
+        return age < PATIENCE
 
     def model_for(self, space: Mapping[str, BaseDistribution], make: Callable[[Structure], StudyModel]) -> StudyModel:
         """The model of this space, told of all trials; a new one where trials have shown another structure."""

@@ -133,6 +133,22 @@ class Space:
             )
         return {name: params[name] for name in self.distributions if name in params}
 
+    def complete(self, fixed: Mapping[str, Any], x: Array, rng: np.random.Generator) -> dict[str, Any]:
+        """The configuration with these values, the others as at a point, or random where it has none."""
+        params: dict[str, Any] = {}
+        column = {name: j for j, name in enumerate(self.names)}
+        for name in self._parents_first:
+            if not self._is_active(name, params):
+                continue
+            if name in fixed or name not in column:
+                params[name] = fixed[name] if name in fixed else _only(self.distributions[name])
+                continue
+            axis, place = self._axes[name], x[column[name]]
+            params[name] = axis.decode(axis.spread(rng.random(1))[0] if np.isnan(place) else place)
+        complete = {name: params[name] for name in self.distributions if name in params} | dict(fixed)
+        self.check(complete)
+        return complete
+
     def _is_active(self, name: str, params: Mapping[str, Any]) -> bool:
         condition = self.conditions.get(name)
         return condition is None or (condition.parent in params and params[condition.parent] in condition.values)

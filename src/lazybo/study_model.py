@@ -52,7 +52,7 @@ class StudyModel:
     def absorb(self, trials: Sequence[FrozenTrial], except_number: int) -> None:
         """Observe what has ended and hold as pending what runs and is known."""
         for trial in trials[self._absorbed :]:
-            if trial.number in self._done or trial.number == except_number:
+            if trial.number == except_number:
                 continue
             if trial.state.is_finished():
                 self.finish(trial)
@@ -64,6 +64,10 @@ class StudyModel:
 
     def announce(self, number: int, params: Mapping[str, Any]) -> None:
         """A trial that runs with these parameters, if they are a configuration of the space."""
+        if number in self._pending:
+            if self._pending[number].params == self._known(params):
+                return
+            self.optimizer.forget(self._pending.pop(number))
         try:
             self._pending[number] = self.optimizer.announce(self._known(params))
         except ValueError:
@@ -74,7 +78,9 @@ class StudyModel:
         return self._pending[number].params if number in self._pending else {}
 
     def finish(self, trial: FrozenTrial) -> None:
-        """What a trial that ended has shown."""
+        """What a trial that ended has shown; once."""
+        if trial.number in self._done or trial.number < self._absorbed:
+            return
         self._done.add(trial.number)
         params = self._known(trial.params)
         value, variance = self._value(trial), trial.system_attrs.get(VARIANCE_KEY, 0.0)
@@ -134,6 +140,11 @@ class StudyModel:
 
     def _columns(self) -> list[list[str]]:
         return [[name, str(self.structure.distributions[name])] for name in self.optimizer.space.names]
+
+
+def is_undecided(trial: FrozenTrial) -> bool:
+    """Whether a trial has begun and not said yet what it evaluates."""
+    return trial.state == TrialState.RUNNING and not trial.params and f"{PARAMS_KEY}:0" not in trial.system_attrs
 
 
 # --------------------------------------------------------------- attributes

@@ -1,0 +1,537 @@
+"""The loop of `optimize()`: propose -> record -> submit -> record -> tell, on any engine.
+
+A trial is proposed for the number it will get, written to the study, and submitted as one task, or as one for each
+fold. When a task ends, the study learns of it first, then the callbacks; the next trial is submitted; then the
+optimiser learns of it. With several workers the next trial is proposed while evaluations run, so that a worker waits
+for the disk at most, not for the optimiser. Ends are handled one by one in their order, which is all that a run with
+several workers depends on beside its seed.
+"""
+
+import logging
+import math
+import queue
+import signal
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError, Future
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from optuna.study import Study
+from optuna.trial import FrozenTrial, TrialState
+
+from lazybo import ledger, presence
+from lazybo.channel import StudyReporter
+from lazybo.evaluate import Call, Outcome, Reporter, Task, evaluate
+from lazybo.executors import Engine, EngineBroken, WorkerDied
+from lazybo.kfold import variance_of_mean
+from lazybo.ledger import ATTEMPTS_KEY, DRIVER_KEY, Entry, Ledger, Params, Result
+from lazybo.progress import Progress
+from lazybo.study_model import VARIANCE_KEY, StudyModel, is_undecided
+
+_logger = logging.getLogger("lazybo")
+Callback = Callable[[Study, FrozenTrial], object]
+
+# Seconds between looks at the study while only other processes have evaluations to wait for.
+LOOK = 1.0
+# Seconds to wait for a trial of another process, begun before ours, to say what it evaluates.
+UNDECIDED = 0.5
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When a run ends, and what it puts up with."""
+
+    n_trials: float = math.inf
+    timeout: float = math.inf
+    target: float | None = None
+    patience: float = math.inf
+    max_failures: float = math.inf
+    trial_timeout: float = math.inf
+    retries: int = 2
+
+
+@dataclass
+class _Open:
+    """A trial that runs here."""
+
+    entry: Entry
+    died: int  # how often a worker or driver died while it ran
+    folds: dict[int | None, float] = field(default_factory=dict)  # what is known of it so far
+
+
+@dataclass(frozen=True)
+class _Running:
+    """A task that was submitted."""
+
+    trial: _Open
+    fold: int | None
+    deadline: float
+
+
+class Driver:
+    """One run of one process on a study."""
+
+    def __init__(
+        self,
+        study: Study,
+        model: StudyModel,
+        engine: Engine,
+        objective: Call | bytes,
+        *,
+        folds: int | None,
+        limits: Limits,
+        synchronous: bool,
+        callbacks: Sequence[Callback],
+        reporter: StudyReporter,
+        worker_reporter: Reporter | None,
+        name: str,
+        progress: bool,
+    ) -> None:
+        self.study, self.model, self.engine, self.limits = study, model, engine, limits
+        self.stopped: str | None = None  # why no more trials are begun
+        self.error: Exception | None = None  # raised when all that runs has ended
+        self._objective = objective
+        self._folds: tuple[int | None, ...] = (None,) if folds is None else tuple(range(folds))
+        self._synchronous = synchronous
+        self._callbacks = callbacks
+        self._reporter, self._worker_reporter = reporter, worker_reporter
+        self._name, self._wants_progress = name, progress
+        self._ledger: Ledger = ledger.open_ledger(study, model.structure.distributions, name)
+        self._sign = -1.0 if model.optimizer.direction == "maximize" else 1.0
+
+        self._ends: queue.SimpleQueue[Future[Outcome] | None] = queue.SimpleQueue()
+        self._running: dict[Future[Outcome], _Running] = {}
+        self._open: dict[int, _Open] = {}
+        self._tasks: list[tuple[_Open, int | None]] = []  # folds to submit before anything else
+        self._waiting: list[FrozenTrial] = []  # trials to be run before new ones are proposed
+        self._ahead: list[Params] = []  # proposed, for the numbers from _next on
+        self._next = 0  # the number of the next trial
+        self._others: set[int] = set()  # trials that run in other processes
+        self._finished = 0
+        self._failed = 0
+        self._failed_in_a_row = 0
+        self._best = math.inf  # small is good
+        self._since_best = 0
+        self._started = time.monotonic()
+        self._busy = 0.0  # seconds that this loop worked, not waited
+        self._interrupted = False
+
+    # ------------------------------------------------------------------- loop
+
+    def run(self) -> None:
+        """Go on until the study has its trials, or there is another reason to stop; then wait for what runs."""
+        self._count_past()
+        self._look()
+        self._check_limits()
+        total = None if math.isinf(self.limits.n_trials) else int(self.limits.n_trials)
+        with Progress(self._wants_progress, total, self._finished) as progress, self._interruptible(progress):
+            try:
+                while self._step():
+                    self._show(progress)
+            except BaseException:
+                self._give_back()
+                raise
+        if self.error is not None:
+            raise self.error
+
+    def _step(self) -> bool:
+        """Submit what can be, wait for one end, and deal with it; False when the run is over."""
+        with self._working():
+            self._fill()
+        if not self._running:
+            return self._wait_for_others()
+        self._propose_ahead()
+        ended = self._wait()
+        with self._working():
+            if ended is not None:
+                self._settle(ended)
+            self._end_overdue()
+            self._check_limits()
+        return True
+
+    def _fill(self) -> None:
+        """Give every free worker something to do."""
+        if self._synchronous and self._running:
+            return
+        while len(self._running) < self.engine.workers:
+            if not self._tasks and not self._begin_trial():
+                return
+            self._submit(*self._tasks.pop(0))
+
+    def _wait(self) -> Future[Outcome] | None:
+        """The next task that ended, or None when it is time to look at the clock."""
+        moments = [running.deadline for running in self._running.values()]
+        moments.append(self._started + self.limits.timeout if self.stopped is None else math.inf)
+        seconds = min(moments) - time.monotonic()
+        try:
+            return self._ends.get(timeout=None if seconds == math.inf else max(seconds, 0.0))
+        except queue.Empty:
+            return None
+
+    def _wait_for_others(self) -> bool:
+        """Nothing runs here: over, unless trials of other processes may still need to be run again."""
+        if self.stopped is not None or self._finished >= self.limits.n_trials or not self._others:
+            return False
+        time.sleep(LOOK)
+        self._look()
+        self._check_limits()
+        return True
+
+    # ------------------------------------------------------------------ begin
+
+    def _begin_trial(self) -> bool:
+        """Open the next trial: one that waits in the study, or a new one. False if there shall be none."""
+        if self.stopped is not None:
+            return False
+        if self._others:
+            self._look()
+        if self._finished + len(self._open) + len(self._others) >= self.limits.n_trials:
+            return False
+        while self._waiting:
+            if self._begin_waiting(self._waiting.pop(0)):
+                return True
+        self._begin_new()
+        return True
+
+    def _begin_new(self) -> None:
+        if not self._ahead:
+            self._ahead = self._propose(self._wanted())
+        params = self._ahead.pop(0)
+        self._ledger.note(self.model.news())
+        entry = self._ledger.begin(self._next, params, self._propose_again)
+        if entry.params is not params:
+            self._ahead = []  # they were proposed without knowing the others
+        self._next = entry.number + 1
+        self._add(entry, died=0)
+
+    def _wanted(self) -> int:
+        """How many new trials there are workers and numbers for."""
+        free = (self.engine.workers - len(self._running)) // len(self._folds)
+        left = self.limits.n_trials - self._finished - len(self._open) - len(self._others)
+        return int(max(1, min(free, left)))
+
+    def _propose(self, count: int) -> list[Params]:
+        if count > 1:
+            return self.model.optimizer.propose_batch(self._next, count)
+        return [self.model.optimizer.propose(self._next)]
+
+    def _propose_again(self, number: int) -> Params:
+        """Other processes have begun trials: learn of them, then propose."""
+        self._look(number)
+        deadline = time.monotonic() + UNDECIDED
+        while time.monotonic() < deadline and any(is_undecided(t) for t in self._foreign_trials(number)):
+            time.sleep(0.005)
+            self._look(number)
+        self._next = number
+        return self._propose(1)[0]
+
+    def _propose_ahead(self) -> None:
+        """While evaluations run: the trial that the next free worker will get."""
+        if self._ahead or self._waiting or self._tasks or self._synchronous or self.stopped is not None:
+            return
+        left = self.limits.n_trials - self._finished - len(self._open) - len(self._others)
+        if self.engine.workers > 1 and left > 0:
+            with self._working():
+                self._ahead = self._propose(1)
+
+    def _begin_waiting(self, trial: FrozenTrial) -> bool:
+        """Run a trial that somebody enqueued, or whose driver died."""
+        if not ledger.claim(self.study, trial, self._name):
+            return False
+        optimizer = self.model.optimizer
+        fixed = trial.params or trial.system_attrs.get("fixed_params", {})
+        rng = np.random.default_rng((optimizer.seed, trial.number))
+        entry = Entry(trial._trial_id, trial.number, dict(fixed))
+        try:
+            optimizer.space.check(fixed)
+        except ValueError:
+            proposal = optimizer.space.encode(optimizer.propose(trial.number))
+            try:
+                entry = Entry(trial._trial_id, trial.number, optimizer.space.complete(fixed, proposal, rng))
+            except ValueError as error:
+                self._add(entry, died=0)
+                self._tasks.clear()
+                self._end(self._open[entry.number], Outcome("failed", reason=f"it was enqueued with {fixed}: {error}"))
+                return False
+        ledger.fill_in(self.study, trial._trial_id, trial.params, entry.params, self.model.structure.distributions)
+        done = trial.intermediate_values
+        known: dict[int | None, float] = {fold: done[fold] for fold in self._folds if fold is not None and fold in done}
+        self._add(entry, trial.system_attrs.get(ATTEMPTS_KEY, 0), known)
+        return True
+
+    def _add(self, entry: Entry, died: int, known: dict[int | None, float] | None = None) -> None:
+        trial = _Open(entry, died, known or {})
+        self._open[entry.number] = trial
+        self._reporter.open(entry.number, entry.trial_id)
+        self.model.announce(entry.number, entry.params)
+        self._tasks += [(trial, fold) for fold in self._folds if fold not in trial.folds]
+
+    def _submit(self, trial: _Open, fold: int | None) -> None:
+        task = Task(trial.entry.number, trial.entry.params, fold, self._worker_reporter)
+        with self._waiting_for_the_objective():
+            future = self.engine.submit(evaluate, self._objective, task)
+        self._running[future] = _Running(trial, fold, time.monotonic() + self.limits.trial_timeout)
+        future.add_done_callback(self._ends.put)
+
+    # -------------------------------------------------------------------- end
+
+    def _settle(self, future: Future[Outcome]) -> None:
+        """A task has ended."""
+        running = self._running.pop(future, None)
+        if running is None:
+            return  # it was given up
+        try:
+            outcome = future.result()
+        except (WorkerDied, CancelledError) as error:
+            self._worker_died(running, error)
+            return
+        except EngineBroken as error:
+            raise RuntimeError(f"{error} The study keeps what is done; call again to go on.") from error
+        except Exception as error:  # a result that cannot travel, for example
+            outcome = Outcome("failed", reason=f"{type(error).__name__}: {error}")
+        if running.fold is None or outcome.state != "complete":
+            self._end(running.trial, outcome)
+            return
+        assert outcome.value is not None, "a complete outcome has a value"
+        self._add_fold(running, outcome.value, outcome)
+
+    def _add_fold(self, running: _Running, value: float, outcome: Outcome) -> None:
+        """One fold is done. It is recorded as an intermediate value, so that a resumed run need not repeat it."""
+        trial = running.trial
+        trial.folds[running.fold] = value
+        self.study._storage.set_trial_intermediate_value(trial.entry.trial_id, running.fold or 0, value)
+        if len(trial.folds) == len(self._folds):
+            values = [trial.folds[fold] for fold in self._folds]
+            metrics = {**outcome.metrics, "folds": values}
+            self._end(trial, Outcome("complete", statistics.fmean(values), metrics), variance_of_mean(values))
+
+    def _worker_died(self, running: _Running, error: BaseException) -> None:
+        trial = running.trial
+        trial.died += getattr(error, "attempts", 1)
+        if trial.died > self.limits.retries:
+            self._end(trial, Outcome("failed", reason=f"its worker died, {trial.died} times in all: {error}"))
+            return
+        _logger.warning(f"trial {trial.entry.number}: its worker died ({error}); it is run again")
+        self.study._storage.set_trial_system_attr(trial.entry.trial_id, ATTEMPTS_KEY, trial.died)
+        self._tasks.append((trial, running.fold))
+
+    def _end_overdue(self) -> None:
+        """Give up tasks that have run for too long, and free their workers where the engine can."""
+        now = time.monotonic()
+        for future, running in list(self._running.items()):
+            if running.deadline <= now and future in self._running:
+                del self._running[future]
+                self.engine.stop(future)
+                seconds = self.limits.trial_timeout
+                self._end(running.trial, Outcome("failed", reason=f"it ran longer than trial_timeout={seconds:g} s"))
+
+    def _end(self, trial: _Open, outcome: Outcome, variance: float = 0.0) -> None:
+        """A trial has ended: record it, go on, learn from it."""
+        entry = trial.entry
+        self._drop_tasks(trial)
+        del self._open[entry.number]
+        intermediate = self._reporter.close(entry.number)
+        if outcome.state == "pruned" and intermediate:
+            outcome = replace(outcome, value=intermediate[max(intermediate)])  # as Optuna has it
+        result = _result(outcome, variance)
+        if not self._ledger.finish(entry, result):
+            _logger.warning(
+                f"trial {entry.number} was ended by another process; its value here, {result.value}, is not used"
+            )
+            self._look()
+            return
+        self._finished += 1
+        self._count(result)
+        if outcome.state in ("failed", "invalid"):
+            _logger.warning(f"trial {entry.number} failed with {entry.params}: {outcome.reason}")
+        if outcome.state == "invalid":
+            self._stop("an invalid value", TypeError(outcome.reason))
+        self._check_limits(outcome)
+        self._call_back(entry)
+        if self._ahead and not self._tasks:
+            self._fill()  # before the optimiser learns: the worker need not wait for it
+        self.model.finish(self._frozen(entry, result, intermediate))
+
+    def _drop_tasks(self, trial: _Open) -> None:
+        """Other folds of a trial that ended are not needed any more."""
+        self._tasks = [(other, fold) for other, fold in self._tasks if other is not trial]
+        for future, running in list(self._running.items()):
+            if running.trial is trial:
+                del self._running[future]
+                self.engine.stop(future)
+
+    def _frozen(self, entry: Entry, result: Result, intermediate: dict[int, float]) -> FrozenTrial:
+        return FrozenTrial(
+            number=entry.number,
+            state=result.state,
+            value=result.value,
+            datetime_start=None,
+            datetime_complete=None,
+            params=entry.params,
+            distributions={},
+            user_attrs={},
+            system_attrs=dict(result.system_attrs),
+            intermediate_values=intermediate,
+            trial_id=entry.trial_id,
+        )
+
+    def _call_back(self, entry: Entry) -> None:
+        if not self._callbacks:
+            return
+        trial = self.study._storage.get_trial(entry.trial_id)
+        self.study._thread_local.in_optimize_loop = True  # so that study.stop() may be called
+        try:
+            for callback in self._callbacks:
+                callback(self.study, trial)
+        except Exception as error:
+            self._stop("a callback failed", error)
+        finally:
+            self.study._thread_local.in_optimize_loop = False
+        if self.study._stop_flag:
+            self.study._stop_flag = False
+            self._stop("study.stop() was called")
+
+    # -------------------------------------------------------------- the study
+
+    def _look(self, except_number: int = -1) -> None:
+        """Learn what other processes have done, and take over the trials of those that died."""
+        trials = ledger.read(self.study)
+        living: set[str] | None = None
+        self._others, self._waiting = set(), []
+        for trial in trials:
+            if trial.state == TrialState.WAITING:
+                self._waiting.append(trial)
+            elif trial.state == TrialState.RUNNING and trial.number != except_number and trial.number not in self._open:
+                driver = trial.system_attrs.get(DRIVER_KEY)
+                living = presence.living_drivers(self.study) if living is None else living
+                if driver in living and driver != self._name:
+                    self._others.add(trial.number)
+                elif driver is not None:
+                    self._take_over(trial)
+        self._next = len(trials)
+        self._finished = sum(trial.state.is_finished() for trial in trials)
+        self.model.absorb(trials, except_number)
+
+    def _foreign_trials(self, before: int) -> Iterator[FrozenTrial]:
+        return (t for t in ledger.read(self.study) if t.number < before and t.number not in self._open)
+
+    def _take_over(self, trial: FrozenTrial) -> None:
+        """The driver of a trial died: it waits to be run again, once for each of the retries."""
+        died = trial.system_attrs.get(ATTEMPTS_KEY, 0) + 1
+        if died <= self.limits.retries:
+            ledger.put_back(self.study, trial._trial_id, died)
+            self._waiting.append(self.study._storage.get_trial(trial._trial_id))
+            return
+        reason = f"the process that ran it died, {died} times in all"
+        entry = Entry(trial._trial_id, trial.number, trial.params)
+        self._ledger.finish(entry, _result(Outcome("failed", reason=reason), 0.0))
+
+    def _give_back(self) -> None:
+        """Stop at once: what runs waits to be run again."""
+        self.engine.shutdown(wait=False, cancel_futures=True)
+        for trial in self._open.values():
+            # Where the storage itself is the trouble, the trials are found by the next run: their driver is gone.
+            with suppress(Exception):
+                ledger.put_back(self.study, trial.entry.trial_id, trial.died)
+
+    # ---------------------------------------------------------------- stopping
+
+    def _stop(self, reason: str, error: Exception | None = None) -> None:
+        """Begin no more trials; the first reason counts."""
+        if self.stopped is None:
+            self.stopped = reason
+        if self.error is None:
+            self.error = error
+
+    def _check_limits(self, last: Outcome | None = None) -> None:
+        limits = self.limits
+        if limits.target is not None and self._best <= self._sign * limits.target:
+            self._stop("the target was reached")
+        if time.monotonic() - self._started >= limits.timeout:
+            self._stop("the timeout was reached")
+        if self._since_best >= limits.patience:
+            self._stop(f"there was no better value in {self._since_best} trials")
+        if self._failed_in_a_row >= limits.max_failures and last is not None:
+            text = f"{self._failed_in_a_row} evaluations in a row failed; the last one: {last.reason}"
+            remedy = "The study keeps them with their tracebacks (trial.user_attrs['traceback']); call again to go on."
+            self._stop("too many failures", RuntimeError(f"{text}\n{remedy}"))
+
+    def _count_past(self) -> None:
+        """Count what earlier runs have shown, for the target and the patience."""
+        for trial in ledger.read(self.study):
+            if trial.state.is_finished():
+                self._count(Result(trial.state, trial.value, {}, {}))
+        self._failed_in_a_row = 0
+
+    def _count(self, result: Result) -> None:
+        failed = result.state == TrialState.FAIL
+        self._failed += failed
+        self._failed_in_a_row = self._failed_in_a_row + 1 if failed else 0
+        value = self._sign * result.value if result.value is not None else math.inf
+        better = result.state == TrialState.COMPLETE and value < self._best
+        self._since_best = 0 if better else self._since_best + 1
+        if better:
+            self._best = value
+
+    @contextmanager
+    def _interruptible(self, progress: Progress) -> Iterator[None]:
+        """Ctrl-C once: begin no more trials; twice: stop now. Only the main thread hears it."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def interrupt(*_: Any) -> None:
+            if self._interrupted:
+                raise KeyboardInterrupt
+            self._interrupted = True
+            self._stop("interrupted")
+            self._ends.put(None)  # wakes the loop
+            progress.say(
+                f"lazybo: waiting for {len(self._open)} running evaluations, then the study can be resumed; "
+                "Ctrl-C again stops them now"
+            )
+
+        before = signal.signal(signal.SIGINT, interrupt)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    # ----------------------------------------------------------------- clock
+
+    @contextmanager
+    def _working(self) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        self._busy += time.perf_counter() - start
+
+    @contextmanager
+    def _waiting_for_the_objective(self) -> Iterator[None]:
+        """A serial engine evaluates in submit: that is not the optimiser's time."""
+        start = time.perf_counter()
+        yield
+        if not self.engine.remote and self.engine.workers == 1:
+            self._busy -= time.perf_counter() - start
+
+    def _show(self, progress: Progress) -> None:
+        best = None if math.isinf(self._best) else self._sign * self._best
+        share = self._busy / max(time.monotonic() - self._started, 1e-9)
+        progress.show(self._finished, best, len(self._open), self._failed, share)
+
+
+def _result(outcome: Outcome, variance: float) -> Result:
+    """What is written of an outcome."""
+    states = {"complete": TrialState.COMPLETE, "pruned": TrialState.PRUNED}
+    user = dict(outcome.metrics)
+    system: dict[str, Any] = {}
+    if outcome.reason:
+        system["fail_reason"] = outcome.reason
+        user["traceback"] = outcome.traceback or outcome.reason
+    if variance:
+        system[VARIANCE_KEY] = variance
+    return Result(states.get(outcome.state, TrialState.FAIL), outcome.value, user, system)

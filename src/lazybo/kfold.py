@@ -1,0 +1,37 @@
+"""An objective as the mean over folds (paper, equation 1)."""
+
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+
+class KFold:
+    """The mean of ``objective(params, fold)`` over ``fold`` = 0 … k−1.
+
+    `lazybo.optimize` evaluates the folds as tasks of their own, in parallel where there are workers, and takes their
+    spread as the noise of the mean. Anywhere else it is an ordinary function of the parameters.
+    """
+
+    def __init__(self, objective: Callable[[Mapping[str, Any], int], float], k: int = 3) -> None:
+        if not callable(objective):
+            raise TypeError(f"the objective must be a function of (params, fold), not {objective!r}")
+        if isinstance(k, bool) or not isinstance(k, int) or k < 2:
+            raise ValueError(f"k must be a whole number of at least 2, not {k!r}")
+        self.objective = objective
+        self.k = k
+
+    def __call__(self, params: Mapping[str, Any]) -> float:
+        """The mean, one fold after the other."""
+        return statistics.fmean(self.objective(params, fold) for fold in range(self.k))
+
+
+def kfold(objective: Callable[[Mapping[str, Any], int], float], k: int = 3) -> KFold:
+    """The mean of ``objective(params, fold)`` over k folds, as an objective for `lazybo.optimize`."""
+    return KFold(objective, k)
+
+
+def variance_of_mean(values: Sequence[float]) -> float:
+    """The variance of the mean of the folds as their spread shows it: s²/k."""
+    variance = statistics.variance(values) / len(values)
+    return variance if math.isfinite(variance) else 0.0
