@@ -1,10 +1,10 @@
 """The loop of `optimize()`: propose -> record -> submit -> record -> tell, on any engine.
 
 A trial is proposed for the number it will get, written to the study, and submitted as one task, or as one for each
-fold. When a task ends, the study learns of it first, then the callbacks; the next trial is submitted; then the
-optimiser learns of it. With several workers the next trial is proposed while evaluations run, so that a worker waits
-for the disk at most, not for the optimiser. Ends are handled one by one in their order, which is all that a run with
-several workers depends on beside its seed.
+fold. When a task ends, the study learns of it first, then the callbacks, then the optimiser, which proposes the next.
+With many workers the next trial was proposed while evaluations ran: a worker waits for the disk at most, not for the
+optimiser. Ends are handled one by one in their order, which is all that a run with several workers depends on beside
+its seed.
 """
 
 import logging
@@ -31,15 +31,16 @@ from lazybo.executors import Engine, EngineBroken, WorkerDied
 from lazybo.kfold import variance_of_mean
 from lazybo.ledger import ATTEMPTS_KEY, DRIVER_KEY, Entry, Ledger, Params, Result
 from lazybo.progress import Progress
-from lazybo.study_model import VARIANCE_KEY, StudyModel, is_undecided
+from lazybo.study_model import PATIENCE, VARIANCE_KEY, StudyModel, is_undecided
 
 _logger = logging.getLogger("lazybo")
 Callback = Callable[[Study, FrozenTrial], object]
 
+# From this many workers on the next trial is proposed before a worker is free for it. It does not know the value that
+# then comes in, as if there were one worker more: too dear for a few workers, and a few wait little.
+MANY_WORKERS = 8
 # Seconds between looks at the study while only other processes have evaluations to wait for.
 LOOK = 1.0
-# Seconds to wait for a trial of another process, begun before ours, to say what it evaluates.
-UNDECIDED = 0.5
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,7 @@ class Driver:
         self._ahead: list[Params] = []  # proposed, for the numbers from _next on
         self._next = 0  # the number of the next trial
         self._others: set[int] = set()  # trials that run in other processes
+        self._undecided = False  # whether one of them has just begun and not said yet what it evaluates
         self._finished = 0
         self._failed = 0
         self._failed_in_a_row = 0
@@ -190,41 +192,49 @@ class Driver:
             return False
         if self._others:
             self._look()
-        if self._finished + len(self._open) + len(self._others) >= self.limits.n_trials:
+        if self._left() <= 0:
             return False
         while self._waiting:
             if self._begin_waiting(self._waiting.pop(0)):
                 return True
-        self._begin_new()
-        return True
+        return self._begin_new()
 
-    def _begin_new(self) -> None:
+    def _left(self) -> float:
+        """How many trials are still to be begun, here or elsewhere."""
+        return self.limits.n_trials - self._finished - len(self._open) - len(self._others)
+
+    def _begin_new(self) -> bool:
         if not self._ahead:
             self._ahead = self._propose(self._wanted())
         params = self._ahead.pop(0)
         self._ledger.note(self.model.news())
         entry = self._ledger.begin(self._next, params, self._propose_again)
+        if entry is None:
+            self._ahead = []
+            return False
         if entry.params is not params:
             self._ahead = []  # they were proposed without knowing the others
         self._next = entry.number + 1
         self._add(entry, died=0)
+        return True
 
     def _wanted(self) -> int:
         """How many new trials there are workers and numbers for."""
         free = (self.engine.workers - len(self._running)) // len(self._folds)
-        left = self.limits.n_trials - self._finished - len(self._open) - len(self._others)
-        return int(max(1, min(free, left)))
+        return int(max(1, min(free, self._left())))
 
     def _propose(self, count: int) -> list[Params]:
         if count > 1:
             return self.model.optimizer.propose_batch(self._next, count)
         return [self.model.optimizer.propose(self._next)]
 
-    def _propose_again(self, number: int) -> Params:
+    def _propose_again(self, number: int) -> Params | None:
         """Other processes have begun trials: learn of them, then propose."""
         self._look(number)
-        deadline = time.monotonic() + UNDECIDED
-        while time.monotonic() < deadline and any(is_undecided(t) for t in self._foreign_trials(number)):
+        if self._left() <= 0:
+            return None
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline and self._undecided:
             time.sleep(0.005)
             self._look(number)
         self._next = number
@@ -234,8 +244,7 @@ class Driver:
         """While evaluations run: the trial that the next free worker will get."""
         if self._ahead or self._waiting or self._tasks or self._synchronous or self.stopped is not None:
             return
-        left = self.limits.n_trials - self._finished - len(self._open) - len(self._others)
-        if self.engine.workers > 1 and left > 0:
+        if self.engine.workers >= MANY_WORKERS and self._left() > 0:
             with self._working():
                 self._ahead = self._propose(1)
 
@@ -401,35 +410,36 @@ class Driver:
     def _look(self, except_number: int = -1) -> None:
         """Learn what other processes have done, and take over the trials of those that died."""
         trials = ledger.read(self.study)
-        living: set[str] | None = None
-        self._others, self._waiting = set(), []
-        for trial in trials:
-            if trial.state == TrialState.WAITING:
-                self._waiting.append(trial)
-            elif trial.state == TrialState.RUNNING and trial.number != except_number and trial.number not in self._open:
-                driver = trial.system_attrs.get(DRIVER_KEY)
-                living = presence.living_drivers(self.study) if living is None else living
-                if driver in living and driver != self._name:
-                    self._others.add(trial.number)
-                elif driver is not None:
-                    self._take_over(trial)
+        elsewhere = [
+            trial
+            for trial in trials
+            if trial.state == TrialState.RUNNING and trial.number != except_number and trial.number not in self._open
+        ]
+        living = presence.living_drivers(self.study) - {self._name} if elsewhere else set()
+        orphans = [trial for trial in elsewhere if trial.system_attrs.get(DRIVER_KEY) not in {None, *living}]
+        if orphans:
+            for trial in orphans:
+                self._take_over(trial)
+            self._look(except_number)
+            return
+        self._others = {trial.number for trial in elsewhere if trial.system_attrs.get(DRIVER_KEY) in living}
+        self._undecided = any(is_undecided(trial) for trial in elsewhere)
+        self._waiting = [trial for trial in trials if trial.state == TrialState.WAITING]
         self._next = len(trials)
         self._finished = sum(trial.state.is_finished() for trial in trials)
         self.model.absorb(trials, except_number)
 
-    def _foreign_trials(self, before: int) -> Iterator[FrozenTrial]:
-        return (t for t in ledger.read(self.study) if t.number < before and t.number not in self._open)
-
     def _take_over(self, trial: FrozenTrial) -> None:
         """The driver of a trial died: it waits to be run again, once for each of the retries."""
+        now = self.study._storage.get_trial(trial._trial_id)
+        if now.state != TrialState.RUNNING or now.system_attrs.get(DRIVER_KEY) != trial.system_attrs[DRIVER_KEY]:
+            return  # another process was faster
         died = trial.system_attrs.get(ATTEMPTS_KEY, 0) + 1
         if died <= self.limits.retries:
             ledger.put_back(self.study, trial._trial_id, died)
-            self._waiting.append(self.study._storage.get_trial(trial._trial_id))
             return
-        reason = f"the process that ran it died, {died} times in all"
-        entry = Entry(trial._trial_id, trial.number, trial.params)
-        self._ledger.finish(entry, _result(Outcome("failed", reason=reason), 0.0))
+        outcome = Outcome("failed", reason=f"the process that ran it died, {died} times in all")
+        self._ledger.finish(Entry(trial._trial_id, trial.number, trial.params), _result(outcome, 0.0))
 
     def _give_back(self) -> None:
         """Stop at once: what runs waits to be run again."""

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 _logger = logging.getLogger("lazybo")
 _T = TypeVar("_T")
 Params = dict[str, Any]
-# Given the number of a trial: what it shall evaluate, knowing all trials before it.
-Propose = Callable[[int], Params]
+# Given the number of a trial: what it shall evaluate, knowing all trials before it; None: no trial is needed any more.
+Propose = Callable[[int], Params | None]
 
 # Who runs a trial (`lazybo.presence`), and how often it has been begun.
 DRIVER_KEY = "lazybo:driver"
@@ -65,7 +65,7 @@ class Result:
 class Ledger(Protocol):
     """The two writes of an evaluation."""
 
-    def begin(self, expected: int, params: Params, again: Propose) -> Entry:
+    def begin(self, expected: int, params: Params, again: Propose) -> Entry | None:
         """A new running trial with these parameters; if it is not the one that was expected, with those of again."""
 
     def finish(self, entry: Entry, result: Result) -> bool:
@@ -127,13 +127,13 @@ class StorageLedger:
         self._space = space
         self._driver = driver
 
-    def begin(self, expected: int, params: Params, again: Propose) -> Entry:  # noqa: D102 (Ledger)
+    def begin(self, expected: int, params: Params, again: Propose) -> Entry | None:  # noqa: D102 (Ledger)
         storage = self._study._storage
         blank = create_trial(state=TrialState.RUNNING, system_attrs={DRIVER_KEY: self._driver})
         trial_id = storage.create_new_trial(self._study._study_id, blank)
         number = storage.get_trial_number_from_id(trial_id)
         if number != expected:
-            params = again(number)
+            params = again(number) or params  # it has its number, so it is run
         fill_in(self._study, trial_id, {}, params, self._space)
         return Entry(trial_id, number, params)
 
@@ -173,14 +173,17 @@ class DatabaseLedger:
         self._driver = driver
         self._notes: dict[str, Any] = {}
 
-    def begin(self, expected: int, params: Params, again: Propose) -> Entry:  # noqa: D102 (Ledger)
+    def begin(self, expected: int, params: Params, again: Propose) -> Entry | None:  # noqa: D102 (Ledger)
         for attempt in range(POLITENESS + 1):
             wanted = expected if attempt < POLITENESS else None
             try:
                 entry = self._patiently(partial(self._insert_trial, wanted, params))
             except _Overtaken as overtaken:
                 expected = overtaken.number
-                params = again(expected)
+                proposed = again(expected)
+                if proposed is None:
+                    return None
+                params = proposed
             else:
                 self._notes = {}
                 return entry

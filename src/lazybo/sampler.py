@@ -13,7 +13,6 @@ import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -28,12 +27,10 @@ from lazybo.acquisition import Acquisition
 from lazybo.fit import Lag, Priors
 from lazybo.optimizer import Optimizer, check_seed
 from lazybo.space import Condition, Space
-from lazybo.study_model import Structure, StudyModel, announcement, is_undecided
+from lazybo.study_model import PATIENCE, Structure, StudyModel, announcement, is_undecided
 
 _logger = optuna.logging.get_logger("optuna.samplers.lazybo")
 
-# A trial waits this long for one before it that began less than this ago, in another process, to make up its mind.
-PATIENCE = 0.5
 # The noise to begin with, and its prior's spread, when the objective is said to be deterministic.
 DETERMINISTIC = Priors(noise=1e-7, noise_spread=0.1)
 
@@ -199,12 +196,7 @@ class _Memory:
             self.read(study, self.except_number)
 
     def _undecided(self, trial: FrozenTrial, own: set[int]) -> bool:
-        """Whether a trial of another process has just begun and not said yet what it evaluates."""
-        if not is_undecided(trial) or trial.number >= self.except_number or trial.number in own:
-            return False
-        assert trial.datetime_start is not None, "a running trial has begun"
-        age = (datetime.now() - trial.datetime_start).total_seconds()
-        return age < PATIENCE
+        return trial.number < self.except_number and trial.number not in own and is_undecided(trial)
 
     def model_for(self, space: Mapping[str, BaseDistribution], make: Callable[[Structure], StudyModel]) -> StudyModel:
         """The model of this space, told of all trials; a new one where trials have shown another structure."""

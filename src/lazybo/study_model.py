@@ -8,6 +8,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 import optuna
@@ -25,6 +26,8 @@ VARIANCE_KEY = "lazybo:variance"
 MODEL_KEY = "lazybo:model"
 # Storages may limit the length of one attribute; what is longer than this is kept in parts.
 ATTRIBUTE_LENGTH = 2000
+# A trial waits this many seconds for one before it, begun in another process, to make up its mind.
+PATIENCE = 0.5
 
 
 @dataclass(frozen=True)
@@ -143,8 +146,11 @@ class StudyModel:
 
 
 def is_undecided(trial: FrozenTrial) -> bool:
-    """Whether a trial has begun and not said yet what it evaluates."""
-    return trial.state == TrialState.RUNNING and not trial.params and f"{PARAMS_KEY}:0" not in trial.system_attrs
+    """Whether a trial has just begun and not said yet what it evaluates: worth waiting for."""
+    if trial.state != TrialState.RUNNING or trial.params or f"{PARAMS_KEY}:0" in trial.system_attrs:
+        return False
+    assert trial.datetime_start is not None, "a running trial has begun"
+    return (datetime.now() - trial.datetime_start).total_seconds() < PATIENCE
 
 
 # --------------------------------------------------------------- attributes
