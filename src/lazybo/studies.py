@@ -2,7 +2,9 @@
 
 import json
 import re
+import sqlite3
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Literal
 
@@ -42,8 +44,11 @@ def open_storage(storage: str | Path | BaseStorage | None) -> BaseStorage:
     try:
         if url.startswith("sqlite"):
             waiting = {"connect_args": {"timeout": SQLITE_PATIENCE}}
-            return get_storage(RDBStorage(url, engine_kwargs=waiting))
-        return get_storage(url)
+            opened = get_storage(RDBStorage(url, engine_kwargs=waiting))
+        else:
+            opened = get_storage(url)
+        opened.get_all_studies()  # whether it can be read shows here
+        return opened
     except Exception as error:  # each database driver has exceptions of its own
         reason = str(error.__cause__ or error).splitlines()[0]
         raise ValueError(f"the storage {name!r} cannot be opened: {reason}") from error
@@ -122,6 +127,18 @@ def _check_sqlite_file(path: Path) -> None:
         raise ValueError(f"the storage {str(path)!r} cannot be opened: {error.strerror}") from None
     if head not in (b"", SQLITE_HEAD):
         raise ValueError(f"the storage {str(path)!r} is not an SQLite database; name another file")
+    if head and not _has_studies(path):
+        raise ValueError(f"the storage {str(path)!r} is a database of another program; name another file")
+
+
+def _has_studies(path: Path) -> bool:
+    """Whether a database is Optuna's, or empty. It is only read: opening it as a storage would add tables."""
+    try:
+        with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=SQLITE_PATIENCE)) as connection:
+            tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    except sqlite3.Error as error:
+        raise ValueError(f"the storage {str(path)!r} cannot be opened: {error}") from None
+    return not tables or tables >= {"studies", "trials", "version_info"}
 
 
 def _without_password(url: str) -> str:

@@ -32,10 +32,15 @@ class EngineBroken(Exception):
 class Engine(Executor, ABC):
     """Something that runs tasks: a `concurrent.futures.Executor` that can also end a task that runs."""
 
-    workers: int  # how many tasks it runs at once
+    _workers: int
     remote: bool = True  # tasks run in other processes: arguments travel by pickle
     host: str = "127.0.0.1"  # where workers can reach a socket of this process
     can_stop: bool = False  # whether `stop` can free the worker of a task that runs
+
+    @property
+    def workers(self) -> int:
+        """How many tasks it runs at once. A cluster may grow."""
+        return self._workers
 
     @abstractmethod
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:

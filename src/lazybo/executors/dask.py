@@ -41,8 +41,7 @@ def connect(address: str, workers: int | None) -> "DaskEngine":
 class DaskEngine(Engine):
     """Runs tasks on the cluster of a client. The caller's client stays open; ``release`` closes one of our own.
 
-    Dask itself tries a task again when its worker dies, on up to ``allowed-failures`` more workers. A cluster may grow
-    while it works: unless their number is given, ``workers`` follows its threads.
+    Dask itself tries a task again when its worker dies, on up to ``allowed-failures`` more workers.
     """
 
     def __init__(
@@ -59,8 +58,10 @@ class DaskEngine(Engine):
         self._release = release
         self._owns_cluster = owns_cluster
         self._given = workers
+        self._workers = workers or 1
         self._counted = -RECOUNT
-        self._count_workers()
+        known = client.scheduler_info()["workers"].values()
+        self.can_stop = all(worker["nthreads"] == 1 and worker["nanny"] for worker in known)
         self.host = local_address(distributed.comm.get_address_host(client.scheduler.address))
         self._open = OpenTasks(self._abandon)
         # Keys sort as the tasks were submitted.
@@ -69,13 +70,23 @@ class DaskEngine(Engine):
         self._restarts: dict[str, threading.Thread] = {}  # by the worker's address
         self._closing = False
 
+    @property
+    def workers(self) -> int:
+        """As many as were asked for, or else the most threads that the cluster has had so far.
+
+        Those of a worker that is being restarted are missing only for a while.
+        """
+        if self._given is None and time.monotonic() - self._counted > RECOUNT and self._client.status == "running":
+            self._counted = time.monotonic()
+            self._workers = max(self._workers, sum(self._client.nthreads().values()))
+        return self._workers
+
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """A future of one call, which waits at the scheduler."""
         sent: list[distributed.Future] = []
         future = self._open.add(sent)
         key = f"{self._prefix}{next(self._numbers):09}"
         try:
-            self._count_workers()
             # Without a time in which tasks count as one batch: the first comes first.
             call = partial(fn, *args, **kwargs)
             running = self._client.submit(call, key=key, pure=False, fifo_timeout="0 ms")
@@ -155,14 +166,6 @@ class DaskEngine(Engine):
             _logger.warning(f"The Dask worker {address} of a task that was stopped could not be restarted: {error}")
         finally:
             del self._restarts[address]
-
-    def _count_workers(self) -> None:
-        if time.monotonic() - self._counted < RECOUNT:
-            return
-        self._counted = time.monotonic()
-        workers = self._client.scheduler_info()["workers"].values()
-        self.can_stop = all(worker["nthreads"] == 1 and worker["nanny"] for worker in workers)
-        self.workers = self._given or max(1, sum(worker["nthreads"] for worker in workers))
 
     def _broken(self, cause: BaseException) -> EngineBroken:
         error = EngineBroken(

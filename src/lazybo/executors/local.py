@@ -23,7 +23,7 @@ WATCH = 1.0
 class SerialEngine(Engine):
     """Runs a task when it is submitted, in the caller's thread."""
 
-    workers = 1
+    _workers = 1
     remote = False
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ class ThreadEngine(Engine):
     remote = False
 
     def __init__(self, workers: int) -> None:
-        self.workers = workers
+        self._workers = workers
         self._open = OpenTasks(self._abandon)
         self._line = _Line(workers, self._start)
 
@@ -126,7 +126,7 @@ class ProcessEngine(Engine):
     can_stop = True
 
     def __init__(self, workers: int) -> None:
-        self.workers = workers
+        self._workers = workers
         self._open = OpenTasks(self._abandon)
         self._line = _Line(workers, self._start)
         self._lock = threading.Lock()
@@ -220,11 +220,11 @@ class ForeignEngine(Engine):
         self, executor: Executor, workers: int | None, *, release: Callable[[], object] = lambda: None
     ) -> None:
         own = getattr(executor, "_max_workers", None)
-        self.workers = workers or (own if isinstance(own, int) else 1)
+        self._workers = workers or (own if isinstance(own, int) else 1)
         self.remote = not isinstance(executor, ThreadPoolExecutor)
         stop: Callable[[Future[Any]], bool] = Future.cancel
         if isinstance(executor, Engine):
-            self.workers = workers or executor.workers
+            self._workers = workers or executor.workers
             self.remote, self.host, self.can_stop = executor.remote, executor.host, executor.can_stop
             stop = executor.stop
         self._executor = executor

@@ -38,7 +38,7 @@ class RayEngine(Engine):
     can_stop = True
 
     def __init__(self, workers: int | None, host: str, *, release: Callable[[], object]) -> None:
-        self.workers = workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
+        self._workers = workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
         self.host = host
         self._release = release
         self._open = OpenTasks(self._abandon)
