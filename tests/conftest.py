@@ -4,6 +4,11 @@ import os
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 
+import subprocess  # noqa: E402
+import sys  # noqa: E402
+from collections.abc import Callable  # noqa: E402
+from pathlib import Path  # noqa: E402
+
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 from hypothesis import settings  # noqa: E402
@@ -16,3 +21,22 @@ settings.load_profile("repeatable")
 @pytest.fixture
 def rng() -> np.random.Generator:
     return np.random.default_rng(20260101)
+
+
+@pytest.fixture
+def mpirun() -> Callable[..., str]:
+    """Run a program whose first rank drives the others, and give its output.
+
+    The launcher is beside the interpreter, where Open MPI's wheel puts it, or on the path.
+    """
+
+    def run(ranks: int, program: Path, *arguments: object) -> str:
+        beside = Path(sys.executable).parent / "mpirun"
+        command = [str(beside) if beside.exists() else "mpirun", "-n", str(ranks)]
+        command += ["--oversubscribe", "--allow-run-as-root", sys.executable, "-m", "mpi4py.futures"]
+        command += [str(program), *map(str, arguments)]
+        process = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        assert process.returncode == 0, process.stderr
+        return process.stdout
+
+    return run

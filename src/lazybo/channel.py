@@ -1,4 +1,4 @@
-"""Intermediate values on their way from workers to the driver, and its answer: go on, or stop.
+"""News on their way from workers to the driver, intermediate values above all, and its answer: go on, or stop.
 
 Workers in other processes or on other machines cannot be expected to reach the study's storage, but they reach the
 driver. A connection is opened with a secret that only the driver's tasks carry.
@@ -8,7 +8,7 @@ import contextlib
 import secrets
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Connection, Listener
 
@@ -19,10 +19,14 @@ from lazybo.evaluate import Reporter
 
 
 class StudyReporter:
-    """Records intermediate values and asks the study's pruner. Used by several threads at once."""
+    """Records intermediate values and asks the study's pruner. Used by several threads at once.
 
-    def __init__(self, study: Study) -> None:
+    ``begun`` is told of every evaluation that has reached its worker.
+    """
+
+    def __init__(self, study: Study, begun: Callable[[int, int | None], object]) -> None:
         self._study = study
+        self._begun = begun
         self._trial_ids: dict[int, int] = {}
         self.values: dict[int, dict[int, float]] = {}
 
@@ -35,6 +39,11 @@ class StudyReporter:
         """The intermediate values of a trial that ended."""
         self._trial_ids.pop(number, None)
         return self.values.pop(number, {})
+
+    def begin(self, number: int, fold: int | None) -> bool:
+        """Pass the news on; True if nobody waits for this trial any more."""
+        self._begun(number, fold)
+        return number not in self._trial_ids
 
     def report(self, number: int, step: int, value: float) -> bool:
         """Record a value; True if the trial should stop: it is pruned, or nobody waits for it any more."""
@@ -58,11 +67,18 @@ class RemoteReporter:
         self._secret = secret
         self._connection: Connection | None = None
 
+    def begin(self, number: int, fold: int | None) -> bool:
+        """Say that an evaluation begins."""
+        return self._say("begin", number, fold)
+
     def report(self, number: int, step: int, value: float) -> bool:
         """Send a value and wait for the answer."""
+        return self._say("report", number, step, value)
+
+    def _say(self, *message: object) -> bool:
         if self._connection is None:
             self._connection = Client(self._address, authkey=self._secret)
-        self._connection.send((number, step, value))
+        self._connection.send(message)
         answer: bool = self._connection.recv()
         return answer
 
@@ -103,4 +119,5 @@ def _accept(listener: Listener, reporter: Reporter, over: threading.Event) -> No
 def _answer(connection: Connection, reporter: Reporter) -> None:
     with connection, contextlib.suppress(EOFError, OSError):  # the worker has ended, or died
         while True:
-            connection.send(reporter.report(*connection.recv()))
+            verb, *news = connection.recv()
+            connection.send(reporter.begin(*news) if verb == "begin" else reporter.report(*news))

@@ -65,13 +65,21 @@ class _Open:
     folds: dict[int | None, float] = field(default_factory=dict)  # what is known of it so far
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Running:
     """A task that was submitted."""
 
     trial: _Open
     fold: int | None
-    deadline: float
+    deadline: float = math.inf  # known once it has reached its worker
+
+
+@dataclass(frozen=True)
+class _Begun:
+    """The news that an evaluation has reached its worker."""
+
+    number: int
+    fold: int | None
 
 
 class Driver:
@@ -88,8 +96,6 @@ class Driver:
         limits: Limits,
         synchronous: bool,
         callbacks: Sequence[Callback],
-        reporter: StudyReporter,
-        worker_reporter: Reporter | None,
         name: str,
         progress: bool,
     ) -> None:
@@ -100,12 +106,13 @@ class Driver:
         self._folds: tuple[int | None, ...] = (None,) if folds is None else tuple(range(folds))
         self._synchronous = synchronous
         self._callbacks = callbacks
-        self._reporter, self._worker_reporter = reporter, worker_reporter
+        self.reporter = StudyReporter(study, lambda number, fold: self._news.put(_Begun(number, fold)))
+        self.worker_reporter: Reporter | None = None  # how workers reach it, if they shall
         self._name, self._wants_progress = name, progress
         self._ledger: Ledger = ledger.open_ledger(study, model.structure.distributions, name)
         self._sign = -1.0 if model.optimizer.direction == "maximize" else 1.0
 
-        self._ends: queue.SimpleQueue[Future[Outcome] | None] = queue.SimpleQueue()
+        self._news: queue.SimpleQueue[Future[Outcome] | _Begun | None] = queue.SimpleQueue()
         self._running: dict[Future[Outcome], _Running] = {}
         self._open: dict[int, _Open] = {}
         self._tasks: list[tuple[_Open, int | None]] = []  # folds to submit before anything else
@@ -148,10 +155,12 @@ class Driver:
         if not self._running:
             return self._wait_for_others()
         self._propose_ahead()
-        ended = self._wait()
+        news = self._wait()
         with self._working():
-            if ended is not None:
-                self._settle(ended)
+            if isinstance(news, _Begun):
+                self._start_clock(news)
+            elif news is not None:
+                self._settle(news)
             self._end_overdue()
             self._check_limits()
         return True
@@ -165,13 +174,13 @@ class Driver:
                 return
             self._submit(*self._tasks.pop(0))
 
-    def _wait(self) -> Future[Outcome] | None:
-        """The next task that ended, or None when it is time to look at the clock."""
+    def _wait(self) -> Future[Outcome] | _Begun | None:
+        """The next task that ended or began, or None when it is time to look at the clock."""
         moments = [running.deadline for running in self._running.values()]
         moments.append(self._started + self.limits.timeout if self.stopped is None else math.inf)
         seconds = min(moments) - time.monotonic()
         try:
-            return self._ends.get(timeout=None if seconds == math.inf else max(seconds, 0.0))
+            return self._news.get(timeout=None if seconds == math.inf else max(seconds, 0.0))
         except queue.Empty:
             return None
 
@@ -276,16 +285,23 @@ class Driver:
     def _add(self, entry: Entry, died: int, known: dict[int | None, float] | None = None) -> None:
         trial = _Open(entry, died, known or {})
         self._open[entry.number] = trial
-        self._reporter.open(entry.number, entry.trial_id)
+        self.reporter.open(entry.number, entry.trial_id)
         self.model.announce(entry.number, entry.params)
         self._tasks += [(trial, fold) for fold in self._folds if fold not in trial.folds]
 
     def _submit(self, trial: _Open, fold: int | None) -> None:
-        task = Task(trial.entry.number, trial.entry.params, fold, self._worker_reporter)
+        timed = math.isfinite(self.limits.trial_timeout)
+        task = Task(trial.entry.number, trial.entry.params, fold, self.worker_reporter, timed)
         with self._waiting_for_the_objective():
             future = self.engine.submit(evaluate, self._objective, task)
-        self._running[future] = _Running(trial, fold, time.monotonic() + self.limits.trial_timeout)
-        future.add_done_callback(self._ends.put)
+        self._running[future] = _Running(trial, fold)
+        future.add_done_callback(self._news.put)
+
+    def _start_clock(self, begun: _Begun) -> None:
+        """The time of an evaluation counts from when a worker has it: engines may queue, and workers must start."""
+        for running in self._running.values():
+            if (running.trial.entry.number, running.fold) == (begun.number, begun.fold):
+                running.deadline = time.monotonic() + self.limits.trial_timeout
 
     # -------------------------------------------------------------------- end
 
@@ -344,7 +360,7 @@ class Driver:
         entry = trial.entry
         self._drop_tasks(trial)
         del self._open[entry.number]
-        intermediate = self._reporter.close(entry.number)
+        intermediate = self.reporter.close(entry.number)
         if outcome.state == "pruned" and intermediate:
             outcome = replace(outcome, value=intermediate[max(intermediate)])  # as Optuna has it
         result = _result(outcome, variance)
@@ -500,7 +516,7 @@ class Driver:
                 raise KeyboardInterrupt
             self._interrupted = True
             self._stop("interrupted")
-            self._ends.put(None)  # wakes the loop
+            self._news.put(None)  # wakes the loop
             progress.say(
                 f"lazybo: waiting for {len(self._open)} running evaluations, then the study can be resumed; "
                 "Ctrl-C again stops them now"

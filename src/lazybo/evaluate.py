@@ -21,7 +21,10 @@ TRACEBACK_LENGTH = 20_000
 
 
 class Reporter(Protocol):
-    """Where intermediate values go."""
+    """Where a worker's news go."""
+
+    def begin(self, number: int, fold: int | None) -> bool:
+        """An evaluation has reached its worker: its time counts from now on; True: nobody waits for it any more."""
 
     def report(self, number: int, step: int, value: float) -> bool:
         """Record the value of a trial at a step; True: stop this trial."""
@@ -122,6 +125,7 @@ class Task:
     params: dict[str, Any]
     fold: int | None = None
     reporter: Reporter | None = None
+    timed: bool = False  # whether its beginning is to be reported
 
 
 @dataclass(frozen=True)
@@ -141,6 +145,8 @@ def evaluate(objective: Call | bytes, task: Task) -> Outcome:
     start = time.perf_counter()
     trial = Trial(task.number, task.params, task.reporter)
     try:
+        if task.timed and task.reporter is not None:
+            task.reporter.begin(task.number, task.fold)
         call = _load(objective) if isinstance(objective, bytes) else objective
         outcome = _outcome(call(trial, task.fold), trial.user_attrs)
     except TrialPruned:

@@ -108,7 +108,6 @@ def optimize(
         for params, value in known:
             optimizer.observe(params, value, outside=True)
         _enqueue(study, first, space)
-        reporter = StudyReporter(study)
         driver = Driver(
             study,
             model,
@@ -118,11 +117,11 @@ def optimize(
             limits=limits,
             synchronous=synchronous,
             callbacks=callbacks,
-            reporter=reporter,
-            worker_reporter=stack.enter_context(_reporting(call, engine, reporter)),
             name=stack.enter_context(_presence(study)),
             progress=progress,
         )
+        if "trial" in call.takes or limits.trial_timeout < math.inf:
+            driver.worker_reporter = stack.enter_context(_reachable(driver.reporter, engine))
         driver.run()
     return study
 
@@ -215,15 +214,13 @@ def _sendable(call: Call) -> bytes:
 
 
 @contextlib.contextmanager
-def _reporting(call: Call, engine: Engine, reporter: StudyReporter) -> Iterator[Reporter | None]:
-    """The way of intermediate values from workers to the study, for objectives that can report."""
-    if "trial" not in call.takes:
-        yield None
-    elif not engine.remote:
+def _reachable(reporter: StudyReporter, engine: Engine) -> Iterator[Reporter]:
+    """The way of news from workers to the driver."""
+    if not engine.remote:
         yield reporter
-    else:
-        with listening(reporter, engine.host) as remote:
-            yield remote
+        return
+    with listening(reporter, engine.host) as remote:
+        yield remote
 
 
 @contextlib.contextmanager
