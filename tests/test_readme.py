@@ -1,13 +1,17 @@
-"""The examples in the README run as they stand."""
+"""The examples in the documentation run as they stand."""
 
 import re
 from pathlib import Path
 
+import pytest
 
-def test_the_python_examples_run() -> None:
-    text = (Path(__file__).parents[1] / "README.md").read_text()
-    examples = re.findall(r"```python\n(.*?)```", text, re.S)
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/running.md"])
+def test_the_python_examples_run(name: str) -> None:
+    examples = re.findall(r"```python\n(.*?)```", (ROOT / name).read_text(), re.S)
     assert examples
     namespace: dict[str, object] = {}
     for example in examples:
-        exec(compile(example, "README.md", "exec"), namespace)
+        exec(compile(example, name, "exec"), namespace)
