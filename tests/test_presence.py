@@ -58,7 +58,7 @@ def test_a_driver_in_another_process_is_seen_to_end(study: optuna.Study, tmp_pat
 def test_a_number_that_another_process_has_now_is_not_the_driver() -> None:
     note = presence._note()
     assert is_alive(note)
-    assert not is_alive({**note, "born": "12345"})
+    assert not is_alive({**note, "born": note["born"] + 60.0})
 
 
 def test_a_driver_elsewhere_counts_as_dead_after_a_silence() -> None:

@@ -15,13 +15,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import psutil
 from optuna.study import Study
 
 NOTE_KEY = "lazybo:driver"
 # Seconds between two signs of life, and of silence after which a driver on another machine counts as dead.
 BEAT = 20.0
 SILENCE = 120.0
-UNKNOWN = "unknown"
 
 
 @contextlib.contextmanager
@@ -50,9 +50,7 @@ def living_drivers(study: Study) -> set[str]:
 def is_alive(note: Mapping[str, Any]) -> bool:
     """Whether the process that wrote this still runs."""
     if note["machine"] == _machine():
-        born = _born(note["pid"])
-        if born != UNKNOWN:
-            return bool(born == note["born"])
+        return bool(_born(note["pid"]) == note["born"])
     return bool(time.time() - note["seen"] < SILENCE)
 
 
@@ -72,36 +70,20 @@ def _note() -> dict[str, Any]:
 
 
 def _machine() -> str:
-    """Where a process number means something: the host, since it was started, and the container."""
+    """Where a process number means something: the host, and on Linux the container."""
     identity = [socket.gethostname()]
     with contextlib.suppress(OSError):
-        identity.append(Path("/proc/sys/kernel/random/boot_id").read_text().strip())
         identity.append(str(Path("/proc/self/ns/pid").readlink()))
     return " ".join(identity)
 
 
-def _born(pid: int) -> str | None:
+def _born(pid: int) -> float | None:
     """When a process began, since numbers are used again; None if there is none.
 
     A zombie has ended: its parent has just not asked for it yet.
     """
     try:
-        # After the name in brackets, which may hold anything: the state, and as the 20th field the time of birth.
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return _exists(pid)
-    return None if fields[0] in "ZX" else fields[19]
-
-
-def _exists(pid: int) -> str | None:
-    """Where there is no /proc, all that can be known is that no process has this number."""
-    if Path("/proc/self/stat").exists():
+        process = psutil.Process(pid)
+        return None if process.status() == psutil.STATUS_ZOMBIE else process.create_time()
+    except psutil.NoSuchProcess:
         return None
-    if os.name == "posix":  # elsewhere signal 0 is not harmless
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return None
-        except OSError:
-            return UNKNOWN  # it is there, but another user's
-    return UNKNOWN

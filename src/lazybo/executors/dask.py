@@ -18,6 +18,8 @@ _logger = logging.getLogger(__name__)
 
 # How often the workers of the cluster are counted at most, in seconds.
 RECOUNT = 1.0
+# How long the scheduler may take to forget a task, in seconds.
+PATIENCE = 5.0
 
 
 def start_cluster(workers: int) -> "DaskEngine":
@@ -144,6 +146,7 @@ class DaskEngine(Engine):
         places = self._client.processing().items()
         address, keys = next(((address, keys) for address, keys in places if running.key in keys), ("", ()))
         self._client.cancel([running])
+        self._wait_until_forgotten(running.key)
         worker = self._client.scheduler_info()["workers"].get(address)
         if worker is None or address in self._restarts or self._closing:
             return True  # it waits at the scheduler, or its worker goes anyway
@@ -158,6 +161,14 @@ class DaskEngine(Engine):
         self._restarts[address] = thread
         thread.start()
         return True
+
+    def _wait_until_forgotten(self, key: str) -> None:
+        """A cancellation is on its way for a moment, in which a task that waits could still begin."""
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            if self._client.sync(self._client.scheduler.get_task_status, keys=[key])[key] is None:
+                return
+            time.sleep(0.002)
 
     def _restart(self, address: str) -> None:
         try:

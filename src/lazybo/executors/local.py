@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
+from multiprocessing import resource_tracker
 from typing import TYPE_CHECKING, Any
 
 from lazybo.executors.base import Engine, EngineBroken, OpenTasks, P, T, WorkerDied
@@ -318,7 +319,14 @@ class _Line:
 def _new_pool() -> "ProcessPoolExecutor":
     from loky import ProcessPoolExecutor
 
-    return ProcessPoolExecutor(max_workers=1, timeout=None, initializer=_begin_worker, initargs=(os.getpid(),))
+    return ProcessPoolExecutor(
+        max_workers=1,
+        timeout=None,
+        initializer=_begin_worker,
+        initargs=(os.getpid(),),
+        # A worker that grows, for it keeps its data, is no leak to be plugged by a restart.
+        env={"LOKY_MAX_MEMORY_LEAK_SIZE": "1e18"},
+    )
 
 
 @contextmanager
@@ -327,6 +335,8 @@ def _no_interrupts() -> Iterator[None]:
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
+    # Otherwise it starts with the first of them, and lifts the block.
+    resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

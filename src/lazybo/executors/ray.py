@@ -49,11 +49,15 @@ class RayEngine(Engine):
         """A future of one call, which waits in Ray's own queue."""
         sent: list[Any] = []
         future = self._open.add(sent)
+        if not ray.is_initialized():
+            # Ray itself would quietly start a cluster here.
+            self._open.end(future, error=_broken("ray.shutdown() was called"))
+            return future
         try:
             sent.append(self._run.remote(partial(fn, *args, **kwargs)))
             sent[0].future().add_done_callback(partial(self._finish, future))
         except Exception as error:
-            self._open.end(future, error=_broken(error) if not ray.is_initialized() else error)
+            self._open.end(future, error=error)
         return future
 
     def stop(self, future: Future[Any]) -> bool:
@@ -75,7 +79,9 @@ class RayEngine(Engine):
             died.__cause__ = error
             error = died
         elif isinstance(error, exceptions.RaySystemError):
-            error = _broken(error)
+            broken = _broken(error)
+            broken.__cause__ = error
+            error = broken
         self._open.end(future, result=None if error else running.result(), error=error)
 
     def _abandon(self, sent: list[Any]) -> bool:
@@ -89,7 +95,5 @@ def _call(call: Callable[[], object]) -> object:
     return call()
 
 
-def _broken(cause: BaseException) -> EngineBroken:
-    error = EngineBroken(f"the connection to the Ray cluster is lost ({cause}). Call ray.init() again.")
-    error.__cause__ = cause
-    return error
+def _broken(reason: object) -> EngineBroken:
+    return EngineBroken(f"the connection to the Ray cluster is lost ({reason}). Call ray.init() again.")
