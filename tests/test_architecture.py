@@ -48,7 +48,8 @@ import numpy, scipy.linalg, scipy.optimize, scipy.spatial.distance, scipy.specia
 before = (numpy.random.get_state()[1].tolist(), random.getstate(), numpy.geterr(), list(warnings.filters))
 import lazybo
 assert before == (numpy.random.get_state()[1].tolist(), random.getstate(), numpy.geterr(), list(warnings.filters))
-heavy = {"torch", "sklearn", "matplotlib", "dask", "ray", "distributed", "mpi4py", "loky", "sqlalchemy", "typer", "rich"} & set(sys.modules)
+optional = {"torch", "sklearn", "matplotlib", "dask", "distributed", "ray", "mpi4py", "loky", "sqlalchemy"}
+heavy = (optional | {"typer", "rich"}) & set(sys.modules)
 assert not heavy, heavy
 """
     subprocess.run([sys.executable, "-c", program], check=True)

@@ -27,7 +27,7 @@ MODEL_KEY = "lazybo:model"
 # Storages may limit the length of one attribute; what is longer than this is kept in parts.
 ATTRIBUTE_LENGTH = 2000
 # A trial waits this many seconds for one before it, begun in another process, to make up its mind.
-PATIENCE = 0.5
+PATIENCE = 2.0
 
 
 @dataclass(frozen=True)
