@@ -6,7 +6,7 @@ from scipy.optimize import approx_fprime
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 
-from lazybo.gp import LazyGP
+from lazybo.gp import LazyGP, evidence
 from lazybo.kernels import Column, Matern52
 from lazybo.targets import Targets, identity, standardize
 
@@ -218,6 +218,15 @@ def test_posterior_gradient(rng: np.random.Generator) -> None:
         rest = np.setdiff1d(np.arange(4), active)
         assert not mean_gradient[i, rest].any()
         assert not variance_gradient[i, rest].any()
+
+
+def test_the_evidence_of_several_outputs_is_the_sum_of_theirs(rng: np.random.Generator) -> None:
+    x, targets, known = rng.random((40, 3)), rng.standard_normal((40, 3)), rng.random(40)
+    kernel = Matern52(np.linspace(0.3, 1.5, 3), 1.7)
+    singles = [evidence(kernel, 1e-2, x, column, known) for column in targets.T]
+    value, gradient = evidence(kernel, 1e-2, x, targets, known)
+    assert value == pytest.approx(sum(single for single, _ in singles), rel=1e-12)
+    np.testing.assert_allclose(gradient, sum(single for _, single in singles), rtol=1e-9)
 
 
 def test_log_marginal_likelihood_gradient(rng: np.random.Generator) -> None:

@@ -83,7 +83,10 @@ class Priors:
 
 
 class Data(NamedTuple):
-    """What is learned from: points, (n, d), targets, (n,), and known noise variances in units of the targets², (n,)."""
+    """What is learned from: points, (n, d), targets, (n,), and known noise variances in units of the targets², (n,).
+
+    Targets of shape (n, q) are q independent outputs that share the parameters.
+    """
 
     x: Array
     targets: Array
@@ -128,7 +131,7 @@ def maximum_a_posteriori(
         raise ValueError(f"learning needs at least 2 observations, but there are {len(data.x)}")
     if not isinstance(max_points, int) or max_points < 2:
         raise ValueError(f"max_points must be a whole number of at least 2, not {max_points!r}")
-    priors, part = priors or Priors(), data.part(_subset(len(data.x), max_points))
+    priors, part = priors or Priors(), data.part(subset(len(data.x), max_points))
     starts = [np.append(kernel.theta, np.log(noise))]
     if len(part.x) <= SECOND_START_POINTS:
         # The posterior often has two modes, "all is signal" and "much is noise"; each start finds its own.
@@ -170,15 +173,15 @@ def learning_work(n: int) -> int:
     return LEARNING_PER_POINT_CUBED * min(n, MAX_POINTS) ** 3 + n**3 // 6
 
 
-def _sum_of_squares(n: int) -> int:
-    return n * (n + 1) * (2 * n + 1) // 6
-
-
-def _subset(n: int, size: int) -> Rows:
+def subset(n: int, size: int) -> Rows:
     """The observations to learn from: all, or a random part that depends on n alone, so that runs repeat."""
     if n <= size:
         return np.arange(n)
     return np.sort(np.random.default_rng(n).choice(n, size, replace=False))
+
+
+def _sum_of_squares(n: int) -> int:
+    return n * (n + 1) * (2 * n + 1) // 6
 
 
 def _ascend(data: Data, kernel: Matern52, priors: Priors, start: Array) -> Learned:

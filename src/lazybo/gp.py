@@ -370,7 +370,8 @@ class LazyGP:
 def evidence(kernel: Matern52, noise: float, x: Array, targets: Array, known: Array) -> tuple[float, Array]:
     """log p(t | X) and its derivatives by (θ, log σₙ²), (d + 2,), for noise σₙ² + ``known`` on the diagonal; O(n³).
 
-    With W = α αᵀ - K⁻¹, the derivative by any parameter is ½ Σ_ab W_ab ∂K_ab.
+    ``targets`` is (n,), or (n, q) for q independent outputs that share K; then it is the sum over them. With
+    W = Σ α αᵀ - q K⁻¹, the derivative by any parameter is ½ Σ_ab W_ab ∂K_ab.
     """
     if len(x) == 0:
         return 0.0, np.zeros(kernel.dim + 2)
@@ -380,8 +381,10 @@ def evidence(kernel: Matern52, noise: float, x: Array, targets: Array, known: Ar
     covariance[np.diag_indices_from(covariance)] += noise + known
     lower, inverse = _inverted(covariance)
     alpha, _ = lapack.dpotrs(lower, targets, lower=1)
-    weights = np.outer(alpha, alpha) - inverse
-    value = -0.5 * (targets @ alpha + len(x) * np.log(2 * np.pi)) - np.log(np.diagonal(lower)).sum()
+    outputs = alpha.reshape(len(x), -1)
+    q = outputs.shape[1]
+    weights = outputs @ outputs.T - q * inverse
+    value = -0.5 * (np.vdot(targets, alpha) + q * len(x) * np.log(2 * np.pi)) - q * np.log(np.diagonal(lower)).sum()
     gradient = np.append(kernel.parameter_gradient(z, weights, k, h), noise * np.trace(weights))
     return float(value), 0.5 * gradient
 
