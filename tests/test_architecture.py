@@ -41,6 +41,13 @@ def test_a_module_imports_only_from_lines_below_its_own() -> None:
             assert level[imported] > level[name], f"{path} must not import {imported}"
 
 
+def test_only_its_own_package_imports_scikit_learn() -> None:
+    for path in PACKAGE.rglob("*.py"):
+        if path.parent != PACKAGE / "sklearn":
+            found = re.search(r"^\s*(import|from) sklearn\b", path.read_text(), re.M)
+            assert not found, f"{path} must not import scikit-learn"
+
+
 def test_a_bare_import_needs_only_the_core_and_touches_nothing() -> None:
     program = """
 import sys, random, warnings
