@@ -1,0 +1,1 @@
+"""lazybo as scikit-learn estimators; needs scikit-learn (``pip install lazybo[sklearn]``)."""

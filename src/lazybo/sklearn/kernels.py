@@ -1,0 +1,146 @@
+"""What a scikit-learn kernel means here: a constant times Matérn 5/2, plus white noise.
+
+======  =======================================================================  ========
+symbol  meaning                                                                  shape
+======  =======================================================================  ========
+θ       scikit-learn's: logarithms of what is not "fixed", from left to right    (p,)
+φ       (log ℓ₁, …, log ℓ_d, log σ², log σₙ²), as in `lazybo.fit`                (d + 2,)
+J       ∂φ/∂θ                                                                    (d + 2, p)
+c       product of the constants in a term                                       scalar
+======  =======================================================================  ========
+
+Sums and products are multiplied out. Every term must then have, beside constants, either a WhiteKernel or the one
+Matern of the expression: ``2.0 * (WhiteKernel() + Matern(nu=2.5))`` is as good as any other way to write it. So
+σ² = Σ c over the terms with the Matern, and σₙ² = Σ c · level over the others.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.gaussian_process.kernels import ConstantKernel, Kernel, Matern, Product, Sum, WhiteKernel
+
+from lazybo.checks import Array
+from lazybo.kernels import Matern52
+
+SUPPORTED = (
+    "ConstantKernel * Matern(nu=2.5) + WhiteKernel in any order, where only the Matern must be there; "
+    "a lazybo.Matern52; or None"
+)
+
+
+class Meaning(NamedTuple):
+    """The kernel and the noise variance (0: none) that an expression stands for, and J."""
+
+    kernel: Matern52
+    noise: float
+    jacobian: Array
+
+
+class _Term(NamedTuple):
+    """A product of constants and of at most one other kernel."""
+
+    constants: tuple[ConstantKernel, ...]
+    base: Any  # Matern, WhiteKernel or None
+
+    @property
+    def value(self) -> float:
+        """c, or c · level for white noise."""
+        level = self.base.noise_level if type(self.base) is WhiteKernel else 1.0
+        return float(np.prod([constant.constant_value for constant in self.constants]) * level)
+
+
+def copied(kernel: Any) -> Kernel | Matern52:
+    """``kernel`` itself if it is immutable, else a copy; a ValueError if it is none that is supported."""
+    if isinstance(kernel, Matern52):
+        return kernel
+    # Cloned, an object that occurs twice becomes two, as θ has it.
+    own = clone(kernel) if isinstance(kernel, Kernel) else kernel
+    terms = _terms(own)
+    if terms is None or None in (term.base for term in terms) or len(_materns(terms)) != 1:
+        raise ValueError(f"the kernel must be {SUPPORTED}; not {kernel!r}")
+    return own
+
+
+def read(kernel: Kernel | Matern52, dim: int) -> Meaning:
+    """What a kernel that `copied` has let through means for points with ``dim`` columns."""
+    if isinstance(kernel, Matern52):
+        if kernel.dim != dim:
+            raise ValueError(f"the kernel has {kernel.dim} columns, but X has {dim}")
+        return Meaning(kernel, 0.0, np.eye(dim + 2)[:, :-1])
+    terms = _terms(kernel)
+    assert terms is not None, "it was let through"
+    (matern,) = _materns(terms)
+    signal = [term for term in terms if term.base is matern]
+    white = [term for term in terms if term.base is not matern]
+    output_scale, noise = (float(sum(term.value for term in part)) for part in (signal, white))
+    if not 0 <= noise < np.inf:
+        raise ValueError(f"the noise level of a WhiteKernel must not be negative, but is {noise}")
+    meaning = Matern52(_length_scales(matern, dim), output_scale)
+
+    place, size = _places(kernel)
+    jacobian = np.zeros((dim + 2, size))
+    here = jacobian[:dim, place[id(matern)]]
+    here[:] = np.eye(dim) if here.shape[1] > 1 else 1.0
+    for term in signal:
+        for leaf in term.constants:
+            jacobian[dim, place[id(leaf)]] += term.value / output_scale
+    for term in white:
+        for leaf in (*term.constants, term.base):
+            jacobian[dim + 1, place[id(leaf)]] += term.value / noise if noise else 0.0
+    return Meaning(meaning, noise, jacobian)
+
+
+def composed(kernel: Matern52, noise: float) -> Kernel:
+    """The scikit-learn kernel with this meaning, for numeric columns."""
+    scales = kernel.length_scales.copy() if kernel.dim > 1 else float(kernel.length_scales[0])
+    return ConstantKernel(kernel.output_scale) * Matern(scales, nu=2.5) + WhiteKernel(noise)
+
+
+def _terms(kernel: Any) -> list[_Term] | None:
+    """The expression multiplied out, or None. A subclass may compute anything, so only the classes themselves count."""
+    if type(kernel) is ConstantKernel:
+        return [_Term((kernel,), None)]
+    if type(kernel) is WhiteKernel or (type(kernel) is Matern and kernel.nu == 2.5):
+        return [_Term((), kernel)]
+    if type(kernel) not in (Sum, Product):
+        return None
+    left, right = _terms(kernel.k1), _terms(kernel.k2)
+    if left is None or right is None:
+        return None
+    if type(kernel) is Sum:
+        return left + right
+    if any(a.base is not None and b.base is not None for a in left for b in right):
+        return None
+    return [_Term(a.constants + b.constants, b.base if a.base is None else a.base) for a in left for b in right]
+
+
+def _materns(terms: list[_Term]) -> list[Matern]:
+    """The different Matern objects; scikit-learn's kernels are not hashable, and equal ones are still two."""
+    return list({id(term.base): term.base for term in terms if type(term.base) is Matern}.values())
+
+
+def _places(kernel: Kernel) -> tuple[dict[int, slice], int]:
+    """Where in θ the parameters of each leaf are, by its id, and how many there are; fixed ones have no place."""
+    places, start = {}, 0
+    for leaf in _leaves(kernel):
+        size = sum(parameter.n_elements for parameter in leaf.hyperparameters if not parameter.fixed)
+        places[id(leaf)] = slice(start, start + size)
+        start += size
+    return places, start
+
+
+def _leaves(kernel: Kernel) -> Iterator[Kernel]:
+    if type(kernel) in (Sum, Product):
+        yield from _leaves(kernel.k1)
+        yield from _leaves(kernel.k2)
+    else:
+        yield kernel
+
+
+def _length_scales(kernel: Matern, dim: int) -> Array:
+    scales = np.atleast_1d(np.asarray(kernel.length_scale, dtype=np.float64))
+    if scales.shape not in ((1,), (dim,)):
+        raise ValueError(f"the kernel has {scales.size} length scales, but X has {dim} columns")
+    return np.broadcast_to(scales, dim)
