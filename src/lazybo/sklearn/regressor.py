@@ -1,0 +1,342 @@
+"""LazyGPRegressor: the lazy Gaussian process with the interface of scikit-learn's GaussianProcessRegressor.
+
+What it computes is in `lazybo.sklearn.model`, what it learns in `lazybo.sklearn.learning`; this is the door.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
+from sklearn.gaussian_process.kernels import Kernel
+from sklearn.utils import check_array, check_random_state
+from sklearn.utils.validation import validate_data
+
+from lazybo.checks import Array, as_array, finite
+from lazybo.fit import MAX_POINTS, Data, Lag, Priors, check_lag, is_due, prior_kernel
+from lazybo.gp import MAX_VALUE
+from lazybo.kernels import Matern52
+from lazybo.sklearn.kernels import composed, copied, read
+from lazybo.sklearn.learning import Learning, Minimizer, Parameters, log_likelihood
+from lazybo.sklearn.model import Model, Rows, Values, as_they_are, normalised
+
+
+class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
+    """Gaussian process regression that learns new rows in O(t n²): `partial_fit`.
+
+    With the same kernel parameters all numbers are those of scikit-learn's GaussianProcessRegressor. Several outputs
+    share the kernel and its factor.
+
+    Parameters
+    ----------
+    kernel : scikit-learn kernel, lazybo.Matern52 or None, default=None
+        ``ConstantKernel * Matern(nu=2.5) + WhiteKernel`` in any order, where only the Matern must be there: learned by
+        maximum likelihood within its bounds. None: that kernel with a length scale for each column, learned with
+        ``priors`` in units of the columns' ranges and of the size of y. A `Matern52` may have categorical and
+        conditional columns (NaN: inactive); it is learned with ``priors`` as they are, made for the unit cube, and so
+        is a white noise beside it.
+    alpha : float or array of shape (n_samples,), default=1e-10
+        Noise variance of the rows that are given, in units of the normalised y: a number, or one for each row of that
+        call of `fit` or `partial_fit`.
+    optimizer : "fmin_l_bfgs_b", callable or None, default="fmin_l_bfgs_b"
+        None: the parameters stay as they are. A callable is called as scikit-learn does, and needs one of its kernels.
+    n_restarts_optimizer : int, default=0
+        Further starts of a learning, drawn from the kernel's bounds or from the priors.
+    normalize_y : bool, default=False
+        Whether y is brought to mean 0 and standard deviation 1, column by column, over all rows so far.
+    lag : "auto", int or None, default="auto"
+        When `partial_fit` learns the parameters anew, as in `lazybo.fit.is_due`; None: only `fit` does.
+    priors : lazybo.fit.Priors or None, default=None
+        What is believed before there is data; for kernels that are not scikit-learn's.
+    max_points : int or None, default=400
+        At most so many rows, drawn at random, are learned from; None: all of them, O(n³) each evaluation.
+    random_state : int, RandomState instance or None, default=None
+        For the further starts.
+
+    Attributes
+    ----------
+    kernel_ : scikit-learn kernel or lazybo.Matern52
+        The kernel with its present parameters; a scikit-learn kernel if ``kernel`` is None.
+    noise_ : float
+        The variance of the white noise, in units of the normalised y. As in scikit-learn it is part of what is
+        predicted, and ``alpha`` is not.
+    X_train_, y_train_ : ndarray
+        All rows so far, their values normalised if ``normalize_y``.
+    L_ : ndarray of shape (n_samples, n_samples)
+        The lower factor, as a copy: O(n²) each time it is read.
+    alpha_ : ndarray of shape (n_samples,) or (n_samples, n_targets)
+        The weights of the rows in the mean.
+    log_marginal_likelihood_value_ : float
+        Of all rows, with the present parameters.
+    learned_at_ : int
+        How many rows there were when the parameters were last learned; 0: never.
+    n_features_in_, feature_names_in_
+        As in every scikit-learn estimator.
+
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel | Matern52 | None = None,
+        *,
+        alpha: ArrayLike = 1e-10,
+        optimizer: str | Minimizer | None = "fmin_l_bfgs_b",
+        n_restarts_optimizer: int = 0,
+        normalize_y: bool = False,
+        lag: Lag = "auto",
+        priors: Priors | None = None,
+        max_points: int | None = MAX_POINTS,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self.kernel = kernel
+        self.alpha = alpha
+        self.optimizer = optimizer
+        self.n_restarts_optimizer = n_restarts_optimizer
+        self.normalize_y = normalize_y
+        self.lag = lag
+        self.priors = priors
+        self.max_points = max_points
+        self.random_state = random_state
+
+    _model: Model
+
+    # ------------------------------------------------------------------ learn
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> "LazyGPRegressor":
+        """Forget everything, learn the kernel parameters from these rows, and factor K."""
+        with _all_or_nothing(self):
+            rows = self._rows(X, y, self.kernel, reset=True)
+            self._build(rows, self._first_parameters(rows.x.shape[1]), learn=len(rows.y) > 1)
+        return self
+
+    def partial_fit(self, X: ArrayLike, y: ArrayLike) -> "LazyGPRegressor":
+        """Learn t more rows: O(t n²) while the kernel parameters stay, which they do until the ``lag`` is over.
+
+        ``kernel`` is what the first rows were given with; to change it, call `fit`.
+        """
+        with _all_or_nothing(self):
+            if not self.__sklearn_is_fitted__():
+                rows = self._rows(X, y, self.kernel, reset=True)
+                self._build(rows, self._first_parameters(rows.x.shape[1]), learn=is_due(self.lag, 0, len(rows.y)))
+            else:
+                self._extend(self._rows(X, y, self.kernel_, reset=False))
+        return self
+
+    def _build(self, rows: Rows, parameters: Parameters, *, learn: bool) -> None:
+        """A new process of all rows, with parameters learned from them or as they are."""
+        values = self._values(rows.y)
+        if learn and self.optimizer is not None and parameters.free:
+            parameters = self._learning(len(rows.y)).learned(parameters, Data(rows.x, values.targets, rows.known))
+        self._model = Model.build(rows, values, parameters)
+
+    def _extend(self, new: Rows) -> None:
+        """The same process with some rows more; or a new one if it is time to learn."""
+        old, parameters = self._model, self._model.parameters
+        if new.y.shape[1:] != old.y.shape[1:]:
+            raise ValueError(f"y must have as many columns as before, but has {new.y.shape} after {old.y.shape}")
+        y = np.concatenate((old.y, new.y))
+        if self.optimizer is not None and parameters.free and is_due(self.lag, parameters.learned_at, len(y)):
+            x, known = np.concatenate((old.gp.X, new.x)), np.concatenate((old.gp.known_variances, new.known))
+            self._build(Rows(x, y, known), parameters, learn=True)
+        else:
+            self._model = old.with_rows(new, self._values(y))
+
+    # ---------------------------------------------------------------- predict
+
+    def predict(self, X: ArrayLike, return_std: bool = False, return_cov: bool = False) -> Any:
+        """The mean at the rows of X, and if asked for its standard deviation, (m,), or joint covariance, (m, m).
+
+        Each has one more axis if there are several outputs. Before `fit` these are the prior's.
+        """
+        if return_std and return_cov:
+            raise RuntimeError("at most one of return_std and return_cov can be asked for")
+        model, u = self._at(X)
+        scale = model.values.scale
+        if return_std:
+            return model.mean(u), np.multiply.outer(np.sqrt(model.variance(u)), scale)
+        if return_cov:
+            return model.mean(u), np.multiply.outer(model.covariance(u), scale**2)
+        return model.mean(u)
+
+    def sample_y(self, X: ArrayLike, n_samples: int = 1, random_state: int | np.random.RandomState | None = 0) -> Array:
+        """Values drawn jointly at the rows of X, (m, n_samples), or (m, q, n_samples) with several outputs.
+
+        The root of the covariance is taken by eigenvalues: it exists where points coincide.
+        """
+        count, rng = _whole("n_samples", n_samples, 1), check_random_state(random_state)
+        model, u = self._at(X)
+        mean = model.mean(u)
+        values, vectors = np.linalg.eigh(model.covariance(u))
+        root = vectors * np.sqrt(np.maximum(values, 0.0))
+        drawn = np.tensordot(root, rng.standard_normal((*mean.shape, count)), axes=1)
+        return mean[..., None] + drawn * model.values.scale[..., None]
+
+    def log_marginal_likelihood(
+        self, theta: ArrayLike | None = None, eval_gradient: bool = False, clone_kernel: bool = True
+    ) -> Any:
+        """log p(t | X) with the present parameters, or with others: θ of `kernel_`; O(n³) for those.
+
+        With ``eval_gradient`` also the derivatives by θ. The sum over all outputs. ``clone_kernel`` is there for
+        compatibility: `kernel_` is never changed, the factor belongs to it.
+        """
+        del clone_kernel
+        if theta is None:
+            if eval_gradient:
+                raise ValueError("the gradient needs theta; kernel_.theta are the present parameters")
+            return self.log_marginal_likelihood_value_
+        model, theta = self._fitted("log_marginal_likelihood"), as_array("theta", theta, 1)
+        kernel, data = model.parameters.kernel, model.data
+        if isinstance(kernel, Matern52):
+            kernel, data = kernel.with_theta(theta), data._replace(known=data.known + model.parameters.noise)
+        else:
+            kernel = kernel.clone_with_theta(theta)
+        value, gradient = log_likelihood(kernel, data)
+        return (value, gradient) if eval_gradient else value
+
+    # ------------------------------------------------------------------ state
+
+    @property
+    def kernel_(self) -> Kernel | Matern52:
+        """The kernel with its present parameters."""
+        return self._fitted("kernel_").parameters.kernel
+
+    @property
+    def noise_(self) -> float:
+        """The variance of the white noise, in units of the normalised y."""
+        return self._fitted("noise_").parameters.noise
+
+    @property
+    def learned_at_(self) -> int:
+        """How many rows there were when the parameters were last learned."""
+        return self._fitted("learned_at_").parameters.learned_at
+
+    @property
+    def X_train_(self) -> Array:  # noqa: N802 - scikit-learn's name
+        """All points so far, (n, d); a view that must not be written to."""
+        return self._fitted("X_train_").gp.X
+
+    @property
+    def y_train_(self) -> Array:
+        """All values so far, normalised if asked for, (n,) or (n, q)."""
+        return self._fitted("y_train_").values.targets
+
+    @property
+    def L_(self) -> Array:  # noqa: N802 - scikit-learn's name
+        """The lower factor of K, (n, n); a copy."""
+        return self._fitted("L_").gp.factor.factor
+
+    @property
+    def alpha_(self) -> Array:
+        """α = K⁻¹ t, (n,) or (n, q)."""
+        return self._fitted("alpha_").alpha
+
+    @property
+    def log_marginal_likelihood_value_(self) -> float:
+        """Of all rows with the present parameters, the sum over all outputs."""
+        return self._fitted("log_marginal_likelihood_value_").log_marginal_likelihood()
+
+    def _fitted(self, name: str) -> Model:
+        if not self.__sklearn_is_fitted__():
+            raise AttributeError(f"{name} exists after fit or partial_fit, and neither has been called")
+        return self._model
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return "_model" in self.__dict__
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.requires_fit = False  # the prior predicts as well
+        tags.input_tags.allow_nan = _allows_nan(self.kernel)
+        return tags
+
+    # ------------------------------------------------------------------- door
+
+    def _at(self, points: ArrayLike) -> tuple[Model, Array]:
+        """What to predict with, and the points as doubles."""
+        if self.__sklearn_is_fitted__():
+            finite_only = _finite_only(self.kernel_)
+            return self._model, validate_data(self, points, dtype=float, ensure_all_finite=finite_only, reset=False)
+        u = check_array(points, dtype=float, ensure_all_finite=_finite_only(self.kernel))
+        nothing = Rows(np.zeros((0, u.shape[1])), np.zeros(0), np.zeros(0))
+        return Model.build(nothing, as_they_are(nothing.y), self._first_parameters(u.shape[1])), u
+
+    def _rows(self, x: ArrayLike, y: ArrayLike, kernel: object, *, reset: bool) -> Rows:
+        """Rows that came, with ``alpha`` for each; the parameters are looked at as well, before anything changes."""
+        self._check_parameters()
+        finite_only = _finite_only(kernel)
+        points, values = validate_data(
+            self, x, y, reset=reset, dtype=float, ensure_all_finite=finite_only, multi_output=True, y_numeric=True
+        )
+        values = np.array(values, dtype=float)
+        values = values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values
+        if np.abs(values).max() > MAX_VALUE:
+            raise ValueError(f"y must lie within ±{MAX_VALUE:g}, but has {values.flat[np.abs(values).argmax()]}")
+        alpha = finite("alpha", as_array("alpha", np.atleast_1d(self.alpha), 1))
+        if len(alpha) not in (1, len(values)):
+            raise ValueError(
+                f"alpha must be a number or one for each of the {len(values)} rows, not {len(alpha)} numbers"
+            )
+        if (alpha < 0).any():
+            raise ValueError(f"alpha must not be negative, but its smallest entry is {alpha.min()}")
+        return Rows(np.array(points), values, np.broadcast_to(alpha, len(values)))
+
+    def _check_parameters(self) -> None:
+        check_lag(self.lag)
+        _whole("n_restarts_optimizer", self.n_restarts_optimizer, 0)
+        if self.max_points is not None:
+            _whole("max_points", self.max_points, 2)
+        if not (self.priors is None or isinstance(self.priors, Priors)):
+            raise ValueError(f"priors must be lazybo.fit.Priors or None, not {self.priors!r}")
+        if not (self.optimizer is None or self.optimizer == "fmin_l_bfgs_b" or callable(self.optimizer)):
+            raise ValueError(f'optimizer must be "fmin_l_bfgs_b", a callable or None, not {self.optimizer!r}')
+        if callable(self.optimizer) and not isinstance(self.kernel, Kernel):
+            raise ValueError("a callable optimizer needs a scikit-learn kernel, which says what is free")
+
+    def _first_parameters(self, dim: int) -> Parameters:
+        own = self.kernel is None
+        kernel = composed(*prior_kernel(Matern52(np.ones(dim)), self.priors)) if own else copied(self.kernel)
+        return Parameters(kernel, read(kernel, dim).noise, own=own)
+
+    def _learning(self, count: int) -> Learning:
+        return Learning(
+            self.optimizer if callable(self.optimizer) else None,
+            self.n_restarts_optimizer,
+            check_random_state(self.random_state),
+            int(self.max_points or count),
+            self.priors or Priors(),
+        )
+
+    def _values(self, y: Array) -> Values:
+        return normalised(y) if self.normalize_y else as_they_are(y)
+
+
+@contextmanager
+def _all_or_nothing(estimator: LazyGPRegressor) -> Iterator[None]:
+    """Whatever fails within, also by Ctrl-C, the attributes are as before, and the process has the rows it had."""
+    before = estimator.__dict__.copy()
+    try:
+        yield
+    except BaseException:
+        estimator.__dict__.clear()
+        estimator.__dict__.update(before)
+        model = before.get("_model")
+        if model is not None:
+            model.gp.truncate(len(model.y))
+        raise
+
+
+def _finite_only(kernel: object) -> bool | str:
+    """What scikit-learn's checks are told about NaN."""
+    return "allow-nan" if _allows_nan(kernel) else True
+
+
+def _allows_nan(kernel: object) -> bool:
+    return isinstance(kernel, Matern52) and any(column.conditional for column in kernel.columns)
+
+
+def _whole(name: str, value: object, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise ValueError(f"{name} must be a whole number of at least {least}, not {value!r}")
+    return int(value)
