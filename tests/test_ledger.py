@@ -1,6 +1,7 @@
 """The ledger: both ways of writing a study give the same study, also when others write to it."""
 
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,16 @@ def test_a_trial_that_begins_is_running_with_all_its_parameters(book: Ledger, st
     assert trial.datetime_start is not None
 
 
+@pytest.fixture
+def far_east(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.usefixtures("far_east")
 def test_a_trial_that_ends_has_its_value_and_attributes_as_optuna_would_have_written_them(
     book: Ledger, study: optuna.Study
 ) -> None:
@@ -154,12 +165,28 @@ def test_a_waiting_trial_is_claimed_once_and_can_be_put_back(book: Ledger, study
     (trial,) = ledger.read(study)
     assert trial.state == TrialState.WAITING
     assert trial.params == PARAMS
-    assert ledger.claim(study, trial, "you")
-    assert not ledger.claim(study, trial, "they")
+    assert open_ledger(study, SPACE, "you").claim(entry.trial_id)
+    assert not open_ledger(study, SPACE, "they").claim(entry.trial_id)
     (trial,) = ledger.read(study)
     assert trial.system_attrs[ledger.DRIVER_KEY] == "you"
     assert trial.system_attrs[ledger.ATTEMPTS_KEY] == 2
     assert book.finish(entry, complete(1.0))
+    assert not book.claim(entry.trial_id)
+
+
+@pytest.mark.parametrize("storage", ["sqlite"], indirect=True)
+def test_no_number_is_taken_at_or_beyond_the_end(book: Ledger, study: optuna.Study) -> None:
+    """Others win every race; the last attempts take any number that is still needed."""
+
+    def overtaken(number: int) -> dict[str, Any] | None:
+        study.ask(SPACE)
+        return PARAMS if number < 12 else None
+
+    study.ask(SPACE)
+    entry = book.begin(0, PARAMS, overtaken, lambda: 8)
+    assert entry is not None
+    assert 5 <= entry.number < 8
+    assert book.begin(0, PARAMS, overtaken, lambda: 8) is None
 
 
 @pytest.mark.parametrize("storage", ["journal", "sqlite"], indirect=True)

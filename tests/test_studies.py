@@ -1,6 +1,8 @@
 """Storages and studies: opened, created, or refused with a remedy."""
 
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
 import optuna
@@ -57,6 +59,39 @@ def test_a_database_of_something_else_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="database of another program"):
         optimize(lambda p: p["x"], SPACE, n_trials=1, storage=tmp_path / "other.db")
     assert (tmp_path / "other.db").read_bytes() == before
+
+
+def test_a_storage_whose_creation_was_killed_is_opened(tmp_path: Path) -> None:
+    """Optuna commits every table by itself, so a kill may leave any number of them."""
+    optimize(lambda p: p["x"], SPACE, n_trials=1, storage=tmp_path / "s.db")
+    with sqlite3.connect(tmp_path / "s.db") as whole:
+        tables = [sql for (sql,) in whole.execute("SELECT sql FROM sqlite_master WHERE type = 'table'")]
+    whole.close()
+    for count in range(1, len(tables)):
+        with sqlite3.connect(tmp_path / f"{count}.db") as part:
+            for table in tables[:count]:
+                part.execute(table)
+        part.close()
+        assert open_storage(tmp_path / f"{count}.db").get_all_studies() == []
+
+
+def test_a_file_whose_writer_was_killed_in_a_transaction_is_opened(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    optimize(lambda p: p["x"], SPACE, n_trials=3, storage=path)
+    program = f"""
+import os, sqlite3
+connection = sqlite3.connect({str(path)!r}, isolation_level=None)
+connection.execute("PRAGMA cache_size = 1")
+connection.execute("BEGIN")
+connection.execute("UPDATE trials SET number = number + 100")
+connection.execute("CREATE TABLE junk (a)")
+connection.executemany("INSERT INTO junk VALUES (?)", [("x" * 1000,)] * 9999)
+os.kill(os.getpid(), 9)
+"""
+    subprocess.run([sys.executable, "-c", program], check=False)
+    assert path.with_name("s.db-journal").stat().st_size > 0
+    study = optimize(lambda p: p["x"], SPACE, n_trials=5, storage=path)
+    assert [trial.number for trial in study.trials] == list(range(5))
 
 
 def test_the_seed_of_the_first_run_is_the_seed_of_the_study(tmp_path: Path) -> None:

@@ -197,27 +197,34 @@ class Driver:
 
     def _begin_trial(self) -> bool:
         """Open the next trial: one that waits in the study, or a new one. False if there shall be none."""
-        if self.stopped is not None:
-            return False
-        if self._others:
-            self._look()
-        if self._left() <= 0:
-            return False
-        while self._waiting:
-            if self._begin_waiting(self._waiting.pop(0)):
+        while self.stopped is None:
+            if self._others:
+                self._look()
+            if self._left() <= 0:
+                return False
+            if not self._waiting:
+                if self._begin_new():
+                    return True
+            elif self._begin_waiting(self._waiting.pop(0)):
                 return True
-        return self._begin_new()
+            else:
+                self._look()  # another process has it, perhaps the last one that was needed
+        return False
 
     def _left(self) -> float:
         """How many trials are still to be begun, here or elsewhere."""
         return self.limits.n_trials - self._finished - len(self._open) - len(self._others)
+
+    def _end_of_numbers(self) -> float:
+        """New trials are needed below this number: of those left, the ones that wait have theirs."""
+        return self._next + self._left() - len(self._waiting)
 
     def _begin_new(self) -> bool:
         if not self._ahead:
             self._ahead = self._propose(self._wanted())
         params = self._ahead.pop(0)
         self._ledger.note(self.model.news())
-        entry = self._ledger.begin(self._next, params, self._propose_again)
+        entry = self._ledger.begin(self._next, params, self._propose_again, self._end_of_numbers)
         if entry is None:
             self._ahead = []
             return False
@@ -240,7 +247,7 @@ class Driver:
     def _propose_again(self, number: int) -> Params | None:
         """Other processes have begun trials: learn of them, then propose."""
         self._look(number)
-        if self._left() <= 0:
+        if self._end_of_numbers() <= number:
             return None
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline and self._undecided:
@@ -259,7 +266,7 @@ class Driver:
 
     def _begin_waiting(self, trial: FrozenTrial) -> bool:
         """Run a trial that somebody enqueued, or whose driver died."""
-        if not ledger.claim(self.study, trial, self._name):
+        if not self._ledger.claim(trial._trial_id):
             return False
         optimizer = self.model.optimizer
         fixed = trial.params or trial.system_attrs.get("fixed_params", {})
@@ -359,12 +366,13 @@ class Driver:
         """A trial has ended: record it, go on, learn from it."""
         entry = trial.entry
         self._drop_tasks(trial)
-        del self._open[entry.number]
         intermediate = self.reporter.close(entry.number)
         if outcome.state == "pruned" and intermediate:
             outcome = replace(outcome, value=intermediate[max(intermediate)])  # as Optuna has it
         result = _result(outcome, variance)
-        if not self._ledger.finish(entry, result):
+        counted = self._ledger.finish(entry, result)
+        del self._open[entry.number]
+        if not counted:
             _logger.warning(
                 f"trial {entry.number} was ended by another process; its value here, {result.value}, is not used"
             )

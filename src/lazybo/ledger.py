@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from itertools import count
+from math import inf
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from optuna.distributions import BaseDistribution, distribution_to_json
@@ -33,6 +35,8 @@ _T = TypeVar("_T")
 Params = dict[str, Any]
 # Given the number of a trial: what it shall evaluate, knowing all trials before it; None: no trial is needed any more.
 Propose = Callable[[int], Params | None]
+# New trials are needed below this number, as far as is known now.
+Bound = Callable[[], float]
 
 # Who runs a trial (`lazybo.presence`), and how often it has been begun.
 DRIVER_KEY = "lazybo:driver"
@@ -65,8 +69,14 @@ class Result:
 class Ledger(Protocol):
     """The two writes of an evaluation."""
 
-    def begin(self, expected: int, params: Params, again: Propose) -> Entry | None:
-        """A new running trial with these parameters; if it is not the one that was expected, with those of again."""
+    def begin(self, expected: int, params: Params, again: Propose, end: Bound = lambda: inf) -> Entry | None:
+        """A new running trial with these parameters; if it is not the one that was expected, with those of again.
+
+        None if it would be one too many: ``again`` says so, or there is no number left below ``end``.
+        """
+
+    def claim(self, trial_id: int) -> bool:
+        """Take a waiting trial; False if another process was faster."""
 
     def finish(self, entry: Entry, result: Result) -> bool:
         """The end of a trial; False if it has been ended by another."""
@@ -88,14 +98,6 @@ def open_ledger(study: Study, space: Mapping[str, BaseDistribution], driver: str
 def read(study: Study) -> list[FrozenTrial]:
     """All trials as they are now, by number."""
     return study._get_trials(deepcopy=False, use_cache=False)
-
-
-def claim(study: Study, trial: FrozenTrial, driver: str) -> bool:
-    """Take a waiting trial; False if another process was faster."""
-    if not study._storage.set_trial_state_values(trial._trial_id, TrialState.RUNNING):
-        return False
-    study._storage.set_trial_system_attr(trial._trial_id, DRIVER_KEY, driver)
-    return True
 
 
 def put_back(study: Study, trial_id: int, attempts: int) -> None:
@@ -127,7 +129,8 @@ class StorageLedger:
         self._space = space
         self._driver = driver
 
-    def begin(self, expected: int, params: Params, again: Propose) -> Entry | None:  # noqa: D102 (Ledger)
+    def begin(self, expected: int, params: Params, again: Propose, end: Bound = lambda: inf) -> Entry | None:  # noqa: D102 (Ledger)
+        del end  # a number that was given cannot be taken back
         storage = self._study._storage
         blank = create_trial(state=TrialState.RUNNING, system_attrs={DRIVER_KEY: self._driver})
         trial_id = storage.create_new_trial(self._study._study_id, blank)
@@ -136,6 +139,15 @@ class StorageLedger:
             params = again(number) or params  # it has its number, so it is run
         fill_in(self._study, trial_id, {}, params, self._space)
         return Entry(trial_id, number, params)
+
+    def claim(self, trial_id: int) -> bool:  # noqa: D102 (Ledger)
+        try:
+            if not self._study._storage.set_trial_state_values(trial_id, TrialState.RUNNING):
+                return False
+        except UpdateFinishedTrialError:
+            return False
+        self._study._storage.set_trial_system_attr(trial_id, DRIVER_KEY, self._driver)
+        return True
 
     def finish(self, entry: Entry, result: Result) -> bool:  # noqa: D102 (Ledger)
         storage = self._study._storage
@@ -173,11 +185,12 @@ class DatabaseLedger:
         self._driver = driver
         self._notes: dict[str, Any] = {}
 
-    def begin(self, expected: int, params: Params, again: Propose) -> Entry | None:  # noqa: D102 (Ledger)
-        for attempt in range(POLITENESS + 1):
-            wanted = expected if attempt < POLITENESS else None
+    def begin(self, expected: int, params: Params, again: Propose, end: Bound = lambda: inf) -> Entry | None:  # noqa: D102 (Ledger)
+        for attempt in count():
+            # Numbers from and below which the trial is wanted.
+            low, high = (expected, expected + 1) if attempt < POLITENESS else (0, end())
             try:
-                entry = self._patiently(partial(self._insert_trial, wanted, params))
+                entry = self._patiently(partial(self._insert_trial, low, high, params))
             except _Overtaken as overtaken:
                 expected = overtaken.number
                 proposed = again(expected)
@@ -187,10 +200,10 @@ class DatabaseLedger:
             else:
                 self._notes = {}
                 return entry
-        raise AssertionError("the last attempt takes any number")
+        raise AssertionError("attempts do not end")
 
-    def _insert_trial(self, wanted: int | None, params: Params, connection: "Connection") -> Entry:
-        """A trial under the wanted number, or under any."""
+    def _insert_trial(self, low: int, high: float, params: Params, connection: "Connection") -> Entry:
+        """A trial under a number in [low, high)."""
         sql, trials, studies = self._sql, self._models.TrialModel.__table__, self._models.StudyModel.__table__
         # Where the database has row locks, trials are numbered one after the other, as by Optuna itself; SQLite locks
         # the file with the first insertion.
@@ -202,13 +215,26 @@ class DatabaseLedger:
         trial_id = int(key[0])
         before = (trials.c.study_id == self._study_id) & (trials.c.trial_id < trial_id)
         number = int(connection.execute(sql.select(sql.func.count()).where(before)).scalar_one())
-        if wanted not in (None, number):
+        if not low <= number < high:
             raise _Overtaken(number)
         connection.execute(sql.update(trials).where(trials.c.trial_id == trial_id).values(number=number))
         self._insert_params(connection, trial_id, params)
         self._replace(connection, "TrialSystemAttributeModel", "trial_id", trial_id, {DRIVER_KEY: self._driver})
         self._replace(connection, "StudySystemAttributeModel", "study_id", self._study_id, self._notes)
         return Entry(trial_id, number, params)
+
+    def claim(self, trial_id: int) -> bool:  # noqa: D102 (Ledger)
+        return self._patiently(partial(self._take, trial_id))
+
+    def _take(self, trial_id: int, connection: "Connection") -> bool:
+        """State and name at once: a trial that ran under no name would not be missed if its driver died."""
+        sql, trials = self._sql, self._models.TrialModel.__table__
+        waiting = (trials.c.trial_id == trial_id) & (trials.c.state == TrialState.WAITING)
+        begun = sql.update(trials).where(waiting).values(state=TrialState.RUNNING, datetime_start=_now())
+        if connection.execute(begun).rowcount != 1:
+            return False
+        self._replace(connection, "TrialSystemAttributeModel", "trial_id", trial_id, {DRIVER_KEY: self._driver})
+        return True
 
     def finish(self, entry: Entry, result: Result) -> bool:  # noqa: D102 (Ledger)
         return self._patiently(partial(self._update_trial, entry.trial_id, result))

@@ -3,6 +3,7 @@
 import json
 import re
 import sqlite3
+import time
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
@@ -23,6 +24,8 @@ RUN_KEY = "lazybo:run"
 DEFAULT_NAME = "lazybo"
 # Seconds to wait for an SQLite file that another process writes to.
 SQLITE_PATIENCE = 60
+# Seconds between attempts to open a database whose tables others create at the same time.
+CREATION_WAITS = (0.1, 0.3, 1.0, 3.0)
 SQLITE_HEAD = b"SQLite format 3\0"
 REMEDY = "use another study_name, or begin a new study and give this one as warm_start"
 
@@ -42,16 +45,32 @@ def open_storage(storage: str | Path | BaseStorage | None) -> BaseStorage:
         _check_sqlite_file(path)
         url, name = f"sqlite:///{path}", str(storage)
     try:
-        if url.startswith("sqlite"):
-            waiting = {"connect_args": {"timeout": SQLITE_PATIENCE}}
-            opened = get_storage(RDBStorage(url, engine_kwargs=waiting))
-        else:
-            opened = get_storage(url)
-        opened.get_all_studies()  # whether it can be read shows here
-        return opened
+        return _open_url(url)
     except Exception as error:  # each database driver has exceptions of its own
         reason = str(error.__cause__ or error).splitlines()[0]
         raise ValueError(f"the storage {name!r} cannot be opened: {reason}") from error
+
+
+def _open_url(url: str) -> BaseStorage:
+    """A storage with its tables. Of several processes that create them at once, one succeeds; the others find them."""
+    for wait in CREATION_WAITS:
+        try:
+            return _open_once(url)
+        except Exception as error:
+            if not re.search("already exists|unique constraint", f"{error} {error.__cause__}", re.IGNORECASE):
+                raise
+            time.sleep(wait)
+    return _open_once(url)
+
+
+def _open_once(url: str) -> BaseStorage:
+    if url.startswith("sqlite"):
+        waiting = {"connect_args": {"timeout": SQLITE_PATIENCE}}
+        opened = get_storage(RDBStorage(url, engine_kwargs=waiting))
+    else:
+        opened = get_storage(url)
+    opened.get_all_studies()  # whether it can be read shows here
+    return opened
 
 
 def open_study(
@@ -132,13 +151,21 @@ def _check_sqlite_file(path: Path) -> None:
 
 
 def _has_studies(path: Path) -> bool:
-    """Whether a database is Optuna's, or empty. It is only read: opening it as a storage would add tables."""
+    """Whether a database is Optuna's, or empty: opening it as a storage would add tables.
+
+    A process may have been killed in the middle of a write, which must be rolled back before anything can be read, or
+    while it created the tables.
+    """
     try:
-        with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=SQLITE_PATIENCE)) as connection:
+        with closing(sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True, timeout=SQLITE_PATIENCE)) as connection:
             tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+            both = (
+                "SELECT name FROM pragma_table_info('studies') UNION SELECT name FROM pragma_table_info('version_info')"
+            )
+            columns = {name for (name,) in connection.execute(both)}
     except sqlite3.Error as error:
         raise ValueError(f"the storage {str(path)!r} cannot be opened: {error}") from None
-    return not tables or tables >= {"studies", "trials", "version_info"}
+    return not tables or not columns.isdisjoint({"study_name", "schema_version"})
 
 
 def _without_password(url: str) -> str:

@@ -169,9 +169,13 @@ def announced_params(trial: FrozenTrial, space: Mapping[str, BaseDistribution]) 
 
 
 def parts(key: str, text: str) -> dict[str, str]:
-    """A text as attributes that are short enough for every storage."""
+    """A text as attributes that are short enough for every storage.
+
+    The first part comes last: a text that a kill cuts short while it is written is not there at all.
+    """
     starts = range(0, len(text), ATTRIBUTE_LENGTH)
-    return {f"{key}:{part}": text[i : i + ATTRIBUTE_LENGTH] for part, i in enumerate(starts)}
+    in_order = {f"{key}:{part}": text[i : i + ATTRIBUTE_LENGTH] for part, i in enumerate(starts)}
+    return dict(reversed(in_order.items()))
 
 
 def joined(attributes: Mapping[str, Any], key: str) -> str:

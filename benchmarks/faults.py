@@ -1,0 +1,361 @@
+"""A run is killed again and again, and nothing may be lost: ``python -m benchmarks.faults --kills 100``.
+
+A driver process calls `lazybo.optimize()` on an SQLite file. It is killed with SIGKILL at random moments, alone or with
+its workers, and the same call is made again; when a study is complete, the next one begins, until the kills are used
+up. Every evaluation writes a line to a log when it begins and when it is about to return: the log is the truth of what
+has been computed, beside which the database is held. Values carry a random part, so that each tells which evaluation it
+is from.
+
+Moments are drawn from three phases: after the launch (imports), after the call of `optimize()` (the study is opened,
+workers start) and after the first evaluation of that start has begun.
+"""
+
+import argparse
+import json
+import os
+import random
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.trial import TrialState
+
+import lazybo
+from lazybo.evaluate import Trial
+from lazybo.studies import DEFAULT_NAME
+
+# The longest random delay before a kill in each phase, in seconds; starting worker processes takes the longest.
+PHASES = {"imports": 0.8, "start": 1.0, "evaluations": 1.5}
+SHARES = (0.15, 0.25, 0.6)
+# Seconds in which a driver must get somewhere: generous, since only a driver that hangs may miss it.
+DEADLINE = 300.0
+SPACE: dict[str, BaseDistribution] = {
+    "x": FloatDistribution(-1.0, 1.0),
+    "rate": FloatDistribution(1e-4, 1.0, log=True),
+    "width": IntDistribution(1, 64),
+    "kind": CategoricalDistribution(["a", "b", "c"]),
+}
+INITIAL = [{"x": 0.5, "rate": 0.1, "width": 8, "kind": "a"}, {"x": -0.5, "rate": 0.01, "width": 32, "kind": "b"}]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One study to be driven; everything that the driver process has to know."""
+
+    folder: str
+    executor: str = "processes"
+    workers: int = 4
+    trials: int = 150
+    seed: int = 0
+    seconds: tuple[float, float] = (0.02, 0.06)  # of one evaluation
+
+    @property
+    def database(self) -> Path:
+        return Path(self.folder) / "study.db"
+
+    @property
+    def log(self) -> Path:
+        return Path(self.folder) / "evaluations.log"
+
+
+# ------------------------------------------------------------------ the driver
+
+
+def drive(setting: Setting, start: int) -> None:
+    """What the driver process does: the same call each time."""
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    evaluation = Evaluation(str(setting.log), start, setting.seconds)
+    evaluation.write("ready")
+    lazybo.optimize(
+        evaluation,
+        SPACE,
+        n_trials=setting.trials,
+        n_parallel=setting.workers,
+        executor=setting.executor,
+        storage=setting.database,
+        seed=setting.seed,
+        retries=10_000,
+        initial=INITIAL,
+        progress=False,
+    )
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """An objective that leaves traces."""
+
+    log: str
+    start: int
+    seconds: tuple[float, float]
+
+    def __call__(self, params: dict[str, Any], trial: Trial) -> float:
+        who = {"id": uuid.uuid4().hex, "number": trial.number, "params": params}
+        self.write("begin", **who)
+        chance = random.SystemRandom()
+        time.sleep(chance.uniform(*self.seconds))
+        badness = params["x"] ** 2 + abs(params["rate"] - 0.03) + (params["kind"] != "b") + params["width"] / 64
+        value = badness + chance.uniform(0.0, 1e-3)
+        self.write("return", value=value, **who)
+        return float(value)
+
+    def write(self, event: str, **what: Any) -> None:
+        """One line in one write, so that lines of processes that are killed or overlap stay whole."""
+        line = json.dumps({"event": event, "start": self.start, "time": time.time(), **what}) + "\n"
+        file = os.open(self.log, os.O_APPEND | os.O_CREAT | os.O_WRONLY)
+        try:
+            os.write(file, line.encode())
+        finally:
+            os.close(file)
+
+
+# ---------------------------------------------------------------------- kills
+
+
+@dataclass
+class Report:
+    """What has happened to one study, or to several; laws are counts that must be zero."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    broken: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, str] = field(default_factory=dict)
+    longest_wait: float = 0.0  # seconds from the return of an evaluation to the kill before which it was not recorded
+
+    def law(self, name: str, violations: list[Any]) -> None:
+        self.broken[name] += len(violations)
+        if violations:
+            self.examples.setdefault(name, str(violations[0])[:2000])
+
+    def add(self, other: "Report") -> None:
+        self.counts += other.counts
+        self.broken.update(other.broken)
+        self.examples = {**other.examples, **self.examples}
+        self.longest_wait = max(self.longest_wait, other.longest_wait)
+
+    @property
+    def is_good(self) -> bool:
+        return not any(self.broken.values())
+
+
+def torment(setting: Setting, kills: int, rng: random.Random) -> Report:
+    """Kill the driver of one study up to so often, run the study to its end, and look at what there is."""
+    report, complete = Report(), False
+    snapshots: list[dict[int, Any]] = []
+    sessions: list[int] = []
+    killed_at: dict[int, float] = {}
+    while not complete:
+        start = len(sessions)
+        process = launch(setting, start)
+        sessions.append(process.pid)
+        if len(killed_at) < kills:
+            phase = rng.choices(list(PHASES), SHARES)[0]
+            complete = _ended_before(process, setting, start, phase, rng.uniform(0.005, PHASES[phase]))
+        else:
+            process.wait(timeout=DEADLINE + setting.trials)
+            complete = True
+        if process.returncode:
+            report.law("drivers that failed by themselves", [said(setting)])
+            report.counts["starts"] += len(sessions)
+            return report
+        if not complete:
+            whole = rng.random() < 0.5
+            (os.killpg if whole else os.kill)(process.pid, signal.SIGKILL)
+            process.wait()
+            killed_at[start] = time.time()
+            journal = setting.database.with_name(setting.database.name + "-journal")
+            report.counts["  in the middle of a transaction"] += journal.exists() and journal.stat().st_size > 0
+            report.counts[f"  during {phase}"] += 1
+            report.counts["  with the workers"] += whole
+            snapshots.append(finished(setting))
+    report.counts["kills"] = len(killed_at)
+    report.counts["starts"] = len(sessions)
+    report.law("drivers that failed by themselves", [])
+    report.law("processes left over", left_over(sessions))
+    _examine(setting, snapshots, killed_at, report)
+    return report
+
+
+def launch(setting: Setting, start: int) -> subprocess.Popen[bytes]:
+    """A driver in a session of its own, so that it can be killed with all its workers."""
+    command = [sys.executable, "-m", "benchmarks.faults", "--drive", json.dumps(asdict(setting)), "--start", str(start)]
+    with Path(setting.folder, "drivers.txt").open("ab") as output:
+        return subprocess.Popen(  # noqa: S603 - our own program
+            command, stdout=output, stderr=output, start_new_session=True, cwd=Path(__file__).parents[1]
+        )
+
+
+def _ended_before(process: subprocess.Popen[bytes], setting: Setting, start: int, phase: str, delay: float) -> bool:
+    """Wait for the phase, and then for the delay; True if the driver has ended by itself."""
+    awaited = {"start": "ready", "evaluations": "begin"}.get(phase)
+    deadline = time.monotonic() + DEADLINE
+    while awaited and not any(line["event"] == awaited and line["start"] == start for line in logged(setting)):
+        if process.poll() is not None:
+            return True
+        if time.monotonic() > deadline:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise TimeoutError(f"start {start} did not get to its {phase}:\n{said(setting)}")
+        time.sleep(0.01)
+    try:
+        process.wait(timeout=delay)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+def left_over(sessions: list[int], patience: float = 30.0) -> list[int]:
+    """Processes of these sessions; workers get some time to notice that their driver is gone."""
+    deadline = time.monotonic() + patience
+    while left := [pid for pid, session in _sessions() if session in sessions]:
+        if time.monotonic() > deadline:
+            return left
+        time.sleep(0.1)
+    return []
+
+
+def _sessions() -> Iterator[tuple[int, int]]:
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            # After the name in brackets: state, parent, group, session.
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # it has ended meanwhile
+        if fields[0] != "Z":
+            yield int(folder.name), int(fields[3])
+
+
+# --------------------------------------------------------------- what there is
+
+
+def logged(setting: Setting) -> list[dict[str, Any]]:
+    try:
+        return [json.loads(line) for line in setting.log.read_text().splitlines()]
+    except FileNotFoundError:
+        return []
+
+
+def finished(setting: Setting) -> dict[int, tuple[str, float | None]]:
+    """State and value of the trials that have ended, as a reader sees them now.
+
+    Read from a copy: opening the file itself would roll an interrupted transaction back, which is for the next driver
+    to do.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        for suffix in ("", "-journal"):
+            part = setting.database.with_name(setting.database.name + suffix)
+            if part.exists():
+                shutil.copy(part, folder)
+        with closing(sqlite3.connect(Path(folder, setting.database.name))) as copy:
+            if not copy.execute("SELECT 1 FROM sqlite_master WHERE name = 'trial_values'").fetchone():
+                return {}
+            rows = copy.execute(
+                "SELECT number, state, value FROM trials LEFT JOIN trial_values USING (trial_id) "
+                "WHERE state NOT IN ('RUNNING', 'WAITING')"
+            )
+            return {number: (state, value) for number, state, value in rows}
+
+
+def _examine(setting: Setting, snapshots: list[dict[int, Any]], killed_at: dict[int, float], report: Report) -> None:
+    """Hold the database beside the log and beside what it said earlier."""
+    log = logged(setting)
+    begun = [line for line in log if line["event"] == "begin"]
+    returned = [line for line in log if line["event"] == "return"]
+    trials = optuna.load_study(study_name=DEFAULT_NAME, storage=f"sqlite:///{setting.database}").trials
+    with closing(sqlite3.connect(setting.database)) as database:
+        verdict = [row[0] for row in database.execute("PRAGMA integrity_check") if row[0] != "ok"]
+        twice = database.execute("SELECT trial_id FROM trial_values GROUP BY trial_id HAVING COUNT(*) > 1").fetchall()
+    recorded = {trial.number: (trial.state.name, trial.value) for trial in trials if trial.state.is_finished()}
+
+    report.law("trials recorded twice", [*twice, *_repeated([trial.number for trial in trials])])
+    report.law(
+        "recorded and lost or changed later",
+        [
+            (number, was, recorded.get(number))
+            for snapshot in snapshots
+            for number, was in snapshot.items()
+            if recorded.get(number) != was
+        ],
+    )
+    truth = {(line["number"], line["value"]): line["params"] for line in returned}
+    complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
+    report.law("recorded, but never returned", [t for t in complete if truth.get((t.number, t.value)) != t.params])
+    report.law("evaluated with other parameters", [e for e in begun if e["params"] != trials[e["number"]].params])
+    report.law("trials left running or waiting", [t for t in trials if not t.state.is_finished()])
+    report.law("trials that failed", [t for t in trials if t.state not in (TrialState.COMPLETE, TrialState.RUNNING)])
+    report.law("trials too few or too many", [None] * abs(len(recorded) - setting.trials))
+    report.law("complaints of PRAGMA integrity_check", verdict)
+
+    kept = {(trial.number, trial.value) for trial in complete}
+    lost = [line for line in returned if (line["number"], line["value"]) not in kept]
+    report.counts["evaluations begun"] = len(begun)
+    report.counts["evaluations returned"] = len(returned)
+    report.counts["  recorded"] = len(complete)
+    report.counts["  run again: the kill came before the record"] = len(lost)
+    in_time = [killed_at[e["start"]] - e["time"] for e in lost if e["start"] in killed_at]
+    report.longest_wait = max([0.0, *in_time])
+
+
+def _repeated(numbers: list[int]) -> list[int]:
+    return [number for number, times in Counter(numbers).items() if times > 1]
+
+
+def said(setting: Setting) -> str:
+    return Path(setting.folder, "drivers.txt").read_text()[-2000:]
+
+
+# ---------------------------------------------------------------------- command
+
+
+def show(report: Report, studies: int) -> None:
+    counts = report.counts
+    order = [
+        *("kills", *(f"  during {phase}" for phase in PHASES), "  with the workers"),
+        *("  in the middle of a transaction", "starts", "evaluations begun", "evaluations returned", "  recorded"),
+        "  run again: the kill came before the record",
+    ]
+    print(f"{'studies':<48}{studies:>6}")
+    for name in order:
+        print(f"{name:<48}{counts[name]:>6}")
+    print(f"{'  longest wait of those for their record':<48}{1e3 * report.longest_wait:>6.0f} ms")
+    print("\nmust be zero")
+    for name, violations in report.broken.items():
+        print(f"{name:<48}{violations:>6}" + (f"   e.g. {report.examples[name]}" if violations else ""))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--executor", default="processes", choices=["serial", "threads", "processes"])
+    parser.add_argument("--workers", type=int, default=4)
+    parser.add_argument("--trials", type=int, default=150, help="trials of one study")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--drive", help=argparse.SUPPRESS)
+    parser.add_argument("--start", type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.drive:
+        drive(Setting(**json.loads(options.drive)), options.start)
+        return 0
+    rng, report, studies = random.Random(options.seed), Report(), 0  # noqa: S311 - moments, not secrets
+    workers = 1 if options.executor == "serial" else options.workers
+    while report.counts["kills"] < options.kills and report.is_good:
+        with tempfile.TemporaryDirectory() as folder:
+            setting = Setting(folder, options.executor, workers, options.trials, options.seed + studies)
+            report.add(torment(setting, options.kills - report.counts["kills"], rng))
+        studies += 1
+    show(report, studies)
+    return 0 if report.is_good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,463 @@
+"""How much sooner with more workers: ``python -m benchmarks.parallel run``, then ``report``.
+
+Tables of real trainings are played back with their real training times on a virtual clock: nothing sleeps. What is
+measured is the virtual time until a target regret is told, beside one worker of the same optimiser.
+
+async: whenever a training ends, its worker gets the next suggestion. Our runner prepares it while trainings run if
+there are many workers, and then it does not know the value that has just come in; so it is here. To compare: mode
+"ahead" always prepares it, mode "fresh" never, and nor do we for Optuna's samplers (TPE with its constant liar,
+GPSampler with q-log-EI over the running trials). sync: rounds of as many suggestions as there are workers; a round ends
+with its slowest training. For ours "maxima" and "fantasy" differ only there: the first fill of async is made before
+there is a value, and after it suggestions are asked for one at a time.
+
+The optimiser's own time is measured but not on the clock; ``--with-optimiser`` puts it there, and whoever needs the
+driver waits for it. Runs are kept in a CSV file, and what is there already is not run again.
+"""
+
+import argparse
+import csv
+import heapq
+import time
+import warnings
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+import optuna
+
+from benchmarks import problems
+from benchmarks.optimizers import gp_sampler
+from benchmarks.problems import Problem
+from benchmarks.runner import read
+from lazybo.driver import MANY_WORKERS
+from lazybo.optimizer import Optimizer as LazyOptimizer
+
+RESULTS = Path(__file__).parent / "results" / "parallel.csv"
+WORKERS = (1, 5, 20, 100)
+# The median regret of one worker of ours after 100 and after 200 evaluations (`benchmarks.quality`, seeds 0 to 9), to
+# six decimals, rounded up. 0: half of the runs have the best configuration of the table by then.
+TARGETS: dict[str, dict[int, float]] = {
+    "hpobench-australian": {100: 0.073116, 200: 0.061310},
+    "hpobench-blood_transfusion": {100: 0.089625, 200: 0.086329},
+    "hpobench-car": {100: 0.006329, 200: 0.003007},
+    "hpobench-credit_g": {100: 0.046720, 200: 0.031489},
+    "hpolib-naval_propulsion": {100: 0.000032, 200: 0.0},
+    "hpolib-parkinsons_telemonitoring": {100: 0.002230, 200: 0.0},
+    "nasbench201-cifar10": {100: 0.0, 200: 0.0},
+}
+# Seeds from here on: not those that the targets come from.
+FIRST_SEED = 100
+# Only where one worker needs this many evaluations can twenty be ten times sooner.
+HARD = 100
+BOOTSTRAPS = 1000
+SEQUENTIAL = "sequential"
+MODES = ("async", "ahead", "fresh", "sync")
+T = TypeVar("T")
+FIELDS = (
+    *("problem", "optimizer", "mode", "batch", "workers", "seed", "clock", "target", "regret"),
+    *("reached", "time", "evaluations", "optimiser_seconds"),
+)
+
+
+# ------------------------------------------------------------------- contestants
+
+
+class Task(Protocol):
+    """A configuration that was asked for."""
+
+    @property
+    def params(self) -> dict[str, Any]: ...
+
+
+class Contestant(Protocol):
+    """Ask and tell; `lazybo.Optimizer` is one as it is."""
+
+    def ask(self, n: int) -> list[Any]: ...
+    def tell(self, task: Any, value: float, /) -> None: ...
+
+
+class Study:
+    """An Optuna study in these words."""
+
+    def __init__(self, problem: Problem, sampler: optuna.samplers.BaseSampler) -> None:
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        self.space = problem.space
+        self.study = optuna.create_study(sampler=sampler)
+
+    def ask(self, n: int) -> list[optuna.Trial]:
+        return [self.study.ask(self.space) for _ in range(n)]
+
+    def tell(self, task: optuna.Trial, value: float, /) -> None:
+        self.study.tell(task, value)
+
+
+def _tpe(seed: int) -> optuna.samplers.BaseSampler:
+    return optuna.samplers.TPESampler(seed=seed, constant_liar=True)
+
+
+OPTUNA: dict[str, Callable[[int], optuna.samplers.BaseSampler]] = {"optuna-tpe": _tpe, "optuna-gp": gp_sampler}
+OPTIMIZERS = ("lazybo", *OPTUNA)
+
+
+@dataclass(frozen=True)
+class Arm:
+    """An optimiser and how its workers are kept busy."""
+
+    optimizer: str
+    mode: str
+    batch: str
+    workers: int
+
+    def contestant(self, problem: Problem, seed: int) -> Contestant:
+        if self.optimizer in OPTUNA:
+            return Study(problem, OPTUNA[self.optimizer](seed))
+        batch: Any = self.batch or "auto"
+        return LazyOptimizer(problem.space, seed=seed, batch=batch)
+
+    @property
+    def ahead(self) -> bool:
+        """Whether a suggestion is prepared before it is needed."""
+        if self.optimizer in OPTUNA or self.workers == 1:
+            return False
+        return self.mode == "ahead" or (self.mode == "async" and self.workers >= MANY_WORKERS)
+
+
+def arms(optimizer: str, modes: Iterable[str], workers: Iterable[int]) -> list[Arm]:
+    """The arms of an optimiser; with one worker, and except for the rounds of ours, there is one kind of batch."""
+    found = []
+    for count in workers:
+        for mode in modes if count > 1 else [SEQUENTIAL]:
+            batches = ("maxima", "fantasy") if mode == "sync" and optimizer not in OPTUNA else ("",)
+            found += [Arm(optimizer, mode, batch, count) for batch in batches]
+    return found
+
+
+# -------------------------------------------------------------------- simulation
+
+
+@dataclass(frozen=True)
+class Reached:
+    """When a target was told, or when the run ended without it."""
+
+    reached: bool
+    time: float
+    evaluations: int
+    optimiser_seconds: float
+
+
+@dataclass
+class Simulation:
+    """Workers and a driver on a virtual clock, until all targets are reached or the budget of evaluations is spent."""
+
+    problem: Problem
+    contestant: Contestant
+    targets: dict[int, float]
+    budget: int
+    with_optimiser: bool = False
+    now: float = 0.0
+    spent: float = 0.0  # measured seconds of the optimiser
+    told: int = 0
+    best: float = float("inf")
+    running: list[tuple[float, int, Task]] = field(default_factory=list)  # a heap by the time of their ends
+    started: int = 0
+    reached: dict[int, Reached] = field(default_factory=dict)
+
+    def going_on(self) -> bool:
+        return self.told < self.budget and len(self.reached) < len(self.targets)
+
+    def ask(self, n: int) -> list[Task]:
+        return self._timed(lambda: self.contestant.ask(n))
+
+    def start(self, tasks: list[Task]) -> None:
+        for task in tasks:
+            self.started += 1
+            heapq.heappush(self.running, (self.now + self.problem.seconds(task.params), self.started, task))
+
+    def wait(self, *, for_all: bool) -> list[Task]:
+        """Those that have ended when the first has, or when all have."""
+        end = max(self.running)[0] if for_all else self.running[0][0]
+        self.now = max(self.now, end)
+        ended = []
+        while self.running and self.running[0][0] <= self.now:
+            ended.append(heapq.heappop(self.running)[2])
+        return ended
+
+    def tell(self, tasks: list[Task]) -> None:
+        at = self.now
+        for task in tasks:
+            value = self.problem.objective(task.params)
+            self._timed(lambda task=task, value=value: self.contestant.tell(task, value))  # type: ignore[misc]
+            self.told += 1
+            self.best = min(self.best, value)
+        for target, regret in self.targets.items():
+            if target not in self.reached and self.problem.regret(self.best) <= regret:
+                self.reached[target] = Reached(True, at, self.told, self.spent)
+
+    def result(self, target: int) -> Reached:
+        return self.reached.get(target) or Reached(False, self.now, self.told, self.spent)
+
+    def _timed(self, call: Callable[[], T]) -> T:
+        start = time.perf_counter()
+        result = call()
+        taken = time.perf_counter() - start
+        self.spent += taken
+        self.now += taken if self.with_optimiser else 0.0
+        return result
+
+
+def synchronous(run: Simulation, workers: int) -> None:
+    """Rounds: ask for as many as there are workers, wait for the slowest, tell all."""
+    while run.going_on():
+        run.start(run.ask(workers))
+        run.tell(run.wait(for_all=True))
+
+
+def asynchronous(run: Simulation, workers: int, *, ahead: bool) -> None:
+    """Whoever is free gets the next suggestion; ``ahead``: the one that was prepared while all were busy."""
+    run.start(run.ask(workers))
+    while run.going_on():
+        prepared = run.ask(1) if ahead else []
+        ended = run.wait(for_all=False)
+        run.start(prepared)
+        run.tell(ended)
+        while len(run.running) < workers:
+            run.start(run.ask(1))
+
+
+def simulate(problem: Problem, arm: Arm, seed: int, targets: dict[int, float], budget: int, clock: str) -> Simulation:
+    """One run of an arm."""
+    run = Simulation(problem, arm.contestant(problem, seed), targets, budget, with_optimiser=clock == "both")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # peers announce experimental features
+        if arm.mode == "sync":
+            synchronous(run, arm.workers)
+        else:
+            asynchronous(run, arm.workers, ahead=arm.ahead)
+    return run
+
+
+def run_all(
+    path: Path, chosen: list[Arm], names: Iterable[str], seeds: Iterable[int], budget: int, clock: str, limit: float
+) -> None:
+    """Append to ``path`` a row for each run and target; after ``limit`` seconds no run is begun."""
+    start = time.perf_counter()
+    done = {_key(row) for row in read(path)}
+    names = list(names)
+    for seed in seeds:
+        for name in names:
+            problem = problems.load(name, 1)
+            for arm in chosen:
+                if (name, arm, seed, clock) in done:
+                    continue
+                if time.perf_counter() - start > limit:
+                    return
+                _append(path, name, arm, seed, clock, simulate(problem, arm, seed, TARGETS[name], budget, clock))
+
+
+def _key(row: dict[str, str]) -> tuple[str, Arm, int, str]:
+    arm = Arm(row["optimizer"], row["mode"], row["batch"], int(row["workers"]))
+    return row["problem"], arm, int(row["seed"]), row["clock"]
+
+
+def _append(path: Path, name: str, arm: Arm, seed: int, clock: str, run: Simulation) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = not path.exists()
+    with path.open("a", newline="") as file:
+        writer = csv.writer(file)
+        if new:
+            writer.writerow(FIELDS)
+        for target, regret in run.targets.items():
+            end = run.result(target)
+            numbers = (int(end.reached), f"{end.time:.3f}", end.evaluations, f"{end.optimiser_seconds:.3f}")
+            writer.writerow(
+                (name, arm.optimizer, arm.mode, arm.batch, arm.workers, seed, clock, target, regret, *numbers)
+            )
+
+
+# ------------------------------------------------------------------------ report
+
+Runs = dict[tuple[str, Arm], list[Reached]]  # by problem and arm, one for each seed
+Kind = tuple[str, str, str]  # optimizer, mode, batch
+
+
+@dataclass(frozen=True)
+class Median:
+    """The middle of the runs of an arm; bounds from below if half of them or more did not get there."""
+
+    time: float
+    evaluations: float
+    bound: bool
+    missed: int
+    runs: int
+
+
+def median(runs: list[Reached]) -> Median:
+    """Runs that did not get there are later than all that did."""
+    missed = sum(not run.reached for run in runs)
+    bound = 2 * missed >= len(runs)
+    times = [run.time if run.reached or bound else np.inf for run in runs]
+    counts = [run.evaluations if run.reached or bound else np.inf for run in runs]
+    return Median(float(np.median(times)), float(np.median(counts)), bound, missed, len(runs))
+
+
+@dataclass(frozen=True)
+class SpeedUp:
+    """How much sooner many workers get there than one, and if all trainings took equally long.
+
+    ``sign``: "<" or ">" for a bound, because half of the runs of the one or the other did not get there; "?" if
+    neither did, which says nothing.
+    """
+
+    time: float
+    rounds: float
+    sign: str
+
+
+def speed_up(one: list[Reached], many: list[Reached], workers: int) -> SpeedUp:
+    a, b = median(one), median(many)
+    sign = {(False, False): "", (False, True): "<", (True, False): ">", (True, True): "?"}[a.bound, b.bound]
+    return SpeedUp(a.time / b.time, workers * a.evaluations / b.evaluations, sign)
+
+
+def load(path: Path, target: int, clock: str) -> Runs:
+    runs: Runs = defaultdict(list)
+    for row in read(path):
+        if int(row["target"]) == target and row["clock"] == clock:
+            name, arm, _, _ = _key(row)
+            numbers = float(row["time"]), int(row["evaluations"]), float(row["optimiser_seconds"])
+            runs[name, arm].append(Reached(row["reached"] == "1", *numbers))
+    return runs
+
+
+def report(path: Path, clock: str) -> None:
+    """Markdown tables for each target: the speed-ups of all in one, then the times of each."""
+    for target in sorted({int(row["target"]) for row in read(path) if row["clock"] == clock}):
+        runs = load(path, target, clock)
+        ours = {name: median(found) for (name, arm), found in runs.items() if arm == _one("lazybo")}
+        hard = [name for name, middle in ours.items() if middle.bound or middle.evaluations >= HARD]
+        kinds = list(dict.fromkeys((arm.optimizer, arm.mode, arm.batch) for _, arm in runs if arm.workers > 1))
+        print(f"## The median regret of one lazybo worker after {target} evaluations\n")
+        _summary(f"all {len(ours)} problems", runs, kinds, list(ours))
+        _summary(f"the {len(hard)} for which one worker of ours needs {HARD} evaluations or more", runs, kinds, hard)
+        for kind in kinds:
+            _table(runs, target, kind)
+
+
+def _summary(title: str, runs: Runs, kinds: list[Kind], names: list[str]) -> None:
+    counts = sorted({arm.workers for _, arm in runs if arm.workers > 1})
+    print(f"Speed-up, geometric mean over {title}: each at most the number of workers (90% of the means when the")
+    print("seeds are drawn again); as it is; in evaluations, as if all trainings took equally long\n")
+    print("| workers | " + " | ".join(map(str, counts)) + " |\n|---|" + "---|" * len(counts))
+    for kind in kinds:
+        cells = [_mean_cell(runs, names, Arm(*kind, count)) for count in counts]
+        print(f"| {_label(kind)} | " + " | ".join(cells) + " |")
+    print()
+
+
+def _mean_cell(runs: Runs, names: list[str], many: Arm) -> str:
+    one = _one(many.optimizer)
+    pairs = [(runs[name, one], runs[name, many]) for name in names if (name, one) in runs and (name, many) in runs]
+    pairs = [(a, b) for a, b in pairs if speed_up(a, b, many.workers).sign != "?"]
+    if not pairs:
+        return ""
+    found = [speed_up(a, b, many.workers) for a, b in pairs]
+    signs = "".join(sorted({each.sign for each in found}))
+    rng = np.random.default_rng(0)
+    drawn = [
+        _capped_mean([speed_up(_again(rng, a), _again(rng, b), many.workers) for a, b in pairs], many.workers)
+        for _ in range(BOOTSTRAPS)
+    ]
+    low, high = np.quantile(drawn, (0.05, 0.95))
+    raw, rounds = _mean([each.time for each in found]), _mean([each.rounds for each in found])
+    fewer = f", {len(pairs)} problems" if len(pairs) < len(names) else ""
+    return f"{signs}{_capped_mean(found, many.workers):.1f} ({low:.1f} to {high:.1f}{fewer}); {raw:.1f}; {rounds:.1f}"
+
+
+def _capped_mean(found: list[SpeedUp], workers: int) -> float:
+    """A problem does not count for more than the workers: cheap trainings that end first are not their merit."""
+    return _mean([min(each.time, workers) for each in found])
+
+
+def _mean(ratios: list[float]) -> float:
+    return float(np.exp(np.mean(np.log(ratios))))
+
+
+def _again(rng: np.random.Generator, runs: list[Reached]) -> list[Reached]:
+    return [runs[i] for i in rng.integers(len(runs), size=len(runs))]
+
+
+def _table(runs: Runs, target: int, kind: Kind) -> None:
+    """Median times, the evaluations told by then, speed-ups, and how many runs did not get there."""
+    many = sorted({arm for _, arm in runs if (arm.optimizer, arm.mode, arm.batch) == kind}, key=lambda a: a.workers)
+    columns = [_one(kind[0]), *many]
+    heads = [f"{arm.workers} ({_seeds(runs, arm)})" for arm in columns]
+    print(f"| {_label(kind)}, workers (seeds) | regret | " + " | ".join(heads) + " |\n|---|---|" + "---|" * len(heads))
+    for name in TARGETS:
+        if (name, columns[0]) in runs:
+            cells = [_cell(runs, name, arm) for arm in columns]
+            print(f"| {name} | {TARGETS[name][target]:.4g} | " + " | ".join(cells) + " |")
+    print("| optimiser, ms an evaluation | | " + " | ".join(_cost(runs, arm) for arm in columns) + " |\n")
+
+
+def _cell(runs: Runs, name: str, arm: Arm) -> str:
+    if (name, arm) not in runs:
+        return ""
+    middle = median(runs[name, arm])
+    text = f"{'> ' if middle.bound else ''}{_clock(middle.time)}, {middle.evaluations:.0f}"
+    if arm.workers > 1:
+        found = speed_up(runs[name, _one(arm.optimizer)], runs[name, arm], arm.workers)
+        text += ": ?" if found.sign == "?" else f": {found.sign}{found.time:.1f}×"
+    return text + (f" ({middle.missed} of {middle.runs} not)" if middle.missed else "")
+
+
+def _one(optimizer: str) -> Arm:
+    return Arm(optimizer, SEQUENTIAL, "", 1)
+
+
+def _label(kind: Kind) -> str:
+    return " ".join(filter(None, kind))
+
+
+def _seeds(runs: Runs, arm: Arm) -> str:
+    counts = sorted({len(found) for (_, other), found in runs.items() if other == arm})
+    return str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+
+
+def _cost(runs: Runs, arm: Arm) -> str:
+    found = [run for (_, other), runs_of in runs.items() if other == arm for run in runs_of]
+    return f"{1e3 * sum(run.optimiser_seconds for run in found) / sum(run.evaluations for run in found):.1f}"
+
+
+def _clock(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 3600 else f"{seconds / 3600:.1f} h"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("run", "report"), nargs="?", default="report")
+    parser.add_argument("--csv", type=Path, default=RESULTS)
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--budget", type=int, default=600, help="evaluations after which a run is given up")
+    parser.add_argument("--limit", type=float, default=np.inf, help="seconds after which no run is begun")
+    parser.add_argument("--optimizers", nargs="+", default=list(OPTIMIZERS), choices=OPTIMIZERS)
+    parser.add_argument("--modes", nargs="+", default=["async", "sync"], choices=MODES)
+    parser.add_argument("--workers", type=int, nargs="+", default=list(WORKERS))
+    parser.add_argument("--problems", nargs="+", default=problems.table_names())
+    parser.add_argument("--with-optimiser", action="store_true", help="put the optimiser's own time on the clock")
+    options = parser.parse_args()
+    clock = "both" if options.with_optimiser else "training"
+    if options.what == "run":
+        chosen = [arm for name in options.optimizers for arm in arms(name, options.modes, options.workers)]
+        seeds = range(FIRST_SEED, FIRST_SEED + options.seeds)
+        run_all(options.csv, chosen, options.problems, seeds, options.budget, clock, options.limit)
+    else:
+        report(options.csv, clock)
+
+
+if __name__ == "__main__":
+    main()
