@@ -175,8 +175,12 @@ def test_a_waiting_trial_is_claimed_once_and_can_be_put_back(book: Ledger, study
 
 
 @pytest.mark.parametrize("storage", ["sqlite"], indirect=True)
-def test_no_number_is_taken_at_or_beyond_the_end(book: Ledger, study: optuna.Study) -> None:
+def test_no_number_is_taken_at_or_beyond_the_end(
+    book: Ledger, study: optuna.Study, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Others win every race; the last attempts take any number that is still needed."""
+
+    monkeypatch.setattr(ledger, "POLITENESS", 5)
 
     def overtaken(number: int) -> dict[str, Any] | None:
         study.ask(SPACE)

@@ -41,8 +41,9 @@ Bound = Callable[[], float]
 # Who runs a trial (`lazybo.presence`), and how often it has been begun.
 DRIVER_KEY = "lazybo:driver"
 ATTEMPTS_KEY = "lazybo:attempts"
-# After this many trials of others have come first, a trial is written as it was proposed.
-POLITENESS = 5
+# When others have come first this many times, a trial is written as it was proposed: so many processes with such short
+# evaluations would only wait for each other.
+POLITENESS = 30
 # Seconds between attempts to write while a database is locked or away, a restarted server for example.
 RETRY_WAITS = (1, 2, 4, 8, 15, 30)
 
