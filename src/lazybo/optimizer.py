@@ -268,6 +268,14 @@ class Optimizer:
         row = int(np.nanargmin(self._values))
         return Best(dict(self._params[row]), self._sign * self._values[row], self._numbers[row])
 
+    def surrogate(self) -> tuple[LazyGP, Warping]:
+        """The process with all that was told, and the warping from values to its targets; in both small is good."""
+        if self._n_good() == 0:
+            raise ValueError("there is no model yet: no evaluation has succeeded")
+        gp = self._synchronise()
+        assert self._warping is not None, "values are warped before they are used"
+        return gp, self._warping
+
     def _n_good(self) -> int:
         return int(np.isfinite(self._values).sum())
 

@@ -49,8 +49,8 @@ def living_drivers(study: Study) -> set[str]:
 
 def is_alive(note: Mapping[str, Any]) -> bool:
     """Whether the process that wrote this still runs."""
-    if note["machine"] == _machine():
-        return bool(_born(note["pid"]) == note["born"])
+    if note["machine"] == machine():
+        return bool(born(note["pid"]) == note["born"])
     return bool(time.time() - note["seen"] < SILENCE)
 
 
@@ -66,10 +66,10 @@ def _write(study: Study, driver: str, note: Mapping[str, Any] | None) -> None:
 
 
 def _note() -> dict[str, Any]:
-    return {"machine": _machine(), "pid": os.getpid(), "born": _born(os.getpid()), "seen": time.time()}
+    return {"machine": machine(), "pid": os.getpid(), "born": born(os.getpid()), "seen": time.time()}
 
 
-def _machine() -> str:
+def machine() -> str:
     """Where a process number means something: the host, and on Linux the container."""
     identity = [socket.gethostname()]
     with contextlib.suppress(OSError):
@@ -77,7 +77,7 @@ def _machine() -> str:
     return " ".join(identity)
 
 
-def _born(pid: int) -> float | None:
+def born(pid: int) -> float | None:
     """When a process began, since numbers are used again; None if there is none.
 
     A zombie has ended: its parent has just not asked for it yet.

@@ -30,6 +30,9 @@ from lazybo.studies import Direction, open_storage, open_study
 from lazybo.study_model import Structure, StudyModel
 from lazybo.warm_start import known_results
 
+# Why the last run on a study began no more trials: None if it had all of them.
+STOPPED_KEY = "lazybo:stopped"
+
 
 def optimize(
     objective: Callable[..., Any],
@@ -123,6 +126,7 @@ def optimize(
         if "trial" in call.takes or limits.trial_timeout < math.inf:
             driver.worker_reporter = stack.enter_context(_reachable(driver.reporter, engine))
         driver.run()
+        study._storage.set_study_system_attr(study._study_id, STOPPED_KEY, driver.stopped)
     return study
 
 

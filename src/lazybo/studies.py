@@ -164,7 +164,8 @@ def _has_studies(path: Path) -> bool:
             )
             columns = {name for (name,) in connection.execute(both)}
     except sqlite3.Error as error:
-        raise ValueError(f"the storage {str(path)!r} cannot be opened: {error}") from None
+        remedy = "; end the program that holds it, or name another file" if "locked" in str(error) else ""
+        raise ValueError(f"the storage {str(path)!r} cannot be opened: {error}{remedy}") from None
     return not tables or not columns.isdisjoint({"study_name", "schema_version"})
 
 

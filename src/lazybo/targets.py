@@ -69,6 +69,10 @@ class Warping:
         """Warped values, (n,)."""
         return (_bend(_deviation(y, self.middle, self.spread), self.power) - self.shift) / self.scale
 
+    def inverse(self, warped: Array) -> Array:
+        """The values that warp to these; the largest ones for what lies beyond the range of the warping, (n,)."""
+        return self.middle + self.spread * _unbend(warped * self.scale + self.shift, self.power)
+
 
 # Powers to choose from; 1 is no bending at all.
 POWERS = np.linspace(-3.0, 1.0, 17)
@@ -100,6 +104,16 @@ def _bend(z: Array, power: float) -> Array:
     up, down = np.log1p(np.maximum(z, 0.0)), np.log1p(np.maximum(-z, 0.0))
     above = np.expm1(power * up) / power if power else up
     return np.where(z >= 0, above, -np.expm1((2.0 - power) * down) / (2.0 - power))
+
+
+def _unbend(bent: Array, power: float) -> Array:
+    """The inverse of `_bend`; for λ < 0 that ends at -1/λ, beyond which the largest deviation stands."""
+    up, down = np.maximum(bent, 0.0), np.maximum(-bent, 0.0)
+    most = np.log1p(MAX_DEVIATION)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        above = np.log1p(np.maximum(power * up, -1.0)) / power if power else up
+    below = np.log1p((2.0 - power) * down) / (2.0 - power)
+    return np.where(bent >= 0, np.expm1(np.minimum(above, most)), -np.expm1(np.minimum(below, most)))
 
 
 def _log_likelihood(z: Array, power: float) -> float:

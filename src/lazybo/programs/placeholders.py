@@ -1,0 +1,114 @@
+"""Commands with placeholders: ``{lr}`` becomes a value, ``{lr:.3f}`` a formatted one, ``{{`` a brace.
+
+A command is a list of arguments from beginning to end. No shell reads it, so no value can be anything but text in its
+own argument.
+"""
+
+import difflib
+from collections.abc import Collection, Mapping, Sequence
+from string import Formatter
+from typing import Any
+
+# What every trial has beside its parameters: its number, and the folder of its output.
+RESERVED = ("trial", "folder")
+
+
+def names(text: str) -> list[str]:
+    """The placeholders in an argument, in their order."""
+    found = []
+    for _, name, spec, conversion in _parsed(text):
+        if name is None:
+            continue
+        if not name or conversion or "{" in (spec or ""):
+            raise ValueError(f"{text!r} has a placeholder without a plain name; write {{{{ for a brace that stays")
+        found.append(name)
+    return found
+
+
+def fill(command: Sequence[str], values: Mapping[str, Any]) -> list[str]:
+    """The arguments with their values.
+
+    An argument whose parameter is not active is left out, and with it the flag directly before it: of
+    ``--opt sgd --momentum {momentum}`` only ``--opt sgd`` stays.
+    """
+    filled: list[str] = []
+    last_is_a_flag = False
+    for word in command:
+        used = names(word)
+        if all(name in values for name in used):
+            filled.append(fill_one(word, values))
+            last_is_a_flag = not used and _is_flag(word)
+            continue
+        if last_is_a_flag and not _is_flag(word):
+            filled.pop()
+        last_is_a_flag = False
+    return filled
+
+
+def fill_one(text: str, values: Mapping[str, Any]) -> str:
+    """One argument, or the name of a file, with its values."""
+    parts = []
+    for literal, name, spec, _ in _parsed(text):
+        parts.append(literal)
+        if name is not None:
+            parts.append(_written(values[name], spec or ""))
+    return "".join(parts)
+
+
+def check(command: Sequence[str], examples: Mapping[str, Sequence[Any]], *, all_used: bool = True) -> None:
+    """Refuse a placeholder without a parameter, a parameter without a placeholder, and a format that does not fit.
+
+    ``examples`` has values of every parameter.
+    """
+    taken = [name for name in RESERVED if name in examples]
+    if taken:
+        raise ValueError(f"the parameter {taken[0]!r} has the name of a placeholder that every trial has; rename it")
+    used = {name for word in command for name in names(word)}
+    for name in sorted(used - set(examples) - set(RESERVED)):
+        hint = nearest(name, [*examples, *RESERVED])
+        raise ValueError(
+            f"the placeholder {{{name}}} has no parameter{hint}; add one, or write {{{{{name}}}}} for the text itself"
+        )
+    for name in examples:
+        if all_used and name not in used:
+            raise ValueError(
+                f"the parameter {name!r} has no placeholder in the command; add {{{name}}}, or say "
+                "--from-environment if the program reads LAZYBO_PARAMS"
+            )
+    for word in command:
+        _check_formats(word, examples)
+
+
+def nearest(name: str, known: Collection[str]) -> str:
+    """A hint at the known name that was probably meant."""
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def _check_formats(word: str, examples: Mapping[str, Sequence[Any]]) -> None:
+    for _, name, spec, _ in _parsed(word):
+        for value in examples.get(name or "", ()):
+            try:
+                _written(value, spec or "")
+            except ValueError as error:
+                raise ValueError(f"the placeholder in {word!r} cannot write {name}={value!r}: {error}") from None
+
+
+def _parsed(text: str) -> list[tuple[str, str | None, str | None, str | None]]:
+    try:
+        return list(Formatter().parse(text))
+    except ValueError as error:
+        raise ValueError(f"{text!r}: {error}; write {{{{ or }}}} for a brace that stays") from None
+
+
+def _written(value: Any, spec: str) -> str:
+    if spec:
+        return format(value, spec)
+    if isinstance(value, bool):
+        return str(value).lower()  # as TOML and JSON have it, and most programs
+    return str(value)
+
+
+def _is_flag(word: str) -> bool:
+    """Whether an argument names an option: not a negative number, and not a mere dash."""
+    return word.startswith("-") and len(word.lstrip("-")) > 0 and not word[1:2].isdigit()
