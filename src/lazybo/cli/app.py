@@ -1,0 +1,314 @@
+"""The commands and their options."""
+
+import shlex
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from lazybo.cli import console, parameters, summary
+from lazybo.cli.config import DEFAULT_STORAGE, make_plan, settings_of
+from lazybo.cli.export import FORMATS, format_of, rows_of
+from lazybo.cli.storages import StorageArgument, StudyArgument, find
+from lazybo.cli.tune import carry_out, exit_with
+
+app = typer.Typer(
+    name="lazybo",
+    help="Bayesian optimisation of any program or Python function, and a look at what happened.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+WHAT, WHEN, WHERE, KEPT = "What is tuned", "When it ends", "Where it runs", "What is kept"
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+
+
+class Kind(StrEnum):
+    """What `lazybo plot` can draw."""
+
+    HISTORY = "history"
+    TIME = "time"
+    SLICES = "slices"
+    PARALLEL = "parallel"
+    ALL = "all"
+
+
+@app.command(
+    epilog="""[bold]Examples[/bold]
+
+lazybo tune --trials 50 --float lr=1e-4:0.1:log --choice opt=sgd,adam -- python train.py --lr {lr} --opt {opt}
+
+lazybo tune lenet.toml
+
+lazybo tune lenet.toml --trials 500 --executor dask://10.0.0.1:8786
+
+lazybo tune --trials 100 --float x=-5:5 mymodule:objective
+
+The value is the last line of standard output that is a number or a JSON object with "value"; lines such as
+{"step": 3, "value": 0.7} are intermediate values, by which a trial can be pruned. The same command again resumes.
+
+Exit codes: 0 done, 1 the run failed, 2 bad input, 130 interrupted."""
+)
+def tune(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[FILE.toml] [MODULE:FUNCTION | -- COMMAND...]",
+            help="What to tune. {name} in the command is replaced by a parameter's value, {{ is a brace. No shell.",
+        ),
+    ] = None,
+    floats: Annotated[
+        list[str] | None,
+        typer.Option("--float", metavar="NAME=LOW:HIGH[:log|:STEP]", help="A number.", rich_help_panel=WHAT),
+    ] = None,
+    ints: Annotated[
+        list[str] | None,
+        typer.Option("--int", metavar="NAME=LOW:HIGH[:log|:STEP]", help="A whole number.", rich_help_panel=WHAT),
+    ] = None,
+    choices: Annotated[
+        list[str] | None,
+        typer.Option("--choice", metavar="NAME=A,B,C", help="One of some texts.", rich_help_panel=WHAT),
+    ] = None,
+    maximize: Annotated[
+        bool | None,
+        typer.Option("--maximize/--minimize", help="Large or small is good (default: small).", rich_help_panel=WHAT),
+    ] = None,
+    value_file: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PATH", help="The file that holds the value; may have placeholders.", rich_help_panel=WHAT
+        ),
+    ] = None,
+    from_environment: Annotated[
+        bool | None,
+        typer.Option(
+            "--from-environment",
+            help="The program reads LAZYBO_PARAMS: parameters need no placeholders.",
+            rich_help_panel=WHAT,
+        ),
+    ] = None,
+    trials: Annotated[
+        int | None, typer.Option(help="Trials in total, earlier runs included.", rich_help_panel=WHEN)
+    ] = None,
+    timeout: Annotated[float | None, typer.Option(help="Seconds for this run.", rich_help_panel=WHEN)] = None,
+    target: Annotated[float | None, typer.Option(help="Stop at this value.", rich_help_panel=WHEN)] = None,
+    patience: Annotated[
+        int | None, typer.Option(help="Stop after so many trials without a better one.", rich_help_panel=WHEN)
+    ] = None,
+    trial_timeout: Annotated[
+        float | None, typer.Option(help="Seconds for one trial; it fails after them.", rich_help_panel=WHEN)
+    ] = None,
+    max_failures: Annotated[
+        int | None, typer.Option(help="Give up after so many failures in a row (default: 10).", rich_help_panel=WHEN)
+    ] = None,
+    retries: Annotated[
+        int | None, typer.Option(help="Run a trial again whose worker died (default: 2).", rich_help_panel=WHEN)
+    ] = None,
+    pruner: Annotated[
+        str | None, typer.Option(help="median (default), hyperband, halving or none.", rich_help_panel=WHEN)
+    ] = None,
+    parallel: Annotated[
+        int | None, typer.Option(help="Trials at the same time (default: 1).", rich_help_panel=WHERE)
+    ] = None,
+    executor: Annotated[
+        str | None,
+        typer.Option(
+            help="threads (default for commands), processes, dask://host:port, ray, mpi.", rich_help_panel=WHERE
+        ),
+    ] = None,
+    storage: Annotated[
+        str | None, typer.Option(help=f"An SQLite file or a URL (default: {DEFAULT_STORAGE}).", rich_help_panel=KEPT)
+    ] = None,
+    study: Annotated[
+        str | None, typer.Option(help="A name (default: that of the TOML file, or lazybo).", rich_help_panel=KEPT)
+    ] = None,
+    output: Annotated[
+        str | None, typer.Option(metavar="DIR", help="The folder for the output of all trials.", rich_help_panel=KEPT)
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Makes a run with one worker repeatable.", rich_help_panel=KEPT)
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Go on with a study that had another command.", rich_help_panel=KEPT)
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Tune a program in any language, or a Python function."""
+    with console.refusing():
+        flags: dict[str, Any] = {
+            "parameters": parameters.from_flags(floats or (), ints or (), choices or ()),
+            "direction": None if maximize is None else "maximize" if maximize else "minimize",
+            "value_file": value_file,
+            "from_environment": from_environment,
+            "trials": trials,
+            "timeout": timeout,
+            "target": target,
+            "patience": patience,
+            "trial_timeout": trial_timeout,
+            "max_failures": max_failures,
+            "retries": retries,
+            "pruner": pruner,
+            "parallel": parallel,
+            "executor": executor,
+            "storage": storage,
+            "study": study,
+            "output": output,
+            "seed": seed,
+        }
+        plan = make_plan(settings_of(words or (), flags))
+    found, code = carry_out(plan, force=force, progress=not quiet)
+    if as_json:
+        console.print_json({**summary.overview(found), "best": summary.best_record(found)})
+    else:
+        summary.print_result(found, plan.output if plan.command else None, interrupted=code == console.INTERRUPTED)
+    exit_with(code)
+
+
+@app.command(
+    epilog="""[bold]Examples[/bold]
+
+lazybo show lenet.db
+
+lazybo show lenet.db lenet --json"""
+)
+def show(storage: StorageArgument = DEFAULT_STORAGE, study: StudyArgument = None, as_json: JsonFlag = False) -> None:
+    """The studies in a storage; of one study: progress, best, importances, failures, what runs."""
+    with console.refusing():
+        place = find(storage, study)
+        if study is None and place.study_name is None and len(place.storage.get_all_studies()) != 1:
+            records = summary.overviews(place.storage)
+            console.print_json(records) if as_json else summary.print_overview(records)
+            return
+        record = summary.details(place.study())
+    console.print_json(record) if as_json else summary.print_details(record)
+
+
+@app.command(
+    epilog="""[bold]Examples[/bold]
+
+lazybo best lenet.db
+
+sh -c "$(lazybo best lenet.db --command)"
+
+lazybo best lenet.db --json | jq .params.lr"""
+)
+def best(
+    storage: StorageArgument = DEFAULT_STORAGE,
+    study: StudyArgument = None,
+    command: Annotated[bool, typer.Option("--command", help="Print its command line, ready to run.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """The best trial: as text, as JSON, or as the command line to run it again."""
+    with console.refusing():
+        found = find(storage, study).study()
+        record = summary.best_record(found)
+        if record is None:
+            console.fail(f"no trial of the study {found.study_name!r} has completed yet", console.FAILED)
+        if command and record["command"] is None:
+            raise ValueError(f"the study {found.study_name!r} was not made by lazybo tune with a command")
+    if as_json:
+        console.print_json(record)
+    elif command:
+        print(shlex.join(record["command"]))
+    else:
+        summary.print_best(record)
+
+
+@app.command(
+    epilog="""[bold]Examples[/bold]
+
+lazybo export lenet.db -o trials.csv
+
+lazybo export lenet.db --format json | jq length"""
+)
+def export(
+    storage: StorageArgument = DEFAULT_STORAGE,
+    study: StudyArgument = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="A file (default: standard output).")] = None,
+    file_format: Annotated[
+        str | None, typer.Option("--format", help="csv, json or parquet (default: as the file is called, or csv).")
+    ] = None,
+) -> None:
+    """All trials as CSV, JSON or Parquet."""
+    with console.refusing():
+        convert = FORMATS[format_of(output, file_format)]
+        content = convert(rows_of(find(storage, study).study()))
+        if output is not None:
+            output.write_bytes(content)
+            return
+    sys.stdout.buffer.write(content)
+    sys.stdout.flush()
+
+
+@app.command(
+    epilog="""[bold]Examples[/bold]
+
+lazybo plot history lenet.db -o history.png
+
+lazybo plot all lenet.db -o lenet.html"""
+)
+def plot(
+    kind: Annotated[Kind, typer.Argument(help="What to draw.")],
+    storage: StorageArgument = DEFAULT_STORAGE,
+    study: StudyArgument = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o", "--output", help="A file: .png, .svg, .pdf or .html (default: STUDY-KIND.png, all: STUDY.html)."
+        ),
+    ] = None,
+) -> None:
+    """Pictures: the course, time per step, slices of the model, parallel coordinates."""
+    console.needs("matplotlib", "plot")
+    from lazybo.cli import draw
+
+    with console.refusing():
+        for path in draw.draw(kind.value, find(storage, study).study(), output):
+            print(path)
+
+
+@app.command(
+    epilog="""[bold]Examples[/bold]
+
+lazybo dashboard lenet.db
+
+lazybo dashboard lenet.db --port 8090"""
+)
+def dashboard(
+    storage: StorageArgument = DEFAULT_STORAGE,
+    host: Annotated[str, typer.Option(help="Who can reach it; it has no password.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65535)] = 8080,
+) -> None:
+    """Start optuna-dashboard on a storage, reachable from this machine only unless said otherwise."""
+    console.needs("optuna_dashboard", "dashboard")
+    import optuna_dashboard
+
+    with console.refusing():
+        place = find(storage, None)
+        print(f"http://{host}:{port}/dashboard  (Ctrl-C ends it)", flush=True)
+        optuna_dashboard.run_server(place.storage, host=host, port=port)
+
+
+@app.command()
+def demo() -> None:
+    """Minimise Levy's function in 5-D, and show what extending the factor saves."""
+    from lazybo.demo import main
+
+    main()
+
+
+@app.callback(invoke_without_command=True)
+def version(
+    show_version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,
+) -> None:
+    """Bayesian optimisation of any program or Python function, and a look at what happened."""
+    if show_version:
+        from lazybo import __version__
+
+        print(f"lazybo {__version__}")
+        raise typer.Exit

@@ -1,0 +1,251 @@
+"""A TOML file and flags -> one plan, checked before anything is changed."""
+
+import os
+import re
+import shlex
+import shutil
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import optuna
+from optuna.distributions import BaseDistribution
+from optuna.pruners import BasePruner
+
+from lazybo.cli.parameters import distributions_of, examples
+from lazybo.programs import placeholders
+from lazybo.programs.placeholders import nearest
+from lazybo.space import Condition, Space
+from lazybo.studies import DEFAULT_NAME
+
+DEFAULT_STORAGE = "lazybo.db"
+PRUNERS: dict[str, type[BasePruner]] = {
+    "median": optuna.pruners.MedianPruner,
+    "hyperband": optuna.pruners.HyperbandPruner,
+    "halving": optuna.pruners.SuccessiveHalvingPruner,
+    "none": optuna.pruners.NopPruner,
+}
+# What each setting must be, as isinstance knows it and as a person reads it.
+_TEXT, _WHOLE, _SECONDS, _NUMBER = (
+    (str, "a text"),
+    (int, "a whole number"),
+    (int | float, "seconds"),
+    (int | float, "a number"),
+)
+SETTINGS: dict[str, tuple[Any, str]] = {
+    "command": (list | str, "a list of texts, or one text"),
+    "objective": (str, 'a text such as "module:function"'),
+    "parameters": (dict, "a table"),
+    "direction": _TEXT,
+    "trials": _WHOLE,
+    "parallel": _WHOLE,
+    "storage": _TEXT,
+    "study": _TEXT,
+    "timeout": _SECONDS,
+    "trial_timeout": _SECONDS,
+    "target": _NUMBER,
+    "patience": _WHOLE,
+    "retries": _WHOLE,
+    "max_failures": _WHOLE,
+    "seed": _WHOLE,
+    "executor": _TEXT,
+    "initial": (list, "a list of tables"),
+    "output": _TEXT,
+    "value_file": _TEXT,
+    "pruner": _TEXT,
+    "from_environment": (bool, "true or false"),
+}
+LEAST = {"trials": 1, "parallel": 1, "patience": 1, "max_failures": 1, "retries": 0, "seed": 0}
+LOCAL_EXECUTORS = ("serial", "threads", "processes")
+CLUSTERS = ("dask", "ray", "mpi")
+# A Python objective, not a program: a module and a function of it.
+OBJECTIVE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What `lazybo tune` was asked to do."""
+
+    command: tuple[str, ...] | None
+    objective: str | None
+    space: dict[str, BaseDistribution]
+    conditions: dict[str, Condition]
+    direction: Literal["minimize", "maximize"]
+    storage: str
+    study: str
+    executor: str | None
+    parallel: int | None
+    output: Path
+    value_file: str | None
+    trial_timeout: float | None
+    pruner: BasePruner
+    initial: list[dict[str, Any]]
+    limits: dict[str, Any]  # as optimize() takes them: n_trials, timeout, target, patience, retries, max_failures, seed
+
+    @property
+    def on_a_cluster(self) -> bool:
+        """Whether evaluations may run on other machines."""
+        return self.executor is not None and self.executor.startswith(CLUSTERS)
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """The settings of a TOML file; its name is that of the study unless it says another."""
+    try:
+        with path.open("rb") as file:
+            settings = tomllib.load(file)
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not TOML: {error}") from None
+    for key, value in settings.items():
+        if key not in SETTINGS:
+            raise ValueError(f"{path}: unknown key {key!r}{nearest(key, SETTINGS)}")
+        kind, text = SETTINGS[key]
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            raise ValueError(f"{path}: {key} must be {text}, not {value!r}")
+    return {"study": path.stem, **settings}
+
+
+def settings_of(words: Sequence[str], flags: Mapping[str, Any]) -> dict[str, Any]:
+    """All settings of a call: those of the TOML file that the words begin with, the words, then the flags."""
+    rest = list(words)
+    settings: dict[str, Any] = read_settings(Path(rest.pop(0))) if rest and rest[0].endswith(".toml") else {}
+    if len(rest) == 1 and OBJECTIVE.fullmatch(rest[0]):
+        settings = {key: value for key, value in settings.items() if key != "command"} | {"objective": rest[0]}
+    elif rest:
+        settings = {key: value for key, value in settings.items() if key != "objective"} | {"command": rest}
+    tables = {**settings.get("parameters", {}), **flags.get("parameters", {})}
+    return {**settings, **{key: value for key, value in flags.items() if value is not None}, "parameters": tables}
+
+
+def make_plan(settings: Mapping[str, Any]) -> Plan:
+    """The plan that settings describe, or one ValueError."""
+    space, conditions = distributions_of(settings["parameters"])
+    checked = Space(space, conditions)
+    command = _command(settings)
+    storage, study = settings.get("storage", DEFAULT_STORAGE), settings.get("study") or DEFAULT_NAME
+    trial_timeout = _seconds("trial_timeout", settings)
+    plan = Plan(
+        command=command,
+        objective=None if command else settings["objective"],
+        space=space,
+        conditions=conditions,
+        direction=_one_of("direction", settings.get("direction", "minimize"), ("minimize", "maximize")),
+        storage=storage,
+        study=study,
+        executor=_executor(settings.get("executor"), is_program=command is not None, timed=trial_timeout is not None),
+        parallel=_whole("parallel", settings),
+        output=Path(settings.get("output") or default_output(storage, study)).expanduser().absolute(),
+        value_file=settings.get("value_file"),
+        trial_timeout=trial_timeout,
+        pruner=PRUNERS[_one_of("pruner", settings.get("pruner", "median"), tuple(PRUNERS))](),
+        initial=_initial(settings.get("initial", []), checked),
+        limits=_limits(settings),
+    )
+    if command:
+        _check_program(plan, all_used=not settings.get("from_environment", False))
+    return plan
+
+
+def default_output(storage: str, study: str) -> str:
+    """The folder of a study's output, beside its storage."""
+    name = re.sub(r"[^\w.-]", "_", study)
+    if "://" in storage:
+        return f"{name}-output"
+    return str(Path(storage).with_name(f"{Path(storage).stem}-{name}-output"))
+
+
+def _command(settings: Mapping[str, Any]) -> tuple[str, ...] | None:
+    command, objective = settings.get("command"), settings.get("objective")
+    if command and objective:
+        raise ValueError("there is a command and a Python objective; give one of them")
+    if isinstance(command, str):
+        try:
+            command = shlex.split(command)
+        except ValueError as error:
+            raise ValueError(f"the command {command!r} cannot be split: {error}") from None
+    if command:
+        for word in command:
+            if not isinstance(word, str):
+                raise ValueError(f"the command must be a list of texts, not with {word!r}; write {str(word)!r}")
+        return tuple(command)
+    if not objective:
+        raise ValueError("there is nothing to tune: give a command after --, or module:function, or a TOML file")
+    if not OBJECTIVE.fullmatch(objective):
+        raise ValueError(f"the objective must be named as module:function, not {objective!r}")
+    return None
+
+
+def _check_program(plan: Plan, *, all_used: bool) -> None:
+    assert plan.command is not None, "a program has a command"
+    values = examples(plan.space)
+    placeholders.check(plan.command, values, all_used=all_used)
+    if plan.value_file is not None:
+        placeholders.check([plan.value_file], values, all_used=False)
+        if not placeholders.names(plan.value_file) and plan.parallel != 1 and (plan.parallel or plan.on_a_cluster):
+            raise ValueError(f"trials that run at the same time need files of their own: {plan.value_file}.{{trial}}")
+    program = plan.command[0]
+    if os.name != "posix":
+        raise ValueError("programs are run on Linux, macOS and other POSIX systems; tune a module:function here")
+    if not placeholders.names(program) and not plan.on_a_cluster and shutil.which(program) is None:
+        where = "is not an executable file" if os.sep in program else "was not found in PATH; give its full path"
+        raise ValueError(f"the program {program!r} {where}")
+
+
+def _executor(executor: str | None, *, is_program: bool, timed: bool) -> str | None:
+    if executor is None:
+        # A thread that waits for a program costs nothing; a Python function is ended with its process.
+        return "threads" if is_program else "processes" if timed else None
+    known = (*LOCAL_EXECUTORS, *CLUSTERS)
+    if executor in known or executor.startswith(("dask://", "ray://")):
+        return executor
+    raise ValueError(
+        f"executor must be one of {', '.join(known)}, dask://host:port or ray://host:port, not {executor!r}"
+        + nearest(executor, known)
+    )
+
+
+def _initial(configurations: list[Any], space: Space) -> list[dict[str, Any]]:
+    for i, params in enumerate(configurations):
+        try:
+            space.check(params)
+        except ValueError as error:
+            raise ValueError(f"initial configuration {i}: {error}") from None
+    return configurations
+
+
+def _limits(settings: Mapping[str, Any]) -> dict[str, Any]:
+    limits = {
+        "n_trials": _whole("trials", settings),
+        "timeout": _seconds("timeout", settings),
+        "target": settings.get("target"),
+        "patience": _whole("patience", settings),
+    }
+    if all(limit is None for limit in limits.values()):
+        raise ValueError("say when to stop: --trials, --timeout, --target or --patience")
+    for key in ("retries", "max_failures", "seed"):
+        if settings.get(key) is not None:
+            limits[key] = _whole(key, settings)
+    return limits
+
+
+def _whole(key: str, settings: Mapping[str, Any]) -> int | None:
+    value: int | None = settings.get(key)
+    if value is not None and value < LEAST[key]:
+        raise ValueError(f"{key} must be at least {LEAST[key]}, not {value}")
+    return value
+
+
+def _seconds(key: str, settings: Mapping[str, Any]) -> float | None:
+    value: float | None = settings.get(key)
+    if value is not None and not value > 0:
+        raise ValueError(f"{key} must be a positive number of seconds, not {value:g}")
+    return value
+
+
+def _one_of(key: str, value: str, known: tuple[str, ...]) -> Any:
+    if value not in known:
+        raise ValueError(f"{key} must be one of {', '.join(known)}, not {value!r}{nearest(value, known)}")
+    return value

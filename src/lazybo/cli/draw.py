@@ -1,0 +1,57 @@
+"""`lazybo plot`: which pictures, and into which files."""
+
+import html
+from collections.abc import Callable
+from pathlib import Path
+
+from matplotlib.figure import Figure
+from optuna.study import Study
+
+from lazybo import insight, plots
+
+TITLES = {
+    "history": "values and the best so far",
+    "time": "time per step",
+    "slices": "the model through the best trial",
+    "parallel": "parallel coordinates",
+}
+PICTURES: dict[str, Callable[[Study, str], Figure]] = {
+    "history": lambda study, title: plots.draw_history(insight.history(study), title),
+    "time": lambda study, title: plots.draw_times(insight.times(study), title),
+    "slices": lambda study, title: plots.draw_slices(insight.slices(study), title),
+    "parallel": lambda study, title: plots.draw_parallel(insight.coordinates(study), title),
+}
+KINDS = ("png", "svg", "pdf", "html")
+
+
+def draw(kind: str, study: Study, output: Path | None) -> list[Path]:
+    """Write one picture, or all; gives the files. All of them as pictures are files of their own."""
+    if not insight.history(study).numbers:
+        raise ValueError(f"no trial of the study {study.study_name!r} has completed yet: there is nothing to draw")
+    name = study.study_name.replace("/", "_")
+    path = output or Path(f"{name}.html" if kind == "all" else f"{name}-{kind}.png")
+    suffix = path.suffix.removeprefix(".").lower()
+    if suffix not in KINDS:
+        raise ValueError(f"{str(path)!r} must end with one of {', '.join('.' + known for known in KINDS)}")
+    kinds = list(PICTURES) if kind == "all" else [kind]
+    figures = {each: PICTURES[each](study, f"{study.study_name}: {TITLES[each]}") for each in kinds}
+    if suffix == "html":
+        path.write_text(_page(study.study_name, figures))
+        return [path]
+    paths = {each: path.with_stem(f"{path.stem}-{each}") if kind == "all" else path for each in kinds}
+    for each, figure in figures.items():
+        paths[each].write_bytes(plots.as_bytes(figure, suffix))
+    return list(paths.values())
+
+
+def _page(name: str, figures: dict[str, Figure]) -> str:
+    """A page that needs no other file: the pictures are in it, as vectors."""
+    pictures = []
+    for figure in figures.values():
+        svg = plots.as_bytes(figure, "svg").decode()
+        pictures.append(f"<p>{svg[svg.index('<svg') :]}</p>")
+    style = "body { font-family: sans-serif; max-width: 60em; margin: auto } svg { max-width: 100%; height: auto }"
+    return (
+        f'<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n<title>{html.escape(name)}</title>\n'
+        f"<style>{style}</style>\n<h1>{html.escape(name)}</h1>\n" + "\n".join(pictures) + "\n</html>\n"
+    )

@@ -1,0 +1,78 @@
+"""Trials as a table: CSV, JSON or Parquet, with the column names of Optuna's ``trials_dataframe()``."""
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from optuna.study import Study
+
+from lazybo import ledger
+from lazybo.cli import console
+
+Row = dict[str, Any]
+
+
+def rows_of(study: Study) -> list[Row]:
+    """One row for each trial, all with the same columns; None where a trial has nothing there."""
+    rows: list[Row] = []
+    for trial in ledger.read(study):
+        start, end = trial.datetime_start, trial.datetime_complete
+        row: Row = {
+            "number": trial.number,
+            "value": trial.value,
+            "datetime_start": start.isoformat() if start else None,
+            "datetime_complete": end.isoformat() if end else None,
+            "duration": (end - start).total_seconds() if start and end else None,
+        }
+        row |= {f"params_{name}": value for name, value in trial.params.items()}
+        row |= {f"user_attrs_{name}": value for name, value in trial.user_attrs.items() if name != "traceback"}
+        rows.append(row | {"state": trial.state.name, "reason": trial.system_attrs.get("fail_reason")})
+    names = sorted({name for row in rows for name in row if name.startswith("params_")})
+    names += sorted({name for row in rows for name in row if name.startswith("user_attrs_")})
+    columns = ["number", "value", "datetime_start", "datetime_complete", "duration", *names, "state", "reason"]
+    return [{column: row.get(column) for column in columns} for row in rows]
+
+
+def as_csv(rows: list[Row]) -> bytes:
+    """A table with a heading, empty cells for None."""
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, list(rows[0]) if rows else ["number", "value", "state"])
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue().encode()
+
+
+def as_json(rows: list[Row]) -> bytes:
+    """A list of objects."""
+    return (json.dumps(rows, indent=1, ensure_ascii=False, default=str) + "\n").encode()
+
+
+def as_parquet(rows: list[Row]) -> bytes:
+    """A Parquet file; a column of several types becomes text."""
+    console.needs("pyarrow", "export")
+    import pyarrow
+    import pyarrow.parquet
+
+    columns = {}
+    for name in rows[0] if rows else ():
+        cells = [row[name] for row in rows]
+        kinds = {type(cell) for cell in cells if cell is not None} - ({int} if float in map(type, cells) else set())
+        plain = kinds <= {str} or kinds <= {bool} or kinds <= {int} or kinds <= {float}
+        columns[name] = cells if plain else [None if cell is None else str(cell) for cell in cells]
+    buffer = io.BytesIO()
+    pyarrow.parquet.write_table(pyarrow.table(columns), buffer)
+    return buffer.getvalue()
+
+
+FORMATS: dict[str, Callable[[list[Row]], bytes]] = {"csv": as_csv, "json": as_json, "parquet": as_parquet}
+
+
+def format_of(path: Path | None, given: str | None) -> str:
+    """The format that was named, or that the file's name says."""
+    name = given or (path.suffix.removeprefix(".").lower() if path else "csv")
+    if name not in FORMATS:
+        raise ValueError(f"the format must be one of {', '.join(FORMATS)}, not {name!r}; say --format")
+    return name

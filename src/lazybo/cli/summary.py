@@ -1,0 +1,204 @@
+"""What is to be said of a study, as plain data: for JSON as it is, for people as tables."""
+
+import os
+import shlex
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from optuna.storages import BaseStorage
+from optuna.study import Study, load_study
+from optuna.trial import FrozenTrial, TrialState
+from rich.table import Table
+from rich.text import Text
+
+from lazybo import insight, ledger
+from lazybo.cli import console
+from lazybo.cli.storages import COMMAND_KEY, OBJECTIVE_KEY
+from lazybo.programs import placeholders
+from lazybo.run import STOPPED_KEY
+
+STATES = {
+    TrialState.COMPLETE: "complete",
+    TrialState.PRUNED: "pruned",
+    TrialState.FAIL: "failed",
+    TrialState.RUNNING: "running",
+    TrialState.WAITING: "waiting",
+}
+_COLOURS = {"complete": "green", "pruned": "yellow", "failed": "red", "running": "cyan", "waiting": "dim"}
+# Kinds of failures that are told apart, the most frequent first.
+FAILURES_SHOWN = 5
+
+
+def overview(study: Study) -> dict[str, Any]:
+    """A study in one line."""
+    trials = ledger.read(study)
+    states = Counter(STATES[trial.state] for trial in trials)
+    best = best_of(study)
+    moments = [moment for t in trials for moment in (t.datetime_start, t.datetime_complete) if moment is not None]
+    return {
+        "study": study.study_name,
+        "direction": study.direction.name.lower(),
+        "trials": {state: states.get(state, 0) for state in STATES.values()},
+        "best": None if best is None else best.value,
+        "last_activity": max(moments).isoformat(timespec="seconds") if moments else None,
+    }
+
+
+def details(study: Study) -> dict[str, Any]:
+    """All that `lazybo show` says of one study."""
+    trials = ledger.read(study)
+    attributes = study._storage.get_study_system_attrs(study._study_id)
+    return {
+        **overview(study),
+        "best": best_record(study),
+        "importances": insight.importances(study) if best_of(study) is not None else {},
+        "failures": _failures(trials),
+        "running": [
+            {"number": t.number, "since": _text(t.datetime_start), "params": t.params}
+            for t in trials
+            if t.state == TrialState.RUNNING
+        ],
+        "stopped": attributes.get(STOPPED_KEY),
+        "command": study.user_attrs.get(COMMAND_KEY),
+        "objective": study.user_attrs.get(OBJECTIVE_KEY),
+    }
+
+
+def best_of(study: Study) -> FrozenTrial | None:
+    """The best completed trial."""
+    try:
+        return study.best_trial
+    except ValueError:
+        return None
+
+
+def best_record(study: Study) -> dict[str, Any] | None:
+    """The best trial, its command line if it was a program, and the metrics it gave."""
+    best = best_of(study)
+    if best is None:
+        return None
+    return {
+        "study": study.study_name,
+        "number": best.number,
+        "value": best.value,
+        "params": best.params,
+        "metrics": {name: metric for name, metric in best.user_attrs.items() if name != "output"},
+        "output": best.user_attrs.get("output"),
+        "command": command_of(study, best),
+    }
+
+
+def command_of(study: Study, trial: FrozenTrial) -> list[str] | None:
+    """The command that a trial ran."""
+    command = study.user_attrs.get(COMMAND_KEY)
+    if command is None:
+        return None
+    values = {**trial.params, "trial": trial.number, "folder": trial.user_attrs.get("output", "")}
+    return placeholders.fill(command, values)
+
+
+def overviews(storage: BaseStorage) -> list[dict[str, Any]]:
+    """All studies of a storage with one objective, by name."""
+    studies = [load_study(study_name=found.study_name, storage=storage) for found in storage.get_all_studies()]
+    return sorted((overview(study) for study in studies if len(study.directions) == 1), key=lambda r: r["study"])
+
+
+def print_result(study: Study, output: Path | None, *, interrupted: bool) -> None:
+    """How a run ended."""
+    out, record = console.out(), overview(study)
+    best = best_record(study)
+    if best is not None:
+        print_best(best)
+    else:
+        out.print("no trial has completed", style="yellow")
+    counts = ", ".join(f"{count} {state}" for state, count in record["trials"].items() if count) or "no trials"
+    out.print(f"{counts}" + (f"; output in {os.path.relpath(output)}" if output and output.exists() else ""))
+    if interrupted:
+        out.print("interrupted; the same command goes on", style="yellow")
+
+
+def print_overview(records: Sequence[dict[str, Any]]) -> None:
+    """Studies as a table."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("study", "direction", *STATES.values(), "best", "last activity"):
+        table.add_column(heading, justify="left" if heading in ("study", "direction") else "right", overflow="fold")
+    for record in records:
+        counts = [
+            Text(str(count), style=_COLOURS[state] if count else "dim") for state, count in record["trials"].items()
+        ]
+        best = "" if record["best"] is None else console.short(record["best"])
+        when = (record["last_activity"] or "").replace("T", " ")
+        table.add_row(Text(record["study"], style="bold"), record["direction"], *counts, best, when)
+    console.out().print(table)
+
+
+def print_details(record: dict[str, Any]) -> None:
+    """A study for people."""
+    out = console.out()
+    counts = ", ".join(f"{count} {state}" for state, count in record["trials"].items() if count) or "no trials"
+    out.print(Text.assemble((record["study"], "bold"), f"  {record['direction']}  {counts}"))
+    if record["last_activity"]:
+        out.print(f"last activity {record['last_activity'].replace('T', ' ')}", style="dim")
+    if record["stopped"]:
+        out.print(f"the last run ended early: {record['stopped']}", style="yellow")
+    if record["best"]:
+        out.print()
+        print_best(record["best"], record["importances"])
+    for title, rows in (("failures", record["failures"]), ("running", record["running"])):
+        if rows:
+            out.print()
+            out.print(title, style="bold")
+        for row in rows:
+            out.print("  " + (_failure_line(row) if title == "failures" else _running_line(row)))
+
+
+def print_best(best: dict[str, Any], importances: dict[str, float] | None = None) -> None:
+    """The best trial, with what each parameter matters where that is known."""
+    out = console.out()
+    out.print(
+        Text.assemble(("best ", "bold"), (console.short(best["value"]), "bold green"), f" (trial {best['number']})")
+    )
+    table = Table(box=None, pad_edge=False, show_header=bool(importances), header_style="dim")
+    for heading in ("  parameter", "value", "importance") if importances else ("", ""):
+        table.add_column(heading, overflow="fold", justify="right" if heading == "importance" else "left")
+    names = [*(name for name in importances or {} if name in best["params"])]
+    for name in [*names, *(name for name in best["params"] if name not in names)]:
+        row: list[str | Text] = [f"  {name}", Text(console.short(best["params"][name]), style="green")]
+        table.add_row(*row, *([f"{importances[name]:.0%}" if name in importances else ""] if importances else []))
+    out.print(table)
+    for name, metric in best["metrics"].items():
+        out.print(f"  {name} = {console.short(metric)}", style="dim")
+    if best["command"]:
+        out.print(f"  {shlex.join(best['command'])}", soft_wrap=True)
+
+
+def _failures(trials: Sequence[FrozenTrial]) -> list[dict[str, Any]]:
+    """Reasons of failures, how often each, and the last trial with it."""
+    reasons: dict[str, list[FrozenTrial]] = {}
+    for trial in trials:
+        if trial.state == TrialState.FAIL:
+            reason = str(trial.system_attrs.get("fail_reason", "no reason is known"))
+            # The folder at the end differs from trial to trial.
+            reasons.setdefault(reason.split(" (see ")[0], []).append(trial)
+    by_count = sorted(reasons.items(), key=lambda item: -len(item[1]))[:FAILURES_SHOWN]
+    return [
+        {"reason": reason, "count": len(found), "last": found[-1].number, "output": found[-1].user_attrs.get("output")}
+        for reason, found in by_count
+    ]
+
+
+def _failure_line(row: dict[str, Any]) -> str:
+    where = f", {row['output']}" if row["output"] else ""
+    return f"{row['count']} × {row['reason']} (last: trial {row['last']}{where})"
+
+
+def _running_line(row: dict[str, Any]) -> str:
+    params = " ".join(f"{name}={console.short(value)}" for name, value in row["params"].items())
+    return f"trial {row['number']} since {row['since']}  {params}"
+
+
+def _text(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.isoformat(sep=" ", timespec="seconds")
