@@ -18,6 +18,7 @@ from lazybo import ledger
 from lazybo.checks import Array
 from lazybo.optimizer import Optimizer
 from lazybo.sampler import infer_structure
+from lazybo.space import Space
 from lazybo.study_model import StudyModel
 
 # Points at which the importances are measured, and of a slice through a continuous parameter.
@@ -55,6 +56,7 @@ class Slice:
     """The model along one parameter, the others as at the best trial."""
 
     name: str
+    choice: bool
     log: bool
     places: list[Any]
     middle: list[float]
@@ -138,20 +140,29 @@ def slices(study: Study) -> list[Slice]:
     for j, name in enumerate(space.names):
         if math.isnan(centre[j]):
             continue
-        x = np.repeat(centre[None], min(GRID, space.levels[j]), axis=0)
-        x[:, j] = space.spread(np.repeat(((np.arange(len(x)) + 0.5) / len(x))[:, None], space.dim, axis=1))[:, j]
-        if math.isinf(space.levels[j]):
-            x[:, j] = np.linspace(0.0, 1.0, GRID)
-        x = space.repair(x)
+        x = space.repair(_along(space, centre, j))
         posterior = gp.posterior(x)
         spread = BAND * np.sqrt(posterior.variance)
         band = [sign * warping.inverse(posterior.mean + k * spread) for k in (-sign, 0.0, sign)]
         low, middle, high = (part.tolist() for part in band)
         places = [space.decode(row)[name] for row in x]
         seen = [(trial.params[name], _value(trial)) for trial in trials if name in trial.params]
-        log = bool(getattr(space.distributions[name], "log", False))
-        found.append(Slice(name, log, places, middle, low, high, seen, (best.params[name], best.value)))
+        log, choice = bool(getattr(space.distributions[name], "log", False)), bool(space.categorical[j])
+        found.append(Slice(name, choice, log, places, middle, low, high, seen, (best.params[name], best.value)))
     return found
+
+
+def _along(space: Space, centre: Array, j: int) -> Array:
+    """Points along one column: all its levels, or a grid from end to end, (m, d)."""
+    listed = space.levels[j] <= GRID
+    x = np.repeat(centre[None], int(space.levels[j]) if listed else GRID, axis=0)
+    if listed:
+        shares = (np.arange(len(x)) + 0.5) / len(x)
+        x[:, j] = space.spread(np.repeat(shares[:, None], space.dim, axis=1))[:, j]
+        return x
+    x[:, j] = np.linspace(0.0, 1.0, GRID)
+    x[:, j] = space.snap(x)[:, j]
+    return x[np.unique(x[:, j], return_index=True)[1]]
 
 
 def coordinates(study: Study) -> Coordinates:

@@ -44,7 +44,7 @@ def draw_history(record: History, title: str) -> Figure:
     beyond = sum(not limits[0] <= value <= limits[1] for value in record.values)
     if beyond:
         axes.set_title(f"{beyond} values beyond this range", loc="right", fontsize=8, color=GREY)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.xaxis.set_major_locator(_whole_numbers())
     _legend(axes)
     return figure
 
@@ -62,7 +62,7 @@ def draw_times(record: Times, title: str) -> Figure:
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter(EngFormatter(unit="s"))
     axes.set_ylabel("")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.xaxis.set_major_locator(_whole_numbers())
     _legend(axes)
     return figure
 
@@ -131,7 +131,7 @@ def as_bytes(figure: Figure, kind: str) -> bytes:
 
 
 def _draw_slice(axes: Axes, record: Slice) -> None:
-    distinct = isinstance(record.places[0], str | bool)
+    distinct = record.choice
     where: list[Any] = list(range(len(record.places))) if distinct else record.places
     at = {place: i for i, place in enumerate(record.places)} if distinct else None
     spread = [at[value] if at else value for value, _ in record.seen if not at or value in at]
@@ -148,7 +148,7 @@ def _draw_slice(axes: Axes, record: Slice) -> None:
         axes.plot(where, record.middle, color=BLUE, label="model")
         axes.set_xscale("log" if record.log else "linear")
         if not record.log:
-            axes.xaxis.set_major_locator(MaxNLocator(5, integer=isinstance(record.places[0], int)))
+            axes.xaxis.set_major_locator(_ticker(record.places[0]))
     best, value = record.best
     axes.plot([at[best] if at else best], [value], "*", color=RED, markersize=11, label="best trial")
     axes.set_xlabel(_cut(record.name, 28))
@@ -188,8 +188,17 @@ def _ticks(distribution: BaseDistribution) -> list[Any]:
         powers = [10.0**k for k in range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1)]
         inner = [p for p in powers if 0.06 < place(distribution, p) < 0.94]
         return [low, *inner[:: max(1, len(inner) // 5)], high]
-    inner = [t for t in MaxNLocator(5, integer=isinstance(low, int)).tick_values(low, high) if low < t < high]
+    inner = [t for t in _ticker(low).tick_values(low, high) if low < t < high]
     return [low, *(t for t in inner if 0.06 < place(distribution, t) < 0.94), high]
+
+
+def _whole_numbers() -> MaxNLocator:
+    return MaxNLocator(8, integer=True, steps=[1, 2, 5, 10])
+
+
+def _ticker(value: Any) -> MaxNLocator:
+    """Round numbers for the axis of a parameter, whole ones if it is."""
+    return MaxNLocator(5, integer=isinstance(value, int), steps=[1, 2, 5, 10])
 
 
 def _label(value: Any) -> str:
