@@ -51,7 +51,7 @@ lazybo tune --trials 100 --float x=-5:5 mymodule:objective
 The value is the last line of standard output that is a number or a JSON object with "value"; lines such as
 {"step": 3, "value": 0.7} are intermediate values, by which a trial can be pruned. The same command again resumes.
 
-Exit codes: 0 done, 1 the run failed, 2 bad input, 130 interrupted."""
+Exit codes: 0 done, 1 the run failed or no trial completed, 2 bad input, 130 interrupted."""
 )
 def tune(
     words: Annotated[
@@ -162,6 +162,8 @@ def tune(
         }
         plan = make_plan(settings_of(words or (), flags))
     found, code = carry_out(plan, force=force, progress=not quiet)
+    if summary.best_of(found) is None:
+        code = code or console.FAILED
     if as_json:
         console.print_json({**summary.overview(found), "best": summary.best_record(found)})
     else:
@@ -308,7 +310,7 @@ def version(
 ) -> None:
     """Bayesian optimisation of any program or Python function, and a look at what happened."""
     if show_version:
-        from lazybo import __version__
+        from importlib.metadata import version as installed
 
-        print(f"lazybo {__version__}")
+        print(f"lazybo {installed('lazybo')}")
         raise typer.Exit
