@@ -3,8 +3,10 @@
 import csv
 import io
 import json
+import re
 import shlex
 import sqlite3
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,8 @@ from lazybo.cli import app
 from lazybo.cli.config import DEFAULT_STORAGE, SETTINGS, make_plan, settings_of
 from lazybo.programs import groups
 
+ROOT = Path(__file__).parents[1]
+REFERENCE = (ROOT / "docs" / "command.md").read_text()
 TOML = """
 command = "train --lr {lr} --opt {opt} --momentum {momentum}"
 direction = "maximize"
@@ -181,8 +185,8 @@ def test_a_database_of_something_else_is_refused_and_left_alone() -> None:
     database.close()
     before = Path("other.db").read_bytes()
     line = refused("tune", "--storage", "other.db", "--trials", "3", "--float", "x=0:1", "--", "train", "{x}")
-    assert "is a database of something else" in line
-    assert "is a database of something else" in refused("show", "other.db")
+    assert "is a database of another program" in line
+    assert "is a database of another program" in refused("show", "other.db")
     assert Path("other.db").read_bytes() == before
 
 
@@ -204,7 +208,7 @@ def test_a_missing_extra_is_one_line_with_the_remedy(monkeypatch: pytest.MonkeyP
         ("pyarrow", "export", ["export", "--format", "parquet"]),
         ("optuna_dashboard", "dashboard", ["dashboard"]),
     ):
-        monkeypatch.setitem(__import__("sys").modules, package, None)
+        monkeypatch.setitem(sys.modules, package, None)
         assert f"pip install 'lazybo[{extra}]'" in refused(*arguments)
 
 
@@ -366,7 +370,56 @@ def test_every_command_explains_itself_with_examples(command: str) -> None:
     assert f"lazybo {command}" in result.stdout
 
 
-def test_the_reference_names_every_setting_and_option() -> None:
-    reference = (Path(__file__).parents[1] / "docs" / "command.md").read_text()
-    missing = [key for key in SETTINGS if f"`{key}`" not in reference]
+def test_the_reference_names_every_setting() -> None:
+    missing = [key for key in SETTINGS if f"`{key}`" not in REFERENCE]
     assert not missing
+
+
+@pytest.fixture
+def _python(tmp_path: Path) -> None:
+    """The interpreter of the tests as ``python``."""
+    (tmp_path / "python").symlink_to(sys.executable)
+
+
+@pytest.mark.usefixtures("_python")
+def test_the_example_of_the_reference_runs() -> None:
+    (program,) = re.findall(r"```python\n(.*?)```", REFERENCE, re.S)
+    (settings,) = re.findall(r"```toml\n(.*?)```", REFERENCE, re.S)
+    Path("train.py").write_text(program)
+    Path("lenet.toml").write_text(settings)
+    result = call("tune", "lenet.toml", "--trials", "7", "--json")
+    assert result.exit_code == 0, result.output
+    record = json.loads(result.stdout)
+    assert record["trials"]["complete"] + record["trials"]["pruned"] == 7
+    assert record["best"]["metrics"] == {"error": pytest.approx(1 - record["best"]["value"])}
+
+
+@pytest.mark.usefixtures("_python")
+def test_the_line_of_the_readme_runs() -> None:
+    readme = (ROOT / "README.md").read_text()
+    (line,) = re.findall(r"```\nlazybo (tune .*?)```", readme, re.S)
+    words = shlex.split(line.replace("\\\n", " "))
+    Path("train.py").write_text(
+        "import sys\nassert sys.argv[1::2] == ['--lr', '--momentum', '--layers', '--opt']\nprint(1)\n"
+    )
+    words[words.index("--") : words.index("--")] = ["--trials", "4"]
+    result = call(*words)
+    assert result.exit_code == 0, result.output
+    assert "4 complete" in result.stdout
+    assert result.stdout.startswith("best 1 (trial")
+
+
+def test_the_numbers_of_the_picture_are_those_of_the_readme() -> None:
+    table = (ROOT / "README.md").read_text()
+    with (ROOT / "benchmarks" / "results" / "overhead.csv").open(newline="") as file:
+        for row in csv.DictReader(file):
+            size = f"| {int(row['n']):,} | {row['parameters']} | {row['lazybo_ms']} ms | {row['tpe_ms']} ms |"
+            assert f"{size} {row['gp_sampler_ms']} ms |" in table if row["gp_sampler_ms"] else size in table
+
+
+def test_show_says_why_the_last_run_ended() -> None:
+    options = ["--trials", "9", "--target", "5", "--float", "x=0:1"]
+    assert call("tune", *options, "--", "train", "{x}").exit_code == 0
+    assert json.loads(call("show", "--json").stdout)["stopped"] == "the target was reached"
+    assert call("tune", "--trials", "2", "--float", "x=0:1", "--", "train", "{x}").exit_code == 0
+    assert json.loads(call("show", "--json").stdout)["stopped"] is None

@@ -43,8 +43,8 @@ def dashboard(study: optuna.Study, tmp_path: Path) -> Iterator[str]:  # noqa: AR
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    program = Path(sys.executable).parent / "optuna-dashboard"
-    command = [str(program), f"sqlite:///{tmp_path}/study.db", "--host", "127.0.0.1", "--port", str(port)]
+    program = Path(sys.executable).parent / "lazybo"
+    command = [str(program), "dashboard", f"{tmp_path}/study.db", "--port", str(port)]
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         url = f"http://127.0.0.1:{port}/dashboard/studies/1"
