@@ -198,9 +198,13 @@ def _engine(executor: Any, n_parallel: int | None, limits: Limits) -> Iterator[E
         if math.isfinite(limits.trial_timeout) and isinstance(engine, SerialEngine):
             raise ValueError("trial_timeout cannot end an evaluation in this process; use executor='processes'")
         yield engine
-    finally:
+    except BaseException:
         if engine is not executor:
             engine.shutdown(wait=False, cancel_futures=True)
+        raise
+    # Nothing runs any more. A cluster of our own that is still closing when the interpreter ends makes a noise.
+    if engine is not executor:
+        engine.shutdown(wait=True, cancel_futures=True)
 
 
 def _sendable(call: Call) -> bytes:
