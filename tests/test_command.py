@@ -265,6 +265,13 @@ def test_bad_input_is_one_line_and_exit_code_2() -> None:
     assert not list(Path().iterdir())
 
 
+def test_the_shell_completes_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("_LAZYBO_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", "lazybo plot h")
+    monkeypatch.setenv("COMP_CWORD", "2")
+    assert call().stdout.split() == ["history"]
+
+
 # -------------------------------------------------------------------- a terminal
 
 

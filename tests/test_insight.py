@@ -180,6 +180,15 @@ def test_one_trial_of_one_parameter_is_drawn_too(tmp_path: Path) -> None:
     assert len(draw("all", study, tmp_path / "p.png")) == 4
 
 
+def test_a_study_in_which_nothing_varies_has_a_course_and_no_slices(tmp_path: Path) -> None:
+    study = optuna.create_study(study_name="still")
+    study.add_trial(create_trial(value=1.0, params={"x": 3}, distributions={"x": IntDistribution(3, 3)}))
+    assert insight.importances(study) == {}
+    assert len(draw("all", study, tmp_path / "p.png")) == 2
+    with pytest.raises(ValueError, match="no parameter of the study 'still' can vary"):
+        draw("slices", study, tmp_path / "p.png")
+
+
 @pytest.mark.parametrize("scale", [1e-8, 1.0, 1e12])
 def test_unwarping_undoes_warping(scale: float, rng: np.random.Generator) -> None:
     for values in (rng.normal(size=50), np.exp(3 * rng.normal(size=50)), np.zeros(3), -np.exp(rng.normal(size=50))):

@@ -115,8 +115,10 @@ def importances(study: Study) -> dict[str, float]:
     their sum.
     """
     optimizer = model_of(study).optimizer
-    gp, _ = optimizer.surrogate()
     space, rng = optimizer.space, np.random.default_rng(0)
+    if space.dim == 0:
+        return {}
+    gp, _ = optimizer.surrogate()
     x, other = space.sample(rng, SAMPLE), space.sample(rng, SAMPLE)
     mean = gp.posterior(x).mean
     effects = {}
@@ -183,6 +185,11 @@ def place(distribution: BaseDistribution, value: Any) -> float:
     if log:
         low, high, value = math.log(low), math.log(high), math.log(value)
     return float((value - low) / (high - low))
+
+
+def varies(study: Study) -> bool:
+    """Whether any parameter of the study can have more than one value."""
+    return any(not d.single() for trial in ledger.read(study) for d in trial.distributions.values())
 
 
 def model_of(study: Study) -> StudyModel:

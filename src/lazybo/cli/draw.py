@@ -33,7 +33,10 @@ def draw(kind: str, study: Study, output: Path | None) -> list[Path]:
     suffix = path.suffix.removeprefix(".").lower()
     if suffix not in KINDS:
         raise ValueError(f"{str(path)!r} must end with one of {', '.join('.' + known for known in KINDS)}")
-    kinds = list(PICTURES) if kind == "all" else [kind]
+    drawable = list(PICTURES) if insight.varies(study) else ["history", "time"]
+    kinds = drawable if kind == "all" else [kind]
+    if not set(kinds) <= set(drawable):
+        raise ValueError(f"no parameter of the study {study.study_name!r} can vary: there are no {kind}")
     figures = {each: PICTURES[each](study, f"{study.study_name}: {TITLES[each]}") for each in kinds}
     if suffix == "html":
         path.write_text(_page(study.study_name, figures))

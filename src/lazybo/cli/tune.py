@@ -63,7 +63,7 @@ def _explain(error: Exception, *, begun: bool) -> NoReturn:
     """One line: bad input if nothing has been begun, else a run that failed."""
     if os.environ.get("LAZYBO_DEBUG"):
         raise error
-    if not begun and isinstance(error, ValueError | TypeError | ImportError):
+    if not begun and isinstance(error, ValueError | TypeError | ImportError | OSError):
         console.fail(error)
     kind = "" if isinstance(error, RuntimeError | TypeError) else f"{type(error).__name__}: "
     console.fail(f"the run failed: {kind}{error}", console.FAILED)
