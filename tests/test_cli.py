@@ -1,12 +1,14 @@
 """The command without processes: plans, bad input, and what is said of a study."""
 
 import csv
+import functools
 import io
 import json
 import re
 import shlex
 import sqlite3
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -278,6 +280,21 @@ def test_an_objective_that_returns_nothing_fails_the_run() -> None:
 
 
 def made(name: str = "lazybo", path: str = DEFAULT_STORAGE) -> optuna.Study:
+    """A study of eight trials, one of which failed."""
+    if not Path(path).exists():
+        Path(path).write_bytes(_database(name))
+        return optuna.load_study(study_name=name, storage=studies.open_storage(path))
+    return _run(name, path)
+
+
+@functools.cache
+def _database(name: str) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        _run(name, f"{folder}/study.db")
+        return Path(f"{folder}/study.db").read_bytes()
+
+
+def _run(name: str, path: str) -> optuna.Study:
     space = {"x": FloatDistribution(-1, 2), "opt": CategoricalDistribution(["a b", "$(c)"])}
 
     def objective(params: dict[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution
 
 from lazybo.insight import Coordinates, History, Slice, Times, place
 
-BLUE, ORANGE, GREY, RED = "#2166ac", "#d6604d", "#888888", "#b2182b"
+BLUE, ORANGE, AMBER, GREY, RED = "#2166ac", "#d6604d", "#e08214", "#888888", "#b2182b"
 # Slices side by side, and the longest label that does not run into its neighbour.
 COLUMNS = 3
 LABEL_LENGTH = 16
@@ -30,14 +30,14 @@ def draw_history(record: History, title: str) -> Figure:
     axes.step(record.numbers, record.best, where="post", color=BLUE, linewidth=2, label="best so far")
     limits = _limits(record.values)
     axes.set_ylim(limits)
-    for numbers, colour, name in ((record.pruned, ORANGE, "pruned"), (record.failed, RED, "failed")):
+    for numbers, mark, colour, name in ((record.pruned, "|", AMBER, "pruned"), (record.failed, "x", RED, "failed")):
         if numbers:
             axes.plot(
                 numbers,
-                [0.015] * len(numbers),
-                "|",
+                [0.02] * len(numbers),
+                mark,
                 color=colour,
-                markersize=9,
+                markersize=7,
                 label=name,
                 transform=axes.get_xaxis_transform(),
             )
