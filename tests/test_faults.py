@@ -22,7 +22,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 import lazybo
 from benchmarks import faults
-from lazybo.presence import _born
+from lazybo.presence import born
 from lazybo.studies import DEFAULT_NAME
 
 SPACE = {"x": FloatDistribution(-1.0, 1.0)}
@@ -164,7 +164,7 @@ def test_an_evaluation_that_hangs_ends_with_its_process(tmp_path: Path) -> None:
     assert [t.number for t in study.trials if t.state == TrialState.FAIL] == [3]
     assert "trial_timeout=5" in study.trials[3].system_attrs["fail_reason"]
     assert len(study.trials) == 8
-    until(lambda: _born(int(log.read_text())) is None)
+    until(lambda: born(int(log.read_text())) is None)
 
 
 def test_many_threads_and_quick_evaluations(tmp_path: Path) -> None:
