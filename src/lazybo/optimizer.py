@@ -18,6 +18,7 @@ from optuna.distributions import BaseDistribution
 from scipy.spatial.distance import cdist
 
 from lazybo.acquisition import ACQUISITIONS, Acquisition
+from lazybo.blas import one_thread
 from lazybo.checks import Array, positive
 from lazybo.fit import Data, Lag, Priors, check_lag, is_due, maximum_a_posteriori, prior_kernel
 from lazybo.gp import LazyGP
@@ -167,6 +168,7 @@ class Optimizer:
         self._add(params, math.nan, 0.0, number)
         return Suggestion(number, dict(params))
 
+    @one_thread()
     def _propose(self, number: int, count: int) -> list[Array]:
         """At least one and at most ``count`` points."""
         rng = np.random.default_rng((self.seed, number))
@@ -180,6 +182,7 @@ class Optimizer:
         maxima = self._maxima(rng, count)
         return [maximum.x for maximum in maxima[:count]] or [self._random_point(rng)]
 
+    @one_thread()
     def _maxima(self, rng: np.random.Generator, count: int) -> list[Maximum]:
         gp = self._synchronise()
         good = np.flatnonzero(np.isfinite(self._values))

@@ -11,7 +11,6 @@ from typing import Any, NoReturn
 
 import typer
 from optuna.study import Study
-from threadpoolctl import threadpool_limits
 
 from lazybo.cli import console
 from lazybo.cli.config import Plan
@@ -32,7 +31,7 @@ def carry_out(plan: Plan, *, force: bool, progress: bool) -> tuple[Study, int]:
     wants_lines = progress and not sys.stderr.isatty()
     groups.reopen()
     try:
-        with _ending_on_signals(), _one_blas_thread(plan):
+        with _ending_on_signals():
             optimize(
                 objective,
                 plan.space,
@@ -130,19 +129,6 @@ def _refuse_another(study: str, kept: dict[str, Any], given: dict[str, Any]) -> 
             f"the study {study!r} tunes another command: {words}. "
             "Give another --study, or --force if the values of both can be compared"
         )
-
-
-@contextmanager
-def _one_blas_thread(plan: Plan) -> Iterator[None]:
-    """The optimiser's matrices are small, and threads that fight the evaluations for processors cost it much.
-
-    Not where the objective is evaluated in this process, whose threads are its own affair.
-    """
-    if plan.command is None and plan.executor in (None, "serial", "threads"):
-        yield
-        return
-    with threadpool_limits(1, user_api="blas"):
-        yield
 
 
 @contextmanager
