@@ -15,7 +15,7 @@ demo: $(VENV)/.demo
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest
 
-# Tests that need torch, Ray or a browser (Chromium), in an environment of their own.
+# Tests that need torch, Dask, Ray, MPI, PostgreSQL or a browser (Chromium), in an environment of their own.
 test-extra: $(VENV)-extra/.installed
 	$(VENV)-extra/bin/python -m pytest -m extra
 

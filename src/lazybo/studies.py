@@ -22,8 +22,9 @@ Direction = Literal["minimize", "maximize"]
 RUN_KEY = "lazybo:run"
 # The study's name where none is given, so that the same call finds it again.
 DEFAULT_NAME = "lazybo"
-# Seconds to wait for an SQLite file that another process writes to.
+# Seconds to wait for an SQLite file that another process writes to: while a run goes on, and before it begins.
 SQLITE_PATIENCE = 60
+OPENING_PATIENCE = 10
 # Seconds between attempts to open a database whose tables others create at the same time.
 CREATION_WAITS = (0.1, 0.3, 1.0, 3.0)
 SQLITE_HEAD = b"SQLite format 3\0"
@@ -157,7 +158,7 @@ def _has_studies(path: Path) -> bool:
     while it created the tables.
     """
     try:
-        with closing(sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True, timeout=SQLITE_PATIENCE)) as connection:
+        with closing(sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True, timeout=OPENING_PATIENCE)) as connection:
             tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
             both = (
                 "SELECT name FROM pragma_table_info('studies') UNION SELECT name FROM pragma_table_info('version_info')"
