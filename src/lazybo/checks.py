@@ -45,3 +45,10 @@ def positive(name: str, value: Any) -> float:
     if not (np.isfinite(number) and number > 0):
         raise ValueError(f"{name} must be a positive finite number, not {value!r}")
     return number
+
+
+def whole(name: str, value: object, least: int) -> int:
+    """A whole number of at least ``least``; a truth value is none."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise ValueError(f"{name} must be a whole number of at least {least}, not {value!r}")
+    return int(value)

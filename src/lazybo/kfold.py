@@ -5,6 +5,8 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from lazybo.checks import whole
+
 
 class KFold:
     """The mean of ``objective(params, fold)`` over ``fold`` = 0 … k−1.
@@ -16,10 +18,8 @@ class KFold:
     def __init__(self, objective: Callable[[Mapping[str, Any], int], float], k: int = 3) -> None:
         if not callable(objective):
             raise TypeError(f"the objective must be a function of (params, fold), not {objective!r}")
-        if isinstance(k, bool) or not isinstance(k, int) or k < 2:
-            raise ValueError(f"k must be a whole number of at least 2, not {k!r}")
         self.objective = objective
-        self.k = k
+        self.k = whole("k", k, 2)
 
     def __call__(self, params: Mapping[str, Any]) -> float:
         """The mean, one fold after the other."""

@@ -19,7 +19,7 @@ from scipy.spatial.distance import cdist
 
 from lazybo.acquisition import ACQUISITIONS, Acquisition
 from lazybo.blas import one_thread
-from lazybo.checks import Array, positive
+from lazybo.checks import Array, positive, whole
 from lazybo.fit import Data, Lag, Priors, check_lag, is_due, maximum_a_posteriori, prior_kernel
 from lazybo.gp import LazyGP
 from lazybo.kernels import Matern52
@@ -90,7 +90,7 @@ class Optimizer:
         self.lag = check_lag(lag)
         self.batch = _one_of("batch", batch, ("auto", "fantasy", "maxima"))
         self.seed = check_seed(seed)
-        self.n_startup = default_startup(self.space.dim) if n_startup is None else _whole("n_startup", n_startup, 0)
+        self.n_startup = default_startup(self.space.dim) if n_startup is None else whole("n_startup", n_startup, 0)
         self._acquisition = _check_acquisition(acquisition)
         self._priors = priors or Priors()
         self._kernel, self._noise = self._first_kernel(kernel, noise)
@@ -122,18 +122,18 @@ class Optimizer:
         """One suggestion, or a list of n; each is pending until told, and every later one takes it into account."""
         if n is None:
             return self._suggest(self._propose(self._next_number, 1)[0])
-        return self._ask(self._next_number, _whole("n", n, 1))
+        return self._ask(self._next_number, whole("n", n, 1))
 
     def propose(self, number: int) -> dict[str, Any]:
         """The configuration that `ask` would suggest under this number; nothing is recorded.
 
         Random numbers depend on the seed and on ``number`` alone, so that a resumed or parallel run goes on alike.
         """
-        return self.space.decode(self._propose(_whole("number", number, 0), 1)[0])
+        return self.space.decode(self._propose(whole("number", number, 0), 1)[0])
 
     def propose_batch(self, number: int, n: int) -> list[dict[str, Any]]:
         """The configurations that ``ask(n)`` would suggest, the first under this number; nothing is recorded."""
-        suggestions = self._ask(_whole("number", number, 0), _whole("n", n, 1))
+        suggestions = self._ask(whole("number", number, 0), whole("n", n, 1))
         for suggestion in reversed(suggestions):
             self.forget(suggestion)
         return [suggestion.params for suggestion in suggestions]
@@ -444,17 +444,11 @@ def _one_of(name: str, value: Any, choices: Sequence[str]) -> Any:
     return value
 
 
-def _whole(name: str, value: object, least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise ValueError(f"{name} must be a whole number of at least {least}, not {value!r}")
-    return int(value)
-
-
 def check_seed(seed: int | None) -> int:
     """The seed, or a new one."""
     if seed is None:
         return int(np.random.SeedSequence().generate_state(1)[0])
-    return _whole("seed", seed, 0)
+    return whole("seed", seed, 0)
 
 
 def _check_acquisition(acquisition: str | Acquisition) -> Acquisition:

@@ -16,6 +16,7 @@ from optuna.trial import TrialState, create_trial
 from lazybo import ledger
 from lazybo.acquisition import Acquisition
 from lazybo.channel import StudyReporter, listening
+from lazybo.checks import whole
 from lazybo.driver import Callback, Driver, Limits
 from lazybo.evaluate import Call, Reporter, call_of
 from lazybo.executors import Engine, make_engine
@@ -94,7 +95,7 @@ def optimize(
     optimizer = Optimizer(
         space, conditions=conditions, direction=direction, seed=seed, batch=batch, n_startup=n_startup_trials, **options
     )
-    first = _check_initial(initial, optimizer.space)
+    first = check_initial(initial, optimizer.space)
     known = known_results(warm_start, optimizer.space, direction)
     call = Call(objective.objective, "params and fold") if isinstance(objective, KFold) else call_of(objective)
     for callback in callbacks:
@@ -143,8 +144,6 @@ def _limits(
         raise ValueError("say when to stop: n_trials, timeout, target or patience")
     if target is not None and not (_is_number(target) and math.isfinite(target)):
         raise ValueError(f"target must be a finite number, not {target!r}")
-    if not _is_whole(retries) or retries < 0:
-        raise ValueError(f"retries must be a whole number that is not negative, not {retries!r}")
     return Limits(
         n_trials=_count("n_trials", n_trials),
         timeout=_seconds("timeout", timeout),
@@ -152,16 +151,12 @@ def _limits(
         patience=_count("patience", patience),
         max_failures=_count("max_failures", max_failures),
         trial_timeout=_seconds("trial_timeout", trial_timeout),
-        retries=retries,
+        retries=whole("retries", retries, 0),
     )
 
 
 def _count(name: str, value: int | None) -> float:
-    if value is None:
-        return math.inf
-    if not _is_whole(value) or value < 1:
-        raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}")
-    return int(value)
+    return math.inf if value is None else whole(name, value, 1)
 
 
 def _seconds(name: str, value: float | None) -> float:
@@ -172,22 +167,19 @@ def _seconds(name: str, value: float | None) -> float:
     return float(value)
 
 
-def _is_whole(value: object) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
-
-
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float | np.number) and not isinstance(value, bool)
 
 
-def _check_initial(initial: Iterable[Mapping[str, Any]], space: Space) -> list[dict[str, Any]]:
-    first = [dict(params) for params in initial]
+def check_initial(initial: Iterable[Mapping[str, Any]], space: Space) -> list[dict[str, Any]]:
+    """Configurations to begin with; the first that is none of this space is named."""
+    first = list(initial)
     for i, params in enumerate(first):
         try:
             space.check(params)
         except ValueError as error:
             raise ValueError(f"initial configuration {i}: {error}") from None
-    return first
+    return [dict(params) for params in first]
 
 
 @contextlib.contextmanager

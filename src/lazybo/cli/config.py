@@ -17,6 +17,7 @@ from optuna.pruners import BasePruner
 from lazybo.cli.parameters import distributions_of, examples
 from lazybo.programs import placeholders
 from lazybo.programs.placeholders import nearest
+from lazybo.run import check_initial
 from lazybo.space import Condition, Space
 from lazybo.studies import DEFAULT_NAME
 
@@ -141,7 +142,7 @@ def make_plan(settings: Mapping[str, Any]) -> Plan:
         value_file=settings.get("value_file"),
         trial_timeout=trial_timeout,
         pruner=PRUNERS[_one_of("pruner", settings.get("pruner", "median"), tuple(PRUNERS))](),
-        initial=_initial(settings.get("initial", []), checked),
+        initial=check_initial(settings.get("initial", []), checked),
         limits=_limits(settings),
     )
     if command:
@@ -205,15 +206,6 @@ def _executor(executor: str | None, *, is_program: bool, timed: bool) -> str | N
         f"executor must be one of {', '.join(known)}, dask://host:port or ray://host:port, not {executor!r}"
         + nearest(executor, known)
     )
-
-
-def _initial(configurations: list[Any], space: Space) -> list[dict[str, Any]]:
-    for i, params in enumerate(configurations):
-        try:
-            space.check(params)
-        except ValueError as error:
-            raise ValueError(f"initial configuration {i}: {error}") from None
-    return configurations
 
 
 def _limits(settings: Mapping[str, Any]) -> dict[str, Any]:

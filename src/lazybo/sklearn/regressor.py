@@ -14,7 +14,7 @@ from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import validate_data
 
-from lazybo.checks import Array, as_array, finite
+from lazybo.checks import Array, as_array, finite, whole
 from lazybo.fit import MAX_POINTS, Data, Lag, Priors, check_lag, is_due, prior_kernel
 from lazybo.gp import MAX_VALUE
 from lazybo.kernels import Matern52
@@ -165,7 +165,7 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
 
         The root of the covariance is taken by eigenvalues: it exists where points coincide.
         """
-        count, rng = _whole("n_samples", n_samples, 1), check_random_state(random_state)
+        count, rng = whole("n_samples", n_samples, 1), check_random_state(random_state)
         model, u = self._at(X)
         mean = model.mean(u)
         values, vectors = np.linalg.eigh(model.covariance(u))
@@ -284,9 +284,9 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
 
     def _check_parameters(self) -> None:
         check_lag(self.lag)
-        _whole("n_restarts_optimizer", self.n_restarts_optimizer, 0)
+        whole("n_restarts_optimizer", self.n_restarts_optimizer, 0)
         if self.max_points is not None:
-            _whole("max_points", self.max_points, 2)
+            whole("max_points", self.max_points, 2)
         if not (self.priors is None or isinstance(self.priors, Priors)):
             raise ValueError(f"priors must be lazybo.fit.Priors or None, not {self.priors!r}")
         if not (self.optimizer is None or self.optimizer == "fmin_l_bfgs_b" or callable(self.optimizer)):
@@ -334,9 +334,3 @@ def _finite_only(kernel: object) -> bool | str:
 
 def _allows_nan(kernel: object) -> bool:
     return isinstance(kernel, Matern52) and any(column.conditional for column in kernel.columns)
-
-
-def _whole(name: str, value: object, least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise ValueError(f"{name} must be a whole number of at least {least}, not {value!r}")
-    return int(value)
