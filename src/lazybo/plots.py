@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter, MaxNLocator
+from matplotlib.ticker import EngFormatter, MaxNLocator, NullFormatter
 from optuna.distributions import BaseDistribution, CategoricalDistribution
 
 from lazybo.insight import Coordinates, History, Slice, Times, place
@@ -60,7 +60,11 @@ def draw_times(record: Times, title: str) -> Figure:
         shown = np.maximum(seconds, 1e-6)
         axes.scatter(numbers, shown, s=14, color=colour, alpha=0.7, linewidths=0, label=name)
     axes.set_yscale("log")
+    # Whole decades, so that there are always two labels with their unit, and none between them without.
+    low, high = axes.get_ylim()
+    axes.set_ylim(10 ** np.floor(np.log10(low)), 10 ** np.ceil(np.log10(high)))
     axes.yaxis.set_major_formatter(EngFormatter(unit="s"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
     axes.set_ylabel("")
     axes.xaxis.set_major_locator(_whole_numbers())
     _legend(axes)
