@@ -1,6 +1,7 @@
 """Tasks on a Dask cluster."""
 
 import logging
+import os
 import threading
 import time
 import uuid
@@ -18,6 +19,8 @@ _logger = logging.getLogger(__name__)
 
 # How often the workers of the cluster are counted at most, in seconds.
 RECOUNT = 1.0
+# Seconds in which a worker that was told to end has ended, if it can hear.
+DEAF = 10.0
 # How long the scheduler may take to forget a task, in seconds.
 PATIENCE = 5.0
 
@@ -156,7 +159,7 @@ class DaskEngine(Engine):
             return True  # it waits behind that one
         if (others and not in_line) or not worker["nanny"] or self._client.has_what([address])[address]:
             return False
-        # Not in this thread: a nanny gives its worker seconds to close.
+        # Not in this thread: it may take seconds.
         thread = threading.Thread(target=self._restart, args=(address,), name="lazybo-restart", daemon=True)
         self._restarts[address] = thread
         thread.start()
@@ -171,8 +174,19 @@ class DaskEngine(Engine):
             time.sleep(0.002)
 
     def _restart(self, address: str) -> None:
+        """End the process of a worker; its nanny starts another.
+
+        By its own hand: a nanny that is asked to restart a worker whose task hangs waits for seconds, and has been
+        seen to give the worker up instead. It is asked only if the worker is too busy to hear.
+        """
         try:
-            self._client.restart_workers([address], raise_for_error=False)
+            self._client.run(_end_process, workers=[address], wait=False, on_error="ignore")
+            deadline = time.monotonic() + DEAF
+            while address in self._client.nthreads():
+                if time.monotonic() > deadline:
+                    self._client.restart_workers([address], raise_for_error=False)
+                    break
+                time.sleep(0.05)
         except Exception as error:
             _logger.warning(f"The Dask worker {address} of a task that was stopped could not be restarted: {error}")
         finally:
@@ -184,6 +198,10 @@ class DaskEngine(Engine):
         )
         error.__cause__ = cause
         return error
+
+
+def _end_process() -> None:
+    os._exit(1)
 
 
 def _died(message: str, cause: BaseException, attempts: int = 1) -> WorkerDied:
