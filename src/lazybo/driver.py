@@ -327,7 +327,7 @@ class Driver:
         except Exception as error:  # a result that cannot travel, for example
             outcome = Outcome("failed", reason=f"{type(error).__name__}: {error}")
         if running.fold is None or outcome.state != "complete":
-            self._end(running.trial, outcome)
+            self._end(running.trial, outcome, outcome.variance)
             return
         assert outcome.value is not None, "a complete outcome has a value"
         self._add_fold(running, outcome.value, outcome)

@@ -129,6 +129,15 @@ class Task:
 
 
 @dataclass(frozen=True)
+class Measured:
+    """What an objective of our own returns: a value, the known variance of its noise, and metrics to keep."""
+
+    value: float
+    variance: float = 0.0
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Outcome:
     """How a task ended. "invalid": the objective returned what is no value, which another evaluation will not mend."""
 
@@ -138,6 +147,7 @@ class Outcome:
     reason: str = ""
     traceback: str = ""
     seconds: float = 0.0
+    variance: float = 0.0  # of the noise in the value, as far as it is known
 
 
 def evaluate(objective: Call | bytes, task: Task) -> Outcome:
@@ -170,6 +180,10 @@ def _load(payload: bytes) -> Call:
 def _outcome(returned: Any, attributes: Mapping[str, Any]) -> Outcome:
     """A returned value, or a dict with ``value`` and metrics."""
     metrics = dict(attributes)
+    variance = 0.0
+    if isinstance(returned, Measured):
+        variance = returned.variance
+        returned = {**returned.metrics, "value": returned.value}
     if isinstance(returned, Mapping):
         if "value" not in returned:
             return Outcome("invalid", reason=f"the objective returned a dict without 'value': {_short(returned)}")
@@ -185,7 +199,7 @@ def _outcome(returned: Any, attributes: Mapping[str, Any]) -> Outcome:
         return Outcome("invalid", metrics=_plain(metrics), reason=reason)
     if not math.isfinite(value):
         return Outcome("failed", metrics=_plain(metrics), reason=f"the value is {value}")
-    return Outcome("complete", value, _plain(metrics))
+    return Outcome("complete", value, _plain(metrics), variance=variance)
 
 
 def _plain(metrics: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,60 @@
+"""What a stored search is about: with anything else its candidates would not be comparable."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import joblib
+from optuna.storages import BaseStorage
+from optuna.study import Study
+
+from lazybo.sklearn.spaces import described
+from lazybo.study_model import joined, parts
+
+KEY = "lazybo:search"
+REMEDY = "use another study_name, or another storage"
+# Longer texts are of no use in a message.
+SHOWN = 200
+
+
+def identity(settings: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, str]:
+    """Settings as texts and data as digests, each to be compared by itself."""
+    return {name: described(value) for name, value in settings.items()} | {
+        name: _digest(value) for name, value in data.items()
+    }
+
+
+def check(storage: BaseStorage, study_name: str, ours: Mapping[str, str]) -> None:
+    """Refuse a study that is there and about something else; nothing is written."""
+    found = next((study for study in storage.get_all_studies() if study.study_name == study_name), None)
+    if found is None:
+        return
+    written = joined(storage.get_study_system_attrs(found._study_id), KEY)
+    if not written:
+        if storage.get_n_trials(found._study_id):
+            raise ValueError(f"the study {study_name!r} holds trials that no search made; {REMEDY}")
+        return
+    theirs = json.loads(written)
+    for name, text in ours.items():
+        if theirs.get(name) != text:
+            shown = f": there {_short(theirs.get(name))}, here {_short(text)}" if not text.startswith("hash ") else ""
+            hint = " (a splitter that shuffles needs a random_state)" if name == "cv splits" else ""
+            raise ValueError(f"the study {study_name!r} is a search with another {name}{shown}{hint}; {REMEDY}")
+
+
+def write(study: Study, ours: Mapping[str, str]) -> None:
+    """Leave a note of what the search is about."""
+    for key, part in parts(KEY, json.dumps(ours)).items():
+        study._storage.set_study_system_attr(study._study_id, key, part)
+
+
+def _digest(thing: Any) -> str:
+    try:
+        return f"hash {joblib.hash(thing)}"
+    except Exception:  # what cannot be pickled decides what goes wrong
+        return described(thing)
+
+
+def _short(text: object) -> str:
+    text = str(text)
+    return text if len(text) <= SHOWN else text[: SHOWN - 3] + "..."

@@ -1,0 +1,230 @@
+"""Search spaces as scikit-learn's users write them, and as the optimiser sees them.
+
+A parameter is an Optuna distribution, a list of values, or a frozen distribution of scipy.stats. Inside it has an
+Optuna distribution of plain numbers and names, whatever its values are: those are looked up when a candidate is made.
+
+Of several sub-spaces one choice says which; a parameter is active while the choice is one that has it. What is the
+same in several sub-spaces is one parameter, so that each learns from the others.
+"""
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
+from scipy import stats
+from sklearn.base import BaseEstimator
+
+from lazybo.space import Condition, Space
+
+# The choice between sub-spaces; no estimator can have a parameter of this name.
+WHICH = "sub-space"
+# This much of either tail of a scipy.stats distribution is left out: it may have no end there.
+TAIL = 1e-3
+# A continuous distribution never gives its ends, which may be impossible (a penalty of 0); the optimiser likes ends.
+END = 1e-6
+# Numbers are ordered from three of them on; for two, order means nothing.
+ORDERED_FROM = 3
+LABEL_LENGTH = 60
+
+ACCEPTED = "an Optuna distribution, a list of values, or a frozen distribution of scipy.stats"
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One parameter: what the optimiser sees, and how that becomes a value for the estimator."""
+
+    distribution: BaseDistribution
+    text: str  # all that the values depend on, to be compared with that of another search
+    values: tuple[Any, ...] | None = None  # by number of the choice or level
+    quantile: Callable[[float], float] | None = None
+
+    def value(self, inside: Any) -> Any:
+        """The estimator's value for one of the distribution."""
+        if self.values is not None:
+            return self.values[int(self.distribution.to_internal_repr(inside))]
+        return inside if self.quantile is None else float(self.quantile(inside))
+
+    def same(self, other: "Axis") -> bool:
+        """Whether two parameters of different sub-spaces are one."""
+        if self.distribution != other.distribution or self.text != other.text:
+            return False
+        # Two functions may have the same text; an estimator's text says all about it.
+        pairs = zip(self.values or (), other.values or (), strict=True)
+        return all(a is b or _is_plain(a) or hasattr(a, "get_params") for a, b in pairs)
+
+
+class SearchSpace:
+    """One or several spaces of an estimator's parameters."""
+
+    def __init__(self, search_spaces: Any) -> None:
+        subspaces = [dict(_axes(subspace)) for subspace in _subspaces(search_spaces)]
+        self._axes: dict[str, tuple[str, Axis]] = {}  # by the name inside: the estimator's name, and the rest
+        self.conditions: dict[str, Condition] = {}
+        if len(subspaces) > 1:
+            self._axes[WHICH] = (WHICH, Axis(CategoricalDistribution(range(len(subspaces))), f"{len(subspaces)}"))
+        for name in dict.fromkeys(name for subspace in subspaces for name in subspace):
+            self._add(name, {i: axes[name] for i, axes in enumerate(subspaces) if name in axes}, len(subspaces))
+        self.distributions = {inside: axis.distribution for inside, (_, axis) in self._axes.items()}
+        self.size = Space(self.distributions, self.conditions).size
+        """How many different candidates there are."""
+
+    def _add(self, name: str, found: Mapping[int, Axis], count: int) -> None:
+        """One parameter for all sub-spaces in which it is the same."""
+        groups: list[tuple[Axis, list[int]]] = []
+        for i, axis in found.items():
+            members = next((members for other, members in groups if other.same(axis)), None)
+            if members is None:
+                groups.append((axis, [i]))
+            else:
+                members.append(i)
+        for axis, members in groups:
+            inside = name if len(groups) == 1 else f"{name} ({WHICH} {members[0]})"
+            self._axes[inside] = (name, axis)
+            if len(members) < count:
+                self.conditions[inside] = Condition(WHICH, tuple(members))
+
+    def candidate(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """The estimator's parameters of a configuration."""
+        inside = [(name, axis, params[key]) for key, (name, axis) in self._axes.items() if key in params]
+        return {name: axis.value(value) for name, axis, value in inside if name != WHICH}
+
+    @property
+    def text(self) -> str:
+        """What a candidate depends on, beside the numbers inside."""
+        return "; ".join(f"{inside}: {axis.text}" for inside, (_, axis) in self._axes.items())
+
+
+def described(thing: Any) -> str:
+    """A thing as a text that is the same in every process."""
+    if isinstance(thing, Mapping):
+        return "{" + ", ".join(f"{key!r}: {described(value)}" for key, value in thing.items()) + "}"
+    # An estimator shortens its text unless it is told not to.
+    text = thing.__repr__(N_CHAR_MAX=10**6) if isinstance(thing, BaseEstimator) else repr(thing)
+    return re.sub(r" at 0x[0-9a-fA-F]+", "", text)
+
+
+def _subspaces(search_spaces: Any) -> list[Mapping[str, Any]]:
+    spaces = [search_spaces] if isinstance(search_spaces, Mapping) else search_spaces
+    if not isinstance(spaces, list | tuple) or not spaces:
+        raise ValueError(f"search_spaces must be a dict of parameters, or a list of such dicts, not {search_spaces!r}")
+    for space in spaces:
+        if isinstance(space, tuple):
+            raise ValueError(
+                "a sub-space with a number of iterations of its own is not supported: the search decides which "
+                "sub-space is worth more candidates; give the dicts alone, and n_iter for all of them"
+            )
+        if not isinstance(space, Mapping) or not all(isinstance(name, str) for name in space):
+            raise ValueError(f"a search space must be a dict from names of parameters, not {space!r}")
+    if not any(spaces):
+        raise ValueError("search_spaces is empty: give at least one parameter")
+    return list(spaces)
+
+
+def _axes(subspace: Mapping[str, Any]) -> Iterator[tuple[str, Axis]]:
+    for name, spec in subspace.items():
+        try:
+            yield name, _axis(spec)
+        except ValueError as error:
+            raise ValueError(f"search_spaces: {name!r} {error}") from None
+
+
+def _axis(spec: Any) -> Axis:
+    if isinstance(spec, FloatDistribution | IntDistribution | CategoricalDistribution):
+        return Axis(spec, str(spec))
+    if hasattr(spec, "rvs"):
+        return _scipy_axis(spec)
+    if isinstance(spec, Sequence | np.ndarray) and not isinstance(spec, str | bytes):
+        _refuse_ranges(spec)
+        return _list_axis(list(spec))
+    if hasattr(spec, "tolist"):  # a pandas column
+        return _list_axis(spec.tolist())
+    raise ValueError(f"must have {ACCEPTED}, not {spec!r}")
+
+
+def _refuse_ranges(spec: Any) -> None:
+    """What scikit-optimize reads as a range, and scikit-learn as values."""
+    if not isinstance(spec, tuple):
+        return
+    numbers = [value for value in spec if isinstance(value, Real) and not isinstance(value, bool)]
+    if len(numbers) == 2 and (len(spec) == 2 or spec[2] in ("uniform", "log-uniform")):
+        kind = "IntDistribution" if all(isinstance(value, Integral) for value in numbers) else "FloatDistribution"
+        log = ", log=True" if "log-uniform" in spec else ""
+        raise ValueError(
+            f"is {spec!r}, which may be a range or some values; write {kind}({numbers[0]}, {numbers[1]}{log}) of "
+            f"optuna.distributions for the range, or a list for the values"
+        )
+
+
+# --------------------------------------------------------------------- lists
+
+
+def _list_axis(values: list[Any]) -> Axis:
+    """Values to choose from; from three numbers on they are ordered, and the model knows which are neighbours."""
+    if not values:
+        raise ValueError("has an empty list of values")
+    text = "[" + ", ".join(map(described, values)) + "]"
+    if _are_ordered(values):
+        return _ordered_axis(sorted(values), text)
+    plain = [value.item() if isinstance(value, np.generic) else value for value in values]
+    if not all(map(_is_plain, plain)) or len(set(plain)) < len(plain) or any(value != value for value in plain):
+        plain = [f"{i}: {described(value)[:LABEL_LENGTH]}" for i, value in enumerate(values)]
+    return Axis(CategoricalDistribution(plain), text, tuple(values))
+
+
+def _are_ordered(values: list[Any]) -> bool:
+    numbers = [value for value in values if isinstance(value, Real) and not isinstance(value, bool | np.bool_)]
+    if len(numbers) < max(len(values), ORDERED_FROM):
+        return False
+    return all(map(math.isfinite, numbers)) and len(set(numbers)) == len(values)
+
+
+def _ordered_axis(values: list[Any], text: str) -> Axis:
+    """Whole numbers with equal gaps are themselves; others are known by their rank: it suits geometric lists too."""
+    step = values[1] - values[0]
+    whole = all(isinstance(value, Integral) for value in values)
+    if whole and all(b - a == step for a, b in pairwise(values)):
+        return Axis(IntDistribution(int(values[0]), int(values[-1]), step=int(step)), text)
+    return Axis(IntDistribution(0, len(values) - 1), text, tuple(values))
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether Optuna takes it as a choice, and every storage can hold it."""
+    return value is None or type(value) in (bool, int, float, str)
+
+
+# --------------------------------------------------------------- scipy.stats
+
+
+def _scipy_axis(spec: Any) -> Axis:
+    """A distribution of scipy.stats, by its own scale: the quantile, where it is not linear or logarithmic."""
+    generic = getattr(spec, "dist", spec)
+    text = f"{getattr(generic, 'name', '?')}{getattr(spec, 'args', ())}{getattr(spec, 'kwds', {})}"
+    if hasattr(generic, "xk"):
+        return _list_axis(list(generic.xk))
+    if not isinstance(generic, stats.rv_continuous | stats.rv_discrete):
+        raise ValueError(f"must have {ACCEPTED}, not {spec!r}, whose quantiles are not known")
+    low, high = map(float, spec.support())
+    if not (math.isfinite(low) or low == -math.inf):
+        raise ValueError(f"has impossible parameters: {text}")
+    if isinstance(generic, stats.rv_discrete):
+        low, high = max(low, float(spec.ppf(TAIL))), min(high, float(spec.ppf(1 - TAIL)))
+        if generic.name == "randint":
+            low, high = map(float, spec.support())
+        return Axis(IntDistribution(int(low), int(high)), text)
+    if generic.name == "uniform":
+        end = END * (high - low)
+        return Axis(FloatDistribution(low + end, high - end), text)
+    if generic.name in ("loguniform", "reciprocal") and math.isclose(spec.ppf(0.5), math.sqrt(low * high)):
+        return Axis(FloatDistribution(low, high, log=True), text)
+    return Axis(FloatDistribution(TAIL, 1 - TAIL), text, quantile=spec.ppf)
