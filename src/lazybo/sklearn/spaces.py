@@ -95,9 +95,9 @@ class SearchSpace:
                 self.conditions[inside] = Condition(WHICH, tuple(members))
 
     def candidate(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """The estimator's parameters of a configuration."""
-        inside = [(name, axis, params[key]) for key, (name, axis) in self._axes.items() if key in params]
-        return {name: axis.value(value) for name, axis, value in inside if name != WHICH}
+        """The estimator's parameters of a configuration, by name as in scikit-learn."""
+        active = {name: axis.value(params[key]) for key, (name, axis) in self._axes.items() if key in params}
+        return {name: active[name] for name in sorted(active) if name != WHICH}
 
     @property
     def text(self) -> str:
