@@ -27,13 +27,11 @@ def identity(settings: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, 
 def check(storage: BaseStorage, study_name: str, ours: Mapping[str, str]) -> None:
     """Refuse a study that is there and about something else; nothing is written."""
     found = next((study for study in storage.get_all_studies() if study.study_name == study_name), None)
-    if found is None:
+    if found is None or not storage.get_n_trials(found._study_id):
         return
     written = joined(storage.get_study_system_attrs(found._study_id), KEY)
     if not written:
-        if storage.get_n_trials(found._study_id):
-            raise ValueError(f"the study {study_name!r} holds trials that no search made; {REMEDY}")
-        return
+        raise ValueError(f"the study {study_name!r} holds trials that no search made; {REMEDY}")
     theirs = json.loads(written)
     for name, text in ours.items():
         if theirs.get(name) != text:
@@ -44,7 +42,9 @@ def check(storage: BaseStorage, study_name: str, ours: Mapping[str, str]) -> Non
 
 def write(study: Study, ours: Mapping[str, str]) -> None:
     """Leave a note of what the search is about."""
-    for key, part in parts(KEY, json.dumps(ours)).items():
+    text = json.dumps(ours)
+    study._storage.set_study_system_attr(study._study_id, f"{KEY}:length", len(text))
+    for key, part in parts(KEY, text).items():
         study._storage.set_study_system_attr(study._study_id, key, part)
 
 

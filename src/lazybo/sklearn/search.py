@@ -27,7 +27,7 @@ from sklearn.base import _fit_context, clone, is_classifier
 from sklearn.model_selection import check_cv
 from sklearn.model_selection._search import BaseSearchCV
 from sklearn.model_selection._validation import _insert_error_scores, _warn_or_raise_about_fit_failures
-from sklearn.utils import check_random_state
+from sklearn.utils import check_random_state, get_tags
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import _check_method_params, indexable
 
@@ -172,6 +172,8 @@ class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no ty
 
     def _problem(self, x: Any, y: Any, params: dict[str, Any]) -> _Problem:
         """What was given, checked; nothing has been evaluated or written."""
+        if y is None and get_tags(self).target_tags.required:
+            raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
         scorers, refit_metric = self._get_scorers()
         space = SearchSpace(self.search_spaces)
         x, y = indexable(x, y)
@@ -192,8 +194,9 @@ class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no ty
         candidates = Candidates(estimator, (x, y), splits, space, guide, parallel, options)
         about: dict[str, str] = {}
         if self.storage is not None:
-            own = ("estimator", "scoring", "refit", "error_score", "return_train_score")
+            own = ("estimator", "scoring", "error_score", "return_train_score")
             settings = {name: getattr(self, name) for name in own} | {"search_spaces": space.text}
+            settings["refit metric"] = self.refit if isinstance(self.refit, str) else None
             given = {"fit parameters": routed.estimator.fit, "score parameters": routed.scorer.score}
             about = identity.identity(settings, {"X": x, "y": y, "cv splits": splits, **given})
         return _Problem(
@@ -272,14 +275,14 @@ class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no ty
             f"The total space of parameters {size} is smaller than n_iter={self.n_iter}. Running {size} iterations. "
             "For exhaustive searches, use GridSearchCV.",
             UserWarning,
-            stacklevel=2,
+            stacklevel=5,  # the caller of fit
         )
         return size
 
     def _announce(self, n_splits: int, wanted: int, left: int) -> None:
         if self.verbose > 0:
-            known = "" if left == wanted else f" ({wanted - max(left, 0)} candidates are known already)"
             left = max(left, 0)
+            known = "" if left == wanted else f" ({wanted - left} candidates are known already)"
             print(f"Fitting {n_splits} folds for each of {left} candidates, totalling {n_splits * left} fits{known}")
 
     # ---------------------------------------------------------------- results
@@ -329,7 +332,12 @@ class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no ty
             found["feature_names_in_"] = best.feature_names_in_
         return found
 
-    # ------------------------------------------------------------------ copies
+    # ------------------------------------------------------------------- habits
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags = copy.deepcopy(get_tags(self.estimator).target_tags)
+        return tags
 
     def __sklearn_clone__(self) -> "LazySearchCV":
         """A clone works on the same executor and storage: neither can be copied."""
