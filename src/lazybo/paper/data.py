@@ -95,14 +95,17 @@ def _checked(pixels: Any, labels: Any, shape: tuple[int, int, int], path: Path, 
 
 
 def _npz(path: Path) -> tuple[Any, Any]:
+    if not zipfile.is_zipfile(path):
+        raise ValueError(f"{path} is no .npz file, or is cut short")
     try:
-        with np.load(path, allow_pickle=False) as arrays:
-            for images, labels in (("x_train", "y_train"), ("x", "y")):
-                if images in arrays and labels in arrays:
-                    return arrays[images], arrays[labels]
-            raise ValueError(f"{path} holds {sorted(arrays)}, not x_train and y_train (or x and y)")
-    except (zipfile.BadZipFile, EOFError, OSError, AttributeError):
-        raise ValueError(f"{path} is no .npz file, or is cut short") from None
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+    except Exception as error:  # whatever broken contents do; objects, which could run code, are refused
+        raise ValueError(f"{path} cannot be read as arrays ({type(error).__name__})") from None
+    for images, labels in (("x_train", "y_train"), ("x", "y")):
+        if images in arrays and labels in arrays:
+            return arrays[images], arrays[labels]
+    raise ValueError(f"{path} holds {sorted(arrays)}, not x_train and y_train (or x and y)")
 
 
 def _idx_folder(path: Path) -> tuple[Any, Any]:

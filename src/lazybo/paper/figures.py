@@ -36,7 +36,7 @@ def draw_all(folder: Path, say: Callable[[str], None]) -> list[Path]:
             continue
         for kind in ("png", "svg"):
             path = folder / f"{name}.{kind}"
-            figure.savefig(path, dpi=130, metadata={"Date": None} if kind == "svg" else None)
+            figure.savefig(path, dpi=110, metadata={"Date": None} if kind == "svg" else None)
             written.append(path)
     return written
 
@@ -127,7 +127,7 @@ def suggestions(_folder: Path) -> Figure:
     scaled = p.improvement / p.improvement.max()
     for axes, chosen, what in ((middle, p.maxima[:1], "its maximum"), (bottom, p.maxima, "all its local maxima")):
         axes.plot(p.x, scaled, color="#6a3d9a")
-        axes.plot(p.x[chosen], scaled[chosen], "v", color="#e31a1c", ms=7)
+        axes.plot(p.x[chosen], scaled[chosen], "v", color="#e31a1c", ms=7, clip_on=False)
         axes.set(ylabel="EI, scaled", ylim=(-0.05, 1.2))
         axes.set_title(f"expected improvement, and {what}", fontsize=9)
     bottom.set(xlabel="x")
@@ -141,8 +141,10 @@ def surface(_folder: Path) -> Figure:
     axes: Any = figure.add_subplot(projection="3d")
     x, y = np.meshgrid(axis, axis)
     # Thousands of polygons: as pixels also in the SVG.
-    axes.plot_surface(x, y, values, cmap="viridis", rcount=90, ccount=90, linewidth=0, rasterized=True)
+    axes.plot_surface(x, y, values, cmap="viridis", rcount=70, ccount=70, linewidth=0, rasterized=True)
     axes.set(xlabel="x₁", ylabel="x₂", title="−Levy in 2-D, maximum 0 at (1, 1)")
+    axes.set_xticks(range(-10, 11, 5))
+    axes.set_yticks(range(-10, 11, 5))
     axes.view_init(elev=38, azim=-55)
     return figure
 
@@ -159,7 +161,7 @@ def factorisations(folder: Path) -> Figure | None:
     series = {name: np.array([float(row[name]) for row in rows]) for name in factorisation.FIELDS[1:4]}
     figure = Figure(figsize=(7, 3.8), layout="constrained")
     axes = figure.subplots()
-    measured = np.array([row["algorithm2_measured"] == "1" for row in rows])
+    measured = np.array([row["algorithm2_measured"] == "1" for row in rows]) & (n % 10 == 0)
     loops = series["algorithm2_seconds"]
     axes.plot(n, loops, "--", color=COLOURS["algorithm2"], label="algorithm 2, by operation count")
     axes.plot(n[measured], loops[measured], "o", color=COLOURS["algorithm2"], ms=4, label="algorithm 2, measured")

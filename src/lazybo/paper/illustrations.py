@@ -15,8 +15,8 @@ from lazybo.targets import standardize
 
 SEED_POINTS = 12
 SEED = 4
-GRID = 801
-SURFACE = 161
+GRID = 401
+SURFACE = 121
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Course:
-    """The best value after each iteration, (n,), and the seconds that the optimiser had taken by then, (n,)."""
+    """The best value after each iteration, (n,), and the optimiser's seconds of the processor by then, (n,)."""
 
     best: Array
     seconds: Array
@@ -70,10 +70,10 @@ def play(optimizer: Optimizer, iterations: int, until: float = np.inf) -> Course
     """Ask and tell, at most so many times or until a value is reached; the seed points are no iterations."""
     best, seconds, spent = [], [], 0.0
     for _ in range(iterations):
-        start = time.perf_counter()
+        start = time.process_time()
         suggestion = optimizer.ask()
         optimizer.tell(suggestion, negative_levy(suggestion.params))
-        spent += time.perf_counter() - start
+        spent += time.process_time() - start
         best.append(optimizer.best.value)
         seconds.append(spent)
         if best[-1] >= until:
