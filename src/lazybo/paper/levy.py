@@ -19,9 +19,10 @@ from lazybo.demo import levy
 from lazybo.optimizer import Optimizer
 from lazybo.paper.presets import optimizer_options
 from lazybo.paper.records import append_rows, first_at, read_rows
+from lazybo.paper.reference import Reference
 
 BOUND = 10.0
-METHODS = ("naive", "lag3", "lazy", "lazy-scaled", "ours-naive", "ours-lazy", "ours")
+METHODS = ("naive", "lag3", "lazy", "lazy-scaled", "lazy-random", "naive-random", "ours-naive", "ours-lazy", "ours")
 # Values that count as improvements: the paper's tables begin and end about here.
 TARGETS = (-5.0, -1.0, -0.3, -0.1, -0.04, -0.01)
 GRID = 20
@@ -57,16 +58,22 @@ def negative_levy(params: Mapping[str, float]) -> float:
     return -levy(np.array(list(params.values())))
 
 
-def seeded_optimizer(options: Mapping[str, Any], dim: int, seed_points: int, seed: int) -> Optimizer:
+def seeded_optimizer(
+    options: Mapping[str, Any], dim: int, seed_points: int, seed: int, *, paper_search: bool = False
+) -> Optimizer | Reference:
     """An optimiser that has observed random seed points, the same for every method."""
-    optimizer = Optimizer(space(dim), direction="maximize", seed=seed, n_startup=0, **options)
+    optimizer: Optimizer | Reference
+    if paper_search:
+        optimizer = Reference(space(dim), options, seed)
+    else:
+        optimizer = Optimizer(space(dim), direction="maximize", seed=seed, n_startup=0, **options)
     for x in np.random.default_rng((seed, seed_points)).uniform(-BOUND, BOUND, (seed_points, dim)):
         params = dict(zip(space(dim), map(float, x), strict=True))
         optimizer.observe(params, negative_levy(params))
     return optimizer
 
 
-def play(optimizer: Optimizer, iterations: int, until: float = np.inf) -> Course:
+def play(optimizer: Optimizer | Reference, iterations: int, until: float = np.inf) -> Course:
     """Ask and tell, at most so many times or until a value is reached; the seed points are no iterations."""
     best, seconds, spent = [], [], 0.0
     for _ in range(iterations):
@@ -84,7 +91,9 @@ def play(optimizer: Optimizer, iterations: int, until: float = np.inf) -> Course
 def run_one(run: Run) -> Course:
     """The course of one run."""
     options = optimizer_options(run.method, space(run.dim))
-    return play(seeded_optimizer(options, run.dim, run.seed_points, run.seed), run.iterations)
+    paper_search = run.method.endswith("-random")
+    optimizer = seeded_optimizer(options, run.dim, run.seed_points, run.seed, paper_search=paper_search)
+    return play(optimizer, run.iterations)
 
 
 def run_all(path: Path, runs: Sequence[Run], say: Callable[[str], None]) -> None:
@@ -129,7 +138,7 @@ def recorded(path: Path) -> dict[Run, Course]:
 
 def plan(methods: Iterable[str], seed_points: Iterable[int], seeds: int, iterations: int, dim: int) -> list[Run]:
     """All runs, the cheap methods of every setting first."""
-    dear = ("lag3", "naive", "ours-naive")
+    dear = ("lag3", "lazy-random", "naive", "naive-random", "ours-naive")
     ordered = sorted(methods, key=lambda method: dear.index(method) if method in dear else -1)
     return [
         Run(method, points, seed, iterations, dim)

@@ -31,6 +31,8 @@ LABELS = {
     "lazy": "lazy (lag ∞)",
     "naive-scaled": "naive, values scaled",
     "lazy-scaled": "lazy, values scaled",
+    "naive-random": "naive, the paper's search",
+    "lazy-random": "lazy, the paper's search",
     "ours-naive": "our kernel, lag 1",
     "ours-lazy": "our kernel, lag ∞",
     "ours": "our default",
