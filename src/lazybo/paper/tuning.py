@@ -164,9 +164,9 @@ def export(storage: Path, training: Training, path: Path) -> list[dict[str, Any]
 def numbers(trials: Sequence[FrozenTrial], workers: int) -> list[dict[str, Any]]:
     """What a study says of each iteration.
 
-    Trainings and overhead are in seconds of the processor: a shared machine stalls now and then. The overhead is what
-    passes from the end of one training to the beginning of the next, suggestion and storage; it is known where one
-    process did both and there was one worker.
+    Trainings and overhead are in seconds of the processor: a shared machine stalls now and then. ``ended_seconds`` is
+    on the wall clock since the first training began. The overhead is what passes from the end of one training to the
+    beginning of the next, suggestion and storage; it is known where one process did both and there was one worker.
     """
     rows: list[dict[str, Any]] = []
     best, before, zero = -np.inf, None, None
@@ -175,9 +175,11 @@ def numbers(trials: Sequence[FrozenTrial], workers: int) -> list[dict[str, Any]]
             continue
         best, attrs = max(best, trial.value), trial.user_attrs
         row = {"iteration": trial.number + 1, "accuracy": trial.value, "best": best, "test": attrs.get("test")}
-        if "cpu_began" in attrs:
+        if "began" in attrs:
             zero = attrs["began"] if zero is None else zero
-            row |= {"train_seconds": attrs["cpu_ended"] - attrs["cpu_began"], "ended_seconds": attrs["ended"] - zero}
+            row["ended_seconds"] = attrs["ended"] - zero
+        if "cpu_began" in attrs:
+            row["train_seconds"] = attrs["cpu_ended"] - attrs["cpu_began"]
             if workers == 1 and before and before["process"] == attrs["process"]:
                 row["overhead_seconds"] = attrs["cpu_began"] - before["cpu_ended"]
             before = attrs
