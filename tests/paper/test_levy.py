@@ -58,6 +58,7 @@ def test_the_lag_experiment_end_to_end_and_again(tmp_path: Path) -> None:
         (("levy", "--seed-points", "1,few"), "--seed-points must be whole numbers"),
         (("lenet", "--data", "nowhere"), "nowhere does not exist; give --data"),
         (("resnet",), "CIFAR-10 is needed"),
+        (("tables", "--out", "nowhere"), "nothing is recorded in nowhere"),
     ],
 )
 def test_bad_input_is_one_line(arguments: tuple[str, ...], message: str) -> None:
@@ -208,3 +209,27 @@ def test_the_gradient_of_the_paper_s_search() -> None:
     steps = 1e-6 * np.eye(2)
     numeric = [(reference._negative(x + h)[0] - reference._negative(x - h)[0]) / 2e-6 for h in steps]
     np.testing.assert_allclose(slope, numeric, rtol=1e-4)
+
+
+# ------------------------------------------------------------------------ documents
+
+
+def test_tables_go_between_their_marks(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("before\n<!-- workers -->\nold\n<!-- /workers -->\nafter\n")
+    workers.run_all(tmp_path / "workers.csv", (1,), 1, print, table=toy_table(), targets=(91.0,))
+    for _ in range(2):
+        call("tables", "--out", tmp_path, "--into", page)
+    text = page.read_text()
+    assert text.startswith("before\n<!-- workers -->\n\n| accuracy |")
+    assert text.endswith("|\n\n<!-- /workers -->\nafter\n")
+    assert "old" not in text
+
+
+def test_the_tables_of_the_documentation_are_those_of_the_records() -> None:
+    docs = Path(__file__).parents[2] / "docs"
+    page, found = (docs / "paper.md").read_text(), tables.recorded(docs / "paper")
+    assert set(found) == {"levy", "factorisation", "lag", "lenet", "resnet", "workers"}
+    assert tables.insert(page, found) == page, (
+        "run: python -m lazybo.paper tables --out docs/paper --into docs/paper.md"
+    )

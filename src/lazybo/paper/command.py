@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from lazybo.paper import factorisation, lag, levy, published, tables, tuning, workers
+from lazybo.paper import factorisation, lag, levy, tables, tuning, workers
 from lazybo.paper.data import Images, load_cifar10, load_mnist
 from lazybo.paper.presets import LABELS
 
@@ -87,8 +87,7 @@ def levy_command(
     chosen = _methods(methods, tuple(LABELS))
     levy.run_all(out / "levy.csv", levy.plan(chosen, points, seeds, iterations, dim), _say)
     factorisation.record(out / "factorisation.csv", iterations)
-    typer.echo(tables.levy_tables(out / "levy.csv"))
-    typer.echo("\n### Factorisation\n\n" + tables.factorisation_table(out / "factorisation.csv"))
+    _show(out, "levy", "factorisation")
 
 
 @experiment("lag")
@@ -104,7 +103,7 @@ def lag_command(
     path = out / "lag.csv"
     sizes: dict[str, Any] = {"dim": dim, "accuracy": accuracy, "seed_points": seed_points}
     lag.run_all(path, seeds=seeds, iterations=iterations, kernels=("ours", "paper"), say=_say, **sizes)
-    typer.echo(tables.lag_table(path))
+    _show(out, "lag")
 
 
 @experiment("lenet")
@@ -124,7 +123,7 @@ def lenet_command(
     training = _training("lenet", load_mnist(data), images, tuning.Scale(epochs, batch, folds))
     for method in chosen:
         _tune(training, out, method, iterations, seed)
-    typer.echo(tables.network_table(out / "lenet.csv", {(m, 1): steps for m, steps in published.LENET.items()}))
+    _show(out, "lenet")
 
 
 @experiment("resnet")
@@ -146,7 +145,7 @@ def resnet_command(
     training = _training("resnet", load_cifar10(data), images, tuning.Scale(epochs, batch, folds))
     for method in chosen:
         _tune(training, out, method, iterations, seed, n_parallel=parallel, executor=executor)
-    typer.echo(tables.network_table(out / "resnet.csv", published.RESNET))
+    _show(out, "resnet")
 
 
 @experiment("workers")
@@ -158,7 +157,7 @@ def workers_command(
     """Table 4 on a virtual clock: 20 workers on NAS-Bench-201's CIFAR-10 trainings with their real times."""
     path, counts = out / "workers.csv", _whole_numbers("--parallel", parallel)
     workers.run_all(path, counts, seeds, _say, table=workers.load_table(), targets=workers.TARGETS)
-    typer.echo(tables.workers_table(path))
+    _show(out, "workers")
 
 
 @experiment("figures")
@@ -171,6 +170,28 @@ def figures_command(out: Out = OUT) -> None:
     out.mkdir(parents=True, exist_ok=True)
     for path in figures.draw_all(out, _say):
         typer.echo(path)
+
+
+@experiment("tables")
+def tables_command(
+    out: Out = OUT,
+    into: Annotated[Path | None, typer.Option(help="A Markdown file to write them into, between their marks.")] = None,
+) -> None:
+    """All tables of what is recorded; nothing is run."""
+    found = tables.recorded(out)
+    if not found:
+        raise ValueError(f"nothing is recorded in {out}; run an experiment with --out {out} first")
+    if into is None:
+        _show(out, *found)
+        return
+    if not into.is_file():
+        raise ValueError(f"--into must be a file, but there is none at {into}")
+    into.write_text(tables.insert(into.read_text(), found))
+
+
+def _show(out: Path, *names: str) -> None:
+    found = tables.recorded(out)
+    typer.echo("\n\n".join(found[name] for name in names))
 
 
 def _training(network: str, images: Images, count: int | None, scale: tuning.Scale) -> tuning.Training:

@@ -1,8 +1,9 @@
 """The paper's tables with its figures and ours side by side, as Markdown."""
 
 import math
+import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from lazybo.paper import factorisation, lag, levy, published, workers
@@ -12,6 +13,29 @@ from lazybo.paper.records import Row, improvements, quartiles, read_rows
 
 # Improvements of an accuracy smaller than this are no rows of a table.
 ACCURACY_STEP = 0.005
+
+
+def recorded(folder: Path) -> dict[str, str]:
+    """The tables of all that is recorded in a folder, by experiment."""
+    lenet = {(method, 1): steps for method, steps in published.LENET.items()}
+    makers: dict[str, Callable[[Path], str]] = {
+        "levy": levy_tables,
+        "factorisation": factorisation_table,
+        "lag": lag_table,
+        "lenet": lambda path: network_table(path, lenet),
+        "resnet": lambda path: network_table(path, published.RESNET),
+        "workers": workers_table,
+    }
+    paths = {name: folder / f"{name}.csv" for name in makers}
+    return {name: make(paths[name]) for name, make in makers.items() if paths[name].exists()}
+
+
+def insert(text: str, found: Mapping[str, str]) -> str:
+    """A document with the tables between its marks, ``<!-- levy -->`` and ``<!-- /levy -->``."""
+    for name, table in found.items():
+        pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.S)
+        text = pattern.sub(lambda match, table=table: f"{match[1]}\n{table}\n\n{match[2]}", text)  # type: ignore[misc]
+    return text
 
 
 def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -94,16 +118,15 @@ def factorisation_table(path: Path) -> str:
         "lapack_seconds": "LAPACK anew at every step",
         "algorithm2_seconds": f"algorithm 2 in Python (beyond {factorisation.LOOP_SIZES[-1]} by operation count)",
     }
-    paper = {"algorithm2_seconds": f"{published.FACTORISATION_RATIO}"}
     lengths = sorted({min(100, len(rows)), len(rows)})
-    totals = [factorisation.totals(rows[:length]) for length in lengths]
-    head = ["factorisation", *(f"{length} steps: seconds | ratio" for length in lengths), "paper's ratio"]
-    cells = [
-        [label, *(f"{t[key]:.3g} | {t[key] / t['extended_seconds']:.3g}" for t in totals), paper.get(key, "")]
-        for key, label in names.items()
-    ]
-    # Each length is two columns in one cell: split them, so that the line below the head has all of them.
-    return markdown(" | ".join(head).split(" | "), cells)
+    head, cells = ["factorisation"], [[label] for label in names.values()]
+    for length in lengths:
+        totals = factorisation.totals(rows[:length])
+        head += [f"{length} steps: seconds", "ratio"]
+        for cell, key in zip(cells, names, strict=True):
+            cell += [f"{totals[key]:.3g}", f"{totals[key] / totals['extended_seconds']:.3g}"]
+    ratio = ["", "", str(published.FACTORISATION_RATIO)]
+    return markdown([*head, "paper's ratio (100 steps)"], [[*row, r] for row, r in zip(cells, ratio, strict=True)])
 
 
 # ---------------------------------------------------------------------------- lag
