@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from lazybo.checks import Array
 from lazybo.paper import factorisation, illustrations, lag, levy
@@ -197,14 +197,14 @@ def lags(folder: Path) -> Figure | None:
     accuracy = rows[0]["accuracy"]
     left.set(title=f"Iterations to {accuracy} from 200 seed points", ylabel="iterations")
     left.set_ylim(0, budget * 1.45)
-    left.text(0.99, 0.97, "above the line: how many runs got there", transform=left.transAxes, ha="right", va="top")
     left.axhline(budget, color="black", lw=0.8, ls=":")
     right.set(title="The optimiser's time", ylabel="ms a step", yscale="log")
-    for set_formatter in (right.yaxis.set_major_formatter, right.yaxis.set_minor_formatter):
-        set_formatter(FuncFormatter(lambda value, _: f"{1e3 * value:g}"))
+    right.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    right.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{1e3 * value:g}"))
+    right.yaxis.set_minor_formatter(NullFormatter())
     for axes in (left, right):
         axes.set_xticks(range(len(names)), names)
-        axes.set_xlabel("lag")
+        axes.set_xlabel("lag" if axes is right else "lag (above the dotted line: how many runs got there)")
         axes.legend(fontsize=8, loc="upper left" if axes is left else "upper right")
     return figure
 
