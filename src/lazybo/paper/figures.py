@@ -87,8 +87,8 @@ def overhead(folder: Path) -> Figure | None:
         right.plot(n, 1e3 * loops, "--", color=COLOURS["algorithm2"], label="algorithm 2 as printed (factor alone)")
     right.set(title="The same on 5-D Levy, the optimiser alone", xlabel="iteration", ylabel="step (ms)", yscale="log")
     for axes in (left, right):
-        axes.set_ylim(bottom=0 if axes is left else None)
-        axes.legend(loc="lower right" if axes is left else "upper left", fontsize=8)
+        axes.legend(loc="lower right", fontsize=8)
+    left.set_ylim(0, 1.15 * left.get_ylim()[1])
     return figure
 
 
