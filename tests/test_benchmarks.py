@@ -10,14 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import algorithm2, parallel
+from benchmarks import parallel
 from benchmarks.problems import Problem, levy
-
-
-def test_algorithm_2_is_a_cholesky_factorisation(rng: np.random.Generator) -> None:
-    a = rng.random((20, 20))
-    k = a @ a.T + np.eye(20)
-    np.testing.assert_allclose(algorithm2.cholesky(k.tolist()), np.linalg.cholesky(k), atol=1e-12)
 
 
 def test_memory_grows_like_the_triangle() -> None:

@@ -118,6 +118,16 @@ def test_a_second_start_saves_a_bad_first_one(rng: np.random.Generator) -> None:
     assert learn(gp).log_posterior == pytest.approx(good, abs=0.1)
 
 
+def test_a_spread_of_0_holds_a_parameter(rng: np.random.Generator) -> None:
+    x = rng.random((40, 2))
+    gp = LazyGP(*prior_kernel(Matern52(np.ones(2))))
+    gp.append(x, 30 * np.sin(9 * x[:, 0]))
+    learned = learn(gp, Priors(output_scale=2.0, output_scale_spread=0.0, noise=1e-6, noise_spread=0.0))
+    assert learned.kernel.output_scale == pytest.approx(2.0)
+    assert learned.noise == pytest.approx(1e-6)
+    assert learned.kernel.length_scales[0] < learned.kernel.length_scales[1]
+
+
 def test_pending_rows_are_not_learned_from(rng: np.random.Generator) -> None:
     x, variance = rng.random((60, 2)), rng.random(60)
     y = np.sin(6 * x[:, 0])
@@ -129,7 +139,7 @@ def test_pending_rows_are_not_learned_from(rng: np.random.Generator) -> None:
     np.testing.assert_allclose(learn(mixed).kernel.theta, learn(alone).kernel.theta, rtol=1e-8)
 
 
-@pytest.mark.parametrize("wrong", [{"noise_spread": 0.0}, {"length_scale": -1.0}, {"noise": 1e-12}, {"noise": "low"}])
+@pytest.mark.parametrize("wrong", [{"noise_spread": -1.0}, {"length_scale": -1.0}, {"noise": 1e-12}, {"noise": "low"}])
 def test_priors_that_are_none_are_refused(wrong: dict) -> None:
     with pytest.raises(ValueError, match="the prior's"):
         Priors(**wrong)

@@ -2,6 +2,7 @@ import json
 import math
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -145,6 +146,17 @@ def test_units_of_the_value_do_not_change_the_run(factor: float, shift: float) -
     plain = run(Optimizer(PLANE, seed=7), bowl, 12)
     scaled = run(Optimizer(PLANE, seed=7), lambda params: factor * bowl(params) + shift, 12)
     assert close(plain, scaled, 1e-2)
+
+
+def test_centred_targets_keep_the_units_of_the_values_and_scaled_ones_do_not() -> None:
+    def seen(targets: Any, factor: float) -> list[float]:
+        optimizer = Optimizer(PLANE, seed=0, lag=None, targets=targets)
+        for x in (-2.0, 0.5, 3.0):
+            optimizer.observe({"x": x, "y": 0.0}, factor * x)
+        return [round(t, 12) for t in optimizer._targets()]
+
+    assert seen("centred", 10.0) == [-25.0, 0.0, 25.0]
+    assert seen("scaled", 10.0) == seen("scaled", 1.0)
 
 
 def test_maximising_is_minimising_the_negative() -> None:
@@ -343,6 +355,7 @@ def test_a_known_variance_is_believed() -> None:
         ({"n_startup": -1}, "n_startup must be"),
         ({"seed": "lucky"}, "seed must be"),
         ({"noise": -1.0}, "noise must be"),
+        ({"targets": "raw"}, "targets must be one of"),
     ],
 )
 def test_wrong_arguments_are_refused(arguments: dict, message: str) -> None:

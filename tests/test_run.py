@@ -46,6 +46,17 @@ def test_it_maximises() -> None:
     assert study.best_value > -1e-3
 
 
+def test_the_model_begins_as_it_is_told_to() -> None:
+    kernel = lazybo.Matern52(np.full(2, 0.1))
+    options = {"lag": None, "kernel": kernel, "noise": 1e-6, "targets": "centred"}
+    study = optimize(bowl, SPACE, n_trials=12, seed=0, n_startup_trials=5, **options)
+    optimizer = lazybo.Optimizer(SPACE, seed=0, n_startup=5, **options)
+    for trial in study.trials:
+        suggestion = optimizer.ask()
+        assert trial.params == suggestion.params
+        optimizer.tell(suggestion, bowl(suggestion.params))
+
+
 def test_the_study_goes_on_with_plain_optuna() -> None:
     study = optimize(bowl, SPACE, n_trials=8, seed=0)
     study.optimize(lambda t: bowl({"x": t.suggest_float("x", -5, 5), "y": t.suggest_float("y", -5, 5)}), n_trials=12)

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.stats import yeojohnson, yeojohnson_llf
 
-from lazybo.targets import POWER_SPREAD, POWERS, identity, standardize, warping
+from lazybo.targets import POWER_SPREAD, POWERS, centring, identity, scaling, standardize, warping
 
 
 @given(arrays(float, st.integers(0, 30), elements=st.floats(-1e300, 1e300)))
@@ -68,3 +68,9 @@ def test_warping_equals_scipy(rng: np.random.Generator) -> None:
     small = 1e-7
     numeric = (warp(np.array([warp.middle + small])) - warp(np.array([warp.middle])))[0] / small
     assert warp.slope == pytest.approx(numeric, rel=1e-4)
+
+
+def test_centring_and_scaling_do_not_bend(rng: np.random.Generator) -> None:
+    y = rng.lognormal(size=50)
+    np.testing.assert_allclose(centring(y)(y), y - y.mean(), atol=1e-12)
+    np.testing.assert_allclose(scaling(y)(y), (y - y.mean()) / y.std(), atol=1e-12)

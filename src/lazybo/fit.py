@@ -51,8 +51,9 @@ _UPPER = {"length_scale": 1e3, "output_scale": 1e2, "noise": 1.0}
 class Priors:
     """Log-normal priors, each by its median and the standard deviation of the logarithm.
 
-    They hold while data is scarce and give way as it comes. Distances in the unit cube grow with √d, and the length
-    scales' median with them: the correlation between two random points is then the same in every dimension.
+    They hold while data is scarce and give way as it comes; a spread of 0 never gives way. Distances in the unit cube
+    grow with √d, and the length scales' median with them: the correlation between two random points is then the same
+    in every dimension.
     """
 
     length_scale: float = 0.5
@@ -65,7 +66,8 @@ class Priors:
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            positive(f"the prior's {field.name}", getattr(self, field.name))
+            if not (field.name.endswith("spread") and getattr(self, field.name) == 0):
+                positive(f"the prior's {field.name}", getattr(self, field.name))
         for name, low in _LOWER.items():
             median = getattr(self, name)
             if not low <= median <= _UPPER[name]:
@@ -187,6 +189,8 @@ def _sum_of_squares(n: int) -> int:
 def _ascend(data: Data, kernel: Matern52, priors: Priors, start: Array) -> Learned:
     """One run of L-BFGS-B on -log p(t | X, φ) - log p(φ)."""
     center, spread = priors.center(kernel), priors.spread(kernel.dim)
+    held = spread == 0
+    spread[held] = 1.0
 
     def negative_log_posterior(phi: Array) -> tuple[float, Array]:
         value, gradient = evidence(kernel.with_theta(phi[:-1]), float(np.exp(phi[-1])), *data)
@@ -194,6 +198,7 @@ def _ascend(data: Data, kernel: Matern52, priors: Priors, start: Array) -> Learn
         return 0.5 * float(deviation @ deviation) - value, deviation / spread - gradient
 
     lower, upper = _bounds(kernel.dim)
+    lower[held] = upper[held] = center[held]
     result = minimize(
         negative_log_posterior,
         np.clip(start, lower, upper),

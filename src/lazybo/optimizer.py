@@ -25,7 +25,7 @@ from lazybo.gp import LazyGP
 from lazybo.kernels import Matern52
 from lazybo.propose import BEST_CENTRES, POOL_POINTS, STARTS, Maximum, Pool, find_maxima, spread_points
 from lazybo.space import MAX_LISTED, Condition, Space
-from lazybo.targets import Warping, warping
+from lazybo.targets import WARPINGS, Warping
 
 # The warping of the values is made anew when their number has grown by this share.
 REWARP_GROWTH = 0.02
@@ -66,7 +66,8 @@ class Optimizer:
     other, each pending for the next), "maxima" (the n best local maxima, as in the paper) or "auto" (maxima for large
     batches). ``n_startup`` points are
     spread over the space before the model speaks. ``kernel`` and ``noise`` are what to begin with, and to stay with
-    if the lag is None.
+    if the lag is None. ``targets`` is what the model sees of the values: "warped" (bent towards a normal sample),
+    "scaled" (mean 0, standard deviation 1) or "centred" (mean 0 in their own units, as in the paper).
     """
 
     def __init__(
@@ -84,6 +85,7 @@ class Optimizer:
         kernel: Matern52 | None = None,
         noise: float | None = None,
         priors: Priors | None = None,
+        targets: Literal["warped", "scaled", "centred"] = "warped",
     ) -> None:
         self.space = Space(space, conditions, optional)
         self.direction = _one_of("direction", direction, ("minimize", "maximize"))
@@ -91,6 +93,7 @@ class Optimizer:
         self.batch = _one_of("batch", batch, ("auto", "fantasy", "maxima"))
         self.seed = check_seed(seed)
         self.n_startup = default_startup(self.space.dim) if n_startup is None else whole("n_startup", n_startup, 0)
+        self._make_warping = WARPINGS[_one_of("targets", targets, tuple(WARPINGS))]
         self._acquisition = _check_acquisition(acquisition)
         self._priors = priors or Priors()
         self._kernel, self._noise = self._first_kernel(kernel, noise)
@@ -383,7 +386,7 @@ class Optimizer:
         good = np.isfinite(values)
         count = int(good.sum())
         if self._warping is None or count > self._warped_at * (1 + REWARP_GROWTH):
-            self._warping, self._warped_at = warping(values[good]), count
+            self._warping, self._warped_at = self._make_warping(values[good]), count
         warped = self._warping(values[good])
         targets = np.full(len(values), np.nan)
         targets[good] = warped

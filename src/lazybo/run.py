@@ -21,7 +21,8 @@ from lazybo.driver import Callback, Driver, Limits
 from lazybo.evaluate import Call, Reporter, call_of
 from lazybo.executors import Engine, make_engine
 from lazybo.executors.local import SerialEngine
-from lazybo.fit import Lag
+from lazybo.fit import Lag, Priors
+from lazybo.kernels import Matern52
 from lazybo.kfold import KFold
 from lazybo.optimizer import Optimizer
 from lazybo.presence import present
@@ -62,6 +63,10 @@ def optimize(
     acquisition: str | Acquisition = "logei",
     batch: Literal["auto", "fantasy", "maxima"] = "auto",
     n_startup_trials: int | None = None,
+    kernel: Matern52 | None = None,
+    noise: float | None = None,
+    priors: Priors | None = None,
+    targets: Literal["warped", "scaled", "centred"] = "warped",
     progress: bool = True,
 ) -> Study:
     """Minimise (or maximise) an objective over a space, and return the study with all trials.
@@ -87,13 +92,22 @@ def optimize(
     elsewhere: studies, or tables of parameters and ``value``. ``seed`` makes a run with one worker repeatable.
 
     ``callbacks`` are called as ``f(study, trial)`` after each trial. ``pruner`` decides on trials that report (default:
-    Optuna's MedianPruner). ``lag``, ``acquisition``, ``batch`` and ``n_startup_trials`` are those of the optimiser.
+    Optuna's MedianPruner). ``lag``, ``acquisition``, ``batch``, ``n_startup_trials``, ``kernel``, ``noise``, ``priors``
+    and ``targets`` are those of the optimiser.
     """
     limits = _limits(n_trials, timeout, target, patience, trial_timeout, retries, max_failures)
     options: dict[str, Any] = {"lag": lag, "acquisition": acquisition}
     structure = Structure(dict(space), dict(conditions or {}), frozenset())
+    model_options: dict[str, Any] = {"kernel": kernel, "noise": noise, "priors": priors, "targets": targets}
     optimizer = Optimizer(
-        space, conditions=conditions, direction=direction, seed=seed, batch=batch, n_startup=n_startup_trials, **options
+        space,
+        conditions=conditions,
+        direction=direction,
+        seed=seed,
+        batch=batch,
+        n_startup=n_startup_trials,
+        **options,
+        **model_options,
     )
     first = check_initial(initial, optimizer.space)
     known = known_results(warm_start, optimizer.space, direction)

@@ -93,6 +93,21 @@ def warping(y: Array) -> Warping:
     return Warping(middle, spread, float(power), shift, scale)
 
 
+def scaling(y: Array) -> Warping:
+    """Mean 0 and standard deviation 1, unbent."""
+    _, shift, scale = standardize(y)
+    return Warping(shift, scale, 1.0, 0.0, 1.0)
+
+
+def centring(y: Array) -> Warping:
+    """Mean 0 in the units of y: with a kernel of variance 1 the paper's experiments see their values so."""
+    return Warping(standardize(y).shift, 1.0, 1.0, 0.0, 1.0)
+
+
+# What the optimiser may do with its values, by name.
+WARPINGS: dict[str, Callable[[Array], Warping]] = {"warped": warping, "scaled": scaling, "centred": centring}
+
+
 def _deviation(y: Array, middle: float, spread: float) -> Array:
     """(y - middle) / spread, within what can be raised to a power and squared."""
     with np.errstate(over="ignore"):

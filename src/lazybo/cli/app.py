@@ -13,6 +13,7 @@ from lazybo.cli.config import DEFAULT_STORAGE, make_plan, settings_of
 from lazybo.cli.export import FORMATS, format_of, rows_of
 from lazybo.cli.storages import StorageArgument, StudyArgument, find
 from lazybo.cli.tune import carry_out, exit_with
+from lazybo.paper.command import app as paper
 
 app = typer.Typer(
     name="lazybo",
@@ -22,6 +23,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.add_typer(paper, name="paper")
 
 WHAT, WHEN, WHERE, KEPT = "What is tuned", "When it ends", "Where it runs", "What is kept"
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]

@@ -1,0 +1,5 @@
+"""``python -m lazybo.paper EXPERIMENT``."""
+
+from lazybo.paper.command import main
+
+main()

@@ -1,0 +1,216 @@
+"""``lazybo paper EXPERIMENT``: every experiment, table and figure of the paper, at its size or scaled down.
+
+Numbers go to CSV files in ``--out``, and what is recorded there is not run again: a killed experiment goes on with the
+same command.
+"""
+
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from lazybo.paper import factorisation, lag, levy, tables, tuning, workers
+from lazybo.paper.data import Images, load_cifar10, load_mnist
+from lazybo.paper.presets import LABELS
+
+F = TypeVar("F", bound=Callable[..., None])
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Repeat the experiments of the paper.",
+)
+
+Out = Annotated[Path, typer.Option(help="The folder of the recorded numbers and the figures.")]
+Seeds = Annotated[int, typer.Option(min=1, help="How many runs of each method.")]
+Methods = Annotated[str, typer.Option(help=f"Which methods, separated by commas: {', '.join(LABELS)}.")]
+Data = Annotated[Path | None, typer.Option(help="A folder of the data set's own files, or an .npz.")]
+ImageCount = Annotated[int | None, typer.Option("--images", help="How many images; all if not given.")]
+Epochs = Annotated[int, typer.Option(min=1, help="Epochs of a training.")]
+Batch = Annotated[int, typer.Option(min=2, help="Images in a batch.")]
+Folds = Annotated[int, typer.Option(min=1, help="Folds of the cross-validation; 1 is one split.")]
+Iterations = Annotated[int, typer.Option(min=1, help="Evaluations of each method.")]
+
+OUT = Path("paper-results")
+LEVY_METHODS = ",".join(levy.METHODS)
+
+
+def main() -> None:
+    """The command by itself: ``python -m lazybo.paper``."""
+    app(prog_name="python -m lazybo.paper")
+
+
+def experiment(name: str) -> Callable[[F], F]:
+    """A command of the app; what is wrong with its input is one line and the exit code 2."""
+
+    def register(function: F) -> F:
+        @wraps(function)
+        def run(*args: Any, **options: Any) -> None:
+            try:
+                function(*args, **options)
+            except ValueError as error:
+                typer.echo(f"lazybo paper {name}: {error}", err=True)
+                raise typer.Exit(2) from None
+
+        app.command(name)(run)
+        return function
+
+    return register
+
+
+def _say(text: str) -> None:
+    typer.echo(text, err=True)
+
+
+def _methods(text: str, allowed: tuple[str, ...]) -> list[str]:
+    chosen = [name.strip() for name in text.split(",") if name.strip()]
+    wrong = [name for name in chosen if name not in allowed]
+    if wrong or not chosen:
+        raise ValueError(f"--methods must be some of {', '.join(allowed)}, not {', '.join(wrong) or 'none'}")
+    return chosen
+
+
+@experiment("levy")
+def levy_command(
+    out: Out = OUT,
+    seeds: Seeds = 5,
+    iterations: Iterations = 1000,
+    dim: Annotated[int, typer.Option(min=1, help="Dimensions of the function.")] = 5,
+    seed_points: Annotated[str, typer.Option(help="Numbers of random seed points, separated by commas.")] = "1,100",
+    methods: Methods = LEVY_METHODS,
+) -> None:
+    """Table 1 and figure 5: the negative Levy function from 1 and from 100 seed points."""
+    points = _whole_numbers("--seed-points", seed_points)
+    chosen = _methods(methods, tuple(LABELS))
+    levy.run_all(out / "levy.csv", levy.plan(chosen, points, seeds, iterations, dim), _say)
+    factorisation.record(out / "factorisation.csv", iterations)
+    _show(out, "levy", "factorisation")
+
+
+@experiment("lag")
+def lag_command(
+    out: Out = OUT,
+    seeds: Seeds = 5,
+    iterations: Iterations = 300,
+    accuracy: Annotated[float, typer.Option(help="The value at which a run ends.")] = lag.ACCURACY,
+    seed_points: Annotated[int, typer.Option(min=1, help="Random seed points.")] = lag.SEED_POINTS,
+    dim: Annotated[int, typer.Option(min=1, help="Dimensions of the function.")] = 5,
+) -> None:
+    """Figure 6: time and iterations to a fixed accuracy over the lag, from 200 seed points."""
+    path = out / "lag.csv"
+    sizes: dict[str, Any] = {"dim": dim, "accuracy": accuracy, "seed_points": seed_points}
+    lag.run_all(path, seeds=seeds, iterations=iterations, kernels=("ours", "paper"), say=_say, **sizes)
+    _show(out, "lag")
+
+
+@experiment("lenet")
+def lenet_command(
+    out: Out = OUT,
+    data: Data = None,
+    images: ImageCount = None,
+    epochs: Epochs = 10,
+    batch: Batch = 128,
+    folds: Folds = 1,
+    iterations: Iterations = 1000,
+    methods: Methods = "lazy,naive,ours",
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+) -> None:
+    """Table 2 and figure 1: LeNet5 on MNIST, five hyperparameters."""
+    chosen = _methods(methods, tuple(LABELS))
+    training = _training("lenet", load_mnist(data), images, tuning.Scale(epochs, batch, folds))
+    for method in chosen:
+        _tune(training, out, method, iterations, seed)
+    _show(out, "lenet")
+
+
+@experiment("resnet")
+def resnet_command(
+    out: Out = OUT,
+    data: Data = None,
+    images: ImageCount = None,
+    epochs: Epochs = 10,
+    batch: Batch = 128,
+    folds: Folds = 1,
+    iterations: Iterations = 300,
+    methods: Methods = "lazy,naive,ours",
+    parallel: Annotated[int, typer.Option(min=1, help="Evaluations at once.")] = 1,
+    executor: Annotated[str | None, typer.Option(help="threads, processes, dask://host:port, ray or mpi.")] = None,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+) -> None:
+    """Tables 3 and 4: ResNet32 on CIFAR-10, three hyperparameters, one after the other or with parallel workers."""
+    chosen = _methods(methods, tuple(LABELS))
+    training = _training("resnet", load_cifar10(data), images, tuning.Scale(epochs, batch, folds))
+    for method in chosen:
+        _tune(training, out, method, iterations, seed, n_parallel=parallel, executor=executor)
+    _show(out, "resnet")
+
+
+@experiment("workers")
+def workers_command(
+    out: Out = OUT,
+    seeds: Seeds = 20,
+    parallel: Annotated[str, typer.Option(help="Numbers of workers, separated by commas.")] = "1,20",
+) -> None:
+    """Table 4 on a virtual clock: 20 workers on NAS-Bench-201's CIFAR-10 trainings with their real times."""
+    path, counts = out / "workers.csv", _whole_numbers("--parallel", parallel)
+    workers.run_all(path, counts, seeds, _say, table=workers.load_table(), targets=workers.TARGETS)
+    _show(out, "workers")
+
+
+@experiment("figures")
+def figures_command(out: Out = OUT) -> None:
+    """All six figures as PNG and SVG, from what is recorded."""
+    try:
+        from lazybo.paper import figures
+    except ImportError as error:
+        raise ValueError(f"figures need matplotlib ({error}): pip install 'lazybo[paper]'") from None
+    out.mkdir(parents=True, exist_ok=True)
+    for path in figures.draw_all(out, _say):
+        typer.echo(path)
+
+
+@experiment("tables")
+def tables_command(
+    out: Out = OUT,
+    into: Annotated[Path | None, typer.Option(help="A Markdown file to write them into, between their marks.")] = None,
+) -> None:
+    """All tables of what is recorded; nothing is run."""
+    found = tables.recorded(out)
+    if not found:
+        raise ValueError(f"nothing is recorded in {out}; run an experiment with --out {out} first")
+    if into is None:
+        _show(out, *found)
+        return
+    if not into.is_file():
+        raise ValueError(f"--into must be a file, but there is none at {into}")
+    into.write_text(tables.insert(into.read_text(), found))
+
+
+def _show(out: Path, *names: str) -> None:
+    found = tables.recorded(out)
+    typer.echo("\n\n".join(found[name] for name in names))
+
+
+def _training(network: str, images: Images, count: int | None, scale: tuning.Scale) -> tuning.Training:
+    tuning.import_networks()
+    return tuning.Training(network, images.some(count), scale)
+
+
+def _tune(training: tuning.Training, out: Path, method: str, iterations: int, seed: int, **where: Any) -> None:
+    """One study, exported also when it was interrupted."""
+    storage = out / f"{training.network}.db"
+    try:
+        tuning.tune(training, method, iterations=iterations, seed=seed, storage=storage, **where)
+    finally:
+        if storage.exists():
+            tuning.export(storage, training, out / f"{training.network}.csv")
+
+
+def _whole_numbers(option: str, text: str) -> list[int]:
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdigit() and int(part) > 0 for part in parts):
+        raise ValueError(f"{option} must be whole numbers from 1 on, separated by commas, not {text!r}")
+    return [int(part) for part in parts]

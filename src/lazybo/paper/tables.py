@@ -1,0 +1,199 @@
+"""The paper's tables with its figures and ours side by side, as Markdown."""
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from lazybo.paper import factorisation, lag, levy, published, workers
+from lazybo.paper.presets import LABELS
+from lazybo.paper.published import Steps
+from lazybo.paper.records import Row, improvements, quartiles, read_rows
+
+# Improvements of an accuracy smaller than this are no rows of a table.
+ACCURACY_STEP = 0.005
+
+
+def recorded(folder: Path) -> dict[str, str]:
+    """The tables of all that is recorded in a folder, by experiment."""
+    lenet = {(method, 1): steps for method, steps in published.LENET.items()}
+    makers: dict[str, Callable[[Path], str]] = {
+        "levy": levy_tables,
+        "factorisation": factorisation_table,
+        "lag": lag_table,
+        "lenet": lambda path: network_table(path, lenet),
+        "resnet": lambda path: network_table(path, published.RESNET),
+        "workers": workers_table,
+    }
+    paths = {name: folder / f"{name}.csv" for name in makers}
+    return {name: make(paths[name]) for name, make in makers.items() if paths[name].exists()}
+
+
+def insert(text: str, found: Mapping[str, str]) -> str:
+    """A document with the tables between its marks, ``<!-- levy -->`` and ``<!-- /levy -->``."""
+    for name, table in found.items():
+        pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.S)
+        text = pattern.sub(lambda match, table=table: f"{match[1]}\n{table}\n\n{match[2]}", text)  # type: ignore[misc]
+    return text
+
+
+def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table."""
+    lines = ["| " + " | ".join(row) + " |" for row in (head, *rows)]
+    return "\n".join([lines[0], "|" + "---|" * len(head), *lines[1:]])
+
+
+def spread(values: Sequence[float], digits: str = ".3g") -> str:
+    """The median with its quartiles."""
+    low, middle, high = (f"{value:{digits}}" if math.isfinite(value) else "∞" for value in quartiles(values))
+    return f"{middle} ({low} … {high})"
+
+
+def count(values: Sequence[float]) -> str:
+    """The median of iterations, and how many runs got there."""
+    middle = quartiles(values)[1]
+    got = sum(math.isfinite(value) for value in values)
+    return f"{middle:.0f} ({got}/{len(values)})" if math.isfinite(middle) else f"∞ ({got}/{len(values)})"
+
+
+# --------------------------------------------------------------------------- Levy
+
+
+def levy_tables(path: Path) -> str:
+    """What was reached in each setting, then the paper's own rows."""
+    runs: dict[tuple[int, str], list[levy.Course]] = defaultdict(list)
+    for run, course in levy.recorded(path).items():
+        runs[run.seed_points, run.method].append(course)
+    parts = []
+    for points in sorted({points for points, _ in runs}):
+        own = {method: runs[points, method] for method in LABELS if (points, method) in runs}
+        parts.append(f"### {points} seed point{'s' if points > 1 else ''}\n\n{_levy_summary(own)}")
+        if points in published.LEVY:
+            parts.append(f"The rows of the paper's table:\n\n{_levy_rows(published.LEVY[points], own)}")
+    return "\n\n".join(parts)
+
+
+def _levy_summary(runs: dict[str, list[levy.Course]]) -> str:
+    head = ["method", "runs", "best: median (quartiles)", *(f"to {target:g}" for target in levy.TARGETS), "ms a step"]
+    rows = []
+    for method, courses in runs.items():
+        ends = spread([float(course.best[-1]) for course in courses])
+        reached = [count(levy.reached(courses, target)) for target in levy.TARGETS]
+        step = quartiles([1e3 * float(course.seconds[-1]) / len(course.seconds) for course in courses])[1]
+        rows.append([LABELS[method], str(len(courses)), ends, *reached, f"{step:.1f}"])
+    return markdown(head, rows)
+
+
+def _levy_rows(paper: dict[str, Steps], runs: dict[str, list[levy.Course]]) -> str:
+    head = [
+        "method",
+        "iteration",
+        "paper",
+        "the same settings here",
+        "our default",
+        "to the paper's value: here",
+        "our default",
+    ]
+    rows = []
+    for method, steps in paper.items():
+        same, ours = runs.get(method, []), runs.get("ours", [])
+        for iteration, value in steps:
+            cells = [_at(courses, iteration) for courses in (same, ours)]
+            counts = [count(levy.reached(courses, value)) if courses else "" for courses in (same, ours)]
+            rows.append([LABELS[method], str(iteration), f"{value:g}", *cells, *counts])
+    return markdown(head, rows)
+
+
+def _at(courses: Sequence[levy.Course], iteration: int) -> str:
+    values = [float(course.best[iteration - 1]) for course in courses if len(course.best) >= iteration]
+    return spread(values) if values else ""
+
+
+def factorisation_table(path: Path) -> str:
+    """Seconds of all factorisations of a run, and how many times those of the extended factor that is."""
+    rows = [{name: float(row[name]) for name in factorisation.FIELDS} for row in read_rows(path)]
+    names = {
+        "extended_seconds": "extended (algorithm 3)",
+        "lapack_seconds": "LAPACK anew at every step",
+        "algorithm2_seconds": f"algorithm 2 in Python (beyond {factorisation.LOOP_SIZES[-1]} by operation count)",
+    }
+    lengths = sorted({min(100, len(rows)), len(rows)})
+    head, cells = ["factorisation"], [[label] for label in names.values()]
+    for length in lengths:
+        totals = factorisation.totals(rows[:length])
+        head += [f"{length} steps: seconds", "ratio"]
+        for cell, key in zip(cells, names, strict=True):
+            cell += [f"{totals[key]:.3g}", f"{totals[key] / totals['extended_seconds']:.3g}"]
+    ratio = ["", "", str(published.FACTORISATION_RATIO)]
+    return markdown([*head, "paper's ratio (100 steps)"], [[*row, r] for row, r in zip(cells, ratio, strict=True)])
+
+
+# ---------------------------------------------------------------------------- lag
+
+
+def lag_table(path: Path) -> str:
+    """Iterations and time to the fixed accuracy for each lag."""
+    rows = []
+    for kernel in ("paper", "ours"):
+        for row in lag.summary(path, kernel):
+            iterations, seconds, step = (
+                tuple("∞" if math.isinf(value) else f"{value:.3g}" for value in row[name])  # type: ignore[attr-defined]
+                for name in ("iterations", "seconds", "seconds_a_step")
+            )
+            label = "the paper's settings" if kernel == "paper" else "our kernel"
+            reached = f"{row['reached']}/{row['runs']}"
+            texts = [f"{middle} ({low} … {high})" for low, middle, high in (iterations, seconds)]
+            rows.append([label, str(row["lag"]), reached, *texts, f"{1e3 * float(step[1]):.3g}"])
+    return markdown(["settings", "lag", "got there", "iterations", "seconds", "ms a step"], rows)
+
+
+# ----------------------------------------------------------------------- networks
+
+
+def network_table(path: Path, paper: dict[tuple[str, int], Steps]) -> str:
+    """The improvements of each study beside the paper's, and what the optimiser and the trainings took."""
+    studies: dict[tuple[str, int, int], list[Row]] = defaultdict(list)
+    for row in read_rows(path):
+        studies[row["method"], int(row["workers"]), int(row["seed"])].append(row)
+    rows = [
+        [LABELS[method], str(parallel), "paper", f"{steps[-1][0]}+", f"{steps[-1][1]:g}", _steps(steps), "", "", ""]
+        for (method, parallel), steps in paper.items()
+    ]
+    for (method, parallel, _), own in studies.items():
+        values = [float(row["accuracy"]) for row in own]
+        found = improvements(values, ACCURACY_STEP)
+        training, overhead = (_middle(own, name) for name in ("train_seconds", "overhead_seconds"))
+        minutes = max((float(row["ended_seconds"]) for row in own if row["ended_seconds"]), default=math.nan) / 60
+        numbers = [f"{training:.1f}", f"{1e3 * overhead:.0f}" if math.isfinite(overhead) else "", f"{minutes:.1f}"]
+        head = [LABELS[method], str(parallel), "here", str(len(own)), f"{max(values):.3f}"]
+        rows.append([*head, _steps(found), *numbers])
+    head = ["method", "workers", "where", "evaluations", "best", "accuracy (iteration)"]
+    return markdown([*head, "s a training", "ms overhead", "minutes"], rows)
+
+
+def _middle(rows: list[Row], name: str) -> float:
+    """The median of a column that may have gaps; NaN if there is nothing in it."""
+    return quartiles([float(row[name]) for row in rows if row[name]] or [math.nan])[1]
+
+
+def _steps(steps: Iterable[tuple[int, float]]) -> str:
+    return ", ".join(f"{value:.3g} ({iteration})" for iteration, value in steps)
+
+
+# ------------------------------------------------------------------------ workers
+
+
+def workers_table(path: Path) -> str:
+    """Virtual hours to an accuracy on NAS-Bench-201, and how much sooner that is than with one worker."""
+    found = workers.summary(path)
+    alone = {row["target"]: row for row in found if row["workers"] == 1}
+    rows = []
+    for row in found:
+        one, hours, evaluations = alone.get(row["target"]), row["hours"], row["evaluations"]
+        ratio = f"{one['hours'][1] / hours[1]:.1f}×" if one and math.isfinite(one["hours"][1]) else ""
+        texts = [" … ".join(f"{value:.3g}" for value in (low, high)) for low, _, high in (hours, evaluations)]
+        cells = [f"{middle:.3g} ({text})" for (_, middle, _), text in zip((hours, evaluations), texts, strict=True)]
+        how = "" if row["workers"] == 1 else row["method"]
+        rows.append([f"{row['target']:g} %", str(row["workers"]), how, *cells, ratio, str(row["runs"])])
+    return markdown(["accuracy", "workers", "how", "hours", "evaluations", "sooner than one", "seeds"], rows)
