@@ -30,6 +30,7 @@ from lazybo.evaluate import Call, Outcome, Reporter, Task, evaluate
 from lazybo.executors import Engine, EngineBroken, WorkerDied
 from lazybo.kfold import variance_of_mean
 from lazybo.ledger import ATTEMPTS_KEY, DRIVER_KEY, Entry, Ledger, Params, Result
+from lazybo.limits import Limits, Tally
 from lazybo.progress import Progress
 from lazybo.study_model import PATIENCE, VARIANCE_KEY, StudyModel, is_undecided
 
@@ -41,19 +42,6 @@ Callback = Callable[[Study, FrozenTrial], object]
 MANY_WORKERS = 8
 # Seconds between looks at the study while only other processes have evaluations to wait for.
 LOOK = 1.0
-
-
-@dataclass(frozen=True)
-class Limits:
-    """When a run ends, and what it puts up with."""
-
-    n_trials: float = math.inf
-    timeout: float = math.inf
-    target: float | None = None
-    patience: float = math.inf
-    max_failures: float = math.inf
-    trial_timeout: float = math.inf
-    retries: int = 2
 
 
 @dataclass
@@ -110,7 +98,6 @@ class Driver:
         self.worker_reporter: Reporter | None = None  # how workers reach it, if they shall
         self._name, self._wants_progress = name, progress
         self._ledger: Ledger = ledger.open_ledger(study, model.structure.distributions, name)
-        self._sign = -1.0 if model.optimizer.direction == "maximize" else 1.0
 
         self._news: queue.SimpleQueue[Future[Outcome] | _Begun | None] = queue.SimpleQueue()
         self._running: dict[Future[Outcome], _Running] = {}
@@ -122,10 +109,7 @@ class Driver:
         self._others: set[int] = set()  # trials that run in other processes
         self._undecided = False  # whether one of them has just begun and not said yet what it evaluates
         self._finished = 0
-        self._failed = 0
-        self._failed_in_a_row = 0
-        self._best = math.inf  # small is good
-        self._since_best = 0
+        self._tally = Tally(model.optimizer.direction)
         self._started = time.monotonic()
         self._busy = 0.0  # seconds that this loop worked, not waited
         self._interrupted = False
@@ -379,7 +363,7 @@ class Driver:
             self._look()
             return
         self._finished += 1
-        self._count(result)
+        self._tally.count(result.state, result.value)
         if outcome.state in ("failed", "invalid"):
             _logger.warning(f"trial {entry.number} failed with {entry.params}: {outcome.reason}")
         if outcome.state == "invalid":
@@ -483,15 +467,11 @@ class Driver:
             self.error = error
 
     def _check_limits(self, last: Outcome | None = None) -> None:
-        limits = self.limits
-        if limits.target is not None and self._best <= self._sign * limits.target:
-            self._stop("the target was reached")
-        if time.monotonic() - self._started >= limits.timeout:
-            self._stop("the timeout was reached")
-        if self._since_best >= limits.patience:
-            self._stop(f"there was no better value in {self._since_best} trials")
-        if self._failed_in_a_row >= limits.max_failures and last is not None:
-            text = f"{self._failed_in_a_row} evaluations in a row failed; the last one: {last.reason}"
+        reason = self._tally.reached(self.limits, time.monotonic() - self._started)
+        if reason:
+            self._stop(reason)
+        if self._tally.failed_in_a_row >= self.limits.max_failures and last is not None:
+            text = f"{self._tally.failed_in_a_row} evaluations in a row failed; the last one: {last.reason}"
             remedy = "The study keeps them with their tracebacks (trial.user_attrs['traceback']); call again to go on."
             self._stop("too many failures", RuntimeError(f"{text}\n{remedy}"))
 
@@ -499,18 +479,8 @@ class Driver:
         """Count what earlier runs have shown, for the target and the patience."""
         for trial in ledger.read(self.study):
             if trial.state.is_finished():
-                self._count(Result(trial.state, trial.value, {}, {}))
-        self._failed_in_a_row = 0
-
-    def _count(self, result: Result) -> None:
-        failed = result.state == TrialState.FAIL
-        self._failed += failed
-        self._failed_in_a_row = self._failed_in_a_row + 1 if failed else 0
-        value = self._sign * result.value if result.value is not None else math.inf
-        better = result.state == TrialState.COMPLETE and value < self._best
-        self._since_best = 0 if better else self._since_best + 1
-        if better:
-            self._best = value
+                self._tally.count(trial.state, trial.value)
+        self._tally.failed_in_a_row = 0
 
     @contextmanager
     def _interruptible(self, progress: Progress) -> Iterator[None]:
@@ -553,9 +523,8 @@ class Driver:
             self._busy -= time.perf_counter() - start
 
     def _show(self, progress: Progress) -> None:
-        best = None if math.isinf(self._best) else self._sign * self._best
         share = self._busy / max(time.monotonic() - self._started, 1e-9)
-        progress.show(self._finished, best, len(self._open), self._failed, share)
+        progress.show(self._finished, self._tally.best, len(self._open), self._tally.failed, share)
 
 
 def _result(outcome: Outcome, variance: float) -> Result:

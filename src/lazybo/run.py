@@ -17,13 +17,14 @@ from lazybo import ledger
 from lazybo.acquisition import Acquisition
 from lazybo.channel import StudyReporter, listening
 from lazybo.checks import whole
-from lazybo.driver import Callback, Driver, Limits
+from lazybo.driver import Callback, Driver
 from lazybo.evaluate import Call, Reporter, call_of
 from lazybo.executors import Engine, make_engine
 from lazybo.executors.local import SerialEngine
 from lazybo.fit import Lag, Priors
 from lazybo.kernels import Matern52
 from lazybo.kfold import KFold
+from lazybo.limits import Limits
 from lazybo.optimizer import Optimizer
 from lazybo.presence import present
 from lazybo.sampler import LazySampler

