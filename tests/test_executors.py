@@ -29,6 +29,9 @@ from lazybo.executors import Engine, EngineBroken, WorkerDied, make_engine
 DEADLINE = 60.0
 LOCAL = ["serial", "threads", "processes", "foreign threads", "foreign processes"]
 EXTRA = ["dask", "ray"]
+# Those whose tasks can wait, and those whose workers can be replaced.
+QUEUES = [*LOCAL[1:], *EXTRA]
+STOPS = ["processes", *EXTRA]
 
 
 def kinds(*names: str) -> list[Any]:
@@ -143,10 +146,6 @@ def stop(engine: Engine, future: Future[Any]) -> bool:
     return engine.stop(future)
 
 
-def queues(engine: Engine) -> bool:
-    return type(engine).__name__ != "SerialEngine"
-
-
 # -- The suite ---------------------------------------------------------------------------------------------------------
 
 
@@ -176,12 +175,11 @@ class TestEveryEngine:
             assert future.result(DEADLINE) == [0, 1, 2]
         assert engine.submit(pow, 2, 5).result(DEADLINE) == 32
 
+    @pytest.mark.parametrize("engine", kinds(*QUEUES), indirect=True, scope="class")
     @pytest.mark.parametrize("cancel", [stop, lambda _, future: future.cancel()], ids=["stop", "cancel"])
     def test_a_task_that_waits_can_be_taken_back(
         self, engine: Engine, tmp_path: Path, cancel: Callable[[Engine, Future[Any]], bool]
     ) -> None:
-        if not queues(engine):
-            pytest.skip("runs tasks at once")
         holders = [engine.submit(exec, hold(tmp_path, f"holder-{i}")) for i in range(engine.workers)]
         until(lambda: all((tmp_path / f"holder-{i}").exists() for i in range(engine.workers)))
         waiting = [engine.submit(os.mkdir, str(tmp_path / f"waiting-{i}")) for i in range(4 * engine.workers)]
@@ -195,9 +193,8 @@ class TestEveryEngine:
         assert engine.submit(pow, 2, 5).result(DEADLINE) == 32
         assert len(list(tmp_path.glob("waiting-*"))) == len(kept)
 
+    @pytest.mark.parametrize("engine", kinds(*QUEUES), indirect=True, scope="class")
     def test_a_task_that_runs_can_be_stopped(self, engine: Engine, tmp_path: Path) -> None:
-        if not queues(engine):
-            pytest.skip("runs tasks at once")
         program = hang(tmp_path, "begun") if engine.can_stop else hold(tmp_path, "begun")
         future = engine.submit(exec, program)
         until((tmp_path / "begun").exists)
@@ -208,9 +205,9 @@ class TestEveryEngine:
             (tmp_path / "go").touch()
         check_that_all_workers_work(engine, tmp_path)
 
+    @pytest.mark.parametrize("engine", kinds(*STOPS), indirect=True, scope="class")
     def test_stopping_one_task_leaves_the_others_alone(self, engine: Engine, tmp_path: Path) -> None:
-        if not engine.can_stop:
-            pytest.skip("cannot stop a task that runs")
+        assert engine.can_stop
         victim = engine.submit(exec, hang(tmp_path, "victim"))
         other = engine.submit(exec, hold(tmp_path, "other"))
         until(lambda: (tmp_path / "victim").exists() and (tmp_path / "other").exists())
@@ -235,12 +232,12 @@ class TestEveryEngine:
         for i, future in enumerate(futures):
             assert (i in stopped and future.cancelled()) or future.result() == i**2
 
+    @pytest.mark.parametrize("engine", kinds(*STOPS), indirect=True, scope="class")
     @pytest.mark.parametrize("death", ["os._exit(1)", "os.kill(os.getpid(), signal.SIGKILL)"])
     def test_a_worker_that_dies_takes_only_its_own_task_with_it(
         self, engine: Engine, tmp_path: Path, death: str
     ) -> None:
-        if not engine.can_stop:
-            pytest.skip("its workers are threads, or they cannot be replaced")
+        assert engine.can_stop
         other = engine.submit(exec, hold(tmp_path, "other"))
         until((tmp_path / "other").exists)
         future = engine.submit(exec, f"import os, signal; {death}")
