@@ -7,7 +7,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export OMP_NUM_THREADS := 1
 export OPENBLAS_NUM_THREADS := 1
 
-.PHONY: demo test test-extra lint format bench clean
+.PHONY: demo test test-extra lint format bench peers clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python -m lazybo.demo
@@ -33,8 +33,20 @@ bench: $(VENV)-bench/.installed
 	$(VENV)-bench/bin/python -m benchmarks.engine
 	$(VENV)-bench/bin/python -m benchmarks.overhead
 
+# The peers of the benchmarks, each in an environment of its own: benchmarks/peers/NAME.txt into .venv-peer-NAME.
+PEERS := $(patsubst benchmarks/peers/%.txt,%,$(wildcard benchmarks/peers/*.txt))
+peers: $(PEERS:%=.venv-peer-%/.installed)
+
+.venv-peer-%/.installed: benchmarks/peers/%.txt
+	$(PYTHON) -m venv .venv-peer-$*
+	.venv-peer-$*/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
+	.venv-peer-$*/bin/python -m pip install --quiet --requirement $<
+# HEBO asks for versions that no longer go together; it works with those of its file.
+	if [ $* = hebo ]; then .venv-peer-$*/bin/python -m pip install --quiet --no-deps HEBO==0.3.6; fi
+	touch $@
+
 clean:
-	rm -rf $(VENV) $(VENV)-extra $(VENV)-bench .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-extra $(VENV)-bench .venv-peer-* .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 $(VENV)/.demo: pyproject.toml
 	$(PYTHON) -m venv $(VENV)

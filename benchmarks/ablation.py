@@ -4,32 +4,22 @@ Mean regret and mean log10 regret after 25 and 50 evaluations. With few seeds, d
 """
 
 import argparse
-import time
-from collections.abc import Callable, Iterator
-from itertools import islice
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 
 from benchmarks import problems
-from benchmarks.optimizers import lazybo
+from benchmarks.optimizers import Make, lazybo
+from benchmarks.runner import play
 from lazybo.fit import Priors
-from lazybo.targets import Warping, standardize
 
 CHECKPOINTS = (25, 50)
 
 
-def unbent(y: np.ndarray) -> Warping:
-    """Standardisation alone."""
-    _, shift, scale = standardize(y)
-    return Warping(shift, scale, 1.0, 0.0, 1.0)
-
-
-# Options of the optimiser; "unbent" stands for standardised values instead of warped ones.
+# Options of the optimiser.
 VARIANTS: dict[str, dict[str, Any]] = {
     "default": {},
-    "values standardised, not warped": {"unbent": True},
+    "values standardised, not warped": {"targets": "scaled"},
     "length scales 0.3 √d": {"priors": Priors(length_scale=0.3)},
     "length scales 1.0 √d": {"priors": Priors(length_scale=1.0)},
     "choices as near as numbers (0.5 √d)": {"priors": Priors(choice_length_scale=0.5)},
@@ -46,15 +36,16 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
-def regrets(run: Callable[[problems.Problem, int], Iterator[float]], names: list[str], seeds: int) -> np.ndarray:
-    """Regrets at the checkpoints, (runs, checkpoints)."""
-    rows = []
+def regrets(make: Make, names: list[str], seeds: int) -> tuple[np.ndarray, float]:
+    """Regrets at the checkpoints, (runs, checkpoints), and the optimiser's milliseconds a step."""
+    rows, seconds = [], 0.0
     for name in names:
         for seed in range(seeds):
             problem = problems.load(name, 1 + seed % 5)
-            best = np.minimum.accumulate(list(islice(run(problem, seed), CHECKPOINTS[-1])))
-            rows.append([problem.regret(best[n - 1]) for n in CHECKPOINTS])
-    return np.array(rows)
+            steps = list(play(problem, make(problem.space, seed, CHECKPOINTS[-1]), CHECKPOINTS[-1]))
+            rows.append([steps[n - 1].regret for n in CHECKPOINTS])
+            seconds += steps[-1].seconds
+    return np.array(rows), 1e3 * seconds / len(rows) / CHECKPOINTS[-1]
 
 
 def main() -> None:
@@ -66,15 +57,7 @@ def main() -> None:
     print(f"| {len(options.problems)} problem(s), {options.seeds} seeds | regret 25 | 50 | log10 25 | 50 | ms a step |")
     print("|---|---|---|---|---|---|")
     for label in options.variants:
-        variant = VARIANTS[label]
-        settings = {key: value for key, value in variant.items() if key != "unbent"}
-        start = time.perf_counter()
-        if "unbent" in variant:
-            with patch("lazybo.optimizer.warping", unbent):
-                found = regrets(lazybo(**settings), options.problems, options.seeds)
-        else:
-            found = regrets(lazybo(**settings), options.problems, options.seeds)
-        step = 1e3 * (time.perf_counter() - start) / found.shape[0] / CHECKPOINTS[-1]
+        found, step = regrets(lazybo(**VARIANTS[label]), options.problems, options.seeds)
         means = [*np.mean(found, axis=0), *np.mean(np.log10(np.maximum(found, 1e-6)), axis=0)]
         cells = f"{means[0]:.4f} | {means[1]:.4f} | {means[2]:.2f} | {means[3]:.2f} | {step:.1f}"
         print(f"| {label} | {cells} |", flush=True)

@@ -5,12 +5,12 @@ pending for the next. Mean regret over problems of the open set after 40, 100 an
 """
 
 import argparse
-import time
 
 import numpy as np
 
 from benchmarks import problems
-from lazybo.optimizer import Optimizer
+from benchmarks.optimizers import lazybo
+from benchmarks.runner import play
 
 CHECKPOINTS = (40, 100, 200)
 BATCHES = ("fantasy", "maxima")
@@ -18,18 +18,9 @@ BATCHES = ("fantasy", "maxima")
 
 def one_run(name: str, batch: str, size: int, seed: int) -> tuple[list[float], float]:
     """Regrets at the checkpoints, and seconds of the optimiser."""
-    problem = problems.load(name, 1 + seed % 5)
-    optimizer = Optimizer(problem.space, seed=seed, batch=batch)  # type: ignore[arg-type]
-    regrets, spent, told = {}, 0.0, 0
-    while told < CHECKPOINTS[-1]:
-        start = time.perf_counter()
-        suggestions = optimizer.ask(size)
-        spent += time.perf_counter() - start
-        for suggestion in suggestions:
-            optimizer.tell(suggestion, problem.objective(suggestion.params))
-            told += 1
-            regrets[told] = problem.regret(optimizer.best.value)
-    return [regrets[n] for n in CHECKPOINTS], spent
+    problem, budget = problems.load(name, 1 + seed % 5), CHECKPOINTS[-1]
+    steps = list(play(problem, lazybo(batch=batch)(problem.space, seed, budget), budget, at_once=size))
+    return [steps[n - 1].regret for n in CHECKPOINTS], steps[-1].seconds
 
 
 def main() -> None:

@@ -1,54 +1,152 @@
-"""The picture of the README: ``python -m benchmarks.figures``, from what ``python -m benchmarks.overhead`` printed."""
+"""The pictures of README and docs/benchmarks.md, drawn by ``python -m benchmarks.report --into docs/benchmarks.md``."""
 
-import csv
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 from matplotlib import rc_context
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-NUMBERS = Path(__file__).parent / "results" / "overhead.csv"
-PICTURE = Path(__file__).parents[1] / "docs" / "time-per-step.svg"
-PEERS = {
-    "gp_sampler_ms": ("Optuna GPSampler", "#b2182b", "s"),
-    "tpe_ms": ("Optuna TPE", "#888888", "^"),
-    "lazybo_ms": ("lazybo", "#2166ac", "o"),
+from benchmarks import report
+from benchmarks.runner import CHECKPOINTS, read
+
+# Name on the picture, colour, marker.
+STYLES = {
+    "lazybo": ("lazybo", "#2166ac", "o"),
+    "optuna-gp": ("Optuna GPSampler", "#b2182b", "s"),
+    "optuna-tpe": ("Optuna TPE", "#888888", "^"),
+    "optuna-cmaes": ("Optuna CMA-ES", "#bbbbbb", "v"),
+    "botorch": ("BoTorch", "#e08214", "D"),
+    "hebo": ("HEBO", "#542788", "P"),
+    "smac": ("SMAC3", "#1b7837", "X"),
+    "skopt": ("scikit-optimize", "#80cdc1", "<"),
+    "bayesopt": ("bayesian-optimization", "#c51b7d", ">"),
+    "random": ("random", "#000000", "."),
 }
 
 
-def series(parameters: int = 5) -> dict[str, list[tuple[int, float]]]:
-    """Milliseconds a step by the number of observations, for each contestant."""
-    with NUMBERS.open(newline="") as file:
-        rows = [row for row in csv.DictReader(file) if int(row["parameters"]) == parameters]
-    return {key: [(int(row["n"]), float(row[key])) for row in rows if row[key]] for key in PEERS}
+def draw_all(results: Path, folder: Path) -> list[Path]:
+    """Each picture whose numbers are recorded."""
+    pictures: dict[str, tuple[str, Callable[[Path], Figure]]] = {
+        "time-per-step": ("overhead", time_per_step),
+        "regret": ("open", lambda path: regret(report.load(path))),
+        "clock": ("open", lambda path: clock(report.load(path))),
+        "dimension": ("dimension", lambda path: dimension(report.load(path))),
+    }
+    drawn = []
+    for name, (file, draw) in pictures.items():
+        path = results / f"{file}.csv"
+        if path.exists():
+            drawn.append(folder / f"{name}.svg")
+            # The same picture every time: no date, no random names; text stays text.
+            with rc_context({"svg.hashsalt": "lazybo", "svg.fonttype": "none"}):
+                draw(path).savefig(drawn[-1], metadata={"Date": None})
+    return drawn
 
 
-def draw() -> Figure:
-    figure = Figure(figsize=(7.2, 3.6), layout="constrained")
+def time_per_step(path: Path, parameters: int = 5) -> Figure:
+    figure = Figure(figsize=(7.2, 3.9), layout="constrained")
     axes = figure.subplots()
-    for key, points in series().items():
-        name, colour, marker = PEERS[key]
-        n, milliseconds = zip(*points, strict=True)
-        axes.plot(n, milliseconds, marker=marker, color=colour, linewidth=2, label=name)
+    rows = [row for row in read(path) if int(row["parameters"]) == parameters]
+    for name in STYLES:
+        points = [(int(row["n"]), float(row["mean_ms"])) for row in rows if row["optimizer"] == name]
+        if points:
+            _line(axes, name, points)
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlabel("observations")
     axes.set_ylabel("one step: suggest and learn")
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda ms, _: f"{ms / 1000:g} s" if ms >= 1000 else f"{ms:g} ms"))
-    axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False)
-    axes.set_title("Time per step, Levy's function in 5-D, one thread", fontsize=11)
+    _finish(figure, axes, "Time per step, Levy's function in 5-D, one thread")
     return figure
 
 
-def main() -> None:
-    # The same picture every time: no date, no random names; text stays text.
-    with rc_context({"svg.hashsalt": "lazybo", "svg.fonttype": "none"}):
-        draw().savefig(PICTURE, metadata={"Date": None})
-    print(PICTURE)
+def regret(suite: report.Suite) -> Figure:
+    """Mean regret by evaluations, one panel for each group of optimisers with as many seeds."""
+    groups = suite.groups()
+    figure = Figure(figsize=(7.2, 3.9), layout="constrained")
+    panels = np.atleast_1d(figure.subplots(1, len(groups), sharey=True))
+    for axes, (names, runs) in zip(panels, groups, strict=True):
+        for name in names:
+            means = {n: suite.regrets(name, n, runs) for n in CHECKPOINTS}
+            points = [(n, values.mean()) for n, values in means.items() if values is not None]
+            _line(axes, name, points)
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.set_xlabel("evaluations")
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        seeds = len({seed for _, seed in runs})
+        axes.set_title(f"{len(suite.problems)} problems, {seeds} seed{'s' if seeds > 1 else ''}", fontsize=11)
+    panels[0].set_ylabel("mean regret")
+    _finish(figure, panels[-1])
+    return figure
 
 
-if __name__ == "__main__":
-    main()
+def clock(suite: report.Suite) -> Figure:
+    """Mean regret by the time that has passed, one panel for each cost of an evaluation."""
+    names, runs = report.timed(suite)
+    costs = (0.0, *report.COSTS)
+    figure = Figure(figsize=(9.6, 3.4), layout="constrained")
+    panels = figure.subplots(1, len(costs), sharey=True)
+    for axes, cost in zip(panels, costs, strict=True):
+        times = np.geomspace(0.05, 400.0, 60) if cost == 0 else cost * np.geomspace(5.0, 200.0, 40)
+        for name in names:
+            means = [np.mean([suite.courses[name][run].at(t, cost) for run in runs]) for t in times]
+            _line(axes, name, list(zip(times, means, strict=True)), marked=False)
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.set_xlabel("seconds")
+        axes.set_title(f"an evaluation: {cost:g} s", fontsize=10)
+    panels[0].set_ylabel("mean regret")
+    _finish(figure, panels[-1])
+    return figure
+
+
+def dimension(suite: report.Suite, n: int = 100) -> Figure:
+    """Mean regret after n evaluations by the number of parameters, one panel for each function."""
+    families = list(dict.fromkeys(suite.families.values()))
+    figure = Figure(figsize=(7.2, 3.6), layout="constrained")
+    panels = np.atleast_1d(figure.subplots(1, len(families)))
+    for axes, family in zip(panels, families, strict=True):
+        for name, own in suite.courses.items():
+            found: dict[int, list[float]] = {}
+            for (problem, _), course in own.items():
+                if suite.families[problem] == family and n in course.regret:
+                    found.setdefault(int(problem.split("-")[1][:-1]), []).append(course.regret[n])
+            if found:
+                points = sorted((dim, max(float(np.mean(values)), report.FLOOR)) for dim, values in found.items())
+                _line(axes, name, points)
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.set_xlabel("parameters")
+        axes.set_xticks([2, 5, 10, 20, 50])
+        axes.minorticks_off()
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.set_title(family.capitalize(), fontsize=11)
+    panels[0].set_ylabel(f"mean regret after {n}")
+    _finish(figure, panels[-1])
+    return figure
+
+
+def _line(axes: Axes, name: str, points: Sequence[tuple[float, Any]], *, marked: bool = True) -> None:
+    label, colour, marker = STYLES[name]
+    width, above = (2.4, 3) if name == report.OURS else (1.4, 2)
+    x, y = zip(*points, strict=True)
+    axes.plot(
+        x, y, marker=marker if marked else "", markersize=4, color=colour, linewidth=width, label=label, zorder=above
+    )
+
+
+def _finish(figure: Figure, last: Axes, title: str | None = None) -> None:
+    """What all have: no frames, a grid, and one legend beside the panels."""
+    for axes in figure.axes:
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+    handles, labels = last.get_legend_handles_labels()
+    figure.legend(handles, labels, frameon=False, loc="outside right center", fontsize=9)
+    if title:
+        last.set_title(title, fontsize=11)

@@ -5,14 +5,14 @@ to -0.01.
 """
 
 import argparse
-import time
 from statistics import median
 
 import numpy as np
 
+from benchmarks.optimizers import lazybo
 from benchmarks.problems import levy
+from benchmarks.runner import play
 from lazybo.fit import Lag
-from lazybo.optimizer import Optimizer
 
 LAGS: tuple[Lag, ...] = (1, 3, 10, None, "auto")
 TARGETS = (1.0, 0.1, 0.01)
@@ -21,15 +21,8 @@ TARGETS = (1.0, 0.1, 0.01)
 def one_run(lag: Lag, seed: int, budget: int, n_startup: int) -> tuple[list[float], float]:
     """The best value after each evaluation, and the seconds the optimiser took."""
     problem = levy(5)
-    optimizer = Optimizer(problem.space, seed=seed, lag=lag, n_startup=n_startup)
-    best, spent = [], 0.0
-    for _ in range(budget):
-        start = time.perf_counter()
-        suggestion = optimizer.ask()
-        spent += time.perf_counter() - start
-        optimizer.tell(suggestion, problem.objective(suggestion.params))
-        best.append(optimizer.best.value)
-    return best, spent
+    steps = list(play(problem, lazybo(lag=lag, n_startup=n_startup)(problem.space, seed, budget), budget))
+    return [problem.scale * step.regret for step in steps], steps[-1].seconds
 
 
 def first_below(best: list[float], target: float) -> float:

@@ -1,29 +1,101 @@
-"""The contestants as thin adapters: each minimises a problem and yields the value of every evaluation."""
+"""The contestants as thin adapters, all in the words of `lazybo.Optimizer`: ask for tasks, tell their values."""
 
-from collections.abc import Callable, Iterator
-from typing import Any
+import json
+import subprocess
+import time
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
 
 import optuna
+import psutil
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
-from benchmarks.problems import Problem
 from lazybo.optimizer import Optimizer as LazyOptimizer
+from lazybo.optimizer import Suggestion
 
-Optimizer = Callable[[Problem, int], Iterator[float]]
+ROOT = Path(__file__).parents[1]
+Space = Mapping[str, BaseDistribution]
+Params = Mapping[str, Any]
 
 
-def optuna_sampler(make: Callable[[int], optuna.samplers.BaseSampler]) -> Optimizer:
+class Task(Protocol):
+    """A configuration that was asked for."""
+
+    @property
+    def params(self) -> dict[str, Any]: ...
+
+
+class Contestant(Protocol):
+    """Minimises."""
+
+    def ask(self, n: int) -> list[Any]: ...
+    def tell(self, task: Any, value: float, /) -> None: ...
+    def load(self, points: list[Params], values: list[float]) -> None:
+        """Results that it did not ask for."""
+
+    def seconds(self) -> float:
+        """The processor's time that it has had so far: on a busy machine, what a clock would say on a quiet one."""
+
+
+# A contestant for a space, with a seed, for so many evaluations (some plan ahead).
+Make = Callable[[Space, int, int], Contestant]
+
+
+class Lazy:
+    """Our optimiser, with its defaults unless ``options`` says otherwise."""
+
+    def __init__(self, space: Space, seed: int, options: dict[str, Any]) -> None:
+        self.optimizer = LazyOptimizer(space, seed=seed, **options)
+
+    def ask(self, n: int) -> list[Suggestion]:
+        return self.optimizer.ask(n)
+
+    def tell(self, task: Suggestion, value: float, /) -> None:
+        self.optimizer.tell(task, value)
+
+    def load(self, points: list[Params], values: list[float]) -> None:
+        for params, value in zip(points, values, strict=True):
+            self.optimizer.observe(params, value)
+
+    def seconds(self) -> float:
+        return time.process_time()
+
+
+def lazybo(**options: Any) -> Make:
+    return lambda space, seed, _budget: Lazy(space, seed, options)
+
+
+class Study:
     """An Optuna sampler with its defaults, in an in-memory study."""
 
-    def run(problem: Problem, seed: int) -> Iterator[float]:
+    def __init__(self, space: Space, sampler: optuna.samplers.BaseSampler) -> None:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
-        study = optuna.create_study(sampler=make(seed))
-        while True:
-            trial = study.ask(problem.space)
-            value = problem.objective(trial.params)
-            study.tell(trial, value)
-            yield value
+        self.space = dict(space)
+        self.study = optuna.create_study(sampler=sampler)
 
-    return run
+    def ask(self, n: int) -> list[optuna.Trial]:
+        return [self.study.ask(self.space) for _ in range(n)]
+
+    def tell(self, task: optuna.Trial, value: float, /) -> None:
+        self.study.tell(task, value)
+
+    def load(self, points: list[Params], values: list[float]) -> None:
+        self.study.add_trials(
+            [
+                optuna.create_trial(params=dict(params), distributions=self.space, value=value)
+                for params, value in zip(points, values, strict=True)
+            ]
+        )
+
+    def seconds(self) -> float:
+        return time.process_time()
+
+
+def optuna_sampler(make: Callable[[int], optuna.samplers.BaseSampler]) -> Make:
+    return lambda space, seed, _budget: Study(space, make(seed))
 
 
 def gp_sampler(seed: int) -> optuna.samplers.BaseSampler:
@@ -34,23 +106,91 @@ def gp_sampler(seed: int) -> optuna.samplers.BaseSampler:
     return optuna.samplers.GPSampler(seed=seed)
 
 
-def lazybo(**options: Any) -> Optimizer:
-    """Our optimiser, with its defaults unless ``options`` says otherwise."""
+@dataclass(frozen=True)
+class Asked:
+    """A point of a peer, in the space's own values."""
 
-    def run(problem: Problem, seed: int) -> Iterator[float]:
-        optimizer = LazyOptimizer(problem.space, seed=seed, **options)
-        while True:
-            suggestion = optimizer.ask()
-            value = problem.objective(suggestion.params)
-            optimizer.tell(suggestion, value)
-            yield value
-
-    return run
+    params: dict[str, Any]
 
 
-OPTIMIZERS: dict[str, Optimizer] = {
+class Peer:
+    """A peer in another environment, as a program that answers (`benchmarks.peers`)."""
+
+    def __init__(self, name: str, space: Space, seed: int, budget: int) -> None:
+        python = ROOT / f".venv-peer-{name}" / "bin" / "python"
+        if not python.exists():
+            raise SystemExit(f"{name} is not installed: run `make peers` first")
+        self.space = space
+        self.process = subprocess.Popen(  # noqa: S603 - a module of ours
+            [python, "-m", f"benchmarks.peers.{name}"],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        self._finalizer = weakref.finalize(self, self.process.kill)
+        hello = {"space": [_parameter(each) for each in space.values()], "seed": seed, "budget": budget}
+        self.version = self._say(hello)["version"]
+
+    def ask(self, n: int) -> list[Asked]:
+        return [Asked(self._params(self._say({"ask": True})["point"])) for _ in range(n)]
+
+    def tell(self, task: Asked, value: float, /) -> None:
+        self.load([task.params], [value])
+
+    def load(self, points: list[Params], values: list[float]) -> None:
+        self._say({"tell": [self._point(params) for params in points], "values": values})
+
+    def seconds(self) -> float:
+        times = psutil.Process(self.process.pid).cpu_times()
+        return times.user + times.system
+
+    def _point(self, params: Params) -> list[Any]:
+        return [
+            each.choices.index(params[name]) if isinstance(each, CategoricalDistribution) else params[name]
+            for name, each in self.space.items()
+        ]
+
+    def _params(self, point: list[Any]) -> dict[str, Any]:
+        return {
+            name: each.choices[cell] if isinstance(each, CategoricalDistribution) else cell
+            for (name, each), cell in zip(self.space.items(), point, strict=True)
+        }
+
+    def _say(self, message: dict[str, Any]) -> dict[str, Any]:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps(message) + "\n")
+        self.process.stdin.flush()
+        answer = self.process.stdout.readline()
+        if not answer:
+            raise RuntimeError(f"the peer ended with exit code {self.process.wait()}: {self.process.args!r}")
+        return json.loads(answer)
+
+
+def _parameter(distribution: BaseDistribution) -> list[Any]:
+    """As `benchmarks.peers.protocol` has it."""
+    if isinstance(distribution, CategoricalDistribution):
+        return ["choice", len(distribution.choices)]
+    assert isinstance(distribution, FloatDistribution | IntDistribution)
+    kind = "int" if isinstance(distribution, IntDistribution) else "float"
+    return [kind, distribution.low, distribution.high, distribution.log]
+
+
+def peer(name: str) -> Make:
+    return lambda space, seed, budget: Peer(name, space, seed, budget)
+
+
+OPTIMIZERS: dict[str, Make] = {
     "lazybo": lazybo(),
     "optuna-gp": optuna_sampler(gp_sampler),
     "optuna-tpe": optuna_sampler(lambda seed: optuna.samplers.TPESampler(seed=seed)),
+    "optuna-cmaes": optuna_sampler(lambda seed: optuna.samplers.CmaEsSampler(seed=seed)),
+    "botorch": peer("botorch"),
+    "hebo": peer("hebo"),
+    "smac": peer("smac"),
+    "skopt": peer("skopt"),
+    "bayesopt": peer("bayesopt"),
     "random": optuna_sampler(lambda seed: optuna.samplers.RandomSampler(seed=seed)),
 }

@@ -1,124 +1,134 @@
-"""Milliseconds of ask + tell at n observations, beside Optuna's samplers: ``python -m benchmarks.overhead [--json]``.
+"""Milliseconds of ask + tell with n observations, and memory: ``python -m benchmarks.overhead``.
 
-All contestants see the same random points of Levy's function and take turns, step by step; medians. Ours twice: the
-usual step, and the mean over steps with learning included. The last table is a whole run.
+Each contestant is a process of its own that has seen the same n random points of Levy's function; they take turns, step
+by step. The usual step is the median, and the mean has the learning in it. A contestant whose step takes longer than
+--patience seconds is not asked about more observations. Memory is the most its process ever had, libraries included.
+The last line is a whole run of ours. ``--record`` keeps the numbers in results/overhead.csv for `benchmarks.report`.
 """
 
 import argparse
-import json
+import resource
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable
+from pathlib import Path
 from statistics import mean, median
-from typing import Any
 
 import numpy as np
 import optuna
 
-from benchmarks.optimizers import gp_sampler
-from benchmarks.problems import Problem, levy
-from lazybo.optimizer import Optimizer
+from benchmarks.optimizers import OPTIMIZERS, Peer, lazybo
+from benchmarks.problems import levy
+from benchmarks.runner import append, play
 
+RESULTS = Path(__file__).parent / "results" / "overhead.csv"
+FIELDS = ("n", "parameters", "optimizer", "ms", "mean_ms", "steps", "peak_mb")
 SIZES = ((100, 5), (300, 5), (1000, 5), (1000, 20), (3000, 5), (10_000, 5))
-GP_SAMPLER_UP_TO = 1000
 STEPS = 21
-GP_SAMPLER_STEPS = 3
+# A step longer than this is measured so many times only.
+LONG, LONG_STEPS = 1.0, 3
+COMMAND = [sys.executable, "-m", "benchmarks.overhead"]
 
 
-def ours(problem: Problem, points: list[dict[str, Any]]) -> Iterator[None]:
-    optimizer = Optimizer(problem.space, seed=0)
-    for params in points:
-        optimizer.observe(params, problem.objective(params))
-    while True:
-        # The first time factors what was observed and learns the kernel; the clock runs from the second.
-        suggestion = optimizer.ask()
-        optimizer.tell(suggestion, problem.objective(suggestion.params))
-        yield
-
-
-def sampler(
-    make: Callable[[int], optuna.samplers.BaseSampler],
-) -> Callable[[Problem, list[dict[str, Any]]], Iterator[None]]:
-    def steps(problem: Problem, points: list[dict[str, Any]]) -> Iterator[None]:
-        study = optuna.create_study(sampler=make(0))
-        study.add_trials(
-            [
-                optuna.create_trial(params=params, distributions=problem.space, value=problem.objective(params))
-                for params in points
-            ]
-        )
-        while True:
-            trial = study.ask(problem.space)
-            study.tell(trial, problem.objective(trial.params))
-            yield
-
-    return steps
-
-
-def at_size(n: int, dim: int) -> dict[str, Any]:
-    """Median milliseconds a step with n observations, contestants in turn."""
+def serve(name: str, n: int, dim: int) -> None:
+    """A contestant with n observations: a step, and its seconds, for each line that comes in; at the end its peak."""
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
     problem, rng = levy(dim), np.random.default_rng(n)
     points = [{key: float(rng.uniform(-10, 10)) for key in problem.space} for _ in range(n)]
-    contestants = {"lazybo": ours, "tpe": sampler(lambda seed: optuna.samplers.TPESampler(seed=seed))}
-    if n <= GP_SAMPLER_UP_TO:
-        contestants["gp_sampler"] = sampler(gp_sampler)
-    running = {name: steps(problem, points) for name, steps in contestants.items()}
-    for steps in running.values():
+    contestant = OPTIMIZERS[name](problem.space, 0, STEPS + 1)
+    contestant.load(list(points), [problem.objective(params) for params in points])
+    steps = play(problem, contestant, budget=sys.maxsize)
+    next(steps)  # the first factors what was observed and learns the kernel; the clock runs from the second
+    print("ready", flush=True)
+    for _ in sys.stdin:
+        start = time.perf_counter()
         next(steps)
-    seconds: dict[str, list[float]] = {name: [] for name in running}
-    for step in range(STEPS):
-        for name, steps in running.items():
-            if name != "gp_sampler" or step < GP_SAMPLER_STEPS:
-                start = time.perf_counter()
-                next(steps)
-                seconds[name].append(time.perf_counter() - start)
-    row: dict[str, Any] = {"n": n, "dim": dim}
-    for name, values in seconds.items():
-        row[f"{name}_ms"] = 1e3 * median(values)
-    row["lazybo_mean_ms"] = 1e3 * mean(seconds["lazybo"])
-    return row
+        print(time.perf_counter() - start, flush=True)
+    print(_peak_mb(contestant))
 
 
-def whole_run(steps: int = 1000) -> dict[str, Any]:
-    """A sequential run on Levy in 5-D: mean milliseconds a step, learning included."""
-    problem, optimizer = levy(5), Optimizer(levy(5).space, seed=0)
-    spent = 0.0
-    for _ in range(steps):
-        start = time.perf_counter()
-        suggestion = optimizer.ask()
-        spent += time.perf_counter() - start
-        value = problem.objective(suggestion.params)
-        start = time.perf_counter()
-        optimizer.tell(suggestion, value)
-        spent += time.perf_counter() - start
-    return {"steps": steps, "mean_ms": 1e3 * spent / steps, "best": optimizer.best.value}
+def _peak_mb(contestant: object) -> float:
+    """Peak resident memory, of the peer's process if it has one."""
+    if not isinstance(contestant, Peer):
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    lines = Path(f"/proc/{contestant.process.pid}/status").read_text().splitlines()
+    return next(float(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
 
 
-def show(results: dict[str, Any]) -> None:
-    print(f"{'n':>6} {'dim':>4} {'lazybo':>10} {'(mean)':>10} {'TPE':>10} {'GPSampler':>11} {'TPE/us':>9} {'GP/us':>8}")
-    for r in results["sizes"]:
-        gp = r.get("gp_sampler_ms")
-        print(
-            f"{r['n']:6} {r['dim']:4} {r['lazybo_ms']:7.1f} ms {r['lazybo_mean_ms']:7.1f} ms {r['tpe_ms']:7.1f} ms "
-            + (f"{gp:8.0f} ms" if gp else f"{'':>11}")
-            + f" {r['tpe_ms'] / r['lazybo_ms']:9.2f}"
-            + (f" {gp / r['lazybo_ms']:8.0f}" if gp else "")
+class Serving:
+    """The other end of `serve`."""
+
+    def __init__(self, name: str, n: int, dim: int) -> None:
+        command = [*COMMAND, "--serve", name, str(n), str(dim)]
+        self.process = subprocess.Popen(  # noqa: S603 - this module
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
-    w = results["whole_run"]
-    print(f"\n{w['steps']} sequential evaluations of Levy-5D: {w['mean_ms']:.1f} ms a step, best {w['best']:.2g}")
+        self.seconds: list[float] = []
+        self._answer()
+
+    def step(self) -> None:
+        if len(self.seconds) < LONG_STEPS or median(self.seconds) < LONG:
+            assert self.process.stdin is not None
+            self.process.stdin.write("\n")
+            self.process.stdin.flush()
+            self.seconds.append(float(self._answer()))
+
+    def end(self) -> float:
+        """Its peak memory in MB."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        return float(self._answer())
+
+    def _answer(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline()
+
+
+def at_size(names: Iterable[str], n: int, dim: int) -> list[dict[str, object]]:
+    """A row for each contestant with n observations; they take turns."""
+    serving = {name: Serving(name, n, dim) for name in names}
+    for _ in range(STEPS):
+        for each in serving.values():
+            each.step()
+    rows: list[dict[str, object]] = []
+    for name, each in serving.items():
+        ms, mean_ms = 1e3 * median(each.seconds), 1e3 * mean(each.seconds)
+        row = {"n": n, "parameters": dim, "optimizer": name, "ms": f"{ms:.1f}", "mean_ms": f"{mean_ms:.1f}"}
+        rows.append({**row, "steps": len(each.seconds), "peak_mb": f"{each.end():.0f}"})
+    return rows
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", action="store_true", help="print the numbers as JSON")
+    parser.add_argument("--optimizers", nargs="+", default=["lazybo", "optuna-tpe", "optuna-gp"], choices=OPTIMIZERS)
     parser.add_argument("--most", type=int, default=10_000, help="leave out sizes above this")
+    parser.add_argument(
+        "--patience", type=float, default=2.0, help="the longest step that goes on to more observations"
+    )
+    parser.add_argument("--record", action="store_true", help="keep the numbers")
+    parser.add_argument("--serve", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    sizes = [at_size(n, dim) for n, dim in SIZES if n <= options.most]
-    results = {"sizes": sizes, "whole_run": whole_run()}
-    if options.json:
-        print(json.dumps(results, indent=2))
-    else:
-        show(results)
+    if options.serve:
+        name, n, dim = options.serve
+        serve(name, int(n), int(dim))
+        return
+    names = list(options.optimizers)
+    print(f"{'n':>6} {'parameters':>10} {'optimizer':>12} {'median':>11} {'mean':>11} {'peak':>9}")
+    for n, dim in SIZES:
+        if n > options.most:
+            continue
+        rows = at_size(names, n, dim)
+        for row in rows:
+            step = f"{row['ms']:>8} ms {row['mean_ms']:>8} ms"
+            print(f"{n:6} {dim:10} {row['optimizer']:>12} {step} {row['peak_mb']:>6} MB", flush=True)
+            if options.record:
+                append(RESULTS, FIELDS, row)
+        names = [str(row["optimizer"]) for row in rows if float(str(row["ms"])) <= 1e3 * options.patience or dim != 5]
+    problem = levy(5)
+    *_, last = play(problem, lazybo()(problem.space, 0, 1000), 1000)
+    ms, best = 1e3 * last.seconds / last.n, problem.scale * last.regret
+    print(f"\n{last.n} sequential evaluations of Levy-5D by lazybo: {ms:.1f} ms a step, best {best:.2g}")
 
 
 if __name__ == "__main__":

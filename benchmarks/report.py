@@ -1,0 +1,280 @@
+"""The tables and pictures of docs/benchmarks.md, of what was recorded: ``python -m benchmarks.report``.
+
+Printed, or with ``--into docs/benchmarks.md`` written between the marks there, the pictures into the same folder.
+
+A run is a problem with a seed. Optimisers are compared on the runs that they share: a row's own number of seeds is how
+often it has run every problem of the suite.
+"""
+
+import argparse
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from scipy.stats import rankdata, wilcoxon
+
+from benchmarks.optimizers import OPTIMIZERS
+from benchmarks.run import RESULTS
+from benchmarks.runner import CHECKPOINTS, read
+from lazybo.paper.tables import insert, markdown
+
+OURS = "lazybo"
+BUDGETS = (25, 50, 100, 200)
+# Below this, regrets are the same: all that is left of a solved problem is rounding.
+FLOOR = 1e-6
+# Seconds that an evaluation costs, and how many evaluations' time is looked at.
+COSTS = (0.1, 1.0, 10.0, 60.0)
+TIMES = (25, 100)
+FREE_SECONDS = (1.0, 10.0)
+
+Run = tuple[str, int]  # problem, seed
+
+
+@dataclass(frozen=True)
+class Course:
+    """Regret and the optimiser's seconds by the number of evaluations."""
+
+    regret: dict[int, float]
+    seconds: dict[int, float]
+
+    def at(self, clock: float, cost: float) -> float:
+        """The regret when so many seconds have passed, an evaluation taking ``cost``; 1 if there is none yet."""
+        done = [n for n, seconds in self.seconds.items() if seconds + n * cost <= clock]
+        return self.regret[max(done)] if done else 1.0
+
+
+@dataclass(frozen=True)
+class Suite:
+    """All that was recorded of a suite."""
+
+    courses: dict[str, dict[Run, Course]]  # by optimiser
+    families: dict[str, str]  # of the problems
+
+    @property
+    def problems(self) -> list[str]:
+        return list(self.families)
+
+    def complete(self, name: str, n: int = BUDGETS[0]) -> set[int]:
+        """The seeds with which an optimiser has run all problems, as far as n evaluations."""
+        own = self.courses[name]
+        seeds = {seed for _, seed in own}
+        return {s for s in seeds if all((p, s) in own and n in own[p, s].regret for p in self.problems)}
+
+    def regrets(self, name: str, n: int, runs: Iterable[Run]) -> np.ndarray | None:
+        """Regrets after n evaluations in these runs; None if one is missing."""
+        own = self.courses[name]
+        found = [own[run].regret.get(n) if run in own else None for run in runs]
+        return None if None in found or not found else np.array(found, dtype=float)
+
+    def groups(self) -> list[tuple[list[str], list[Run]]]:
+        """Optimisers and the runs that all of them have: the most seeds first, then the most optimisers."""
+        seeds = {name: self.complete(name) for name in self.courses}
+        sizes = sorted({len(found) for found in seeds.values() if found}, reverse=True)
+        groups = []
+        for size in sizes:
+            names = [name for name, found in seeds.items() if len(found) >= size]
+            shared = set.intersection(*(seeds[name] for name in names))
+            groups.append((names, [(problem, seed) for problem in self.problems for seed in sorted(shared)]))
+        return groups
+
+
+def load(path: Path) -> Suite:
+    """What is in a file of `benchmarks.run`, optimisers in their usual order."""
+    found: dict[str, dict[Run, Course]] = defaultdict(dict)
+    families: dict[str, str] = {}
+    for row in read(path):
+        families[row["problem"]] = row["family"]
+        numbers = [{n: float(row[f"{kind}{n}"]) for n in CHECKPOINTS if row[f"{kind}{n}"]} for kind in "rs"]
+        found[row["optimizer"]][row["problem"], int(row["seed"])] = Course(*numbers)
+    return Suite({name: found[name] for name in OPTIMIZERS if name in found}, families)
+
+
+# ------------------------------------------------------------------- evaluations
+
+
+def evaluations(suite: Suite) -> str:
+    """Regret against evaluations."""
+    parts = []
+    for names, runs in suite.groups():
+        seeds = len({seed for _, seed in runs})
+        size = f"{len(suite.problems)} problems, {seeds} seed{'s' if seeds > 1 else ''}"
+        parts.append(_means(suite, f"mean regret ({size})", names, runs, lambda v: f"{v.mean():.4f}"))
+        parts.append(_means(suite, "mean log10 regret", names, runs, lambda v: f"{_log(v).mean():.2f}"))
+        parts.append(_ranks(suite, names, runs))
+    parts.append(_pairs(suite))
+    parts += [_family(suite, family) for family in dict.fromkeys(suite.families.values())]
+    return "\n\n".join(parts)
+
+
+def _log(regrets: np.ndarray) -> np.ndarray:
+    return np.log10(np.maximum(regrets, FLOOR))
+
+
+def _means(
+    suite: Suite, title: str, names: Sequence[str], runs: Sequence[Run], cell: Callable[[np.ndarray], str]
+) -> str:
+    rows = []
+    for name in names:
+        found = [suite.regrets(name, n, runs) for n in BUDGETS]
+        rows.append([name, *("" if values is None else cell(values) for values in found)])
+    return markdown([title, *map(str, BUDGETS)], rows)
+
+
+def _ranks(suite: Suite, names: Sequence[str], runs: Sequence[Run]) -> str:
+    """Mean rank among those that got so far."""
+    ranks: dict[str, list[str]] = {name: [] for name in names}
+    for n in BUDGETS:
+        found = {name: suite.regrets(name, n, runs) for name in names}
+        there = {name: values for name, values in found.items() if values is not None}
+        means = rankdata(np.array(list(there.values())), axis=0).mean(axis=1) if there else []
+        mean_of = dict(zip(there, means, strict=True))
+        for name in names:
+            ranks[name].append(f"{mean_of[name]:.2f}" if name in mean_of else "")
+    return markdown(["mean rank", *map(str, BUDGETS)], [[name, *cells] for name, cells in ranks.items()])
+
+
+def _pairs(suite: Suite) -> str:
+    """Ours against each on all the runs that both have."""
+    rows = [[other, *(_verdict(suite, other, n) for n in BUDGETS)] for other in suite.courses if other != OURS]
+    return markdown([f"{OURS} against", *map(str, BUDGETS)], rows)
+
+
+def _verdict(suite: Suite, other: str, n: int) -> str:
+    """Mean regrets, runs won and lost, and Wilcoxon's paired test on log regrets."""
+    ours, theirs = suite.courses[OURS], suite.courses[other]
+    shared = [run for run in theirs if run in ours and n in theirs[run].regret and n in ours[run].regret]
+    if len(shared) < 2:
+        return ""
+    a = np.array([ours[run].regret[n] for run in shared])
+    b = np.array([theirs[run].regret[n] for run in shared])
+    difference = _log(a) - _log(b)
+    p = wilcoxon(difference).pvalue if difference.any() else 1.0
+    won, lost = int((difference < 0).sum()), int((difference > 0).sum())
+    return f"{a.mean():.4f} / {b.mean():.4f}; {won} : {lost}, p = {p:.1g}"
+
+
+def _family(suite: Suite, family: str) -> str:
+    """Each optimiser over all its own complete seeds, which are named."""
+    rows = []
+    members = [problem for problem, other in suite.families.items() if other == family]
+    for name in suite.courses:
+        seeds = sorted(suite.complete(name))
+        runs = [(problem, seed) for problem in members for seed in seeds]
+        found = [suite.regrets(name, n, runs) for n in BUDGETS]
+        if seeds:
+            rows.append([name, str(len(seeds)), *("" if v is None else f"{v.mean():.4f}" for v in found)])
+    return markdown([f"{family} ({len(members)})", "seeds", *map(str, BUDGETS)], rows)
+
+
+# ------------------------------------------------------------------------- clock
+
+
+def timed(suite: Suite) -> tuple[list[str], list[Run]]:
+    """The largest group, of those whose seconds are known on the way."""
+    known = {
+        name: {run: course for run, course in own.items() if BUDGETS[0] in course.seconds}
+        for name, own in suite.courses.items()
+    }
+    names, runs = Suite({name: own for name, own in known.items() if own}, suite.families).groups()[-1]
+    return names, runs
+
+
+def clock(suite: Suite) -> str:
+    """Mean regret when so much time has passed."""
+    names, runs = timed(suite)
+    columns = [(seconds, 0.0) for seconds in FREE_SECONDS]
+    columns += [(times * cost, cost) for cost in COSTS for times in TIMES]
+    head = [f"{cost:g} s: {_duration(seconds)}" for seconds, cost in columns]
+    rows = [
+        [name, *(f"{np.mean([suite.courses[name][run].at(t, cost) for run in runs]):.4f}" for t, cost in columns)]
+        for name in names
+    ]
+    seeds = len({seed for _, seed in runs})
+    return markdown([f"mean regret ({seeds} seed{'s' if seeds > 1 else ''}); an evaluation costs", *head], rows)
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:g} s"
+    return f"{seconds / 60:.3g} min" if seconds < 6000 else f"{seconds / 3600:.3g} h"
+
+
+# -------------------------------------------------------------------------- time
+
+
+def time_per_step(path: Path) -> str:
+    """Milliseconds of a step and memory, by the number of observations."""
+    rows = read(path)
+    sizes = list(dict.fromkeys((int(row["n"]), int(row["parameters"])) for row in rows))
+    names = [name for name in OPTIMIZERS if any(row["optimizer"] == name for row in rows)]
+    cells = {(row["optimizer"], int(row["n"]), int(row["parameters"])): row for row in rows}
+    head = [f"{n:,}" + (f" ({dim}-D)" if dim != 5 else "") for n, dim in sizes]
+    tables = []
+    for title, key, unit in (
+        ("median ms of a step, n =", "ms", ""),
+        ("mean ms", "mean_ms", ""),
+        ("peak MB", "peak_mb", ""),
+    ):
+        body = [
+            [name, *((cells[name, *size][key] + unit) if (name, *size) in cells else "" for size in sizes)]
+            for name in names
+        ]
+        tables.append(markdown([title, *head], body))
+    return "\n\n".join(tables)
+
+
+# ----------------------------------------------------------- dimension and noise
+
+
+def by_problem(suite: Suite, budgets: Sequence[int]) -> str:
+    """Mean regret on each problem, over each optimiser's own seeds."""
+    parts = []
+    for n in budgets:
+        rows = []
+        for name, own in suite.courses.items():
+            cells = []
+            for problem in suite.problems:
+                found = [course.regret[n] for (p, _), course in own.items() if p == problem and n in course.regret]
+                cells.append(f"{np.mean(found):.3g}" if found else "")
+            seeds = len({seed for _, seed in own})
+            rows.append([f"{name} ({seeds})", *cells])
+        parts.append(markdown([f"regret after {n} (seeds)", *suite.problems], rows))
+    return "\n\n".join(parts)
+
+
+# -------------------------------------------------------------------------- main
+
+
+def tables(folder: Path = RESULTS) -> dict[str, str]:
+    """The tables of all that is recorded, by their marks in the document."""
+    makers: dict[str, tuple[str, Callable[[Path], str]]] = {
+        "evaluations": ("open", lambda path: evaluations(load(path))),
+        "clock": ("open", lambda path: clock(load(path))),
+        "time": ("overhead", time_per_step),
+        "dimension": ("dimension", lambda path: by_problem(load(path), (50, 100))),
+        "noise": ("noise", lambda path: by_problem(load(path), (50, 100))),
+    }
+    paths = {name: folder / f"{file}.csv" for name, (file, _) in makers.items()}
+    return {name: make(paths[name]) for name, (_, make) in makers.items() if paths[name].exists()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--into", type=Path, help="a Markdown file with marks; pictures go beside it")
+    options = parser.parse_args()
+    found = tables(options.results)
+    if options.into is None:
+        print("\n\n".join(f"## {name}\n\n{table}" for name, table in found.items()))
+        return
+    from benchmarks.figures import draw_all
+
+    options.into.write_text(insert(options.into.read_text(), found))
+    for picture in draw_all(options.results, options.into.parent):
+        print(picture)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,35 @@
+"""Ours and its peers on the same problems: ``python -m benchmarks.run open|dimension|noise``.
+
+Each run is a row of ``results/SUITE.csv``, and what is there already is not run again; ``python -m benchmarks.report``
+makes the tables and pictures of them.
+"""
+
+import argparse
+from pathlib import Path
+
+from benchmarks.optimizers import OPTIMIZERS
+from benchmarks.problems import SUITES
+from benchmarks.runner import run_all
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("suite", choices=list(SUITES))
+    parser.add_argument("--csv", type=Path, help="instead of results/SUITE.csv")
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--budget", type=int, default=200)
+    parser.add_argument("--limit", type=float, default=float("inf"), help="seconds after which no run is begun")
+    parser.add_argument("--optimizers", nargs="+", default=list(OPTIMIZERS), choices=list(OPTIMIZERS))
+    parser.add_argument("--problems", nargs="+", help="instead of those of the suite")
+    options = parser.parse_args()
+    path = options.csv or RESULTS / f"{options.suite}.csv"
+    chosen = {name: OPTIMIZERS[name] for name in options.optimizers}
+    run_all(
+        path, chosen, options.problems or SUITES[options.suite], range(options.seeds), options.budget, options.limit
+    )
+
+
+if __name__ == "__main__":
+    main()
