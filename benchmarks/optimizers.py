@@ -116,20 +116,17 @@ class Asked:
 class Peer:
     """A peer in another environment, as a program that answers (`benchmarks.peers`)."""
 
-    def __init__(self, name: str, space: Space, seed: int, budget: int) -> None:
-        python = ROOT / f".venv-peer-{name}" / "bin" / "python"
-        if not python.exists():
-            raise SystemExit(f"{name} is not installed: run `make peers` first")
+    def __init__(self, command: list[str], space: Space, seed: int, budget: int) -> None:
         self.space = space
         self.process = subprocess.Popen(  # noqa: S603 - a module of ours
-            [python, "-m", f"benchmarks.peers.{name}"],
+            command,
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
         )
-        self._finalizer = weakref.finalize(self, self.process.kill)
+        weakref.finalize(self, _end, self.process)
         hello = {"space": [_parameter(each) for each in space.values()], "seed": seed, "budget": budget}
         self.version = self._say(hello)["version"]
 
@@ -169,6 +166,13 @@ class Peer:
         return json.loads(answer)
 
 
+def _end(process: subprocess.Popen[str]) -> None:
+    """Leave nothing behind."""
+    process.kill()
+    with process:  # closes its pipes and waits
+        pass
+
+
 def _parameter(distribution: BaseDistribution) -> list[Any]:
     """As `benchmarks.peers.protocol` has it."""
     if isinstance(distribution, CategoricalDistribution):
@@ -179,7 +183,15 @@ def _parameter(distribution: BaseDistribution) -> list[Any]:
 
 
 def peer(name: str) -> Make:
-    return lambda space, seed, budget: Peer(name, space, seed, budget)
+    """A module of `benchmarks.peers`, in its environment."""
+
+    def make(space: Space, seed: int, budget: int) -> Contestant:
+        python = ROOT / f".venv-peer-{name}" / "bin" / "python"
+        if not python.exists():
+            raise SystemExit(f"{name} is not installed: run `make peers` first")
+        return Peer([str(python), "-m", f"benchmarks.peers.{name}"], space, seed, budget)
+
+    return make
 
 
 OPTIMIZERS: dict[str, Make] = {

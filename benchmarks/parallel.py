@@ -32,6 +32,7 @@ from benchmarks.optimizers import Contestant, Study, Task, gp_sampler, lazybo
 from benchmarks.problems import Problem
 from benchmarks.runner import append, read
 from lazybo.driver import MANY_WORKERS
+from lazybo.paper.tables import markdown
 
 RESULTS = Path(__file__).parent / "results" / "parallel.csv"
 WORKERS = (1, 5, 20, 100)
@@ -293,37 +294,53 @@ def load(path: Path, target: int, clock: str) -> Runs:
     return runs
 
 
-def report(path: Path, clock: str) -> None:
+def report(path: Path, clock: str) -> str:
     """Markdown tables for each target: the speed-ups of all in one, then the times of each."""
-    for target in sorted({int(row["target"]) for row in read(path) if row["clock"] == clock}):
-        runs = load(path, target, clock)
+    parts = []
+    for target, runs in _by_target(path, clock):
         ours = {name: median(found) for (name, arm), found in runs.items() if arm == _one("lazybo")}
         hard = [name for name, middle in ours.items() if middle.bound or middle.evaluations >= HARD]
         even = [name for name in ours if not name.startswith("hpobench")]
-        print(f"## Target: the median regret of one lazybo worker after {target} evaluations\n")
-        print(
-            "Geometric mean of the speed-ups: each at most the number of workers (90% of the means when the seeds are"
-        )
-        print("drawn again); as they are; by evaluations alone, as if all trainings took equally long.")
-        print("< or >: for some problem half of the runs or more of many workers or of one did not get there.\n")
-        kinds = sorted(
-            {(arm.optimizer, arm.mode, arm.batch) for _, arm in runs if arm.workers > 1},
-            key=lambda kind: (OPTIMIZERS.index(kind[0]), MODES.index(kind[1]), kind[2]),
-        )
-        _summary("all problems", runs, kinds, list(ours))
-        _summary(f"one worker of ours needs {HARD} evaluations or more", runs, kinds, hard)
-        _summary("without HPOBench, whose times differ by 10⁴ and more", runs, kinds, even)
-        for kind in kinds:
-            _table(runs, target, kind)
+        kinds = _kinds(runs)
+        parts += [
+            f"## Target: the median regret of one lazybo worker after {target} evaluations",
+            "Geometric mean of the speed-ups: each at most the number of workers (90% of the means when the seeds are\n"
+            "drawn again); as they are; by evaluations alone, as if all trainings took equally long.\n"
+            "< or >: for some problem half of the runs or more of many workers or of one did not get there.",
+            _summary("all problems", runs, kinds, list(ours)),
+            _summary(f"one worker of ours needs {HARD} evaluations or more", runs, kinds, hard),
+            _summary("without HPOBench, whose times differ by 10⁴ and more", runs, kinds, even),
+            *(_table(runs, target, kind) for kind in kinds),
+        ]
+    return "\n\n".join(parts)
 
 
-def _summary(title: str, runs: Runs, kinds: list[Kind], names: list[str]) -> None:
+def times_to_target(path: Path) -> str:
+    """The simulated times of those that are never kept waiting."""
+    return "\n\n".join(
+        _table(runs, target, kind)
+        for target, runs in _by_target(path, "training")
+        for kind in _kinds(runs)
+        if kind[1] == "async"
+    )
+
+
+def _by_target(path: Path, clock: str) -> list[tuple[int, Runs]]:
+    targets = sorted({int(row["target"]) for row in read(path) if row["clock"] == clock})
+    return [(target, load(path, target, clock)) for target in targets]
+
+
+def _kinds(runs: Runs) -> list[Kind]:
+    return sorted(
+        {(arm.optimizer, arm.mode, arm.batch) for _, arm in runs if arm.workers > 1},
+        key=lambda kind: (OPTIMIZERS.index(kind[0]), MODES.index(kind[1]), kind[2]),
+    )
+
+
+def _summary(title: str, runs: Runs, kinds: list[Kind], names: list[str]) -> str:
     counts = sorted({arm.workers for _, arm in runs if arm.workers > 1})
-    print(f"| {title} ({len(names)}), workers | " + " | ".join(map(str, counts)) + " |\n|---|" + "---|" * len(counts))
-    for kind in kinds:
-        cells = [_mean_cell(runs, names, Arm(*kind, count)) for count in counts]
-        print(f"| {_label(kind)} | " + " | ".join(cells) + " |")
-    print()
+    rows = [[_label(kind), *(_mean_cell(runs, names, Arm(*kind, count)) for count in counts)] for kind in kinds]
+    return markdown([f"{title} ({len(names)}), workers", *map(str, counts)], rows)
 
 
 def _mean_cell(runs: Runs, names: list[str], many: Arm) -> str:
@@ -358,17 +375,18 @@ def _again(rng: np.random.Generator, runs: list[Reached]) -> list[Reached]:
     return [runs[i] for i in rng.integers(len(runs), size=len(runs))]
 
 
-def _table(runs: Runs, target: int, kind: Kind) -> None:
+def _table(runs: Runs, target: int, kind: Kind) -> str:
     """Median times, the evaluations told by then, speed-ups, and how many runs did not get there."""
     many = sorted({arm for _, arm in runs if (arm.optimizer, arm.mode, arm.batch) == kind}, key=lambda a: a.workers)
     columns = [_one(kind[0]), *many]
-    heads = [f"{arm.workers} ({_seeds(runs, arm)})" for arm in columns]
-    print(f"| {_label(kind)}, workers (seeds) | regret | " + " | ".join(heads) + " |\n|---|---|" + "---|" * len(heads))
-    for name in TARGETS:
-        if (name, columns[0]) in runs:
-            cells = [_cell(runs, name, arm) for arm in columns]
-            print(f"| {name} | {TARGETS[name][target]:.4g} | " + " | ".join(cells) + " |")
-    print("| optimiser, ms an evaluation | | " + " | ".join(_cost(runs, arm) for arm in columns) + " |\n")
+    head = [f"{_label(kind)}, workers (seeds)", "regret", *(f"{arm.workers} ({_seeds(runs, arm)})" for arm in columns)]
+    rows = [
+        [name, f"{TARGETS[name][target]:.4g}", *(_cell(runs, name, arm) for arm in columns)]
+        for name in TARGETS
+        if (name, columns[0]) in runs
+    ]
+    rows.append(["optimiser, ms an evaluation", "", *(_cost(runs, arm) for arm in columns)])
+    return markdown(head, rows)
 
 
 def _cell(runs: Runs, name: str, arm: Arm) -> str:
@@ -425,7 +443,7 @@ def main() -> None:
         seeds = range(FIRST_SEED, FIRST_SEED + options.seeds)
         run_all(options.csv, chosen, options.problems, seeds, options.budget, clock, options.limit)
     else:
-        report(options.csv, clock)
+        print(report(options.csv, clock))
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import rankdata, wilcoxon
 
+from benchmarks import parallel
 from benchmarks.optimizers import OPTIMIZERS
 from benchmarks.run import RESULTS
 from benchmarks.runner import CHECKPOINTS, read
@@ -253,6 +254,7 @@ def tables(folder: Path = RESULTS) -> dict[str, str]:
         "evaluations": ("open", lambda path: evaluations(load(path))),
         "clock": ("open", lambda path: clock(load(path))),
         "time": ("overhead", time_per_step),
+        "parallel": ("parallel", parallel.times_to_target),
         "dimension": ("dimension", lambda path: by_problem(load(path), (50, 100))),
         "noise": ("noise", lambda path: by_problem(load(path), (50, 100))),
     }

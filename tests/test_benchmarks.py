@@ -3,20 +3,29 @@
 import json
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
-from benchmarks import parallel
+from benchmarks import guard, parallel, report
+from benchmarks.optimizers import OPTIMIZERS, Peer, peer
+from benchmarks.peers.encoding import UnitCube
 from benchmarks.problems import Problem, levy
+from benchmarks.problems import load as load_problem
+from benchmarks.runner import play, read, run_all
+from lazybo.paper.tables import insert
+
+ROOT = Path(__file__).parents[1]
 
 
 def test_memory_grows_like_the_triangle() -> None:
     command = [sys.executable, "-m", "benchmarks.engine", "--grow", "3000"]
-    output = subprocess.run(command, check=True, capture_output=True, text=True, cwd=Path(__file__).parents[1])
+    output = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)
     grown = json.loads(output.stdout)
     assert grown["n"] == 3001
     assert grown["peak_gb"] < 3 * grown["triangle_gb"]
@@ -88,9 +97,7 @@ def test_batches_of_ours_differ_only_in_rounds() -> None:
     assert runs[0].best == runs[1].best
 
 
-def test_parallel_runs_are_resumed_and_reported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_parallel_runs_are_resumed_and_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(parallel.TARGETS, "levy-2d", {100: 0.5, 200: 0.0})
     chosen = [arm for name in ("lazybo", "optuna-tpe") for arm in parallel.arms(name, ["async", "sync"], [1, 3])]
     path = tmp_path / "parallel.csv"
@@ -99,8 +106,7 @@ def test_parallel_runs_are_resumed_and_reported(
     rows = parallel.read(path)
     assert len(rows) == 2 * 2 * len(chosen)
     assert all(row["reached"] == "0" and row["evaluations"] == "12" for row in rows if row["target"] == "200")
-    parallel.report(path, "training")
-    printed = capsys.readouterr().out
+    printed = parallel.report(path, "training")
     assert "| lazybo sync maxima" in printed
     assert "(2 of 2 not)" in printed
 
@@ -111,3 +117,150 @@ def test_runs_that_never_get_there_are_later_than_all_others() -> None:
     assert parallel.median([there, not_there, not_there]).bound
     slower = parallel.speed_up([there], [not_there], 5)
     assert (slower.time, slower.rounds, slower.sign) == (2.0, 10.0, "<")
+
+
+# -------------------------------------------------------------------------- peers
+
+SPACE = {
+    "x": FloatDistribution(1e-3, 10.0, log=True),
+    "i": IntDistribution(0, 9),
+    "c": CategoricalDistribution(["sgd", "adam", None]),
+    "y": FloatDistribution(-5.0, 5.0),
+}
+
+RANDOM_PEER = """
+import random
+from benchmarks.peers.protocol import serve
+
+class Random:
+    def __init__(self, space, seed, budget):
+        self.space, self.random, self.told = space, random.Random(seed), 0
+        print("a library that talks")
+
+    def ask(self):
+        return [self.draw(*parameter) for parameter in self.space]
+
+    def draw(self, kind, *rest):
+        if kind == "choice":
+            return self.random.randrange(rest[0])
+        return self.random.randint(rest[0], rest[1]) if kind == "int" else self.random.uniform(rest[0], rest[1])
+
+    def tell(self, points, values):
+        self.told += len(points)
+        if self.told == 8:
+            raise SystemExit(3)
+
+serve(Random, "random 1.0")
+"""
+
+
+def objective(params: Mapping[str, Any]) -> float:
+    return float(np.log10(params["x"]) ** 2 + (params["i"] - 4) ** 2 + (params["c"] != "adam") + params["y"] ** 2)
+
+
+def check_point(params: Mapping[str, Any]) -> None:
+    assert list(params) == list(SPACE)
+    assert 1e-3 <= params["x"] <= 10.0
+    assert isinstance(params["i"], int)
+    assert 0 <= params["i"] <= 9
+    assert params["c"] in ("sgd", "adam", None)
+
+
+def test_a_peer_is_a_program_that_answers() -> None:
+    peer = Peer([sys.executable, "-c", RANDOM_PEER], SPACE, 0, 20)
+    assert peer.version == "random 1.0"
+    for _ in range(3):
+        (task,) = peer.ask(1)
+        check_point(task.params)
+        peer.tell(task, objective(task.params))
+    peer.load([task.params] * 4, [1.0] * 4)
+    assert peer.seconds() > 0
+    with pytest.raises(RuntimeError, match="ended with exit code 3"):
+        peer.tell(task, 1.0)
+
+
+@pytest.mark.extra
+@pytest.mark.parametrize("name", ["botorch", "bayesopt", "skopt"])
+def test_peers_run_on_a_mixed_space(name: str) -> None:
+    peer = Peer([sys.executable, "-m", f"benchmarks.peers.{name}"], SPACE, 0, 20)
+    values = []
+    for _ in range(16):
+        (task,) = peer.ask(1)
+        check_point(task.params)
+        values.append(objective(task.params))
+        peer.tell(task, values[-1])
+    assert min(values) < np.median(values[:8])
+
+
+def test_a_peer_that_is_not_installed_says_what_to_do() -> None:
+    with pytest.raises(SystemExit, match="make peers"):
+        peer("nobody")(SPACE, 0, 20)
+
+
+def test_the_cube_of_peers_is_there_and_back() -> None:
+    cube = UnitCube([["float", 1e-3, 10.0, True], ["int", 0, 9, False], ["choice", 3], ["int", 1, 1, False]])
+    assert cube.width == 6
+    assert cube.encode([0.1, 9, 1, 1]) == pytest.approx([0.5, 1.0, 0.0, 1.0, 0.0, 0.5])
+    assert cube.decode([0.5, 0.96, 0.2, 0.9, 0.3, 0.7]) == pytest.approx([0.1, 9, 1, 1])
+
+
+# ------------------------------------------------------------------ runs and report
+
+
+def test_a_step_has_the_regret_without_the_noise() -> None:
+    noisy = load_problem("levy-2d~0.5", 1)
+    steps = list(play(noisy, OPTIMIZERS["random"](noisy.space, 0, 40), 40, seed=0))
+    assert [step.n for step in steps] == list(range(1, 41))
+    assert all(step.regret >= 0 for step in steps)
+    assert np.diff([step.seconds for step in steps]).min() >= 0
+    assert np.diff([step.regret for step in steps]).max() > 0, "noise misleads: the best value seen is not the best"
+
+
+def test_runs_are_resumed_and_compared(tmp_path: Path) -> None:
+    path = tmp_path / "open.csv"
+    chosen = {name: OPTIMIZERS[name] for name in ("lazybo", "random")}
+    run_all(path, chosen, ["levy-2d"], range(1), 25)
+    first = path.read_text()
+    run_all(path, chosen, ["levy-2d", "rosenbrock-2d"], range(2), 25)
+    assert path.read_text().startswith(first)
+    assert len(read(path)) == 8
+    run_all(path, {"optuna-tpe": OPTIMIZERS["optuna-tpe"]}, ["levy-2d", "rosenbrock-2d"], range(1), 25)
+    suite = report.load(path)
+    assert [(names, len(runs)) for names, runs in suite.groups()] == [
+        (["lazybo", "random"], 4),
+        (["lazybo", "optuna-tpe", "random"], 2),
+    ]
+    text = report.tables(tmp_path)
+    assert "| mean regret (2 problems, 2 seeds) | 25 | 50 | 100 | 200 |" in text["evaluations"]
+    assert "; 4 : 0" in text["evaluations"]
+    assert text["clock"].count("\n| ") == 3
+
+
+def test_regret_by_the_clock_counts_what_was_done_by_then() -> None:
+    course = report.Course({5: 0.5, 10: 0.1}, {5: 1.0, 10: 20.0})
+    assert course.at(0.9, 0.0) == 1.0
+    assert course.at(1.0, 0.0) == 0.5
+    assert course.at(29.9, 1.0) == 0.5
+    assert course.at(30.0, 1.0) == 0.1
+
+
+def test_the_tables_of_the_document_are_those_of_the_records() -> None:
+    text = (ROOT / "docs" / "benchmarks.md").read_text()
+    found = report.tables()
+    assert all(f"<!-- {name} -->" in text for name in found)
+    assert insert(text, found) == text
+
+
+# -------------------------------------------------------------------------- guard
+
+
+@pytest.mark.parametrize("n", guard.WORK)
+def test_a_step_does_no_more_work_than_it_did(n: int) -> None:
+    measured = guard.work(n)
+    assert {key: value for key, value in measured.items() if not guard.WORK[n][key].holds(value)} == {}
+
+
+@pytest.mark.parametrize("name", guard.QUALITY)
+def test_quick_problems_end_where_they_did(name: str) -> None:
+    measured, (_, band) = guard.quality(name), guard.QUALITY[name]
+    assert band.holds(measured), f"{measured:.3g} is outside {band.low:g} to {band.high:g}"

@@ -1,0 +1,155 @@
+"""What must not get worse unnoticed, without a clock: ``python -m benchmarks.guard`` prints it, and CI holds it.
+
+Work is counted per step at a fixed number of observations: factorisations of all of K, evaluations of the likelihood,
+multiply-adds of solves in passes over the factor's triangle (n²/2), and kernel evaluations in rows of K (n). Quality is
+the mean log10 regret on three quick problems, fixed seeds. A band has two sides: better than it is news as well.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+import lazybo.fit
+import lazybo.gp
+import lazybo.kernels
+from benchmarks.optimizers import Lazy
+from benchmarks.problems import Problem, function
+from benchmarks.runner import play
+from lazybo.optimizer import Optimizer
+
+STEPS = 20
+SEEDS = range(6)
+FLOOR = 1e-6
+
+
+@dataclass(frozen=True)
+class Band:
+    """Between what and what a number may lie."""
+
+    low: float
+    high: float
+
+    def holds(self, value: float) -> bool:
+        return self.low <= value <= self.high
+
+
+# By the number of observations: a step of Levy's function in 5-D.
+WORK: dict[int, dict[str, Band]] = {
+    300: {
+        "factorisations": Band(0.0, 0.1),
+        "likelihoods": Band(0.0, 2.0),
+        "solves": Band(5.0, 20.0),
+        "kernel rows": Band(500.0, 1500.0),
+    },
+    1000: {
+        "factorisations": Band(0.0, 0.05),
+        "likelihoods": Band(0.0, 1.0),
+        "solves": Band(5.0, 20.0),
+        "kernel rows": Band(500.0, 1500.0),
+    },
+}
+# By problem: evaluations, and the mean log10 regret after them.
+QUALITY: dict[str, tuple[int, Band]] = {
+    "levy-2d": (40, Band(-6.0, -1.0)),
+    "rosenbrock-5d": (60, Band(-6.0, -1.0)),
+    "mixed": (50, Band(-6.0, -1.0)),
+}
+
+
+@dataclass
+class Counters:
+    likelihoods: int = 0
+    kernel_entries: int = 0
+
+
+@contextmanager
+def counting() -> Iterator[Counters]:
+    """Counts evaluations of the likelihood and of the kernel."""
+    counters = Counters()
+    evidence, distance = lazybo.gp.evidence, lazybo.kernels._scaled_distance
+
+    def counted_evidence(*arguments: Any) -> Any:
+        counters.likelihoods += 1
+        return evidence(*arguments)
+
+    def counted_distance(z: np.ndarray, other: np.ndarray) -> np.ndarray:
+        counters.kernel_entries += len(z) * len(other)
+        return distance(z, other)
+
+    with (
+        patch.object(lazybo.fit, "evidence", counted_evidence),
+        patch.object(lazybo.kernels, "_scaled_distance", counted_distance),
+    ):
+        yield counters
+
+
+def work(n: int) -> dict[str, float]:
+    """The work of a step with n observations and more, the mean over `STEPS`."""
+    problem, rng = function("levy", 5), np.random.default_rng(0)
+    optimizer = Optimizer(problem.space, seed=0)
+    for _ in range(n):
+        params = {key: float(rng.uniform(-10, 10)) for key in problem.space}
+        optimizer.observe(params, problem.objective(params))
+    optimizer.propose(0)
+    process, _ = optimizer.surrogate()
+    rebuilds, solves = process.rebuilds, process.work
+    with counting() as counters:
+        for _ in range(STEPS):
+            suggestion = optimizer.ask()
+            optimizer.tell(suggestion, problem.objective(suggestion.params))
+    process, _ = optimizer.surrogate()
+    return {
+        "factorisations": (process.rebuilds - rebuilds) / STEPS,
+        "likelihoods": counters.likelihoods / STEPS,
+        "solves": (process.work - solves) / STEPS / (n**2 / 2),
+        "kernel rows": counters.kernel_entries / STEPS / n,
+    }
+
+
+def mixed() -> Problem:
+    """Whole numbers, choices and a number that depend on each other; the optimum is 0."""
+    space = {
+        **{f"i{j}": IntDistribution(0, 9) for j in range(3)},
+        "c": CategoricalDistribution(["a", "b", "c", "d"]),
+        "x": FloatDistribution(1e-4, 1.0, log=True),
+    }
+    centre = {"a": 2.0, "b": 4.0, "c": 6.0, "d": 8.0}
+    depth = {"a": 1.0, "b": 0.3, "c": 0.0, "d": 0.6}
+
+    def objective(p: Any) -> float:
+        whole = sum((p[f"i{j}"] - centre[p["c"]] - j + 1) ** 2 for j in range(3)) / 20
+        return float(whole + depth[p["c"]] + (np.log10(p["x"]) + 2) ** 2 / 2)
+
+    return Problem("mixed", "mixed", space, objective, 0.0, 1.0)
+
+
+def quality(name: str) -> float:
+    """The mean log10 regret over the seeds."""
+    budget, _ = QUALITY[name]
+    family, _, dim = name.partition("-")
+    problem = function(family, int(dim[:-1])) if dim else mixed()
+    ends = [list(play(problem, Lazy(problem.space, seed, {}), budget))[-1].regret for seed in SEEDS]
+    return float(np.mean(np.log10(np.maximum(ends, FLOOR))))
+
+
+def main() -> None:
+    print(f"{'':26} {'measured':>10} {'band':>20}")
+    for n, bands in WORK.items():
+        for key, value in work(n).items():
+            print(_line(f"{key}, n = {n}", value, bands[key]))
+    for name, (budget, band) in QUALITY.items():
+        print(_line(f"{name} after {budget}", quality(name), band))
+
+
+def _line(title: str, value: float, band: Band) -> str:
+    outside = "" if band.holds(value) else "  outside"
+    return f"{title:26} {value:10.3g} {f'{band.low:g} to {band.high:g}':>20}{outside}"
+
+
+if __name__ == "__main__":
+    main()
