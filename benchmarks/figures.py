@@ -1,4 +1,4 @@
-"""The pictures of README and docs/benchmarks.md, drawn by ``python -m benchmarks.report --into docs/benchmarks.md``."""
+"""The pictures of README and docs/benchmarks.md, drawn by ``python -m benchmarks.report --write``."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -1,6 +1,6 @@
 """The tables and pictures of docs/benchmarks.md, of what was recorded: ``python -m benchmarks.report``.
 
-Printed, or with ``--into docs/benchmarks.md`` written between the marks there, the pictures into the same folder.
+Printed, or with ``--write`` put between the marks of docs/benchmarks.md and README.md, and the pictures into docs.
 
 A run is a problem with a seed. Optimisers are compared on the runs that they share: a row's own number of seeds is how
 often it has run every problem of the suite.
@@ -21,6 +21,8 @@ from benchmarks.run import RESULTS
 from benchmarks.runner import CHECKPOINTS, read
 from lazybo.paper.tables import insert, markdown
 
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = (ROOT / "docs" / "benchmarks.md", ROOT / "README.md")
 OURS = "lazybo"
 BUDGETS = (25, 50, 100, 200)
 # Below this, regrets are the same: all that is left of a solved problem is rounding.
@@ -99,14 +101,23 @@ def evaluations(suite: Suite) -> str:
     """Regret against evaluations."""
     parts = []
     for names, runs in suite.groups():
-        seeds = len({seed for _, seed in runs})
-        size = f"{len(suite.problems)} problems, {seeds} seed{'s' if seeds > 1 else ''}"
-        parts.append(_means(suite, f"mean regret ({size})", names, runs, lambda v: f"{v.mean():.4f}"))
+        parts.append(_mean_regret(suite, names, runs))
         parts.append(_means(suite, "mean log10 regret", names, runs, lambda v: f"{_log(v).mean():.2f}"))
         parts.append(_ranks(suite, names, runs))
     parts.append(_pairs(suite))
     parts += [_family(suite, family) for family in dict.fromkeys(suite.families.values())]
     return "\n\n".join(parts)
+
+
+def regret(suite: Suite) -> str:
+    """The mean regrets alone."""
+    return "\n\n".join(_mean_regret(suite, names, runs) for names, runs in suite.groups())
+
+
+def _mean_regret(suite: Suite, names: Sequence[str], runs: Sequence[Run]) -> str:
+    seeds = len({seed for _, seed in runs})
+    title = f"mean regret ({len(suite.problems)} problems, {seeds} seed{'s' if seeds > 1 else ''})"
+    return _means(suite, title, names, runs, lambda values: f"{values.mean():.4f}")
 
 
 def _log(regrets: np.ndarray) -> np.ndarray:
@@ -226,6 +237,20 @@ def time_per_step(path: Path) -> str:
     return "\n\n".join(tables)
 
 
+def steps(path: Path) -> str:
+    """The usual step of ours beside Optuna's."""
+    cells: dict[tuple[int, int], dict[str, float]] = defaultdict(dict)
+    for row in read(path):
+        cells[int(row["n"]), int(row["parameters"])][row["optimizer"]] = float(row["ms"])
+    others = ("optuna-tpe", "optuna-gp")
+    rows = []
+    for (n, dim), ms in cells.items():
+        ratios = [f"{ms[other] / ms[OURS]:.3g}" if other in ms else "" for other in others]
+        times = [f"{ms[name]:,.1f} ms" if name in ms else "" for name in (OURS, *others)]
+        rows.append([f"{n:,}", str(dim), *times, *ratios])
+    return markdown(["n", "parameters", OURS, *others, *(f"{other} / {OURS}" for other in others)], rows)
+
+
 # ----------------------------------------------------------- dimension and noise
 
 
@@ -253,7 +278,9 @@ def tables(folder: Path = RESULTS) -> dict[str, str]:
     makers: dict[str, tuple[str, Callable[[Path], str]]] = {
         "evaluations": ("open", lambda path: evaluations(load(path))),
         "clock": ("open", lambda path: clock(load(path))),
+        "regret": ("open", lambda path: regret(load(path))),
         "time": ("overhead", time_per_step),
+        "steps": ("overhead", steps),
         "parallel": ("parallel", parallel.times_to_target),
         "dimension": ("dimension", lambda path: by_problem(load(path), (50, 100))),
         "noise": ("noise", lambda path: by_problem(load(path), (50, 100))),
@@ -265,17 +292,18 @@ def tables(folder: Path = RESULTS) -> dict[str, str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--results", type=Path, default=RESULTS)
-    parser.add_argument("--into", type=Path, help="a Markdown file with marks; pictures go beside it")
+    parser.add_argument("--write", action="store_true", help="into the documents, instead of printing")
     options = parser.parse_args()
     found = tables(options.results)
-    if options.into is None:
+    if not options.write:
         print("\n\n".join(f"## {name}\n\n{table}" for name, table in found.items()))
         return
     from benchmarks.figures import draw_all
 
-    options.into.write_text(insert(options.into.read_text(), found))
-    for picture in draw_all(options.results, options.into.parent):
-        print(picture)
+    for document in DOCUMENTS:
+        document.write_text(insert(document.read_text(), found))
+    for path in (*DOCUMENTS, *draw_all(options.results, DOCUMENTS[0].parent)):
+        print(path)
 
 
 if __name__ == "__main__":

@@ -244,11 +244,10 @@ def test_regret_by_the_clock_counts_what_was_done_by_then() -> None:
     assert course.at(30.0, 1.0) == 0.1
 
 
-def test_the_tables_of_the_document_are_those_of_the_records() -> None:
-    text = (ROOT / "docs" / "benchmarks.md").read_text()
-    found = report.tables()
-    assert all(f"<!-- {name} -->" in text for name in found)
-    assert insert(text, found) == text
+def test_the_tables_of_the_documents_are_those_of_the_records() -> None:
+    texts, found = [document.read_text() for document in report.DOCUMENTS], report.tables()
+    assert [name for name in found if not any(f"<!-- {name} -->" in text for text in texts)] == []
+    assert [insert(text, found) == text for text in texts] == [True, True]
 
 
 # -------------------------------------------------------------------------- guard

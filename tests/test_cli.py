@@ -426,14 +426,6 @@ def test_the_line_of_the_readme_runs() -> None:
     assert result.stdout.startswith("best 1 (trial")
 
 
-def test_the_numbers_of_the_picture_are_those_of_the_readme() -> None:
-    table = (ROOT / "README.md").read_text()
-    with (ROOT / "benchmarks" / "results" / "overhead.csv").open(newline="") as file:
-        for row in csv.DictReader(file):
-            size = f"| {int(row['n']):,} | {row['parameters']} | {row['lazybo_ms']} ms | {row['tpe_ms']} ms |"
-            assert f"{size} {row['gp_sampler_ms']} ms |" in table if row["gp_sampler_ms"] else size in table
-
-
 def test_show_says_why_the_last_run_ended() -> None:
     options = ["--trials", "9", "--target", "5", "--float", "x=0:1"]
     assert call("tune", *options, "--", "train", "{x}").exit_code == 0
