@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator
 
 from benchmarks import report
 from benchmarks.runner import CHECKPOINTS, read
@@ -55,8 +55,7 @@ def time_per_step(path: Path, parameters: int = 5) -> Figure:
         points = [(int(row["n"]), float(row["mean_ms"])) for row in rows if row["optimizer"] == name]
         if points:
             _line(axes, name, points)
-    axes.set_xscale("log")
-    axes.set_yscale("log")
+    _logarithmic(axes)
     axes.set_xlabel("observations")
     axes.set_ylabel("one step: suggest and learn")
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
@@ -75,10 +74,9 @@ def regret(suite: report.Suite) -> Figure:
             means = {n: suite.regrets(name, n, runs) for n in CHECKPOINTS}
             points = [(n, values.mean()) for n, values in means.items() if values is not None]
             _line(axes, name, points)
-        axes.set_xscale("log")
-        axes.set_yscale("log")
+        _logarithmic(axes)
         axes.set_xlabel("evaluations")
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.set_xticks([5, 10, 25, 50, 100, 200])
         seeds = len({seed for _, seed in runs})
         axes.set_title(f"{len(suite.problems)} problems, {seeds} seed{'s' if seeds > 1 else ''}", fontsize=11)
     panels[0].set_ylabel("mean regret")
@@ -97,8 +95,7 @@ def clock(suite: report.Suite) -> Figure:
         for name in names:
             means = [np.mean([suite.courses[name][run].at(t, cost) for run in runs]) for t in times]
             _line(axes, name, list(zip(times, means, strict=True)), marked=False)
-        axes.set_xscale("log")
-        axes.set_yscale("log")
+        _logarithmic(axes)
         axes.set_xlabel("seconds")
         axes.set_title(f"an evaluation: {cost:g} s", fontsize=10)
     panels[0].set_ylabel("mean regret")
@@ -120,12 +117,9 @@ def dimension(suite: report.Suite, n: int = 100) -> Figure:
             if found:
                 points = sorted((dim, max(float(np.mean(values)), report.FLOOR)) for dim, values in found.items())
                 _line(axes, name, points)
-        axes.set_xscale("log")
-        axes.set_yscale("log")
+        _logarithmic(axes)
         axes.set_xlabel("parameters")
         axes.set_xticks([2, 5, 10, 20, 50])
-        axes.minorticks_off()
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axes.set_title(family.capitalize(), fontsize=11)
     panels[0].set_ylabel(f"mean regret after {n}")
     _finish(figure, panels[-1])
@@ -139,6 +133,16 @@ def _line(axes: Axes, name: str, points: Sequence[tuple[float, Any]], *, marked:
     axes.plot(
         x, y, marker=marker if marked else "", markersize=4, color=colour, linewidth=width, label=label, zorder=above
     )
+
+
+def _logarithmic(axes: Axes) -> None:
+    """Both scales, labelled with plain numbers."""
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.minorticks_off()
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
 def _finish(figure: Figure, last: Axes, title: str | None = None) -> None:

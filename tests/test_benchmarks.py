@@ -238,10 +238,11 @@ def test_runs_are_resumed_and_compared(tmp_path: Path) -> None:
 
 def test_regret_by_the_clock_counts_what_was_done_by_then() -> None:
     course = report.Course({5: 0.5, 10: 0.1}, {5: 1.0, 10: 20.0})
-    assert course.at(0.9, 0.0) == 1.0
-    assert course.at(1.0, 0.0) == 0.5
-    assert course.at(29.9, 1.0) == 0.5
-    assert course.at(30.0, 1.0) == 0.1
+    assert course.at(0.0, 0.0) == 1.0
+    assert course.at(1.0, 0.0) == pytest.approx(0.5)
+    assert course.at(6.0, 1.0) == pytest.approx(0.5)
+    assert course.at(18.0, 1.0) == pytest.approx(np.sqrt(0.5 * 0.1))
+    assert course.at(30.0, 1.0) == course.at(99.0, 1.0) == pytest.approx(0.1)
 
 
 def test_the_tables_of_the_documents_are_those_of_the_records() -> None:
