@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 import time
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
@@ -63,13 +64,8 @@ class _Task:
         self.pool: ProcessPoolExecutor | None = None
 
 
-class ThreadEngine(Engine):
-    """Runs each task in a daemon thread of its own, so that one that hangs keeps neither a slot nor the interpreter.
-
-    A thread cannot be ended: one that is stopped gives up its slot and goes on in vain.
-    """
-
-    remote = False
+class _SlotEngine(Engine):
+    """Tasks that queue for one of ``workers`` slots."""
 
     def __init__(self, workers: int) -> None:
         self._workers = workers
@@ -84,8 +80,32 @@ class ThreadEngine(Engine):
         return task.future
 
     def stop(self, future: Future[Any]) -> bool:
-        """End one task. False if it ran: its slot is free, but its thread goes on."""
+        """End one task, and free its slot; whether it runs no more."""
         return self._open.stop(future)
+
+    def _abandon(self, task: _Task) -> bool:
+        if self._line.drop(task) or not self._line.leave(task):
+            return True
+        ended = self._kill(task)
+        self._line.advance()
+        return ended
+
+    @abstractmethod
+    def _start(self, task: _Task) -> None:
+        """Begin a task that has got a slot."""
+
+    @abstractmethod
+    def _kill(self, task: _Task) -> bool:
+        """End a task that runs; whether that can be done."""
+
+
+class ThreadEngine(_SlotEngine):
+    """Runs each task in a daemon thread of its own, so that one that hangs keeps neither a slot nor the interpreter.
+
+    A thread cannot be ended: one that is stopped gives up its slot and goes on in vain.
+    """
+
+    remote = False
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Take no more tasks."""
@@ -110,14 +130,11 @@ class ThreadEngine(Engine):
             self._line.advance()
         self._open.end(task.future, result=result, error=error)
 
-    def _abandon(self, task: _Task) -> bool:
-        if self._line.drop(task) or not self._line.leave(task):
-            return True
-        self._line.advance()
+    def _kill(self, task: _Task) -> bool:  # noqa: ARG002
         return False
 
 
-class ProcessEngine(Engine):
+class ProcessEngine(_SlotEngine):
     """Runs tasks in processes, one pool of one process for each slot.
 
     So a worker that dies takes only its own task with it, and stopping a task ends one process (and those it started).
@@ -127,23 +144,10 @@ class ProcessEngine(Engine):
     can_stop = True
 
     def __init__(self, workers: int) -> None:
-        self._workers = workers
-        self._open = OpenTasks(self._abandon)
-        self._line = _Line(workers, self._start)
+        super().__init__(workers)
         self._lock = threading.Lock()
         self._idle: list[ProcessPoolExecutor] = []
         self._retiring: list[threading.Thread] = []
-
-    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """A future of one call, which waits for a slot."""
-        task = _Task(partial(fn, *args, **kwargs))
-        task.future = self._open.add(task)
-        self._line.join(task)
-        return task.future
-
-    def stop(self, future: Future[Any]) -> bool:
-        """End one task; if it runs, by killing its process."""
-        return self._open.stop(future)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Take no more tasks, and end the workers: those of cancelled tasks at once."""
@@ -189,14 +193,11 @@ class ProcessEngine(Engine):
         self._line.advance()
         self._open.end(task.future, result=None if error else running.result(), error=error)
 
-    def _abandon(self, task: _Task) -> bool:
-        if self._line.drop(task) or not self._line.leave(task):
-            return True
+    def _kill(self, task: _Task) -> bool:
         with self._lock:
             task.stopped = True
             if task.pool is not None:
                 self._retire(task.pool, kill=True)
-        self._line.advance()
         return True
 
     def _retire(self, pool: "ProcessPoolExecutor", *, kill: bool) -> None:
