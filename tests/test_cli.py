@@ -214,6 +214,15 @@ def test_a_missing_extra_is_one_line_with_the_remedy(monkeypatch: pytest.MonkeyP
         assert f"pip install 'lazybo[{extra}]'" in refused(*arguments)
 
 
+def test_a_run_that_cannot_begin_leaves_no_study(monkeypatch: pytest.MonkeyPatch) -> None:
+    made()
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    there = optuna.get_all_study_names(f"sqlite:///{DEFAULT_STORAGE}")
+    on_a_cluster = ["--trials", "3", "--executor", "dask://127.0.0.1:1", "--float", "x=0:1", "--", "train", "{x}"]
+    assert "pip install 'lazybo[dask]'" in refused("tune", "--study", "other", *on_a_cluster)
+    assert optuna.get_all_study_names(f"sqlite:///{DEFAULT_STORAGE}") == there
+
+
 # ------------------------------------------------------------------------- tune
 
 

@@ -26,7 +26,7 @@ def carry_out(plan: Plan, *, force: bool, progress: bool) -> tuple[Study, int]:
     """Run the trials of a plan; gives the study and the exit code."""
     with console.refusing():
         objective = _objective(plan)
-        study = _open(plan, force=force)
+        study, new = _open(plan, force=force)
     lines = LogLines(study)
     wants_lines = progress and not sys.stderr.isatty()
     groups.reopen()
@@ -51,7 +51,11 @@ def carry_out(plan: Plan, *, force: bool, progress: bool) -> tuple[Study, int]:
     except KeyboardInterrupt:
         return study, console.INTERRUPTED
     except Exception as error:
-        _explain(error, begun=lines.begun(study))
+        begun = lines.begun(study)
+        if new and not study.get_trials(deepcopy=False):
+            # A cluster that cannot be reached, for example: what was refused leaves no study behind.
+            study._storage.delete_study(study._study_id)
+        _explain(error, begun=begun)
     finally:
         groups.end_all()
     stopped = study._storage.get_study_system_attrs(study._study_id).get(STOPPED_KEY)
@@ -107,18 +111,19 @@ def load(name: str, *, by_value: bool = False) -> Callable[..., Any]:
     return thing
 
 
-def _open(plan: Plan, *, force: bool) -> Study:
-    """The study, new or resumed; a study of another command is refused."""
+def _open(plan: Plan, *, force: bool) -> tuple[Study, bool]:
+    """The study, and whether it is new or resumed; a study of another command is refused."""
     storage = open_storage(plan.storage)
     key, what = (COMMAND_KEY, list(plan.command)) if plan.command else (OBJECTIVE_KEY, plan.objective)
-    for summary in storage.get_all_studies():
-        if summary.study_name == plan.study and not force:
+    there = [summary for summary in storage.get_all_studies() if summary.study_name == plan.study]
+    for summary in there:
+        if not force:
             kept = storage.get_study_user_attrs(summary._study_id)
             _refuse_another(plan.study, {k: kept[k] for k in (COMMAND_KEY, OBJECTIVE_KEY) if k in kept}, {key: what})
     structure = Structure(plan.space, plan.conditions, frozenset())
     study, _ = open_study(storage, plan.study, plan.direction, structure, plan.limits.get("seed"))
     study.set_user_attr(key, what)
-    return study
+    return study, not there
 
 
 def _refuse_another(study: str, kept: dict[str, Any], given: dict[str, Any]) -> None:
