@@ -1,7 +1,17 @@
 import numpy as np
 import pytest
 
-from lazybo.fit import MAX_POINTS, Priors, check_lag, is_due, learn, learning_work, prior_kernel
+from lazybo.fit import (
+    MAX_POINTS,
+    NOISY,
+    SECOND_START_EVERY,
+    Priors,
+    check_lag,
+    is_due,
+    learn,
+    learning_work,
+    prior_kernel,
+)
 from lazybo.gp import LazyGP
 from lazybo.kernels import Column, Matern52
 from lazybo.targets import standardize
@@ -98,6 +108,25 @@ def test_learning_survives_hard_data(rng: np.random.Generator, case: str) -> Non
     learn(gp)
     assert np.isfinite(gp.kernel.theta).all()
     assert np.isfinite(gp.posterior(x[:10]).mean).all()
+
+
+@pytest.mark.parametrize("seed", [1, 3])
+def test_learning_leaves_the_noisy_mode_when_the_rugged_one_is_better(seed: int) -> None:
+    """With these points an ascent from the noisy mode stays there; the number is one at which the other is tried."""
+    x = np.random.default_rng(seed).random((24 * SECOND_START_EVERY, 2))
+    r = 8 * (x - 0.4)
+    gp = LazyGP(Matern52(np.ones(2)), 0.3, transform=standardize)
+    gp.append(x, np.sum(r * r + 4 * (1 - np.cos(np.pi * r)), axis=1))
+    assert learn(gp).noise < NOISY
+
+
+def test_learning_leaves_the_rugged_mode_when_the_noisy_one_is_better(rng: np.random.Generator) -> None:
+    n = 60 * SECOND_START_EVERY
+    x = rng.random((n, 2))
+    y = np.sum((x - 0.4) ** 2, axis=1) + 0.2 * rng.standard_normal(n)
+    gp = LazyGP(*prior_kernel(Matern52([0.05, 0.05])), transform=standardize)
+    gp.append(x, y)
+    assert learn(gp).noise > 0.1
 
 
 def test_known_variances_are_not_learned_as_noise(rng: np.random.Generator) -> None:

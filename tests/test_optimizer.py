@@ -307,6 +307,14 @@ def test_only_failures_so_far() -> None:
     assert optimizer.maxima() == []
 
 
+def test_points_go_on_filling_the_space_while_no_value_is_known() -> None:
+    """As many workers ask before the first of them is done: no gap between their points, as random ones have."""
+    optimizer = Optimizer(PLANE, seed=2, n_startup=5)
+    points = np.array([optimizer.space.encode(optimizer.ask().params) for _ in range(64)])
+    cells = {tuple(cell) for cell in np.floor(points * 8).astype(int)}
+    assert len(cells) == 64
+
+
 def test_diverged_values_do_no_harm() -> None:
     def diverges(params: dict) -> float:
         return 1e30 if params["x"] > 3 else bowl(params)

@@ -177,10 +177,10 @@ class Optimizer:
         rng = np.random.default_rng((self.seed, number))
         if self.space.dim == 0:
             return [np.zeros(0)]
-        if len(self._values) < self.n_startup:
+        if len(self._values) < self.n_startup or self._n_good() == 0:
             point = self._startup_point(number)
             return [self._random_point(rng) if self._taken(point[None])[0] else point]
-        if self._n_good() == 0 or self._remaining() == 1:
+        if self._remaining() == 1:
             return [self._random_point(rng)]
         maxima = self._maxima(rng, count)
         return [maximum.x for maximum in maxima[:count]] or [self._random_point(rng)]

@@ -22,6 +22,9 @@ from lazybo.sklearn.kernels import composed, copied, read
 from lazybo.sklearn.learning import Learning, Minimizer, Parameters, log_likelihood
 from lazybo.sklearn.model import Model, Rows, Values, as_they_are, normalised
 
+# Data that is fitted is noisier than an objective that is optimised: here the noise gives way sooner.
+PRIORS = Priors(noise_spread=2.0)
+
 
 class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
     """Gaussian process regression that learns new rows in O(t n²): `partial_fit`.
@@ -305,7 +308,7 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
             self.n_restarts_optimizer,
             check_random_state(self.random_state),
             int(self.max_points or count),
-            self.priors or Priors(),
+            self.priors or PRIORS,
         )
 
     def _values(self, y: Array) -> Values:
