@@ -1,8 +1,9 @@
 """What must not get worse unnoticed, without a clock: ``python -m benchmarks.guard`` prints it, and CI holds it.
 
 Work is counted per step at a fixed number of observations: factorisations of all of K, evaluations of the likelihood,
-multiply-adds of solves and factorisations in passes over the factor's triangle (n²/2), and kernel evaluations in rows of K (n). Quality is
-the mean log10 regret on three quick problems, fixed seeds. A band has two sides: better than it is news as well.
+multiply-adds of solves and factorisations in passes over the factor's triangle (n²/2), and kernel evaluations in rows
+of K (n). Quality is the mean log10 regret on three quick problems, fixed seeds. A band has two sides: better than it is
+news as well.
 """
 
 from collections.abc import Iterator
