@@ -30,8 +30,8 @@ Rows: TypeAlias = NDArray[np.intp]
 MAX_POINTS = 400
 # The posterior often has two modes, "rugged" and "noisy", and an ascent stays in the one it begins in. Up to so many
 # observations a start in the other one costs next to nothing; later, and up to `MAX_POINTS`, it is tried whenever their
-# number is a multiple of this: a fifth more work. Without it, noise of 0.5 was not noticed within 160 observations, and
-# the valleys of bbob f3 and f15 were taken for noise until the end (docs/tuning.md).
+# number is a multiple of this: about a fifth more work. Without it noise of 0.5 was not noticed within 160 observations
+# (docs/tuning.md).
 SECOND_START_POINTS = 30
 SECOND_START_EVERY = 5
 # Less noise than this is the rugged mode. The noisy one is sought from this noise, the rugged one from length scales of
