@@ -17,6 +17,7 @@ from scipy.stats import rankdata, wilcoxon
 
 from benchmarks import parallel
 from benchmarks.optimizers import OPTIMIZERS
+from benchmarks.problems import SUITES
 from benchmarks.run import RESULTS
 from benchmarks.runner import CHECKPOINTS, read
 from lazybo.paper.tables import insert, markdown
@@ -89,13 +90,15 @@ class Suite:
 
 
 def load(path: Path) -> Suite:
-    """What is in a file of `benchmarks.run`, optimisers in their usual order."""
+    """What is in a file of `benchmarks.run`, optimisers and problems in their usual order."""
     found: dict[str, dict[Run, Course]] = defaultdict(dict)
     families: dict[str, str] = {}
     for row in read(path):
         families[row["problem"]] = row["family"]
         numbers = [{n: float(row[f"{kind}{n}"]) for n in CHECKPOINTS if row[f"{kind}{n}"]} for kind in "rs"]
         found[row["optimizer"]][row["problem"], int(row["seed"])] = Course(*numbers)
+    usual = [name for suite in SUITES.values() for name in suite]
+    families = dict(sorted(families.items(), key=lambda item: usual.index(item[0]) if item[0] in usual else -1))
     return Suite({name: found[name] for name in OPTIMIZERS if name in found}, families)
 
 
