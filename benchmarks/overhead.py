@@ -102,6 +102,7 @@ def at_size(names: Iterable[str], n: int, dim: int) -> list[dict[str, object]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--optimizers", nargs="+", default=["lazybo", "optuna-tpe", "optuna-gp"], choices=OPTIMIZERS)
+    parser.add_argument("--least", type=int, default=0, help="leave out sizes below this")
     parser.add_argument("--most", type=int, default=10_000, help="leave out sizes above this")
     parser.add_argument(
         "--patience", type=float, default=2.0, help="the longest step that goes on to more observations"
@@ -116,7 +117,7 @@ def main() -> None:
     names = list(options.optimizers)
     print(f"{'n':>6} {'parameters':>10} {'optimizer':>12} {'median':>11} {'mean':>11} {'peak':>9}")
     for n, dim in SIZES:
-        if n > options.most:
+        if not options.least <= n <= options.most:
             continue
         rows = at_size(names, n, dim)
         for row in rows:
