@@ -85,16 +85,21 @@ def regret(suite: report.Suite) -> Figure:
 
 
 def clock(suite: report.Suite) -> Figure:
-    """Mean regret by the time that has passed, one panel for each cost of an evaluation."""
+    """Mean regret by the time that has passed, one panel for each cost of an evaluation.
+
+    A line ends where the first of its runs does.
+    """
     names, runs = report.timed(suite)
     costs = (0.0, *report.COSTS)
     figure = Figure(figsize=(9.6, 3.4), layout="constrained")
     panels = figure.subplots(1, len(costs), sharey=True)
     for axes, cost in zip(panels, costs, strict=True):
-        times = np.geomspace(0.05, 400.0, 60) if cost == 0 else cost * np.geomspace(5.0, 200.0, 40)
+        times = np.geomspace(0.02, 400.0, 80) if cost == 0 else cost * np.geomspace(5.0, 250.0, 60)
         for name in names:
-            means = [np.mean([suite.courses[name][run].at(t, cost) for run in runs]) for t in times]
-            _line(axes, name, list(zip(times, means, strict=True)), marked=False)
+            courses = [suite.courses[name][run] for run in runs]
+            end = min(course.end(cost) for course in courses)
+            points = [(t, np.mean([course.at(t, cost) for course in courses])) for t in times if t <= end]
+            _line(axes, name, points, marked=False)
         _logarithmic(axes)
         axes.set_xlabel("seconds")
         axes.set_title(f"an evaluation: {cost:g} s", fontsize=10)

@@ -43,6 +43,11 @@ class Course:
     regret: dict[int, float]
     seconds: dict[int, float]
 
+    def end(self, cost: float) -> float:
+        """When the last evaluation was done."""
+        last = max(self.seconds)
+        return self.seconds[last] + last * cost
+
     def at(self, clock: float, cost: float) -> float:
         """The regret when so many seconds have passed, an evaluation taking ``cost``.
 
@@ -208,11 +213,16 @@ def clock(suite: Suite) -> str:
     columns += [(times * cost, cost) for cost in COSTS for times in TIMES]
     head = [f"{cost:g} s: {_duration(seconds)}" for seconds, cost in columns]
     rows = [
-        [name, *(f"{np.mean([suite.courses[name][run].at(t, cost) for run in runs]):.4f}" for t, cost in columns)]
-        for name in names
+        [name, *(_by_then([suite.courses[name][run] for run in runs], *column) for column in columns)] for name in names
     ]
     seeds = len({seed for _, seed in runs})
     return markdown([f"mean regret ({seeds} seed{'s' if seeds > 1 else ''}); an evaluation costs", *head], rows)
+
+
+def _by_then(courses: list[Course], seconds: float, cost: float) -> str:
+    """The mean regret; with a ≤ if runs had ended by then, which longer ones could only better."""
+    sign = "≤ " if any(course.end(cost) < seconds for course in courses) else ""
+    return f"{sign}{np.mean([course.at(seconds, cost) for course in courses]):.4f}"
 
 
 def _duration(seconds: float) -> str:
