@@ -102,8 +102,9 @@ def load(path: Path) -> Suite:
         families[row["problem"]] = row["family"]
         numbers = [{n: float(row[f"{kind}{n}"]) for n in CHECKPOINTS if row[f"{kind}{n}"]} for kind in "rs"]
         found[row["optimizer"]][row["problem"], int(row["seed"])] = Course(*numbers)
-    usual = [name for suite in SUITES.values() for name in suite]
-    families = dict(sorted(families.items(), key=lambda item: usual.index(item[0]) if item[0] in usual else -1))
+    # In the order of the suite that has them all; another file keeps its own.
+    usual = next((names for names in SUITES.values() if set(families) <= set(names)), list(families))
+    families = {name: families[name] for name in usual if name in families}
     return Suite({name: found[name] for name in OPTIMIZERS if name in found}, families)
 
 
