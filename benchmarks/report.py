@@ -243,14 +243,9 @@ def time_per_step(path: Path) -> str:
     cells = {(row["optimizer"], int(row["n"]), int(row["parameters"])): row for row in rows}
     head = [f"{n:,}" + (f" ({dim}-D)" if dim != 5 else "") for n, dim in sizes]
     tables = []
-    for title, key, unit in (
-        ("median ms of a step, n =", "ms", ""),
-        ("mean ms", "mean_ms", ""),
-        ("peak MB", "peak_mb", ""),
-    ):
+    for title, key in (("median ms of a step, n =", "ms"), ("mean ms", "mean_ms"), ("peak MB", "peak_mb")):
         body = [
-            [name, *((cells[name, *size][key] + unit) if (name, *size) in cells else "" for size in sizes)]
-            for name in names
+            [name, *(cells[name, *size][key] if (name, *size) in cells else "" for size in sizes)] for name in names
         ]
         tables.append(markdown([title, *head], body))
     return "\n\n".join(tables)
