@@ -10,7 +10,7 @@ import numpy as np
 
 from benchmarks import problems
 from benchmarks.optimizers import Make, lazybo
-from benchmarks.runner import play
+from benchmarks.runner import log10, play
 from lazybo.fit import Priors
 
 CHECKPOINTS = (25, 50)
@@ -26,6 +26,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "choices 2.5 √d": {"priors": Priors(choice_length_scale=2.5)},
     "output scale 3": {"priors": Priors(output_scale=3.0)},
     "noise 1e-3": {"priors": Priors(noise=1e-3)},
+    "noise prior's spread 2": {"priors": Priors(noise_spread=2.0)},
     "1 startup point": {"n_startup": 1},
     "10 startup points": {"n_startup": 10},
     "lag 1": {"lag": 1},
@@ -58,7 +59,7 @@ def main() -> None:
     print("|---|---|---|---|---|---|")
     for label in options.variants:
         found, step = regrets(lazybo(**VARIANTS[label]), options.problems, options.seeds)
-        means = [*np.mean(found, axis=0), *np.mean(np.log10(np.maximum(found, 1e-6)), axis=0)]
+        means = [*np.mean(found, axis=0), *np.mean(log10(found), axis=0)]
         cells = f"{means[0]:.4f} | {means[1]:.4f} | {means[2]:.2f} | {means[3]:.2f} | {step:.1f}"
         print(f"| {label} | {cells} |", flush=True)
 

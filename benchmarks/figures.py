@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator
 
 from benchmarks import report
-from benchmarks.runner import CHECKPOINTS, read
+from benchmarks.runner import CHECKPOINTS, FLOOR, read
 
 # Name on the picture, colour, marker.
 STYLES = {
@@ -120,7 +120,7 @@ def dimension(suite: report.Suite, n: int = 100) -> Figure:
                 if suite.families[problem] == family and n in course.regret:
                     found.setdefault(int(problem.split("-")[1][:-1]), []).append(course.regret[n])
             if found:
-                points = sorted((dim, max(float(np.mean(values)), report.FLOOR)) for dim, values in found.items())
+                points = sorted((dim, max(float(np.mean(values)), FLOOR)) for dim, values in found.items())
                 _line(axes, name, points)
         _logarithmic(axes)
         axes.set_xlabel("parameters")

@@ -82,7 +82,10 @@ class Serving:
 
     def _answer(self) -> str:
         assert self.process.stdout is not None
-        return self.process.stdout.readline()
+        answer = self.process.stdout.readline()
+        if not answer:
+            raise SystemExit(f"a contestant ended, see above: {self.process.args!r}")
+        return answer
 
 
 def at_size(names: Iterable[str], n: int, dim: int) -> list[dict[str, object]]:

@@ -14,6 +14,7 @@ import optuna
 from optuna.trial import FrozenTrial, TrialState
 
 from benchmarks import problems
+from benchmarks.runner import log10
 from lazybo.sampler import LazySampler
 from lazybo.study_model import StudyModel
 
@@ -70,7 +71,7 @@ def main() -> None:
         with patch.object(StudyModel, "_value", way):
             runs = [one_study(name, seed) for name in NAMES for seed in range(options.seeds)]
         regret = np.array([regret for regret, _ in runs])
-        log = np.mean(np.log10(np.maximum(regret, 1e-6)))
+        log = np.mean(log10(regret))
         print(
             f"| {label} | {regret.mean():.4f} | {log:.2f} | {np.mean([steps for _, steps in runs]):.0f} |", flush=True
         )

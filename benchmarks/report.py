@@ -19,15 +19,13 @@ from benchmarks import parallel
 from benchmarks.optimizers import OPTIMIZERS
 from benchmarks.problems import SUITES
 from benchmarks.run import RESULTS
-from benchmarks.runner import CHECKPOINTS, read
+from benchmarks.runner import CHECKPOINTS, log10, read
 from lazybo.paper.tables import insert, markdown
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = (ROOT / "docs" / "benchmarks.md", ROOT / "README.md")
 OURS = "lazybo"
 BUDGETS = (25, 50, 100, 200)
-# Below this, regrets are the same: all that is left of a solved problem is rounding.
-FLOOR = 1e-6
 # Seconds that an evaluation costs, and how many evaluations' time is looked at.
 COSTS = (0.1, 1.0, 10.0, 60.0)
 TIMES = (25, 100)
@@ -55,7 +53,7 @@ class Course:
         """
         known = [n for n in self.regret if n in self.seconds]
         times = [0.0, *(self.seconds[n] + n * cost for n in known)]
-        logs = [0.0, *_log(np.array([self.regret[n] for n in known]))]
+        logs = [0.0, *log10([self.regret[n] for n in known])]
         return float(10 ** np.interp(clock, times, logs))
 
 
@@ -116,7 +114,7 @@ def evaluations(suite: Suite) -> str:
     parts = []
     for names, runs in suite.groups():
         parts.append(_mean_regret(suite, names, runs))
-        parts.append(_means(suite, "mean log10 regret", names, runs, lambda v: f"{_log(v).mean():.2f}"))
+        parts.append(_means(suite, "mean log10 regret", names, runs, lambda v: f"{log10(v).mean():.2f}"))
         parts.append(_ranks(suite, names, runs))
     parts.append(_pairs(suite))
     parts += [_family(suite, family) for family in dict.fromkeys(suite.families.values())]
@@ -132,10 +130,6 @@ def _mean_regret(suite: Suite, names: Sequence[str], runs: Sequence[Run]) -> str
     seeds = len({seed for _, seed in runs})
     title = f"mean regret ({len(suite.problems)} problems, {seeds} seed{'s' if seeds > 1 else ''})"
     return _means(suite, title, names, runs, lambda values: f"{values.mean():.4f}")
-
-
-def _log(regrets: np.ndarray) -> np.ndarray:
-    return np.log10(np.maximum(regrets, FLOOR))
 
 
 def _means(
@@ -175,7 +169,7 @@ def _verdict(suite: Suite, other: str, n: int) -> str:
         return ""
     a = np.array([ours[run].regret[n] for run in shared])
     b = np.array([theirs[run].regret[n] for run in shared])
-    difference = _log(a) - _log(b)
+    difference = log10(a) - log10(b)
     p = wilcoxon(difference).pvalue if difference.any() else 1.0
     won, lost = int((difference < 0).sum()), int((difference > 0).sum())
     return f"{a.mean():.4f} / {b.mean():.4f}; {won} : {lost}, p = {p:.1g}"

@@ -19,6 +19,7 @@ def main() -> None:
     parser.add_argument("suite", choices=list(SUITES))
     parser.add_argument("--csv", type=Path, help="instead of results/SUITE.csv")
     parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--budget", type=int, default=200)
     parser.add_argument("--limit", type=float, default=float("inf"), help="seconds after which no run is begun")
     parser.add_argument("--optimizers", nargs="+", default=list(OPTIMIZERS), choices=list(OPTIMIZERS))
@@ -26,9 +27,8 @@ def main() -> None:
     options = parser.parse_args()
     path = options.csv or RESULTS / f"{options.suite}.csv"
     chosen = {name: OPTIMIZERS[name] for name in options.optimizers}
-    run_all(
-        path, chosen, options.problems or SUITES[options.suite], range(options.seeds), options.budget, options.limit
-    )
+    seeds = range(options.first_seed, options.first_seed + options.seeds)
+    run_all(path, chosen, options.problems or SUITES[options.suite], seeds, options.budget, options.limit)
 
 
 if __name__ == "__main__":

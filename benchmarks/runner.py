@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from benchmarks import problems
 from benchmarks.optimizers import Contestant, Make
@@ -41,6 +42,15 @@ def run_all(
                 if time.perf_counter() - start > limit:
                     return
                 append(path, FIELDS, run_one(name, label, make, seed, budget))
+
+
+# Below this, regrets are the same: all that is left of a solved problem is rounding.
+FLOOR = 1e-6
+
+
+def log10(regrets: ArrayLike) -> np.ndarray:
+    """Logarithms of regrets, those of solved problems cut off."""
+    return np.log10(np.maximum(regrets, FLOOR))
 
 
 @dataclass(frozen=True)
