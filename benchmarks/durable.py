@@ -32,11 +32,11 @@ from optuna.trial import TrialState
 
 import lazybo
 from benchmarks.timing import alternate
-from lazybo import ledger
-from lazybo.ledger import DatabaseLedger, Result
-from lazybo.optimizer import Optimizer
-from lazybo.sampler import LazySampler
-from lazybo.studies import open_storage
+from lazybo.run import ledger
+from lazybo.run.ledger import DatabaseLedger, Result
+from lazybo.search.optimizer import Optimizer
+from lazybo.study.sampler import LazySampler
+from lazybo.study.storage import open_storage
 
 SPACE: dict[str, BaseDistribution] = {f"x{i}": FloatDistribution(0.0, 1.0) for i in range(5)}
 OPTIMISER = ("propose", "propose_batch", "announce", "tell", "observe", "model_state")

@@ -18,12 +18,12 @@ import numpy as np
 from scipy.linalg import blas, lapack
 
 from benchmarks.timing import alternate
-from lazybo.cholesky import GrowingCholesky
-from lazybo.fit import learn, prior_kernel
-from lazybo.gp import LazyGP
-from lazybo.kernels import Matern52
+from lazybo.model.cholesky import GrowingCholesky
+from lazybo.model.fit import learn, prior_kernel
+from lazybo.model.gp import LazyGP
+from lazybo.model.kernels import Matern52
+from lazybo.model.targets import standardize
 from lazybo.paper import algorithm2
-from lazybo.targets import standardize
 
 NOISE = 1e-4
 BLOCK = 20

@@ -34,8 +34,8 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.trial import TrialState
 
 import lazybo
-from lazybo.evaluate import Trial
-from lazybo.studies import DEFAULT_NAME
+from lazybo.run.evaluate import Trial
+from lazybo.study.storage import DEFAULT_NAME
 
 # The longest random delay before a kill in each phase, in seconds; starting worker processes takes the longest.
 PHASES = {"imports": 0.8, "start": 1.0, "evaluations": 1.5}

@@ -15,15 +15,13 @@ from unittest.mock import patch
 import numpy as np
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
-import lazybo.fit
-import lazybo.gp
-import lazybo.kernels
-import lazybo.optimizer
 from benchmarks.optimizers import Lazy
 from benchmarks.problems import Problem, function
 from benchmarks.runner import log10, play
-from lazybo.gp import LazyGP
-from lazybo.optimizer import Optimizer
+from lazybo.model import fit, gp, kernels
+from lazybo.model.gp import LazyGP
+from lazybo.search import optimizer
+from lazybo.search.optimizer import Optimizer
 
 STEPS = 20
 SEEDS = range(6)
@@ -84,7 +82,7 @@ class Counters:
 def counting() -> Iterator[Counters]:
     """Counts evaluations of the likelihood and of the kernel, and keeps the processes that are built."""
     counters = Counters()
-    evidence, distance = lazybo.gp.evidence, lazybo.kernels._scaled_distance
+    evidence, distance = gp.evidence, kernels._scaled_distance
 
     def kept(*arguments: Any, **options: Any) -> LazyGP:
         counters.processes.append(LazyGP(*arguments, **options))
@@ -99,9 +97,9 @@ def counting() -> Iterator[Counters]:
         return distance(z, other)
 
     with (
-        patch.object(lazybo.fit, "evidence", counted_evidence),
-        patch.object(lazybo.kernels, "_scaled_distance", counted_distance),
-        patch.object(lazybo.optimizer, "LazyGP", kept),
+        patch.object(fit, "evidence", counted_evidence),
+        patch.object(kernels, "_scaled_distance", counted_distance),
+        patch.object(optimizer, "LazyGP", kept),
     ):
         yield counters
 

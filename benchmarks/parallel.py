@@ -31,8 +31,8 @@ from benchmarks import problems
 from benchmarks.optimizers import Contestant, Study, Task, gp_sampler, lazybo
 from benchmarks.problems import Problem
 from benchmarks.runner import append, read
-from lazybo.driver import MANY_WORKERS
 from lazybo.paper.tables import markdown
+from lazybo.run.driver import MANY_WORKERS
 
 RESULTS = Path(__file__).parent / "results" / "parallel.csv"
 WORKERS = (1, 5, 20, 100)

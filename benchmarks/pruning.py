@@ -15,8 +15,8 @@ from optuna.trial import FrozenTrial, TrialState
 
 from benchmarks import problems
 from benchmarks.runner import log10
-from lazybo.sampler import LazySampler
-from lazybo.study_model import StudyModel
+from lazybo.study.model import StudyModel
+from lazybo.study.sampler import LazySampler
 
 NAMES = ("levy-5d", "hpobench-australian", "hpobench-credit_g", "bbob-f15-5d", "bbob-f20-5d", "hpolib-naval_propulsion")
 STEPS = 10

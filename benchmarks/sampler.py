@@ -15,7 +15,7 @@ from optuna.samplers import BaseSampler
 
 from benchmarks.optimizers import gp_sampler
 from benchmarks.problems import levy
-from lazybo.sampler import LazySampler
+from lazybo.study.sampler import LazySampler
 
 SAMPLERS: dict[str, Callable[[int], BaseSampler]] = {
     "lazybo": lambda seed: LazySampler(seed=seed),

@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -18,26 +19,44 @@ def layers() -> list[set[str]]:
     return [{name.strip() for name in line.split("|")} for line in picture[1].splitlines() if line.strip()]
 
 
-def imports(path: Path) -> set[str]:
-    """The lazybo modules that a file imports."""
+def imports_of(path: Path, rooms: Iterable[str]) -> set[str]:
+    """The entries of the picture that a file imports from."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         if isinstance(node, ast.ImportFrom) and node.module:
             assert node.level == 0, f"{path}: relative import"
-            names = [node.module] if node.module != "lazybo" else [f"lazybo.{alias.name}" for alias in node.names]
-        found |= {name.split(".")[1] for name in names if name.startswith("lazybo.")}
+            # `from lazybo.run import ledger` imports the module `run.ledger`.
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        for name in names:
+            if name.startswith("lazybo."):
+                room = room_of(name.removeprefix("lazybo."), rooms)
+                assert room is not None, f"{path} imports {name}, which the picture does not have"
+                found.add(room)
     return found
+
+
+def is_code(path: Path) -> bool:
+    """Whether a file is more than the docstring of its package."""
+    return len(ast.parse(path.read_text()).body) > 1
+
+
+def room_of(module: str, rooms: Iterable[str]) -> str | None:
+    """The entry of the picture that a module belongs to: itself, or the package that counts as one."""
+    parts = module.split(".")
+    names = [".".join(parts[: i + 1]) for i in range(len(parts))]
+    return next((name for name in reversed(names) if name in rooms), None)
 
 
 def test_a_module_imports_only_from_lines_below_its_own() -> None:
     picture = layers()
     level = {name: i for i, line in enumerate(picture) for name in line}
     files = [path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py"]
-    modules = {path: path.with_suffix("").parts[0] for path in files}  # a package counts as one
+    modules = {path: room_of(".".join(path.with_suffix("").parts), level) for path in files if is_code(PACKAGE / path)}
     assert set(modules.values()) == set(level), "the picture and the package name the same modules"
     for path, name in modules.items():
-        for imported in imports(PACKAGE / path) - {name}:
+        assert name is not None
+        for imported in imports_of(PACKAGE / path, level) - {name}:
             assert level[imported] > level[name], f"{path} must not import {imported}"
 
 

@@ -1,13 +1,13 @@
 """Bayesian optimisation with a Gaussian process that is extended, never rebuilt."""
 
-from lazybo.cholesky import GrowingCholesky
-from lazybo.gp import LazyGP
-from lazybo.kernels import Column, Matern52
-from lazybo.kfold import kfold
-from lazybo.optimizer import Optimizer, Suggestion
-from lazybo.run import optimize
-from lazybo.sampler import LazySampler
-from lazybo.space import Condition
+from lazybo.model.cholesky import GrowingCholesky
+from lazybo.model.gp import LazyGP
+from lazybo.model.kernels import Column, Matern52
+from lazybo.run.kfold import kfold
+from lazybo.run.optimize import optimize
+from lazybo.search.optimizer import Optimizer, Suggestion
+from lazybo.search.space import Condition
+from lazybo.study.sampler import LazySampler
 
 __version__ = "0.1.0.dev0"
 

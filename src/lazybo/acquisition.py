@@ -1,107 +1,21 @@
-"""Acquisition functions to maximise, when small values of the objective are good.
+"""Public names of `lazybo.search.acquisition`."""
 
-======  =====================================================  =====
-symbol  meaning                                                shape
-======  =====================================================  =====
-μ, σ    posterior mean and standard deviation                  (m,)
-f'      the incumbent: the best (smallest) denoised value      scalar
-ξ       exploration: what counts as an improvement             scalar
-γ       f' - μ - ξ                                             (m,)
-z       γ / σ                                                  (m,)
-φ, Φ    density and distribution of the standard normal        (m,)
-======  =====================================================  =====
+from lazybo.search.acquisition import (
+    ACQUISITIONS,
+    Acquired,
+    Acquisition,
+    confidence_bound,
+    expected_improvement,
+    log_expected_improvement,
+    probability_of_improvement,
+)
 
-Each function returns its value and its derivatives by μ and by σ, from which the chain rule gives the gradient at a
-point.
-"""
-
-from collections.abc import Callable
-from typing import NamedTuple
-
-import numpy as np
-from scipy.special import erfcx, log_ndtr, ndtr
-
-from lazybo.checks import Array
-
-# σ below this is a point that is known; expected improvement would divide by it.
-MIN_STD = 1e-12
-# Below this z the series of Φ/φ is more exact than the difference of nearly equal numbers it replaces.
-FAR_TAIL = -1e3
-
-
-class Acquired(NamedTuple):
-    """Values of an acquisition function and its partial derivatives, each (m,)."""
-
-    value: Array
-    by_mean: Array
-    by_std: Array
-
-
-Acquisition = Callable[[Array, Array, float], Acquired]
-
-
-def expected_improvement(mean: Array, std: Array, best: float, xi: float = 0.0) -> Acquired:
-    """EI = γ Φ(z) + σ φ(z) (paper, section 2.2.1); ∂EI/∂μ = -Φ(z), ∂EI/∂σ = φ(z)."""
-    std = np.maximum(std, MIN_STD)
-    z = (best - mean - xi) / std
-    density, distribution = _density(z), ndtr(z)
-    return Acquired(np.maximum(std * (z * distribution + density), 0.0), -distribution, density)
-
-
-def log_expected_improvement(mean: Array, std: Array, best: float, xi: float = 0.0) -> Acquired:
-    """log EI = log σ + log(φ(z) + z Φ(z)), without underflow however far z is in the tail.
-
-    With r = Φ/φ the second term is log φ + log(1 + z r); its derivative by z is r / (1 + z r).
-    """
-    std = np.maximum(std, MIN_STD)
-    z = (best - mean - xi) / std
-    log_h, slope = _log_h(z)
-    return Acquired(np.log(std) + log_h, -slope / std, (1.0 - z * slope) / std)
-
-
-def probability_of_improvement(mean: Array, std: Array, best: float, xi: float = 0.0) -> Acquired:
-    """log Φ(z): the same maxima as Φ(z), and a gradient where that underflows."""
-    std = np.maximum(std, MIN_STD)
-    z = (best - mean - xi) / std
-    slope = 1.0 / _ratio(z)
-    return Acquired(log_ndtr(z), -slope / std, -slope * z / std)
-
-
-def confidence_bound(mean: Array, std: Array, best: float, kappa: float = 2.0) -> Acquired:
-    """κ σ - μ: the upper confidence bound of -f. The incumbent plays no part."""
-    del best
-    return Acquired(kappa * std - mean, np.full_like(mean, -1.0), np.full_like(std, kappa))
-
-
-ACQUISITIONS: dict[str, Acquisition] = {
-    "logei": log_expected_improvement,
-    "ei": expected_improvement,
-    "pi": probability_of_improvement,
-    "ucb": confidence_bound,
-}
-
-
-def _density(z: Array) -> Array:
-    return np.exp(-0.5 * z * z) / np.sqrt(2 * np.pi)
-
-
-def _ratio(z: Array) -> Array:
-    """Φ(z)/φ(z) = √(π/2) erfcx(-z/√2), without underflow in the tail."""
-    return np.sqrt(np.pi / 2) * erfcx(-z / np.sqrt(2))
-
-
-def _log_h(z: Array) -> tuple[Array, Array]:
-    """log(φ(z) + z Φ(z)) and its derivative Φ(z) / (φ(z) + z Φ(z))."""
-    log_density = -0.5 * z * z - 0.5 * np.log(2 * np.pi)
-    # z > -1: nothing cancels, h is computed as it stands.
-    near = np.maximum(z, -1.0)
-    h = _density(near) + near * ndtr(near)
-    # FAR_TAIL < z < -1: 1 + z r with r = Φ/φ; loses digits as 1/z², at most 6 of 16.
-    middle = np.clip(z, FAR_TAIL, -1.0)
-    r = _ratio(middle)
-    rest = 1.0 + middle * r
-    # z < FAR_TAIL: r = -1/z (1 - 1/z² + …), so 1 + z r = 1/z² and its slope -z.
-    far = np.minimum(z, FAR_TAIL)
-    log_h = np.where(z > -1.0, np.log(h), log_density + np.where(z > FAR_TAIL, np.log(rest), -2 * np.log(-far)))
-    slope = np.where(z > -1.0, ndtr(near) / h, np.where(z > FAR_TAIL, r / rest, -far))
-    return log_h, slope
+__all__ = [
+    "ACQUISITIONS",
+    "Acquired",
+    "Acquisition",
+    "confidence_bound",
+    "expected_improvement",
+    "log_expected_improvement",
+    "probability_of_improvement",
+]

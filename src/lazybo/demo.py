@@ -9,9 +9,9 @@ from optuna.distributions import FloatDistribution
 from scipy.linalg import cho_factor
 
 from lazybo.checks import Array
-from lazybo.gp import LazyGP
-from lazybo.kernels import Matern52
-from lazybo.optimizer import Optimizer
+from lazybo.model.gp import LazyGP
+from lazybo.model.kernels import Matern52
+from lazybo.search.optimizer import Optimizer
 
 EVALUATIONS = 200
 SIZES = (200, 500, 1000, 2000)

@@ -10,13 +10,13 @@ from scipy.linalg import lapack
 from typer.testing import CliRunner
 
 import lazybo.paper
-from lazybo.cholesky import GrowingCholesky
-from lazybo.optimizer import Optimizer
+from lazybo.model.cholesky import GrowingCholesky
 from lazybo.paper import algorithm2, factorisation, lag, levy, published, tables, workers
 from lazybo.paper.command import app
 from lazybo.paper.presets import LABELS, optimizer_options, unit_kernel
 from lazybo.paper.records import first_at, improvements, quartiles, read_rows
 from lazybo.paper.reference import Reference
+from lazybo.search.optimizer import Optimizer
 
 
 def call(*arguments: object) -> str:

@@ -17,9 +17,9 @@ from optuna.pruners import BasePruner
 from lazybo.cli.parameters import distributions_of, examples
 from lazybo.programs import placeholders
 from lazybo.programs.placeholders import nearest
-from lazybo.run import check_initial
-from lazybo.space import Condition, Space
-from lazybo.studies import DEFAULT_NAME
+from lazybo.run.optimize import check_initial
+from lazybo.search.space import Condition, Space
+from lazybo.study.storage import DEFAULT_NAME
 
 DEFAULT_STORAGE = "lazybo.db"
 PRUNERS: dict[str, type[BasePruner]] = {

@@ -7,7 +7,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 from optuna.study import Study
 
-from lazybo import insight, plots
+from lazybo.report import plots, records
 
 TITLES = {
     "history": "values and the best so far",
@@ -16,24 +16,24 @@ TITLES = {
     "parallel": "parallel coordinates",
 }
 PICTURES: dict[str, Callable[[Study, str], Figure]] = {
-    "history": lambda study, title: plots.draw_history(insight.history(study), title),
-    "time": lambda study, title: plots.draw_times(insight.times(study), title),
-    "slices": lambda study, title: plots.draw_slices(insight.slices(study), title),
-    "parallel": lambda study, title: plots.draw_parallel(insight.coordinates(study), title),
+    "history": lambda study, title: plots.draw_history(records.history(study), title),
+    "time": lambda study, title: plots.draw_times(records.times(study), title),
+    "slices": lambda study, title: plots.draw_slices(records.slices(study), title),
+    "parallel": lambda study, title: plots.draw_parallel(records.coordinates(study), title),
 }
 KINDS = ("png", "svg", "pdf", "html")
 
 
 def draw(kind: str, study: Study, output: Path | None) -> list[Path]:
     """Write one picture, or all; gives the files. All of them as pictures are files of their own."""
-    if not insight.history(study).numbers:
+    if not records.history(study).numbers:
         raise ValueError(f"no trial of the study {study.study_name!r} has completed yet: there is nothing to draw")
     name = study.study_name.replace("/", "_")
     path = output or Path(f"{name}.html" if kind == "all" else f"{name}-{kind}.png")
     suffix = path.suffix.removeprefix(".").lower()
     if suffix not in KINDS:
         raise ValueError(f"{str(path)!r} must end with one of {', '.join('.' + known for known in KINDS)}")
-    drawable = list(PICTURES) if insight.varies(study) else ["history", "time"]
+    drawable = list(PICTURES) if records.varies(study) else ["history", "time"]
     kinds = drawable if kind == "all" else [kind]
     if not set(kinds) <= set(drawable):
         raise ValueError(f"no parameter of the study {study.study_name!r} can vary: there are no {kind}")

@@ -9,8 +9,8 @@ from typing import Any
 
 from optuna.study import Study
 
-from lazybo import ledger
 from lazybo.cli import console
+from lazybo.run import ledger
 
 Row = dict[str, Any]
 

@@ -8,7 +8,7 @@ from typing import Any
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
 from lazybo.programs.placeholders import nearest
-from lazybo.space import Condition
+from lazybo.search.space import Condition
 
 NUMBER_KEYS = ("type", "low", "high", "log", "step", "if")
 KEYS = {"float": NUMBER_KEYS, "int": NUMBER_KEYS, "choice": ("type", "choices", "if")}

@@ -11,7 +11,7 @@ from optuna.study import Study
 
 from lazybo.cli.config import DEFAULT_STORAGE, read_settings
 from lazybo.programs.placeholders import nearest
-from lazybo.studies import open_storage
+from lazybo.study.storage import open_storage
 
 # What was tuned: the words of a command, or the name of a Python function.
 COMMAND_KEY = "lazybo:command"

@@ -14,11 +14,12 @@ from optuna.trial import FrozenTrial, TrialState
 from rich.table import Table
 from rich.text import Text
 
-from lazybo import insight, ledger
 from lazybo.cli import console
 from lazybo.cli.storages import COMMAND_KEY, OBJECTIVE_KEY
 from lazybo.programs import placeholders
-from lazybo.run import STOPPED_KEY
+from lazybo.report import records
+from lazybo.run import ledger
+from lazybo.run.optimize import STOPPED_KEY
 
 STATES = {
     TrialState.COMPLETE: "complete",
@@ -54,7 +55,7 @@ def details(study: Study) -> dict[str, Any]:
     return {
         **overview(study),
         "best": best_record(study),
-        "importances": insight.importances(study) if best_of(study) is not None else {},
+        "importances": records.importances(study) if best_of(study) is not None else {},
         "failures": _failures(trials),
         "running": [
             {"number": t.number, "since": _text(t.datetime_start), "params": t.params}

@@ -17,9 +17,9 @@ from lazybo.cli.config import Plan
 from lazybo.cli.progress import LogLines
 from lazybo.cli.storages import COMMAND_KEY, OBJECTIVE_KEY
 from lazybo.programs import Program, groups
-from lazybo.run import STOPPED_KEY, optimize
-from lazybo.studies import open_storage, open_study
-from lazybo.study_model import Structure
+from lazybo.run.optimize import STOPPED_KEY, optimize
+from lazybo.study.model import Structure
+from lazybo.study.storage import open_storage, open_study
 
 
 def carry_out(plan: Plan, *, force: bool, progress: bool) -> tuple[Study, int]:

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.linalg import lapack
 
 from lazybo.checks import Array
-from lazybo.cholesky import GrowingCholesky
+from lazybo.model.cholesky import GrowingCholesky
 from lazybo.paper import algorithm2
 from lazybo.paper.levy import space
 from lazybo.paper.presets import NOISE, unit_kernel

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lazybo.acquisition import expected_improvement
 from lazybo.checks import Array
 from lazybo.demo import levy
-from lazybo.gp import LazyGP
+from lazybo.model.gp import LazyGP
+from lazybo.model.targets import standardize
 from lazybo.paper.levy import BOUND, space
 from lazybo.paper.presets import NOISE, XI, unit_kernel
-from lazybo.targets import standardize
+from lazybo.search.acquisition import expected_improvement
 
 SEED_POINTS = 12
 SEED = 4

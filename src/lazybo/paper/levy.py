@@ -16,10 +16,10 @@ from optuna.distributions import FloatDistribution
 
 from lazybo.checks import Array
 from lazybo.demo import levy
-from lazybo.optimizer import Optimizer
 from lazybo.paper.presets import optimizer_options
 from lazybo.paper.records import append_rows, first_at, read_rows
 from lazybo.paper.reference import Reference
+from lazybo.search.optimizer import Optimizer
 
 BOUND = 10.0
 METHODS = ("naive", "lag3", "lazy", "lazy-scaled", "lazy-random", "naive-random", "ours-naive", "ours-lazy", "ours")

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from optuna.distributions import FloatDistribution
 
-from lazybo.acquisition import log_expected_improvement
-from lazybo.fit import Lag, Priors
-from lazybo.kernels import Matern52
+from lazybo.model.fit import Lag, Priors
+from lazybo.model.kernels import Matern52
+from lazybo.search.acquisition import log_expected_improvement
 
 XI = 0.01
 NOISE = 1e-6

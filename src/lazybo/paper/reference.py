@@ -12,13 +12,13 @@ import numpy as np
 from optuna.distributions import FloatDistribution
 from scipy.optimize import minimize
 
-from lazybo.acquisition import expected_improvement
 from lazybo.checks import Array
-from lazybo.fit import is_due, learn
-from lazybo.gp import LazyGP
-from lazybo.optimizer import Best, Suggestion
+from lazybo.model.fit import is_due, learn
+from lazybo.model.gp import LazyGP
+from lazybo.model.targets import WARPINGS, Targets
 from lazybo.paper.presets import XI
-from lazybo.targets import WARPINGS, Targets
+from lazybo.search.acquisition import expected_improvement
+from lazybo.search.optimizer import Best, Suggestion
 
 CANDIDATES = 10_000
 STARTS = 10

@@ -15,8 +15,8 @@ from typing import Any, Literal
 import numpy as np
 from optuna.distributions import CategoricalDistribution
 
-from lazybo.optimizer import Optimizer
 from lazybo.paper.records import append_rows, quartiles, read_rows
+from lazybo.search.optimizer import Optimizer
 
 METHODS = ("rounds", "free")
 BUDGET = 1000

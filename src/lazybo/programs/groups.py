@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lazybo.presence import born, machine
+from lazybo.run.presence import born, machine
 
 # Seconds between the request to end and the order.
 GRACE = 5.0

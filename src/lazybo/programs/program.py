@@ -18,9 +18,9 @@ from typing import IO, Any
 
 from optuna.exceptions import TrialPruned
 
-from lazybo.evaluate import Trial
 from lazybo.programs import groups, placeholders
 from lazybo.programs.output import MAX_LINE, Lines, Step, Value, meaning, value_in
+from lazybo.run.evaluate import Trial
 
 CHUNK = 1 << 16
 # Seconds between looks at a program that says nothing.

@@ -12,8 +12,8 @@ from sklearn.base import clone
 from sklearn.model_selection._validation import _fit_and_score
 from sklearn.utils.parallel import Parallel, delayed
 
-from lazybo.evaluate import TRACEBACK_LENGTH, Measured
-from lazybo.kfold import variance_of_mean
+from lazybo.run.evaluate import TRACEBACK_LENGTH, Measured
+from lazybo.run.kfold import variance_of_mean
 from lazybo.sklearn.spaces import SearchSpace
 
 # What scikit-learn knows of one fold: scores, times, and what went wrong.

@@ -9,7 +9,7 @@ from optuna.storages import BaseStorage
 from optuna.study import Study
 
 from lazybo.sklearn.spaces import described
-from lazybo.study_model import joined, parts
+from lazybo.study.model import joined, parts
 
 KEY = "lazybo:search"
 REMEDY = "use another study_name, or another storage"

@@ -22,7 +22,7 @@ from sklearn.base import clone
 from sklearn.gaussian_process.kernels import ConstantKernel, Kernel, Matern, Product, Sum, WhiteKernel
 
 from lazybo.checks import Array
-from lazybo.kernels import Matern52
+from lazybo.model.kernels import Matern52
 
 SUPPORTED = (
     "ConstantKernel * Matern(nu=2.5) + WhiteKernel in any order, where only the Matern must be there; "

@@ -13,9 +13,9 @@ from scipy.optimize import minimize
 from sklearn.gaussian_process.kernels import Kernel
 
 from lazybo.checks import Array
-from lazybo.fit import NOISY_START, Data, Priors, maximum_a_posteriori, prior_kernel, subset
-from lazybo.gp import evidence
-from lazybo.kernels import Matern52
+from lazybo.model.fit import NOISY_START, Data, Priors, maximum_a_posteriori, prior_kernel, subset
+from lazybo.model.gp import evidence
+from lazybo.model.kernels import Matern52
 from lazybo.sklearn.kernels import Meaning, composed, read
 
 # As in scikit-learn: called with (objective, initial θ, bounds), returns the best θ and its objective.

@@ -21,10 +21,10 @@ from typing import NamedTuple
 import numpy as np
 
 from lazybo.checks import Array
-from lazybo.fit import Data
-from lazybo.gp import LazyGP
+from lazybo.model.fit import Data
+from lazybo.model.gp import LazyGP
+from lazybo.model.targets import standardize
 from lazybo.sklearn.learning import Parameters
-from lazybo.targets import standardize
 
 # `LazyGP` wants some noise; this is lost in rounding.
 NO_NOISE = float(np.finfo(np.float64).tiny)

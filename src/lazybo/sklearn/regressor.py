@@ -15,9 +15,9 @@ from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import validate_data
 
 from lazybo.checks import Array, as_array, finite, whole
-from lazybo.fit import MAX_POINTS, Data, Lag, Priors, check_lag, is_due, prior_kernel
-from lazybo.gp import MAX_VALUE
-from lazybo.kernels import Matern52
+from lazybo.model.fit import MAX_POINTS, Data, Lag, Priors, check_lag, is_due, prior_kernel
+from lazybo.model.gp import MAX_VALUE
+from lazybo.model.kernels import Matern52
 from lazybo.sklearn.kernels import composed, copied, read
 from lazybo.sklearn.learning import Learning, Minimizer, Parameters, log_likelihood
 from lazybo.sklearn.model import Model, Rows, Values, as_they_are, normalised

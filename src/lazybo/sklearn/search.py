@@ -31,12 +31,12 @@ from sklearn.utils import check_random_state, get_tags
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import _check_method_params, indexable
 
-from lazybo.run import optimize
+from lazybo.run.optimize import optimize
 from lazybo.sklearn import identity
 from lazybo.sklearn.candidates import Candidates, counts, folds_of
 from lazybo.sklearn.spaces import SearchSpace
-from lazybo.studies import open_storage, open_study
-from lazybo.study_model import Structure
+from lazybo.study.model import Structure
+from lazybo.study.storage import open_storage, open_study
 
 MAX_SEED = 2**31 - 1
 

@@ -25,7 +25,7 @@ from optuna.distributions import (
 from scipy import stats
 from sklearn.base import BaseEstimator
 
-from lazybo.space import Condition, Space
+from lazybo.search.space import Condition, Space
 
 # The choice between sub-spaces; no estimator can have a parameter of this name.
 WHICH = "sub-space"

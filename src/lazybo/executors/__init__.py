@@ -1,6 +1,0 @@
-"""Everything that runs work becomes one thing: an `Engine`."""
-
-from lazybo.executors.base import Engine, EngineBroken, WorkerDied
-from lazybo.executors.choose import make_engine
-
-__all__ = ["Engine", "EngineBroken", "WorkerDied", "make_engine"]

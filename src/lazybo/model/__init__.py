@@ -1,0 +1,1 @@
+"""The model: a Gaussian process on a Cholesky factor that grows by rows."""

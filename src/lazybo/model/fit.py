@@ -1,0 +1,239 @@
+"""Learning the kernel parameters, and deciding when.
+
+======  =================================================================  ========
+symbol  meaning                                                            shape
+======  =================================================================  ========
+φ       (log ℓ₁, …, log ℓ_d, log σ², log σₙ²), what is learned             (d + 2,)
+n, m    observations, and those of them that are learned from              scalar
+======  =================================================================  ========
+
+`learn` maximises log p(t | X, φ) + log p(φ): maximum a posteriori. `is_due` says whether it is time to, from counts
+alone.
+"""
+
+from dataclasses import dataclass, fields, replace
+from typing import Literal, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+
+from lazybo.checks import Array, positive
+from lazybo.model.gp import LazyGP, evidence
+from lazybo.model.kernels import Matern52
+
+Lag: TypeAlias = int | Literal["auto"] | None
+Rows: TypeAlias = NDArray[np.intp]
+
+# Learning uses at most this many observations: ten parameters are known well from a few hundred, and it bounds the
+# cubic cost.
+MAX_POINTS = 400
+# The posterior often has two modes, "rugged" and "noisy", and an ascent stays in the one it begins in. Up to so many
+# observations a start in the other one costs next to nothing; later, and up to `MAX_POINTS`, it is tried whenever their
+# number is a multiple of this: about a fifth more work. Without it noise of 0.5 was not noticed within 160 observations
+# (docs/tuning.md).
+SECOND_START_POINTS = 30
+SECOND_START_EVERY = 5
+# Less noise than this is the rugged mode. The noisy one is sought from this noise, the rugged one from length scales of
+# this share of the prior's.
+NOISY = 1e-3
+NOISY_START = 1e-2
+RUGGED_START = 0.3
+MAX_EVALUATIONS = 40
+
+# The work model of `is_due`, in multiply-adds. One learning takes about 20 evaluations of m³/2 and one factorisation
+# of n³/6.
+LEARNING_PER_POINT_CUBED = 10
+# Each observation may spend this on learning: a constant that small problems do not notice, and some passes over the
+# factor.
+ALLOWANCE = 4_000_000
+ALLOWANCE_PER_ENTRY = 8
+
+
+# Far outside what the priors believe, near enough that K stays positive definite in doubles at any n.
+_LOWER = {"length_scale": 5e-3, "output_scale": 1e-2, "noise": 1e-7}
+_UPPER = {"length_scale": 1e3, "output_scale": 1e2, "noise": 1.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Priors:
+    """Log-normal priors, each by its median and the standard deviation of the logarithm.
+
+    They hold while data is scarce and give way as it comes; a spread of 0 never gives way. Distances in the unit cube
+    grow with √d, and the length scales' median with them: the correlation between two random points is then the same
+    in every dimension.
+
+    The noise gives way last: what is rugged and what is noisy look alike in few values, and an optimiser that takes
+    valleys for noise evaluates the same place again and again (docs/tuning.md).
+    """
+
+    length_scale: float = 0.5
+    choice_length_scale: float = 1.2
+    length_scale_spread: float = 1.0
+    output_scale: float = 1.0
+    output_scale_spread: float = 1.0
+    noise: float = 2e-5
+    noise_spread: float = 1.0
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            if not (field.name.endswith("spread") and getattr(self, field.name) == 0):
+                positive(f"the prior's {field.name}", getattr(self, field.name))
+        for name, low in _LOWER.items():
+            median = getattr(self, name)
+            if not low <= median <= _UPPER[name]:
+                raise ValueError(f"the prior's {name} must lie within {low:g} and {_UPPER[name]:g}, not {median:g}")
+
+    def center(self, kernel: Matern52) -> Array:
+        """The median of φ for the columns of a kernel, (d + 2,)."""
+        numeric, choice = self.length_scale, self.choice_length_scale
+        scales = np.array([choice if column.categories else numeric for column in kernel.columns]) * np.sqrt(kernel.dim)
+        return np.log(np.concatenate((scales, [self.output_scale, self.noise])))
+
+    def spread(self, dim: int) -> Array:
+        """The standard deviation of φ, (d + 2,)."""
+        return np.append(np.full(dim, self.length_scale_spread), [self.output_scale_spread, self.noise_spread])
+
+
+class Data(NamedTuple):
+    """What is learned from: points, (n, d), targets, (n,), and known noise variances in units of the targets², (n,).
+
+    Targets of shape (n, q) are q independent outputs that share the parameters.
+    """
+
+    x: Array
+    targets: Array
+    known: Array
+
+    def part(self, rows: Rows) -> "Data":
+        """Some of it."""
+        return Data(self.x[rows], self.targets[rows], self.known[rows])
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """What `learn` found: parameters, their log posterior density (up to a constant), and what it took."""
+
+    kernel: Matern52
+    noise: float
+    log_posterior: float
+    evaluations: int
+    points: int
+
+
+def prior_kernel(kernel: Matern52, priors: Priors | None = None) -> tuple[Matern52, float]:
+    """The kernel and the noise at the middle of the priors: what to begin with before there is data."""
+    center = (priors or Priors()).center(kernel)
+    return kernel.with_theta(center[:-1]), float(np.exp(center[-1]))
+
+
+def learn(gp: LazyGP, priors: Priors | None = None, *, max_points: int = MAX_POINTS) -> Learned:
+    """Give ``gp`` its maximum a posteriori parameters, learned from all rows with a value; factors K once."""
+    rows, scale = ~gp.pending, gp.targets.scale
+    data = Data(gp.X[rows], gp.targets.values[rows], gp.known_variances[rows] / scale / scale)
+    learned = maximum_a_posteriori(data, gp.kernel, gp.noise, priors, max_points=max_points)
+    gp.set_parameters(learned.kernel, learned.noise)
+    return learned
+
+
+def maximum_a_posteriori(
+    data: Data, kernel: Matern52, noise: float, priors: Priors | None = None, *, max_points: int = MAX_POINTS
+) -> Learned:
+    """The most probable parameters, sought from the present ``kernel`` and ``noise``, and from elsewhere if cheap."""
+    n = len(data.x)
+    if n < 2:
+        raise ValueError(f"learning needs at least 2 observations, but there are {n}")
+    if not isinstance(max_points, int) or max_points < 2:
+        raise ValueError(f"max_points must be a whole number of at least 2, not {max_points!r}")
+    priors, part = priors or Priors(), data.part(subset(n, max_points))
+    starts = [np.append(kernel.theta, np.log(noise))]
+    if n <= SECOND_START_POINTS or (n <= MAX_POINTS and n % SECOND_START_EVERY == 0):
+        starts.append(_other_mode(kernel, noise, priors))
+    found = [_ascend(part, kernel, priors, start) for start in starts]
+    best = max(found, key=lambda learned: learned.log_posterior)
+    return replace(best, evaluations=sum(learned.evaluations for learned in found))
+
+
+def check_lag(lag: object) -> Lag:
+    """``lag`` itself if it is one of 1, 2, …, None or "auto"."""
+    if lag is None or lag == "auto":
+        return lag
+    if isinstance(lag, int | np.integer) and not isinstance(lag, bool) and lag >= 1:
+        return int(lag)
+    raise ValueError(f'lag must be a positive whole number, None (never learn) or "auto", not {lag!r}')
+
+
+def is_due(lag: Lag, learned_at: int, n: int) -> bool:
+    """Whether to learn with n observations when it last happened at ``learned_at`` (0: not yet).
+
+    - An integer l: every l observations; 1 is standard Bayesian optimisation.
+    - None: never, the paper's fully lazy mode.
+    - "auto": when the observations since then have paid for it, each `ALLOWANCE` and `ALLOWANCE_PER_ENTRY` for each of
+      the n² entries of K. That is every observation while n is small; later it keeps learning at O(n²) a step. No clock
+      is asked, so runs repeat.
+    """
+    lag = check_lag(lag)
+    if lag is None or n < 2 or n <= learned_at:
+        return False
+    if lag == "auto":
+        paid = ALLOWANCE * (n - learned_at) + ALLOWANCE_PER_ENTRY * (_sum_of_squares(n) - _sum_of_squares(learned_at))
+        return paid >= learning_work(n)
+    return learned_at == 0 or n - learned_at >= lag
+
+
+def learning_work(n: int) -> int:
+    """Multiply-adds of one learning with n observations, by the work model."""
+    return LEARNING_PER_POINT_CUBED * min(n, MAX_POINTS) ** 3 + n**3 // 6
+
+
+def subset(n: int, size: int) -> Rows:
+    """The observations to learn from: all, or a random part that depends on n alone, so that runs repeat."""
+    if n <= size:
+        return np.arange(n)
+    return np.sort(np.random.default_rng(n).choice(n, size, replace=False))
+
+
+def _sum_of_squares(n: int) -> int:
+    return n * (n + 1) * (2 * n + 1) // 6
+
+
+def _other_mode(kernel: Matern52, noise: float, priors: Priors) -> Array:
+    """Where to seek the mode that ``noise`` is not in."""
+    start = priors.center(kernel)
+    if noise < NOISY:
+        start[-1] = np.log(NOISY_START)
+    else:
+        start[: kernel.dim] += np.log(RUGGED_START)
+    return start
+
+
+def _ascend(data: Data, kernel: Matern52, priors: Priors, start: Array) -> Learned:
+    """One run of L-BFGS-B on -log p(t | X, φ) - log p(φ)."""
+    center, spread = priors.center(kernel), priors.spread(kernel.dim)
+    held = spread == 0
+    spread[held] = 1.0
+
+    def negative_log_posterior(phi: Array) -> tuple[float, Array]:
+        value, gradient = evidence(kernel.with_theta(phi[:-1]), float(np.exp(phi[-1])), *data)
+        deviation = (phi - center) / spread
+        return 0.5 * float(deviation @ deviation) - value, deviation / spread - gradient
+
+    lower, upper = _bounds(kernel.dim)
+    lower[held] = upper[held] = center[held]
+    result = minimize(
+        negative_log_posterior,
+        np.clip(start, lower, upper),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=np.column_stack((lower, upper)),
+        options={"maxfun": MAX_EVALUATIONS, "ftol": 1e-5, "gtol": 1e-2},
+    )
+    learned_kernel, noise = kernel.with_theta(result.x[:-1]), float(np.exp(result.x[-1]))
+    return Learned(learned_kernel, noise, -float(result.fun), int(result.nfev), len(data.x))
+
+
+def _bounds(dim: int) -> tuple[Array, Array]:
+    def log_limits(limits: dict[str, float]) -> Array:
+        return np.log([limits["length_scale"]] * dim + [limits["output_scale"], limits["noise"]])
+
+    return log_limits(_LOWER), log_limits(_UPPER)

@@ -1,0 +1,1 @@
+"""What a study shows: records of numbers, and pictures of them."""

@@ -1,0 +1,213 @@
+"""Records of numbers (`records`) -> pictures. The only module that needs matplotlib."""
+
+import io
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter, MaxNLocator, NullFormatter
+from optuna.distributions import BaseDistribution, CategoricalDistribution
+
+from lazybo.report.records import Coordinates, History, Slice, Times, place
+
+BLUE, ORANGE, AMBER, GREY, RED = "#2166ac", "#d6604d", "#e08214", "#888888", "#b2182b"
+# Slices side by side, and the longest label that does not run into its neighbour.
+COLUMNS = 3
+LABEL_LENGTH = 16
+# Choices beyond this many are named only here and there.
+LABELS = 12
+PNG_DPI = 150
+
+
+def draw_history(record: History, title: str) -> Figure:
+    """Values of all trials, and the best so far as a line."""
+    figure, axes = _figure(title, "trial", "value")
+    axes.scatter(record.numbers, record.values, s=14, color=GREY, alpha=0.6, linewidths=0, label="trial")
+    axes.step(record.numbers, record.best, where="post", color=BLUE, linewidth=2, label="best so far")
+    limits = _limits(record.values)
+    axes.set_ylim(limits)
+    for numbers, mark, colour, name in ((record.pruned, "|", AMBER, "pruned"), (record.failed, "x", RED, "failed")):
+        if numbers:
+            axes.plot(
+                numbers,
+                [0.02] * len(numbers),
+                mark,
+                color=colour,
+                markersize=7,
+                label=name,
+                transform=axes.get_xaxis_transform(),
+            )
+    beyond = sum(not limits[0] <= value <= limits[1] for value in record.values)
+    if beyond:
+        axes.set_title(f"{beyond} values beyond this range", loc="right", fontsize=8, color=GREY)
+    axes.xaxis.set_major_locator(_whole_numbers())
+    _legend(axes)
+    return figure
+
+
+def draw_times(record: Times, title: str) -> Figure:
+    """Seconds of each evaluation and of the wait before it, logarithmic."""
+    figure, axes = _figure(title, "trial", "seconds")
+    for numbers, seconds, colour, name in (
+        (record.numbers, record.evaluation, BLUE, "evaluation"),
+        (record.waited_numbers, record.waits, ORANGE, "between evaluations: optimiser and storage"),
+    ):
+        # A clock that ticks in microseconds may show nothing at all.
+        shown = np.maximum(seconds, 1e-6)
+        axes.scatter(numbers, shown, s=14, color=colour, alpha=0.7, linewidths=0, label=name)
+    axes.set_yscale("log")
+    # Whole decades, so that there are always two labels with their unit, and none between them without.
+    low, high = axes.get_ylim()
+    axes.set_ylim(10 ** np.floor(np.log10(low)), 10 ** np.ceil(np.log10(high)))
+    axes.yaxis.set_major_formatter(EngFormatter(unit="s"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.set_ylabel("")
+    axes.xaxis.set_major_locator(_whole_numbers())
+    _legend(axes)
+    return figure
+
+
+def draw_slices(records: Sequence[Slice], title: str) -> Figure:
+    """The model through the best trial along each parameter, with a band of two standard deviations."""
+    columns = min(COLUMNS, len(records))
+    rows = math.ceil(len(records) / columns)
+    figure = Figure(figsize=(3.6 * columns + 0.6, 2.9 * rows + 0.7), layout="constrained")
+    figure.suptitle(title, fontsize=11)
+    grid = figure.subplots(rows, columns, squeeze=False, sharey=True)
+    for axes, record in zip(grid.flat, records, strict=False):
+        _draw_slice(axes, record)
+    for axes in list(grid.flat)[len(records) :]:
+        axes.set_visible(False)
+    for axes in grid[:, 0]:
+        axes.set_ylabel("value")
+    seen = [value for record in records for _, value in record.seen]
+    grid[0, 0].set_ylim(_limits([*seen, *(v for record in records for v in record.middle)]))
+    figure.legend(
+        *grid[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=8, frameon=False
+    )
+    return figure
+
+
+def draw_parallel(record: Coordinates, title: str) -> Figure:
+    """Trials as lines over their parameters, the better the darker and the further in front."""
+    width = max(8.0, 1.5 * len(record.names) + 2)
+    figure = Figure(figsize=(width, 4.5), layout="constrained")
+    axes = figure.subplots()
+    figure.suptitle(title, fontsize=11)
+    # By rank: a few diverged trials would leave one colour for all others.
+    ranks = np.linspace(0.0, 1.0, len(record.values)) if len(record.values) > 1 else np.ones(1)
+    positions = [float(i) for i in range(len(record.names))]
+    segments = [np.column_stack([positions, line]) for line in record.lines]
+    lines = LineCollection(segments, cmap="viridis_r", array=ranks, linewidths=0.6 + 1.2 * ranks**4, alpha=0.7)
+    axes.add_collection(lines)
+    axes.set_xlim(-0.1, max(len(record.names) - 1, 0) + 0.35)
+    axes.set_ylim(-0.04, 1.04)
+    axes.set_yticks([])
+    axes.set_xticks(positions, [_cut(name) for name in record.names])
+    axes.spines[:].set_visible(False)
+    for position, distribution in zip(positions, record.distributions, strict=True):
+        axes.axvline(position, color="black", linewidth=0.8)
+        for value in _ticks(distribution):
+            axes.annotate(
+                _label(value),
+                (position, place(distribution, value)),
+                xytext=(4, 0),
+                textcoords="offset points",
+                fontsize=7.5,
+                va="center",
+                bbox={"boxstyle": "round,pad=0.15", "fc": "white", "ec": "none", "alpha": 0.8},
+            )
+    bar = figure.colorbar(lines, ax=axes, pad=0.01, ticks=[0.0, 0.5, 1.0])
+    bar.ax.set_yticklabels([_label(record.values[int(t * (len(record.values) - 1))]) for t in (0.0, 0.5, 1.0)])
+    bar.set_label("value, by rank")
+    return figure
+
+
+def as_bytes(figure: Figure, kind: str) -> bytes:
+    """A picture as the content of a file: "png", "svg" or "pdf"."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=kind, dpi=PNG_DPI)
+    return buffer.getvalue()
+
+
+def _draw_slice(axes: Axes, record: Slice) -> None:
+    distinct = record.choice
+    where: list[Any] = list(range(len(record.places))) if distinct else record.places
+    at = {place: i for i, place in enumerate(record.places)} if distinct else None
+    spread = [at[value] if at else value for value, _ in record.seen if not at or value in at]
+    values = [value for place, value in record.seen if not at or place in at]
+    axes.scatter(spread, values, s=8, color=GREY, alpha=0.4, linewidths=0, label="trials")
+    if distinct:
+        errors = [np.subtract(record.middle, record.low), np.subtract(record.high, record.middle)]
+        axes.errorbar(where, record.middle, errors, fmt="_", color=BLUE, markersize=14, capsize=3, label="model ± 2σ")
+        shown = where[:: max(1, math.ceil(len(where) / LABELS))]
+        axes.set_xticks(shown, [_cut(str(record.places[i])) for i in shown], rotation=30 if len(where) > 3 else 0)
+        axes.set_xlim(-0.5, len(where) - 0.5)
+    else:
+        axes.fill_between(where, record.low, record.high, color=BLUE, alpha=0.18, linewidth=0, label="± 2σ")
+        axes.plot(where, record.middle, color=BLUE, label="model")
+        axes.set_xscale("log" if record.log else "linear")
+        if not record.log:
+            axes.xaxis.set_major_locator(_ticker(record.places[0]))
+    best, value = record.best
+    axes.plot([at[best] if at else best], [value], "*", color=RED, markersize=11, label="best trial")
+    axes.set_xlabel(_cut(record.name, 28))
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _figure(title: str, x: str, y: str) -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    axes = figure.subplots()
+    figure.suptitle(title, fontsize=11)
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis="y", alpha=0.25)
+    return figure, axes
+
+
+def _legend(axes: Axes) -> None:
+    """Below the axes, where it covers nothing."""
+    axes.figure.legend(loc="outside lower center", ncols=4, fontsize=9, frameon=False)
+
+
+def _limits(values: Sequence[float]) -> tuple[float, float]:
+    """The range that most values and the best ones lie in: what diverged does not flatten all others."""
+    low, first, last, high = np.quantile(values, (0.0, 0.25, 0.75, 1.0))
+    reach = 6.0 * (last - first) or abs(high) or 1.0
+    bottom, top = max(low, first - reach), min(high, last + reach)
+    margin = 0.06 * (top - bottom) or 0.5 * abs(top) or 1.0
+    return float(bottom - margin), float(top + margin)
+
+
+def _ticks(distribution: BaseDistribution) -> list[Any]:
+    if isinstance(distribution, CategoricalDistribution):
+        return list(distribution.choices[:: max(1, math.ceil(len(distribution.choices) / LABELS))])
+    low, high = distribution.low, distribution.high  # type: ignore[attr-defined]
+    if distribution.log:  # type: ignore[attr-defined]
+        powers = [10.0**k for k in range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1)]
+        inner = [p for p in powers if 0.06 < place(distribution, p) < 0.94]
+        return [low, *inner[:: max(1, len(inner) // 5)], high]
+    inner = [t for t in _ticker(low).tick_values(low, high) if low < t < high]
+    return [low, *(t for t in inner if 0.06 < place(distribution, t) < 0.94), high]
+
+
+def _whole_numbers() -> MaxNLocator:
+    return MaxNLocator(8, integer=True, steps=[1, 2, 5, 10])
+
+
+def _ticker(value: Any) -> MaxNLocator:
+    """Round numbers for the axis of a parameter, whole ones if it is."""
+    return MaxNLocator(5, integer=isinstance(value, int), steps=[1, 2, 5, 10])
+
+
+def _label(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else _cut(str(value))
+
+
+def _cut(text: str, length: int = LABEL_LENGTH) -> str:
+    return text if len(text) <= length else text[: length - 1] + "…"

@@ -1,0 +1,227 @@
+"""What a study shows, as small records of numbers: its course, its times, and what the model makes of it.
+
+The model is the Gaussian process that the optimiser itself would go on with. Its band is exact in the warped values
+that it sees; in the units of the study it is the way back of the mean and of two standard deviations around it.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from optuna.distributions import BaseDistribution, CategoricalDistribution
+from optuna.study import Study, StudyDirection
+from optuna.trial import FrozenTrial, TrialState
+
+from lazybo.checks import Array
+from lazybo.run import ledger
+from lazybo.search.optimizer import Optimizer
+from lazybo.search.space import Space
+from lazybo.study.model import StudyModel
+from lazybo.study.sampler import infer_structure
+
+# Points at which the importances are measured, and of a slice through a continuous parameter.
+SAMPLE = 1024
+GRID = 101
+BAND = 2.0
+
+
+@dataclass(frozen=True)
+class History:
+    """Values by trial number, and the best so far after each of them."""
+
+    numbers: list[int]
+    values: list[float]
+    best: list[float]
+    pruned: list[int]
+    failed: list[int]
+
+
+@dataclass(frozen=True)
+class Times:
+    """Seconds of each evaluation, and of the wait before it: from the last end elsewhere to its own beginning.
+
+    What lies between is the optimiser and the storage. A trial before which none had ended has no wait.
+    """
+
+    numbers: list[int]
+    evaluation: list[float]
+    waited_numbers: list[int]
+    waits: list[float]
+
+
+@dataclass(frozen=True)
+class Slice:
+    """The model along one parameter, the others as at the best trial."""
+
+    name: str
+    choice: bool
+    log: bool
+    places: list[Any]
+    middle: list[float]
+    low: list[float]
+    high: list[float]
+    seen: list[tuple[Any, float]]
+    best: tuple[Any, float]
+
+
+@dataclass(frozen=True)
+class Coordinates:
+    """Trials as lines over their parameters: places in [0, 1], NaN where a parameter was not active."""
+
+    names: list[str]
+    distributions: list[BaseDistribution]
+    lines: Array
+    values: list[float]
+
+
+def history(study: Study) -> History:
+    """The course of a study."""
+    trials = ledger.read(study)
+    complete = _complete(trials)
+    values = [_value(trial) for trial in complete]
+    running = np.maximum.accumulate(values) if _maximizes(study) else np.minimum.accumulate(values)
+    return History(
+        [trial.number for trial in complete],
+        values,
+        [float(best) for best in running],
+        [trial.number for trial in trials if trial.state == TrialState.PRUNED],
+        [trial.number for trial in trials if trial.state == TrialState.FAIL],
+    )
+
+
+def times(study: Study) -> Times:
+    """What evaluations took, and what came between them."""
+    spans = sorted(
+        (trial.datetime_start.timestamp(), trial.datetime_complete.timestamp(), trial.number)
+        for trial in ledger.read(study)
+        if trial.datetime_start is not None and trial.datetime_complete is not None
+    )
+    ends = np.sort([end for _, end, _ in spans])
+    waited, waits = [], []
+    for start, _, number in spans:
+        earlier = int(np.searchsorted(ends, start, side="right"))
+        if earlier:
+            waited.append(number)
+            waits.append(float(start - ends[earlier - 1]))
+    return Times([number for *_, number in spans], [end - start for start, end, _ in spans], waited, waits)
+
+
+def importances(study: Study) -> dict[str, float]:
+    """The share of each parameter in the variation of the model's mean over the space, the largest first.
+
+    Sobol's total effect (the expected squared change when this parameter alone is drawn anew, over 2), as shares of
+    their sum.
+    """
+    optimizer = model_of(study).optimizer
+    space, rng = optimizer.space, np.random.default_rng(0)
+    if space.dim == 0:
+        return {}
+    gp, _ = optimizer.surrogate()
+    x, other = space.sample(rng, SAMPLE), space.sample(rng, SAMPLE)
+    mean = gp.posterior(x).mean
+    effects = {}
+    for j, name in enumerate(space.names):
+        moved = x.copy()
+        moved[:, j] = other[:, j]
+        effects[name] = float(np.mean((gp.posterior(space.repair(moved, rng)).mean - mean) ** 2)) / 2
+    total = sum(effects.values()) or 1.0
+    return {name: effect / total for name, effect in sorted(effects.items(), key=lambda item: -item[1])}
+
+
+def slices(study: Study) -> list[Slice]:
+    """The model through the best trial, along each parameter that is active there and can vary."""
+    optimizer = model_of(study).optimizer
+    gp, warping = optimizer.surrogate()
+    sign = -1.0 if _maximizes(study) else 1.0
+    best, space = optimizer.best, optimizer.space
+    centre = space.clip(space.encode(best.params)[None])[0]
+    trials = _complete(ledger.read(study))
+    found = []
+    for j, name in enumerate(space.names):
+        if math.isnan(centre[j]):
+            continue
+        x = space.repair(_along(space, centre, j))
+        posterior = gp.posterior(x)
+        spread = BAND * np.sqrt(posterior.variance)
+        band = [sign * warping.inverse(posterior.mean + k * spread) for k in (-sign, 0.0, sign)]
+        low, middle, high = (part.tolist() for part in band)
+        places = [space.decode(row)[name] for row in x]
+        seen = [(trial.params[name], _value(trial)) for trial in trials if name in trial.params]
+        log, choice = bool(getattr(space.distributions[name], "log", False)), bool(space.categorical[j])
+        found.append(Slice(name, choice, log, places, middle, low, high, seen, (best.params[name], best.value)))
+    return found
+
+
+def _along(space: Space, centre: Array, j: int) -> Array:
+    """Points along one column: all its levels, or a grid from end to end, (m, d)."""
+    listed = space.levels[j] <= GRID
+    x = np.repeat(centre[None], int(space.levels[j]) if listed else GRID, axis=0)
+    if listed:
+        shares = (np.arange(len(x)) + 0.5) / len(x)
+        x[:, j] = space.spread(np.repeat(shares[:, None], space.dim, axis=1))[:, j]
+        return x
+    x[:, j] = np.linspace(0.0, 1.0, GRID)
+    x[:, j] = space.snap(x)[:, j]
+    return x[np.unique(x[:, j], return_index=True)[1]]
+
+
+def coordinates(study: Study) -> Coordinates:
+    """Complete trials as lines over the parameters that can vary, the worst first."""
+    space = model_of(study).optimizer.space
+    trials = sorted(_complete(ledger.read(study)), key=_value, reverse=not _maximizes(study))
+    lines = space.clip(np.array([space.encode(trial.params) for trial in trials]).reshape(len(trials), space.dim))
+    scale = np.where(space.categorical, np.maximum(space.levels - 1, 1.0), 1.0)
+    distributions = [space.distributions[name] for name in space.names]
+    return Coordinates(list(space.names), distributions, lines / scale, [_value(trial) for trial in trials])
+
+
+def place(distribution: BaseDistribution, value: Any) -> float:
+    """Where a value lies on an axis of `Coordinates`."""
+    if isinstance(distribution, CategoricalDistribution):
+        return distribution.to_internal_repr(value) / max(len(distribution.choices) - 1, 1)
+    low, high, log = distribution.low, distribution.high, distribution.log  # type: ignore[attr-defined]
+    if log:
+        low, high, value = math.log(low), math.log(high), math.log(value)
+    return float((value - low) / (high - low))
+
+
+def varies(study: Study) -> bool:
+    """Whether any parameter of the study can have more than one value."""
+    return any(not d.single() for trial in ledger.read(study) for d in trial.distributions.values())
+
+
+def model_of(study: Study) -> StudyModel:
+    """The model that the optimiser would go on with."""
+    trials = ledger.read(study)
+    distributions: dict[str, BaseDistribution] = {}
+    for trial in trials:
+        distributions.update(trial.distributions)
+    if not _complete(trials):
+        raise ValueError(f"the study {study.study_name!r} has no completed trial yet, so there is no model of it")
+    structure = infer_structure(distributions, trials)
+    optimizer = Optimizer(
+        distributions,
+        conditions=structure.conditions,
+        optional=structure.optional,
+        direction="maximize" if _maximizes(study) else "minimize",
+        seed=0,
+    )
+    model = StudyModel(structure, optimizer)
+    model.recall(study._storage.get_study_system_attrs(study._study_id))
+    model.absorb(trials, -1)
+    return model
+
+
+def _complete(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
+    return [t for t in trials if t.state == TrialState.COMPLETE and t.value is not None and math.isfinite(t.value)]
+
+
+def _value(trial: FrozenTrial) -> float:
+    assert trial.value is not None, "a complete trial has a value"
+    return float(trial.value)
+
+
+def _maximizes(study: Study) -> bool:
+    return study.direction == StudyDirection.MAXIMIZE

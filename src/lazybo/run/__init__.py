@@ -1,0 +1,1 @@
+"""A run: evaluations on any engine, recorded in a study."""

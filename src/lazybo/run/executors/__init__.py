@@ -1,0 +1,6 @@
+"""Everything that runs work becomes one thing: an `Engine`."""
+
+from lazybo.run.executors.base import Engine, EngineBroken, WorkerDied
+from lazybo.run.executors.choose import make_engine
+
+__all__ = ["Engine", "EngineBroken", "WorkerDied", "make_engine"]

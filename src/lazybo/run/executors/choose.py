@@ -1,0 +1,81 @@
+"""From what a caller may give as ``executor`` to an engine."""
+
+from concurrent.futures import Executor
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+from lazybo.run.executors.base import Engine
+from lazybo.run.executors.local import ForeignEngine, ProcessEngine, SerialEngine, ThreadEngine
+
+ACCEPTED = (
+    "executor must be None, 'serial', 'threads', 'processes', 'dask', 'dask://host:port', 'ray', 'ray://host:port', "
+    "'mpi', a distributed.Client, the module ray, an MPIPoolExecutor or another concurrent.futures.Executor"
+)
+
+
+def make_engine(executor: object, n_parallel: int | None) -> Engine:
+    """The engine for what the caller gave, with ``n_parallel`` tasks at once (default: as many as it has workers).
+
+    Without an executor tasks run in this thread, or in ``n_parallel`` processes.
+    """
+    if n_parallel is not None and (type(n_parallel) is not int or n_parallel < 1):
+        raise ValueError(f"n_parallel must be a whole number of at least 1, got {n_parallel!r}")
+    if executor is None:
+        executor = "serial" if n_parallel in (None, 1) else "processes"
+    engine = _named(executor, n_parallel) if isinstance(executor, str) else _given(executor, n_parallel)
+    if engine is None:
+        error = ValueError if isinstance(executor, str) else TypeError
+        raise error(f"{ACCEPTED}; got {executor!r}")
+    return engine
+
+
+def _named(name: str, n_parallel: int | None) -> Engine | None:
+    if name == "serial":
+        if n_parallel not in (None, 1):
+            raise ValueError(f"executor='serial' runs one task at a time, not n_parallel={n_parallel}")
+        return SerialEngine()
+    if name in ("threads", "processes"):
+        kind = ThreadEngine if name == "threads" else ProcessEngine
+        return kind(n_parallel or _cpu_count())
+    if name == "dask":
+        return _optional("dask").start_cluster(n_parallel or _cpu_count())
+    if name.startswith("dask://"):
+        return _optional("dask").connect("tcp://" + name.removeprefix("dask://"), n_parallel)
+    if name == "ray" or name.startswith("ray://"):
+        return _optional("ray").connect(None if name == "ray" else name, n_parallel)
+    if name == "mpi":
+        return _optional("mpi").start_pool(n_parallel)
+    return None
+
+
+def _given(executor: object, n_parallel: int | None) -> Engine | None:
+    # By name, so that nothing is imported which the caller has not imported.
+    if isinstance(executor, ModuleType) and executor.__name__ == "ray":
+        return _optional("ray").connect(None, n_parallel)
+    if _is_a(executor, "distributed.", "Client"):
+        return _optional("dask").DaskEngine(executor, n_parallel)
+    if _is_a(executor, "mpi4py.futures", "MPIPoolExecutor"):
+        return _optional("mpi").use_pool(executor, n_parallel)
+    if isinstance(executor, Executor):
+        return ForeignEngine(executor, n_parallel)
+    return None
+
+
+def _is_a(thing: object, module: str, name: str) -> bool:
+    return any(kind.__name__ == name and kind.__module__.startswith(module) for kind in type(thing).__mro__)
+
+
+def _optional(name: str) -> Any:
+    """The module of an engine whose package is not installed everywhere."""
+    try:
+        return import_module(f"lazybo.run.executors.{name}")
+    except ImportError as error:
+        raise ImportError(f"this executor needs a package that is missing: pip install 'lazybo[{name}]'") from error
+
+
+def _cpu_count() -> int:
+    """The processors that this process may use, as affinity and containers limit them."""
+    from loky import cpu_count
+
+    return int(cpu_count())

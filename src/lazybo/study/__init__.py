@@ -1,0 +1,1 @@
+"""Optuna studies: opened, read into a model, and sampled."""

@@ -1,0 +1,262 @@
+"""LazySampler: the optimiser as an Optuna sampler.
+
+A study's trials are its memory. The sampler keeps an optimiser beside it and tells it what is new: trials that ended,
+whoever ran them, as observations; trials that run, here or elsewhere, as pending. What was learned is kept with the
+study, so that a resumed study or a second process goes on where the first one is.
+
+The space is the union of all parameters seen. Which of them are active is found out from the trials
+(`infer_structure`).
+"""
+
+import threading
+import time
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
+from optuna.samplers import BaseSampler
+from optuna.study import Study, StudyDirection
+from optuna.trial import FrozenTrial, TrialState
+
+from lazybo.model.fit import Lag, Priors
+from lazybo.search.acquisition import Acquisition
+from lazybo.search.optimizer import Optimizer, check_seed
+from lazybo.search.space import Condition, Space
+from lazybo.study.model import PATIENCE, Structure, StudyModel, announcement, is_undecided
+
+_logger = optuna.logging.get_logger("optuna.samplers.lazybo")
+
+# The noise to begin with, and its prior's spread, when the objective is said to be deterministic.
+DETERMINISTIC = Priors(noise=1e-7, noise_spread=0.1)
+
+
+class LazySampler(BaseSampler):
+    """Gaussian-process Bayesian optimisation for Optuna, without torch, at the speed of TPE.
+
+    ``n_startup_trials`` are spread over the space before the model speaks (default: one for each parameter, 5 to 10).
+    ``lag`` and ``acquisition`` are those of `lazybo.Optimizer`. A parameter that no trial has had before comes from
+    ``independent_sampler`` (default: random). ``deterministic_objective`` says that values have no noise.
+    """
+
+    def __init__(
+        self,
+        *,
+        seed: int | None = None,
+        lag: Lag = "auto",
+        n_startup_trials: int | None = None,
+        acquisition: str | Acquisition = "logei",
+        independent_sampler: BaseSampler | None = None,
+        warn_independent_sampling: bool = True,
+        deterministic_objective: bool = False,
+    ) -> None:
+        self._options: dict[str, Any] = {"lag": lag, "n_startup": n_startup_trials, "acquisition": acquisition}
+        if deterministic_objective:
+            self._options["priors"] = DETERMINISTIC
+        self._seed = check_seed(seed)
+        # Refuses wrong arguments here and now, not in the first trial.
+        Optimizer({"x": IntDistribution(0, 1)}, seed=self._seed, **self._options)
+        self._independent_sampler = independent_sampler
+        self._warn_independent_sampling = warn_independent_sampling
+        self._own: set[int] = set()  # trials of this process that have not ended
+        self._lock = threading.RLock()
+        self._memory: _Memory | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the lock and the memory: a copy finds all it needs in the study."""
+        return {**self.__dict__, "_lock": None, "_memory": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._lock = threading.RLock()
+
+    def reseed_rng(self) -> None:
+        """Nothing to do for suggestions: they depend on the seed and the trial's number, which no two trials share."""
+        if self._independent_sampler is not None:
+            self._independent_sampler.reseed_rng()
+
+    def before_trial(self, study: Study, trial: FrozenTrial) -> None:
+        """Note that the trial is one of this process; the rest is the independent sampler's."""
+        self._own.add(trial.number)
+        if self._independent_sampler is not None:
+            self._independent_sampler.before_trial(study, trial)
+
+    def after_trial(self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None) -> None:
+        """Nothing is learned here: what trials teach is read when the next one begins."""
+        self._own.discard(trial.number)
+        if self._independent_sampler is not None:
+            self._independent_sampler.after_trial(study, trial, state, values)
+
+    def infer_relative_search_space(
+        self,
+        study: Study,
+        trial: FrozenTrial,
+    ) -> dict[str, BaseDistribution]:
+        """All parameters that any trial has had, each as in its latest trial."""
+        _refuse_several_objectives(study)
+        with self._lock:
+            memory = self._remember(study, trial.number)
+            return {name: d for name, d in memory.distributions.items() if not d.single()}
+
+    def sample_relative(
+        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        """The suggestion for a trial: values of all parameters that will be active, as far as trials have shown."""
+        _refuse_several_objectives(study)
+        if not search_space:
+            return {}
+        with self._lock:
+            memory = self._remember(study, trial.number)
+            memory.wait_for_earlier(study, self._own)
+            model = memory.model_for(search_space, partial(self._make_model, study))
+            params = model.optimizer.propose(trial.number)
+            model.announce(trial.number, {**params, **trial.system_attrs.get("fixed_params", {})})
+            # Other processes know what this trial will evaluate before it has asked for its parameters.
+            for key, text in announcement(model.pending_params(trial.number), search_space).items():
+                study._storage.set_trial_system_attr(trial._trial_id, key, text)
+            for key, learned in model.news().items():
+                study._storage.set_study_system_attr(study._study_id, key, learned)
+            return params
+
+    def sample_independent(
+        self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+    ) -> Any:
+        """A parameter that is new, or was thought inactive: from the independent sampler."""
+        _refuse_several_objectives(study)
+        known = self._memory.distributions if self._memory is not None else {}
+        if self._warn_independent_sampling and param_name in known and not param_distribution.single():
+            _logger.warning(
+                f"Trial {trial.number}: {param_name!r} was not expected here and is sampled independently. "
+                "It is modelled once trials have shown when it is active."
+            )
+        if self._independent_sampler is not None:
+            return self._independent_sampler.sample_independent(study, trial, param_name, param_distribution)
+        # Random, but repeatable, and different in every trial of every process.
+        rng = np.random.default_rng((self._seed, trial.number, zlib.crc32(param_name.encode())))
+        space = Space({param_name: param_distribution})
+        return space.decode(space.sample(rng, 1)[0])[param_name]
+
+    def _make_model(self, study: Study, structure: Structure) -> StudyModel:
+        optimizer = Optimizer(
+            structure.distributions,
+            conditions=structure.conditions,
+            optional=structure.optional,
+            direction="maximize" if study.direction == StudyDirection.MAXIMIZE else "minimize",
+            seed=self._seed,
+            **self._options,
+        )
+        model = StudyModel(structure, optimizer)
+        model.recall(study._storage.get_study_system_attrs(study._study_id))
+        return model
+
+    def _remember(self, study: Study, number: int) -> "_Memory":
+        """What the trials of the study have shown, all but the one under this number."""
+        key = (id(study._storage), study._study_id)
+        if self._memory is None or self._memory.key != key:
+            self._memory = _Memory(key)
+        self._memory.read(study, number)
+        return self._memory
+
+
+@dataclass
+class _Memory:
+    """What the trials of one study have shown so far."""
+
+    key: tuple[int, int]
+    trials: list[FrozenTrial] = field(default_factory=list)
+    distributions: dict[str, BaseDistribution] = field(default_factory=dict)
+    model: StudyModel | None = None
+    except_number: int = -1  # the trial that is being sampled
+    _settled: int = 0  # trials before this number have ended
+
+    def read(self, study: Study, except_number: int) -> None:
+        """Look at the trials that were not finished at the last look, and at new ones."""
+        self.trials = study._get_trials(deepcopy=False, use_cache=False)
+        self.except_number = except_number
+        settled = True
+        for trial in self.trials[self._settled :]:
+            if trial.number != except_number:
+                self.distributions.update(trial.distributions)
+            settled = settled and trial.state.is_finished()
+            self._settled += settled
+
+    def wait_for_earlier(self, study: Study, own: set[int]) -> None:
+        """Let trials before this one that have just begun elsewhere say what they evaluate.
+
+        So suggestions are made one after the other in the order of their numbers, each knowing those before it. A
+        process that died on the way is waited for once.
+        """
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline and any(self._undecided(t, own) for t in self.trials[self._settled :]):
+            time.sleep(0.005)
+            self.read(study, self.except_number)
+
+    def _undecided(self, trial: FrozenTrial, own: set[int]) -> bool:
+        return trial.number < self.except_number and trial.number not in own and is_undecided(trial)
+
+    def model_for(self, space: Mapping[str, BaseDistribution], make: Callable[[Structure], StudyModel]) -> StudyModel:
+        """The model of this space, told of all trials; a new one where trials have shown another structure."""
+        if self.model is None or self.model.structure.distributions != space:
+            self.model = make(infer_structure(space, self.trials))
+        self.model.absorb(self.trials, self.except_number)
+        if self.model.surprised:
+            self.model.surprised = False
+            structure = infer_structure(space, self.trials)
+            if structure != self.model.structure:
+                self.model = make(structure)
+                self.model.absorb(self.trials, self.except_number)
+                self.model.surprised = False
+        return self.model
+
+
+def infer_structure(space: Mapping[str, BaseDistribution], trials: Sequence[FrozenTrial]) -> Structure:
+    """When each parameter is active, as far as the trials that completed or were pruned show it.
+
+    A parameter that some trials lack hangs on the first choice or whole number whose values tell the trials that have
+    it from those that do not. Where there is none, it is optional.
+    """
+    done = (TrialState.COMPLETE, TrialState.PRUNED)
+    seen = [trial.params for trial in trials if trial.state in done and trial.params]
+    conditions: dict[str, Condition] = {}
+    optional = set()
+    for name in space:
+        if all(name in params for params in seen):
+            continue
+        for parent in _possible_parents(name, space, conditions):
+            with_it = {params[parent] for params in seen if name in params and parent in params}
+            without = {params[parent] for params in seen if name not in params and parent in params}
+            orphans = any(name in params and parent not in params for params in seen)
+            if with_it and not with_it & without and not orphans:
+                conditions[name] = Condition(parent, tuple(sorted(with_it, key=repr)))
+                break
+        else:
+            optional.add(name)
+    return Structure(dict(space), conditions, frozenset(optional))
+
+
+def _possible_parents(
+    name: str, space: Mapping[str, BaseDistribution], conditions: Mapping[str, Condition]
+) -> list[str]:
+    """Discrete parameters that do not themselves hang on this one."""
+
+    def hangs_on(child: str) -> bool:
+        while child in conditions:
+            child = conditions[child].parent
+            if child == name:
+                return True
+        return False
+
+    discrete = (CategoricalDistribution, IntDistribution)
+    return [p for p, d in space.items() if p != name and isinstance(d, discrete) and not hangs_on(p)]
+
+
+def _refuse_several_objectives(study: Study) -> None:
+    if study._is_multi_objective():
+        raise ValueError(
+            "LazySampler optimises one objective, but this study has "
+            f"{len(study.directions)}. Use optuna.samplers.NSGAIISampler or TPESampler for several."
+        )

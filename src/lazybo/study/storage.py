@@ -1,0 +1,174 @@
+"""The study of a run: opened or created, and refused when it is about something else."""
+
+import json
+import re
+import sqlite3
+import time
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Literal
+
+import optuna
+from optuna.storages import BaseStorage, InMemoryStorage, RDBStorage, get_storage
+from optuna.study import Study
+
+from lazybo.search.optimizer import check_seed
+from lazybo.study.model import Structure, joined, parts
+
+Direction = Literal["minimize", "maximize"]
+
+# What a run is about: its space and its seed.
+RUN_KEY = "lazybo:run"
+# The study's name where none is given, so that the same call finds it again.
+DEFAULT_NAME = "lazybo"
+# Seconds to wait for an SQLite file that another process writes to: while a run goes on, and before it begins.
+SQLITE_PATIENCE = 60
+OPENING_PATIENCE = 10
+# Seconds between attempts to open a database whose tables others create at the same time.
+CREATION_WAITS = (0.1, 0.3, 1.0, 3.0)
+SQLITE_HEAD = b"SQLite format 3\0"
+REMEDY = "use another study_name, or begin a new study and give this one as warm_start"
+
+
+def open_storage(storage: str | Path | BaseStorage | None) -> BaseStorage:
+    """An Optuna storage: of a path (an SQLite file), a URL, or as it is; in memory for None."""
+    if storage is None:
+        return InMemoryStorage()
+    if isinstance(storage, BaseStorage):
+        return get_storage(storage)
+    if not isinstance(storage, str | Path):
+        raise TypeError(f"storage must be a path, a URL or an Optuna storage, not {storage!r}")
+    if isinstance(storage, str) and "://" in storage:
+        url, name = storage, _without_password(storage)
+    else:
+        path = Path(storage).expanduser().absolute()
+        _check_sqlite_file(path)
+        url, name = f"sqlite:///{path}", str(storage)
+    try:
+        return _open_url(url)
+    except Exception as error:  # each database driver has exceptions of its own
+        reason = str(error.__cause__ or error).splitlines()[0]
+        raise ValueError(f"the storage {name!r} cannot be opened: {reason}") from error
+
+
+def _open_url(url: str) -> BaseStorage:
+    """A storage with its tables. Of several processes that create them at once, one succeeds; the others find them."""
+    for wait in CREATION_WAITS:
+        try:
+            return _open_once(url)
+        except Exception as error:
+            if not re.search("already exists|unique constraint", f"{error} {error.__cause__}", re.IGNORECASE):
+                raise
+            time.sleep(wait)
+    return _open_once(url)
+
+
+def _open_once(url: str) -> BaseStorage:
+    if url.startswith("sqlite"):
+        waiting = {"connect_args": {"timeout": SQLITE_PATIENCE}}
+        opened = get_storage(RDBStorage(url, engine_kwargs=waiting))
+    else:
+        opened = get_storage(url)
+    opened.get_all_studies()  # whether it can be read shows here
+    return opened
+
+
+def open_study(
+    storage: BaseStorage, study_name: str | None, direction: Direction, structure: Structure, seed: int | None
+) -> tuple[Study, int]:
+    """The study under this name, new if there is none, and the seed to go on with."""
+    name = study_name or DEFAULT_NAME
+    if name in {study.study_name for study in storage.get_all_studies()}:
+        study = optuna.load_study(study_name=name, storage=storage)
+        _check_direction(study, direction)
+    else:
+        study = optuna.create_study(study_name=name, storage=storage, direction=direction, load_if_exists=True)
+    attributes = storage.get_study_system_attrs(study._study_id)
+    written = json.loads(joined(attributes, RUN_KEY) or "{}")
+    about = _about(structure)
+    if not written:
+        _check_trials(study, structure)
+    elif written["space"] != about:
+        raise ValueError(f"the study {name!r} has another space: {_difference(written['space'], about)}; {REMEDY}")
+    seed = check_seed(written.get("seed") if seed is None else seed)
+    if not written:
+        for key, part in parts(RUN_KEY, json.dumps({"space": about, "seed": seed})).items():
+            storage.set_study_system_attr(study._study_id, key, part)
+    return study, seed
+
+
+def _check_direction(study: Study, direction: str) -> None:
+    if len(study.directions) > 1:
+        raise ValueError(f"the study {study.study_name!r} has {len(study.directions)} objectives; {REMEDY}")
+    is_so = study.direction.name.lower()
+    if is_so != direction:
+        raise ValueError(f"the study {study.study_name!r} has the direction {is_so!r}, not {direction!r}; {REMEDY}")
+
+
+def _check_trials(study: Study, structure: Structure) -> None:
+    """Refuse a study whose trials, made elsewhere, have other parameters."""
+    ours = structure.distributions
+    for trial in study.get_trials(deepcopy=False):
+        for name, distribution in trial.distributions.items():
+            if ours.get(name) != distribution:
+                theirs, here = {name: str(distribution)}, {name: str(ours[name])} if name in ours else {}
+                difference = _difference(theirs, here)
+                raise ValueError(f"the study {study.study_name!r} has another space: {difference}; {REMEDY}")
+
+
+def _about(structure: Structure) -> dict[str, str]:
+    """The space as text, to be compared."""
+    conditions = {name: f" if {c.parent} in {list(c.values)}" for name, c in structure.conditions.items()}
+    return {name: f"{d}{conditions.get(name, '')}" for name, d in structure.distributions.items()}
+
+
+def _difference(theirs: Mapping[str, str], ours: Mapping[str, str]) -> str:
+    """The first parameter that differs."""
+    name = next(name for name in {**theirs, **ours} if theirs.get(name) != ours.get(name))
+    if name not in ours:
+        return f"its parameter {name!r} is not in this one"
+    if name not in theirs:
+        return f"it has no parameter {name!r}"
+    return f"there {name!r} is {theirs[name]}, here {ours[name]}"
+
+
+def _check_sqlite_file(path: Path) -> None:
+    if path.is_dir():
+        raise ValueError(f"the storage {str(path)!r} is a folder; name a file in it, such as 'study.db'")
+    if not path.parent.is_dir():
+        raise ValueError(f"the storage {str(path)!r} cannot be opened: the folder {str(path.parent)!r} does not exist")
+    try:
+        with path.open("rb") as file:
+            head = file.read(len(SQLITE_HEAD))
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise ValueError(f"the storage {str(path)!r} cannot be opened: {error.strerror}") from None
+    if head not in (b"", SQLITE_HEAD):
+        raise ValueError(f"the storage {str(path)!r} is not an SQLite database; name another file")
+    if head and not _has_studies(path):
+        raise ValueError(f"the storage {str(path)!r} is a database of another program; name another file")
+
+
+def _has_studies(path: Path) -> bool:
+    """Whether a database is Optuna's, or empty: opening it as a storage would add tables.
+
+    A process may have been killed in the middle of a write, which must be rolled back before anything can be read, or
+    while it created the tables.
+    """
+    try:
+        with closing(sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True, timeout=OPENING_PATIENCE)) as connection:
+            tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+            both = (
+                "SELECT name FROM pragma_table_info('studies') UNION SELECT name FROM pragma_table_info('version_info')"
+            )
+            columns = {name for (name,) in connection.execute(both)}
+    except sqlite3.Error as error:
+        remedy = "; end the program that holds it, or name another file" if "locked" in str(error) else ""
+        raise ValueError(f"the storage {str(path)!r} cannot be opened: {error}{remedy}") from None
+    return not tables or not columns.isdisjoint({"study_name", "schema_version"})
+
+
+def _without_password(url: str) -> str:
+    return re.sub(r"(://[^:/@]*):[^@]*@", r"\1:***@", url)

@@ -1,0 +1,444 @@
+"""The command without processes: plans, bad input, and what is said of a study."""
+
+import csv
+import functools
+import io
+import json
+import re
+import shlex
+import sqlite3
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from typer.testing import CliRunner, Result
+
+from lazybo import Condition, optimize
+from lazybo.cli import app
+from lazybo.cli.config import DEFAULT_STORAGE, SETTINGS, make_plan, settings_of
+from lazybo.programs import groups
+from lazybo.study import storage as studies
+
+ROOT = Path(__file__).parents[2]
+REFERENCE = (ROOT / "docs" / "command.md").read_text()
+TOML = """
+command = "train --lr {lr} --opt {opt} --momentum {momentum}"
+direction = "maximize"
+trials = 30
+parallel = 4
+storage = "lenet.db"
+initial = [{lr = 0.01, opt = "adam"}]
+max_failures = 3
+pruner = "none"
+[parameters]
+lr = {type = "float", low = 1e-4, high = 0.1, log = true}
+opt = {type = "choice", choices = ["sgd", "adam"]}
+momentum = {type = "float", low = 0, high = 0.99, if = {opt = ["sgd"]}}
+"""
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    program = tmp_path / "train"
+    program.write_text('#!/bin/sh\nfor last; do :; done\necho "$last"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setenv("COLUMNS", "200")
+    groups.reopen()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+
+
+def call(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments))
+
+
+def refused(*arguments: str) -> str:
+    """The one line with which a call is refused; nothing is left in the folder."""
+    before = sorted(Path().rglob("*"))
+    result = call(*arguments)
+    assert result.exit_code == 2, result.output
+    assert result.stdout == ""
+    assert sorted(Path().rglob("*")) == before, "nothing was changed"
+    (line,) = result.stderr.splitlines()
+    return line.removeprefix("lazybo: ")
+
+
+# ------------------------------------------------------------------------ plans
+
+
+def test_flags_and_a_file_make_the_same_plan() -> None:
+    Path("lenet.toml").write_text(TOML)
+    from_file = make_plan(settings_of(["lenet.toml"], {}))
+    assert from_file.space == {
+        "lr": FloatDistribution(1e-4, 0.1, log=True),
+        "opt": CategoricalDistribution(["sgd", "adam"]),
+        "momentum": FloatDistribution(0, 0.99),
+    }
+    assert from_file.conditions == {"momentum": Condition("opt", ("sgd",))}
+    assert from_file.command == ("train", "--lr", "{lr}", "--opt", "{opt}", "--momentum", "{momentum}")
+    assert (from_file.direction, from_file.storage, from_file.study) == ("maximize", "lenet.db", "lenet")
+    assert from_file.limits == {"n_trials": 30, "timeout": None, "target": None, "patience": None, "max_failures": 3}
+    assert from_file.executor == "threads"
+    assert from_file.output == Path("lenet-lenet-output").absolute()
+    assert isinstance(from_file.pruner, optuna.pruners.NopPruner)
+
+
+def test_flags_override_the_file_and_choices_are_text() -> None:
+    Path("lenet.toml").write_text(TOML)
+    flags: dict[str, Any] = {"trials": 5, "study": "other", "parameters": {"lr": {"type": "int", "low": 1, "high": 3}}}
+    plan = make_plan(settings_of(["lenet.toml", "train", "{lr}", "{opt}", "{momentum}"], flags | {"initial": []}))
+    assert plan.space["lr"] == IntDistribution(1, 3)
+    assert plan.limits["n_trials"] == 5
+    assert plan.command == ("train", "{lr}", "{opt}", "{momentum}")
+    assert plan.parallel == 4
+
+
+def test_a_parameter_may_be_named_in_every_way_of_a_flag() -> None:
+    from lazybo.cli.parameters import distributions_of, from_flags
+
+    tables = from_flags(["a=0:1", "b=1e-3:1:log", "c=0:1:0.25"], ["d=1:9:2", "e=1:100:log"], ['f=x,"y,z", $(q)'])
+    assert distributions_of(tables)[0] == {
+        "a": FloatDistribution(0, 1),
+        "b": FloatDistribution(1e-3, 1, log=True),
+        "c": FloatDistribution(0, 1, step=0.25),
+        "d": IntDistribution(1, 9, step=2),
+        "e": IntDistribution(1, 100, log=True),
+        "f": CategoricalDistribution(["x", "y,z", " $(q)"]),
+    }
+
+
+# -------------------------------------------------------------------- bad input
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("tune", "there are no parameters"),
+        ("tune --trials 3 --float x=0:1", "there is nothing to tune"),
+        ("tune --float x=0:1 -- train {x}", "say when to stop: --trials"),
+        ("tune --trials 3 --float x=0:1 -- train {y}", "the placeholder {y} has no parameter"),
+        ("tune --trials 3 --float x=0:1 -- train", "the parameter 'x' has no placeholder"),
+        ("tune --trials 3 --float x=1:0 -- train {x}", "low (1) is greater than high (0)"),
+        ("tune --trials 3 --float x=0:1:log -- train {x}", "a logarithmic range begins above 0"),
+        ("tune --trials 3 --float x=0:nan -- train {x}", "high must be a finite number"),
+        ("tune --trials 3 --float x=0 -- train {x}", "write NAME=LOW:HIGH"),
+        ("tune --trials 3 --int x=0:1.5 -- train {x}", "of whole numbers"),
+        ("tune --trials 3 --int x=0:9:0 -- train {x}", "step must be positive"),
+        ("tune --trials 3 --float x -- train {x}", "write --float NAME=LOW:HIGH"),
+        ("tune --trials 3 --float x=0:1 --int x=0:1 -- train {x}", "was given twice"),
+        ("tune --trials 3 --choice x=a,a -- train {x}", "'a' is there twice"),
+        ("tune --trials 0 --float x=0:1 -- train {x}", "trials must be at least 1, not 0"),
+        ("tune --trials 3 --trial-timeout 0 --float x=0:1 -- train {x}", "positive number of seconds"),
+        ("tune --trials 3 --float x=0:1 -- trian {x}", "'trian' was not found in PATH"),
+        ("tune --trials 3 --float x=0:1 -- ./trian {x}", "'./trian' is not an executable file"),
+        ("tune --trials 3 --float x=0:1 --executor thread -- train {x}", "did you mean 'threads'?"),
+        ("tune --trials 3 --float x=0:1 --pruner medain -- train {x}", "did you mean 'median'?"),
+        ("tune --trials 3 --float x=0:1 --parallel 2 --value-file v -- train {x}", "v.{trial}"),
+        ("tune --trials 3 --float trial=0:1 -- train {trial}", "rename it"),
+        ("tune --trials 3 --float x=0:1 nomodule:f", "'nomodule' cannot be imported"),
+        ("tune --trials 3 --float x=0:1 json:nothing", "there is no 'nothing' in 'json'"),
+        ("tune --trials 3 --float x=0:1 json:__doc__", "is no function"),
+        ("tune --trials 3 --float x=0:1 --storage no/where.db -- train {x}", "does not exist"),
+        ("tune nothing.toml", "nothing.toml cannot be read"),
+        ("show nothing.db", "there is no storage 'nothing.db'"),
+        ("show train", "is not an SQLite database"),
+        ("best nothing.db", "there is no storage"),
+        ("export nothing.db", "there is no storage"),
+        ("plot history nothing.db", "there is no storage"),
+    ],
+)
+def test_bad_input_is_one_line(arguments: str, message: str) -> None:
+    assert message in refused(*shlex.split(arguments))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("trials = 30", "trails = 30", "unknown key 'trails' (did you mean 'trials'?)"),
+        ("log = true", "logg = true", "parameter 'lr': unknown key 'logg' (did you mean 'log'?)"),
+        ("trials = 30", 'trials = "30"', "trials must be a whole number, not '30'"),
+        ("trials = 30", "trials = true", "trials must be a whole number, not True"),
+        ("low = 1e-4", "low = 1", "low (1) is greater than high (0.1)"),
+        ('type = "choice"', 'type = "chioce"', "the type must be one of"),
+        ('choices = ["sgd", "adam"]', "choices = []", "choices must be a list"),
+        ('if = {opt = ["sgd"]}', 'if = {opt = ["sdg"]}', "opt='sdg' can never be"),
+        ('if = {opt = ["sgd"]}', 'if = {otp = ["sgd"]}', "names a parameter that does not exist"),
+        ('if = {opt = ["sgd"]}', "if = 3", '"if" must name one parameter'),
+        ("lr = 0.01", "lr = 1.0", "initial configuration 0: lr=1.0 is not in"),
+        ('"maximize"', '"maximise"', "did you mean 'maximize'?"),
+        ("--lr {lr}", "--lr {lr} '", "cannot be split: No closing quotation"),
+        ('command = "train', 'objective = "a:b"\ncommand = "train', "a command and a Python objective"),
+        ("[parameters]", "[parameters", "is not TOML"),
+    ],
+)
+def test_a_mistake_in_the_file_is_one_line(old: str, new: str, message: str) -> None:
+    assert old in TOML
+    Path("lenet.toml").write_text(TOML.replace(old, new))
+    assert message in refused("tune", "lenet.toml")
+
+
+def test_a_database_of_something_else_is_refused_and_left_alone() -> None:
+    with sqlite3.connect("other.db") as database:
+        database.execute("CREATE TABLE cats (name TEXT)")
+    database.close()
+    before = Path("other.db").read_bytes()
+    line = refused("tune", "--storage", "other.db", "--trials", "3", "--float", "x=0:1", "--", "train", "{x}")
+    assert "is a database of another program" in line
+    assert "is a database of another program" in refused("show", "other.db")
+    assert Path("other.db").read_bytes() == before
+
+
+def test_a_locked_database_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    made()
+    monkeypatch.setattr(studies, "OPENING_PATIENCE", 0.1)
+    database = sqlite3.connect(DEFAULT_STORAGE)
+    database.execute("BEGIN EXCLUSIVE")
+    try:
+        assert "database is locked; end the program that holds it" in refused("show")
+    finally:
+        database.close()
+
+
+def test_a_missing_extra_is_one_line_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    made()
+    for package, extra, arguments in (
+        ("matplotlib", "plot", ["plot", "history"]),
+        ("pyarrow", "export", ["export", "--format", "parquet"]),
+        ("optuna_dashboard", "dashboard", ["dashboard"]),
+    ):
+        monkeypatch.setitem(sys.modules, package, None)
+        assert f"pip install 'lazybo[{extra}]'" in refused(*arguments)
+
+
+def test_a_run_that_cannot_begin_leaves_no_study(monkeypatch: pytest.MonkeyPatch) -> None:
+    made()
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    there = optuna.get_all_study_names(f"sqlite:///{DEFAULT_STORAGE}")
+    on_a_cluster = ["--trials", "3", "--executor", "dask://127.0.0.1:1", "--float", "x=0:1", "--", "train", "{x}"]
+    assert "pip install 'lazybo[dask]'" in refused("tune", "--study", "other", *on_a_cluster)
+    assert optuna.get_all_study_names(f"sqlite:///{DEFAULT_STORAGE}") == there
+
+
+# ------------------------------------------------------------------------- tune
+
+
+def tune(*more: str) -> Result:
+    return call("tune", "--trials", "6", "--seed", "0", "--float", "x=-1:2", *more)
+
+
+def test_a_program_is_tuned_and_the_same_command_resumes() -> None:
+    result = tune("--json", "--", "train", "{x}")
+    assert result.exit_code == 0, result.output
+    record = json.loads(result.stdout)
+    assert record["trials"]["complete"] == 6
+    assert record["best"]["value"] == record["best"]["params"]["x"]
+    lines = [line for line in result.stderr.splitlines() if line.startswith("trial ")]
+    assert len(lines) == 6
+    assert lines[-1].endswith(f"best {record['best']['value']:.6g} (trial {record['best']['number']})")
+    again = tune("--", "train", "{x}")
+    assert again.exit_code == 0
+    assert "6 complete" in again.stdout
+    assert not again.stderr
+    more = call("tune", "--trials", "8", "--float", "x=-1:2", "--", "train", "{x}")
+    assert "8 complete" in more.stdout
+    assert len(list(Path("lazybo-lazybo-output").iterdir())) == 8
+
+
+def test_another_command_another_space_or_direction_is_refused() -> None:
+    assert tune("--", "train", "{x}").exit_code == 0
+    assert "tunes another command: train {x}" in refused(*shlex.split("tune --trials 9 --float x=-1:2 -- train -v {x}"))
+    assert "has another space" in refused(*shlex.split("tune --trials 9 --float x=-1:3 -- train {x}"))
+    assert "has the direction" in refused(*shlex.split("tune --maximize --trials 9 --float x=-1:2 -- train {x}"))
+    forced = call(*shlex.split("tune --force --trials 7 --float x=-1:2 -- train -v {x}"))
+    assert forced.exit_code == 0, forced.output
+
+
+def test_failures_go_on_until_there_are_too_many_in_a_row() -> None:
+    result = tune("--max-failures", "3", "--", "sh", "-c", "exit 5", "{x}")
+    assert result.exit_code == 1
+    line = result.stderr.splitlines()[-1]
+    assert line.startswith("lazybo: the run failed: 3 evaluations in a row failed")
+    assert "exit status 5" in line
+    shown = call("show")
+    assert "3 × RuntimeError: it ended with exit status 5" in shown.stdout
+
+
+def test_a_python_objective_is_tuned() -> None:
+    Path("objectives.py").write_text("def bowl(params):\n    return {'value': params['x'] ** 2, 'loss': 1}\n")
+    result = tune("--json", "objectives:bowl")
+    assert result.exit_code == 0, result.output
+    best = json.loads(result.stdout)["best"]
+    assert best["value"] == best["params"]["x"] ** 2
+    assert best["metrics"] == {"loss": 1}
+    assert best["command"] is None
+    assert "was not made by lazybo tune with a command" in refused("best", "--command")
+
+
+def test_an_objective_that_returns_nothing_fails_the_run() -> None:
+    Path("wrong.py").write_text("def f(params):\n    pass\n")
+    result = tune("wrong:f")
+    assert result.exit_code == 1
+    assert "must return a number" in result.stderr.splitlines()[-1]
+
+
+# ------------------------------------------------------------------------- look
+
+
+def made(name: str = "lazybo", path: str = DEFAULT_STORAGE) -> optuna.Study:
+    """A study of eight trials, one of which failed."""
+    if not Path(path).exists():
+        Path(path).write_bytes(_database(name))
+        return optuna.load_study(study_name=name, storage=studies.open_storage(path))
+    return _run(name, path)
+
+
+@functools.cache
+def _database(name: str) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        _run(name, f"{folder}/study.db")
+        return Path(f"{folder}/study.db").read_bytes()
+
+
+def _run(name: str, path: str) -> optuna.Study:
+    space = {"x": FloatDistribution(-1, 2), "opt": CategoricalDistribution(["a b", "$(c)"])}
+
+    def objective(params: dict[str, Any]) -> dict[str, Any]:
+        if params["x"] == 1.75:
+            raise ValueError("too large")
+        return {"value": params["x"] ** 2, "loss": 0.5}
+
+    initial = [{"x": 1.75, "opt": "a b"}, {"x": 0.25, "opt": "$(c)"}]
+    study = optimize(objective, space, n_trials=8, seed=0, storage=path, study_name=name, initial=initial)
+    study.set_user_attr("lazybo:command", ["train", "{opt}", "--x={x}"])
+    return study
+
+
+def test_show_lists_studies_and_details_one() -> None:
+    study = made()
+    one = json.loads(call("show", "--json").stdout)
+    assert one["study"] == "lazybo"
+    assert one["trials"]["complete"] == 7
+    assert one["best"]["number"] == study.best_trial.number
+    assert sum(one["importances"].values()) == pytest.approx(1.0)
+    assert one["failures"] == [{"reason": "ValueError: too large", "count": 1, "last": 0, "output": None}]
+    text = call("show").stdout
+    assert "1 × ValueError: too large (last: trial 0)" in text
+    assert f"{study.best_params['x']:.6g}" in text
+    made("second")
+    table = call("show").stdout.splitlines()
+    assert table[0].split()[:2] == ["study", "direction"]
+    assert [line.split()[0] for line in table[1:]] == ["lazybo", "second"]
+    assert {record["study"] for record in json.loads(call("show", "--json").stdout)} == {"lazybo", "second"}
+    assert "there are 2 studies in lazybo.db, say which: lazybo, second" in refused("best")
+    assert "did you mean 'second'?" in refused("show", "lazybo.db", "secnod")
+
+
+def test_best_is_text_json_or_a_command_line() -> None:
+    study = made()
+    best = study.best_trial
+    assert json.loads(call("best", "--json").stdout)["params"] == best.params
+    assert f"(trial {best.number})" in call("best").stdout
+    line = call("best", "--command").stdout
+    assert shlex.split(line) == ["train", best.params["opt"], f"--x={best.params['x']}"]
+
+
+def test_best_without_a_value_is_a_failure() -> None:
+    optuna.create_study(study_name="empty", storage=studies.open_storage(DEFAULT_STORAGE))
+    result = call("best")
+    assert result.exit_code == 1
+    assert "no trial of the study 'empty' has completed yet" in result.stderr
+    assert call("show").exit_code == 0
+
+
+def test_an_export_has_all_trials_and_starts_another_study() -> None:
+    study = made()
+    rows = list(csv.DictReader(io.StringIO(call("export").stdout)))
+    assert [float(row["value"]) if row["value"] else None for row in rows] == [trial.value for trial in study.trials]
+    assert rows[0]["state"] == "FAIL"
+    assert rows[0]["reason"] == "ValueError: too large"
+    assert rows[1]["user_attrs_loss"] == "0.5"
+    assert call("export", "-o", "trials.csv").exit_code == 0
+    space = study.trials[1].distributions
+    again = optimize(lambda params: params["x"], space, n_trials=1, warm_start="trials.csv")
+    assert len(again.trials) == 1
+    assert [row["number"] for row in json.loads(call("export", "--format", "json").stdout)] == list(range(8))
+
+
+def test_parquet_holds_the_same_table() -> None:
+    import pyarrow.parquet
+
+    study = made()
+    assert call("export", "-o", "trials.parquet").exit_code == 0
+    table = pyarrow.parquet.read_table("trials.parquet")
+    assert table["value"].to_pylist() == [trial.value for trial in study.trials]
+    assert table["params_opt"].to_pylist() == [trial.params["opt"] for trial in study.trials]
+    assert "the format must be one of" in refused("export", "-o", "trials.xlsx")
+
+
+def test_a_toml_file_stands_for_its_study() -> None:
+    made("lenet", "lenet.db")
+    Path("lenet.toml").write_text(TOML)
+    assert json.loads(call("best", "lenet.toml", "--json").stdout)["study"] == "lenet"
+
+
+# ------------------------------------------------------------------------- help
+
+
+@pytest.mark.parametrize("command", ["tune", "show", "best", "export", "plot", "dashboard"])
+def test_every_command_explains_itself_with_examples(command: str) -> None:
+    result = call(command, "--help")
+    assert result.exit_code == 0
+    assert "Examples" in result.stdout
+    assert f"lazybo {command}" in result.stdout
+
+
+def test_the_reference_names_every_setting() -> None:
+    missing = [key for key in SETTINGS if f"`{key}`" not in REFERENCE]
+    assert not missing
+
+
+@pytest.fixture
+def _python(tmp_path: Path) -> None:
+    """The interpreter of the tests as ``python``."""
+    (tmp_path / "python").symlink_to(sys.executable)
+
+
+@pytest.mark.usefixtures("_python")
+def test_the_example_of_the_reference_runs() -> None:
+    (program,) = re.findall(r"```python\n(.*?)```", REFERENCE, re.S)
+    (settings,) = re.findall(r"```toml\n(.*?)```", REFERENCE, re.S)
+    Path("train.py").write_text(program)
+    Path("lenet.toml").write_text(settings)
+    result = call("tune", "lenet.toml", "--trials", "7", "--json")
+    assert result.exit_code == 0, result.output
+    record = json.loads(result.stdout)
+    assert record["trials"]["complete"] + record["trials"]["pruned"] == 7
+    assert record["best"]["metrics"] == {"error": pytest.approx(1 - record["best"]["value"])}
+
+
+@pytest.mark.usefixtures("_python")
+def test_the_line_of_the_readme_runs() -> None:
+    readme = (ROOT / "README.md").read_text()
+    (line,) = re.findall(r"```\nlazybo (tune .*?)```", readme, re.S)
+    words = shlex.split(line.replace("\\\n", " "))
+    Path("train.py").write_text(
+        "import sys\nassert sys.argv[1::2] == ['--lr', '--momentum', '--layers', '--opt']\nprint(1)\n"
+    )
+    words[words.index("--") : words.index("--")] = ["--trials", "4"]
+    result = call(*words)
+    assert result.exit_code == 0, result.output
+    assert "4 complete" in result.stdout
+    assert result.stdout.startswith("best 1 (trial")
+
+
+def test_show_says_why_the_last_run_ended() -> None:
+    options = ["--trials", "9", "--target", "5", "--float", "x=0:1"]
+    assert call("tune", *options, "--", "train", "{x}").exit_code == 0
+    assert json.loads(call("show", "--json").stdout)["stopped"] == "the target was reached"
+    assert call("tune", "--trials", "2", "--float", "x=0:1", "--", "train", "{x}").exit_code == 0
+    assert json.loads(call("show", "--json").stdout)["stopped"] is None

@@ -1,0 +1,333 @@
+"""The installed command, in a pipe and in a terminal, with real programs."""
+
+import json
+import os
+import pty
+import select
+import signal
+import stat
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+
+from lazybo.run.presence import born
+
+LAZYBO = str(Path(sys.executable).parent / "lazybo")
+# Against hanging only: nothing here depends on how long something takes.
+DEADLINE = 120.0
+SPACES_AND_WORSE = ["a b", "it's", 'say "hi"', ";touch pwned", "$(touch pwned)", "`touch pwned`", "*", "{x}", ""]
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+
+
+def until(condition: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + DEADLINE
+    while not condition():
+        assert time.monotonic() < deadline, "it never happened"
+        time.sleep(0.02)
+
+
+def script(name: str, text: str) -> str:
+    path = Path(name)
+    path.write_text(text)
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return f"./{name}"
+
+
+def call(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run([LAZYBO, *arguments], capture_output=True, text=True, timeout=DEADLINE)
+    assert done.returncode == code, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    return done
+
+
+def trials(path: str = "lazybo.db", name: str = "lazybo") -> list[optuna.trial.FrozenTrial]:
+    return optuna.load_study(study_name=name, storage=f"sqlite:///{path}").trials
+
+
+class Terminal:
+    """The command in a pseudo-terminal of its own."""
+
+    def __init__(self, *arguments: str) -> None:
+        self.pid, self._side = pty.fork()
+        if self.pid == 0:
+            os.environ["TERM"] = "xterm-256color"
+            termios.tcsetwinsize(0, (30, 100))
+            os.execv(LAZYBO, [LAZYBO, *arguments])
+        self.shown = ""
+        self.status: int | None = None
+
+    def read(self) -> None:
+        """What was printed in the last moment."""
+        if select.select([self._side], [], [], 0.02)[0]:
+            try:
+                self.shown += os.read(self._side, 65536).decode(errors="replace")
+            except OSError:  # the other side is closed: it has ended
+                time.sleep(0.02)
+
+    def until(self, condition: Callable[[], Any]) -> None:
+        deadline = time.monotonic() + DEADLINE
+        while not condition():
+            assert time.monotonic() < deadline, self.shown
+            self.read()
+
+    def press_ctrl_c(self) -> None:
+        os.write(self._side, b"\x03")
+
+    def _ended(self) -> bool:
+        pid, status = os.waitpid(self.pid, os.WNOHANG)
+        if pid:
+            self.status = os.waitstatus_to_exitcode(status)
+        return pid != 0
+
+    def wait(self) -> int:
+        if self.status is None:
+            self.until(self._ended)
+        assert self.status is not None
+        for _ in range(10):
+            self.read()
+        return self.status
+
+    def close(self) -> None:
+        if self.status is None and not self._ended():
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+        os.close(self._side)
+
+
+@pytest.fixture
+def terminal() -> Iterator[Callable[..., Terminal]]:
+    opened: list[Terminal] = []
+
+    def start(*arguments: str) -> Terminal:
+        opened.append(Terminal(*arguments))
+        return opened[-1]
+
+    yield start
+    for each in opened:
+        each.close()
+
+
+# ----------------------------------------------------------------------- a pipe
+
+
+def test_a_shell_script_with_choices_that_no_shell_must_read() -> None:
+    program = script("measure.sh", '#!/bin/sh\nprintf "%s" "$2" > "seen-$LAZYBO_TRIAL"\necho "log: $2"\necho "$1"\n')
+    choices = ", ".join(json.dumps(choice) for choice in SPACES_AND_WORSE)
+    table = f'x = {{type = "float", low = 0, high = 1}}\ntext = {{type = "choice", choices = [{choices}]}}'
+    initial = ", ".join(f"{{x = 0.5, text = {json.dumps(choice)}}}" for choice in SPACES_AND_WORSE)
+    Path("nasty.toml").write_text(
+        f'command = ["{program}", "{{x}}", "{{text}}"]\ntrials = 12\nparallel = 3\ninitial = [{initial}]\n'
+        f"[parameters]\n{table}\n"
+    )
+    done = call("tune", "nasty.toml", "--json")
+    found = trials(name="nasty")
+    assert len(found) == 12
+    for trial in found:
+        assert trial.state.name == "COMPLETE", trial.system_attrs
+        assert Path(f"seen-{trial.number}").read_text() == trial.params["text"]
+    assert {trial.params["text"] for trial in found} >= set(SPACES_AND_WORSE)
+    assert not list(Path().rglob("pwned"))
+    best = json.loads(done.stdout)["best"]
+    assert best["value"] == min(trial.value for trial in found)
+    # The line that `best` prints is run by a shell, and means the same program with the same arguments.
+    line = call("best", "lazybo.db", "--command").stdout
+    printed = subprocess.run(line, shell=True, capture_output=True, text=True, check=True).stdout
+    assert printed.splitlines()[-1] == str(best["params"]["x"])
+    assert "\x1b" not in done.stdout + done.stderr, "no colours in a pipe"
+    assert done.stderr.count("trial ") >= 12
+
+
+def test_a_python_program_reports_is_pruned_and_resumed() -> None:
+    Path("train.py").write_text(
+        "import json, os, sys, time\n"
+        "x = float(sys.argv[1])\n"
+        "for step in range(3):\n"
+        "    print(json.dumps({'step': step, 'value': x}))\n"
+        "    time.sleep(0.05)\n"
+        "print(json.dumps({'value': x, 'params': json.loads(os.environ['LAZYBO_PARAMS'])}))\n"
+    )
+    arguments = ["--maximize", "--float", "x=0:1", "--", sys.executable, "train.py", "{x}"]
+    call("tune", "--trials", "5", *arguments)
+    first = trials()
+    assert [trial.state.name for trial in first] == ["COMPLETE"] * 5
+    assert all(trial.intermediate_values == dict.fromkeys(range(3), trial.params["x"]) for trial in first)
+    assert all(trial.user_attrs["params"] == trial.params for trial in first)
+    Path("poor.toml").write_text("initial = [{x = 0.0}]\n[parameters]\n" + 'x = {type="float", low=0.0, high=1.0}\n')
+    call("tune", "poor.toml", "--study", "lazybo", "--trials", "8", *arguments)
+    found = trials()
+    assert [trial.params for trial in found[:5]] == [trial.params for trial in first]
+    assert len(found) == 8
+    assert found[5].params == {"x": 0.0}
+    assert found[5].state.name == "PRUNED"
+    assert found[5].last_step == 0, "it was ended at its first report"
+
+
+def test_awk_with_its_own_braces_writes_to_the_value_file_and_logs_nothing_else() -> None:
+    code = 'BEGIN {{ print (x - 1)^2 > ENVIRON["LAZYBO_VALUE_FILE"] }}'
+    command = ["tune", "--trials", "6", "--seed", "1", "--quiet", "--float", "x=0:3", "--", "awk", "-v", "x={x}", code]
+    done = call(*command)
+    assert done.stderr == ""
+    for trial in trials():
+        assert trial.value == pytest.approx((trial.params["x"] - 1) ** 2, rel=1e-4)
+
+
+def test_programs_that_hang_flood_fail_or_say_nothing_do_not_stop_the_run() -> None:
+    program = script(
+        "moody.sh",
+        """#!/bin/sh
+case "$1" in
+    hang) sleep 600 & echo $! > child; wait;;
+    flood) yes 'a line of a log as it is written by a program that says much' | head -c 100000000; echo; echo 1;;
+    silent) echo 'value: 3';;
+    fail) echo no paint >&2; exit 3;;
+    *) echo 2;;
+esac
+""",
+    )
+    moods = ["flood", "silent", "fail", "good"]
+    Path("moody.toml").write_text(
+        f'command = "{program} {{mood}}"\ntrials = 4\nparallel = 2\nstorage = "m.db"\n'
+        f"initial = [{', '.join(f'{{mood = {json.dumps(mood)}}}' for mood in moods)}]\n"
+        f'[parameters]\nmood = {{type = "choice", choices = {json.dumps(moods)}}}\n'
+    )
+    done = call("tune", "moody.toml")
+    found = {trial.params["mood"]: trial for trial in trials("m.db", "moody")}
+    reasons = {mood: trial.system_attrs.get("fail_reason", "") for mood, trial in found.items()}
+    assert "printed no value" in reasons["silent"]
+    assert "exit status 3: no paint" in reasons["fail"]
+    assert found["flood"].value == 1.0
+    assert found["good"].value == 2.0
+    assert Path("m-moody-output/000000/stdout").stat().st_size > 100_000_000
+    assert "2 complete, 2 failed" in done.stdout
+    options = ["--trials", "2", "--trial-timeout", "1", "--choice", "mood=hang"]
+    done = call("tune", "--storage", "m.db", "--study", "hang", *options, "--", program, "{mood}", code=1)
+    assert done.stderr.count("longer than its timeout of 1 s") == 2
+    assert born(int(Path("child").read_text())) is None, "the child of the program that hung has ended"
+    assert "no trial has completed" in done.stdout
+
+
+def test_a_driver_that_was_killed_is_resumed_and_its_programs_are_not_left_behind() -> None:
+    program = script(
+        "slow.sh",
+        "#!/bin/sh\necho $$ > pid-$LAZYBO_TRIAL\n[ $LAZYBO_TRIAL = 2 ] && [ ! -e go ] && sleep 600\necho $1\n",
+    )
+    command = [LAZYBO, "tune", "--trials", "5", "--float", "x=0:1", "--", program, "{x}"]
+    driver = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    until(lambda: Path("pid-2").exists() and Path("pid-2").read_text())
+    driver.kill()
+    driver.wait()
+    survivor = int(Path("pid-2").read_text())
+    before = trials()
+    assert [trial.state.name for trial in before] == ["COMPLETE", "COMPLETE", "RUNNING"]
+    assert born(survivor) is not None
+    Path("go").touch()
+    call(*command[1:])
+    found = trials()
+    assert [trial.state.name for trial in found] == ["COMPLETE"] * 5
+    assert [trial.params for trial in found[:3]] == [trial.params for trial in before]
+    assert born(survivor) is None
+    assert Path("lazybo-lazybo-output/000002.1/stdout").exists()
+
+
+def test_a_polite_end_leaves_no_program_behind() -> None:
+    program = script("wait.sh", "#!/bin/sh\nsleep 600 & echo $! > child\nwait\n")
+    command = [LAZYBO, "tune", "--trials", "5", "--float", "x=0:1", "--", program, "{x}"]
+    driver = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    until(lambda: Path("child").exists() and Path("child").read_text())
+    driver.terminate()
+    assert driver.wait(DEADLINE) == 128 + signal.SIGTERM
+    until(lambda: born(int(Path("child").read_text())) is None)
+    assert [trial.state.name for trial in trials()] == ["WAITING"]
+
+
+def test_bad_input_is_one_line_and_exit_code_2() -> None:
+    for arguments, message in (
+        (["tune", "--trials", "3", "--float", "x=0:1", "--", "echo", "{y}"], "the placeholder {y} has no parameter"),
+        (["tune", "--flaot", "x=0:1"], "No such option: --flaot"),
+    ):
+        done = call(*arguments, code=2)
+        assert done.stdout == ""
+        (line,) = done.stderr.splitlines()
+        assert line.startswith("lazybo: ")
+        assert message in line
+    assert not list(Path().iterdir())
+
+
+def test_the_shell_completes_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("_LAZYBO_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", "lazybo plot h")
+    monkeypatch.setenv("COMP_CWORD", "2")
+    assert call().stdout.split() == ["history"]
+
+
+# -------------------------------------------------------------------- a terminal
+
+
+def test_a_terminal_shows_a_bar_and_colours(terminal: Callable[..., Terminal]) -> None:
+    shown = terminal("tune", "--trials", "6", "--float", "x=0:1", "--", "echo", "{x}")
+    assert shown.wait() == 0
+    assert "6/6" in shown.shown
+    assert "optimiser" in shown.shown
+    assert "\x1b[" in shown.shown
+    assert "6 complete" in shown.shown
+    assert "trial 0  value" not in shown.shown, "no lines of a log"
+
+
+def test_ctrl_c_once_waits_and_twice_stops_now(terminal: Callable[..., Terminal]) -> None:
+    program = script(
+        "wait.sh",
+        "#!/bin/sh\nsleep 600 & echo $! > child-$LAZYBO_TRIAL\n"
+        "while [ ! -e go-$LAZYBO_TRIAL ]; do sleep 0.02; done\necho $1\n",
+    )
+    command = ["tune", "--trials", "9", "--float", "x=0:1", "--", program, "{x}"]
+    once = terminal(*command)
+    once.until(lambda: Path("child-0").exists())
+    once.press_ctrl_c()
+    once.until(lambda: "waiting for 1 running evaluations" in once.shown)
+    Path("go-0").touch()
+    assert once.wait() == 130
+    assert "the same command goes on" in once.shown
+    assert [trial.state.name for trial in trials()] == ["COMPLETE"]
+
+    twice = terminal(*command)
+    twice.until(lambda: Path("child-1").exists() and Path("child-1").read_text())
+    twice.press_ctrl_c()
+    twice.until(lambda: "waiting for 1 running evaluations" in twice.shown)
+    twice.press_ctrl_c()
+    assert twice.wait() == 130
+    assert "Traceback" not in twice.shown
+    until(lambda: born(int(Path("child-1").read_text())) is None)
+    assert [trial.state.name for trial in trials()] == ["COMPLETE", "WAITING"]
+
+
+# --------------------------------------------------------------------- a cluster
+
+
+@pytest.mark.extra
+@pytest.mark.filterwarnings("ignore")
+def test_a_program_is_tuned_on_a_dask_cluster() -> None:
+    import distributed
+
+    program = script("far.sh", '#!/bin/sh\necho "{\\"step\\": 1, \\"value\\": $1}"\necho "$1"\n')
+    Path("objectives.py").write_text("def bowl(params):\n    return params['x'] ** 2\n")
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=50
+    ) as cluster:
+        address = cluster.scheduler_address.replace("tcp://", "dask://")
+        options = ["--executor", address, "--trials", "6", "--float", "x=0:1"]
+        call("tune", "--study", "program", *options, "--", program, "{x}")
+        call("tune", "--study", "function", *options, "objectives:bowl")
+    assert all(trial.intermediate_values == {1: trial.value} for trial in trials(name="program"))
+    assert [trial.state.name for trial in trials(name="function")] == ["COMPLETE"] * 6

@@ -1,0 +1,447 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import approx_fprime
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import ConstantKernel, Matern
+
+from lazybo.model.gp import LazyGP, evidence
+from lazybo.model.kernels import Column, Matern52
+from lazybo.model.targets import Targets, identity, standardize
+
+MIXED = (Column(), Column(conditional=True), Column(categories=3), Column())
+
+
+def wave(x: np.ndarray) -> np.ndarray:
+    return np.sin(5 * x[:, 0]) + x.sum(axis=1) ** 2
+
+
+def filled(rng: np.random.Generator, n: int = 60, dim: int = 3, **options: object) -> LazyGP:
+    x = rng.random((n, dim))
+    gp = LazyGP(Matern52(np.linspace(0.3, 1.5, dim), 1.7), 1e-4, **options)  # type: ignore[arg-type]
+    gp.append(x, wave(x))
+    return gp
+
+
+def mixed(rng: np.random.Generator, n: int = 40) -> tuple[LazyGP, np.ndarray]:
+    def points(count: int) -> np.ndarray:
+        x = rng.random((count, 4))
+        x[:, 2] = rng.integers(0, 3, count)
+        x[rng.random(count) < 0.4, 1] = np.nan
+        return x
+
+    gp = LazyGP(Matern52([0.4, 0.6, 1.0, 2.0], 1.3, MIXED), 1e-3, transform=standardize)
+    x = points(n)
+    gp.append(x, wave(np.nan_to_num(x)))
+    return gp, points(7)
+
+
+# --------------------------------------------------------------- twins
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+def test_posterior_equals_scikit_learn(rng: np.random.Generator, normalize: bool) -> None:
+    gp = filled(rng, 120, transform=standardize if normalize else identity)
+    u = rng.random((50, 3))
+    kernel = ConstantKernel(gp.kernel.output_scale) * Matern(gp.kernel.length_scales, nu=2.5)
+    theirs = GaussianProcessRegressor(kernel, alpha=gp.noise, optimizer=None, normalize_y=normalize).fit(gp.X, gp.y)
+    mean, covariance = theirs.predict(u, return_cov=True)
+    np.testing.assert_allclose(gp.posterior(u).mean, mean, rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(gp.posterior(u).variance, np.diagonal(covariance), rtol=1e-8, atol=1e-8)
+    joint_mean, joint = gp.posterior_covariance(u)
+    np.testing.assert_allclose(joint_mean, mean, rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(joint, covariance, rtol=1e-8, atol=1e-8)
+    assert gp.log_marginal_likelihood() == pytest.approx(theirs.log_marginal_likelihood_value_, rel=1e-8)
+
+
+@given(st.lists(st.integers(1, 15), min_size=1, max_size=12), st.integers(0, 1000))
+def test_rows_appended_in_any_blocks_give_the_same_posterior(blocks: list[int], seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    x, u = rng.random((sum(blocks), 3)), rng.random((5, 3))
+    whole = LazyGP(Matern52(np.ones(3)), 1e-4, transform=standardize)
+    whole.append(x, wave(x))
+    pieces = LazyGP(Matern52(np.ones(3)), 1e-4, transform=standardize)
+    for part in np.split(x, np.cumsum(blocks)[:-1]):
+        pieces.append(part, wave(part))
+        pieces.posterior(u)
+    np.testing.assert_allclose(pieces.posterior(u), whole.posterior(u), atol=1e-8)
+
+
+def test_append_then_truncate_is_a_no_op(rng: np.random.Generator) -> None:
+    gp, u = filled(rng, transform=standardize), rng.random((9, 3))
+    before = gp.posterior(u)
+    gp.append(rng.random((5, 3)), np.full(5, 1e3))
+    assert not np.allclose(gp.posterior(u).mean, before.mean)
+    gp.truncate(60)
+    np.testing.assert_array_equal(gp.posterior(u), before)
+    assert gp.n == 60
+
+
+def test_new_values_at_the_same_points_equal_a_new_process(rng: np.random.Generator) -> None:
+    gp, u = filled(rng, transform=standardize), rng.random((9, 3))
+    gp.posterior(u)
+    y = rng.standard_normal(60)
+    work, rebuilds = gp.work, gp.rebuilds
+    gp.replace_y(y)
+    mean = gp.posterior(u).mean
+    assert gp.rebuilds == rebuilds
+    assert gp.work - work <= (0.5 + 0.5 * len(u)) * 60**2
+    fresh = LazyGP(gp.kernel, gp.noise, transform=standardize)
+    fresh.append(gp.X, y)
+    np.testing.assert_allclose(mean, fresh.posterior(u).mean, atol=1e-10)
+
+
+def test_other_parameters_equal_a_new_process(rng: np.random.Generator) -> None:
+    gp, u = filled(rng, 700), rng.random((9, 3))
+    gp.posterior_gradient(u)
+    kernel = Matern52([2.0, 0.2, 0.9], 0.8)
+    gp.set_parameters(kernel, 1e-3)
+    fresh = LazyGP(kernel, 1e-3)
+    fresh.append(gp.X, gp.y)
+    np.testing.assert_allclose(gp.posterior(u), fresh.posterior(u), atol=1e-9)
+
+
+def test_known_variances_equal_scikit_learn(rng: np.random.Generator) -> None:
+    x, u = rng.random((40, 3)), rng.random((9, 3))
+    variance = rng.random(40)
+    gp = LazyGP(Matern52(np.ones(3)), 1e-3)
+    gp.append(x[:25], wave(x[:25]), variance=variance[:25])
+    gp.append(x[25:], wave(x[25:]), variance=variance[25:])
+    theirs = GaussianProcessRegressor(Matern(np.ones(3), nu=2.5), alpha=1e-3 + variance, optimizer=None).fit(x, wave(x))
+    mean, std = theirs.predict(u, return_std=True)
+    np.testing.assert_allclose(gp.posterior(u).mean, mean, atol=1e-8)
+    np.testing.assert_allclose(gp.posterior(u).variance, std**2, atol=1e-8)
+
+
+@pytest.mark.parametrize("factor", [1e-6, 1e6])
+def test_known_variances_follow_the_scale_of_y(rng: np.random.Generator, factor: float) -> None:
+    x, u = rng.random((30, 3)), rng.random((9, 3))
+    variance = np.full(30, 0.01)
+    plain, scaled = (LazyGP(Matern52(np.ones(3)), 1e-3, transform=standardize) for _ in range(2))
+    plain.append(x, wave(x), variance=variance)
+    scaled.append(x, factor * wave(x), variance=factor**2 * variance)
+    np.testing.assert_allclose(scaled.posterior(u).mean, factor * plain.posterior(u).mean, rtol=1e-6)
+    before = plain.posterior(u)
+    plain.set_parameters(plain.kernel, plain.noise)
+    np.testing.assert_allclose(plain.posterior(u), before, atol=1e-10)
+
+
+@given(
+    st.lists(st.tuples(st.booleans(), st.integers(0, 4), st.booleans()), min_size=1, max_size=25), st.integers(0, 99)
+)
+def test_any_history_of_equal_values_gives_the_posterior_of_a_new_process(history: list, seed: int) -> None:
+    """Appends, truncations and pending rows, asked in between or not, with values so few that caches are tempted."""
+    rng = np.random.default_rng(seed)
+    gp, u = LazyGP(Matern52([0.3, 0.5]), 1e-4, transform=standardize), rng.random((4, 2))
+    rows: list[tuple[np.ndarray, float]] = []
+    for grow, count, look in history:
+        if grow:
+            x = rng.random((count, 2))
+            y = rng.integers(0, 2, count).astype(float)
+            if rng.random() < 0.3:
+                y[:] = np.nan
+                gp.append_pending(x)
+            else:
+                gp.append(x, y)
+            rows += list(zip(x, y, strict=True))
+        else:
+            keep = max(0, len(rows) - count)
+            gp.truncate(keep)
+            del rows[keep:]
+        if look:
+            gp.posterior(u)
+            gp.alpha  # noqa: B018 - fills a cache
+    fresh = LazyGP(gp.kernel, gp.noise, transform=standardize)
+    told = [(x, y) for x, y in rows if not np.isnan(y)]
+    if told:
+        fresh.append(np.array([x for x, _ in told]), np.array([y for _, y in told]))
+    np.testing.assert_allclose(gp.posterior(u).mean, fresh.posterior(u).mean, atol=1e-6)
+    if len(told) < len(rows):
+        fresh.append_pending(np.array([x for x, y in rows if np.isnan(y)]))
+    np.testing.assert_allclose(gp.posterior(u).variance, fresh.posterior(u).variance, atol=1e-6)
+
+
+def test_pending_rows_lower_the_variance_and_leave_the_mean(rng: np.random.Generator) -> None:
+    gp, u = filled(rng), rng.random((9, 3))
+    before = gp.posterior(u)
+    gp.append_pending(u[:3])
+    after = gp.posterior(u)
+    np.testing.assert_allclose(after.mean, before.mean, atol=1e-8)
+    assert (after.variance[:3] < 2e-4).all()
+    assert not gp.alpha[-3:].any()
+    gradient = gp.posterior_gradient(u)
+    np.testing.assert_allclose(gradient.mean, before.mean, atol=1e-8)
+    with pytest.raises(ValueError, match="some rows are pending"):
+        gp.log_marginal_likelihood()
+    told = np.concatenate((gp.y[:60], [1.0, 2.0, 3.0]))
+    work = gp.work
+    gp.replace_y(told)
+    assert gp.work == work
+    fresh = LazyGP(gp.kernel, gp.noise)
+    fresh.append(gp.X, told)
+    np.testing.assert_allclose(gp.posterior(u), fresh.posterior(u), atol=1e-8)
+
+
+def test_solutions_are_forgotten_when_the_ladder_refactors(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gp = filled(rng, 20)
+    gp.posterior(gp.X)
+    monkeypatch.setattr("lazybo.model.cholesky.MAX_ROW_JITTER", 0.0)
+    monkeypatch.setattr("lazybo.model.cholesky.PIVOT_FLOOR", 1e-3)
+    monkeypatch.setattr("lazybo.model.cholesky.REFACTOR_JITTERS", (1e-2,))
+    gp.append(gp.X[:1], [2.0])
+    assert gp.factor.refactorisations == 1
+    np.testing.assert_allclose(gp.whitened, gp.factor.solve_lower(gp.y), atol=1e-10)
+
+
+# ----------------------------------------------------------- gradients
+
+
+def test_posterior_gradient(rng: np.random.Generator) -> None:
+    gp, u = mixed(rng)
+    mean, variance, mean_gradient, variance_gradient = gp.posterior_gradient(u)
+    np.testing.assert_allclose((mean, variance), gp.posterior(u), atol=1e-12)
+    free = [0, 1, 3]
+    for i, point in enumerate(u):
+        active = [j for j in free if not np.isnan(point[j])]
+
+        def posterior(values: np.ndarray, point: np.ndarray = point, active: list[int] = active) -> np.ndarray:
+            moved = point.copy()
+            moved[active] = values
+            return np.ravel(gp.posterior(moved[None]))
+
+        numeric = approx_fprime(point[active], posterior, 1e-7)
+        np.testing.assert_allclose(mean_gradient[i, active], numeric[0], atol=1e-4)
+        np.testing.assert_allclose(variance_gradient[i, active], numeric[1], atol=1e-4)
+        rest = np.setdiff1d(np.arange(4), active)
+        assert not mean_gradient[i, rest].any()
+        assert not variance_gradient[i, rest].any()
+
+
+def test_the_evidence_of_several_outputs_is_the_sum_of_theirs(rng: np.random.Generator) -> None:
+    x, targets, known = rng.random((40, 3)), rng.standard_normal((40, 3)), rng.random(40)
+    kernel = Matern52(np.linspace(0.3, 1.5, 3), 1.7)
+    singles = [evidence(kernel, 1e-2, x, column, known) for column in targets.T]
+    value, gradient = evidence(kernel, 1e-2, x, targets, known)
+    assert value == pytest.approx(sum(single for single, _ in singles), rel=1e-12)
+    np.testing.assert_allclose(gradient, sum(single for _, single in singles), rtol=1e-9)
+
+
+def test_log_marginal_likelihood_gradient(rng: np.random.Generator) -> None:
+    gp, _ = mixed(rng)
+
+    def value(phi: np.ndarray) -> float:
+        other = LazyGP(gp.kernel.with_theta(phi[:-1]), float(np.exp(phi[-1])), transform=standardize)
+        other.append(gp.X, gp.y)
+        return other.log_marginal_likelihood()
+
+    phi = np.append(gp.kernel.theta, np.log(gp.noise))
+    likelihood, gradient = gp.log_marginal_likelihood_gradient()
+    assert likelihood == pytest.approx(gp.log_marginal_likelihood(), rel=1e-10)
+    np.testing.assert_allclose(gradient, approx_fprime(phi, value, 1e-6), rtol=1e-3, atol=1e-3)
+
+
+# ----------------------------------------------------- counted work, draws
+
+
+@pytest.mark.parametrize("variance", [None, [0.5]])
+def test_after_append_nothing_of_cubic_order_runs(rng: np.random.Generator, variance: list[float] | None) -> None:
+    gp, u = filled(rng, 600, transform=standardize), rng.random((1, 3))
+    gp.posterior_gradient(u)
+    for _ in range(5):
+        work, n = gp.work, gp.n
+        x = rng.random((1, 3))
+        gp.append(x, 100 * wave(x), variance=variance)
+        gp.posterior_gradient(u)
+        # append, w, α, V and β: five passes over half of the n² entries.
+        assert gp.work - work <= 2.5 * (n + 2) ** 2
+    assert gp.rebuilds == 0
+    assert gp.factor.refactorisations == 0
+    gp.set_parameters(gp.kernel, gp.noise)
+    assert gp.rebuilds == 1
+
+
+def test_a_point_that_was_predicted_is_appended_in_linear_time(rng: np.random.Generator) -> None:
+    gp, u = filled(rng, 600), rng.random((5, 3))
+    twin = LazyGP(gp.kernel, gp.noise)
+    twin.append(gp.X, gp.y)
+    gp.posterior(u)
+    work = gp.work
+    gp.append(u[2:3], [1.0])
+    assert gp.work - work <= 2 * 601
+    twin.append(u[2:3], [1.0])
+    np.testing.assert_allclose(gp.factor.factor, twin.factor.factor, atol=1e-10)
+    work = gp.work
+    gp.append(u[3:4], [1.0])
+    assert gp.work - work > 600**2 / 2.1, "what was solved before is not taken for an answer after a change"
+    gp.posterior(u)
+    gp.set_parameters(Matern52(np.full(3, 0.9)), 1e-3)
+    gp.append(u[:1], [1.0])
+    fresh = LazyGP(gp.kernel, gp.noise)
+    fresh.append(gp.X, gp.y)
+    np.testing.assert_allclose(gp.factor.factor, fresh.factor.factor, atol=1e-9)
+
+
+def test_unchanged_targets_make_whitening_linear(rng: np.random.Generator) -> None:
+    gp = filled(rng, 600)
+    twin = gp.factor.solve_lower(gp.y)
+    np.testing.assert_allclose(gp.whitened, twin, atol=1e-10)
+    gp.append(rng.random((1, 3)), [2.0])
+    work = gp.work
+    np.testing.assert_allclose(gp.whitened, gp.factor.solve_lower(gp.y), atol=1e-10)
+    assert gp.work - work <= 0.5 * 601**2 + 2 * 601
+
+
+def test_samples_have_the_posterior_moments(rng: np.random.Generator) -> None:
+    gp = filled(rng, 12)
+    u = np.vstack((rng.random((5, 3)), gp.X[:2], gp.X[:1]))
+    mean, covariance = gp.posterior_covariance(u)
+    draws = gp.sample(u, 20_000, rng)
+    np.testing.assert_allclose(draws.mean(axis=0), mean, atol=0.05)
+    np.testing.assert_allclose(np.cov(draws.T), covariance, atol=0.05)
+    np.testing.assert_allclose(draws[:, 5], draws[:, 7], atol=1e-6)
+
+
+def test_innovations_are_standard_normal_when_the_model_is_right(rng: np.random.Generator) -> None:
+    kernel = Matern52([0.3, 0.3], 1.0)
+    x = rng.random((300, 2))
+    y = np.linalg.cholesky(kernel(x) + 1e-2 * np.eye(300)) @ rng.standard_normal(300)
+    gp = LazyGP(kernel, 1e-2)
+    innovations = []
+    for i in range(300):
+        innovations.append(gp.innovation(x[[i]], y[[i]])[0])
+        known = gp.innovation(x[[i]], y[[i]], variance=[1e6])
+        assert abs(known[0]) < 0.01
+        gp.append(x[[i]], y[[i]])
+    assert np.std(innovations) == pytest.approx(1.0, abs=0.15)
+    assert np.mean(innovations) == pytest.approx(0.0, abs=0.2)
+
+
+def test_without_data_the_posterior_is_the_prior() -> None:
+    gp = LazyGP(Matern52([1.0, 1.0], 2.0))
+    np.testing.assert_array_equal(gp.posterior([[0.5, 0.5]]), [[0.0], [2.0]])
+    assert gp.posterior_gradient([[0.5, 0.5]]).mean_gradient.shape == (1, 2)
+    assert gp.log_marginal_likelihood() == 0.0
+
+
+# ------------------------------------------------------- hard, and bad, input
+
+
+@pytest.mark.parametrize("spread", [0.0, 1e-12])
+@pytest.mark.parametrize("scale", [1e-12, 1.0, 1e12])
+@pytest.mark.parametrize("values", ["constant", "noise"])
+def test_a_thousand_duplicates(rng: np.random.Generator, spread: float, scale: float, values: str) -> None:
+    x = np.full((1000, 3), 0.3) + spread * rng.standard_normal((1000, 3))
+    y = scale * (np.ones(1000) if values == "constant" else rng.standard_normal(1000))
+    gp = LazyGP(Matern52(np.ones(3)), 1e-12, transform=standardize)
+    for part in np.array_split(np.arange(1000), 30):
+        gp.append(x[part], y[part])
+    prediction = gp.posterior_gradient(rng.random((20, 3)))
+    assert all(np.isfinite(part).all() for part in prediction)
+    assert np.isfinite(gp.log_marginal_likelihood())
+
+
+@pytest.mark.parametrize("dim", [1, 2, 10, 50])
+@pytest.mark.parametrize("scale", [1e-12, 1e12])
+def test_dimensions_and_scales(rng: np.random.Generator, dim: int, scale: float) -> None:
+    x, u = rng.random((80, dim)), rng.random((10, dim))
+    plain, scaled = (LazyGP(Matern52(np.full(dim, np.sqrt(dim))), 1e-6, transform=standardize) for _ in range(2))
+    plain.append(x, wave(x))
+    scaled.append(x, scale * wave(x))
+    np.testing.assert_allclose(scaled.posterior(u).mean, scale * plain.posterior(u).mean, rtol=1e-6)
+    np.testing.assert_allclose(scaled.posterior(u).variance, scale**2 * plain.posterior(u).variance, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "variance", "message"),
+    [
+        (np.zeros((2, 2)), np.zeros(2), None, "must have 3 columns"),
+        (np.zeros(3), np.zeros(1), None, "must have 2 dimension"),
+        (np.zeros((2, 3)), np.zeros(3), None, r"y must have shape \(2,\)"),
+        (np.zeros((2, 3)), np.zeros((2, 1)), None, "y must have 1 dimension"),
+        (np.full((1, 3), np.nan), np.zeros(1), None, "column 0 is nan"),
+        (np.full((1, 3), np.inf), np.zeros(1), None, "column 0 is inf"),
+        (np.zeros((1, 3)), [np.nan], None, "y must be finite"),
+        (np.zeros((1, 3)), [-np.inf], None, "y must be finite"),
+        (np.zeros((1, 3)), [0.0], [-1.0], "must not be negative"),
+        (np.zeros((1, 3)), [0.0], [np.nan], "variance must be finite"),
+        (np.zeros((1, 3)), [0.0], [0.0, 0.0], r"variance must have shape \(1,\)"),
+    ],
+)
+def test_garbage_is_refused_and_changes_nothing(
+    rng: np.random.Generator, x: object, y: object, variance: object, message: str
+) -> None:
+    gp, u = filled(rng), rng.random((5, 3))
+    factor, posterior = gp.factor.factor, gp.posterior(u)
+    with pytest.raises(ValueError, match=message):
+        gp.append(x, y, variance=variance)  # type: ignore[arg-type]
+    assert gp.n == 60
+    np.testing.assert_array_equal(gp.factor.factor, factor)
+    np.testing.assert_array_equal(gp.posterior(u), posterior)
+
+
+def test_a_failure_in_the_middle_changes_nothing(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    def picky(y: np.ndarray) -> Targets:
+        if len(y) > 60:
+            raise RuntimeError("no more")
+        return standardize(y)
+
+    gp, u = filled(rng, transform=picky), rng.random((5, 3))
+    before = gp.posterior(u)
+    with pytest.raises(RuntimeError, match="no more"):
+        gp.append(u, np.ones(5))
+    monkeypatch.setattr("lazybo.model.cholesky.PIVOT_FLOOR", np.inf)
+    with pytest.raises(np.linalg.LinAlgError), np.errstate(all="ignore"):
+        gp.set_parameters(Matern52([1.0, 1.0, 1.0]), 1e-3)
+    assert gp.n == gp.factor.n == 60
+    np.testing.assert_array_equal(gp.posterior(u), before)
+
+
+def test_points_far_away_see_the_prior(rng: np.random.Generator) -> None:
+    gp = filled(rng)
+    np.testing.assert_allclose(gp.posterior([[1e160, 0.0, 0.0]]), [[0.0], [1.7]])
+
+
+def test_values_whose_squares_overflow_are_refused(rng: np.random.Generator) -> None:
+    gp = filled(rng)
+    for y in ([1e151], [-1e300]):
+        with pytest.raises(ValueError, match="within"):
+            gp.append(rng.random((1, 3)), y)
+    assert gp.n == 60
+
+
+def test_other_wrong_calls_are_refused(rng: np.random.Generator) -> None:
+    gp = filled(rng)
+    with pytest.raises(ValueError, match="between 0 and 60"):
+        gp.truncate(61)
+    with pytest.raises(ValueError, match="same columns"):
+        gp.set_parameters(Matern52(np.ones(2)), 1e-3)
+    with pytest.raises(ValueError, match="must be a Matern52"):
+        LazyGP(None)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="noise must be a positive"):
+        gp.set_parameters(gp.kernel, 0.0)
+    with pytest.raises(ValueError, match="U must have 3 columns"):
+        gp.posterior(np.zeros((1, 2)))
+    with pytest.raises(ValueError, match=r"y must have shape \(60,\)"):
+        gp.replace_y(np.zeros(3))
+    assert gp.n == 60
+
+
+def test_data_given_is_copied_and_data_shown_is_read_only(rng: np.random.Generator) -> None:
+    x, y, u = rng.random((10, 3)), rng.random(10), rng.random((5, 3))
+    gp = LazyGP(Matern52(np.ones(3)), 1e-3)
+    gp.append(x, y)
+    before = gp.posterior(u)
+    x[:], y[:] = 0.0, 0.0
+    gp.set_parameters(gp.kernel, gp.noise)
+    np.testing.assert_array_equal(gp.posterior(u), before)
+    other = rng.random(10)
+    gp.replace_y(other)
+    after = gp.posterior(u)
+    other[:] = 0.0
+    np.testing.assert_array_equal(gp.posterior(u), after)
+    for shown in (gp.X, gp.y, gp.alpha, gp.whitened, gp.targets.values):
+        with pytest.raises(ValueError, match="read-only"):
+            shown[0] = 1.0

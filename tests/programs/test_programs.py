@@ -1,0 +1,321 @@
+"""Programs as objectives: placeholders, output as it comes, and the end of everything that was started."""
+
+import itertools
+import json
+import pickle
+import re
+import subprocess
+import sys
+import threading
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from optuna.exceptions import TrialPruned
+
+from lazybo.programs import Program, groups, placeholders
+from lazybo.programs.output import MAX_LINE, Lines, Step, Value, meaning, value_in
+from lazybo.run.evaluate import Trial
+from lazybo.run.presence import born
+
+# Against hanging only.
+DEADLINE = 60.0
+
+
+@pytest.fixture(autouse=True)
+def _programs_may_start() -> Iterator[None]:
+    groups.reopen()
+    yield
+    assert not groups._live, "no program is left behind"
+
+
+def until(condition: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + DEADLINE
+    while not condition():
+        assert time.monotonic() < deadline, "it never happened"
+        time.sleep(0.01)
+
+
+def program(tmp_path: Path, *command: str, **options: Any) -> Program:
+    return Program(tuple(command), tmp_path / "output", tmp_path, "study", **options)
+
+
+class Reporter:
+    def __init__(self, prune_at: int | None = None) -> None:
+        self.said: list[tuple[int, float]] = []
+        self._prune_at = prune_at
+
+    def report(self, number: int, step: int, value: float) -> bool:  # noqa: ARG002 (the protocol)
+        self.said.append((step, value))
+        return step == self._prune_at
+
+
+# ----------------------------------------------------------------- placeholders
+
+
+# What Linux takes as an argument: all but the null byte, and no half characters.
+TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))
+
+
+@given(st.lists(TEXT, min_size=1), TEXT)
+def test_doubled_braces_are_braces_and_a_value_is_one_argument_as_it_stands(words: list[str], value: str) -> None:
+    doubled = [word.replace("{", "{{").replace("}", "}}") for word in words]
+    assert placeholders.fill([*doubled, "{x}", "--x={x}"], {"x": value}) == [*words, value, f"--x={value}"]
+
+
+def test_values_are_written_for_programs() -> None:
+    values = {"lr": 1e-05, "n": 3, "flag": True, "name": "a b"}
+    assert placeholders.fill(["{lr}", "{lr:.3f}", "{n}", "{flag}", "{name}"], values) == [
+        *("1e-05", "0.000", "3", "true", "a b")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("command", "left"),
+    [
+        (["--opt", "x", "--momentum", "{momentum}"], ["--opt", "x"]),
+        (["--nesterov", "--momentum={momentum}"], ["--nesterov"]),
+        (["train", "{momentum}", "-v"], ["train", "-v"]),
+        (["--lr", "{lr}", "{momentum}"], ["--lr", "0.1"]),
+        (["-5", "{momentum}"], ["-5"]),
+        (["--both", "{lr}:{momentum}"], []),
+    ],
+)
+def test_an_inactive_parameter_takes_its_argument_and_its_flag_with_it(command: list[str], left: list[str]) -> None:
+    assert placeholders.fill(command, {"lr": 0.1}) == left
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (["{momentun}", "{momentum}"], "{momentun} has no parameter (did you mean 'momentum'?)"),
+        (["train"], "'momentum' has no placeholder in the command; add {momentum}"),
+        (["{momentum:.2d}"], "cannot write momentum=0.5"),
+        (["{momentum"], "write {{ or }} for a brace that stays"),
+        (['{"a": {momentum}}'], "for a brace that stays"),
+        (["{momentum!r}"], "without a plain name"),
+        (["{}"], "without a plain name"),
+        (["{momentum.__class__}", "{momentum}"], "{momentum.__class__} has no parameter"),
+    ],
+)
+def test_a_command_that_cannot_be_filled_is_refused(command: list[str], message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        placeholders.check(command, {"momentum": [0.5]})
+
+
+# ----------------------------------------------------------------------- output
+
+
+@given(st.lists(st.binary(max_size=5)), st.lists(st.integers(0, 40)))
+def test_lines_do_not_depend_on_how_they_arrive(parts: list[bytes], cuts: list[int]) -> None:
+    data = b"\n".join(parts)
+    edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
+    lines = Lines()
+    found = [line for a, b in itertools.pairwise(edges) for line in lines.feed(data[a:b])]
+    found += lines.end()
+    expected = data.split(b"\n")
+    assert found == (expected[:-1] if expected[-1] == b"" else expected)
+
+
+def test_a_line_without_end_is_not_kept() -> None:
+    lines = Lines()
+    for _ in range(100):
+        assert not list(lines.feed(b"7" * (MAX_LINE // 10)))
+    assert len(lines._rest) <= MAX_LINE
+    assert list(lines.feed(b"7\n8\n")) == [b"8"]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (b"0.5", Value(0.5)),
+        (b"  -1e-3\r", Value(-1e-3)),
+        (b'{"value": 2, "loss": [1, 2]}', Value(2.0, {"loss": [1, 2]})),
+        (b'{"step": 3, "value": 0.7}', Step(3, 0.7)),
+        (b'{"step": 3.0, "value": 0.7}', Step(3, 0.7)),
+        (b'{"step": -1, "value": 0.7}', None),
+        (b'{"step": "a", "value": 0.7}', None),
+        (b'{"step": 1e999, "value": 0.7}', None),
+        (b'{"value": "0.5"}', None),
+        (b'{"value": true}', None),
+        (b'{"value": 1' + b"0" * 400 + b"}", None),
+        (b'{"loss": 1}', None),
+        (b"{" * 100_000, None),
+        (b"epoch 3", None),
+        (b"no", None),
+        (b"", None),
+        (b"\xff\xfe", None),
+    ],
+)
+def test_what_a_line_says(line: bytes, said: object) -> None:
+    assert meaning(line) == said
+
+
+def test_a_value_file_holds_a_number_lines_or_an_object_of_many_lines() -> None:
+    assert value_in(b"0.25\n") == Value(0.25)
+    assert value_in(b"epochs: 3\n0.5\n") == Value(0.5)
+    assert value_in(json.dumps({"value": 1, "step": 3}, indent=2).encode()) == Value(1.0, {"step": 3})
+    assert value_in(b"nothing") is None
+
+
+# ---------------------------------------------------------------------- program
+
+
+def test_a_program_gets_its_parameters_in_four_ways_and_keeps_its_output(tmp_path: Path) -> None:
+    script = 'echo "$0 $1"; env | grep ^LAZYBO_ >&2; echo "{\\"value\\": 2, \\"note\\": \\"$1\\"}"; echo done'
+    run = program(tmp_path, "sh", "-c", script.replace("{", "{{").replace("}", "}}"), "{trial}", "{x}")
+    trial = Trial(7, {"x": "a 'b' \"c\"; $(touch pwned) `touch pwned`"})
+    with pytest.raises(RuntimeError, match="printed no value"):
+        run(trial)  # the quotes make the line no JSON
+    trial = Trial(7, {"x": "a b; $(touch pwned) `touch pwned` *"})
+    assert run(trial) == {"value": 2.0, "note": trial.params["x"]}
+    folder = tmp_path / "output" / "000007.1"
+    assert trial.user_attrs == {"output": str(folder)}
+    assert (folder / "stdout").read_text().startswith(f"7 {trial.params['x']}\n")
+    environment = dict(line.split("=", 1) for line in (folder / "stderr").read_text().splitlines())
+    assert environment["LAZYBO_TRIAL"] == "7"
+    assert environment["LAZYBO_STUDY"] == "study"
+    assert json.loads(environment["LAZYBO_PARAMS"]) == trial.params == json.loads((folder / "params.json").read_text())
+    assert environment["LAZYBO_VALUE_FILE"] == str(folder / "value")
+    assert (tmp_path / "output" / "000007" / "stdout").exists(), "the first run's output is kept"
+    assert not list(tmp_path.rglob("pwned"))
+
+
+def test_a_program_is_sent_by_pickle(tmp_path: Path) -> None:
+    run = program(tmp_path, "echo", "{x}", timeout=3.0)
+    assert pickle.loads(pickle.dumps(run)) == run
+
+
+def test_the_value_file_wins_over_what_is_printed(tmp_path: Path) -> None:
+    run = program(tmp_path, "sh", "-c", 'echo 1; echo "{x}" > "$LAZYBO_VALUE_FILE"')
+    assert run(Trial(0, {"x": 5})) == {"value": 5.0}
+
+
+def test_a_named_value_file_must_be_written_anew(tmp_path: Path) -> None:
+    (tmp_path / "result-3").write_text("0.5")
+    run = program(tmp_path, "echo", "7", value_file="result-{x}")
+    with pytest.raises(RuntimeError, match=r"did not write its value to .*result-3"):
+        run(Trial(0, {"x": 3}))
+    run = program(tmp_path, "sh", "-c", "echo nothing > result-{x}", value_file="result-{x}")
+    with pytest.raises(RuntimeError, match="result-3 holds neither a number"):
+        run(Trial(1, {"x": 3}))
+    run = program(tmp_path, "sh", "-c", "echo 0.25 > result-{x}", value_file="result-{x}")
+    assert run(Trial(2, {"x": 3})) == {"value": 0.25}
+
+
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [
+        (["sh", "-c", "echo 1; echo no paint >&2; exit 3"], "ended with exit status 3: no paint .see .*stderr"),
+        (["sh", "-c", "kill -9 $$"], "killed by SIGKILL .out of memory"),
+        (["sh", "-c", "echo value: 3"], "printed no value"),
+        (["./not-there"], "could not be started: No such file"),
+        (["sh", "-c", "exec >&-; sleep 600"], "longer than its timeout of 0.5 s"),
+        (["sh", "-c", "sleep 600"], "longer than its timeout of 0.5 s"),
+        (["sh", "-c", "trap '' TERM; while :; do sleep 0.05; done"], "longer than its timeout of 0.5 s"),
+    ],
+)
+def test_failures_say_what_happened(
+    command: list[str], reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(groups.end, "__defaults__", (0.3,))
+    timeout = 0.5 if "timeout" in reason else None
+    with pytest.raises(RuntimeError, match=reason):
+        program(tmp_path, *command, timeout=timeout)(Trial(0, {}))
+
+
+def test_a_hundred_megabytes_go_to_the_file_and_not_into_memory(tmp_path: Path) -> None:
+    script = "yes 'a line of a log as it is written by a program that says much more than anybody reads' | "
+    run = program(tmp_path, "sh", "-c", script + "head -c 100000000; echo; echo 0.5")
+    tracemalloc.start()
+    try:
+        assert run(Trial(0, {})) == {"value": 0.5}
+        assert tracemalloc.get_traced_memory()[1] < 20e6
+    finally:
+        tracemalloc.stop()
+    assert (tmp_path / "output" / "000000" / "stdout").stat().st_size == 100_000_005
+
+
+CHILD = "sleep 600 & echo $! > child; "
+
+
+def _child(tmp_path: Path) -> int:
+    until(lambda: (tmp_path / "child").exists() and (tmp_path / "child").read_text().strip())
+    return int((tmp_path / "child").read_text())
+
+
+def test_a_pruned_program_ends_with_all_its_children(tmp_path: Path) -> None:
+    steps = "".join(f'echo \'{{"step": {i}, "value": 0.{i}}}\'; ' for i in range(1, 4))
+    script = (CHILD + steps + "wait; echo 9").replace("{", "{{").replace("}", "}}")
+    reporter = Reporter(prune_at=2)
+    with pytest.raises(TrialPruned):
+        program(tmp_path, "sh", "-c", script)(Trial(0, {}, reporter))
+    assert reporter.said == [(1, 0.1), (2, 0.2)]
+    until(lambda: born(_child(tmp_path)) is None)
+
+
+def test_reports_come_while_the_program_runs(tmp_path: Path) -> None:
+    script = "import json, os, time\nprint(json.dumps({'step': 1, 'value': 2}))\n"
+    script += "while not os.path.exists('go'):\n    time.sleep(0.01)\nprint(3)"
+
+    class Go(Reporter):
+        def report(self, number: int, step: int, value: float) -> bool:
+            (tmp_path / "go").touch()
+            return super().report(number, step, value)
+
+    command = [sys.executable, "-c", script.replace("{", "{{").replace("}", "}}")]
+    assert program(tmp_path, *command)(Trial(0, {}, Go())) == {"value": 3.0}
+
+
+def test_what_a_program_leaves_running_holds_nobody_up_and_is_ended(tmp_path: Path) -> None:
+    assert program(tmp_path, "sh", "-c", CHILD + "echo 4")(Trial(0, {})) == {"value": 4.0}
+    until(lambda: born(_child(tmp_path)) is None)
+
+
+def test_a_survivor_of_a_driver_that_was_killed_is_ended_before_its_trial_runs_again(tmp_path: Path) -> None:
+    run = program(tmp_path, "sh", "-c", "echo $$ >> pids; [ -e second ] || sleep 600; echo 1")
+    code = "import pickle, sys\nfrom lazybo.evaluate import Trial\npickle.load(sys.stdin.buffer)(Trial(0, {}))"
+    driver = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE)
+    assert driver.stdin is not None
+    with driver.stdin as pipe:
+        pipe.write(pickle.dumps(run))
+    until(lambda: (tmp_path / "output" / "000000" / "process.json").exists() and (tmp_path / "pids").exists())
+    survivor = int((tmp_path / "pids").read_text().split()[0])
+    assert not groups.end_survivor(tmp_path / "output" / "000000"), "its driver lives"
+    driver.kill()
+    driver.wait()
+    assert born(survivor) is not None
+    (tmp_path / "second").touch()
+    assert run(Trial(0, {})) == {"value": 1.0}
+    until(lambda: born(survivor) is None)
+
+
+def test_all_programs_end_at_the_end_and_none_begins_after(tmp_path: Path) -> None:
+    failed: list[str] = []
+
+    def work() -> None:
+        try:
+            program(tmp_path, "sh", "-c", CHILD + "trap '' TERM; while :; do sleep 0.05; done")(Trial(0, {}))
+        except RuntimeError as error:
+            failed.append(str(error))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    child = _child(tmp_path)
+    groups.end_all(grace=0.2)
+    thread.join(DEADLINE)
+    assert failed
+    assert "SIGKILL" in failed[0]
+    until(lambda: born(child) is None)
+    with pytest.raises(RuntimeError, match="no more programs"):
+        program(tmp_path, "echo", "1")(Trial(1, {}))
+
+
+def test_the_terminals_interrupt_does_not_reach_a_program(tmp_path: Path) -> None:
+    script = "import os; print(int(os.getsid(0) == os.getpid() and os.getpgrp() == os.getpid()))"
+    assert program(tmp_path, sys.executable, "-c", script)(Trial(0, {})) == {"value": 1.0}

@@ -1,0 +1,199 @@
+"""What a study shows: the records first, then their pictures."""
+
+import itertools
+import math
+import re
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import optuna
+import pytest
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.trial import TrialState, create_trial
+
+from lazybo.cli.draw import draw
+from lazybo.model.targets import warping
+from lazybo.report import plots, records
+
+SPACE = {
+    "lr": FloatDistribution(1e-4, 0.1, log=True),
+    "layers": IntDistribution(1, 5),
+    "opt": CategoricalDistribution(["sgd", "adam", "a choice with a long name", 7]),
+    "useless": FloatDistribution(-1, 1),
+    "batch": IntDistribution(8, 512, log=True),
+}
+MOMENTUM = FloatDistribution(0, 0.99)
+START = datetime(2026, 1, 1)
+
+
+@pytest.fixture(scope="module", params=["minimize", "maximize"])
+def study(request: pytest.FixtureRequest) -> optuna.Study:
+    return sixty_trials(request.param)
+
+
+@pytest.fixture(scope="module")
+def drawn() -> optuna.Study:
+    return sixty_trials("minimize")
+
+
+def sixty_trials(direction: str) -> optuna.Study:
+    """One at a time: a second each, half a second between them."""
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    study = optuna.create_study(direction=direction, study_name="a/study <1>")
+    rng, sign = np.random.default_rng(0), 1.0 if direction == "minimize" else -1.0
+    for number in range(60):
+        params = {name: _draw(distribution, rng) for name, distribution in SPACE.items()}
+        distributions = dict(SPACE)
+        if params["opt"] == "sgd":
+            params["momentum"], distributions["momentum"] = float(rng.uniform(0, 0.99)), MOMENTUM
+        value = (math.log10(params["lr"]) + 2) ** 2 + 0.3 * abs(params["layers"] - 3) + 0.1 * (params["opt"] == "adam")
+        state = TrialState.FAIL if number == 7 else TrialState.PRUNED if number == 8 else TrialState.COMPLETE
+        trial = create_trial(
+            state=state,
+            value=sign * (value if number != 9 else 1e9) if state == TrialState.COMPLETE else None,
+            params=params,
+            distributions=distributions,
+            intermediate_values={1: sign * value} if state == TrialState.PRUNED else {},
+        )
+        trial.datetime_start = START + timedelta(seconds=1.5 * number)
+        trial.datetime_complete = trial.datetime_start + timedelta(seconds=1)
+        study.add_trial(trial)
+    return study
+
+
+def _draw(distribution: optuna.distributions.BaseDistribution, rng: np.random.Generator) -> float | int | str:
+    if isinstance(distribution, CategoricalDistribution):
+        return distribution.choices[rng.integers(len(distribution.choices))]  # type: ignore[return-value]
+    if isinstance(distribution, IntDistribution):
+        return int(rng.integers(distribution.low, distribution.high + 1))
+    assert isinstance(distribution, FloatDistribution)
+    low, high = (math.log(x) if distribution.log else x for x in (distribution.low, distribution.high))
+    drawn = rng.uniform(low, high)
+    return float(math.exp(drawn) if distribution.log else drawn)
+
+
+def test_the_history_has_the_best_so_far_and_who_failed(study: optuna.Study) -> None:
+    record = records.history(study)
+    assert record.failed == [7]
+    assert record.pruned == [8]
+    assert len(record.numbers) == 58
+    better = max if study.direction.name == "MAXIMIZE" else min
+    assert record.best == [better(record.values[: i + 1]) for i in range(58)]
+    assert record.best[-1] == study.best_value
+
+
+def test_times_are_those_of_evaluations_and_of_the_waits_between_them(study: optuna.Study) -> None:
+    record = records.times(study)
+    assert record.evaluation == pytest.approx([1.0] * 60)
+    assert record.waited_numbers == list(range(1, 60))
+    assert record.waits == pytest.approx([0.5] * 59)
+
+
+def test_importances_are_shares_and_find_what_matters(study: optuna.Study) -> None:
+    shares = records.importances(study)
+    assert sum(shares.values()) == pytest.approx(1.0)
+    assert next(iter(shares)) == "lr"
+    assert list(shares)[1] == "layers"
+    assert list(shares.values()) == sorted(shares.values(), reverse=True)
+
+
+def test_slices_go_through_the_best_trial_from_end_to_end(study: optuna.Study) -> None:
+    found = {record.name: record for record in records.slices(study)}
+    assert set(SPACE) - {"momentum"} <= set(found)
+    assert found["layers"].places == [1, 2, 3, 4, 5]
+    assert found["opt"].places == list(SPACE["opt"].choices)  # type: ignore[attr-defined]
+    assert found["opt"].choice
+    assert not found["layers"].choice
+    assert (found["batch"].places[0], found["batch"].places[-1]) == (8, 512)
+    assert found["lr"].places[0] == pytest.approx(1e-4)
+    assert found["lr"].places[-1] == pytest.approx(0.1)
+    for record in found.values():
+        assert np.all(np.isfinite([record.low, record.middle, record.high]))
+        assert np.all(np.array(record.low) <= record.middle)
+        assert np.all(np.array(record.middle) <= record.high)
+        assert record.best == (study.best_params[record.name], study.best_value)
+    # At the best trial itself the model is nearly sure, and right.
+    i = found["layers"].places.index(study.best_params["layers"])
+    low, high = found["layers"].low[i], found["layers"].high[i]
+    assert low - 0.1 <= study.best_value <= high + 0.1
+
+
+def test_coordinates_lie_between_0_and_1_with_the_best_last(study: optuna.Study) -> None:
+    record = records.coordinates(study)
+    assert record.lines.shape == (58, 6)
+    assert record.values[-1] == study.best_value
+    assert np.nanmin(record.lines) >= 0
+    assert np.nanmax(record.lines) <= 1
+    best = record.lines[-1]
+    for name, distribution, where in zip(record.names, record.distributions, best, strict=True):
+        if name in study.best_params:
+            assert records.place(distribution, study.best_params[name]) == pytest.approx(where)
+        else:
+            assert math.isnan(where)
+
+
+def test_a_study_without_a_value_has_no_model() -> None:
+    with pytest.raises(ValueError, match="no completed trial yet"):
+        records.importances(optuna.create_study())
+
+
+@pytest.mark.parametrize("kind", ["history", "time", "slices", "parallel"])
+def test_pictures_have_readable_labels_that_do_not_overlap(drawn: optuna.Study, kind: str, tmp_path: Path) -> None:
+    figure = {
+        "history": lambda: plots.draw_history(records.history(drawn), "title"),
+        "time": lambda: plots.draw_times(records.times(drawn), "title"),
+        "slices": lambda: plots.draw_slices(records.slices(drawn), "title"),
+        "parallel": lambda: plots.draw_parallel(records.coordinates(drawn), "title"),
+    }[kind]()
+    figure.canvas.draw()
+    for axes in figure.axes:
+        if axes.get_visible():
+            texts = [text for text in axes.get_xticklabels() if text.get_text() and text.get_visible()]
+            boxes = sorted((text.get_window_extent().x0, text.get_window_extent().x1) for text in texts)
+            rotated = any(text.get_rotation() for text in texts)
+            assert rotated or all(a[1] <= b[0] for a, b in itertools.pairwise(boxes)), f"{kind}: {boxes}"
+    (path,) = draw(kind, drawn, tmp_path / "picture.png")
+    assert path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+
+
+def test_a_value_that_diverged_does_not_flatten_the_others(drawn: optuna.Study) -> None:
+    low, high = plots.draw_history(records.history(drawn), "").axes[0].get_ylim()
+    assert high - low < 100
+
+
+def test_all_pictures_are_one_page_that_needs_no_other_file(drawn: optuna.Study, tmp_path: Path) -> None:
+    (path,) = draw("all", drawn, tmp_path / "page.html")
+    page = path.read_text()
+    assert page.count("<svg") == 4
+    assert "a/study &lt;1&gt;" in page
+    assert not re.search(r'(src|href)="http', page)
+    paths = draw("all", drawn, tmp_path / "p.svg")
+    assert [p.name for p in paths] == ["p-history.svg", "p-time.svg", "p-slices.svg", "p-parallel.svg"]
+    with pytest.raises(ValueError, match="must end with one of"):
+        draw("all", drawn, tmp_path / "p.bmp")
+
+
+def test_one_trial_of_one_parameter_is_drawn_too(tmp_path: Path) -> None:
+    study = optuna.create_study()
+    study.add_trial(create_trial(value=1.0, params={"x": 0.5}, distributions={"x": FloatDistribution(0, 1)}))
+    assert len(draw("all", study, tmp_path / "p.png")) == 4
+
+
+def test_a_study_in_which_nothing_varies_has_a_course_and_no_slices(tmp_path: Path) -> None:
+    study = optuna.create_study(study_name="still")
+    study.add_trial(create_trial(value=1.0, params={"x": 3}, distributions={"x": IntDistribution(3, 3)}))
+    assert records.importances(study) == {}
+    assert len(draw("all", study, tmp_path / "p.png")) == 2
+    with pytest.raises(ValueError, match="no parameter of the study 'still' can vary"):
+        draw("slices", study, tmp_path / "p.png")
+
+
+@pytest.mark.parametrize("scale", [1e-8, 1.0, 1e12])
+def test_unwarping_undoes_warping(scale: float, rng: np.random.Generator) -> None:
+    for values in (rng.normal(size=50), np.exp(3 * rng.normal(size=50)), np.zeros(3), -np.exp(rng.normal(size=50))):
+        warped = warping(scale * values)
+        np.testing.assert_allclose(
+            warped.inverse(warped(scale * values)), scale * values, rtol=1e-9, atol=1e-12 * scale
+        )
+        assert np.isfinite(warped.inverse(np.array([-1e6, 1e6]))).all()

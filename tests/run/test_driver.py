@@ -1,0 +1,169 @@
+"""The loop beside other processes: those that died, and those that live."""
+
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+from optuna.distributions import BaseDistribution, FloatDistribution
+from optuna.storages import BaseStorage, JournalStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import TrialState
+
+from lazybo import kfold, optimize
+from lazybo.run import driver, ledger
+from lazybo.run.evaluate import Trial
+from lazybo.run.ledger import ATTEMPTS_KEY, Entry, Result, open_ledger
+from lazybo.run.presence import present
+from lazybo.study.storage import open_storage
+
+SPACE: dict[str, BaseDistribution] = {"x": FloatDistribution(-5, 5), "y": FloatDistribution(-5, 5)}
+PARAMS = {"x": 1.5, "y": -2.5}
+
+
+def bowl(params: dict[str, Any]) -> float:
+    return float((params["x"] - 1) ** 2 + params["y"] ** 2)
+
+
+@pytest.fixture(params=["sqlite", "journal"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> BaseStorage:
+    if request.param == "journal":
+        return JournalStorage(JournalFileBackend(str(tmp_path / "journal")))
+    return open_storage(tmp_path / "s.db")
+
+
+def never(_: int) -> None:
+    raise AssertionError("nobody came first")
+
+
+def begin(study: optuna.Study, name: str, params: dict[str, Any] = PARAMS) -> Entry:
+    """A trial that the driver under this name runs."""
+    entry = open_ledger(study, SPACE, name).begin(len(study.trials), params, never)
+    assert entry is not None
+    return entry
+
+
+def run(storage: BaseStorage, objective: Any = bowl, **options: Any) -> optuna.Study:
+    return optimize(objective, SPACE, **{"n_trials": 8, "storage": storage, "study_name": "s", "seed": 0, **options})
+
+
+@pytest.fixture
+def study(storage: BaseStorage) -> optuna.Study:
+    return optuna.create_study(storage=storage, study_name="s")
+
+
+def test_a_trial_of_a_driver_that_died_is_run_again_with_the_same_parameters(
+    study: optuna.Study, storage: BaseStorage
+) -> None:
+    begin(study, "dead")
+    run(storage)
+    assert study.trials[0].params == PARAMS
+    assert study.trials[0].value == bowl(PARAMS)
+    assert study.trials[0].system_attrs[ATTEMPTS_KEY] == 1
+    assert [t.state for t in study.trials] == [TrialState.COMPLETE] * 8
+
+
+def test_a_trial_whose_drivers_died_too_often_fails(study: optuna.Study, storage: BaseStorage) -> None:
+    entry = begin(study, "dead")
+    study._storage.set_trial_system_attr(entry.trial_id, ATTEMPTS_KEY, 1)
+    run(storage, retries=1)
+    assert study.trials[0].state == TrialState.FAIL
+    assert "died, 2 times" in study.trials[0].system_attrs["fail_reason"]
+    assert len(study.trials) == 8
+
+
+def test_a_trial_whose_driver_died_before_it_had_parameters_gets_some(
+    study: optuna.Study, storage: BaseStorage
+) -> None:
+    blank = optuna.trial.create_trial(state=TrialState.RUNNING, system_attrs={ledger.DRIVER_KEY: "dead"})
+    storage.create_new_trial(study._study_id, blank)
+    run(storage)
+    assert study.trials[0].value == pytest.approx(bowl(study.trials[0].params))
+    assert len(study.trials) == 8
+
+
+def test_folds_that_were_recorded_are_not_evaluated_again(study: optuna.Study, storage: BaseStorage) -> None:
+    entry = begin(study, "dead")
+    storage.set_trial_intermediate_value(entry.trial_id, 1, 100.0)
+    calls = []
+
+    def objective(params: dict[str, Any], fold: int) -> float:
+        calls.append((params == PARAMS, fold))
+        return bowl(params)
+
+    run(storage, kfold(objective), n_trials=1)
+    assert calls == [(True, 0), (True, 2)]
+    assert study.trials[0].value == pytest.approx((2 * bowl(PARAMS) + 100) / 3)
+
+
+def test_trials_of_a_living_driver_are_left_to_it_and_counted(
+    study: optuna.Study, storage: BaseStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver, "LOOK", 0.02)
+    with present(study) as other:
+        theirs = begin(study, other)
+        ended: list[optuna.Study] = []
+        ours = threading.Thread(target=lambda: ended.append(run(storage)))
+        ours.start()
+        deadline = time.monotonic() + 30
+        while sum(t.state == TrialState.COMPLETE for t in study.trials) < 7 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        time.sleep(0.2)
+        assert len(study.trials) == 8
+        assert not ended  # it waits for the trial of the other
+        open_ledger(study, SPACE, other).finish(theirs, Result(TrialState.COMPLETE, 3.0, {}, {}))
+        ours.join(30)
+        assert ended
+    assert study.trials[0].value == 3.0
+    assert len(study.trials) == 8
+
+
+def test_a_driver_that_dies_while_another_runs_is_taken_over(
+    study: optuna.Study, storage: BaseStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver, "LOOK", 0.02)
+    begun = threading.Event()
+    with present(study) as other:
+        begin(study, other)
+        ended: list[optuna.Study] = []
+        ours = threading.Thread(target=lambda: ended.append(run(storage, callbacks=[lambda *_: begun.set()])))
+        ours.start()
+        assert begun.wait(30)
+        assert study.trials[0].state == TrialState.RUNNING
+    ours.join(30)
+    assert ended
+    assert study.trials[0].params == PARAMS
+    assert study.trials[0].value == bowl(PARAMS)
+
+
+def test_what_another_driver_does_meanwhile_is_known(study: optuna.Study, storage: BaseStorage) -> None:
+    """Another driver begins a trial between any two of ours: suggestions keep away from it, and the total is exact."""
+    with present(study) as name:
+        other = open_ledger(study, SPACE, name)
+
+        def callback(study: optuna.Study, trial: Any) -> None:
+            if trial.number % 2 == 0 and len(study.trials) < 19:
+                entry = other.begin(trial.number + 1, {"x": trial.number / 4 - 5, "y": 4.0}, never)
+                assert entry is not None
+                other.finish(entry, Result(TrialState.COMPLETE, bowl(entry.params), {}, {}))
+
+        run(storage, n_trials=20, callbacks=[callback])
+    assert [t.state for t in study.trials] == [TrialState.COMPLETE] * 20
+    assert len({tuple(t.params.values()) for t in study.trials}) == 20
+    assert study.best_value < 0.5
+
+
+def test_a_value_that_comes_after_another_process_ended_the_trial_is_not_used(
+    study: optuna.Study, storage: BaseStorage, caplog: pytest.LogCaptureFixture
+) -> None:
+    def objective(params: dict[str, Any], trial: Trial) -> float:
+        if trial.number == 2:
+            storage.set_trial_state_values(study.trials[2]._trial_id, TrialState.COMPLETE, [77.0])
+        return bowl(params)
+
+    run(storage, objective)
+    assert study.trials[2].value == 77.0
+    assert "ended by another process" in caplog.text
+    assert len(study.trials) == 8

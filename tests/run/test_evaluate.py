@@ -1,0 +1,111 @@
+"""What happens in a worker, and on the way back."""
+
+import pickle
+from typing import Any
+
+import numpy as np
+import optuna
+import pytest
+
+from lazybo.run.evaluate import Call, Outcome, Task, Trial, call_of, evaluate
+
+
+def outcome(function: Any, **task: Any) -> Outcome:
+    return evaluate(call_of(function), Task(3, {"x": 2.0}, **task))
+
+
+@pytest.mark.parametrize(
+    ("function", "takes"),
+    [
+        (lambda params: 0.0, "params"),
+        (lambda p: 0.0, "params"),
+        (lambda params, verbose=False: 0.0, "params"),
+        (lambda *arguments: 0.0, "params"),
+        (lambda trial: 0.0, "trial"),
+        (lambda params, trial: 0.0, "params and trial"),
+        (lambda p, t: 0.0, "params and trial"),
+        (lambda params, trial=None: 0.0, "params and trial"),
+        (max, "params"),
+    ],
+)
+def test_an_objective_is_called_with_what_it_takes(function: Any, takes: str) -> None:
+    assert call_of(function).takes == takes
+
+
+def test_params_and_trial_are_given() -> None:
+    assert outcome(lambda params: params["x"]).value == 2.0
+    assert outcome(lambda trial: trial.number).value == 3.0
+    assert outcome(lambda p, trial: p["x"] + trial.params["x"] + trial.number).value == 7.0
+
+
+@pytest.mark.parametrize("value", [1, 1.0, True, np.float32(1), np.array(1.0), np.array([1.0]).sum()])
+def test_every_kind_of_number_is_a_value(value: Any) -> None:
+    ended = outcome(lambda _: value)
+    assert (ended.state, ended.value) == ("complete", 1.0)
+    assert type(ended.value) is float
+
+
+def test_an_outcome_travels_though_the_exception_could_not() -> None:
+    class Local(Exception):
+        def __reduce__(self) -> Any:
+            raise TypeError("cannot be pickled")
+
+    def objective(_: Any) -> float:
+        raise Local("here")
+
+    ended = pickle.loads(pickle.dumps(outcome(objective)))
+    assert ended.state == "failed"
+    assert ended.reason.endswith("Local: here")
+    assert "in objective" in ended.traceback
+    assert ended.seconds >= 0
+
+
+def test_pruning_is_an_outcome() -> None:
+    def objective(trial: Trial) -> float:
+        trial.set_user_attr("epoch", 2)
+        raise optuna.TrialPruned
+
+    ended = outcome(objective)
+    assert (ended.state, ended.metrics) == ("pruned", {"epoch": 2})
+
+
+def test_a_long_traceback_is_cut_at_its_beginning() -> None:
+    def objective(_: Any) -> float:
+        raise ValueError("x" * 50_000 + "the end")
+
+    assert outcome(objective).traceback.rstrip().endswith("the end")
+    assert len(outcome(objective).traceback) <= 20_000
+
+
+def test_an_interrupt_is_not_swallowed() -> None:
+    def objective(_: Any) -> float:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        outcome(objective)
+
+
+def test_a_trial_looks_parameters_up_and_knows_no_others() -> None:
+    trial = Trial(0, {"x": 1.5, "n": 3, "k": "a"})
+    assert trial.suggest_float("x", 0, 1, log=True) == 1.5
+    assert trial.suggest_int("n", 0, 9) == 3
+    assert trial.suggest_categorical("k", ["a"]) == "a"
+    with pytest.raises(KeyError, match="'y' is not active"):
+        trial.suggest_float("y", 0, 1)
+    with pytest.raises(ValueError, match="step"):
+        trial.report(1.0, -1)
+    trial.report(1.0, 0)
+    assert not trial.should_prune()
+
+
+def test_a_payload_is_loaded_once() -> None:
+    import cloudpickle
+
+    payload = cloudpickle.dumps(Call(lambda p, seen=[]: seen.append(1) or len(seen), "params"))
+    assert [evaluate(payload, Task(0, {})).value for _ in range(3)] == [1.0, 2.0, 3.0]
+
+
+def test_a_payload_that_cannot_be_loaded_fails_its_trial() -> None:
+    ended = evaluate(b"nonsense", Task(0, {}))
+    assert ended.state == "failed"
+    assert ended.traceback

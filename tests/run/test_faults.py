@@ -1,0 +1,229 @@
+"""What happens when processes are killed, workers die or hang, and people lose patience: with real processes."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+from optuna.distributions import FloatDistribution
+from optuna.trial import FrozenTrial, TrialState
+
+import lazybo
+from benchmarks import faults
+from lazybo.run.presence import born
+from lazybo.study.storage import DEFAULT_NAME
+
+SPACE = {"x": FloatDistribution(-1.0, 1.0)}
+# Seconds after which something hangs, and does not merely take its time on a busy machine.
+DEADLINE = 120.0
+
+
+def trials_of(database: Path) -> list[FrozenTrial]:
+    return optuna.load_study(study_name=DEFAULT_NAME, storage=f"sqlite:///{database}").trials
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE
+    while not condition():
+        assert time.monotonic() < deadline, "it does not happen"
+        time.sleep(0.02)
+
+
+# ------------------------------------------------------------------ the driver
+
+
+@pytest.mark.parametrize(("executor", "kills", "trials"), [("threads", 8, 60), ("processes", 4, 40)])
+def test_killed_at_any_moment_a_run_loses_nothing_it_has_recorded(
+    executor: str, kills: int, trials: int, tmp_path: Path
+) -> None:
+    rng, report = random.Random(0), faults.Report()
+    while report.is_good and report.counts["kills"] < kills:
+        folder = tmp_path / str(report.counts["kills"])
+        folder.mkdir()
+        setting = faults.Setting(str(folder), executor, workers=2, trials=trials)
+        report.add(faults.torment(setting, kills - report.counts["kills"], rng))
+    assert report.is_good, report
+    assert report.counts["evaluations returned"] >= report.counts["  recorded"] >= trials
+
+
+@contextmanager
+def driver(setting: faults.Setting, start: int = 0) -> Iterator[subprocess.Popen[bytes]]:
+    process = faults.launch(setting, start)
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def events(setting: faults.Setting, event: str) -> list[dict[str, Any]]:
+    return [line for line in faults.logged(setting) if line["event"] == event]
+
+
+def interrupt(process: subprocess.Popen[bytes]) -> None:
+    """Ctrl-C as a terminal sends it: to the driver and to its workers."""
+    os.killpg(process.pid, signal.SIGINT)
+
+
+@pytest.mark.parametrize("executor", ["serial", "threads", "processes"])
+def test_ctrl_c_waits_for_what_runs(executor: str, tmp_path: Path) -> None:
+    workers = 1 if executor == "serial" else 2
+    setting = faults.Setting(str(tmp_path), executor, workers, trials=8, seconds=(0.3, 0.6))
+    with driver(setting) as process:
+        until(lambda: len(events(setting, "begin")) > workers)
+        interrupt(process)
+        assert process.wait(timeout=DEADLINE) == 0, faults.said(setting)
+    begun = {line["number"] for line in events(setting, "begin")}
+    trials = trials_of(setting.database)
+    assert {trial.number for trial in trials if trial.state == TrialState.COMPLETE} == begun
+    assert len(begun) < setting.trials
+    assert not [trial for trial in trials if trial.state == TrialState.RUNNING]
+    assert len(events(setting, "return")) == len(events(setting, "begin"))
+
+    with driver(replace(setting, seconds=(0.0, 0.0)), start=1) as process:
+        assert process.wait(timeout=DEADLINE) == 0, faults.said(setting)
+    assert [trial.state for trial in trials_of(setting.database)] == [TrialState.COMPLETE] * setting.trials
+
+
+@pytest.mark.parametrize("executor", ["serial", "threads", "processes"])
+def test_ctrl_c_twice_stops_now_and_the_trials_wait_for_the_next_run(executor: str, tmp_path: Path) -> None:
+    workers = 1 if executor == "serial" else 2
+    setting = faults.Setting(str(tmp_path), executor, workers, trials=5, seconds=(3600.0, 3600.0))
+    with driver(setting) as process:
+        until(lambda: len(events(setting, "begin")) == workers)
+        interrupt(process)
+        until(lambda: "Ctrl-C again" in faults.said(setting))
+        interrupt(process)
+        assert process.wait(timeout=DEADLINE) in (-signal.SIGINT, 128 + signal.SIGINT)
+    begun = {line["number"]: line["params"] for line in events(setting, "begin")}
+    waiting = {trial.number: trial for trial in trials_of(setting.database) if trial.state == TrialState.WAITING}
+    assert set(begun) <= set(waiting)
+    assert not [trial for trial in trials_of(setting.database) if trial.state == TrialState.RUNNING]
+
+    with driver(replace(setting, seconds=(0.0, 0.0)), start=1) as process:
+        assert process.wait(timeout=DEADLINE) == 0, faults.said(setting)
+    trials = trials_of(setting.database)
+    assert [trial.state for trial in trials] == [TrialState.COMPLETE] * setting.trials
+    assert {number: trials[number].params for number in begun} == begun
+    assert faults.left_over([process.pid]) == []
+
+
+# ----------------------------------------------------------------- its workers
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_a_worker_that_leaves_takes_only_its_own_trial_with_it(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+
+    def objective(params: dict[str, float], trial: lazybo.evaluate.Trial) -> float:
+        with log.open("a") as file:
+            file.write(json.dumps({"number": trial.number, "pid": os.getpid(), "params": params}) + "\n")
+        if trial.number == 3:
+            os._exit(1)
+        return params["x"] ** 2
+
+    study = lazybo.optimize(
+        objective, SPACE, n_trials=10, n_parallel=2, retries=1, storage=tmp_path / "study.db", progress=False
+    )
+    assert [t.number for t in study.trials if t.state == TrialState.FAIL] == [3]
+    assert "died, 2 times" in study.trials[3].system_attrs["fail_reason"]
+    assert all(trial.state == TrialState.COMPLETE for trial in study.trials if trial.number != 3)
+    assert len(study.trials) == 10
+    attempts = Counter(line["number"] for line in lines(log))
+    assert attempts == {**dict.fromkeys(range(10), 1), 3: 2}
+    assert all(line["params"] == study.trials[line["number"]].params for line in lines(log))
+
+
+def test_a_worker_that_died_is_replaced(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+
+    def objective(params: dict[str, float], trial: lazybo.evaluate.Trial) -> float:
+        with log.open("a") as file:
+            file.write(json.dumps({"number": trial.number, "pid": os.getpid()}) + "\n")
+        if trial.number == 1:
+            os._exit(1)
+        return params["x"] ** 2
+
+    # One worker: with more, those that live may finish everything before the place of the dead one is filled.
+    lazybo.optimize(objective, SPACE, n_trials=4, n_parallel=1, executor="processes", retries=1, progress=False)
+    seen = [(line["number"], line["pid"]) for line in lines(log)]
+    assert [number for number, _ in seen] == [0, 1, 1, 2, 3]
+    first, died, died_again, *rest = (pid for _, pid in seen)
+    assert first == died
+    assert len({died, died_again, *rest}) == 3
+    assert len(set(rest)) == 1
+
+
+def test_an_evaluation_that_hangs_ends_with_its_process(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+
+    def objective(params: dict[str, float], trial: lazybo.evaluate.Trial) -> float:
+        if trial.number == 3:
+            log.write_text(str(os.getpid()))
+            time.sleep(3600)
+        return params["x"] ** 2
+
+    study = lazybo.optimize(objective, SPACE, n_trials=8, n_parallel=2, trial_timeout=5, progress=False)
+    assert [t.number for t in study.trials if t.state == TrialState.FAIL] == [3]
+    assert "trial_timeout=5" in study.trials[3].system_attrs["fail_reason"]
+    assert len(study.trials) == 8
+    until(lambda: born(int(log.read_text())) is None)
+
+
+def test_many_threads_and_quick_evaluations(tmp_path: Path) -> None:
+    lock, running, most = threading.Lock(), 0, 0
+    seen: list[int] = []
+
+    def objective(params: dict[str, float], trial: lazybo.evaluate.Trial) -> float:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+            seen.append(trial.number)
+        time.sleep(0.001)
+        with lock:
+            running -= 1
+        return params["x"] ** 2
+
+    study = lazybo.optimize(
+        objective,
+        SPACE,
+        n_trials=200,
+        n_parallel=32,
+        executor="threads",
+        storage=tmp_path / "study.db",
+        progress=False,
+    )
+    assert [trial.number for trial in study.trials] == sorted(seen) == list(range(200))
+    assert all(trial.state == TrialState.COMPLETE and trial.value == trial.params["x"] ** 2 for trial in study.trials)
+    assert most <= 32
+
+
+# ------------------------------------------------------------ several drivers
+
+
+def test_drivers_that_race_for_the_last_trials_begin_no_more_than_are_needed(tmp_path: Path) -> None:
+    program = Path(__file__).parents[1] / "programs" / "shared_study.py"
+    url = f"sqlite:///{tmp_path}/s.db"
+    command = [sys.executable, str(program), url, str(tmp_path / "log"), "20", "0.005", "3"]
+    drivers = [subprocess.Popen(command) for _ in range(3)]
+    assert [driver.wait(DEADLINE) for driver in drivers] == [0, 0, 0]
+    trials = optuna.load_study(study_name="shared", storage=url).trials
+    assert [trial.state for trial in trials] == [TrialState.COMPLETE] * 20
+    assert len({tuple(trial.params.values()) for trial in trials}) == 20

@@ -1,0 +1,505 @@
+"""optimize(): what a person with a training function sees."""
+
+import logging
+import math
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optuna
+import pytest
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.trial import FrozenTrial, TrialState
+
+import lazybo
+from lazybo import Condition, optimize
+from lazybo.run.evaluate import Trial
+
+SPACE = {"x": FloatDistribution(-5, 5), "y": FloatDistribution(-5, 5)}
+
+
+def bowl(params: dict[str, Any]) -> float:
+    return float((params["x"] - 1) ** 2 + params["y"] ** 2)
+
+
+def values(study: optuna.Study) -> list[float | None]:
+    return [trial.value for trial in study.trials]
+
+
+# ----------------------------------------------------------------- the result
+
+
+def test_it_finds_the_minimum_and_returns_an_optuna_study() -> None:
+    study = optimize(bowl, SPACE, n_trials=25, seed=0)
+    assert study.best_value < 1e-3
+    assert [trial.number for trial in study.trials] == list(range(25))
+    assert study.trials[0].distributions == SPACE
+    assert all(trial.duration is not None for trial in study.trials)
+
+
+def test_it_maximises() -> None:
+    study = optimize(lambda p: -bowl(p), SPACE, n_trials=25, seed=0, direction="maximize")
+    assert study.direction == optuna.study.StudyDirection.MAXIMIZE
+    assert study.best_value > -1e-3
+
+
+def test_the_model_begins_as_it_is_told_to() -> None:
+    kernel = lazybo.Matern52(np.full(2, 0.1))
+    options = {"lag": None, "kernel": kernel, "noise": 1e-6, "targets": "centred"}
+    study = optimize(bowl, SPACE, n_trials=12, seed=0, n_startup_trials=5, **options)
+    optimizer = lazybo.Optimizer(SPACE, seed=0, n_startup=5, **options)
+    for trial in study.trials:
+        suggestion = optimizer.ask()
+        assert trial.params == suggestion.params
+        optimizer.tell(suggestion, bowl(suggestion.params))
+
+
+def test_the_study_goes_on_with_plain_optuna() -> None:
+    study = optimize(bowl, SPACE, n_trials=8, seed=0)
+    study.optimize(lambda t: bowl({"x": t.suggest_float("x", -5, 5), "y": t.suggest_float("y", -5, 5)}), n_trials=12)
+    assert len(study.trials) == 20
+    assert isinstance(study.sampler, lazybo.LazySampler)
+    assert study.best_value < 0.5
+
+
+def test_conditions_are_kept() -> None:
+    space = {
+        "kind": CategoricalDistribution(["a", "b"]),
+        "depth": IntDistribution(1, 5),
+    }
+    study = optimize(
+        lambda p: p.get("depth", 4.5), space, n_trials=12, seed=1, conditions={"depth": Condition("kind", ("a",))}
+    )
+    assert all(("depth" in trial.params) == (trial.params["kind"] == "a") for trial in study.trials)
+    assert study.best_params == {"kind": "a", "depth": 1}
+
+
+# ----------------------------------------------------------- what it may return
+
+
+def test_a_dict_gives_the_value_and_metrics() -> None:
+    study = optimize(
+        lambda p: {"value": bowl(p), "size": np.int64(3), "curve": np.ones(2), "thing": Path("a")},
+        SPACE,
+        n_trials=3,
+        seed=0,
+    )
+    assert study.trials[0].user_attrs == {"size": 3, "curve": [1.0, 1.0], "thing": "a"}
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        (None, "is a return statement missing"),
+        ("0.5", "must return a number"),
+        ({"loss": 1.0}, "without 'value'"),
+        ([1.0, 2.0], "must return a number"),
+    ],
+)
+def test_what_is_no_number_ends_the_run_with_a_clear_error(returned: object, message: str, tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match=message):
+        optimize(lambda _: returned, SPACE, n_trials=5, storage=tmp_path / "s.db")
+    (trial,) = optuna.load_study(study_name="lazybo", storage=f"sqlite:///{tmp_path}/s.db").trials
+    assert trial.state == TrialState.FAIL
+    assert message in trial.system_attrs["fail_reason"]
+
+
+def test_evaluations_that_run_when_an_invalid_value_comes_are_not_lost() -> None:
+    began = threading.Barrier(3)
+    seen = []
+
+    def objective(_: dict[str, Any], trial: Trial) -> float | None:
+        if trial.number < 3:
+            began.wait(20)
+        if trial.number == 0:
+            return None
+        time.sleep(0.2)
+        seen.append(trial.number)
+        return 1.0
+
+    study = optuna.create_study(study_name="s")
+    with pytest.raises(TypeError):
+        optimize(
+            objective, SPACE, n_trials=50, n_parallel=3, executor="threads", storage=study._storage, study_name="s"
+        )
+    complete = [trial.number for trial in study.trials if trial.state == TrialState.COMPLETE]
+    assert complete == sorted(seen)
+    assert not any(trial.state == TrialState.RUNNING for trial in study.trials)
+
+
+# ------------------------------------------------------------------- failures
+
+
+def test_an_exception_fails_its_trial_with_its_traceback_and_the_run_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    def objective(params: dict[str, Any]) -> float:
+        if params["x"] > 0:
+            raise RuntimeError("out of memory, perhaps")
+        return bowl(params)
+
+    study = optimize(objective, SPACE, n_trials=20, seed=0)
+    failed = [trial for trial in study.trials if trial.state == TrialState.FAIL]
+    assert failed
+    assert all("out of memory, perhaps" in trial.user_attrs["traceback"] for trial in failed)
+    assert "in objective" in failed[0].user_attrs["traceback"]
+    assert failed[0].system_attrs["fail_reason"] == "RuntimeError: out of memory, perhaps"
+    assert len(study.trials) == 20
+    assert "failed with" in caplog.text
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_a_value_that_is_not_finite_is_a_failure(bad: float) -> None:
+    study = optimize(lambda p: bad if p["x"] > 0 else bowl(p), SPACE, n_trials=10, seed=0)
+    assert {trial.state for trial in study.trials} == {TrialState.FAIL, TrialState.COMPLETE}
+
+
+def test_sys_exit_in_an_objective_is_a_failure_and_not_the_end() -> None:
+    study = optimize(lambda p: exit(3) if p["x"] > 0 else bowl(p), SPACE, n_trials=10, seed=0)
+    assert len(study.trials) == 10
+
+
+def test_too_many_failures_in_a_row_end_the_run_and_say_why() -> None:
+    calls = []
+
+    def objective(_: dict[str, Any]) -> float:
+        calls.append(1)
+        raise ValueError("always")
+
+    with pytest.raises(RuntimeError, match="4 evaluations in a row failed; the last one: ValueError: always"):
+        optimize(objective, SPACE, n_trials=100, max_failures=4)
+    assert len(calls) == 4
+
+
+def test_failures_that_are_not_in_a_row_do_not_end_it() -> None:
+    calls = []
+
+    def objective(params: dict[str, Any]) -> float:
+        calls.append(1)
+        if len(calls) % 3:
+            raise ValueError("often")
+        return bowl(params)
+
+    assert len(optimize(objective, SPACE, n_trials=20, max_failures=3).trials) == 20
+
+
+# -------------------------------------------------------------------- the end
+
+
+def test_it_stops_at_the_target() -> None:
+    study = optimize(bowl, SPACE, n_trials=200, seed=0, target=0.5)
+    assert study.best_value <= 0.5
+    assert study.best_trial.number == len(study.trials) - 1
+    again = optimize(lambda p: -bowl(p), SPACE, n_trials=200, seed=0, target=-0.5, direction="maximize")
+    assert len(again.trials) == len(study.trials)
+
+
+def test_it_stops_after_patience_trials_without_a_better_value() -> None:
+    study = optimize(lambda p: min(bowl(p), 1000.0) if p["x"] > 100 else 1.0, SPACE, n_trials=100, patience=7)
+    assert len(study.trials) == 8
+
+
+def test_it_stops_at_the_timeout_and_keeps_what_runs() -> None:
+    study = optimize(lambda _: time.sleep(0.05) or 1.0, SPACE, timeout=0.3)
+    assert 1 <= len(study.trials) < 20
+    assert all(trial.state == TrialState.COMPLETE for trial in study.trials)
+
+
+def test_a_callback_sees_each_trial_and_may_stop_the_study() -> None:
+    seen: list[FrozenTrial] = []
+
+    def callback(study: optuna.Study, trial: FrozenTrial) -> None:
+        seen.append(trial)
+        if len(seen) == 6:
+            study.stop()
+
+    study = optimize(bowl, SPACE, n_trials=100, seed=0, callbacks=[callback])
+    assert len(study.trials) == 6
+    assert [trial.value for trial in seen] == values(study)
+
+
+def test_an_exception_of_a_callback_reaches_the_caller_after_its_trial_is_recorded() -> None:
+    study = optuna.create_study(study_name="s")
+
+    def callback(*_: Any) -> None:
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        optimize(bowl, SPACE, n_trials=9, callbacks=[callback], storage=study._storage, study_name="s")
+    assert [trial.state for trial in study.trials] == [TrialState.COMPLETE]
+
+
+# ----------------------------------------------------------------- repeatable
+
+
+def test_the_same_seed_gives_the_same_run() -> None:
+    first, second = (optimize(bowl, SPACE, n_trials=25, seed=3) for _ in range(2))
+    assert [t.params for t in first.trials] == [t.params for t in second.trials]
+    assert [t.params for t in optimize(bowl, SPACE, n_trials=25, seed=4).trials] != [t.params for t in first.trials]
+
+
+def test_a_run_on_disk_is_the_run_in_memory_and_a_resumed_one_too(tmp_path: Path) -> None:
+    whole = optimize(bowl, SPACE, n_trials=24, seed=3)
+    for n_trials in (9, 17, 24):
+        parts = optimize(bowl, SPACE, n_trials=n_trials, seed=3, storage=tmp_path / "s.db")
+    for one, other in zip(whole.trials, parts.trials, strict=True):
+        assert one.params == pytest.approx(other.params, abs=1e-6)
+
+
+class _InOrder(ThreadPoolExecutor):
+    """An executor whose tasks end in an order that is given: the n-th to end is the task under order[n]."""
+
+    def __init__(self, order: list[int]) -> None:
+        super().__init__(4)
+        self._order = order
+        self._turn = threading.Condition()
+        self._submitted = self._ended = 0
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
+        number, self._submitted = self._submitted, self._submitted + 1
+
+        def wait() -> Any:
+            result = fn(*args, **kwargs)
+            with self._turn:
+                self._turn.wait_for(lambda: self._order[self._ended] == number, timeout=20)
+            return result
+
+        future = super().submit(wait)
+        future.add_done_callback(self._next)
+        return future
+
+    def _next(self, _: Any) -> None:
+        with self._turn:
+            self._ended += 1
+            self._turn.notify_all()
+
+
+@pytest.mark.parametrize("workers", [4, 9])
+def test_with_several_workers_the_same_order_of_ends_gives_the_same_run(workers: int) -> None:
+    rng = np.random.default_rng(0)
+    order, running, following = [], list(range(workers)), workers
+    for _ in range(30):
+        order.append(running.pop(int(rng.integers(len(running)))))
+        if following < 30:
+            running.append(following)
+            following += 1
+    runs = []
+    for _ in range(2):
+        with _InOrder(order) as executor:
+            executor._max_workers = workers
+            runs.append(optimize(bowl, SPACE, n_trials=30, seed=5, n_parallel=workers, executor=executor))
+    assert [t.params for t in runs[0].trials] == [t.params for t in runs[1].trials]
+    assert len({tuple(t.params.values()) for t in runs[0].trials}) == 30
+
+
+# ------------------------------------------------------------------- parallel
+
+
+@pytest.mark.parametrize("synchronous", [False, True])
+def test_rounds_wait_for_their_slowest_and_the_asynchronous_loop_does_not(synchronous: bool) -> None:
+    most_behind = 0
+    begun: set[int] = set()
+    lock = threading.Lock()
+
+    def objective(_: dict[str, Any], trial: Trial) -> float:
+        nonlocal most_behind
+        with lock:
+            begun.add(trial.number)
+            most_behind = max(most_behind, len([n for n in begun if n > 3]) if 0 in begun else 0)
+        if trial.number == 0:
+            deadline = time.monotonic() + 20
+            while not synchronous and time.monotonic() < deadline:
+                with lock:
+                    if max(begun) >= 10:  # others go on while this one runs
+                        break
+                time.sleep(0.01)
+            time.sleep(0.3 if synchronous else 0)
+            with lock:
+                begun.discard(0)
+        return 1.0
+
+    study = optimize(objective, SPACE, n_trials=12, n_parallel=4, executor="threads", synchronous=synchronous, seed=0)
+    assert len(study.trials) == 12
+    assert (most_behind == 0) == synchronous
+
+
+def test_many_threads_share_one_study(tmp_path: Path) -> None:
+    study = optimize(bowl, SPACE, n_trials=120, n_parallel=32, executor="threads", storage=tmp_path / "s.db", seed=0)
+    assert sorted(t.number for t in study.trials) == list(range(120))
+    assert all(t.state == TrialState.COMPLETE and t.value == pytest.approx(bowl(t.params)) for t in study.trials)
+    assert len({tuple(t.params.values()) for t in study.trials}) == 120
+
+
+def test_lambdas_and_closures_go_to_processes() -> None:
+    offset = 7.0
+    study = optimize(lambda p: bowl(p) + offset, SPACE, n_trials=6, n_parallel=2)
+    assert all(t.value == pytest.approx(bowl(t.params) + 7.0) for t in study.trials)
+
+
+def test_an_objective_that_cannot_be_sent_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    lock = threading.Lock()
+    with pytest.raises(ValueError, match=r"cannot be sent to workers.*executor='threads'"):
+        optimize(lambda p: lock.locked() or bowl(p), SPACE, n_trials=5, n_parallel=2, storage=tmp_path / "s.db")
+    assert not (tmp_path / "s.db").exists()
+
+
+# ------------------------------------------------------- reports and pruning
+
+
+def learning_curve(params: dict[str, Any], trial: Trial) -> float:
+    for step in range(5):
+        trial.report(bowl(params) + 5 - step, step)
+        if trial.should_prune():
+            raise optuna.TrialPruned
+    trial.set_user_attr("epochs", 5)
+    return bowl(params)
+
+
+@pytest.mark.parametrize("executor", ["serial", "threads", "processes"])
+def test_an_objective_that_takes_its_trial_reports_and_is_pruned(executor: str, tmp_path: Path) -> None:
+    study = optimize(
+        learning_curve,
+        SPACE,
+        n_trials=20,
+        seed=0,
+        executor=executor,
+        n_parallel=1 if executor == "serial" else 3,
+        pruner=optuna.pruners.MedianPruner(n_startup_trials=3),
+        storage=tmp_path / "s.db",
+    )
+    pruned = [t for t in study.trials if t.state == TrialState.PRUNED]
+    complete = [t for t in study.trials if t.state == TrialState.COMPLETE]
+    assert pruned
+    assert complete
+    assert all(t.value == t.intermediate_values[t.last_step] for t in pruned if t.last_step is not None)
+    assert all(len(t.intermediate_values) == 5 and t.user_attrs == {"epochs": 5} for t in complete)
+
+
+def test_an_objective_may_be_one_for_optuna() -> None:
+    def objective(trial: Trial) -> float:
+        return bowl({"x": trial.suggest_float("x", -5, 5), "y": trial.suggest_float("y", -5, 5)}) + 0 * trial.number
+
+    study = optimize(objective, SPACE, n_trials=10, seed=0)
+    assert all(t.value == pytest.approx(bowl(t.params)) for t in study.trials)
+
+
+# -------------------------------------------------------------- what is known
+
+
+def test_initial_configurations_come_first_and_once(tmp_path: Path) -> None:
+    initial = [{"x": 1.0, "y": 0.0}, {"x": -2.0, "y": 3.0}]
+    for n_trials in (3, 6):
+        study = optimize(bowl, SPACE, n_trials=n_trials, initial=initial, storage=tmp_path / "s.db")
+    assert [t.params for t in study.trials[:2]] == initial
+    assert sum(t.params in initial for t in study.trials) == 2
+    assert len(study.trials) == 6
+
+
+def test_enqueued_trials_are_run_and_completed() -> None:
+    study = optuna.create_study(study_name="s")
+    study.enqueue_trial({"x": 2.0})
+    study.enqueue_trial({"x": 99.0})
+    optimize(bowl, SPACE, n_trials=5, storage=study._storage, study_name="s", seed=0)
+    assert study.trials[0].params["x"] == 2.0
+    assert study.trials[0].value == pytest.approx(bowl(study.trials[0].params))
+    assert study.trials[1].state == TrialState.FAIL
+    assert "not in FloatDistribution" in study.trials[1].system_attrs["fail_reason"]
+    assert len(study.trials) == 5
+
+
+def test_a_warm_start_is_known_and_does_not_count() -> None:
+    earlier = optimize(bowl, SPACE, n_trials=30, seed=0)
+    cold = optimize(bowl, SPACE, n_trials=3, seed=1)
+    warm = optimize(bowl, SPACE, n_trials=3, seed=1, warm_start=earlier)
+    assert len(warm.trials) == 3
+    assert warm.best_value < 0.05 < cold.best_value
+
+
+# -------------------------------------------------------------------- folds
+
+
+def fold_value(params: dict[str, Any], fold: int) -> float:
+    return bowl(params) + (fold - 1) * 0.3
+
+
+def test_folds_are_averaged_and_their_spread_is_the_noise() -> None:
+    study = optimize(lazybo.kfold(fold_value, k=3), SPACE, n_trials=12, seed=0)
+    trial = study.trials[5]
+    assert trial.value == pytest.approx(bowl(trial.params))
+    assert trial.user_attrs["folds"] == pytest.approx([fold_value(trial.params, fold) for fold in range(3)])
+    assert trial.system_attrs["lazybo:variance"] == pytest.approx(0.3**2 / 3)
+
+
+def test_folds_run_as_tasks_of_their_own() -> None:
+    together = threading.Barrier(3)
+
+    def objective(params: dict[str, Any], fold: int) -> float:
+        together.wait(20)  # only passes if all three folds of a trial run at once
+        return fold_value(params, fold)
+
+    study = optimize(lazybo.kfold(objective), SPACE, n_trials=4, n_parallel=3, executor="threads", seed=0)
+    assert [t.state for t in study.trials] == [TrialState.COMPLETE] * 4
+
+
+def test_a_fold_that_fails_fails_its_trial() -> None:
+    def objective(params: dict[str, Any], fold: int) -> float:
+        if fold == 1 and params["x"] > 0:
+            raise RuntimeError("fold 1")
+        return fold_value(params, fold)
+
+    study = optimize(lazybo.kfold(objective), SPACE, n_trials=10, n_parallel=3, executor="threads", seed=0)
+    assert {t.state for t in study.trials} == {TrialState.COMPLETE, TrialState.FAIL}
+    assert all((t.state == TrialState.FAIL) == (t.params["x"] > 0) for t in study.trials)
+
+
+# ----------------------------------------------------------------- bad input
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"n_trials": 0}, "n_trials must be"),
+        ({"n_trials": None}, "say when to stop"),
+        ({"n_trials": 2.5}, "n_trials must be"),
+        ({"timeout": -1}, "timeout must be"),
+        ({"trial_timeout": 1.0}, "use executor='processes'"),
+        ({"retries": -1}, "retries must be"),
+        ({"patience": 0}, "patience must be"),
+        ({"target": math.nan}, "target must be"),
+        ({"initial": [{"x": 1.0}]}, "initial configuration 0: parameter 'y' is missing"),
+        ({"warm_start": [{"x": 1.0, "y": 2.0}]}, "row 0 .* no 'value'"),
+        ({"storage": "no/such/folder/s.db"}, "does not exist"),
+        ({"n_parallel": 0}, "n_parallel"),
+        ({"direction": "up"}, "direction must be"),
+        ({"lag": -1}, "lag"),
+    ],
+)
+def test_bad_arguments_are_refused_before_anything_is_evaluated(change: dict[str, Any], message: str) -> None:
+    calls: list[int] = []
+    with pytest.raises(ValueError, match=message):
+        optimize(lambda p: calls.append(1) or bowl(p), SPACE, **{"n_trials": 3, **change})
+    assert not calls
+
+
+@pytest.mark.parametrize("executor", ["cluster", 3, object()])
+def test_an_unknown_executor_is_refused(executor: object) -> None:
+    with pytest.raises((TypeError, ValueError), match="threads"):
+        optimize(bowl, SPACE, n_trials=3, executor=executor)
+
+
+@pytest.mark.parametrize("objective", [3, lambda a, b, c: a])
+def test_an_objective_that_cannot_be_called_is_refused(objective: Any) -> None:
+    with pytest.raises(TypeError, match="objective"):
+        optimize(objective, SPACE, n_trials=3)
+
+
+def test_nothing_is_printed_where_nobody_looks(capfd: pytest.CaptureFixture[str]) -> None:
+    optuna.logging.disable_default_handler()
+    try:
+        logging.getLogger("lazybo").setLevel(logging.ERROR)
+        optimize(bowl, SPACE, n_trials=3)
+    finally:
+        optuna.logging.enable_default_handler()
+        logging.getLogger("lazybo").setLevel(logging.NOTSET)
+    assert capfd.readouterr() == ("", "")

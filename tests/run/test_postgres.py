@@ -1,0 +1,132 @@
+"""Several processes on one study in PostgreSQL: a real server, real processes."""
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optuna
+import pytest
+from optuna.storages import RDBStorage
+from optuna.trial import FrozenTrial, TrialState
+
+from tests import postgres
+
+pytestmark = pytest.mark.extra
+PROGRAM = Path(__file__).parents[1] / "programs" / "shared_study.py"
+# Seconds after which something hangs, and does not merely take its time on a busy machine.
+DEADLINE = 240.0
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    with postgres.server() as url:
+        yield url
+
+
+@pytest.fixture
+def url(server: str, request: pytest.FixtureRequest) -> str:
+    """A database of this test alone."""
+    import psycopg
+
+    name = f"test_{abs(hash(request.node.nodeid))}"
+    with psycopg.connect(server.replace("+psycopg", ""), autocommit=True) as connection:
+        connection.execute(f'CREATE DATABASE "{name}"')
+    return server.rpartition("/")[0] + f"/{name}"
+
+
+class Drivers:
+    """Processes that run the same call, and what they have written."""
+
+    def __init__(self, url: str, folder: Path, n_trials: int, seconds: float, workers: int = 2) -> None:
+        self.url, self.folder, self.log = url, folder, folder / "log"
+        self._arguments = [url, str(self.log), str(n_trials), str(seconds), str(workers)]
+
+    @contextmanager
+    def one(self) -> Iterator[subprocess.Popen[bytes]]:
+        with self.output.open("ab") as output:
+            process = subprocess.Popen(
+                [sys.executable, str(PROGRAM), *self._arguments], stdout=output, stderr=output, start_new_session=True
+            )
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+    @property
+    def output(self) -> Path:
+        return self.folder / "output"
+
+    def events(self, event: str) -> list[dict[str, Any]]:
+        text = self.log.read_text() if self.log.exists() else ""
+        return [line for line in map(json.loads, text.splitlines()) if line["event"] == event]
+
+    def trials(self) -> list[FrozenTrial]:
+        storage = RDBStorage(self.url)
+        try:
+            return optuna.load_study(study_name="shared", storage=storage).trials
+        finally:
+            storage.engine.dispose()
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE
+    while not condition():
+        assert time.monotonic() < deadline, "it does not happen"
+        time.sleep(0.02)
+
+
+def check(drivers: Drivers, n_trials: int) -> None:
+    """Every trial there once, with a value that was returned for its parameters, and none like another."""
+    trials = drivers.trials()
+    assert [trial.number for trial in trials] == list(range(n_trials))
+    assert {trial.state for trial in trials} == {TrialState.COMPLETE}
+    returned = {(line["number"], line["value"]): line["params"] for line in drivers.events("return")}
+    assert all(returned[trial.number, trial.value] == trial.params for trial in trials)
+    assert all(line["params"] == trials[line["number"]].params for line in drivers.events("begin"))
+    points = np.array([[trial.params[name] / 10 + 0.5 for name in "xyz"] for trial in trials])
+    distances = [float(np.linalg.norm(a - b)) for a, b in itertools.combinations(points, 2)]
+    assert min(distances) > 1e-4, "drivers that do not know of each other propose the same"
+
+
+def test_two_processes_share_a_study_and_its_total(url: str, tmp_path: Path) -> None:
+    drivers = Drivers(url, tmp_path, n_trials=60, seconds=0.15)
+    with ExitStack() as stack:
+        processes = [stack.enter_context(drivers.one()) for _ in range(2)]
+        for process in processes:
+            assert process.wait(timeout=DEADLINE) == 0, drivers.output.read_text()
+    check(drivers, 60)
+    begun = Counter(line["pid"] for line in drivers.events("begin"))
+    assert set(begun) == {process.pid for process in processes}
+    assert min(begun.values()) >= 5, begun
+    assert sum(begun.values()) == 60, "nothing was evaluated twice"
+
+
+def test_a_process_takes_over_what_a_killed_one_was_running(url: str, tmp_path: Path) -> None:
+    drivers = Drivers(url, tmp_path, n_trials=30, seconds=0.3)
+    with drivers.one() as victim, drivers.one() as heir:
+
+        def runs_of_the_victim() -> set[int]:
+            ended = {line["number"] for line in drivers.events("return")}
+            return {line["number"] for line in drivers.events("begin") if line["pid"] == victim.pid} - ended
+
+        until(lambda: len({line["pid"] for line in drivers.events("begin")}) == 2)
+        until(lambda: len(drivers.events("return")) > 8 and len(runs_of_the_victim()) == 2)
+        os.killpg(victim.pid, signal.SIGKILL)
+        victim.wait()
+        left_behind = runs_of_the_victim()
+        assert heir.wait(timeout=DEADLINE) == 0, drivers.output.read_text()
+    check(drivers, 30)
+    again = {line["number"] for line in drivers.events("begin") if line["pid"] == heir.pid}
+    assert left_behind <= again

@@ -1,0 +1,86 @@
+"""Results from elsewhere, in all the forms that people have them in."""
+
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+from lazybo import Condition
+from lazybo.run.warm_start import known_results
+from lazybo.search.space import Space
+
+SPACE = Space(
+    {
+        "lr": FloatDistribution(1e-4, 1.0, log=True),
+        "n": IntDistribution(1, 9),
+        "kind": CategoricalDistribution(["a", "b", None]),
+    },
+    {"n": Condition("kind", ("a",))},
+)
+RESULTS = [({"lr": 0.01, "n": 3, "kind": "a"}, 0.5), ({"lr": 0.1, "kind": "b"}, 0.7), ({"lr": 0.2, "kind": "b"}, None)]
+
+
+class Frame:
+    """A data frame as far as it matters: missing cells are NaN."""
+
+    def to_dict(self, _: str) -> list[dict[str, Any]]:
+        nan = float("nan")
+        return [{"lr": p["lr"], "n": p.get("n", nan), "kind": p["kind"], "value": v or nan} for p, v in RESULTS]
+
+
+def study() -> optuna.Study:
+    made = optuna.create_study()
+    for params, value in RESULTS:
+        trial = optuna.trial.create_trial(
+            params=params,
+            distributions={name: SPACE.distributions[name] for name in params},
+            value=value,
+            state=optuna.trial.TrialState.COMPLETE if value else optuna.trial.TrialState.FAIL,
+        )
+        made.add_trial(trial)
+    return made
+
+
+def test_pairs_rows_frames_studies_and_files_say_the_same(tmp_path: Path) -> None:
+    (tmp_path / "r.csv").write_text("lr,n,kind,value,other\n0.01,3,a,0.5,x\n0.1,,b,0.7,y\n0.2,,b,,z\n")
+    rows = [{**params, "value": value} for params, value in RESULTS]
+    prefixed = [{**{f"params_{k}": v for k, v in params.items()}, "value": value} for params, value in RESULTS]
+    sources = [RESULTS, rows, prefixed, Frame(), study(), tmp_path / "r.csv", str(tmp_path / "r.csv"), [study()]]
+    for source in sources:
+        assert known_results(source, SPACE, "minimize") == RESULTS
+    assert known_results([study(), Frame()], SPACE, "minimize") == RESULTS * 2
+    assert known_results(None, SPACE, "minimize") == []
+
+
+def test_numbers_may_lie_outside_the_range() -> None:
+    assert known_results([({"lr": 5.0, "kind": "b"}, 1.0)], SPACE, "minimize")
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ([{"lr": 0.1, "kind": "b"}], "row 0.*no 'value'"),
+        ([({"lr": 0.1}, 1.0)], "row 0.*'kind' is missing"),
+        ([({"lr": 0.1, "kind": "b"}, 1.0), ({"lr": 0.1, "kind": "zz"}, 1.0)], "row 1.*kind='zz'"),
+        ([({"lr": 0.1, "kind": "b"}, "good")], "row 0"),
+        ("no-such-file.csv", "cannot be read"),
+    ],
+)
+def test_rows_that_do_not_fit_are_named(source: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        known_results(source, SPACE, "minimize")
+
+
+@pytest.mark.parametrize("source", [3, {"lr": 1}])
+def test_what_is_no_source_is_refused(source: Any) -> None:
+    with pytest.raises(TypeError, match="warm_start"):
+        known_results(source, SPACE, "minimize")
+
+
+def test_a_study_with_another_direction_or_no_fitting_trial_is_refused() -> None:
+    with pytest.raises(ValueError, match="says 'minimize', this run 'maximize'"):
+        known_results(study(), SPACE, "maximize")
+    with pytest.raises(ValueError, match="no trial"):
+        known_results(study(), Space({"q": FloatDistribution(0, 1)}), "minimize")

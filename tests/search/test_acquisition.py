@@ -1,0 +1,69 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.integrate import quad
+from scipy.optimize import approx_fprime
+from scipy.stats import norm
+
+from lazybo.search.acquisition import (
+    ACQUISITIONS,
+    Acquisition,
+    expected_improvement,
+    log_expected_improvement,
+    probability_of_improvement,
+)
+
+
+@pytest.mark.parametrize("name", list(ACQUISITIONS))
+@given(mean=st.floats(-3, 3), std=st.floats(0.05, 3), best=st.floats(-3, 3))
+def test_derivatives(name: str, mean: float, std: float, best: float) -> None:
+    acquisition: Acquisition = ACQUISITIONS[name]
+
+    def value(at: np.ndarray) -> float:
+        return float(acquisition(at[:1], at[1:], best).value[0])
+
+    got = acquisition(np.array([mean]), np.array([std]), best)
+    numeric = approx_fprime(np.array([mean, std]), value, 1e-7)
+    np.testing.assert_allclose([got.by_mean[0], got.by_std[0]], numeric, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("mean", "std", "best", "xi"), [(0.0, 1.0, 0.5, 0.0), (1.0, 0.3, 0.0, 0.01), (-2.0, 2.0, 0.0, 0.1)]
+)
+def test_expected_improvement_is_the_expectation_of_the_improvement(
+    mean: float, std: float, best: float, xi: float
+) -> None:
+    expected = quad(lambda f: max(best - xi - f, 0.0) * norm.pdf(f, mean, std), mean - 9 * std, best - xi)[0]
+    got = expected_improvement(np.array([mean]), np.array([std]), best, xi).value[0]
+    assert got == pytest.approx(expected, rel=1e-6)
+    log = log_expected_improvement(np.array([mean]), np.array([std]), best, xi).value[0]
+    assert log == pytest.approx(np.log(expected), abs=1e-6)
+
+
+def test_log_expected_improvement_is_smooth_far_into_the_tail() -> None:
+    z = -np.unique(np.concatenate((np.linspace(0, 5, 2001), np.geomspace(5, 1e8, 4001))))
+    got = log_expected_improvement(-z, np.ones_like(z), 0.0)
+    assert np.isfinite(got.value).all()
+    assert (np.diff(got.value) < 0).all(), "always falling"
+    # In the tail log h = -z²/2 - log √(2π) - 2 log|z| + log(1 - 3/z² + 15/z⁴ …).
+    tail = (z < -50) & (z > -1e6)
+    w = z[tail]
+    series = -0.5 * w**2 - 0.5 * np.log(2 * np.pi) - 2 * np.log(-w) + np.log1p(-3 / w**2 + 15 / w**4)
+    np.testing.assert_allclose(got.value[tail], series, rtol=1e-10)
+    np.testing.assert_allclose(-got.by_mean[tail], -w, rtol=1e-2)
+
+
+def test_a_known_point_is_never_an_improvement() -> None:
+    mean, std = np.array([0.5]), np.array([0.0])
+    assert expected_improvement(mean, std, 0.5).value[0] < 1e-11
+    for acquisition in (log_expected_improvement, probability_of_improvement):
+        got = acquisition(mean + 1.0, std, 0.5)
+        assert np.isfinite(got.value).all()
+
+
+def test_exploration_moves_expected_improvement_away_from_the_mean() -> None:
+    mean, std = np.array([-0.1, 0.0]), np.array([0.05, 0.5])
+    greedy = expected_improvement(mean, std, 0.0, 0.0).value
+    bold = expected_improvement(mean, std, 0.0, 0.5).value
+    assert bold[1] / bold[0] > greedy[1] / greedy[0]

@@ -1,0 +1,412 @@
+import json
+import math
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+from lazybo.search.optimizer import Optimizer, Suggestion
+from lazybo.search.space import Condition
+
+PLANE = {"x": FloatDistribution(-5.0, 5.0), "y": FloatDistribution(-5.0, 5.0)}
+MIXED = {
+    "lr": FloatDistribution(1e-5, 1.0, log=True),
+    "layers": IntDistribution(1, 5),
+    "opt": CategoricalDistribution(["sgd", "adam", None]),
+    "fixed": IntDistribution(7, 7),
+}
+SMALL = {"a": IntDistribution(0, 3), "b": CategoricalDistribution(["p", "q", "r"])}
+
+
+def bowl(params: dict) -> float:
+    return (params["x"] - 1.0) ** 2 + (params["y"] + 2.0) ** 2
+
+
+def mixed(params: dict) -> float:
+    return math.log10(params["lr"] / 1e-3) ** 2 + abs(params["layers"] - 3) + (params["opt"] != "adam")
+
+
+def run(optimizer: Optimizer, objective, steps: int) -> list[dict]:
+    asked = []
+    for _ in range(steps):
+        suggestion = optimizer.ask()
+        asked.append(suggestion.params)
+        optimizer.tell(suggestion, objective(suggestion.params))
+    return asked
+
+
+def close(left: list[dict], right: list[dict], tolerance: float = 1e-6) -> bool:
+    def same(a: object, b: object) -> bool:
+        return abs(a - b) <= tolerance if isinstance(a, float) and isinstance(b, float) else a == b
+
+    return all(a.keys() == b.keys() and all(same(a[k], b[k]) for k in a) for a, b in zip(left, right, strict=True))
+
+
+# ----------------------------------------------------------------- it works
+
+
+def test_it_finds_the_bottom_of_a_bowl() -> None:
+    optimizer = Optimizer(PLANE, seed=1)
+    run(optimizer, bowl, 30)
+    assert optimizer.best.value < 1e-2
+    assert optimizer.best.params == pytest.approx({"x": 1.0, "y": -2.0}, abs=0.2)
+
+
+def test_it_finds_the_best_of_a_mixed_space() -> None:
+    optimizer = Optimizer(MIXED, seed=0)
+    asked = run(optimizer, mixed, 40)
+    assert optimizer.best.value < 0.02
+    assert optimizer.best.params["fixed"] == 7
+    assert all(set(params) == set(MIXED) for params in asked)
+
+
+def test_a_conditional_space() -> None:
+    space = {
+        "model": CategoricalDistribution(["svm", "forest"]),
+        "C": FloatDistribution(1e-3, 1e3, log=True),
+        "trees": IntDistribution(10, 500),
+    }
+    conditions = {"C": Condition("model", ("svm",)), "trees": Condition("model", ("forest",))}
+    optimizer = Optimizer(space, conditions=conditions, seed=0)
+
+    def objective(params: dict) -> float:
+        assert ("C" in params) != ("trees" in params)
+        return math.log10(params["C"]) ** 2 if "C" in params else 1.0 + abs(params["trees"] - 100) / 100
+
+    run(optimizer, objective, 40)
+    assert optimizer.best.params["model"] == "svm"
+    assert optimizer.best.value < 0.05
+
+
+@pytest.mark.parametrize("lag", [1, 3, None, "auto"])
+@pytest.mark.parametrize("acquisition", ["logei", "ei", "pi", "ucb"])
+def test_every_lag_and_acquisition_makes_progress(lag: object, acquisition: str) -> None:
+    optimizer = Optimizer(PLANE, seed=3, lag=lag, acquisition=acquisition)  # type: ignore[arg-type]
+    run(optimizer, bowl, 25)
+    assert optimizer.best.value < 2.0
+
+
+# ---------------------------------------------------------------------- laws
+
+
+def test_the_same_seed_gives_the_same_run_in_a_new_process_too() -> None:
+    program = (
+        "from lazybo.search.optimizer import Optimizer; from optuna.distributions import FloatDistribution as F\n"
+        "o = Optimizer({'x': F(-5.0, 5.0), 'y': F(-5.0, 5.0)}, seed=5)\n"
+        "for _ in range(15):\n"
+        "    s = o.ask(); o.tell(s, (s.params['x'] - 1.0) ** 2 + (s.params['y'] + 2.0) ** 2)\n"
+        "print(o.ask().params)"
+    )
+    outputs = {
+        subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+        for _ in range(2)
+    }
+    optimizer = Optimizer(PLANE, seed=5)
+    run(optimizer, bowl, 15)
+    assert outputs == {f"{optimizer.ask().params}\n"}
+    assert run(Optimizer(PLANE, seed=6), bowl, 3) != run(Optimizer(PLANE, seed=5), bowl, 3)
+
+
+def test_a_restored_optimiser_goes_on_as_the_original() -> None:
+    original = Optimizer(MIXED, seed=2)
+    run(original, mixed, 20)
+    pending = original.ask(3)
+    original.tell(pending[1], None)
+    saved = json.loads(json.dumps(original.state()))
+    restored = Optimizer(MIXED)
+    restored.restore(saved)
+    assert restored.best == original.best
+    assert restored.pending == original.pending
+    for optimizer in (original, restored):
+        optimizer.tell(pending[0], 1.5)
+    assert close(run(original, mixed, 10), run(restored, mixed, 10))
+
+
+@settings(max_examples=10)
+@given(st.permutations(range(8)))
+def test_the_order_of_results_does_not_matter(order: list[int]) -> None:
+    nexts = []
+    for sequence in (range(8), order):
+        optimizer = Optimizer(PLANE, seed=4)
+        run(optimizer, bowl, 10)
+        batch = optimizer.ask(8)
+        for i in sequence:
+            optimizer.tell(batch[i].number, bowl(batch[i].params))
+        nexts.append(optimizer.ask().params)
+    assert close(nexts[:1], nexts[1:])
+
+
+@pytest.mark.parametrize(("factor", "shift"), [(1e-9, 0.0), (1e9, 5e9), (1.0, -1e4)])
+def test_units_of_the_value_do_not_change_the_run(factor: float, shift: float) -> None:
+    plain = run(Optimizer(PLANE, seed=7), bowl, 12)
+    scaled = run(Optimizer(PLANE, seed=7), lambda params: factor * bowl(params) + shift, 12)
+    assert close(plain, scaled, 1e-2)
+
+
+def test_centred_targets_keep_the_units_of_the_values_and_scaled_ones_do_not() -> None:
+    def seen(targets: Any, factor: float) -> list[float]:
+        optimizer = Optimizer(PLANE, seed=0, lag=None, targets=targets)
+        for x in (-2.0, 0.5, 3.0):
+            optimizer.observe({"x": x, "y": 0.0}, factor * x)
+        return [round(t, 12) for t in optimizer._targets()]
+
+    assert seen("centred", 10.0) == [-25.0, 0.0, 25.0]
+    assert seen("scaled", 10.0) == seen("scaled", 1.0)
+
+
+def test_maximising_is_minimising_the_negative() -> None:
+    low = Optimizer(PLANE, seed=8)
+    high = Optimizer(PLANE, seed=8, direction="maximize")
+    assert run(low, bowl, 15) == run(high, lambda params: -bowl(params), 15)
+    assert high.best.value == -low.best.value
+    assert high.best.number == low.best.number
+
+
+def test_results_from_elsewhere_count_as_ones_own() -> None:
+    told, given_ = Optimizer(PLANE, seed=9), Optimizer(PLANE, seed=9)
+    asked = run(told, bowl, 12)
+    for params in asked:
+        given_.observe(params, bowl(params))
+    assert given_.best.number is None
+    assert given_.best.value == told.best.value
+    assert close([given_.propose(12)], [told.propose(12)], 0.05)
+    assert told.ask().params == told.pending[0].params
+
+
+# ----------------------------------------------------- pending, batches, repeats
+
+
+@pytest.mark.parametrize("batch", ["fantasy", "maxima"])
+def test_a_batch_has_no_near_duplicates(batch: str) -> None:
+    optimizer = Optimizer(PLANE, seed=1, batch=batch)  # type: ignore[arg-type]
+    run(optimizer, bowl, 12)
+    suggestions = optimizer.ask(10)
+    points = np.array([[s.params["x"], s.params["y"]] for s in suggestions])
+    distance = np.linalg.norm(points[:, None] - points[None], axis=2) + 10 * np.eye(10)
+    assert distance.min() > 1e-2
+    assert optimizer.pending == suggestions
+    assert len({s.number for s in suggestions}) == 10
+
+
+def test_a_large_batch_is_made_of_maxima_and_a_small_one_of_fantasies() -> None:
+    for count, other in ((4, "fantasy"), (12, "maxima")):
+        batches = []
+        for batch in ("auto", other):
+            optimizer = Optimizer(PLANE, seed=1, batch=batch)  # type: ignore[arg-type]
+            run(optimizer, bowl, 12)
+            batches.append(optimizer.ask(count))
+        assert batches[0] == batches[1]
+
+
+def test_pending_suggestions_keep_later_ones_away() -> None:
+    optimizer = Optimizer(PLANE, seed=1)
+    run(optimizer, bowl, 12)
+    waiting = [optimizer.ask() for _ in range(20)]
+    points = np.array([[s.params["x"], s.params["y"]] for s in waiting])
+    distance = np.linalg.norm(points[:, None] - points[None], axis=2) + 10 * np.eye(20)
+    assert distance.min() > 1e-3
+
+
+def test_a_pending_suggestion_costs_no_factorisation_when_told() -> None:
+    optimizer = Optimizer(PLANE, seed=1, lag=None)
+    run(optimizer, bowl, 20)
+    for suggestion in optimizer.ask(5):
+        optimizer.tell(suggestion, bowl(suggestion.params))
+    optimizer.ask()
+    assert optimizer._gp is not None
+    assert optimizer._gp.rebuilds == 0
+    assert optimizer._gp.n == 25
+
+
+def test_an_evaluation_announced_from_elsewhere_is_pending() -> None:
+    asked, told = Optimizer(PLANE, seed=1), Optimizer(PLANE, seed=1)
+    for optimizer in (asked, told):
+        run(optimizer, bowl, 12)
+    suggestion = asked.ask()
+    assert told.propose(suggestion.number) == suggestion.params
+    announced = told.announce(suggestion.params)
+    assert announced == suggestion
+    assert told.ask() == asked.ask()
+
+
+def test_results_outside_a_range_that_was_narrowed_are_believed() -> None:
+    optimizer = Optimizer({"x": FloatDistribution(0.0, 1.0), "n": IntDistribution(1, 8, log=True)}, seed=0)
+    for x in np.linspace(-1, 2, 13):
+        optimizer.observe({"x": float(x), "n": 16}, (x - 1.5) ** 2, outside=True)
+    for params in run(optimizer, lambda params: (params["x"] - 1.5) ** 2, 10):
+        assert 0 <= params["x"] <= 1
+        assert 1 <= params["n"] <= 8
+    assert optimizer.best.params["x"] == 1.5
+    for wrong in ({"x": 0.5, "n": 0}, {"x": 0.5, "n": "many"}, {"x": np.inf, "n": 1}):
+        with pytest.raises(ValueError, match="is not in"):
+            optimizer.observe(wrong, 1.0, outside=True)
+
+
+def test_a_forgotten_suggestion_may_come_again() -> None:
+    optimizer = Optimizer(PLANE, seed=1)
+    run(optimizer, bowl, 12)
+    before = optimizer.propose(99)
+    first, second = optimizer.ask(2)
+    optimizer.forget(first)
+    assert optimizer.pending == [second]
+    optimizer.forget(second)
+    assert close([optimizer.propose(99)], [before])
+    optimizer.tell(optimizer.announce(second.params), 3.0)
+    optimizer.ask()
+    assert optimizer._gp is not None
+    assert optimizer._gp.n == 13
+    with pytest.raises(ValueError, match="never asked"):
+        optimizer.tell(first, 1.0)
+
+
+@pytest.mark.parametrize("batch", ["fantasy", "maxima"])
+def test_a_finite_space_is_evaluated_whole_before_anything_is_repeated(batch: str) -> None:
+    optimizer = Optimizer(SMALL, seed=0, batch=batch)  # type: ignore[arg-type]
+    asked = []
+    for _ in range(6):
+        for suggestion in optimizer.ask(2):
+            asked.append(tuple(suggestion.params.items()))
+            optimizer.tell(suggestion, suggestion.params["a"] + (suggestion.params["b"] == "q"))
+    assert len(set(asked)) == 12
+    again = run(optimizer, lambda params: params["a"] + (params["b"] == "q"), 3)
+    assert len(again) == 3
+
+
+def test_a_space_of_one_configuration() -> None:
+    optimizer = Optimizer({"only": IntDistribution(3, 3), "same": CategoricalDistribution(["x"])})
+    assert run(optimizer, lambda _: 1.0, 3) == [{"only": 3, "same": "x"}] * 3
+    assert optimizer.best.value == 1.0
+
+
+# ------------------------------------------------------------- failures, outliers
+
+
+@pytest.mark.parametrize("failure", [None, math.nan, math.inf, -math.inf])
+def test_failures_are_avoided_and_never_the_best(failure: float | None) -> None:
+    def crashes(params: dict) -> float | None:
+        return failure if params["x"] > 0 else (params["x"] + 1) ** 2 + params["y"] ** 2
+
+    optimizer = Optimizer(PLANE, seed=2, direction="minimize")
+    asked = run(optimizer, crashes, 50)
+    assert optimizer.best.params["x"] <= 0
+    assert sum(params["x"] > 0 for params in asked[25:]) <= 8
+    assert optimizer.best.value < 0.05
+
+
+def test_only_failures_so_far() -> None:
+    optimizer = Optimizer(PLANE, seed=2)
+    asked = run(optimizer, lambda _: None, 12)
+    assert len({tuple(params.items()) for params in asked}) == 12
+    with pytest.raises(ValueError, match="no evaluation has succeeded"):
+        optimizer.best  # noqa: B018
+    assert optimizer.maxima() == []
+
+
+def test_points_go_on_filling_the_space_while_no_value_is_known() -> None:
+    """As many workers ask before the first of them is done: no gap between their points, as random ones have."""
+    optimizer = Optimizer(PLANE, seed=2, n_startup=5)
+    points = np.array([optimizer.space.encode(optimizer.ask().params) for _ in range(64)])
+    cells = {tuple(cell) for cell in np.floor(points * 8).astype(int)}
+    assert len(cells) == 64
+
+
+def test_diverged_values_do_no_harm() -> None:
+    def diverges(params: dict) -> float:
+        return 1e30 if params["x"] > 3 else bowl(params)
+
+    optimizer = Optimizer(PLANE, seed=3)
+    run(optimizer, diverges, 35)
+    assert optimizer.best.value < 0.1
+
+
+def test_with_noise_the_incumbent_is_not_the_luckiest_value() -> None:
+    rng = np.random.default_rng(0)
+    optimizer = Optimizer({"x": FloatDistribution(-5.0, 5.0)}, seed=3)
+    for x in np.linspace(-5, 5, 41):
+        optimizer.observe({"x": float(x)}, x**2 + 3 * rng.standard_normal())
+    optimizer.observe({"x": 4.0}, -8.0)
+    optimizer.ask()
+    best = optimizer.maxima()[0][0]["x"]
+    assert abs(best) < 2.5
+
+
+def test_a_known_variance_is_believed() -> None:
+    values = []
+    for variance in (0.0, 1e4):
+        optimizer = Optimizer({"x": FloatDistribution(0.0, 1.0)}, seed=0, n_startup=0)
+        for x in np.linspace(0, 1, 9):
+            optimizer.observe({"x": float(x)}, float(x))
+        optimizer.observe({"x": 0.55}, -5.0, variance=variance)
+        first = optimizer.ask()
+        optimizer.tell(first, first.params["x"], variance=0.01)
+        values.append(optimizer.ask().params["x"])
+    assert abs(values[0] - 0.55) < 0.2
+    assert values[1] < 0.2
+
+
+# --------------------------------------------------------------------- bad input
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"space": {}}, "empty"),
+        ({"direction": "up"}, "direction must be one of"),
+        ({"lag": 0}, "lag must be"),
+        ({"acquisition": "best"}, "acquisition must be one of"),
+        ({"batch": "all"}, "batch must be one of"),
+        ({"n_startup": -1}, "n_startup must be"),
+        ({"seed": "lucky"}, "seed must be"),
+        ({"noise": -1.0}, "noise must be"),
+        ({"targets": "raw"}, "targets must be one of"),
+    ],
+)
+def test_wrong_arguments_are_refused(arguments: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Optimizer(**{"space": PLANE, **arguments})
+
+
+@pytest.mark.parametrize("n", [0, -1, 2.5, "3", True])
+def test_a_wrong_number_of_suggestions_is_refused(n: object) -> None:
+    optimizer = Optimizer(PLANE, seed=0)
+    with pytest.raises(ValueError, match="n must be a whole number"):
+        optimizer.ask(n)  # type: ignore[call-overload]
+    assert optimizer.pending == []
+
+
+def test_wrong_calls_change_nothing() -> None:
+    optimizer = Optimizer(MIXED, seed=0)
+    suggestion = optimizer.ask()
+    before = optimizer.state()
+    wrong = [
+        (lambda: optimizer.tell(99, 1.0), "never asked"),
+        (lambda: optimizer.tell("0", 1.0), "never asked"),
+        (lambda: optimizer.tell(suggestion, "good"), "must be a number"),
+        (lambda: optimizer.tell(suggestion, 1.0, variance=-1.0), "variance"),
+        (lambda: optimizer.observe({"lr": 0.1}, 1.0), "missing"),
+        (lambda: optimizer.observe({**suggestion.params, "zz": 1}, 1.0), "unknown parameter 'zz'"),
+        (lambda: optimizer.observe({**suggestion.params, "layers": 9}, 1.0), "layers=9 is not in"),
+        (lambda: optimizer.forget(5), "never asked"),
+        (lambda: optimizer.restore(before), "needs a new optimiser"),
+    ]
+    for call, message in wrong:
+        with pytest.raises(ValueError, match=message):
+            call()
+        assert optimizer.state() == before
+    optimizer.tell(suggestion, 1.0)
+    with pytest.raises(ValueError, match="told already"):
+        optimizer.tell(suggestion, 2.0)
+    assert optimizer.best.value == 1.0
+
+
+def test_what_is_handed_out_is_not_what_is_kept() -> None:
+    optimizer = Optimizer(PLANE, seed=0)
+    suggestion = optimizer.ask()
+    suggestion.params["x"] = 99.0
+    optimizer.tell(Suggestion(suggestion.number, {}), 1.0)
+    assert optimizer.best.params["x"] != 99.0

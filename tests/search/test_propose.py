@@ -1,0 +1,142 @@
+import numpy as np
+import pytest
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from scipy.optimize import approx_fprime
+
+from lazybo.model.gp import LazyGP
+from lazybo.model.kernels import Matern52
+from lazybo.search.acquisition import expected_improvement, log_expected_improvement
+from lazybo.search.propose import NEAR_ROWS, NearField, Pool, climb, find_maxima, spread_points
+from lazybo.search.space import Space
+
+
+def cube(dim: int) -> Space:
+    return Space({f"x{j}": FloatDistribution(0.0, 1.0) for j in range(dim)})
+
+
+def filled(rng: np.random.Generator, n: int, dim: int = 3) -> LazyGP:
+    gp = LazyGP(Matern52(np.full(dim, 0.4)), 1e-4)
+    x = rng.random((n, dim))
+    gp.append(x, np.sin(7 * x).sum(axis=1))
+    return gp
+
+
+def nothing_taken(points: np.ndarray) -> np.ndarray:
+    return np.zeros(len(points), dtype=bool)
+
+
+def test_the_pool_keeps_the_posterior_of_a_growing_process(rng: np.random.Generator) -> None:
+    gp, pool = filled(rng, 5), Pool(rng.random((40, 3)))
+    for step in range(12):
+        if step == 6:
+            gp.set_parameters(Matern52(np.full(3, 0.7)), 1e-3)
+        if step == 9:
+            gp.truncate(10)
+        if step == 10:
+            gp.append_pending(rng.random((2, 3)))
+        mean, std = pool.posterior(gp)
+        twin = gp.posterior(pool.points)
+        np.testing.assert_allclose(mean, twin.mean, atol=1e-8)
+        np.testing.assert_allclose(std**2, twin.variance, atol=1e-8)
+        gp.append(rng.random((step, 3)), rng.random(step))
+
+
+def test_a_row_costs_the_pool_one_pass_over_its_columns(rng: np.random.Generator) -> None:
+    gp, pool = filled(rng, 400), Pool(rng.random((40, 3)))
+    pool.posterior(gp)
+    gp.append(rng.random((1, 3)), [0.0])
+    gp.whitened  # noqa: B018 - not the pool's work
+    work = gp.work
+    pool.posterior(gp)
+    assert gp.work - work <= 401 * 40
+
+
+def test_the_near_field_of_few_rows_is_exact(rng: np.random.Generator) -> None:
+    gp, centres = filled(rng, 60), rng.random((4, 3))
+    field, u, centre = NearField(gp, centres), rng.random((9, 3)), rng.integers(0, 4, 9)
+    mean, variance = gp.posterior(u)
+    exact = log_expected_improvement(mean, np.sqrt(variance), -1.0).value
+    np.testing.assert_allclose(field.value(u, centre, log_expected_improvement, -1.0), exact, atol=1e-5)
+
+
+def test_the_near_field_of_many_rows_is_nearly_exact_around_its_centres(rng: np.random.Generator) -> None:
+    gp = filled(rng, 4 * NEAR_ROWS)
+    centres = rng.random((3, 3))
+    centre = np.repeat(np.arange(3), 5)
+    u = np.clip(centres[centre] + 0.02 * rng.standard_normal((15, 3)), 0, 1)
+    mean, variance = gp.posterior(u)
+    exact = expected_improvement(mean, np.sqrt(variance), 0.5).value
+    np.testing.assert_allclose(NearField(gp, centres).value(u, centre, expected_improvement, 0.5), exact, atol=0.1)
+
+
+def test_the_gradient_of_the_near_field(rng: np.random.Generator) -> None:
+    gp, centres = filled(rng, 2 * NEAR_ROWS), rng.random((2, 3))
+    field, u = NearField(gp, centres), centres + 0.01
+    _, gradient = field.gradient(u, np.arange(2), log_expected_improvement, -1.0)
+    for i in range(2):
+        index = np.array([i])
+        numeric = approx_fprime(
+            u[i], lambda x, index=index: field.value(x[None], index, log_expected_improvement, -1.0)[0], 1e-6
+        )
+        np.testing.assert_allclose(gradient[i], numeric, rtol=1e-2, atol=1e-3)
+
+
+def test_climbing_reaches_the_top_inside_and_on_the_border() -> None:
+    top = np.array([[0.3, 0.6, 0.5], [1.4, 0.5, 0.5], [-0.2, 1.3, 0.5]])
+    curvature = np.array([1.0, 30.0, 1.0])
+
+    def gradient(u: np.ndarray, centre: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        away = u - top[centre]
+        return -0.5 * (curvature * away**2).sum(axis=1), -curvature * away
+
+    free = np.array([True, True, False])
+    found = climb(gradient, np.full((3, 3), 0.2), np.arange(3), np.tile(free, (3, 1)), np.ones(3))
+    np.testing.assert_allclose(found[:, :2], np.clip(top[:, :2], 0, 1), atol=2e-2)
+    assert (found[:, 2] == 0.2).all()
+
+
+def test_all_local_maxima_of_a_known_curve_are_found(rng: np.random.Generator) -> None:
+    """One dimension, against a fine grid: the paper's figure 3."""
+    space, gp = cube(1), LazyGP(Matern52([0.08]), 1e-6)
+    x = np.linspace(0.03, 0.97, 8)[:, None]
+    gp.append(x, np.sin(9 * x[:, 0]))
+    best = float(gp.y.min())
+    grid = np.linspace(0, 1, 4001)[:, None]
+    mean, variance = gp.posterior(grid)
+    curve = log_expected_improvement(mean, np.sqrt(variance), best).value
+    inner = np.flatnonzero((curve[1:-1] > curve[:-2]) & (curve[1:-1] > curve[2:])) + 1
+    edges = [i for i, j in ((0, 1), (4000, 3999)) if curve[i] > curve[j]]
+    tops = grid[[*inner, *edges], 0]
+    pool = Pool(spread_points(space, rng, 256))
+    found = find_maxima(gp, space, pool, log_expected_improvement, best, x[:2], nothing_taken, rng, 40)
+    places = np.array([maximum.x[0] for maximum in found])
+    for top in tops:
+        assert np.abs(places - top).min() < 0.01, f"the maximum at {top} is missing"
+    for place in places:
+        assert np.abs(tops - place).min() < 0.01, f"{place} is no maximum"
+    values = [maximum.value for maximum in found]
+    assert values == sorted(values, reverse=True)
+    assert values[0] == pytest.approx(curve.max(), abs=1e-2)
+
+
+def test_discrete_moves_find_the_best_of_a_small_space(rng: np.random.Generator) -> None:
+    space = Space(
+        {"a": IntDistribution(0, 9), "b": CategoricalDistribution("pqrs"), "c": IntDistribution(1, 64, log=True)}
+    )
+    gp = LazyGP(Matern52([0.3, 1.0, 0.5], columns=space.columns), 1e-4)
+    x = space.sample(rng, 30)
+    gp.append(x, np.sin(3 * x).sum(axis=1))
+    best = float(gp.y.min())
+    every = np.array(list(space.listed()))
+    mean, variance = gp.posterior(every)
+    values = log_expected_improvement(mean, np.sqrt(variance), best).value
+    known = {point.tobytes() for point in x}
+
+    def taken(points: np.ndarray) -> np.ndarray:
+        return np.array([point.tobytes() in known for point in points])
+
+    values[taken(every)] = -np.inf
+    pool = Pool(spread_points(space, rng, 128))
+    found = find_maxima(gp, space, pool, log_expected_improvement, best, x[:4], taken, rng)
+    assert found[0].value == pytest.approx(values.max(), abs=1e-6)
+    assert not taken(np.array([maximum.x for maximum in found])).any()

@@ -1,0 +1,200 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
+
+from lazybo.search.space import Condition, Space
+
+SVM_OR_FOREST = {
+    "model": CategoricalDistribution(["svm", "forest"]),
+    "C": FloatDistribution(1e-3, 1e3, log=True),
+    "kernel": CategoricalDistribution(["rbf", "poly"]),
+    "degree": IntDistribution(2, 5),
+    "trees": IntDistribution(10, 1000, log=True),
+}
+CONDITIONS = {
+    "C": Condition("model", ("svm",)),
+    "kernel": Condition("model", ("svm",)),
+    "degree": Condition("kernel", ("poly",)),
+    "trees": Condition("model", ("forest",)),
+}
+
+finite = st.floats(-1e3, 1e3)
+
+
+@st.composite
+def distributions(draw: st.DrawFn) -> BaseDistribution:
+    kind = draw(st.sampled_from(["float", "log", "step", "int", "int log", "int step", "choice", "single"]))
+    if kind in ("float", "log"):
+        low = draw(st.floats(1e-6, 1e3) if kind == "log" else finite)
+        high = low + draw(st.floats(1.0, 1e6))
+        return FloatDistribution(low, high, log=kind == "log")
+    if kind == "step":
+        step = draw(st.sampled_from([0.1, 0.25, 1.0, 3.0]))
+        low = draw(st.integers(-5, 5))
+        return FloatDistribution(low, round(low + step * draw(st.integers(1, 50)), 6), step=step)
+    if kind in ("int", "int log", "int step"):
+        low = draw(st.integers(1, 100) if kind == "int log" else st.integers(-100, 100))
+        step = draw(st.integers(2, 7)) if kind == "int step" else 1
+        return IntDistribution(low, low + step * draw(st.integers(1, 1000)), log=kind == "int log", step=step)
+    if kind == "choice":
+        choices = draw(
+            st.lists(
+                st.one_of(st.none(), st.booleans(), st.integers(2, 99), st.text(max_size=3)),
+                min_size=2,
+                max_size=6,
+                unique=True,
+            )
+        )
+        return CategoricalDistribution(choices)
+    return draw(
+        st.sampled_from([FloatDistribution(2.0, 2.0), IntDistribution(3, 3), CategoricalDistribution(["only"])])
+    )
+
+
+@st.composite
+def a_value(draw: st.DrawFn, distribution: BaseDistribution) -> object:
+    if isinstance(distribution, CategoricalDistribution):
+        return draw(st.sampled_from(distribution.choices))
+    assert isinstance(distribution, FloatDistribution | IntDistribution)
+    if distribution.step is None:
+        return draw(st.floats(distribution.low, distribution.high))
+    count = round((distribution.high - distribution.low) / distribution.step)
+    value = distribution.low + draw(st.integers(0, count)) * distribution.step
+    return value if isinstance(distribution, IntDistribution) else min(value, distribution.high)
+
+
+@given(st.data(), st.lists(distributions(), min_size=1, max_size=5))
+def test_decode_of_encode_is_the_same_configuration(data: st.DataObject, parts: list[BaseDistribution]) -> None:
+    space = Space({f"p{i}": part for i, part in enumerate(parts)})
+    params = {name: data.draw(a_value(part)) for name, part in space.distributions.items()}
+    space.check(params)
+    x = space.encode(params)
+    assert ((x >= 0) & ((x <= 1) | space.categorical)).all()
+    again = space.decode(x)
+    assert list(again) == list(params)
+    for name, value in params.items():
+        assert type(again[name]) is type(value) or isinstance(value, int | float)
+        if isinstance(value, float):
+            assert again[name] == pytest.approx(value, rel=1e-9, abs=1e-9)
+        else:
+            assert again[name] == value
+    space.check(again)
+
+
+@given(st.integers(0, 1000), st.lists(distributions(), min_size=1, max_size=5))
+def test_points_are_what_will_really_be_evaluated(seed: int, parts: list[BaseDistribution]) -> None:
+    """Sampled, snapped and neighbouring points decode to values whose points they are, discrete ones exactly."""
+    space = Space({f"p{i}": part for i, part in enumerate(parts)})
+    assume(space.dim)
+    rng = np.random.default_rng(seed)
+    relaxed = np.where(space.categorical, space.sample(rng, 6), rng.random((6, space.dim)))
+    for points in (space.sample(rng, 6), space.snap(relaxed), space.neighbours(space.sample(rng, 1)[0], rng)):
+        for x in points:
+            params = space.decode(x)
+            space.check(params)
+            again = space.encode(params)
+            np.testing.assert_allclose(again, x, atol=1e-9)
+            discrete = np.isfinite(space.levels)
+            np.testing.assert_array_equal(again[discrete], x[discrete])
+
+
+def test_every_level_is_sampled_equally_often(rng: np.random.Generator) -> None:
+    space = Space(
+        {"i": IntDistribution(1, 4), "c": CategoricalDistribution("abc"), "l": IntDistribution(1, 8, log=True)}
+    )
+    drawn = [space.decode(x) for x in space.sample(rng, 6000)]
+    for name, count in (("i", 4), ("c", 3), ("l", 8)):
+        _, often = np.unique([params[name] for params in drawn], return_counts=True)
+        assert len(often) == count
+        assert often.min() > 0.8 * 6000 / count
+
+
+def test_logarithms_and_steps_are_where_the_distribution_has_them() -> None:
+    space = Space({"lr": FloatDistribution(1e-4, 1.0, log=True), "n": IntDistribution(0, 10, step=5)})
+    assert space.encode({"lr": 1e-2, "n": 5}) == pytest.approx([0.5, 0.5])
+    assert space.decode(np.array([0.75, 0.9])) == {"lr": pytest.approx(1e-1), "n": 10}
+    assert math.isinf(space.size)
+
+
+def test_conditional_parameters_are_absent_when_inactive(rng: np.random.Generator) -> None:
+    space = Space(SVM_OR_FOREST, CONDITIONS)
+    seen = set()
+    for x in space.sample(rng, 200):
+        params = space.decode(x)
+        space.check(params)
+        np.testing.assert_allclose(space.encode(params), x, atol=1e-12)
+        seen.add(tuple(params))
+    assert seen == {("model", "C", "kernel"), ("model", "C", "kernel", "degree"), ("model", "trees")}
+
+
+def test_a_changed_parent_activates_its_children(rng: np.random.Generator) -> None:
+    space = Space(SVM_OR_FOREST, CONDITIONS)
+    x = space.encode({"model": "forest", "trees": 100})
+    moved = [space.decode(move) for move in space.neighbours(x, rng)]
+    assert [params["model"] for params in moved] == ["svm", "forest", "forest"]
+    assert set(moved[0]) >= {"model", "C", "kernel"}
+    assert "trees" not in moved[0]
+    assert {params["trees"] for params in moved[1:]} == {99, 101}
+
+
+def test_a_finite_space_is_listed_without_repetition() -> None:
+    space = Space(
+        {"a": IntDistribution(0, 2), "b": CategoricalDistribution("xy"), "c": IntDistribution(1, 2)},
+        {"c": Condition("b", ("y",))},
+    )
+    listed = [tuple(space.decode(x).items()) for x in space.listed()]
+    assert len(listed) == len(set(listed)) == 3 * (1 + 2)
+    assert space.size == 9
+
+
+def test_a_condition_on_a_single_valued_parent_holds_always_or_never(rng: np.random.Generator) -> None:
+    space = Space(
+        {"on": CategoricalDistribution(["yes"]), "x": FloatDistribution(0, 1)}, {"x": Condition("on", ("yes",))}
+    )
+    assert set(space.decode(space.sample(rng, 1)[0])) == {"on", "x"}
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"model": "svm", "C": 1.0}, "'kernel' is missing"),
+        ({"model": "svm", "C": 1.0, "kernel": "rbf", "gamma": 1}, "unknown parameter 'gamma'"),
+        ({"model": "tree"}, "model='tree' is not in"),
+        ({"model": "forest", "trees": 5}, "trees=5 is not in"),
+        ({"model": "forest", "trees": "many"}, "trees='many' is not in"),
+        ({"model": "forest", "trees": 50, "C": 1.0}, "'C' is only active while 'model'"),
+        (["forest"], "must be a mapping"),
+    ],
+)
+def test_what_is_not_a_configuration_is_refused(params: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Space(SVM_OR_FOREST, CONDITIONS).check(params)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("space", "conditions", "message"),
+    [
+        ({}, {}, "empty"),
+        ({"x": (0, 1)}, {}, "must have an Optuna"),
+        ({3: IntDistribution(0, 1)}, {}, "must be strings"),
+        ({"x": IntDistribution(0, 1)}, {"x": Condition("y", (1,))}, "does not exist"),
+        ({"x": IntDistribution(0, 1), "y": IntDistribution(0, 1)}, {"x": Condition("y", (7,))}, "can never be"),
+        (
+            {"x": IntDistribution(0, 1), "y": IntDistribution(0, 1)},
+            {"x": Condition("y", (1,)), "y": Condition("x", (1,))},
+            "depend on each other",
+        ),
+    ],
+)
+def test_what_is_not_a_space_is_refused(space: dict, conditions: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Space(space, conditions)

@@ -1,0 +1,557 @@
+"""LazySearchCV beside scikit-learn's own searches, whose tests are the template (sklearn/model_selection/tests).
+
+The naive twin of a search is a GridSearchCV over the candidates that it tried: the same table, the same best one.
+"""
+
+import pickle
+import re
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse
+import sklearn
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.trial import TrialState
+from scipy.stats import loguniform, randint, uniform
+from sklearn.base import BaseEstimator, ClassifierMixin, clone, is_classifier, is_regressor
+from sklearn.cluster import KMeans
+from sklearn.datasets import make_classification
+from sklearn.decomposition import PCA
+from sklearn.exceptions import FitFailedWarning, NotFittedError
+from sklearn.feature_selection import SelectKBest
+from sklearn.impute import SimpleImputer
+from sklearn.linear_model import LogisticRegression, Ridge, SGDClassifier
+from sklearn.metrics import accuracy_score, confusion_matrix, f1_score, make_scorer, recall_score
+from sklearn.model_selection import (
+    GridSearchCV,
+    GroupKFold,
+    KFold,
+    LeavePGroupsOut,
+    RandomizedSearchCV,
+    ShuffleSplit,
+    StratifiedKFold,
+    cross_val_score,
+)
+from sklearn.neighbors import KernelDensity, KNeighborsClassifier
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import MinMaxScaler, StandardScaler
+from sklearn.svm import SVC, LinearSVC
+from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
+
+from lazybo.run.kfold import variance_of_mean
+from lazybo.sklearn import LazySearchCV
+from lazybo.sklearn.spaces import described
+from lazybo.study.model import VARIANCE_KEY
+
+X, Y = make_classification(n_samples=60, n_features=6, n_informative=4, flip_y=0.2, random_state=0)
+TREE_SPACE = {"max_depth": randint(1, 6), "min_samples_leaf": [1, 2, 5, 9], "criterion": ["gini", "entropy"]}
+TREE = DecisionTreeClassifier(random_state=0)
+C = loguniform(1e-2, 1e2)
+
+
+def search(estimator: Any = TREE, spaces: Any = None, **options: Any) -> LazySearchCV:
+    """A small search: 7 candidates are five that fill the space and two that the model proposes."""
+    return LazySearchCV(estimator, spaces or TREE_SPACE, **{"n_iter": 7, "cv": 3, "random_state": 0, **options})
+
+
+def twin(fitted: LazySearchCV) -> GridSearchCV:
+    """A search over the candidates that were tried."""
+    grid = [{name: [value] for name, value in params.items()} for params in fitted.cv_results_["params"]]
+    names = ("scoring", "refit", "cv", "error_score", "return_train_score")
+    return GridSearchCV(fitted.estimator, grid, **{name: getattr(fitted, name) for name in names})
+
+
+def assert_same_results(ours: LazySearchCV, theirs: Any) -> None:
+    a, b = ours.cv_results_, theirs.cv_results_
+    assert list(a) == list(b)
+    for name in a:
+        if name.endswith("_time"):
+            assert (a[name] >= 0).all()
+        elif name == "params":
+            assert [{k: str(v) for k, v in p.items()} for p in a[name]] == [
+                {k: str(v) for k, v in p.items()} for p in b[name]
+            ]
+        elif name.startswith("param_"):
+            np.testing.assert_array_equal(a[name].mask, b[name].mask)
+            assert a[name].dtype == b[name].dtype
+            assert str(a[name]) == str(b[name])
+        else:
+            np.testing.assert_array_equal(a[name], b[name], err_msg=name)
+    for name in ("best_index_", "best_score_", "n_splits_", "multimetric_"):
+        assert hasattr(ours, name) == hasattr(theirs, name), name
+        assert getattr(ours, name, None) == getattr(theirs, name, None), name
+    assert hasattr(ours, "best_estimator_") == hasattr(theirs, "best_estimator_")
+
+
+def least_complex(results: dict[str, Any]) -> int:
+    """A refit that is a function: the smallest depth within a standard error."""
+    good = results["mean_test_score"] >= results["mean_test_score"].max() - results["std_test_score"].mean()
+    depth = np.where(good, results["param_max_depth"].astype(float), np.inf)
+    return int(depth.argmin())
+
+
+def all_metrics(estimator: Any, x: Any, y: Any) -> dict[str, float]:
+    (tn, fp), (fn, tp) = confusion_matrix(y, estimator.predict(x))
+    return {"tn": tn, "fp": fp, "fn": fn, "tp": tp}
+
+
+GROUPS = np.repeat(np.arange(6), 10)
+WEIGHTS = np.linspace(0.1, 2, 60)
+STEPS = Pipeline([("scale", StandardScaler()), ("reduce", PCA()), ("svc", SVC())])
+STEP_SPACE = {
+    "scale": [StandardScaler(), MinMaxScaler(), "passthrough"],
+    "reduce": [PCA(2), SelectKBest(k=3), "passthrough"],
+    "svc__C": C,
+    "svc__kernel": ["rbf", "linear"],
+}
+FILLED = make_pipeline(SimpleImputer(), SVC())
+OPTUNA = {
+    "C": FloatDistribution(0.1, 10, log=True),
+    "degree": IntDistribution(1, 3),
+    "kernel": CategoricalDistribution(["poly", "rbf"]),
+}
+SUBSPACES = [
+    {"kernel": ["rbf"], "C": C, "gamma": loguniform(1e-3, 1)},
+    {"kernel": ["poly"], "C": C, "degree": [2, 3, 4]},
+    {"kernel": ["linear"], "C": loguniform(0.1, 1)},
+]
+SCORING: list[Any] = ["accuracy", "f1"]
+Case = tuple[LazySearchCV, Any, Any, dict[str, Any]]
+CASES: dict[str, Case] = {
+    "plain": (search(), X, Y, {}),
+    "train scores": (search(return_train_score=True), X, Y, {}),
+    "regression": (search(Ridge(), {"alpha": FloatDistribution(0.1, 10)}), X, X[:, 0], {}),
+    "several targets": (search(DecisionTreeRegressor(random_state=0), {"max_depth": randint(1, 9)}), X, X[:, :2], {}),
+    "scoring": (search(scoring="roc_auc"), X, Y, {}),
+    "scorer": (search(scoring=make_scorer(f1_score, average="macro")), X, Y, {}),
+    "metrics": (search(scoring=SCORING, refit="f1", return_train_score=True), X, Y, {}),
+    "metrics by name": (search(scoring={"a": "accuracy", "r": make_scorer(recall_score)}, refit="a"), X, Y, {}),
+    "metrics, no refit": (search(scoring=SCORING, refit=False), X, Y, {}),
+    "metrics of a function": (search(scoring=all_metrics, refit="tp"), X, Y, {}),
+    "metrics, refit a function": (search(scoring=SCORING, refit=lambda results: 2), X, Y, {}),
+    "no refit": (search(refit=False), X, Y, {}),
+    "refit a function": (search(refit=least_complex), X, Y, {}),
+    "splitter": (search(cv=StratifiedKFold(4, shuffle=True, random_state=1)), X, Y, {}),
+    "one split": (search(cv=ShuffleSplit(1, random_state=0)), X, Y, {}),
+    "splits": (search(cv=list(KFold(3).split(X))), X, Y, {}),
+    "groups": (search(cv=GroupKFold(3)), X, Y, {"groups": GROUPS}),
+    "groups left out": (search(cv=LeavePGroupsOut(5)), X, Y, {"groups": GROUPS}),
+    "weights": (search(), X, Y, {"sample_weight": WEIGHTS}),
+    "weights of metrics": (search(scoring=SCORING, refit="f1"), X, Y, {"sample_weight": WEIGHTS}),
+    "sparse": (search(LinearSVC(random_state=0), {"C": C}), scipy.sparse.csr_matrix(X), Y, {}),
+    "lists": (search(), X.tolist(), Y.tolist(), {}),
+    "frames": (search(), pd.DataFrame(X, columns=list("abcdef")), pd.Series(Y), {}),
+    "missing values": (search(FILLED, {"svc__C": C}), np.where(X > 2, np.nan, X), Y, {}),
+    "kernel": (search(SVC(kernel="precomputed"), {"C": C}), X @ X.T, Y, {}),
+    "clusters": (search(KMeans(n_init=1, random_state=0), {"n_clusters": randint(2, 5)}, n_iter=3), X, None, {}),
+    "density": (search(KernelDensity(), {"bandwidth": uniform(0, 3)}), X, None, {}),
+    "pipeline": (search(STEPS, STEP_SPACE), X, Y, {}),
+    "sub-spaces": (search(SVC(), SUBSPACES, n_iter=12), X, Y, {}),
+    "Optuna": (search(SVC(), OPTUNA), X, Y, {}),
+    "none": (search(spaces={"max_depth": [None, 2], "max_features": [None, 0.5, 3]}, n_iter=6), X, Y, {}),
+    "one candidate": (search(spaces={"max_depth": [3]}, n_iter=1), X, Y, {}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.filterwarnings("ignore:Liblinear failed to converge")
+def test_the_table_is_that_of_a_grid_search_over_the_same_candidates(name: str) -> None:
+    unfitted, x, y, params = CASES[name]
+    ours = clone(unfitted).fit(x, y, **params)
+    theirs = twin(ours).fit(x, y, **params)
+    assert_same_results(ours, theirs)
+    assert len(ours.cv_results_["params"]) == ours.n_iter == len(ours.study_.trials)
+    if ours.refit:
+        assert ours.best_params_ == ours.cv_results_["params"][ours.best_index_]
+        assert ours.refit_time_ >= 0
+        assert ours.n_features_in_ == theirs.n_features_in_
+        assert hasattr(ours, "feature_names_in_") == hasattr(theirs, "feature_names_in_")
+        if hasattr(theirs, "predict"):
+            np.testing.assert_array_equal(ours.predict(x), theirs.predict(x))
+        if not callable(ours.refit) or not ours.multimetric_:
+            assert ours.score(x, y) == theirs.score(x, y)
+
+
+# -------------------------------------------------------------- the model
+
+
+def test_what_the_study_holds_is_the_mean_and_its_noise() -> None:
+    ours = search(scoring=SCORING, refit="f1").fit(X, Y)
+    for i, trial in enumerate(ours.study_.trials):
+        folds = [ours.cv_results_[f"split{fold}_test_f1"][i] for fold in range(3)]
+        assert trial.value == pytest.approx(ours.cv_results_["mean_test_f1"][i])
+        assert trial.system_attrs[VARIANCE_KEY] == pytest.approx(variance_of_mean(folds))
+    assert ours.study_.best_value == pytest.approx(ours.best_score_)
+
+
+class Hill(ClassifierMixin, BaseEstimator):
+    """Scores best at (0.3, 0.6), on some rows more than on others."""
+
+    def __init__(self, north: float = 0.0, east: float = 0.0) -> None:
+        self.north = north
+        self.east = east
+
+    def fit(self, *_: Any) -> "Hill":
+        return self
+
+    def score(self, x: Any, _: Any) -> float:
+        return float(1 - np.hypot(self.north - 0.3, self.east - 0.6) + 0.05 * np.mean(x))
+
+
+def test_the_search_finds_what_random_candidates_do_not() -> None:
+    space = {"north": uniform(0, 1), "east": uniform(0, 1)}
+    scores = [
+        [kind(Hill(), space, n_iter=20, cv=3, random_state=seed).fit(X, Y).best_score_ for seed in range(4)]
+        for kind in (LazySearchCV, RandomizedSearchCV)
+    ]
+    assert min(scores[0]) > max(scores[1])
+
+
+@pytest.mark.parametrize("refit", [False, lambda results: 0])
+def test_without_a_metric_to_refit_by_the_first_one_guides(refit: Any) -> None:
+    options = {"n_iter": 9, "scoring": {"f": "f1", "a": "accuracy"}}
+    free, named = (search(refit=r, **options).fit(X, Y) for r in (refit, "f"))
+    assert free.cv_results_["params"] == named.cv_results_["params"]
+
+
+@pytest.mark.parametrize("options", [{}, {"n_jobs": 2, "n_points": 2, "n_iter": 8}])
+def test_the_same_seed_gives_the_same_search(options: dict[str, Any]) -> None:
+    first, again = (search(SVC(), SUBSPACES, **options).fit(X, Y) for _ in range(2))
+    other = search(SVC(), SUBSPACES, **{**options, "random_state": 1}).fit(X, Y)
+    assert first.cv_results_["params"] == again.cv_results_["params"]
+    assert first.cv_results_["params"] != other.cv_results_["params"]
+
+
+def test_a_random_state_is_used_up_and_the_global_one_counts() -> None:
+    one, two = np.random.RandomState(3), np.random.RandomState(3)
+    ours = search(random_state=one)
+    tried = [ours.fit(X, Y).cv_results_["params"] for _ in range(2)]
+    assert tried[0] != tried[1]
+    assert tried[0] == search(random_state=two).fit(X, Y).cv_results_["params"]
+    np.random.seed(5)  # noqa: NPY002 - what scikit-learn's users do
+    tried = [search(random_state=None).fit(X, Y).cv_results_["params"]]
+    np.random.seed(5)  # noqa: NPY002
+    assert tried == [search(random_state=None).fit(X, Y).cv_results_["params"]]
+
+
+def test_splits_that_are_drawn_at_every_call_are_drawn_once() -> None:
+    ours = search(KNeighborsClassifier(), {"leaf_size": [10, 20, 30, 40]}, n_iter=4, cv=ShuffleSplit(3)).fit(X, Y)
+    assert np.ptp([ours.cv_results_[f"split{fold}_test_score"] for fold in range(3)], axis=1).max() == 0
+
+
+def test_a_space_with_fewer_candidates_is_searched_through() -> None:
+    spaces = [{"max_depth": [1, 2]}, {"max_depth": [3], "criterion": ["gini", "entropy"]}]
+    with pytest.warns(UserWarning, match="total space of parameters 4 is smaller than n_iter=9. Running 4"):
+        ours = search(spaces=spaces, n_iter=9).fit(X, Y)
+    assert sorted(map(str, ours.cv_results_["params"])) == [
+        "{'criterion': 'entropy', 'max_depth': 3}", "{'criterion': 'gini', 'max_depth': 3}",
+        "{'max_depth': 1}", "{'max_depth': 2}",
+    ]  # fmt: skip
+    assert ours.cv_results_["param_criterion"].mask.sum() == 2
+
+
+# --------------------------------------------------------------- failures
+
+
+class Failing(ClassifierMixin, BaseEstimator):
+    """Fails for some of its parameters."""
+
+    def __init__(self, parameter: float = 0.0, fails: str = "fit") -> None:
+        self.parameter = parameter
+        self.fails = fails
+
+    def fit(self, x: Any, y: Any) -> "Failing":
+        self.classes_, self.n_features_in_ = np.unique(y), np.shape(x)[1]
+        if (self.parameter > 0.5 and self.fails == "fit") or (self.fails == "first fold" and not np.any(x == X[0])):
+            raise ValueError(f"cannot fit with {self.parameter}")
+        return self
+
+    def predict(self, x: Any) -> Any:
+        return np.full(len(x), self.classes_[int(self.parameter > 0.25)])
+
+
+@pytest.mark.parametrize("error_score", [np.nan, 0.0])
+@pytest.mark.parametrize("return_train_score", [False, True])
+def test_candidates_that_fail_have_the_error_score_and_the_search_goes_on(
+    error_score: float, return_train_score: bool
+) -> None:
+    options = {"error_score": error_score, "return_train_score": return_train_score, "n_iter": 9}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        ours = search(Failing(), {"parameter": uniform(0, 1)}, **options).fit(X, Y)
+        theirs = twin(ours).fit(X, Y)
+    assert_same_results(ours, theirs)
+    failed = np.array(ours.cv_results_["param_parameter"], dtype=float) > 0.5
+    assert 0 < failed.sum() < 9
+    np.testing.assert_array_equal(ours.cv_results_["mean_test_score"][failed], error_score)
+    assert [t.state for t in ours.study_.trials] == [TrialState.FAIL if f else TrialState.COMPLETE for f in failed]
+    messages = [str(w.message) for w in caught if issubclass(w.category, FitFailedWarning)]
+    assert len(messages) == 2, "one for each search"
+    assert messages[0].split("Traceback")[0] == messages[1].split("Traceback")[0]
+    assert ours.best_params_["parameter"] < 0.5
+
+
+def test_one_fold_that_fails_is_a_candidate_that_failed() -> None:
+    with (
+        pytest.warns(FitFailedWarning, match="1 fits failed out of a total of 3"),
+        pytest.warns(UserWarning, match="non-finite"),
+    ):
+        ours = search(Failing(fails="first fold"), {"parameter": [0.0]}, n_iter=1, cv=KFold(3)).fit(X, Y)
+    assert np.isnan(ours.cv_results_["split0_test_score"][0])
+    assert ours.cv_results_["split1_test_score"][0] > 0
+    assert ours.study_.trials[0].state == TrialState.FAIL
+
+
+def test_if_all_fits_fail_scikit_learns_error_says_so() -> None:
+    with pytest.raises(ValueError, match=r"All the 21 fits failed(.|\n)*cannot fit with") as error:
+        search(Failing(), {"parameter": uniform(0.6, 0.1)}).fit(X, Y)
+    assert "error_score='raise'" in str(error.value)
+
+
+@pytest.mark.parametrize("options", [{}, {"n_jobs": 2}, {"executor": "threads", "n_points": 2}])
+def test_an_error_that_shall_be_raised_is_raised_as_it_is(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"^cannot fit with 0\.\d+$"):
+        search(Failing(), {"parameter": uniform(0, 1)}, error_score="raise", **options).fit(X, Y)
+
+
+def test_a_parameter_that_the_estimator_does_not_have_ends_the_search_at_once() -> None:
+    ours = search(spaces={"depth": [1, 2, 3]}, n_iter=3)
+    with pytest.raises(ValueError, match="Invalid parameter 'depth' for estimator DecisionTreeClassifier"):
+        ours.fit(X, Y)
+    assert not hasattr(ours, "study_")
+
+
+@pytest.mark.filterwarnings("ignore:invalid value encountered in subtract")
+def test_scores_that_are_not_finite_are_failures() -> None:
+    scores = iter(np.tile([0.5, np.nan, 0.7, -np.inf, 0.6, 0.4, 0.3], (3, 1)).T.ravel())
+    with pytest.warns(UserWarning, match="One or more of the test scores are non-finite"):
+        ours = search(scoring=lambda *_: next(scores), refit=False).fit(X, Y)
+    states = [trial.state == TrialState.COMPLETE for trial in ours.study_.trials]
+    assert states == [True, False, True, False, True, True, True]
+    assert ours.best_index_ == 2
+
+
+def test_a_failed_fit_has_all_the_metrics_of_a_function() -> None:
+    def metrics(estimator: Any, x: Any, y: Any) -> dict[str, float]:
+        return {"accuracy": accuracy_score(y, estimator.predict(x)), "constant": 1.0}
+
+    with pytest.warns(FitFailedWarning):
+        ours = search(Failing(), {"parameter": uniform(0, 1)}, scoring=metrics, refit="accuracy", error_score=0.1).fit(
+            X, Y
+        )
+    failed = np.array(ours.cv_results_["param_parameter"], dtype=float) > 0.5
+    np.testing.assert_allclose(ours.cv_results_["mean_test_constant"], np.where(failed, 0.1, 1.0))
+
+
+# ----------------------------------------------------------------- habits
+
+
+def test_the_best_estimator_answers() -> None:
+    ours = search(SVC(), {"C": C}).fit(X, Y)
+    best = SVC(**ours.best_params_).fit(X, Y)
+    np.testing.assert_array_equal(ours.decision_function(X), best.decision_function(X))
+    np.testing.assert_array_equal(ours.classes_, [0, 1])
+    assert not hasattr(ours, "predict_proba")
+    assert not hasattr(ours, "transform")
+    forest = search().fit(X, Y)
+    np.testing.assert_array_equal(forest.predict_proba(X), forest.best_estimator_.predict_proba(X))
+    density = search(KernelDensity(), {"bandwidth": uniform(0.1, 3)}).fit(X)
+    np.testing.assert_array_equal(density.score_samples(X), density.best_estimator_.score_samples(X))
+    reduced = search(StandardScaler(), {"with_std": [True, False]}, n_iter=2, scoring=lambda *_: 1.0).fit(X)
+    np.testing.assert_allclose(reduced.inverse_transform(reduced.transform(X)), X, atol=1e-8)
+
+
+def test_it_is_what_its_estimator_is() -> None:
+    assert is_classifier(search())
+    assert not is_regressor(search())
+    assert is_regressor(search(Ridge(), {"alpha": [0, 1]}))
+    assert sklearn.utils.get_tags(search(SVC(kernel="precomputed"), {"C": C})).input_tags.pairwise
+    assert sklearn.utils.get_tags(search(Ridge(), {"alpha": C})).target_tags.multi_output
+
+
+def test_before_fit_and_without_refit_there_is_nothing_to_predict_with() -> None:
+    ours = search()
+    for call in (lambda: ours.predict(X), lambda: ours.score(X, Y)):
+        with pytest.raises(NotFittedError):
+            call()
+    assert not hasattr(ours, "n_features_in_")
+    ours.set_params(refit=False).fit(X, Y)
+    assert not hasattr(ours, "predict")
+    assert ours.best_params_ in ours.cv_results_["params"]
+    with pytest.raises(AttributeError, match="score is available only after refitting"):
+        ours.score(X, Y)
+
+
+def test_a_second_fit_leaves_nothing_of_the_first() -> None:
+    ours = search(return_train_score=True).fit(pd.DataFrame(X, columns=list("abcdef")), Y)
+    assert hasattr(ours, "feature_names_in_")
+    ours.set_params(refit=lambda results: 0).fit(X, Y)
+    assert not hasattr(ours, "feature_names_in_")
+    assert not hasattr(ours, "best_score_")
+    assert ours.best_index_ == 0
+
+
+def test_copies_and_pickles_predict_alike() -> None:
+    ours = search(STEPS, STEP_SPACE, scoring=SCORING, refit="f1").fit(X, Y)
+    read = pickle.loads(pickle.dumps(ours))
+    np.testing.assert_array_equal(read.predict(X), ours.predict(X))
+    assert str(read.cv_results_) == str(ours.cv_results_)
+    assert not hasattr(read, "study_")
+    assert not hasattr(clone(ours), "best_estimator_")
+    assert described(clone(ours)) == described(ours)
+
+
+def test_a_clone_shares_what_cannot_be_copied() -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(2) as pool:
+        ours = search(executor=pool, storage="somewhere.db")
+        twin = clone(ours)
+        assert twin.executor is pool
+        assert twin.storage == "somewhere.db"
+        assert ours.executor is pool
+        scores = cross_val_score(ours.set_params(storage=None, n_points=2), X, Y, cv=2)
+    assert len(scores) == 2
+
+
+def test_what_is_searched_stays_as_it_was() -> None:
+    estimator, scaler = clone(STEPS), StandardScaler()
+    ours = search(estimator, {"scale": [scaler, None], "svc__C": C}).fit(X, Y)
+    assert not hasattr(scaler, "mean_")
+    assert not hasattr(estimator["scale"], "mean_")
+    assert ours.estimator is estimator
+
+
+def test_searches_work_inside_others() -> None:
+    pipeline = make_pipeline(StandardScaler(), search(SVC(), {"C": C}))
+    assert np.isfinite(cross_val_score(pipeline, X, Y, cv=2)).all()
+    outer = search(pipeline, {"lazysearchcv__cv": [2, 3], "standardscaler__with_mean": [True, False]}, n_iter=3)
+    assert outer.fit(X, Y).best_estimator_[-1].n_splits_ in (2, 3)
+
+
+def test_searches_are_silent_unless_asked(capfd: pytest.CaptureFixture[str]) -> None:
+    search().fit(X, Y)
+    printed = capfd.readouterr()
+    assert printed.out == printed.err == ""
+    search(verbose=1).fit(X, Y)
+    assert "Fitting 3 folds for each of 7 candidates, totalling 21 fits" in capfd.readouterr().out
+    search(verbose=3, return_train_score=True, n_iter=2).fit(X, Y)
+    lines = [line for line in capfd.readouterr().out.splitlines() if line.startswith("[CV")]
+    assert len(lines) == 6
+    assert re.match(r"\[CV 1/3\] END .*max_depth=\d.* score=\(train=\d\.\d+, test=\d\.\d+\) total time=", lines[0])
+
+
+def test_it_has_a_drawing() -> None:
+    html = search().fit(X, Y)._repr_html_()
+    assert "LazySearchCV" in html
+    assert "DecisionTreeClassifier" in html
+
+
+def test_metadata_is_routed() -> None:
+    with sklearn.config_context(enable_metadata_routing=True):
+        estimator = LogisticRegression().set_fit_request(sample_weight=True)
+        scorer = make_scorer(accuracy_score).set_score_request(sample_weight=True)
+        options: dict[str, Any] = {"scoring": {"a": scorer}, "refit": "a", "cv": GroupKFold(3)}
+        for more in ({}, {"executor": "threads", "n_points": 2}):
+            ours = search(estimator, {"C": C}, **options, **more).fit(X, Y, sample_weight=WEIGHTS, groups=GROUPS)
+            assert_same_results(ours, twin(ours).fit(X, Y, sample_weight=WEIGHTS, groups=GROUPS))
+    with pytest.raises(ValueError, match="enable_metadata_routing=True"):
+        search().fit(X, Y).score(X, Y, sample_weight=WEIGHTS)
+
+
+class Minimal:
+    """As little as scikit-learn needs."""
+
+    def __init__(self, param: float = 0.0) -> None:
+        self.param = param
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: ARG002 (scikit-learn)
+        return {"param": self.param}
+
+    def set_params(self, **params: Any) -> "Minimal":
+        vars(self).update(params)
+        return self
+
+    def fit(self, *_: Any) -> "Minimal":
+        return self
+
+    def predict(self, x: Any) -> Any:
+        return np.zeros(len(x))
+
+    def score(self, *_: Any) -> float:
+        return 1 - abs(self.param - 0.3)
+
+    def __sklearn_tags__(self) -> Any:
+        return BaseEstimator().__sklearn_tags__()
+
+
+def test_a_minimal_estimator_will_do() -> None:
+    ours = search(Minimal(), {"param": uniform(0, 1)}, n_iter=12).fit(X, Y)
+    assert ours.best_params_["param"] == pytest.approx(0.3, abs=0.1)
+    assert ours.predict(X).shape == (60,)
+
+
+@pytest.mark.parametrize("estimator", [SGDClassifier(random_state=0), KNeighborsClassifier()])
+def test_fit_parameters_that_are_no_arrays_reach_the_estimator(estimator: Any) -> None:
+    name, space = (
+        ("coef_init", {"alpha": loguniform(1e-4, 1)}) if hasattr(estimator, "alpha") else ("", {"p": [1, 2, 3]})
+    )
+    ours = search(estimator, space, n_iter=3).fit(X, Y, **({name: np.zeros((1, 6))} if name else {}))
+    assert_same_results(ours, twin(ours).fit(X, Y, **({name: np.zeros((1, 6))} if name else {})))
+
+
+# --------------------------------------------------------------- bad input
+
+
+BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "n_iter": ({"n_iter": 0}, "'n_iter' parameter of LazySearchCV must be an int in the range"),
+    "n_points": ({"n_points": 1.5}, "'n_points' parameter of LazySearchCV"),
+    "spaces": ({"search_spaces": {"max_depth": (1, 9)}}, "may be a range or some values"),
+    "no spaces": ({"search_spaces": {}}, "search_spaces is empty"),
+    "a set": ({"search_spaces": {1}}, "'search_spaces' parameter of LazySearchCV must be an instance of 'dict'"),
+    "scoring": ({"scoring": "best"}, "'scoring' parameter"),
+    "refit": ({"scoring": SCORING}, "refit must be set to a scorer key or a callable"),
+    "refit of a function": ({"scoring": all_metrics}, "refit must be one of them, a function, or False; not 'score'"),
+    "refit of no metric": ({"scoring": all_metrics, "refit": "f1"}, "gives the metrics 'tn', 'fp', 'fn', 'tp'"),
+    "cv": ({"cv": 1}, "'cv' parameter of LazySearchCV must be an int in the range"),
+    "no cv": ({"cv": iter([])}, "Was the CV iterator empty"),
+    "executor": ({"executor": "somewhere"}, "executor must be None"),
+    "error_score": ({"error_score": "give up"}, "'error_score' parameter"),
+    "random_state": ({"random_state": -1}, "'random_state' parameter"),
+    "storage": ({"storage": "/nowhere/search.db"}, "folder '/nowhere' does not exist"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_parameters_are_one_clear_error_and_change_nothing(name: str) -> None:
+    options, message = BAD[name]
+    ours = search(n_iter=2).fit(X, Y)
+    before = dict(vars(ours)) | options
+    with pytest.raises(ValueError, match=message):
+        ours.set_params(**options).fit(X, Y)
+    assert dict(vars(ours)) == before
+
+
+def test_other_mistakes_are_one_clear_error() -> None:
+    class Bad(KFold):
+        def get_n_splits(self, *_: Any, **__: Any) -> int:
+            return 4
+
+    for call, message in [
+        (lambda: search(cv=Bad(3)).fit(X, Y), "Expected 4 splits, got 3"),
+        (lambda: search().fit(X), "requires y to be passed"),
+        (lambda: search().fit(X, Y[:-1]), "inconsistent numbers of samples"),
+        (lambda: search(refit=lambda results: 99).fit(X, Y), "out of range"),
+        (lambda: search(refit=lambda results: "best").fit(X, Y), "not an integer"),
+        (lambda: search(SVC(kernel="precomputed"), {"C": C}).fit(X, Y), "square kernel matrix"),
+        (lambda: search(storage=3).fit(X, Y), "storage must be a path, a URL or an Optuna storage"),
+        (lambda: LazySearchCV(PCA, {"n_components": [1, 2]}).fit(X), "."),
+    ]:
+        kinds: tuple[type[Exception], ...] = (ValueError, TypeError, IndexError)
+        do: Callable[[], Any] = call
+        with pytest.raises(kinds, match=message):
+            do()

@@ -1,0 +1,424 @@
+import copy
+import logging
+import math
+import pickle
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import optuna
+import pytest
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.samplers import PartialFixedSampler, TPESampler
+from optuna.trial import FrozenTrial, TrialState, create_trial
+
+from lazybo.search.space import Condition
+from lazybo.study.sampler import LazySampler, infer_structure
+
+optuna.logging.set_verbosity(optuna.logging.ERROR)
+
+
+def bowl(trial: optuna.Trial) -> float:
+    return (trial.suggest_float("x", -5, 5) - 1) ** 2 + (trial.suggest_float("y", -5, 5) + 2) ** 2
+
+
+def branches(trial: optuna.Trial) -> float:
+    """An SVM or a forest, each with parameters of its own; optimum 0 with a polynomial SVM."""
+    if trial.suggest_categorical("model", ["forest", "svm"]) == "svm":
+        c, gamma = trial.suggest_float("C", 1e-3, 1e3, log=True), trial.suggest_float("gamma", 1e-4, 1e1, log=True)
+        off = math.log10(c / 30) ** 2 / 4 + math.log10(gamma / 0.02) ** 2 / 4
+        if trial.suggest_categorical("kernel", ["rbf", "poly"]) == "poly":
+            return 0.1 * off + 0.01 * (trial.suggest_int("degree", 1, 7) - 3) ** 2
+        return 0.1 + 0.1 * off
+    trees, depth = trial.suggest_int("trees", 10, 1000, log=True), trial.suggest_int("depth", 1, 20)
+    return 0.15 + 0.1 * math.log10(trees / 500) ** 2 + 0.01 * abs(depth - 12)
+
+
+def params_of(study: optuna.Study) -> list[dict]:
+    return [trial.params for trial in study.trials]
+
+
+def nearest_at_once(trials: list[FrozenTrial]) -> float:
+    """The smallest distance of two trials that ran at the same time."""
+    nearest = math.inf
+    for i, one in enumerate(trials):
+        for other in trials[i + 1 :]:
+            if other.datetime_start < one.datetime_complete and one.datetime_start < other.datetime_complete:
+                nearest = min(
+                    nearest, math.dist((one.params["x"], one.params["y"]), (other.params["x"], other.params["y"]))
+                )
+    return nearest
+
+
+# ------------------------------------------------------------------- it works
+
+
+def test_nothing_else_changes_for_a_study() -> None:
+    study = optuna.create_study(sampler=LazySampler(seed=0))
+    study.optimize(bowl, n_trials=30)
+    assert study.best_value < 1e-2
+
+
+def test_maximising() -> None:
+    study = optuna.create_study(direction="maximize", sampler=LazySampler(seed=0))
+    study.optimize(lambda trial: -bowl(trial), n_trials=30)
+    assert study.best_value > -1e-2
+
+
+def test_the_process_grows_and_is_not_rebuilt() -> None:
+    sampler = LazySampler(seed=0, lag=None)
+    study = optuna.create_study(sampler=sampler)
+    study.optimize(bowl, n_trials=40)
+    gp = sampler._memory.model.optimizer._gp  # type: ignore[union-attr]
+    assert gp is not None
+    assert gp.n == 39
+    assert gp.rebuilds == 0
+
+
+# ----------------------------------------------------------------- it goes on
+
+
+def test_a_resumed_study_goes_on_as_if_it_had_not_stopped(tmp_path: Path) -> None:
+    whole = optuna.create_study(sampler=LazySampler(seed=3), storage=f"sqlite:///{tmp_path}/whole.db")
+    whole.optimize(bowl, n_trials=26)
+    storage = f"sqlite:///{tmp_path}/parts.db"
+    optuna.create_study(study_name="parts", storage=storage)
+    for trials in (9, 1, 10, 6):
+        optuna.load_study(study_name="parts", storage=storage, sampler=LazySampler(seed=3)).optimize(bowl, trials)
+    parts = optuna.load_study(study_name="parts", storage=storage)
+    for left, right in zip(params_of(whole), params_of(parts), strict=True):
+        # 1e-6 of the range, after three resumptions.
+        assert right == pytest.approx(left, abs=1e-5)
+
+
+def test_the_next_suggestion_after_a_resumption_is_the_same(tmp_path: Path) -> None:
+    storage = f"sqlite:///{tmp_path}/s.db"
+    space = {"x": FloatDistribution(-5, 5), "y": FloatDistribution(-5, 5)}
+    study = optuna.create_study(study_name="s", sampler=LazySampler(seed=3), storage=storage)
+    study.optimize(bowl, n_trials=24)
+    shutil.copy(tmp_path / "s.db", tmp_path / "copy.db")
+    resumed = optuna.load_study(study_name="s", sampler=LazySampler(seed=3), storage=f"sqlite:///{tmp_path}/copy.db")
+    assert resumed.ask(space).params == pytest.approx(study.ask(space).params, abs=1e-6)
+
+
+def test_a_second_process_begins_with_what_was_learned(tmp_path: Path) -> None:
+    storage = f"sqlite:///{tmp_path}/s.db"
+    first = LazySampler(seed=3)
+    study = optuna.create_study(study_name="s", sampler=first, storage=storage)
+    study.optimize(bowl, n_trials=20)
+    second = LazySampler(seed=4)
+    other = optuna.load_study(study_name="s", sampler=second, storage=storage)
+    other.ask({"x": FloatDistribution(-5, 5), "y": FloatDistribution(-5, 5)})
+    models = [sampler._memory.model.optimizer for sampler in (first, second)]  # type: ignore[union-attr]
+    assert models[1]._learned_at == models[0]._learned_at + 1
+    np.testing.assert_allclose(models[1]._kernel.theta, models[0]._kernel.theta, atol=1.5)
+    attributes = study._storage.get_study_system_attrs(study._study_id)
+    assert all(len(str(value)) <= 2000 for value in attributes.values())
+
+
+def test_what_was_learned_but_cannot_be_read_is_learned_anew(caplog: pytest.LogCaptureFixture) -> None:
+    study = optuna.create_study(sampler=LazySampler(seed=0))
+    study.optimize(bowl, n_trials=10)
+    study._storage.set_study_system_attr(study._study_id, "lazybo:model:0", '{"columns": 3')
+    study.sampler = LazySampler(seed=0)
+    optuna.logging.enable_propagation()
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    with caplog.at_level(logging.WARNING):
+        study.optimize(bowl, n_trials=10)
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    optuna.logging.disable_propagation()
+    assert any("cannot be read" in record.message for record in caplog.records)
+    assert len(study.trials) == 20
+    written = study._storage.get_study_system_attrs(study._study_id)["lazybo:model:0"]
+    assert written.startswith('{"columns": [["x"'), "and written anew"
+
+
+# ------------------------------------------------------------------- conditions
+
+
+def regrets(sampler: Callable[[int], optuna.samplers.BaseSampler], seeds: range, trials: int) -> list[float]:
+    values = []
+    for seed in seeds:
+        study = optuna.create_study(sampler=sampler(seed))
+        study.optimize(branches, n_trials=trials)
+        values.append(study.best_value)
+    return values
+
+
+def test_branches_are_modelled_better_than_by_tpe() -> None:
+    ours = regrets(lambda seed: LazySampler(seed=seed), range(6), 50)
+    theirs = regrets(lambda seed: TPESampler(seed=seed), range(6), 50)
+    assert np.mean(ours) < 0.7 * np.mean(theirs)
+
+
+@pytest.mark.extra
+def test_branches_are_modelled_better_than_by_optunas_gaussian_process() -> None:
+    ours = regrets(lambda seed: LazySampler(seed=seed), range(4), 40)
+    theirs = regrets(lambda seed: optuna.samplers.GPSampler(seed=seed), range(4), 40)
+    assert np.mean(ours) < np.mean(theirs)
+
+
+def test_conditions_are_found_out_from_trials() -> None:
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
+    study.optimize(branches, n_trials=40)
+    space = {name: d for trial in study.trials for name, d in trial.distributions.items()}
+    structure = infer_structure(space, study.trials)
+    assert structure.conditions == {
+        "C": Condition("model", ("svm",)),
+        "gamma": Condition("model", ("svm",)),
+        "kernel": Condition("model", ("svm",)),
+        "degree": Condition("kernel", ("poly",)),
+        "trees": Condition("model", ("forest",)),
+        "depth": Condition("model", ("forest",)),
+    }
+    assert structure.optional == frozenset()
+
+
+def test_a_parameter_for_each_layer() -> None:
+    def layers(trial: optuna.Trial) -> float:
+        count = trial.suggest_int("layers", 1, 3)
+        return sum(abs(trial.suggest_float(f"width{i}", 0, 1) - 0.3 * i) for i in range(count)) + abs(count - 2)
+
+    sampler = LazySampler(seed=1)
+    study = optuna.create_study(sampler=sampler)
+    study.optimize(layers, n_trials=60)
+    assert study.best_params["layers"] == 2
+    assert study.best_value < 0.05
+    structure = sampler._memory.model.structure  # type: ignore[union-attr]
+    assert structure.conditions["width1"] == Condition("layers", (2, 3))
+
+
+def test_a_parameter_that_is_there_for_no_reason_is_optional() -> None:
+    def odd(trial: optuna.Trial) -> float:
+        value = bowl(trial)
+        return value + abs(trial.suggest_float("z", 0, 1) - 0.5) if trial.number % 2 else value
+
+    sampler = LazySampler(seed=1)
+    study = optuna.create_study(sampler=sampler)
+    study.optimize(odd, n_trials=30)
+    model = sampler._memory.model  # type: ignore[union-attr]
+    assert model is not None
+    assert model.structure.optional == {"z"}
+    assert model.optimizer._n_good() == 29
+    assert study.best_value < 0.5
+
+
+# -------------------------------------------------------------------- parallel
+
+
+def test_eight_threads_suggest_no_near_duplicates() -> None:
+    def slow(trial: optuna.Trial) -> float:
+        value = bowl(trial)
+        time.sleep(0.1)
+        return value
+
+    study = optuna.create_study(sampler=LazySampler(seed=0))
+    study.optimize(slow, n_trials=64, n_jobs=8)
+    assert len(study.trials) == 64
+    assert 1e-4 < nearest_at_once(study.trials) < 10
+    assert study.best_value < 0.1
+
+
+def test_processes_on_one_file_suggest_no_near_duplicates(tmp_path: Path) -> None:
+    storage = f"sqlite:///{tmp_path}/shared.db"
+    optuna.create_study(study_name="shared", storage=storage)
+    program = f"""
+import time
+import optuna
+from lazybo.study.sampler import LazySampler
+optuna.logging.set_verbosity(optuna.logging.ERROR)
+study = optuna.load_study(study_name="shared", storage={storage!r}, sampler=LazySampler(seed=0))
+def objective(trial):
+    value = (trial.suggest_float("x", -5, 5) - 1) ** 2 + (trial.suggest_float("y", -5, 5) + 2) ** 2
+    time.sleep(0.05)
+    return value
+study.optimize(objective, n_trials=15)
+"""
+    workers = [subprocess.Popen([sys.executable, "-c", program]) for _ in range(3)]
+    assert [worker.wait(300) for worker in workers] == [0, 0, 0]
+    study = optuna.load_study(study_name="shared", storage=storage)
+    assert len(study.trials) == 45
+    assert 1e-4 < nearest_at_once(study.trials) < 10
+    assert study.best_value < 0.1
+
+
+def test_a_trial_that_runs_elsewhere_is_pending() -> None:
+    space = {"x": FloatDistribution(-5, 5), "y": FloatDistribution(-5, 5)}
+    study = optuna.create_study(sampler=LazySampler(seed=0))
+    study.optimize(bowl, n_trials=12)
+    waiting = study.ask(space)
+    other = LazySampler(seed=0)
+    study.sampler = other
+    study.ask(space)
+    pending = other._memory.model.optimizer.pending  # type: ignore[union-attr]
+    assert pending[0].params == pytest.approx(waiting.params)
+    assert len(pending) == 2
+
+
+# ---------------------------------------------------- failures, pruning, infinity
+
+
+def test_failed_trials_are_avoided() -> None:
+    def crashes(trial: optuna.Trial) -> float:
+        value = bowl(trial)
+        if trial.params["x"] > 1.5:
+            raise RuntimeError("out of memory")
+        return value
+
+    study = optuna.create_study(sampler=LazySampler(seed=1))
+    study.optimize(crashes, n_trials=50, catch=RuntimeError)
+    late = [trial for trial in study.trials[25:] if trial.state == TrialState.FAIL]
+    assert len(late) <= 8
+    assert study.best_value < 0.1
+
+
+def test_pruned_trials_teach() -> None:
+    def learns(trial: optuna.Trial) -> float:
+        value = bowl(trial)
+        for step in range(5):
+            trial.report(value + 10 / (step + 1), step)
+            if trial.should_prune():
+                raise optuna.TrialPruned
+        return value
+
+    sampler = LazySampler(seed=1)
+    study = optuna.create_study(sampler=sampler, pruner=optuna.pruners.MedianPruner(n_startup_trials=3))
+    study.optimize(learns, n_trials=40)
+    pruned = [trial for trial in study.trials if trial.state == TrialState.PRUNED]
+    assert pruned
+    optimizer = sampler._memory.model.optimizer  # type: ignore[union-attr]
+    assert optimizer._n_good() >= 38
+    assert study.best_value < 0.05
+    complete = [trial.value for trial in study.trials if trial.state == TrialState.COMPLETE]
+    assert optimizer.best.value == min(complete), "a pruned trial is never the best"
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf])
+def test_infinite_values_do_no_harm(value: float) -> None:
+    study = optuna.create_study(sampler=LazySampler(seed=1))
+    study.optimize(lambda trial: value if trial.suggest_float("x", -5, 5) > 0 else trial.params["x"] ** 2, n_trials=30)
+    best = min(trial.value for trial in study.trials if math.isfinite(trial.value))
+    assert best < 0.1
+
+
+# ------------------------------------------------------------------ Optuna's ways
+
+
+def test_enqueued_and_added_trials_count() -> None:
+    sampler = LazySampler(seed=0)
+    study = optuna.create_study(sampler=sampler)
+    space = {"x": FloatDistribution(-5, 5), "y": FloatDistribution(-5, 5)}
+    study.add_trial(create_trial(params={"x": 3.0, "y": 3.0}, distributions=space, value=29.0))
+    study.enqueue_trial({"x": 1.0, "y": -2.0})
+    study.optimize(bowl, n_trials=10)
+    assert study.best_value == 0.0
+    optimizer = sampler._memory.model.optimizer  # type: ignore[union-attr]
+    assert optimizer.best.value == 0.0
+    assert optimizer._n_good() == 10
+
+
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+def test_partly_fixed_and_single_valued_parameters() -> None:
+    sampler = PartialFixedSampler({"y": -2.0}, LazySampler(seed=0))
+    study = optuna.create_study(sampler=sampler)
+    study.optimize(lambda trial: bowl(trial) + trial.suggest_int("one", 1, 1), n_trials=20)
+    assert all(trial.params["y"] == -2.0 for trial in study.trials)
+    assert study.best_value < 1.01
+
+
+def test_ranges_may_change() -> None:
+    study = optuna.create_study(sampler=LazySampler(seed=0))
+    for low, high in ((-5, 5), (-2, 2), (0, 10)):
+        study.optimize(lambda trial, low=low, high=high: (trial.suggest_float("x", low, high) - 1) ** 2, n_trials=12)
+    assert study.best_value < 1e-2
+    assert all(0 <= trial.params["x"] <= 10 for trial in study.trials[-12:])
+
+
+def test_copies_and_pickles_go_on() -> None:
+    study = optuna.create_study(sampler=LazySampler(seed=0))
+    study.optimize(bowl, n_trials=12)
+    copies = copy.deepcopy(study.sampler), pickle.loads(pickle.dumps(study.sampler))
+    study.sampler.reseed_rng()
+    space = {"x": FloatDistribution(-5, 5), "y": FloatDistribution(-5, 5)}
+    trial = study.ask(space)
+    for same in copies:
+        frozen = study._storage.get_trial(trial._trial_id)
+        assert same.sample_relative(study, frozen, space) == pytest.approx(trial.params, abs=1e-6)
+
+
+def test_several_objectives_are_refused_with_a_remedy() -> None:
+    study = optuna.create_study(directions=["minimize", "minimize"], sampler=LazySampler())
+    with pytest.raises(ValueError, match="NSGAIISampler or TPESampler"):
+        study.ask({"x": FloatDistribution(0, 1)})
+
+
+def test_one_sampler_may_serve_two_studies() -> None:
+    sampler = LazySampler(seed=0)
+    studies = [optuna.create_study(sampler=sampler, direction=d) for d in ("minimize", "maximize")]
+    for _ in range(3):
+        studies[0].optimize(bowl, n_trials=8)
+        studies[1].optimize(lambda trial: -abs(trial.suggest_float("z", -1, 1)), n_trials=8)
+    assert studies[0].best_value < 0.5
+    assert studies[1].best_value > -0.05
+
+
+def test_it_is_quiet(caplog: pytest.LogCaptureFixture, recwarn: pytest.WarningsRecorder) -> None:
+    optuna.logging.enable_propagation()
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    with caplog.at_level(logging.WARNING):
+        study = optuna.create_study(sampler=LazySampler(seed=0))
+        study.optimize(branches, n_trials=25)
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    optuna.logging.disable_propagation()
+    assert [record for record in caplog.records if "lazybo" in record.name] == []
+    assert not recwarn.list
+
+
+def test_a_deterministic_objective_has_next_to_no_noise() -> None:
+    sampler = LazySampler(seed=0, deterministic_objective=True)
+    study = optuna.create_study(sampler=sampler)
+    study.optimize(bowl, n_trials=25)
+    assert sampler._memory.model.optimizer._noise < 1e-6  # type: ignore[union-attr]
+    assert study.best_value < 1e-2
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"lag": 0}, {"n_startup_trials": -1}, {"acquisition": "best"}, {"seed": -1}, {"seed": "x"}]
+)
+def test_wrong_arguments_are_refused_at_once(wrong: dict) -> None:
+    with pytest.raises(ValueError, match="must be"):
+        LazySampler(**wrong)
+
+
+def test_int_and_categorical_parameters_together() -> None:
+    space = {"n": IntDistribution(1, 64, log=True), "c": CategoricalDistribution(["a", "b", None])}
+    study = optuna.create_study(sampler=LazySampler(seed=0))
+    for _ in range(30):
+        trial = study.ask(space)
+        study.tell(trial, abs(math.log2(trial.params["n"]) - 4) + (trial.params["c"] is not None))
+    assert study.best_params == {"n": 16, "c": None}
+
+
+@pytest.mark.filterwarnings("ignore:Choices for a categorical distribution")
+def test_choices_may_be_anything() -> None:
+    study = optuna.create_study(sampler=LazySampler(seed=0))
+    for _ in range(12):
+        trial = study.ask({"layers": CategoricalDistribution([(8,), (8, 8), (32, 32)]), "x": FloatDistribution(0, 1)})
+        study.tell(trial, abs(sum(trial.params["layers"]) - 16) + trial.params["x"])
+    assert study.best_params["layers"] == (8, 8)
+
+
+def test_an_enqueued_trial_is_pending_with_its_own_parameters() -> None:
+    space = {"x": FloatDistribution(-5, 5), "y": FloatDistribution(-5, 5)}
+    sampler = LazySampler(seed=0)
+    study = optuna.create_study(sampler=sampler)
+    study.optimize(bowl, n_trials=8)
+    study.enqueue_trial({"x": 4.0})
+    trial = study.ask(space)
+    assert trial.params["x"] == 4.0
+    pending = sampler._memory.model.optimizer.pending  # type: ignore[union-attr]
+    assert [suggestion.params for suggestion in pending] == [trial.params]

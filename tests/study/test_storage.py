@@ -1,0 +1,143 @@
+"""Storages and studies: opened, created, or refused with a remedy."""
+
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import optuna
+import pytest
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
+from optuna.storages import InMemoryStorage, RDBStorage
+
+from lazybo import Condition, optimize
+from lazybo.study.model import Structure
+from lazybo.study.storage import open_storage, open_study
+
+SPACE: dict[str, BaseDistribution] = {"x": FloatDistribution(0, 1), "k": CategoricalDistribution(["a", "b"])}
+STRUCTURE = Structure(SPACE, {}, frozenset())
+
+
+def test_a_path_is_an_sqlite_file_a_url_is_a_url_and_none_is_memory(tmp_path: Path) -> None:
+    for storage in (tmp_path / "a.db", str(tmp_path / "a.db"), f"sqlite:///{tmp_path}/a.db"):
+        opened = open_storage(storage)
+        assert opened._backend.url == f"sqlite:///{tmp_path}/a.db"  # type: ignore[attr-defined]
+    assert isinstance(open_storage(None), InMemoryStorage)
+    own = RDBStorage(f"sqlite:///{tmp_path}/b.db")
+    assert open_storage(own)._backend is own  # type: ignore[attr-defined]
+
+
+def test_an_sqlite_file_is_as_durable_as_optunas(tmp_path: Path) -> None:
+    engine = open_storage(tmp_path / "a.db")._backend.engine  # type: ignore[attr-defined]
+    with engine.connect() as connection:
+        assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 2  # FULL
+        assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "delete"
+
+
+def test_what_is_no_storage_is_refused_and_left_alone(tmp_path: Path) -> None:
+    text = tmp_path / "notes.txt"
+    text.write_text("these are my notes, and not a database")
+    for storage, message in [
+        (text, "not an SQLite database"),
+        (tmp_path, "is a folder"),
+        (tmp_path / "none" / "s.db", "does not exist"),
+        ("nosuchdb://user:secret@host/x", "cannot be opened"),
+    ]:
+        with pytest.raises(ValueError, match=message) as error:
+            open_storage(storage)
+        assert "secret" not in str(error.value)
+    assert text.read_text().startswith("these are my notes")
+    with pytest.raises(TypeError, match="must be a path"):
+        open_storage(3)  # type: ignore[arg-type]
+
+
+def test_a_database_of_something_else_is_refused(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "other.db") as connection:
+        connection.execute("CREATE TABLE studies (a INTEGER)")
+    connection.close()
+    before = (tmp_path / "other.db").read_bytes()
+    with pytest.raises(ValueError, match="database of another program"):
+        optimize(lambda p: p["x"], SPACE, n_trials=1, storage=tmp_path / "other.db")
+    assert (tmp_path / "other.db").read_bytes() == before
+
+
+def test_a_storage_whose_creation_was_killed_is_opened(tmp_path: Path) -> None:
+    """Optuna commits every table by itself, so a kill may leave any number of them."""
+    optimize(lambda p: p["x"], SPACE, n_trials=1, storage=tmp_path / "s.db")
+    with sqlite3.connect(tmp_path / "s.db") as whole:
+        tables = [sql for (sql,) in whole.execute("SELECT sql FROM sqlite_master WHERE type = 'table'")]
+    whole.close()
+    for count in range(1, len(tables)):
+        with sqlite3.connect(tmp_path / f"{count}.db") as part:
+            for table in tables[:count]:
+                part.execute(table)
+        part.close()
+        assert open_storage(tmp_path / f"{count}.db").get_all_studies() == []
+
+
+def test_a_file_whose_writer_was_killed_in_a_transaction_is_opened(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    optimize(lambda p: p["x"], SPACE, n_trials=3, storage=path)
+    program = f"""
+import os, sqlite3
+connection = sqlite3.connect({str(path)!r}, isolation_level=None)
+connection.execute("PRAGMA cache_size = 1")
+connection.execute("BEGIN")
+connection.execute("UPDATE trials SET number = number + 100")
+connection.execute("CREATE TABLE junk (a)")
+connection.executemany("INSERT INTO junk VALUES (?)", [("x" * 1000,)] * 9999)
+os.kill(os.getpid(), 9)
+"""
+    subprocess.run([sys.executable, "-c", program], check=False)
+    assert path.with_name("s.db-journal").stat().st_size > 0
+    study = optimize(lambda p: p["x"], SPACE, n_trials=5, storage=path)
+    assert [trial.number for trial in study.trials] == list(range(5))
+
+
+def test_the_seed_of_the_first_run_is_the_seed_of_the_study(tmp_path: Path) -> None:
+    storage = open_storage(tmp_path / "s.db")
+    _, seed = open_study(storage, None, "minimize", STRUCTURE, None)
+    assert open_study(storage, None, "minimize", STRUCTURE, None)[1] == seed
+    assert open_study(storage, None, "minimize", STRUCTURE, 7)[1] == 7
+
+
+@pytest.mark.parametrize(
+    ("space", "conditions", "message"),
+    [
+        ({**SPACE, "x": FloatDistribution(0, 2)}, {}, "there 'x' is"),
+        ({**SPACE, "z": FloatDistribution(0, 2)}, {}, "has no parameter 'z'"),
+        ({"x": SPACE["x"]}, {}, "its parameter 'k' is not in this one"),
+        (SPACE, {"x": Condition("k", ("a",))}, "there 'x' is"),
+    ],
+)
+def test_another_space_is_refused(
+    space: dict[str, BaseDistribution], conditions: dict[str, Condition], message: str, tmp_path: Path
+) -> None:
+    storage = open_storage(tmp_path / "s.db")
+    open_study(storage, "s", "minimize", STRUCTURE, 1)
+    with pytest.raises(ValueError, match=f"{message}.*another study_name"):
+        open_study(storage, "s", "minimize", Structure(space, conditions, frozenset()), 1)
+
+
+def test_another_direction_is_refused(tmp_path: Path) -> None:
+    storage = open_storage(tmp_path / "s.db")
+    open_study(storage, "s", "minimize", STRUCTURE, 1)
+    with pytest.raises(ValueError, match="direction 'minimize', not 'maximize'"):
+        open_study(storage, "s", "maximize", STRUCTURE, 1)
+    optuna.create_study(storage=storage, study_name="two", directions=["minimize", "minimize"])
+    with pytest.raises(ValueError, match="2 objectives"):
+        open_study(storage, "two", "minimize", STRUCTURE, 1)
+
+
+def test_a_study_of_plain_optuna_is_continued_if_its_space_is_the_same(tmp_path: Path) -> None:
+    storage = open_storage(tmp_path / "s.db")
+    plain = optuna.create_study(storage=storage, study_name="s")
+    plain.optimize(lambda t: t.suggest_float("x", 0, 1) + (t.suggest_categorical("k", ["a", "b"]) == "a"), n_trials=8)
+    study = optimize(lambda p: p["x"] + (p["k"] == "a"), SPACE, n_trials=20, storage=storage, study_name="s", seed=0)
+    assert len(study.trials) == 20
+    assert study.best_value < 0.05
+    other = optuna.create_study(storage=storage, study_name="other")
+    other.optimize(lambda t: t.suggest_float("x", 0, 3), n_trials=2)
+    with pytest.raises(ValueError, match="another space"):
+        optimize(lambda p: p["x"], SPACE, n_trials=20, storage=storage, study_name="other")
+    assert len(other.trials) == 2
