@@ -279,7 +279,7 @@ def test_what_a_program_leaves_running_holds_nobody_up_and_is_ended(tmp_path: Pa
 
 def test_a_survivor_of_a_driver_that_was_killed_is_ended_before_its_trial_runs_again(tmp_path: Path) -> None:
     run = program(tmp_path, "sh", "-c", "echo $$ >> pids; [ -e second ] || sleep 600; echo 1")
-    code = "import pickle, sys\nfrom lazybo.evaluate import Trial\npickle.load(sys.stdin.buffer)(Trial(0, {}))"
+    code = "import pickle, sys\nfrom lazybo.run.evaluate import Trial\npickle.load(sys.stdin.buffer)(Trial(0, {}))"
     driver = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE)
     assert driver.stdin is not None
     with driver.stdin as pipe:

@@ -74,8 +74,8 @@ def cut(text: str, length: int) -> str:
 def metrics(given: Mapping[Any, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Metrics as JSON holds them, and what was dropped: names, each with the reason.
 
-    A metric is no reason to lose an evaluation. Numbers, texts, lists and dicts stay what they are, arrays become lists,
-    other objects their texts. JSON has no NaN and no infinity: those become None.
+    A metric is no reason to lose an evaluation. Numbers, texts, lists and dicts stay what they are, arrays become
+    lists, other objects their texts. JSON has no NaN and no infinity: those become None.
     """
     plain: dict[str, Any] = {}
     dropped: list[str] = []
