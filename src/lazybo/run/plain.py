@@ -48,8 +48,8 @@ def trace(error: BaseException) -> str:
                 length -= len(kept.popleft())
     except KeyboardInterrupt:
         raise
-    except BaseException:
-        kept.append(reason(error))
+    except BaseException:  # it cannot be printed, but where it was raised can
+        kept.extend([*traceback.format_tb(error.__traceback__), reason(error)])
     return _printable("".join(kept)[-TRACEBACK_LENGTH:])
 
 
