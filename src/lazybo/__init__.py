@@ -3,6 +3,7 @@
 from lazybo.model.cholesky import GrowingCholesky
 from lazybo.model.gp import LazyGP
 from lazybo.model.kernels import Column, Matern52
+from lazybo.run.failure import RunFailed
 from lazybo.run.kfold import kfold
 from lazybo.run.optimize import optimize
 from lazybo.search.optimizer import Optimizer, Suggestion
@@ -19,6 +20,7 @@ __all__ = [
     "LazySampler",
     "Matern52",
     "Optimizer",
+    "RunFailed",
     "Suggestion",
     "__version__",
     "kfold",

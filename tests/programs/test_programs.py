@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,7 +22,7 @@ from optuna.exceptions import TrialPruned
 from lazybo.programs import Program, groups, placeholders
 from lazybo.programs.output import MAX_LINE, Lines, Step, Value, meaning, value_in
 from lazybo.run.evaluate import Trial
-from lazybo.run.presence import born
+from lazybo.run.presence import born, machine
 
 # Against hanging only.
 DEADLINE = 60.0
@@ -293,6 +294,25 @@ def test_a_survivor_of_a_driver_that_was_killed_is_ended_before_its_trial_runs_a
     (tmp_path / "second").touch()
     assert run(Trial(0, {})) == {"value": 1.0}
     until(lambda: born(survivor) is None)
+
+
+@pytest.mark.parametrize("old", [True, False])
+def test_a_survivor_is_only_ended_if_the_note_says_for_certain_which_process_it_is(old: bool, tmp_path: Path) -> None:
+    """Earlier versions noted starts in seconds, which move when the clock is set."""
+    with subprocess.Popen(["sleep", "600"], start_new_session=True) as survivor:
+        note: dict[str, Any] = {
+            "machine": machine(),
+            "pid": survivor.pid,
+            "born": born(survivor.pid),
+            "parent": 2**22 + 1,
+        }
+        note["parent_born"] = 1
+        if old:
+            note |= {"machine": note["machine"].split()[0], "born": psutil.Process(survivor.pid).create_time()}
+        (tmp_path / "process.json").write_text(json.dumps(note))
+        assert groups.end_survivor(tmp_path) is not old
+        assert (survivor.poll() is None) is old
+        survivor.kill()
 
 
 def test_all_programs_end_at_the_end_and_none_begins_after(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ class KFold:
 
     def __call__(self, params: Mapping[str, Any]) -> float:
         """The mean, one fold after the other."""
-        return statistics.fmean(self.objective(params, fold) for fold in range(self.k))
+        return mean_of([self.objective(params, fold) for fold in range(self.k)])
 
 
 def kfold(objective: Callable[[Mapping[str, Any], int], float], k: int = 3) -> KFold:
@@ -31,7 +31,18 @@ def kfold(objective: Callable[[Mapping[str, Any], int], float], k: int = 3) -> K
     return KFold(objective, k)
 
 
+def mean_of(values: Sequence[float]) -> float:
+    """The mean, also of values whose sum no float can hold."""
+    try:
+        return statistics.fmean(values)
+    except OverflowError:
+        return sum(value / len(values) for value in values)
+
+
 def variance_of_mean(values: Sequence[float]) -> float:
     """The variance of the mean of the folds as their spread shows it: s²/k."""
-    variance = statistics.variance(values) / len(values)
+    try:
+        variance = statistics.variance(values) / len(values)
+    except OverflowError:
+        return 0.0
     return variance if math.isfinite(variance) else 0.0

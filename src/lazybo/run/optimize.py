@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from optuna.distributions import BaseDistribution
 from optuna.pruners import BasePruner, MedianPruner
-from optuna.storages import BaseStorage, InMemoryStorage
+from optuna.storages import BaseStorage
 from optuna.study import Study
 from optuna.trial import TrialState, create_trial
 
@@ -22,8 +22,10 @@ from lazybo.run.driver import Callback, Driver
 from lazybo.run.evaluate import Call, Reporter, call_of
 from lazybo.run.executors import Engine, make_engine
 from lazybo.run.executors.local import SerialEngine
+from lazybo.run.failure import carry
 from lazybo.run.kfold import KFold
 from lazybo.run.limits import Limits
+from lazybo.run.orphans import EVALUATES_HERE, NOTES_ALL
 from lazybo.run.presence import present
 from lazybo.run.warm_start import known_results
 from lazybo.search.acquisition import Acquisition
@@ -117,9 +119,10 @@ def optimize(
         if not callable(callback):
             raise TypeError(f"a callback must be a function of (study, trial), not {callback!r}")
 
-    with _engine(executor, n_parallel, limits) as engine, contextlib.ExitStack() as stack:
+    with _carrying() as kept, _engine(executor, n_parallel, limits) as engine, contextlib.ExitStack() as stack:
         payload = _sendable(call) if engine.remote else call
         study, optimizer.seed = open_study(open_storage(storage), study_name, direction, structure, seed)
+        kept.append(study)
         study.sampler = LazySampler(seed=optimizer.seed, n_startup_trials=n_startup_trials, **options)
         study.pruner = pruner or MedianPruner()
         model = StudyModel(structure, optimizer)
@@ -136,11 +139,12 @@ def optimize(
             limits=limits,
             synchronous=synchronous,
             callbacks=callbacks,
-            name=stack.enter_context(_presence(study)),
+            name=stack.enter_context(_presence(study, engine, limits)),
             progress=progress,
         )
+        driver.reach = lambda: stack.enter_context(_reachable(driver.reporter, engine))
         if "trial" in call.takes or limits.trial_timeout < math.inf:
-            driver.worker_reporter = stack.enter_context(_reachable(driver.reporter, engine))
+            driver.worker_reporter = driver.reach()
         driver.run()
         study._storage.set_study_system_attr(study._study_id, STOPPED_KEY, driver.stopped)
     return study
@@ -198,6 +202,18 @@ def check_initial(initial: Iterable[Mapping[str, Any]], space: Space) -> list[di
 
 
 @contextlib.contextmanager
+def _carrying() -> Iterator[list[Study]]:
+    """An exception that leaves here holds the study that was put into the list."""
+    kept: list[Study] = []
+    try:
+        yield kept
+    except BaseException as error:
+        for study in kept:
+            carry(error, study)
+        raise
+
+
+@contextlib.contextmanager
 def _engine(executor: Any, n_parallel: int | None, limits: Limits) -> Iterator[Engine]:
     """The engine of a run; closed at the end, unless the caller opened it."""
     engine = make_engine(executor, n_parallel)
@@ -239,12 +255,10 @@ def _reachable(reporter: StudyReporter, engine: Engine) -> Iterator[Reporter]:
 
 
 @contextlib.contextmanager
-def _presence(study: Study) -> Iterator[str]:
-    """A name to run trials under; other processes can see it where they can see the study."""
-    if isinstance(study._storage, InMemoryStorage):
-        yield "here"
-        return
-    with present(study) as name:
+def _presence(study: Study, engine: Engine, limits: Limits) -> Iterator[str]:
+    """A name to run trials under; other threads and processes can see it where they can see the study."""
+    facts = {EVALUATES_HERE: not engine.remote, NOTES_ALL: limits.retries == 0}
+    with present(study, **facts) as name:
         yield name
 
 
