@@ -16,6 +16,7 @@ from optuna.trial import TrialState
 
 from lazybo.run import ledger
 from lazybo.run.ledger import DatabaseLedger, Entry, Ledger, Result, StorageLedger, open_ledger
+from lazybo.study import retry
 from lazybo.study.storage import open_storage
 
 SPACE: dict[str, BaseDistribution] = {
@@ -161,7 +162,7 @@ def test_notes_are_in_the_study_with_the_next_trial(book: Ledger, study: optuna.
 
 def test_a_waiting_trial_is_claimed_once_and_can_be_put_back(book: Ledger, study: optuna.Study) -> None:
     entry = begin(book, 0)
-    ledger.put_back(study, entry.trial_id, 2)
+    book.put_back(entry.trial_id, 2, "me")
     (trial,) = ledger.read(study)
     assert trial.state == TrialState.WAITING
     assert trial.params == PARAMS
@@ -250,7 +251,7 @@ def test_a_transaction_that_fails_leaves_nothing(commits: tuple[optuna.Study, li
 def test_a_database_that_is_locked_for_a_moment_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(ledger, "RETRY_WAITS", (0.3,) * 40)
+    monkeypatch.setattr(retry, "RETRY_WAITS", (0.3,) * 40)
     url = f"sqlite:///{tmp_path}/s.db"
     storage = optuna.storages.RDBStorage(url, engine_kwargs={"connect_args": {"timeout": 0.01}})
     study = optuna.create_study(storage=storage)

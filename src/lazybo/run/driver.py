@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,8 @@ from lazybo.run.kfold import variance_of_mean
 from lazybo.run.ledger import ATTEMPTS_KEY, DRIVER_KEY, Entry, Ledger, Params, Result
 from lazybo.run.limits import Limits, Tally
 from lazybo.run.progress import Progress
-from lazybo.study.model import PATIENCE, VARIANCE_KEY, StudyModel, is_undecided
+from lazybo.study.model import PATIENCE, VARIANCE_KEY, StudyModel, announced_params, is_undecided
+from lazybo.study.retry import patiently
 
 _logger = logging.getLogger("lazybo")
 Callback = Callable[[Study, FrozenTrial], object]
@@ -253,7 +255,9 @@ class Driver:
         if not self._ledger.claim(trial._trial_id):
             return False
         optimizer = self.model.optimizer
-        fixed = trial.params or trial.system_attrs.get("fixed_params", {})
+        # A driver that died while it wrote the parameters had announced all of them.
+        announced = announced_params(trial, self.model.structure.distributions)
+        fixed = announced or trial.params or trial.system_attrs.get("fixed_params", {})
         rng = np.random.default_rng((optimizer.seed, trial.number))
         entry = Entry(trial._trial_id, trial.number, dict(fixed))
         try:
@@ -267,7 +271,7 @@ class Driver:
                 self._tasks.clear()
                 self._end(self._open[entry.number], Outcome("failed", reason=f"it was enqueued with {fixed}: {error}"))
                 return False
-        ledger.fill_in(self.study, trial._trial_id, trial.params, entry.params, self.model.structure.distributions)
+        self._ledger.fill_in(trial._trial_id, trial.params, entry.params)
         done = trial.intermediate_values
         known: dict[int | None, float] = {fold: done[fold] for fold in self._folds if fold is not None and fold in done}
         self._add(entry, trial.system_attrs.get(ATTEMPTS_KEY, 0), known)
@@ -320,7 +324,8 @@ class Driver:
         """One fold is done. It is recorded as an intermediate value, so that a resumed run need not repeat it."""
         trial = running.trial
         trial.folds[running.fold] = value
-        self.study._storage.set_trial_intermediate_value(trial.entry.trial_id, running.fold or 0, value)
+        storage, fold = self.study._storage, running.fold or 0
+        patiently(partial(storage.set_trial_intermediate_value, trial.entry.trial_id, fold, value))
         if len(trial.folds) == len(self._folds):
             values = [trial.folds[fold] for fold in self._folds]
             metrics = {**outcome.metrics, "folds": values}
@@ -333,7 +338,8 @@ class Driver:
             self._end(trial, Outcome("failed", reason=f"its worker died, {trial.died} times in all: {error}"))
             return
         _logger.warning(f"trial {trial.entry.number}: its worker died ({error}); it is run again")
-        self.study._storage.set_trial_system_attr(trial.entry.trial_id, ATTEMPTS_KEY, trial.died)
+        storage = self.study._storage
+        patiently(partial(storage.set_trial_system_attr, trial.entry.trial_id, ATTEMPTS_KEY, trial.died))
         self._tasks.append((trial, running.fold))
 
     def _end_overdue(self) -> None:
@@ -400,7 +406,7 @@ class Driver:
     def _call_back(self, entry: Entry) -> None:
         if not self._callbacks:
             return
-        trial = self.study._storage.get_trial(entry.trial_id)
+        trial = patiently(partial(self.study._storage.get_trial, entry.trial_id))
         self.study._thread_local.in_optimize_loop = True  # so that study.stop() may be called
         try:
             for callback in self._callbacks:
@@ -439,12 +445,12 @@ class Driver:
 
     def _take_over(self, trial: FrozenTrial) -> None:
         """The driver of a trial died: it waits to be run again, once for each of the retries."""
-        now = self.study._storage.get_trial(trial._trial_id)
+        now = patiently(partial(self.study._storage.get_trial, trial._trial_id))
         if now.state != TrialState.RUNNING or now.system_attrs.get(DRIVER_KEY) != trial.system_attrs[DRIVER_KEY]:
             return  # another process was faster
         died = trial.system_attrs.get(ATTEMPTS_KEY, 0) + 1
         if died <= self.limits.retries:
-            ledger.put_back(self.study, trial._trial_id, died)
+            self._ledger.put_back(trial._trial_id, died, trial.system_attrs[DRIVER_KEY])
             return
         outcome = Outcome("failed", reason=f"the process that ran it died, {died} times in all")
         self._ledger.finish(Entry(trial._trial_id, trial.number, trial.params), _result(outcome, 0.0))
@@ -452,10 +458,10 @@ class Driver:
     def _give_back(self) -> None:
         """Stop at once: what runs waits to be run again."""
         self.engine.shutdown(wait=False, cancel_futures=True)
-        for trial in self._open.values():
-            # Where the storage itself is the trouble, the trials are found by the next run: their driver is gone.
-            with suppress(Exception):
-                ledger.put_back(self.study, trial.entry.trial_id, trial.died)
+        # Where the storage itself is the trouble, the trials are found by the next run: their driver is gone.
+        with suppress(Exception):
+            for trial in self._open.values():
+                self._ledger.put_back(trial.entry.trial_id, trial.died, self._name)
 
     # ---------------------------------------------------------------- stopping
 

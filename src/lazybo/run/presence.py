@@ -12,11 +12,14 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psutil
 from optuna.study import Study
+
+from lazybo.study.retry import patiently
 
 NOTE_KEY = "lazybo:driver"
 # Seconds between two signs of life, and of silence after which a driver on another machine counts as dead.
@@ -42,7 +45,7 @@ def present(study: Study) -> Iterator[str]:
 
 def living_drivers(study: Study) -> set[str]:
     """The drivers that work on the study now, here and elsewhere."""
-    attributes = study._storage.get_study_system_attrs(study._study_id)
+    attributes = patiently(partial(study._storage.get_study_system_attrs, study._study_id))
     notes = {key: note for key, note in attributes.items() if key.startswith(f"{NOTE_KEY}:")}
     return {key.removeprefix(f"{NOTE_KEY}:") for key, note in notes.items() if note and is_alive(note)}
 
@@ -62,7 +65,7 @@ def _beat(study: Study, driver: str, gone: threading.Event) -> None:
 
 
 def _write(study: Study, driver: str, note: Mapping[str, Any] | None) -> None:
-    study._storage.set_study_system_attr(study._study_id, f"{NOTE_KEY}:{driver}", note)
+    patiently(partial(study._storage.set_study_system_attr, study._study_id, f"{NOTE_KEY}:{driver}", note))
 
 
 def _note() -> dict[str, Any]:
