@@ -1,6 +1,7 @@
 """The study of a run: opened or created, and refused when it is about something else."""
 
 import json
+import os
 import re
 import sqlite3
 import time
@@ -79,7 +80,7 @@ def explained(storage: BaseStorage) -> Iterator[None]:
         path, reason = file_of(storage), database_reason(error)
         # A connection that was open sees a file that it must not write to, a new one sees a file without tables.
         lost = reason is not None and any(sign in reason for sign in ("no such table", "readonly database"))
-        if path is not None and (lost or not path.exists()):
+        if path is not None and (not path.exists() or (lost and os.access(path, os.W_OK))):
             gone = f"the storage {str(path)!r} is gone: the file was deleted, moved or replaced while it was in use"
             raise RuntimeError(
                 f"{gone}. Put it back and call again to go on, or begin anew with another file"
