@@ -143,13 +143,17 @@ class _Door:
                 continue
             visitor.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # machines may vanish without a word
             with self._lock:
+                if self._over.is_set():
+                    visitor.close()
+                    return
                 self._visitors.add(visitor)
                 self._strangers[visitor] = time.monotonic()
             threading.Thread(target=self._talk, args=(visitor,), daemon=True).start()
 
     def close(self) -> None:
         """Let nobody in any more, and end all conversations."""
-        self._over.set()
+        with self._lock:
+            self._over.set()
         # Closing a socket does not wake the thread that waits for it; a visitor does.
         with contextlib.suppress(OSError):
             socket.create_connection(self._server.getsockname(), timeout=1).close()

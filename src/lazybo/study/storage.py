@@ -148,7 +148,12 @@ def open_study(
     storage: BaseStorage, study_name: str | None, direction: Direction, structure: Structure, seed: int | None
 ) -> tuple[Study, int]:
     """The study under this name, new if there is none, and the seed to go on with."""
-    name = study_name or DEFAULT_NAME
+    return patiently(partial(_open_study, storage, study_name or DEFAULT_NAME, direction, structure, seed))
+
+
+def _open_study(
+    storage: BaseStorage, name: str, direction: Direction, structure: Structure, seed: int | None
+) -> tuple[Study, int]:
     if name in {study.study_name for study in storage.get_all_studies()}:
         study = optuna.load_study(study_name=name, storage=storage)
         _check_direction(study, direction)
@@ -164,7 +169,7 @@ def open_study(
     seed = check_seed(written.get("seed") if seed is None else seed)
     if not written:
         for key, part in parts(RUN_KEY, json.dumps({"space": about, "seed": seed})).items():
-            patiently(partial(storage.set_study_system_attr, study._study_id, key, part))
+            storage.set_study_system_attr(study._study_id, key, part)
     return study, seed
 
 
