@@ -187,6 +187,15 @@ def test_a_run_goes_on_in_a_study_that_was_damaged(tmp_path: Path) -> None:
     assert study.best_value <= 0.25
 
 
+def test_the_command_shows_a_study_that_was_damaged_and_says_what_it_did(tmp_path: Path) -> None:
+    damaged(tmp_path / "s.db")
+    path = (tmp_path / "s.db").rename(tmp_path / "a?b#c%20d.db")
+    shown = subprocess.run([sys.executable, "-m", "lazybo", "show", path], capture_output=True, text=True, check=True)
+    assert "2 complete, 1 pruned, 1 failed" in shown.stdout
+    assert "NaN as the value of 2 trials" in shown.stderr
+    assert [found.name for found in tmp_path.iterdir()] == [path.name]
+
+
 @pytest.mark.parametrize("name", ["a?b.db", "a#b.db", "a%20b.db", "100%.db", "a b+c@d:e.db", "a{b}.db", "é&x=1;.db"])
 def test_a_file_is_written_under_exactly_its_name(name: str, tmp_path: Path) -> None:
     for _ in range(2):

@@ -79,7 +79,9 @@ def repair_values(storage: BaseStorage) -> None:
             return len(damaged)
 
     if patiently(look):
+        count = patiently(mend)
+        which = f"{count} trial{'s' * (count != 1)}"
         _logger.warning(
-            f"in the storage {name_of(storage)!r} the value of {patiently(mend)} trials was written as NaN, which "
-            "cannot be read again; they are pruned or failed trials without a value now, and all others are unchanged"
+            f"the storage {name_of(storage)!r} had NaN as the value of {which}, which made its studies "
+            "unreadable; such trials are pruned or failed without a value now, and all others are unchanged"
         )

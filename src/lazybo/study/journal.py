@@ -111,9 +111,8 @@ def repair_journal(path: str, lock: BaseJournalFileLock) -> int:
         file.flush()
         os.fsync(file.fileno())
     if mended:
-        _logger.warning(
-            f"the journal {path!r} had {mended} lines that were cut short; they are removed, all others kept"
-        )
+        lines = f"{mended} line{'s' * (mended != 1)}"
+        _logger.warning(f"the journal {path!r} had {lines} cut short by the end of a process; all whole lines are kept")
     return mended
 
 
