@@ -9,6 +9,7 @@ from lazybo.run.optimize import optimize
 from lazybo.search.optimizer import Optimizer, Suggestion
 from lazybo.search.space import Condition
 from lazybo.study.sampler import LazySampler
+from lazybo.study.storage import repair_storage
 
 __version__ = "0.1.0.dev0"
 
@@ -25,4 +26,5 @@ __all__ = [
     "__version__",
     "kfold",
     "optimize",
+    "repair_storage",
 ]

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,8 @@ from lazybo.run.ledger import ATTEMPTS_KEY, DRIVER_KEY, Entry, Ledger, Params, R
 from lazybo.run.limits import Limits, Tally
 from lazybo.run.orphans import Orphans
 from lazybo.run.progress import Progress
-from lazybo.study.model import PATIENCE, VARIANCE_KEY, StudyModel, is_undecided
+from lazybo.study.model import PATIENCE, VARIANCE_KEY, StudyModel, announced_params, is_undecided
+from lazybo.study.retry import patiently
 
 _logger = logging.getLogger("lazybo")
 Callback = Callable[[Study, FrozenTrial], object]
@@ -260,7 +262,9 @@ class Driver:
         if not self._ledger.claim(trial._trial_id):
             return False
         optimizer = self.model.optimizer
-        fixed = trial.params or trial.system_attrs.get("fixed_params", {})
+        # A driver that died while it wrote the parameters had announced all of them.
+        announced = announced_params(trial, self.model.structure.distributions)
+        fixed = announced or trial.params or trial.system_attrs.get("fixed_params", {})
         rng = np.random.default_rng((optimizer.seed, trial.number))
         entry = Entry(trial._trial_id, trial.number, dict(fixed))
         try:
@@ -274,7 +278,7 @@ class Driver:
                 self._tasks.clear()
                 self._end(self._open[entry.number], Outcome("failed", reason=f"it was enqueued with {fixed}: {error}"))
                 return False
-        ledger.fill_in(self.study, trial._trial_id, trial.params, entry.params, self.model.structure.distributions)
+        self._ledger.fill_in(trial._trial_id, trial.params, entry.params)
         done = trial.intermediate_values
         known: dict[int | None, float] = {fold: done[fold] for fold in self._folds if fold is not None and fold in done}
         self._add(entry, trial.system_attrs.get(ATTEMPTS_KEY), known)
@@ -346,7 +350,8 @@ class Driver:
         """One fold is done. It is recorded as an intermediate value, so that a resumed run need not repeat it."""
         trial = running.trial
         trial.folds[running.fold] = value
-        self.study._storage.set_trial_intermediate_value(trial.entry.trial_id, running.fold or 0, value)
+        storage, fold = self.study._storage, running.fold or 0
+        patiently(partial(storage.set_trial_intermediate_value, trial.entry.trial_id, fold, value))
         if len(trial.folds) == len(self._folds):
             values = [trial.folds[fold] for fold in self._folds]
             mean = replace(outcome, value=mean_of(values), metrics={**outcome.metrics, "folds": values})
@@ -360,7 +365,8 @@ class Driver:
             self._end(trial, Outcome("failed", reason=f"its worker died, {trial.died} times in all: {error}"))
             return
         _logger.warning(f"trial {trial.entry.number}: its worker died ({error}); it is run again")
-        self.study._storage.set_trial_system_attr(trial.entry.trial_id, ATTEMPTS_KEY, trial.died)
+        storage = self.study._storage
+        patiently(partial(storage.set_trial_system_attr, trial.entry.trial_id, ATTEMPTS_KEY, trial.died))
         self._tasks.append((trial, running.fold))
 
     def _end_overdue(self) -> None:
@@ -438,7 +444,7 @@ class Driver:
     def _call_back(self, entry: Entry) -> None:
         if not self._callbacks:
             return
-        trial = self.study._storage.get_trial(entry.trial_id)
+        trial = patiently(partial(self.study._storage.get_trial, entry.trial_id))
         self.study._thread_local.in_optimize_loop = True  # so that study.stop() may be called
         try:
             for callback in self._callbacks:
@@ -478,10 +484,10 @@ class Driver:
     def _give_back(self) -> None:
         """Stop at once: what runs waits to be run again."""
         self.engine.shutdown(wait=False, cancel_futures=True)
-        for trial in self._open.values():
-            # Where the storage itself is the trouble, the trials are found by the next run: their driver is gone.
-            with suppress(Exception):
-                ledger.put_back(self.study, trial.entry.trial_id, trial.died)
+        # Where the storage itself is the trouble, the trials are found by the next run: their driver is gone.
+        with suppress(Exception):
+            for trial in self._open.values():
+                self._ledger.put_back(trial.entry.trial_id, trial.died, self._name)
 
     # ---------------------------------------------------------------- stopping
 

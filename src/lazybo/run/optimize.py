@@ -3,6 +3,7 @@
 import contextlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,7 +12,6 @@ from optuna.distributions import BaseDistribution
 from optuna.pruners import BasePruner, MedianPruner
 from optuna.storages import BaseStorage
 from optuna.study import Study
-from optuna.trial import TrialState, create_trial
 
 from lazybo.checks import whole
 from lazybo.model.fit import Lag, Priors
@@ -32,8 +32,9 @@ from lazybo.search.acquisition import Acquisition
 from lazybo.search.optimizer import Optimizer
 from lazybo.search.space import Condition, Space
 from lazybo.study.model import Structure, StudyModel
+from lazybo.study.retry import patiently
 from lazybo.study.sampler import LazySampler
-from lazybo.study.storage import Direction, open_storage, open_study
+from lazybo.study.storage import Direction, explained, open_storage, open_study
 
 # Why the last run on a study began no more trials: None if it had all of them.
 STOPPED_KEY = "lazybo:stopped"
@@ -121,7 +122,9 @@ def optimize(
 
     with _carrying() as kept, _engine(executor, n_parallel, limits) as engine, contextlib.ExitStack() as stack:
         payload = _sendable(call) if engine.remote else call
-        study, optimizer.seed = open_study(open_storage(storage), study_name, direction, structure, seed)
+        opened = open_storage(storage)
+        stack.enter_context(explained(opened))
+        study, optimizer.seed = open_study(opened, study_name, direction, structure, seed)
         kept.append(study)
         study.sampler = LazySampler(seed=optimizer.seed, n_startup_trials=n_startup_trials, **options)
         study.pruner = pruner or MedianPruner()
@@ -129,7 +132,7 @@ def optimize(
         model.recall(study._storage.get_study_system_attrs(study._study_id))
         for params, value in known:
             optimizer.observe(params, value, outside=True)
-        _enqueue(study, first, space)
+        ledger.open_ledger(study, space, driver="").enqueue(first)
         driver = Driver(
             study,
             model,
@@ -146,7 +149,7 @@ def optimize(
         if "trial" in call.takes or limits.trial_timeout < math.inf:
             driver.worker_reporter = driver.reach()
         driver.run()
-        study._storage.set_study_system_attr(study._study_id, STOPPED_KEY, driver.stopped)
+        patiently(partial(study._storage.set_study_system_attr, study._study_id, STOPPED_KEY, driver.stopped))
     return study
 
 
@@ -260,14 +263,3 @@ def _presence(study: Study, engine: Engine, limits: Limits) -> Iterator[str]:
     facts = {EVALUATES_HERE: not engine.remote, NOTES_ALL: limits.retries == 0}
     with present(study, **facts) as name:
         yield name
-
-
-def _enqueue(study: Study, first: Sequence[dict[str, Any]], space: Mapping[str, BaseDistribution]) -> None:
-    """Let configurations wait for their evaluation, but those that the study has already."""
-    seen = [trial.params or trial.system_attrs.get("fixed_params") for trial in ledger.read(study)]
-    for params in first:
-        if params not in seen:
-            waiting = create_trial(
-                state=TrialState.WAITING, params=params, distributions={name: space[name] for name in params}
-            )
-            study._storage.create_new_trial(study._study_id, waiting)

@@ -12,13 +12,14 @@ So a trial never fails without having been evaluated, and one that kills its dri
 
 import logging
 from contextlib import suppress
+from functools import partial
 
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
-from lazybo.run import ledger
 from lazybo.run.ledger import ATTEMPTS_KEY, DRIVER_KEY, Entry, Ledger, Result
 from lazybo.run.presence import Drivers
+from lazybo.study.retry import patiently
 
 _logger = logging.getLogger("lazybo")
 
@@ -42,15 +43,16 @@ class Orphans:
 
     def take_over(self, trial: FrozenTrial) -> None:
         """Let a trial wait to be run again, or end it when it has died too often."""
-        now = self._study._storage.get_trial(trial._trial_id)
-        if now.state != TrialState.RUNNING or now.system_attrs.get(DRIVER_KEY) != trial.system_attrs[DRIVER_KEY]:
+        driver = trial.system_attrs[DRIVER_KEY]
+        now = patiently(partial(self._study._storage.get_trial, trial._trial_id))
+        if now.state != TrialState.RUNNING or now.system_attrs.get(DRIVER_KEY) != driver:
             return  # another process was faster
         died = now.system_attrs.get(ATTEMPTS_KEY, 0)
         if not self._had_begun(now):
-            ledger.put_back(self._study, trial._trial_id, died)
+            self._ledger.put_back(trial._trial_id, died, driver)
             return
         if died + 1 <= self._retries:
-            ledger.put_back(self._study, trial._trial_id, died + 1)
+            self._ledger.put_back(trial._trial_id, died + 1, driver)
             return
         reason = f"the process that ran it died, {died + 1} times in all"
         failed = Result(TrialState.FAIL, None, {"traceback": reason}, {"fail_reason": reason})

@@ -13,11 +13,14 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psutil
 from optuna.study import Study
+
+from lazybo.study.retry import patiently
 
 NOTE_KEY = "lazybo:driver"
 # Seconds between two signs of life, and of silence after which a driver on another machine counts as dead.
@@ -69,7 +72,7 @@ class Drivers:
         return self._notes().get(driver, {}).get(name)
 
     def _notes(self) -> dict[str, Mapping[str, Any]]:
-        attributes = self._study._storage.get_study_system_attrs(self._study._study_id)
+        attributes = patiently(partial(self._study._storage.get_study_system_attrs, self._study._study_id))
         notes = {key: note for key, note in attributes.items() if key.startswith(f"{NOTE_KEY}:")}
         return {key.removeprefix(f"{NOTE_KEY}:"): note for key, note in notes.items() if isinstance(note, Mapping)}
 
@@ -91,7 +94,7 @@ def _beat(study: Study, driver: str, facts: Mapping[str, Any], gone: threading.E
 
 
 def _write(study: Study, driver: str, note: Mapping[str, Any] | None) -> None:
-    study._storage.set_study_system_attr(study._study_id, f"{NOTE_KEY}:{driver}", note)
+    patiently(partial(study._storage.set_study_system_attr, study._study_id, f"{NOTE_KEY}:{driver}", note))
 
 
 def _note(beat: int) -> dict[str, Any]:
