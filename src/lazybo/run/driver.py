@@ -25,8 +25,9 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.run import ledger, presence
+from lazybo.run.call import Call
 from lazybo.run.channel import StudyReporter
-from lazybo.run.evaluate import Call, Outcome, Reporter, Task, evaluate
+from lazybo.run.evaluate import Outcome, Reporter, Task, evaluate
 from lazybo.run.executors import Engine, EngineBroken, WorkerDied
 from lazybo.run.kfold import variance_of_mean
 from lazybo.run.ledger import ATTEMPTS_KEY, DRIVER_KEY, Entry, Ledger, Params, Result
