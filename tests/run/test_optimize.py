@@ -352,7 +352,10 @@ def test_objectives_of_named_parameters_run_everywhere_and_get_the_trial(executo
     for trial in study.trials:
         assert trial.value == pytest.approx(bowl(trial.params))
         assert trial.user_attrs["sum"] == pytest.approx(sum(trial.params.values()))
-    folds = optimize(lazybo.kfold(lambda x, y, fold: x + y + fold), SPACE, n_trials=2, executor=executor, seed=0)
+
+
+def test_folds_may_have_named_parameters() -> None:
+    folds = optimize(lazybo.kfold(lambda x, y, fold: x + y + fold), SPACE, n_trials=2, executor="threads", seed=0)
     assert values(folds) == [pytest.approx(sum(trial.params.values()) + 1) for trial in folds.trials]
 
 
@@ -615,7 +618,7 @@ def test_any_number_works_or_is_refused_before_a_study_is_made(numbers: dict[str
     except (TypeError, ValueError):
         assert not storage.get_all_studies()
     else:
-        assert study.trials
+        assert study.trials or "timeout" in numbers
 
 
 def test_the_longest_timeouts_are_none_and_numpys_numbers_count() -> None:

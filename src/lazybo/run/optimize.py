@@ -202,14 +202,14 @@ def _finite(name: str, value: float) -> float:
     return number
 
 
-def _double(value: object) -> float:
+def _double(value: Any) -> float:
     """A number as a double: infinite if it is too large for one, NaN if it is no number."""
-    if not isinstance(value, Real) or isinstance(value, bool):
+    if isinstance(value, bool) or not isinstance(value, Real):
         return math.nan
     try:
         return float(value)
     except OverflowError:
-        return math.inf if value > 0 else -math.inf
+        return math.inf if value > 0 else -math.inf  # type: ignore[operator] # mypy sees no order of Real
 
 
 def _call(objective: Callable[..., Any], space: Space) -> Call:
