@@ -17,7 +17,6 @@ from lazybo.cli.config import Plan
 from lazybo.cli.progress import LogLines
 from lazybo.cli.storages import COMMAND_KEY, OBJECTIVE_KEY
 from lazybo.programs import Program, groups
-from lazybo.run.call import Call, Given
 from lazybo.run.optimize import STOPPED_KEY, optimize
 from lazybo.study.model import Structure
 from lazybo.study.storage import open_storage, open_study
@@ -77,7 +76,7 @@ def _objective(plan: Plan) -> Callable[..., Any]:
     if plan.command is None:
         assert plan.objective is not None, "a plan has a command or an objective"
         return load(plan.objective, by_value=plan.on_a_cluster)
-    program = Program(
+    return Program(
         command=plan.command,
         folder=plan.output,
         cwd=Path.cwd(),
@@ -85,7 +84,6 @@ def _objective(plan: Plan) -> Callable[..., Any]:
         value_file=plan.value_file,
         timeout=plan.trial_timeout,
     )
-    return Call(program, (Given.TRIAL,))  # also where a parameter is called "trial"
 
 
 def load(name: str, *, by_value: bool = False) -> Callable[..., Any]:
