@@ -560,6 +560,24 @@ def test_bad_arguments_are_refused_before_anything_is_evaluated(change: dict[str
     assert not calls
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"callbacks": print}, "callbacks must be a list of functions"),
+        ({"callbacks": "print"}, "callbacks must be a list of functions"),
+        ({"callbacks": [3]}, "a callback must be a function"),
+        ({"pruner": "median"}, "pruner must be one of optuna.pruners"),
+        ({"pruner": optuna.pruners.NopPruner}, "pruner must be one of optuna.pruners"),
+        ({"study_name": 3}, "study_name must be a text"),
+        ({"conditions": {"y": ("x", 1)}}, r"the condition of 'y' must be lazybo.Condition\(parent, values\)"),
+    ],
+)
+def test_objects_of_the_wrong_kind_are_refused_at_once(change: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        optimize(bowl, SPACE, n_trials=3, storage=tmp_path / "s.db", **change)
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("executor", ["cluster", 3, object()])
 def test_an_unknown_executor_is_refused(executor: object) -> None:
     with pytest.raises((TypeError, ValueError), match="threads"):

@@ -124,9 +124,7 @@ def optimize(
     known = known_results(warm_start, optimizer.space, direction)
     call = _call(objective, optimizer.space)
     n_parallel = None if n_parallel is None else whole("n_parallel", n_parallel, 1)
-    for callback in callbacks:
-        if not callable(callback):
-            raise TypeError(f"a callback must be a function of (study, trial), not {callback!r}")
+    _check_objects(callbacks, pruner, study_name)
 
     with _engine(executor, n_parallel, limits) as engine, contextlib.ExitStack() as stack:
         payload = _sendable(call) if engine.remote else call
@@ -178,6 +176,19 @@ def _limits(
     if target is None and math.inf == limits.n_trials == limits.timeout == limits.patience:
         raise ValueError("say when to stop: n_trials, timeout, target or patience")
     return limits
+
+
+def _check_objects(callbacks: object, pruner: object, study_name: object) -> None:
+    """Refuse what would only be noticed, or go unnoticed, while trials run."""
+    if not isinstance(callbacks, Sequence) or isinstance(callbacks, str):
+        raise TypeError(f"callbacks must be a list of functions of (study, trial), not {callbacks!r}")
+    for callback in callbacks:
+        if not callable(callback):
+            raise TypeError(f"a callback must be a function of (study, trial), not {callback!r}")
+    if not isinstance(pruner, BasePruner | None):
+        raise TypeError(f"pruner must be one of optuna.pruners, such as MedianPruner(), not {pruner!r}")
+    if not isinstance(study_name, str | None):
+        raise TypeError(f"study_name must be a text, not {study_name!r}")
 
 
 def _count(name: str, value: int | None) -> float:
