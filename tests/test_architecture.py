@@ -79,3 +79,18 @@ heavy = (optional | {"typer", "rich"}) & set(sys.modules)
 assert not heavy, heavy
 """
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_without_scikit_learn_the_error_names_what_to_install() -> None:
+    program = """
+import sys
+sys.modules["sklearn"] = None  # as if it were not installed
+import lazybo
+try:
+    import lazybo.sklearn
+except ImportError as error:
+    assert "pip install 'lazybo[sklearn]'" in str(error), error
+else:
+    raise AssertionError
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -88,6 +88,11 @@ def test_flags_and_a_file_make_the_same_plan() -> None:
     assert isinstance(from_file.pruner, optuna.pruners.NopPruner)
 
 
+def test_initial_configurations_may_be_parts() -> None:
+    Path("lenet.toml").write_text(TOML.replace('{lr = 0.01, opt = "adam"}', "{momentum = 0.5}, {lr = 0.02}"))
+    assert make_plan(settings_of(["lenet.toml"], {})).initial == [{"momentum": 0.5, "opt": "sgd"}, {"lr": 0.02}]
+
+
 def test_flags_override_the_file_and_choices_are_text() -> None:
     Path("lenet.toml").write_text(TOML)
     flags: dict[str, Any] = {"trials": 5, "study": "other", "parameters": {"lr": {"type": "int", "low": 1, "high": 3}}}

@@ -25,8 +25,9 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.run import ledger, plain
+from lazybo.run.call import Call
 from lazybo.run.channel import StudyReporter
-from lazybo.run.evaluate import Call, Outcome, Reporter, Task, evaluate
+from lazybo.run.evaluate import Outcome, Reporter, Task, evaluate
 from lazybo.run.executors import Engine, EngineBroken, WorkerDied
 from lazybo.run.failure import InvalidValue, RunFailed, whereabouts
 from lazybo.run.kfold import mean_of, variance_of_mean

@@ -4,10 +4,9 @@ Nothing but plain data of bounded size travels back (`lazybo.run.plain`): an exc
 not exist in the driver.
 """
 
-import inspect
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -17,6 +16,7 @@ import numpy as np
 from optuna.exceptions import TrialPruned
 
 from lazybo.run import plain
+from lazybo.run.call import Call
 
 # Databases keep steps as whole numbers of four bytes.
 MAX_STEP = 2**31 - 1
@@ -86,47 +86,6 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Call:
-    """An objective, and what it takes."""
-
-    function: Callable[..., Any]
-    takes: Literal["params", "trial", "params and trial", "params and fold"]
-
-    def __call__(self, trial: Trial, fold: int | None) -> Any:
-        """What the objective returns."""
-        if self.takes == "trial":
-            return self.function(trial)
-        if self.takes == "params and trial":
-            return self.function(trial.params, trial)
-        if self.takes == "params and fold":
-            return self.function(trial.params, fold)
-        return self.function(trial.params)
-
-
-def call_of(objective: Callable[..., Any]) -> Call:
-    """How to call an objective: with its parameters, with its trial (if the argument is called so), or with both."""
-    if not callable(objective):
-        raise TypeError(f"the objective must be a function of the parameters, not {objective!r}")
-    try:
-        arguments = [
-            p
-            for p in inspect.signature(objective).parameters.values()
-            if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
-        ]
-    except (TypeError, ValueError):
-        return Call(objective, "params")  # some built-in functions have no signature
-    required = [p for p in arguments if p.default is p.empty]
-    if len(required) > 2:
-        names = ", ".join(p.name for p in required)
-        raise TypeError(f"the objective takes (params), (trial) or (params, trial), not ({names})")
-    if arguments and arguments[0].name == "trial":
-        return Call(objective, "trial")
-    if len(required) == 2 or (len(arguments) > 1 and arguments[1].name == "trial"):
-        return Call(objective, "params and trial")
-    return Call(objective, "params")
-
-
-@dataclass(frozen=True)
 class Task:
     """One evaluation, or one fold of it."""
 
@@ -171,7 +130,7 @@ def evaluate(objective: Call | bytes, task: Task) -> Outcome:
     try:
         _announce(task)
         call = _load(objective) if isinstance(objective, bytes) else objective
-        outcome = _outcome(call(trial, task.fold), trial.user_attrs)
+        outcome = _outcome(call(trial.params, trial, task.fold), trial.user_attrs)
     except KeyboardInterrupt:
         raise
     except TrialPruned:
