@@ -41,7 +41,7 @@ _UNSAFE_IN_JSON = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u
 
 def clean(text: object) -> str:
     """A text as people may see it: one line, no escape sequences, no password of a URL."""
-    return printable(without_password(re.sub(r"\s*[\r\n]+\s*", " ", str(text).strip())))
+    return printable(without_password(re.sub(r"\s*[\r\n]+\s*", " ", str(text).rstrip())))
 
 
 def field(text: object) -> str:

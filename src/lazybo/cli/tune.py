@@ -122,7 +122,7 @@ def _no_value(study: Study, trial: FrozenTrial) -> None:
     console.say(
         "lazybo: the run ended, since its first trial gave no value. Let the program print it last on standard output, "
         "as a number or as JSON with \"value\", or say where it is: --value-regex 'accuracy: (\\S+)', "
-        "--value-key accuracy for JSON, or --value-file PATH. Then run the same command again"
+        "--value-key accuracy for JSON, or --value-file PATH"
     )
 
 
@@ -224,7 +224,7 @@ def _refuse_another(storage: BaseStorage, study_id: int, name: str, about: dict[
 
 
 def _way(reading: dict[str, str]) -> str:
-    return " and ".join(f"by {key} {way!r}" for key, way in reading.items()) or "in the usual way"
+    return " and ".join(f"by {key} '{way}'" for key, way in reading.items()) or "in the usual way"
 
 
 @contextmanager

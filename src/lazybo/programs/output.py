@@ -93,7 +93,7 @@ class Reading:
 
     def __str__(self) -> str:
         if self.regex is not None:
-            return f"a line that matches value_regex {self.regex!r}"
+            return f"a line that matches value_regex '{self.regex}'"
         if self.key is not None:
             return f"a JSON object with a number as {self.key!r}"
         return "a number or a JSON object with a number as 'value'"
@@ -182,13 +182,13 @@ def _check_regex(regex: str) -> None:
     try:
         compiled = _compiled(regex)
     except (re.error, OverflowError, RecursionError) as error:
-        raise ValueError(f"value_regex {regex!r} is not a regular expression: {error}") from None
+        raise ValueError(f"value_regex '{regex}' is not a regular expression: {error}") from None
     names = set(compiled.groupindex)
     if names - {VALUE, STEP}:
-        raise ValueError(f"value_regex {regex!r} has a group {min(names - {VALUE, STEP})!r}; call it value or step")
+        raise ValueError(f"value_regex '{regex}' has a group {min(names - {VALUE, STEP})!r}; call it value or step")
     if VALUE not in names and (names or compiled.groups != 1):
         raise ValueError(
-            f"value_regex {regex!r} must have one group around the number, such as 'accuracy: (\\S+)', or a group "
+            f"value_regex '{regex}' must have one group around the number, such as 'accuracy: (\\S+)', or a group "
             "(?P<value>...)"
         )
 
