@@ -232,12 +232,12 @@ def test_names_and_choices_stand_in_pictures_as_they_are() -> None:
         plots.draw_history(records.history(study), study.study_name),
         plots.draw_times(records.times(study), study.study_name),
     ]
-    for figure in figures:
-        svg = plots.as_bytes(figure, "svg").decode()
+    pictures = [plots.as_bytes(figure, "svg").decode() for figure in figures]
+    for svg in pictures:
         assert "$\\frac{$ \\x1b]0;x\\x07" in svg
         assert "\x1b" not in svg
     for name in names:
-        assert sum(f"<!-- {name} -->" in plots.as_bytes(figure, "svg").decode() for figure in figures) == 2, name
+        assert sum(f"<!-- {name} -->" in svg for svg in pictures) == 2, name
 
 
 def test_one_value_beyond_the_range_is_one_value() -> None:

@@ -79,8 +79,11 @@ def open_checked(storage: str) -> BaseStorage:
             f"the storage {without_password(storage)!r} begins with {scheme!r}{nearest(database, SCHEMES)}; "
             f"give {EXAMPLES} (databases: {', '.join(SCHEMES)})"
         )
-    if database == "sqlite" and place and not place.startswith("/"):
+    if database == "sqlite" and place and not place.startswith("/") and "@" not in place:
         raise ValueError(f"the storage {storage!r} needs a third slash: give 'sqlite:///{place}', or {place!r} alone")
+    if place.partition("?")[0].count("@") > 1:
+        # What follows the first @ would be taken for the host, and named in messages.
+        raise ValueError(f"the storage {without_password(storage)!r} has a password with an @; write %40 for it")
     try:
         return open_storage(storage)
     except ValueError as error:

@@ -22,7 +22,7 @@ COLUMNS = 3
 LABEL_LENGTH = 16
 # Choices beyond this many are named only here and there.
 LABELS = 12
-LOG_TICKS = 6
+LOG_TICKS = 5
 # From here on a whole number is written as a power of ten.
 LARGEST_PLAIN = 1e5
 PNG_DPI = 150
@@ -206,7 +206,7 @@ def _ticks(distribution: BaseDistribution) -> list[Any]:
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """At most six round numbers for a logarithmic axis: powers of ten far apart, or 1, 2, 5 and so on within them."""
+    """At most five round numbers for a logarithmic axis: powers of ten far apart, or 1, 2, 5 and so on within them."""
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     for digits in ((1, 2, 3, 4, 5, 6, 7, 8, 9), (1, 2, 5), (1, 3), (1,)):
         ticks = [float(f"{digit}e{power}") for power in range(first, last + 1) for digit in digits]
