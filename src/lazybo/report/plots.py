@@ -7,14 +7,18 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.collections import LineCollection
-from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter, MaxNLocator, NullFormatter
 from optuna.distributions import BaseDistribution, CategoricalDistribution
 
 from lazybo.report.records import Coordinates, History, Slice, Times, place
 from lazybo.text import printable, shortened
+
+try:
+    from matplotlib.axes import Axes
+    from matplotlib.collections import LineCollection
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import EngFormatter, MaxNLocator, NullFormatter
+except ImportError as error:
+    raise ImportError(f"pictures need matplotlib ({error}): pip install 'lazybo[plot]'") from error
 
 BLUE, ORANGE, AMBER, GREY, RED = "#2166ac", "#d6604d", "#e08214", "#888888", "#b2182b"
 # Slices side by side, and the longest label that does not run into its neighbour.

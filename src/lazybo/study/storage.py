@@ -15,6 +15,7 @@ from optuna.study import Study
 
 from lazybo.search.optimizer import check_seed
 from lazybo.study.model import Structure, joined, parts
+from lazybo.text import without_password as _without_password
 
 Direction = Literal["minimize", "maximize"]
 
@@ -168,7 +169,3 @@ def _has_studies(path: Path) -> bool:
         remedy = "; end the program that holds it, or name another file" if "locked" in str(error) else ""
         raise ValueError(f"the storage {str(path)!r} cannot be opened: {error}{remedy}") from None
     return not tables or not columns.isdisjoint({"study_name", "schema_version"})
-
-
-def _without_password(url: str) -> str:
-    return re.sub(r"(://[^:/@]*):[^@]*@", r"\1:***@", url)
