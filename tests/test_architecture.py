@@ -7,6 +7,8 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "lazybo"
 
@@ -81,16 +83,19 @@ assert not heavy, heavy
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-def test_without_scikit_learn_the_error_names_what_to_install() -> None:
-    program = """
-import sys
-sys.modules["sklearn"] = None  # as if it were not installed
-import lazybo
-try:
-    import lazybo.sklearn
-except ImportError as error:
-    assert "pip install 'lazybo[sklearn]'" in str(error), error
-else:
-    raise AssertionError
-"""
-    subprocess.run([sys.executable, "-c", program], check=True)
+@pytest.mark.parametrize(
+    ("package", "extra", "program"),
+    [
+        ("sklearn", "sklearn", "import lazybo.sklearn"),
+        ("matplotlib", "plot", "import lazybo.report.plots"),
+        ("distributed", "dask", "from lazybo.run.executors import make_engine; make_engine('dask', 1)"),
+        ("ray", "ray", "from lazybo.run.executors import make_engine; make_engine('ray', 1)"),
+        ("mpi4py", "mpi", "from lazybo.run.executors import make_engine; make_engine('mpi', 1)"),
+    ],
+)
+def test_what_needs_an_extra_names_it(package: str, extra: str, program: str) -> None:
+    blocked = f"import sys; sys.modules[{package!r}] = None\n{program}"
+    done = subprocess.run([sys.executable, "-c", blocked], capture_output=True, text=True, check=False)
+    (last,) = done.stderr.splitlines()[-1:]
+    assert last.startswith("ImportError: ")
+    assert f"pip install 'lazybo[{extra}]'" in last

@@ -21,9 +21,11 @@ from lazybo.search.space import Space
 from lazybo.study.model import StudyModel
 from lazybo.study.sampler import infer_structure
 
-# Points at which the importances are measured, and of a slice through a continuous parameter.
+# Points at which the importances are measured; of a slice that are all the levels of a parameter, up to so many, or
+# a grid, fine enough for the bends between trials that are close together.
 SAMPLE = 1024
-GRID = 101
+LEVELS = 101
+GRID = 501
 BAND = 2.0
 
 
@@ -155,14 +157,14 @@ def slices(study: Study) -> list[Slice]:
 
 
 def _along(space: Space, centre: Array, j: int) -> Array:
-    """Points along one column: all its levels, or a grid from end to end, (m, d)."""
-    listed = space.levels[j] <= GRID
-    x = np.repeat(centre[None], int(space.levels[j]) if listed else GRID, axis=0)
+    """Points along one column: all its levels, or a grid from end to end that also meets the centre, (m, d)."""
+    listed = space.levels[j] <= LEVELS
+    x = np.repeat(centre[None], int(space.levels[j]) if listed else GRID + 1, axis=0)
     if listed:
         shares = (np.arange(len(x)) + 0.5) / len(x)
         x[:, j] = space.spread(np.repeat(shares[:, None], space.dim, axis=1))[:, j]
         return x
-    x[:, j] = np.linspace(0.0, 1.0, GRID)
+    x[1:, j] = np.linspace(0.0, 1.0, GRID)
     x[:, j] = space.snap(x)[:, j]
     return x[np.unique(x[:, j], return_index=True)[1]]
 

@@ -23,6 +23,7 @@ from lazybo.study.databases import file_of, name_of, repair_values, sqlite_url
 from lazybo.study.journal import Journal, is_journal, open_journal
 from lazybo.study.model import Structure, joined, parts
 from lazybo.study.retry import database_reason, patiently
+from lazybo.text import without_password
 
 Direction = Literal["minimize", "maximize"]
 
@@ -51,7 +52,7 @@ def open_storage(storage: str | Path | BaseStorage | None) -> BaseStorage:
     if not isinstance(storage, str | Path):
         raise TypeError(f"storage must be a path, a URL or an Optuna storage, not {storage!r}")
     if isinstance(storage, str) and "://" in storage:
-        return _open_url(storage, _without_password(storage))
+        return _open_url(storage, without_password(storage))
     path = Path(storage).expanduser().absolute()
     if is_journal(path):
         return _open_journal(str(path))
@@ -243,7 +244,3 @@ def _has_studies(path: Path) -> bool:
         remedy = "; end the program that holds it, or name another file" if "locked" in str(error) else ""
         raise ValueError(f"the storage {str(path)!r} cannot be opened: {error}{remedy}") from None
     return not tables or not columns.isdisjoint({"study_name", "schema_version"})
-
-
-def _without_password(url: str) -> str:
-    return re.sub(r"(://[^:/@]*):[^@]*@", r"\1:***@", url)
