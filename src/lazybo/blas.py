@@ -50,7 +50,7 @@ class _Guard(ContextDecorator):
 
 
 def one_thread() -> _Guard:
-    """Limit BLAS to one thread: ``with one_thread():``, or as a decorator ``@one_thread()``. It may be nested."""
+    """Guard that limits BLAS to one thread: in a ``with``, or as a decorator. It may be nested."""
     return _guard
 
 

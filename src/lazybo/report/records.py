@@ -214,7 +214,7 @@ def model_of(study: Study) -> StudyModel:
         seed=0,
     )
     model = StudyModel(structure, optimizer)
-    model.recall(study._storage.get_study_system_attrs(study._study_id))
+    model.recall(study._storage.get_study_system_attrs(study._study_id), trials)
     model.absorb(trials, -1)
     return model
 

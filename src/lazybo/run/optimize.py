@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from optuna.distributions import BaseDistribution
 from optuna.pruners import BasePruner, MedianPruner
-from optuna.storages import BaseStorage, InMemoryStorage
+from optuna.storages import BaseStorage
 from optuna.study import Study
 from optuna.trial import TrialState, create_trial
 
@@ -123,7 +123,7 @@ def optimize(
         study.sampler = LazySampler(seed=optimizer.seed, n_startup_trials=n_startup_trials, **options)
         study.pruner = pruner or MedianPruner()
         model = StudyModel(structure, optimizer)
-        model.recall(study._storage.get_study_system_attrs(study._study_id))
+        model.recall(study._storage.get_study_system_attrs(study._study_id), ledger.read(study))
         for params, value in known:
             optimizer.observe(params, value, outside=True)
         _enqueue(study, first, space)
@@ -136,7 +136,7 @@ def optimize(
             limits=limits,
             synchronous=synchronous,
             callbacks=callbacks,
-            name=stack.enter_context(_presence(study)),
+            name=stack.enter_context(present(study)),
             progress=progress,
         )
         if "trial" in call.takes or limits.trial_timeout < math.inf:
@@ -236,16 +236,6 @@ def _reachable(reporter: StudyReporter, engine: Engine) -> Iterator[Reporter]:
         return
     with listening(reporter, engine.host) as remote:
         yield remote
-
-
-@contextlib.contextmanager
-def _presence(study: Study) -> Iterator[str]:
-    """A name to run trials under; other processes can see it where they can see the study."""
-    if isinstance(study._storage, InMemoryStorage):
-        yield "here"
-        return
-    with present(study) as name:
-        yield name
 
 
 def _enqueue(study: Study, first: Sequence[dict[str, Any]], space: Mapping[str, BaseDistribution]) -> None:
