@@ -124,6 +124,27 @@ def test_pruned_trials_do_not_poison_the_model() -> None:
         assert seen == pytest.approx(truth, abs=0.1), "not a third of it"
 
 
+def test_slices_have_no_spikes_where_trials_were_pruned() -> None:
+    """The example of docs/command.md, whose early values are far below the ends."""
+
+    def learns(trial: optuna.Trial) -> float:
+        lr, opt = trial.suggest_float("lr", 1e-4, 0.1, log=True), trial.suggest_categorical("opt", ["sgd", "adam"])
+        momentum = trial.suggest_float("momentum", 0, 0.99) if opt == "sgd" else 0.0
+        accuracy = 0.95 - 0.1 * (math.log10(lr) + 2) ** 2 - 0.1 * (opt == "sgd") * (momentum - 0.9) ** 2
+        for epoch in range(1, 4):
+            trial.report(accuracy * (1 - math.exp(-epoch)), epoch)
+            if trial.should_prune():
+                raise optuna.TrialPruned
+        return accuracy
+
+    study = optuna.create_study(direction="maximize", sampler=LazySampler(seed=0), pruner=optuna.pruners.MedianPruner())
+    study.optimize(learns, n_trials=30)
+    assert sum(trial.state == TrialState.PRUNED for trial in study.trials) >= 3
+    middle = next(s.middle for s in records.slices(study) if s.name == "lr")
+    rises = np.diff(middle) > 0
+    assert np.sum(rises[1:] != rises[:-1]) <= 3, "one maximum; towards an end the mean may turn once more"
+
+
 def test_a_pruned_trial_without_a_forecast_is_pending_until_there_is_one() -> None:
     space = {"x": FloatDistribution(0, 1)}
     model = StudyModel(Structure(dict(space), {}, frozenset()), Optimizer(space, seed=0))
