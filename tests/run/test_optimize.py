@@ -332,6 +332,39 @@ def test_rounds_wait_for_their_slowest_and_the_asynchronous_loop_does_not(synchr
     assert (most_behind == 0) == synchronous
 
 
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+def test_two_runs_at_once_in_one_process_share_a_study(tmp_path: Path, kind: str) -> None:
+    begun: list[int] = []
+
+    def objective(params: dict[str, Any], trial: Trial) -> float:
+        begun.append(trial.number)
+        time.sleep(0.01)
+        return bowl(params)
+
+    storage = optuna.storages.InMemoryStorage() if kind == "memory" else tmp_path / "s.db"
+    optimize(bowl, SPACE, n_trials=1, storage=storage, study_name="s", seed=0)
+    with ThreadPoolExecutor(2) as pool:
+        runs = [
+            pool.submit(
+                optimize,
+                objective,
+                SPACE,
+                n_trials=21,
+                n_parallel=2,
+                executor="threads",
+                storage=storage,
+                study_name="s",
+            )
+            for _ in range(2)
+        ]
+        studies = [run.result(120) for run in runs]
+    # Without transactions a number that was given cannot be taken back: the other run may have had the last one.
+    count = len(studies[0].trials)
+    assert 21 <= count <= (22 if kind == "memory" else 21)
+    assert all(trial.state == TrialState.COMPLETE for trial in studies[0].trials)
+    assert sorted(begun) == list(range(1, count)), "each was begun once"
+
+
 def test_many_threads_share_one_study(tmp_path: Path) -> None:
     study = optimize(bowl, SPACE, n_trials=120, n_parallel=32, executor="threads", storage=tmp_path / "s.db", seed=0)
     assert sorted(t.number for t in study.trials) == list(range(120))

@@ -14,6 +14,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
+from lazybo.blas import one_thread
 from lazybo.checks import Array
 from lazybo.run import ledger
 from lazybo.search.optimizer import Optimizer
@@ -110,6 +111,7 @@ def times(study: Study) -> Times:
     return Times([number for *_, number in spans], [end - start for start, end, _ in spans], waited, waits)
 
 
+@one_thread()
 def importances(study: Study) -> dict[str, float]:
     """The share of each parameter in the variation of the model's mean over the space, the largest first.
 
@@ -132,6 +134,7 @@ def importances(study: Study) -> dict[str, float]:
     return {name: effect / total for name, effect in sorted(effects.items(), key=lambda item: -item[1])}
 
 
+@one_thread()
 def slices(study: Study) -> list[Slice]:
     """The model through the best trial, along each parameter that is active there and can vary."""
     optimizer = model_of(study).optimizer
@@ -169,6 +172,7 @@ def _along(space: Space, centre: Array, j: int) -> Array:
     return x[np.unique(x[:, j], return_index=True)[1]]
 
 
+@one_thread()
 def coordinates(study: Study) -> Coordinates:
     """Complete trials as lines over the parameters that can vary, the worst first."""
     space = model_of(study).optimizer.space
@@ -194,6 +198,7 @@ def varies(study: Study) -> bool:
     return any(not d.single() for trial in ledger.read(study) for d in trial.distributions.values())
 
 
+@one_thread()
 def model_of(study: Study) -> StudyModel:
     """The model that the optimiser would go on with."""
     trials = ledger.read(study)
@@ -211,7 +216,7 @@ def model_of(study: Study) -> StudyModel:
         seed=0,
     )
     model = StudyModel(structure, optimizer)
-    model.recall(study._storage.get_study_system_attrs(study._study_id))
+    model.recall(study._storage.get_study_system_attrs(study._study_id), trials)
     model.absorb(trials, -1)
     return model
 

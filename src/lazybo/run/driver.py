@@ -35,7 +35,7 @@ from lazybo.run.ledger import ATTEMPTS_KEY, DRIVER_KEY, Entry, Ledger, Params, R
 from lazybo.run.limits import Limits, Tally
 from lazybo.run.orphans import Orphans
 from lazybo.run.progress import Progress
-from lazybo.study.model import PATIENCE, VARIANCE_KEY, StudyModel, announced_params, is_undecided
+from lazybo.study.model import PATIENCE, VARIANCE_KEY, Patience, StudyModel, announced_params
 from lazybo.study.retry import patiently
 
 _logger = logging.getLogger("lazybo")
@@ -116,6 +116,7 @@ class Driver:
         self._ahead: list[Params] = []  # proposed, for the numbers from _next on
         self._next = 0  # the number of the next trial
         self._others: set[int] = set()  # trials that run in other processes
+        self._patience = Patience()
         self._undecided = False  # whether one of them has just begun and not said yet what it evaluates
         self._finished = 0
         self._tally = Tally(model.optimizer.direction)
@@ -476,7 +477,7 @@ class Driver:
             self._look(except_number)
             return
         self._others = {trial.number for trial in elsewhere if trial.system_attrs.get(DRIVER_KEY) in living}
-        self._undecided = any(is_undecided(trial) for trial in elsewhere)
+        self._undecided = self._patience.any_undecided(elsewhere)
         self._waiting = [trial for trial in trials if trial.state == TrialState.WAITING]
         self._next = len(trials)
         self._finished = sum(trial.state.is_finished() for trial in trials)

@@ -135,7 +135,7 @@ def optimize(
         study.sampler = LazySampler(seed=optimizer.seed, n_startup_trials=n_startup_trials, **options)
         study.pruner = pruner or MedianPruner()
         model = StudyModel(structure, optimizer)
-        model.recall(study._storage.get_study_system_attrs(study._study_id))
+        model.recall(study._storage.get_study_system_attrs(study._study_id), ledger.read(study))
         for params, value in known:
             optimizer.observe(params, value, outside=True)
         ledger.open_ledger(study, space, driver="").enqueue(first)

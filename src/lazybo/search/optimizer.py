@@ -277,6 +277,7 @@ class Optimizer:
         row = int(np.nanargmin(self._values))
         return Best(dict(self._params[row]), self._sign * self._values[row], self._numbers[row])
 
+    @one_thread()
     def surrogate(self) -> tuple[LazyGP, Warping]:
         """The process with all that was told, and the warping from values to its targets; in both small is good."""
         if self._n_good() == 0:
