@@ -32,7 +32,7 @@ def present(study: Study) -> Iterator[str]:
     """Be a driver of the study for a while; gives the name to run trials under."""
     driver = uuid.uuid4().hex[:12]
     gone = threading.Event()
-    _write(study, driver, _note())
+    patiently(partial(_write, study, driver, _note()))
     beating = threading.Thread(target=_beat, args=(study, driver, gone), name="lazybo-presence", daemon=True)
     beating.start()
     try:
@@ -40,7 +40,7 @@ def present(study: Study) -> Iterator[str]:
     finally:
         gone.set()
         beating.join()
-        _write(study, driver, None)
+        patiently(partial(_write, study, driver, None))
 
 
 def living_drivers(study: Study) -> set[str]:
@@ -65,7 +65,7 @@ def _beat(study: Study, driver: str, gone: threading.Event) -> None:
 
 
 def _write(study: Study, driver: str, note: Mapping[str, Any] | None) -> None:
-    patiently(partial(study._storage.set_study_system_attr, study._study_id, f"{NOTE_KEY}:{driver}", note))
+    study._storage.set_study_system_attr(study._study_id, f"{NOTE_KEY}:{driver}", note)
 
 
 def _note() -> dict[str, Any]:
