@@ -293,6 +293,18 @@ def test_a_polite_end_leaves_no_program_behind() -> None:
     assert [trial.state.name for trial in trials()] == ["WAITING"]
 
 
+def test_a_polite_end_is_no_failure_of_a_function_that_runs() -> None:
+    Path("mine.py").write_text(
+        "import pathlib, time\ndef f(params):\n    pathlib.Path('begun').touch()\n    time.sleep(600)\n"
+    )
+    command = [LAZYBO, "tune", "--trials", "5", "--float", "x=0:1", "mine:f"]
+    driver = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    until(Path("begun").exists)
+    driver.terminate()
+    assert driver.wait(DEADLINE) == 128 + signal.SIGTERM
+    assert [trial.state.name for trial in trials()] == ["WAITING"]
+
+
 def test_bad_input_is_one_line_and_exit_code_2() -> None:
     for arguments, message in (
         (["tune", "--trials", "3", "--float", "x=0:1", "--", "echo", "{y}"], "the placeholder {y} has no parameter"),
