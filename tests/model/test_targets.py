@@ -60,14 +60,16 @@ def test_warping_does_not_see_units(rng: np.random.Generator, factor: float) -> 
 def test_warping_equals_scipy(rng: np.random.Generator) -> None:
     y = np.exp(rng.standard_normal(60))
     warp = warping(y)
-    z = (y - warp.middle) / warp.spread
+    unit = 2.0**warp.exponent
+    z = (y / unit - warp.middle) / warp.spread
     expected = (yeojohnson(z, warp.power) - warp.shift) / warp.scale
     np.testing.assert_allclose(warp(y), expected, atol=1e-10)
     best = max(POWERS, key=lambda power: yeojohnson_llf(power, z) - 0.5 * ((power - 1) / POWER_SPREAD) ** 2)
     assert warp.power == best
-    small = 1e-7
-    numeric = (warp(np.array([warp.middle + small])) - warp(np.array([warp.middle])))[0] / small
-    assert warp.slope == pytest.approx(numeric, rel=1e-4)
+    small, middle = 1e-7, unit * warp.middle
+    numeric = (warp(np.array([middle + small])) - warp(np.array([middle])))[0] / small
+    assert np.exp(warp.log_slope) == pytest.approx(numeric, rel=1e-4)
+    assert warp.variances(np.array([4.0])) == pytest.approx(4.0 * numeric**2, rel=1e-3)
 
 
 def test_centring_and_scaling_do_not_bend(rng: np.random.Generator) -> None:

@@ -35,8 +35,12 @@ from lazybo.model.targets import Targets, Transform, identity
 # Rows appended at a time: bounds the work space to this many columns of K.
 BLOCK_ROWS = 512
 MAX_VALUE = 1e150
-# The solutions of so few predicted points are kept until the next change.
-MAX_REMEMBERED = 32
+# The solutions of so few points are kept until the next change. They are always solved as so many columns: then the
+# solution of a point does not depend, in any bit, on the points beside it.
+MAX_REMEMBERED = 8
+# w = L⁻¹ t is kept in whole chunks of so many rows; the last rows are solved again, so that w is the same however often
+# it grew.
+CHUNK_ROWS = 64
 
 
 class Posterior(NamedTuple):
@@ -165,6 +169,15 @@ class LazyGP:
         new_x = self._kernel.check(x)
         self._append(new_x, np.full(len(new_x), np.nan), np.zeros(len(new_x)))
 
+    def append_alone(self, x: Array, variance: float) -> None:
+        """Learn one row, (d,), with the value 0: every bit depends on the rows before it and on nothing else.
+
+        `append` may use another solution for it, which differs in rounding: that of a row among others.
+        """
+        if x.tobytes() not in self._remembered:
+            self._remember(self._kernel.check(x[None]))
+        self.append(x[None], [0.0], variance=[variance])
+
     def truncate(self, n: int) -> None:
         """Forget all but the first ``n`` observations; the factor takes O(1)."""
         self._factor.truncate(n)
@@ -205,9 +218,7 @@ class LazyGP:
     def posterior(self, u: ArrayLike) -> Posterior:
         """Mean and variance of the latent function at the rows of U, in units of y."""
         points = self._kernel.check(u, "U")
-        v = self._factor.solve_lower(self.covariance(points))
-        if len(points) <= MAX_REMEMBERED:
-            self._remembered = {point.tobytes(): v[:, i] for i, point in enumerate(points)}
+        v = self._remember(points) if len(points) <= MAX_REMEMBERED else self._factor.solve_lower(self.covariance(points))
         return Posterior(self._mean(v), self._variance(v))
 
     def posterior_gradient(self, u: ArrayLike) -> PosteriorGradient:
@@ -302,6 +313,16 @@ class LazyGP:
         variance = self._kernel.output_scale - np.einsum("ij,ij->j", v, v)
         return np.maximum(variance, 0.0) * self._targets.scale**2
 
+    def _remember(self, points: Array) -> Array:
+        """V of a few points, (n, m), kept in case that one of them is appended next."""
+        m = len(points)
+        columns = np.zeros((self.n, MAX_REMEMBERED))
+        columns[:, :m] = self.covariance(points)
+        self._factor.finish_solve(columns, 0)
+        v = columns[:, :m]
+        self._remembered = {point.tobytes(): v[:, i] for i, point in enumerate(points)}
+        return v
+
     def _append(self, new_x: Array, new_y: Array, known: Array) -> None:
         """Everything that may fail comes before the first change."""
         y = np.concatenate((self._y, new_y))
@@ -342,11 +363,11 @@ class LazyGP:
         """w = L⁻¹ t. Where earlier targets are unchanged, w only grows: w₂ = D⁻¹ (t₂ - Qᵀ w₁)."""
         values, before = self._targets.values, self._whitened_targets
         if values is not before:
-            done = min(len(values), len(before))
-            if not np.array_equal(values[:done], before[:done]):
-                done = 0
+            common = min(len(values), len(before))
+            changed = np.flatnonzero(values[:common] != before[:common])
+            done = (int(changed[0]) if len(changed) else common) // CHUNK_ROWS * CHUNK_ROWS
             w = np.concatenate((self._whitened[:done], values[done:]))
-            self._factor.finish_solve(w, done)
+            self._factor.finish_solve(w, done, together=CHUNK_ROWS)
             self._whitened, self._whitened_targets = w, values
         return self._whitened
 
