@@ -68,6 +68,6 @@ def shortened(value: object, length: int = 80) -> str:
     """What was given, for a message: not all of a large array, text or number."""
     try:
         text = repr(value)
-    except Exception:  # noqa: BLE001 - also Python's refusal to write an int of 5,000 digits
+    except Exception:  # also Python's refusal to write an int of 5,000 digits
         return f"a {type(value).__name__}"
     return text if len(text) <= length else f"{text[: length - 3]}..."

@@ -127,8 +127,8 @@ class GrowingCholesky:
         ``x`` is a C-ordered array of finite doubles, (m,) or (m, c), for the first m rows of L. After t new rows this
         costs O(t n) a column instead of O(n²): a right-hand side that only grew keeps what was solved.
 
-        Rows are solved ``together`` up to its next multiple. Where ``done`` is such a multiple, the solution is the same
-        to the last bit as one from the beginning.
+        Rows are solved ``together`` up to its next multiple. Where ``done`` is such a multiple, the solution is to the
+        last bit the one from the beginning.
         """
         m = len(x)
         if x.dtype != np.float64 or not 0 <= done <= m <= self._n:

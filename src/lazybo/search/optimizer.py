@@ -141,7 +141,8 @@ class Optimizer:
     def propose(self, number: int) -> dict[str, Any]:
         """The configuration that `ask` would suggest under this number; nothing is recorded.
 
-        As in `ask`, the kernel is learned if it is due. Random numbers depend on the seed and on ``number`` alone, so that a resumed or parallel run goes on alike.
+        As in `ask`, the kernel is learned if it is due. Random numbers depend on the seed and on ``number`` alone, so
+        that a resumed or parallel run goes on alike.
         """
         return self.space.decode(self._propose(whole("number", number, 0), 1)[0])
 

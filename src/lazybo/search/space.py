@@ -121,9 +121,7 @@ class Space:
     def _has_place(self, name: str, value: Any) -> bool:
         axis = self._axes.get(name)
         try:
-            return (
-                axis is not None and not axis.categories and _is_number(value) and math.isfinite(axis.encode(value))
-            )
+            return axis is not None and not axis.categories and _is_number(value) and math.isfinite(axis.encode(value))
         except (TypeError, ValueError, OverflowError):
             return False
 
@@ -290,8 +288,9 @@ class _Axis:
 
     def _level_of(self, value: Any) -> int:
         """The level nearest to a value, also beyond the ends."""
-        if isinstance(self.distribution, IntDistribution) and value == int(value):
-            return round(Fraction(int(value) - self._low, self._step))
+        whole = self.distribution
+        if isinstance(whole, IntDistribution) and value == int(value):
+            return round(Fraction(int(value) - whole.low, whole.step))
         return round((value * self._half - self._low * self._half) / (self._step * self._half))
 
     def spread(self, u: Array) -> Array:

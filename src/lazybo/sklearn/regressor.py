@@ -15,12 +15,11 @@ from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import validate_data
 
 from lazybo.checks import Array, as_array, finite, whole
-from lazybo.model.fit import MAX_POINTS, Data, Lag, Priors, check_lag, is_due, prior_kernel
-from lazybo.model.gp import MAX_VALUE
+from lazybo.model.fit import MAX_POINTS, MAX_TARGET, Data, Lag, Priors, check_lag, is_due, prior_kernel
 from lazybo.model.kernels import Matern52
 from lazybo.sklearn.kernels import composed, copied, read
 from lazybo.sklearn.learning import Learning, Minimizer, Parameters, log_likelihood
-from lazybo.sklearn.model import Model, Rows, Values, as_they_are, normalised
+from lazybo.sklearn.model import Model, Rows, Values, as_they_are, in_units, normalised
 
 # Data that is fitted is noisier than an objective that is optimised: here the noise gives way sooner.
 PRIORS = Priors(noise_spread=2.0)
@@ -48,7 +47,9 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
     n_restarts_optimizer : int, default=0
         Further starts of a learning, drawn from the kernel's bounds or from the priors.
     normalize_y : bool, default=False
-        Whether y is brought to mean 0 and standard deviation 1, column by column, over all rows so far.
+        Whether y is brought to mean 0 and standard deviation 1, column by column, over all rows so far. Without it, and
+        without a ``kernel``, y above 1e100 or below 1e-100 is divided by a power of two, and all that is said of
+        the normalised y holds for that.
     lag : "auto", int or None, default="auto"
         When `partial_fit` learns the parameters anew, as in `lazybo.fit.is_due`; None: only `fit` does.
     priors : lazybo.fit.Priors or None, default=None
@@ -160,7 +161,8 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
         if return_std:
             return model.mean(u), np.multiply.outer(np.sqrt(model.variance(u)), scale)
         if return_cov:
-            return model.mean(u), np.multiply.outer(model.covariance(u), scale**2)
+            with np.errstate(over="ignore"):
+                return model.mean(u), np.multiply.outer(model.covariance(u), scale) * scale
         return model.mean(u)
 
     def sample_y(self, X: ArrayLike, n_samples: int = 1, random_state: int | np.random.RandomState | None = 0) -> Array:
@@ -274,8 +276,12 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
         )
         values = np.array(values, dtype=float)
         values = values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values
-        if np.abs(values).max() > MAX_VALUE:
-            raise ValueError(f"y must lie within ±{MAX_VALUE:g}, but has {values.flat[np.abs(values).argmax()]}")
+        learned = self.kernel is not None and self.optimizer is not None and not self.normalize_y
+        if learned and np.abs(values).max() > MAX_TARGET:
+            raise ValueError(
+                f"a kernel is learned from y within ±{MAX_TARGET:g}, but y has {values.flat[np.abs(values).argmax()]}: "
+                "set normalize_y=True, or leave the kernel out"
+            )
         alpha = finite("alpha", as_array("alpha", np.atleast_1d(self.alpha), 1))
         if len(alpha) not in (1, len(values)):
             raise ValueError(
@@ -312,7 +318,7 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
         )
 
     def _values(self, y: Array) -> Values:
-        return normalised(y) if self.normalize_y else as_they_are(y)
+        return normalised(y) if self.normalize_y else in_units(y) if self.kernel is None else as_they_are(y)
 
 
 @contextmanager
