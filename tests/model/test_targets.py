@@ -76,3 +76,27 @@ def test_centring_and_scaling_do_not_bend(rng: np.random.Generator) -> None:
     y = rng.lognormal(size=50)
     np.testing.assert_allclose(centring(y)(y), y - y.mean(), atol=1e-12)
     np.testing.assert_allclose(scaling(y)(y), (y - y.mean()) / y.std(), atol=1e-12)
+
+
+@pytest.mark.parametrize("make", [warping, scaling])
+@given(
+    y=arrays(float, st.integers(1, 20), elements=st.floats(-1.0, 1.0, allow_subnormal=False)),
+    exponent=st.integers(-960, 1023),
+)
+def test_a_power_of_two_changes_no_bit_of_the_warped_values(make: object, y: np.ndarray, exponent: int) -> None:
+    y = np.where(np.abs(y) < 2.0**-50, 0.0, y)
+    scaled = np.ldexp(y, exponent)
+    one, other = make(y), make(scaled)  # type: ignore[operator]
+    np.testing.assert_array_equal(one(y), other(scaled))
+
+
+@pytest.mark.parametrize("make", [warping, scaling, centring])
+@given(arrays(float, st.integers(1, 20), elements=st.floats(allow_nan=False, allow_infinity=False)))
+def test_every_double_can_be_warped_and_comes_back_as_a_number(make: object, y: np.ndarray) -> None:
+    warp = make(y)  # type: ignore[operator]
+    warped = warp(y)
+    assert np.isfinite(warped).all()
+    assert np.isfinite(warp.inverse(warped)).all()
+    assert np.isfinite(warp.inverse(np.array([-1e3, 1e3]))).all()
+    assert np.isfinite(warp.variances(np.abs(y))).all()
+    assert np.isfinite(warp.log_slope)

@@ -486,7 +486,7 @@ def unit_of(targets: Array) -> float:
     largest = float(np.abs(targets).max(initial=0.0))
     if largest == 0.0 or SMALL_TARGET <= largest <= LARGE_TARGET:
         return 1.0
-    return math.ldexp(1.0, min(max(math.frexp(largest)[1], -1000), 1023))
+    return math.ldexp(1.0, min(math.frexp(largest)[1], 1023))
 
 
 def _product(values: Array, *factors: "float | Array") -> Array:

@@ -36,8 +36,8 @@ from lazybo.model.kernels import Column
 
 # More configurations than this are never listed one by one.
 MAX_LISTED = 100_000
-# How many doubles on either side of a level may stand for it.
-NEAR_DOUBLES = 4
+# So many levels on either side may stand for one that is no value of the distribution.
+NEAR_LEVELS = 64
 
 
 @dataclass(frozen=True)
@@ -279,12 +279,26 @@ class _Axis:
         if isinstance(distribution, CategoricalDistribution):
             return distribution.choices[int(x)]
         # The ends are themselves, not what rounding makes of them.
-        if x <= 0.0 or x >= 1.0:
-            return _known_to(distribution, self._low if x <= 0.0 else self._high)
+        end = self._low if x <= 0.0 else self._high if x >= 1.0 else None
+        if end is not None and _contains(distribution, float(end)):
+            return distribution.to_external_repr(float(end))
         if not self._continuous:
-            return _known_to(distribution, self._low + int(self._level(x)) * self._step)
+            return self._known_value(int(self._level(x)))
         scaled = self._origin + float(x) * self._extent
         return min(max(math.exp(scaled) if self._log else scaled / self._half, self._low), self._high)
+
+    def _known_value(self, level: int) -> Any:
+        """The value nearest to a level that the distribution itself contains, as it would be read from a study.
+
+        Studies keep doubles: not every whole number beyond 2⁵³ is one, and far from 0 a small step is lost in rounding.
+        """
+        for distance in range(NEAR_LEVELS):
+            for near in (level - distance, level + distance):
+                value = float(self._low + near * self._step)
+                for double in (value, math.nextafter(value, -math.inf), math.nextafter(value, math.inf)):
+                    if _contains(self.distribution, double):
+                        return self.distribution.to_external_repr(double)
+        return self.distribution.to_external_repr(float(self._low + level * self._step))
 
     def _level_of(self, value: Any) -> int:
         """The level nearest to a value, also beyond the ends."""
@@ -357,23 +371,6 @@ def _plain(distribution: BaseDistribution, value: Any) -> Any:
     if isinstance(distribution, IntDistribution) and value == int(value):
         return int(value)
     return value if type(value) in (int, float) else float(value)
-
-
-def _known_to(distribution: BaseDistribution, value: float) -> Any:
-    """The value nearest to a level that the distribution itself contains, as it would be read from a study.
-
-    Studies keep doubles: not every whole number beyond 2⁵³ is one, and far from its origin a step is lost in rounding.
-    """
-    near = [float(value)]
-    if distribution._contains(near[0]):
-        return distribution.to_external_repr(near[0])
-    for direction in (-math.inf, math.inf):
-        here = near[0]
-        for _ in range(NEAR_DOUBLES):
-            here = math.nextafter(here, direction)
-            near.append(here)
-    known = sorted((double for double in near if distribution._contains(double)), key=lambda v: abs(v - near[0]))
-    return distribution.to_external_repr(known[0] if known else near[0])
 
 
 def _only(distribution: BaseDistribution) -> Any:

@@ -262,8 +262,11 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
         """What to predict with, and the points as doubles."""
         if self.__sklearn_is_fitted__():
             finite_only = _finite_only(self.kernel_)
-            return self._model, validate_data(self, points, dtype=float, ensure_all_finite=finite_only, reset=False)
-        u = check_array(points, dtype=float, ensure_all_finite=_finite_only(self.kernel))
+            with _unwarned():
+                u = validate_data(self, points, dtype=float, ensure_all_finite=finite_only, reset=False)
+            return self._model, u
+        with _unwarned():
+            u = check_array(points, dtype=float, ensure_all_finite=_finite_only(self.kernel))
         nothing = Rows(np.zeros((0, u.shape[1])), np.zeros(0), np.zeros(0))
         return Model.build(nothing, as_they_are(nothing.y), self._first_parameters(u.shape[1])), u
 
@@ -271,9 +274,10 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
         """Rows that came, with ``alpha`` for each; the parameters are looked at as well, before anything changes."""
         self._check_parameters()
         finite_only = _finite_only(kernel)
-        points, values = validate_data(
-            self, x, y, reset=reset, dtype=float, ensure_all_finite=finite_only, multi_output=True, y_numeric=True
-        )
+        with _unwarned():
+            points, values = validate_data(
+                self, x, y, reset=reset, dtype=float, ensure_all_finite=finite_only, multi_output=True, y_numeric=True
+            )
         values = np.array(values, dtype=float)
         values = values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values
         learned = self.kernel is not None and self.optimizer is not None and not self.normalize_y
@@ -334,6 +338,11 @@ def _all_or_nothing(estimator: LazyGPRegressor) -> Iterator[None]:
         if model is not None:
             model.gp.truncate(len(model.y))
         raise
+
+
+def _unwarned() -> np.errstate:
+    """scikit-learn's checks add all entries up, which may overflow where each of them is finite."""
+    return np.errstate(over="ignore", invalid="ignore")
 
 
 def _finite_only(kernel: object) -> bool | str:
