@@ -471,13 +471,13 @@ def look(optimizer: Optimizer) -> None:
 ACTIONS = ("ask", "ask", "tell", "tell", "tell", "forget", "announce", "observe", "propose", "propose_batch")
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(
     where=st.sampled_from(SPACES),
     lag=st.sampled_from(["auto", None, 7]),
     seed=st.integers(0, 99),
-    before=st.sampled_from([0, 20, 140]),
-    calls=st.lists(st.tuples(st.sampled_from(ACTIONS), st.integers(0, 999), st.booleans()), min_size=4, max_size=16),
+    before=st.sampled_from([0, 20, 90]),
+    calls=st.lists(st.tuples(st.sampled_from(ACTIONS), st.integers(0, 999), st.booleans()), min_size=4, max_size=10),
 )
 def test_what_follows_depends_neither_on_a_restoration_nor_on_looking(
     where: Any, lag: Any, seed: int, before: int, calls: list[tuple[str, int, bool]]
@@ -521,7 +521,7 @@ def test_a_pool_does_not_mistake_a_new_process_for_an_old_one() -> None:
 # ------------------------------------------------------------------ extremes
 
 
-@settings(max_examples=12)
+@settings(max_examples=6)
 @given(exponent=st.integers(-960, 1014), direction=st.sampled_from(["minimize", "maximize"]))
 def test_a_power_of_two_as_a_unit_changes_no_suggestion(exponent: int, direction: Any) -> None:
     runs = []
@@ -534,7 +534,7 @@ def test_a_power_of_two_as_a_unit_changes_no_suggestion(exponent: int, direction
     assert runs[0] == runs[1]
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(
     values=st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=6, max_size=10),
     variance=st.sampled_from([0.0, 5e-324, 1e-300, 1.0, 1.7e308]),
@@ -636,7 +636,7 @@ CALLS: list[Any] = [
 ]
 
 
-@settings(max_examples=400)
+@settings(max_examples=150)
 @given(st.sampled_from(CALLS), st.sampled_from(STRANGE), st.sampled_from(STRANGE))
 def test_a_call_works_or_says_why_not_and_then_changes_nothing(call: Any, first: Any, second: Any) -> None:
     optimizer = Optimizer(PLANE, seed=0, n_startup=1)
@@ -647,7 +647,7 @@ def test_a_call_works_or_says_why_not_and_then_changes_nothing(call: Any, first:
         call(optimizer, first, second)
     except (ValueError, TypeError) as error:
         message = str(error)
-        assert message  # noqa: PT017 - both outcomes are right
+        assert message
         assert optimizer.state() == before
     assert json.loads(json.dumps(optimizer.state())) == optimizer.state()
 

@@ -379,6 +379,8 @@ class Optimizer:
     def restore_model(self, state: Mapping[str, Any]) -> None:
         """Begin with what was learned when `model_state` was taken."""
         with _readable("model's state"):
+            if not isinstance(state, Mapping):
+                raise ValueError(f"it must be a mapping, not {shortened(state)}")
             scales, output_scale = state["length_scales"], state["output_scale"]
             if len(scales) != self._kernel.dim:
                 raise ValueError(f"{len(scales)} length scales for {self._kernel.dim} columns")
@@ -570,6 +572,6 @@ def _readable(what: str) -> Iterator[None]:
     """Whatever is wrong with plain data from elsewhere is one ValueError."""
     try:
         yield
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
+    except (LookupError, TypeError, ValueError, OverflowError) as error:
         reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise ValueError(f"this {what} cannot be read: {reason}") from None

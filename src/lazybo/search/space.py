@@ -36,8 +36,9 @@ from lazybo.model.kernels import Column
 
 # More configurations than this are never listed one by one.
 MAX_LISTED = 100_000
-# So many levels on either side may stand for one that is no value of the distribution.
-NEAR_LEVELS = 64
+# So many levels on either side may stand for one that is no value of the distribution, and so many if those are none.
+NEAR_LEVELS = 8
+FAR_LEVELS = 2**15
 
 
 @dataclass(frozen=True)
@@ -298,6 +299,13 @@ class _Axis:
                 for double in (value, math.nextafter(value, -math.inf), math.nextafter(value, math.inf)):
                     if _contains(self.distribution, double):
                         return self.distribution.to_external_repr(double)
+        offsets = np.arange(-FAR_LEVELS, FAR_LEVELS)
+        values = float(self._low) + (float(level) + offsets) * float(self._step)
+        multiple = (values - float(self._low)) / float(self._step)
+        order = np.argsort(np.abs(offsets), kind="stable")
+        for i in order[(np.abs(multiple - np.round(multiple)) < 1e-8)[order]]:
+            if _contains(self.distribution, float(values[i])):
+                return self.distribution.to_external_repr(float(values[i]))
         return self.distribution.to_external_repr(float(self._low + level * self._step))
 
     def _level_of(self, value: Any) -> int:
