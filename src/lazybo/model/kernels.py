@@ -34,7 +34,7 @@ from scipy.spatial.distance import cdist
 from lazybo.checks import Array, as_array, as_shape, positive
 
 MAX_DISTANCE = 1e3
-MIN_LENGTH_SCALE = 1e-100
+MIN_LENGTH_SCALE = 1e-300
 # Where an inactive numeric entry lies: the middle of the unit interval, so that no active value is favoured.
 INACTIVE_VALUE = 0.5
 
