@@ -418,7 +418,7 @@ def test_other_wrong_calls_are_refused(rng: np.random.Generator) -> None:
         gp.truncate(61)
     with pytest.raises(ValueError, match="same columns"):
         gp.set_parameters(Matern52(np.ones(2)), 1e-3)
-    with pytest.raises(ValueError, match="must be a Matern52"):
+    with pytest.raises(ValueError, match="the kernel must be one of"):
         LazyGP(None)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="noise must be a positive"):
         gp.set_parameters(gp.kernel, 0.0)

@@ -29,7 +29,7 @@ from scipy.linalg import lapack
 
 from lazybo.checks import Array, as_array, as_shape, positive
 from lazybo.model.cholesky import GrowingCholesky
-from lazybo.model.kernels import Matern52
+from lazybo.model.kernels import Kernel, as_kernel
 from lazybo.model.targets import Targets, Transform, identity
 
 # Rows appended at a time: bounds the work space to this many columns of K.
@@ -63,8 +63,8 @@ class LazyGP:
     `set_parameters`.
     """
 
-    def __init__(self, kernel: Matern52, noise: float = 1e-6, *, transform: Transform = identity) -> None:
-        self._kernel = _check_kernel(kernel)
+    def __init__(self, kernel: Kernel, noise: float = 1e-6, *, transform: Transform = identity) -> None:
+        self._kernel = as_kernel(kernel)
         self._noise = positive("noise", noise)
         self._transform = transform
         self._factor = GrowingCholesky()
@@ -88,7 +88,7 @@ class LazyGP:
         return len(self._y)
 
     @property
-    def kernel(self) -> Matern52:
+    def kernel(self) -> Kernel:
         """The kernel with its present parameters."""
         return self._kernel
 
@@ -181,9 +181,9 @@ class LazyGP:
         _check_values(values[~np.isnan(values)])
         self._set_y(values, self._transformed(values))
 
-    def set_parameters(self, kernel: Matern52, noise: float) -> None:
+    def set_parameters(self, kernel: Kernel, noise: float) -> None:
         """Another kernel (of the same columns) and noise: the one thing that factors all of K again, O(n³)."""
-        if _check_kernel(kernel).columns != self._kernel.columns:
+        if as_kernel(kernel).columns != self._kernel.columns:
             raise ValueError("the new kernel must have the same columns as the old one")
         noise, scale = positive("noise", noise), self._targets.scale
         z = kernel.features(self._x)
@@ -205,10 +205,11 @@ class LazyGP:
     def posterior(self, u: ArrayLike) -> Posterior:
         """Mean and variance of the latent function at the rows of U, in units of y."""
         points = self._kernel.check(u, "U")
-        v = self._factor.solve_lower(self.covariance(points))
+        z = self._kernel.features(points)
+        v = self._factor.solve_lower(self._kernel.between(self._z, z))
         if len(points) <= MAX_REMEMBERED:
             self._remembered = {point.tobytes(): v[:, i] for i, point in enumerate(points)}
-        return Posterior(self._mean(v), self._variance(v))
+        return Posterior(self._mean(v), self._variance(z, v))
 
     def posterior_gradient(self, u: ArrayLike) -> PosteriorGradient:
         """`posterior` and its derivatives with respect to U; two triangular solves for all rows together.
@@ -217,15 +218,16 @@ class LazyGP:
         derivative 0.
         """
         points = self._kernel.check(u, "U")
-        k, h = self._kernel.with_slope(self._kernel.features(points), self._z)
+        z = self._kernel.features(points)
+        k, slope = self._kernel.with_slope(z, self._z)
         v = self._factor.solve_lower(k.T)
         beta = self._factor.solve_upper(v)
         scale = self._targets.scale
         return PosteriorGradient(
             self._mean(v),
-            self._variance(v),
-            scale * self._kernel.input_gradient(points, self._z, h * self.alpha),
-            -2.0 * scale**2 * self._kernel.input_gradient(points, self._z, h * beta.T),
+            self._variance(z, v),
+            scale * slope.by_points(self.alpha),
+            -2.0 * scale**2 * slope.by_points(beta.T),
         )
 
     def posterior_covariance(self, u: ArrayLike) -> tuple[Array, Array]:
@@ -268,7 +270,7 @@ class LazyGP:
         return -0.5 * (float(w @ w) + self._factor.logdet() + self.n * float(np.log(2 * np.pi)))
 
     def log_marginal_likelihood_gradient(self) -> tuple[float, Array]:
-        """The same and its derivatives by (θ, log σₙ²), (d + 2,). Needs K⁻¹, O(n³)."""
+        """The same and its derivatives by (θ, log σₙ²), (p + 1,). Needs K⁻¹, O(n³)."""
         self._refuse_pending()
         return evidence(
             self._kernel,
@@ -298,8 +300,8 @@ class LazyGP:
         _, shift, scale = self._targets
         return v.T @ self.whitened * scale + shift
 
-    def _variance(self, v: Array) -> Array:
-        variance = self._kernel.output_scale - np.einsum("ij,ij->j", v, v)
+    def _variance(self, z: Array, v: Array) -> Array:
+        variance = self._kernel.diagonal(z) - np.einsum("ij,ij->j", v, v)
         return np.maximum(variance, 0.0) * self._targets.scale**2
 
     def _append(self, new_x: Array, new_y: Array, known: Array) -> None:
@@ -367,16 +369,16 @@ class LazyGP:
         return self._weights
 
 
-def evidence(kernel: Matern52, noise: float, x: Array, targets: Array, known: Array) -> tuple[float, Array]:
-    """log p(t | X) and its derivatives by (θ, log σₙ²), (d + 2,), for noise σₙ² + ``known`` on the diagonal; O(n³).
+def evidence(kernel: Kernel, noise: float, x: Array, targets: Array, known: Array) -> tuple[float, Array]:
+    """log p(t | X) and its derivatives by (θ, log σₙ²), (p + 1,), for noise σₙ² + ``known`` on the diagonal; O(n³).
 
     ``targets`` is (n,), or (n, q) for q independent outputs that share K; then it is the sum over them. With
     W = Σ α αᵀ - q K⁻¹, the derivative by any parameter is ½ Σ_ab W_ab ∂K_ab.
     """
     if len(x) == 0:
-        return 0.0, np.zeros(kernel.dim + 2)
+        return 0.0, np.zeros(len(kernel.theta) + 1)
     z = kernel.features(x)
-    k, h = kernel.with_slope(z, z)
+    k, slope = kernel.with_slope(z, z)
     covariance = k.copy()
     covariance[np.diag_indices_from(covariance)] += noise + known
     lower, inverse = _inverted(covariance)
@@ -385,7 +387,7 @@ def evidence(kernel: Matern52, noise: float, x: Array, targets: Array, known: Ar
     q = outputs.shape[1]
     weights = outputs @ outputs.T - q * inverse
     value = -0.5 * (np.vdot(targets, alpha) + q * len(x) * np.log(2 * np.pi)) - q * np.log(np.diagonal(lower)).sum()
-    gradient = np.append(kernel.parameter_gradient(z, weights, k, h), noise * np.trace(weights))
+    gradient = np.append(slope.by_theta(weights), noise * np.trace(weights))
     return float(value), 0.5 * gradient
 
 
@@ -404,7 +406,7 @@ def _inverted(covariance: Array) -> tuple[Array, Array]:
 
 
 def _extend(
-    factor: GrowingCholesky, kernel: Matern52, z: Array, new_z: Array, noise: Array, solved: Array | None = None
+    factor: GrowingCholesky, kernel: Kernel, z: Array, new_z: Array, noise: Array, solved: Array | None = None
 ) -> None:
     """Append the rows of K for new features to the factor of the old ones, all or none, a few hundred at a time."""
     before, every = factor.n, np.concatenate((z, new_z))
@@ -417,12 +419,6 @@ def _extend(
     except BaseException:
         factor.truncate(before)
         raise
-
-
-def _check_kernel(kernel: object) -> Matern52:
-    if not isinstance(kernel, Matern52):
-        raise ValueError(f"the kernel must be a Matern52, not {kernel!r}")
-    return kernel
 
 
 def _check_values(y: Array) -> Array:

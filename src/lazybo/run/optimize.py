@@ -15,7 +15,7 @@ from optuna.trial import TrialState, create_trial
 
 from lazybo.checks import whole
 from lazybo.model.fit import Lag, Priors
-from lazybo.model.kernels import Matern52
+from lazybo.model.kernels import Kernel
 from lazybo.run import ledger
 from lazybo.run.channel import StudyReporter, listening
 from lazybo.run.driver import Callback, Driver
@@ -64,7 +64,7 @@ def optimize(
     acquisition: str | Acquisition = "logei",
     batch: Literal["auto", "fantasy", "maxima"] = "auto",
     n_startup_trials: int | None = None,
-    kernel: Matern52 | None = None,
+    kernel: str | Kernel | None = None,
     noise: float | None = None,
     priors: Priors | None = None,
     targets: Literal["warped", "scaled", "centred"] = "warped",
@@ -120,7 +120,9 @@ def optimize(
     with _engine(executor, n_parallel, limits) as engine, contextlib.ExitStack() as stack:
         payload = _sendable(call) if engine.remote else call
         study, optimizer.seed = open_study(open_storage(storage), study_name, direction, structure, seed)
-        study.sampler = LazySampler(seed=optimizer.seed, n_startup_trials=n_startup_trials, **options)
+        # A kernel object has the columns of this space; the sampler finds its own space in the trials.
+        by_name = kernel if isinstance(kernel, str) else None
+        study.sampler = LazySampler(seed=optimizer.seed, n_startup_trials=n_startup_trials, kernel=by_name, **options)
         study.pruner = pruner or MedianPruner()
         model = StudyModel(structure, optimizer)
         model.recall(study._storage.get_study_system_attrs(study._study_id))

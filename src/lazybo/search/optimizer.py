@@ -21,7 +21,7 @@ from lazybo.blas import one_thread
 from lazybo.checks import Array, positive, whole
 from lazybo.model.fit import Data, Lag, Priors, check_lag, is_due, maximum_a_posteriori, prior_kernel
 from lazybo.model.gp import LazyGP
-from lazybo.model.kernels import Matern52
+from lazybo.model.kernels import Kernel, Matern52, kernel_for
 from lazybo.model.targets import WARPINGS, Warping
 from lazybo.search.acquisition import ACQUISITIONS, Acquisition
 from lazybo.search.propose import BEST_CENTRES, POOL_POINTS, STARTS, Maximum, Pool, find_maxima, spread_points
@@ -65,9 +65,11 @@ class Optimizer:
     function as in `lazybo.acquisition`. ``batch`` is how ``ask(n)`` chooses several points: "fantasy" (one after the
     other, each pending for the next), "maxima" (the n best local maxima, as in the paper) or "auto" (maxima for large
     batches). ``n_startup`` points are
-    spread over the space before the model speaks. ``kernel`` and ``noise`` are what to begin with, and to stay with
-    if the lag is None. ``targets`` is what the model sees of the values: "warped" (bent towards a normal sample),
-    "scaled" (mean 0, standard deviation 1) or "centred" (mean 0 in their own units, as in the paper).
+    spread over the space before the model speaks. ``kernel`` is "matern52" (the default), "additive" (a share of the
+    variance is a sum over single parameters) or a kernel of `lazybo.kernels`; such a kernel and ``noise`` are what to
+    begin with, and to stay with if the lag is None. ``targets`` is what the model sees of the values: "warped" (bent
+    towards a normal sample), "scaled" (mean 0, standard deviation 1) or "centred" (mean 0 in their own units, as in the
+    paper).
     """
 
     def __init__(
@@ -82,7 +84,7 @@ class Optimizer:
         acquisition: str | Acquisition = "logei",
         batch: Literal["auto", "fantasy", "maxima"] = "auto",
         n_startup: int | None = None,
-        kernel: Matern52 | None = None,
+        kernel: str | Kernel | None = None,
         noise: float | None = None,
         priors: Priors | None = None,
         targets: Literal["warped", "scaled", "centred"] = "warped",
@@ -305,6 +307,7 @@ class Optimizer:
     def model_state(self) -> dict[str, Any]:
         """What was learned, as plain data for JSON: kernel parameters, warping, counters."""
         return {
+            "kernel": self._kernel.name,
             "theta": self._kernel.theta.tolist(),
             "noise": self._noise,
             "learned_at": self._learned_at,
@@ -327,6 +330,9 @@ class Optimizer:
 
     def restore_model(self, state: Mapping[str, Any]) -> None:
         """Begin with what was learned when `model_state` was taken."""
+        kernel = state.get("kernel", Matern52.name)  # states had no name while there was one kernel
+        if kernel != self._kernel.name:
+            raise ValueError(f"the state is one of the kernel {kernel!r}, but this one is {self._kernel.name!r}")
         self._kernel = self._kernel.with_theta(state["theta"])
         self._noise = positive("noise", state["noise"])
         self._learned_at, self._built_rows = int(state["learned_at"]), int(state["built_rows"])
@@ -337,12 +343,12 @@ class Optimizer:
 
     # ----------------------------------------------------------------- model
 
-    def _first_kernel(self, kernel: Matern52 | None, noise: float | None) -> tuple[Matern52, float]:
-        if kernel is not None and kernel.columns != self.space.columns:
-            raise ValueError(f"the kernel must have the columns of the space, {self.space.columns}")
-        own = Matern52(np.ones(max(self.space.dim, 1)), columns=self.space.columns)
-        middle, middle_noise = prior_kernel(own, self._priors)
-        return kernel or middle, middle_noise if noise is None else positive("noise", noise)
+    def _first_kernel(self, kernel: str | Kernel | None, noise: float | None) -> tuple[Kernel, float]:
+        """A kernel that was given as it is, one that was named at the middle of the priors."""
+        chosen = kernel_for(kernel, self.space.columns)
+        middle, middle_noise = prior_kernel(chosen, self._priors)
+        first = middle if kernel is None or isinstance(kernel, str) else chosen
+        return first, middle_noise if noise is None else positive("noise", noise)
 
     def _synchronise(self) -> LazyGP:
         """The process with all rows, their present values, and kernel parameters that are not overdue."""

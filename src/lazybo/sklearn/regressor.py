@@ -17,6 +17,7 @@ from sklearn.utils.validation import validate_data
 from lazybo.checks import Array, as_array, finite, whole
 from lazybo.model.fit import MAX_POINTS, Data, Lag, Priors, check_lag, is_due, prior_kernel
 from lazybo.model.gp import MAX_VALUE
+from lazybo.model.kernels import Kernel as OwnKernel
 from lazybo.model.kernels import Matern52
 from lazybo.sklearn.kernels import composed, copied, read
 from lazybo.sklearn.learning import Learning, Minimizer, Parameters, log_likelihood
@@ -82,7 +83,7 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
 
     def __init__(
         self,
-        kernel: Kernel | Matern52 | None = None,
+        kernel: Kernel | OwnKernel | None = None,
         *,
         alpha: ArrayLike = 1e-10,
         optimizer: str | Minimizer | None = "fmin_l_bfgs_b",
@@ -191,7 +192,7 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
             return self.log_marginal_likelihood_value_
         model, theta = self._fitted("log_marginal_likelihood"), as_array("theta", theta, 1)
         kernel, data = model.parameters.kernel, model.data
-        if isinstance(kernel, Matern52):
+        if isinstance(kernel, OwnKernel):
             kernel, data = kernel.with_theta(theta), data._replace(known=data.known + model.parameters.noise)
         else:
             kernel = kernel.clone_with_theta(theta)
@@ -201,7 +202,7 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
     # ------------------------------------------------------------------ state
 
     @property
-    def kernel_(self) -> Kernel | Matern52:
+    def kernel_(self) -> Kernel | OwnKernel:
         """The kernel with its present parameters."""
         return self._fitted("kernel_").parameters.kernel
 
@@ -336,4 +337,4 @@ def _finite_only(kernel: object) -> bool | str:
 
 
 def _allows_nan(kernel: object) -> bool:
-    return isinstance(kernel, Matern52) and any(column.conditional for column in kernel.columns)
+    return isinstance(kernel, OwnKernel) and any(column.conditional for column in kernel.columns)

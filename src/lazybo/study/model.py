@@ -130,8 +130,8 @@ class StudyModel:
             saved = json.loads(text)
             if saved["columns"] == self._columns():
                 self.optimizer.restore_model(saved["model"])
-        except (KeyError, TypeError, ValueError):
-            _logger.warning("What was learned earlier in this study cannot be read; it is learned anew.")
+        except (KeyError, TypeError, ValueError) as error:
+            _logger.warning(f"What was learned earlier in this study cannot be used ({error}); it is learned anew.")
 
     def news(self) -> dict[str, Any]:
         """What has been learned since the last call, as attributes of the study."""
