@@ -11,7 +11,7 @@ from scipy.optimize import approx_fprime
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 
 from lazybo.model.fit import Priors, learn, prior_kernel
-from lazybo.model.gp import LazyGP
+from lazybo.model.gp import LazyGP, evidence
 from lazybo.model.kernels import (
     KERNELS,
     AdditiveMatern52,
@@ -153,6 +153,29 @@ class TestEveryKernel:
         numeric = approx_fprime(kernel.theta, lambda theta: np.vdot(weights, kernel.with_theta(theta)(x)), 1e-7)
         np.testing.assert_allclose(gradient, numeric, atol=1e-4)
 
+    def test_gradients_of_a_process_with_it(self, make: Make, rng: np.random.Generator) -> None:
+        """Those of the posterior by the point, and of the likelihood by θ and the noise."""
+        gp, u = LazyGP(make(rng, MIXED), 1e-2), mixed_points(rng, 4)
+        x = mixed_points(rng, 30)
+        gp.append(x, np.sin(np.nan_to_num(x).sum(axis=1)))
+        slopes = gp.posterior_gradient(u)
+        for j in np.flatnonzero(~np.isnan(u[:, 1])):
+
+            def along(value: np.ndarray, j: int = j) -> tuple[float, float]:
+                mean, variance = gp.posterior([[u[j, 0], value[0], *u[j, 2:]]])
+                return mean[0], variance[0]
+
+            mean, variance = approx_fprime(u[j, [1]], along, 1e-6)[:, 0]
+            assert slopes.mean_gradient[j, 1] == pytest.approx(mean, rel=1e-3, abs=1e-4)
+            assert slopes.variance_gradient[j, 1] == pytest.approx(variance, rel=1e-3, abs=1e-4)
+
+        def likelihood(phi: np.ndarray) -> float:
+            return evidence(gp.kernel.with_theta(phi[:-1]), float(np.exp(phi[-1])), x, gp.y, np.zeros(30))[0]
+
+        _, gradient = gp.log_marginal_likelihood_gradient()
+        phi = np.append(gp.kernel.theta, np.log(gp.noise))
+        np.testing.assert_allclose(gradient, approx_fprime(phi, likelihood, 1e-6), rtol=1e-3, atol=1e-3)
+
     @pytest.mark.parametrize("scale", [1e-90, 1e-3, 1e3])
     def test_extreme_distances_give_numbers(self, make: Make, scale: float, rng: np.random.Generator) -> None:
         kernel = make(rng, MIXED)
@@ -211,9 +234,11 @@ class TestEveryKernel:
             make(np.random.default_rng(0), MIXED)(x)  # type: ignore[arg-type]
 
 
-def test_additive_kernel_follows_its_definition(rng: np.random.Generator) -> None:
-    """A Matérn kernel of all columns and one of each column alone, added up."""
+@pytest.mark.parametrize("far", [1.0, 1e4])
+def test_additive_kernel_follows_its_definition(rng: np.random.Generator, far: float) -> None:
+    """A Matérn kernel of all columns and one of each column alone, added up; also where exponentials overflow."""
     x, u, d = mixed_points(rng, 30), mixed_points(rng, 20), len(MIXED)
+    x[0, 0] = u[0, 0] = far
     kernel = additive_kernel(rng, MIXED)
     joint = Matern52(kernel.length_scales, 1.0, MIXED)(x, u)
     alone = [
@@ -236,7 +261,7 @@ def test_additive_kernel_is_the_same_in_blocks(rng: np.random.Generator, monkeyp
 
 
 def test_the_share_of_a_sum_is_learned_and_a_sum_is_predicted_from_few_points(rng: np.random.Generator) -> None:
-    """30 points of a sum over 6 columns: the additive kernel predicts it better than Matérn 5/2."""
+    """40 points of a sum over 6 columns: the additive kernel predicts it better than Matérn 5/2."""
     x, u = rng.random((40, 6)), rng.random((100, 6))
 
     def f(points: np.ndarray) -> np.ndarray:

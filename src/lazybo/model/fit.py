@@ -92,6 +92,9 @@ class Priors:
 
     def center(self, kernel: Kernel) -> Array:
         """The median of φ for a kernel, (p + 1,)."""
+        unknown = {parameter.kind for parameter in kernel.layout} - _LOWER.keys()
+        if unknown:
+            raise ValueError(f"there are no priors for the kernel's parameters {sorted(unknown)}, only for {[*_LOWER]}")
         return np.log([*(self._median(parameter, kernel.dim) for parameter in kernel.layout), self.noise])
 
     def spread(self, kernel: Kernel) -> Array:

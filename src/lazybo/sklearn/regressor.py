@@ -35,7 +35,7 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
 
     Parameters
     ----------
-    kernel : scikit-learn kernel, lazybo.Matern52 or None, default=None
+    kernel : scikit-learn kernel, kernel of lazybo.kernels or None, default=None
         ``ConstantKernel * Matern(nu=2.5) + WhiteKernel`` in any order, where only the Matern must be there: learned by
         maximum likelihood within its bounds. None: that kernel with a length scale for each column, learned with
         ``priors`` in units of the columns' ranges and of the size of y. A `Matern52` may have categorical and
@@ -61,7 +61,7 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
 
     Attributes
     ----------
-    kernel_ : scikit-learn kernel or lazybo.Matern52
+    kernel_ : scikit-learn kernel or kernel of lazybo.kernels
         The kernel with its present parameters; a scikit-learn kernel if ``kernel`` is None.
     noise_ : float
         The variance of the white noise, in units of the normalised y. As in scikit-learn it is part of what is

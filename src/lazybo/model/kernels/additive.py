@@ -38,7 +38,7 @@ from lazybo.model.kernels.matern import MAX_DISTANCE, Matern52, MaternSlope
 
 # Entries of sⱼ that are worked on at a time, so that the temporaries stay in the processor's cache.
 BLOCK_ENTRIES = 16_384
-# Products of exponentials of numbers up to this are numbers.
+# Quotients of exponentials of numbers up to this are numbers.
 MAX_EXPONENT = 350.0
 
 
@@ -120,38 +120,38 @@ class AdditiveMatern52:
         size = self._block_rows(len(other))
         s, g = np.empty((2, self.dim, min(size, len(z)), len(other)))
         for start in range(0, len(z), size):
-            block = slice(start, start + size)
-            part = rows.block(block)
-            m = len(part.z)
-            k[block] += self._additive(part, columns, s[:, :m], g[:, :m])
+            block = rows.block(start, start + size)
+            m = len(block.z)
+            k[start : start + m] += self._additive(block, columns, s[:, :m], g[:, :m])
         return k
 
     def with_slope(self, z: Array, other: Array) -> tuple[Array, "AdditiveSlope"]:
         """k between the rows of two feature arrays, (m, n), and its derivatives."""
         k, joint = self.joint.with_slope(z, other)
-        rows, columns = self._lines(z), self._lines(other)
+        rows = self._lines(z)
+        columns = rows if other is z else self._lines(other)
         size = self._block_rows(len(other))
         s, g = np.empty((2, self.dim, *k.shape))
         additive = np.empty_like(k)
         for start in range(0, len(z), size):
             block = slice(start, start + size)
-            additive[block] = self._additive(rows.block(block), columns, s[:, block], g[:, block])
+            additive[block] = self._additive(rows.block(start, start + size), columns, s[:, block], g[:, block])
         return k + additive, AdditiveSlope(self, joint, additive, s, g)
 
     def _lines(self, z: Array) -> "Lines":
-        unit, first = np.sqrt(5.0 * self.dim), self.joint.coordinates.first
+        unit = np.sqrt(5.0 * self.dim)
         z = z * unit
-        values = np.ascontiguousarray(z[:, first].T)
+        values = z.T[self.joint.coordinates.first]
         centred = values - (unit * INACTIVE_VALUE / self.length_scales)[:, None]
-        if np.abs(centred).max(initial=0.0) > MAX_EXPONENT:
-            return Lines(z, values, None, None)
-        return Lines(z, values, np.exp(centred), np.exp(-centred))
+        if max(centred.max(initial=0.0), -centred.min(initial=0.0)) > MAX_EXPONENT:
+            return Lines(z, values, None)
+        return Lines(z, values, np.exp(centred))
 
     def _additive(self, rows: "Lines", columns: "Lines", s: Array, g: Array) -> Array:
         """σ² a/d Σⱼ (1 + sⱼ + sⱼ²/3) exp(-sⱼ), (m, n); sⱼ and gⱼ are written to ``s`` and ``g``, (d, m, n).
 
-        exp(-|p - q|) is the smaller of exp(p) exp(-q) and exp(-p) exp(q): products of few exponentials instead of one
-        for each entry, as long as they are numbers.
+        exp(-|p - q|) is the smaller of exp(p) / exp(q) and exp(q) / exp(p): few exponentials and a quotient for each
+        entry instead of an exponential, where these are numbers.
         """
         np.subtract(rows.values[:, :, None], columns.values[:, None, :], out=s)
         np.abs(s, out=s)
@@ -159,11 +159,11 @@ class AdditiveMatern52:
             s[j] = cdist(rows.z[:, features], columns.z[:, features])
         # Beyond this the kernel is 0 in doubles, and infinity · 0 would be NaN.
         np.minimum(s, MAX_DISTANCE, out=s)
-        if rows.up is None or rows.down is None or columns.up is None or columns.down is None:
+        if rows.exp is None or columns.exp is None:
             decay = np.exp(-s)
         else:
-            decay = rows.up[:, :, None] * columns.down[:, None, :]
-            np.multiply(rows.down[:, :, None], columns.up[:, None, :], out=g)
+            decay = rows.exp[:, :, None] / columns.exp[:, None, :]
+            np.divide(columns.exp[:, None, :], rows.exp[:, :, None], out=g)
             np.minimum(decay, g, out=decay)
             for j, _ in self._wide:
                 decay[j] = np.exp(-s[j])
@@ -193,22 +193,22 @@ class AdditiveMatern52:
 
 
 class Lines(NamedTuple):
-    """Points on the line of each column: features in units in which distances are sⱼ.
+    """Points on the line of each column, in units in which distances are sⱼ.
 
-    ``z`` is (n, D); ``values``, the first feature of each column, and their exponentials, up and down, are (d, n). None
-    where the exponentials might overflow.
+    ``z`` are all features, (n, D), ``values`` the first one of each column, (d, n), and ``exp`` their exponentials from
+    the middle of the unit interval on, None if some are too large.
     """
 
     z: Array
     values: Array
-    up: Array | None
-    down: Array | None
+    exp: Array | None
 
-    def block(self, rows: slice) -> "Lines":
+    def block(self, start: int, stop: int) -> "Lines":
         """Some of the points."""
-        up = None if self.up is None else self.up[:, rows]
-        down = None if self.down is None else self.down[:, rows]
-        return Lines(self.z[rows], self.values[:, rows], up, down)
+        if start == 0 and stop >= len(self.z):
+            return self
+        exp = None if self.exp is None else self.exp[:, start:stop]
+        return Lines(self.z[start:stop], self.values[:, start:stop], exp)
 
 
 @dataclass(frozen=True, slots=True)

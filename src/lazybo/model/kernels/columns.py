@@ -15,9 +15,8 @@ C       coordinates of X, one or more a column                        (n, D)
 A kernel that is positive definite in Euclidean space is so on these points, whatever their columns are.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TypeAlias
 
 import numpy as np
@@ -54,9 +53,9 @@ class Column:
 
 
 class Coordinates:
-    """The coordinates of points with these columns."""
+    """How points with these columns become coordinates."""
 
-    def __init__(self, columns: Sequence[Column]) -> None:
+    def __init__(self, columns: tuple[Column, ...]) -> None:
         self.columns = columns
 
     def check(self, x: ArrayLike, name: str = "X") -> Array:
@@ -119,6 +118,12 @@ class Coordinates:
     @cached_property
     def _conditional(self) -> Mask:
         return np.array([column.conditional for column in self.columns])
+
+
+@lru_cache(maxsize=64)
+def coordinates_of(columns: tuple[Column, ...]) -> Coordinates:
+    """The same object for the same columns: learning makes hundreds of kernels that differ in θ alone."""
+    return Coordinates(columns)
 
 
 def _coordinates(values: Array, column: Column) -> Array:

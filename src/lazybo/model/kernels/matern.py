@@ -25,7 +25,7 @@ from scipy.spatial.distance import cdist
 
 from lazybo.checks import Array, as_array, as_shape, positive
 from lazybo.model.kernels.base import Parameter
-from lazybo.model.kernels.columns import Column, Coordinates
+from lazybo.model.kernels.columns import Column, Coordinates, coordinates_of
 
 MAX_DISTANCE = 1e3
 MIN_LENGTH_SCALE = 1e-100
@@ -128,7 +128,7 @@ class Matern52:
     @cached_property
     def coordinates(self) -> Coordinates:
         """How points become coordinates."""
-        return Coordinates(self.columns)
+        return coordinates_of(tuple(self.columns))
 
     @cached_property
     def _feature_scales(self) -> Array:
