@@ -80,7 +80,7 @@ def by_group(found: Sequence[Pair], variant: str) -> str:
         here = [pair for pair in found if belongs(pair[0])]
         if here:
             regrets = [numbers(here, f"r{n}") for n in reached]
-            means = [" ".join(f"{values[:, i].mean():.4f}"[1:] for values in regrets) for i in range(2)]
+            means = [" ".join(f"{values[:, i].mean():.4f}".removeprefix("0") for values in regrets) for i in range(2)]
             better, worse = _counts(regrets[-1])
             seconds = numbers(here, f"s{last}").sum(axis=0)
             tail = f"{better}, {worse} | {_wilcoxon(regrets[-1]):.2g} | × {seconds[1] / seconds[0]:.2f}"

@@ -240,11 +240,11 @@ class AdditiveSlope:
         ∂/∂log ℓⱼ of a/d M(√d rⱼ) is 5/3 a gⱼ rⱼ² = a gⱼ sⱼ² / (3 d). With A the joint and B the additive part of k,
         ∂k/∂log σ² = A + B and ∂k/∂log(a/(1 - a)) = (1 - a) B - a A.
         """
-        kernel = self.kernel
-        *scales, joint = self.joint.by_theta(weights)
-        additive = float(np.vdot(weights, self.additive))
+        kernel, share = self.kernel, self.kernel.share
+        by_joint = self.joint.by_theta(weights)
         w = self.s * self.s
         w *= self.g
-        own = w.reshape(kernel.dim, -1) @ np.ascontiguousarray(weights).reshape(-1)
-        own *= kernel.share * kernel.output_scale / (3.0 * kernel.dim)
-        return np.array([*(scales + own), joint + additive, (1.0 - kernel.share) * additive - kernel.share * joint])
+        by_scales = w.reshape(kernel.dim, -1) @ np.ascontiguousarray(weights).reshape(-1)
+        by_scales *= share * kernel.output_scale / (3.0 * kernel.dim)
+        joint, additive = by_joint[-1], np.vdot(weights, self.additive)
+        return np.concatenate((by_joint[:-1] + by_scales, [joint + additive, (1.0 - share) * additive - share * joint]))
