@@ -22,23 +22,35 @@ NAMES = ("levy-5d", "hpobench-australian", "hpobench-credit_g", "bbob-f15-5d", "
 STEPS = 10
 TRIALS = 80
 
-Teach = Callable[[StudyModel, FrozenTrial], float | None]
-ours: Teach = StudyModel._value
+Finish = Callable[[StudyModel, FrozenTrial], None]
+forecast: Finish = StudyModel._finish_pruned
 
 
-def last(model: StudyModel, trial: FrozenTrial) -> float | None:
+def last(model: StudyModel, trial: FrozenTrial) -> None:
     """The last intermediate value as it is."""
-    if trial.state == TrialState.PRUNED and trial.last_step is not None:
-        return trial.intermediate_values[trial.last_step]
-    return ours(model, trial)
+    assert trial.last_step is not None, "these trials report before they are pruned"
+    model._teach(trial, trial.intermediate_values[trial.last_step], 0.0)
 
 
-def failure(model: StudyModel, trial: FrozenTrial) -> float | None:
+def at_best_median(model: StudyModel, trial: FrozenTrial) -> None:
+    """The last intermediate value, but never better than the median of the completed trials."""
+    assert trial.last_step is not None, "these trials report before they are pruned"
+    ends = sorted(end for _, end in model._curves._curves)
+    value = max(trial.intermediate_values[trial.last_step], ends[len(ends) // 2]) if ends else None
+    model._teach(trial, value, 0.0)
+
+
+def failure(model: StudyModel, trial: FrozenTrial) -> None:
     """Pruned is failed."""
-    return None if trial.state == TrialState.PRUNED else ours(model, trial)
+    model._teach(trial, None, 0.0)
 
 
-WAYS: dict[str, Teach] = {"last value, at best the median": ours, "last value": last, "failure": failure}
+WAYS: dict[str, Finish] = {
+    "a forecast with its variance": forecast,
+    "last value, at best the median": at_best_median,
+    "last value": last,
+    "failure": failure,
+}
 
 
 def one_study(name: str, seed: int) -> tuple[float, int]:
@@ -68,7 +80,7 @@ def main() -> None:
     print(f"| a pruned trial teaches ({len(NAMES)} problems, {options.seeds} seeds) | mean regret | log10 | steps |")
     print("|---|---|---|---|")
     for label, way in WAYS.items():
-        with patch.object(StudyModel, "_value", way):
+        with patch.object(StudyModel, "_finish_pruned", way):
             runs = [one_study(name, seed) for name in NAMES for seed in range(options.seeds)]
         regret = np.array([regret for regret, _ in runs])
         log = np.mean(log10(regret))

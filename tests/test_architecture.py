@@ -7,6 +7,8 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "lazybo"
 
@@ -79,3 +81,21 @@ heavy = (optional | {"typer", "rich"}) & set(sys.modules)
 assert not heavy, heavy
 """
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@pytest.mark.parametrize(
+    ("package", "extra", "program"),
+    [
+        ("sklearn", "sklearn", "import lazybo.sklearn"),
+        ("matplotlib", "plot", "import lazybo.report.plots"),
+        ("distributed", "dask", "from lazybo.run.executors import make_engine; make_engine('dask', 1)"),
+        ("ray", "ray", "from lazybo.run.executors import make_engine; make_engine('ray', 1)"),
+        ("mpi4py", "mpi", "from lazybo.run.executors import make_engine; make_engine('mpi', 1)"),
+    ],
+)
+def test_what_needs_an_extra_names_it(package: str, extra: str, program: str) -> None:
+    blocked = f"import sys; sys.modules[{package!r}] = None\n{program}"
+    done = subprocess.run([sys.executable, "-c", blocked], capture_output=True, text=True, check=False)
+    (last,) = done.stderr.splitlines()[-1:]
+    assert last.startswith("ImportError: ")
+    assert f"pip install 'lazybo[{extra}]'" in last

@@ -3,11 +3,13 @@
 from lazybo.model.cholesky import GrowingCholesky
 from lazybo.model.gp import LazyGP
 from lazybo.model.kernels import Column, Matern52
+from lazybo.run.failure import RunFailed
 from lazybo.run.kfold import kfold
 from lazybo.run.optimize import optimize
 from lazybo.search.optimizer import Optimizer, Suggestion
 from lazybo.search.space import Condition
 from lazybo.study.sampler import LazySampler
+from lazybo.study.storage import repair_storage
 
 __version__ = "0.1.0.dev0"
 
@@ -19,8 +21,10 @@ __all__ = [
     "LazySampler",
     "Matern52",
     "Optimizer",
+    "RunFailed",
     "Suggestion",
     "__version__",
     "kfold",
     "optimize",
+    "repair_storage",
 ]

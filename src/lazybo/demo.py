@@ -20,9 +20,9 @@ SIZES = (200, 500, 1000, 2000)
 def main() -> None:
     """Run both parts and print them."""
     improvements, seconds = minimise_levy()
-    print(f"\n{'evaluation':>11} {'-Levy':>10}")
+    print(f"\n{'evaluation':>11} {'best':>10}")
     for number, value in improvements:
-        print(f"{number:11} {-value:10.4f}")
+        print(f"{number:11} {value:10.5f}")
     early, late = (1e3 * float(np.mean(part)) for part in (seconds[:20], seconds[-20:]))
     overall = 1e3 * np.mean(seconds)
     print(f"\ntime per step: {overall:.1f} ms on average (first 20: {early:.1f}, last 20: {late:.1f})\n")

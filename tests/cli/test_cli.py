@@ -4,6 +4,7 @@ import csv
 import functools
 import io
 import json
+import os
 import re
 import shlex
 import sqlite3
@@ -88,6 +89,11 @@ def test_flags_and_a_file_make_the_same_plan() -> None:
     assert isinstance(from_file.pruner, optuna.pruners.NopPruner)
 
 
+def test_initial_configurations_may_be_parts() -> None:
+    Path("lenet.toml").write_text(TOML.replace('{lr = 0.01, opt = "adam"}', "{momentum = 0.5}, {lr = 0.02}"))
+    assert make_plan(settings_of(["lenet.toml"], {})).initial == [{"momentum": 0.5, "opt": "sgd"}, {"lr": 0.02}]
+
+
 def test_flags_override_the_file_and_choices_are_text() -> None:
     Path("lenet.toml").write_text(TOML)
     flags: dict[str, Any] = {"trials": 5, "study": "other", "parameters": {"lr": {"type": "int", "low": 1, "high": 3}}}
@@ -144,6 +150,35 @@ def test_a_parameter_may_be_named_in_every_way_of_a_flag() -> None:
         ("tune --trials 3 --float x=0:1 json:nothing", "there is no 'nothing' in 'json'"),
         ("tune --trials 3 --float x=0:1 json:__doc__", "is no function"),
         ("tune --trials 3 --float x=0:1 --storage no/where.db -- train {x}", "does not exist"),
+        ("tune --trials 3 --float x=0:1 --value-regex 'acc=(' -- train {x}", "is not a regular expression: missing )"),
+        ("tune --trials 3 --float x=0:1 --value-regex acc -- train {x}", "must have one group around the number"),
+        ("tune --trials 3 --float x=0:1 --value-regex '(a)(b)' -- train {x}", "must have one group around the number"),
+        ("tune --trials 3 --float x=0:1 --value-key '' -- train {x}", "value_key must name a key"),
+        ("tune --trials 3 --float x=0:1 --value-key a --value-regex '(b)' -- train {x}", "give one of them"),
+        ("tune --trials 3 --float x=0:1 --value-key a math:sqrt", "a Python function returns its value"),
+        ("tune --trials 3 --float x=0:1 --value-file . -- train {x}", "value_file '.' is a folder"),
+        ("tune --trials 3 --float x=0:1 --value-file /dev/null -- train {x}", "value_file '/dev/null' is a device"),
+        ("tune --timeout 1e10 --float x=0:1 -- train {x}", "timeout must be at most 1e+09 seconds, not 10000000000"),
+        ("tune --trials 3 --timeout inf --float x=0:1 -- train {x}", "timeout must be at most 1e+09 seconds, not inf"),
+        ("tune --trials 3 --trial-timeout 1e10 --float x=0:1 -- train {x}", "trial_timeout must be at most"),
+        ("tune --target nan --float x=0:1 -- train {x}", "target must be a finite number, not nan"),
+        (
+            f"tune --trials {10**400} --float x=0:1 -- train {{x}}",
+            "trials must be at most 9223372036854775807, not 1000",
+        ),
+        (f"tune --trials 3 --parallel {10**400} --float x=0:1 -- train {{x}}", "parallel must be at most 10000"),
+        (f"tune --trials 3 --seed {10**400} --float x=0:1 -- train {{x}}", "seed must be at most"),
+        (
+            f"tune --trials 3 --int x=0:{10**400} -- train {{x}}",
+            "high must be a whole number within ±9223372036854775807",
+        ),
+        ("tune --trials 3 --int x=0:inf -- train {x}", "of whole numbers"),
+        ("tune --trials 3 --float x=0:1e999 -- train {x}", "high must be a finite number, not inf"),
+        ("tune --trials 3 --float x=0:1 --storage postgre://u@h/d -- train {x}", "did you mean 'postgresql'?"),
+        ("show sqlite3:///x.db", "begins with 'sqlite3' (did you mean 'sqlite'?); give a file such as study.db"),
+        ("show sqlite://x.db", "needs a third slash: give 'sqlite:///x.db', or 'x.db' alone"),
+        ("show redis://h", "databases: sqlite, postgresql"),
+        ("show postgresql+psycopg9://u@h/d", "names a driver that SQLAlchemy does not know"),
         ("tune nothing.toml", "nothing.toml cannot be read"),
         ("show nothing.db", "there is no storage 'nothing.db'"),
         ("show train", "is not an SQLite database"),
@@ -174,6 +209,11 @@ def test_bad_input_is_one_line(arguments: str, message: str) -> None:
         ("--lr {lr}", "--lr {lr} '", "cannot be split: No closing quotation"),
         ('command = "train', 'objective = "a:b"\ncommand = "train', "a command and a Python objective"),
         ("[parameters]", "[parameters", "is not TOML"),
+        ("trials = 30", "trials = 30\nvalue_key = 3", "value_key must be a text, not 3"),
+        ("trials = 30", "trials = 30\nvalue_regex = 'x'", "value_regex 'x' must have one group"),
+        ("trials = 30", "trials = 30\ntarget = inf", "target must be a finite number, not inf"),
+        ("trials = 30", f"trials = 30\ntarget = {10**400}", "target must be a finite number"),
+        ("high = 0.1", f"high = {10**400}", "parameter 'lr': high must be a finite number, not 1000"),
     ],
 )
 def test_a_mistake_in_the_file_is_one_line(old: str, new: str, message: str) -> None:
@@ -266,6 +306,156 @@ def test_failures_go_on_until_there_are_too_many_in_a_row() -> None:
     assert "exit status 5" in line
     shown = call("show")
     assert "3 × RuntimeError: it ended with exit status 5" in shown.stdout
+
+
+ACCURACY = r"Accuracy: (\S+)"
+
+
+def test_a_first_trial_without_a_value_ends_the_run_and_says_what_would_help() -> None:
+    Path("train.sh").write_text('echo "Epoch 1"\necho "Accuracy: $1"\n')
+    program = ["--", "sh", "train.sh", "{x}"]
+    result = tune(*program)
+    assert result.exit_code == 1
+    assert "  | Epoch 1\n  | Accuracy: " in result.stderr
+    assert all(flag in result.stderr for flag in ("--value-regex", "--value-key", "--value-file"))
+    assert "1 failed" in result.stdout
+    assert "run the same command again" in result.stdout
+    assert json.loads(call("show", "--json").stdout)["stopped"] == "the first trial gave no value"
+    for more in (["--value-regex", ACCURACY], []):  # with the flag, and with the flag in the file
+        Path("tune.toml").write_text(f"value_regex = '{ACCURACY}'\n")
+        words = ["tune.toml", "--study", "lazybo"] if not more else []
+        result = call("tune", *words, "--trials", "6", "--float", "x=-1:2", *more, *program)
+        assert result.exit_code == 0, result.output
+        assert "6 complete, 1 failed" in result.stdout
+    changed = ["--study", "lazybo", "--trials", "9", "--float", "x=-1:2"]
+    line = refused("tune", *changed, "--value-regex", r"Epoch (\d)", *program)
+    assert rf"reads its values by value_regex '{ACCURACY}', not by value_regex 'Epoch (\d)'" in line
+    assert "not in the usual way" in refused("tune", *changed, *program)
+    assert "not by value_file 'v'" in refused("tune", *changed, "--value-file", "v", *program)
+    forced = call("tune", "--force", "--study", "lazybo", "--trials", "7", "--float", "x=-1:2", "--value-regex",
+                  r"uracy: (\S+)", *program)  # fmt: skip
+    assert forced.exit_code == 0, forced.output
+
+
+def test_a_mended_program_runs_with_the_same_command() -> None:
+    Path("train.sh").write_text('echo "$1" >&2\necho broken >&2\nexit 1\n')
+    program = ["--", "sh", "train.sh", "{x}"]
+    assert "6 failed" in tune(*program).stdout
+    Path("train.sh").write_text('echo "$1"\n')
+    assert "6 complete, 6 failed" in tune(*program).stdout
+    assert "6 complete, 6 failed" in tune(*program).stdout, "and no more than once"
+
+
+def test_failures_after_the_first_value_count() -> None:
+    Path("train.sh").write_text('[ "$LAZYBO_TRIAL" = 0 ] && echo 1\n')
+    program = ["--", "sh", "-c", '[ "$LAZYBO_TRIAL" = 0 ] && echo 1 || true', "{x}"]
+    assert "1 complete, 5 failed" in tune(*program).stdout
+    assert "1 complete, 5 failed" in tune(*program).stdout
+
+
+def test_with_max_failures_trials_without_a_value_go_on() -> None:
+    result = tune("--max-failures", "3", "--", "echo", "x{x}")
+    assert result.exit_code == 1
+    assert "3 evaluations in a row failed" in result.stderr
+    assert "the same command goes on" in result.stderr.splitlines()[-1]
+    assert "user_attrs" not in result.stderr.splitlines()[-1]
+
+
+def test_json_with_another_key_is_a_value_with_metrics() -> None:
+    lines = '{"step": 1, "test": {"acc": 9}}\\n{"test": {"acc": %s}, "loss": 2}\\n'.replace('"', '\\"')
+    code = f'BEGIN {{ printf "{lines}", x }}'.replace("{", "{{").replace("}", "}}")
+    result = tune("--json", "--value-key", "test.acc", "--", "awk", "-v", "x={x}", code)
+    assert result.exit_code == 0, result.output
+    best = json.loads(result.stdout)["best"]
+    assert best["value"] == pytest.approx(best["params"]["x"])
+    assert best["metrics"] == {"test": {"acc": best["value"]}, "loss": 2}
+
+
+def test_a_flag_takes_the_place_of_the_files_other_way_to_read() -> None:
+    Path("lenet.toml").write_text(TOML.replace("trials = 30", "trials = 30\nvalue_key = 'a'"))
+    assert make_plan(settings_of(["lenet.toml"], {})).reading.key == "a"
+    reading = make_plan(settings_of(["lenet.toml"], {"value_regex": "(b)"})).reading
+    assert (reading.key, reading.regex) == (None, "(b)")
+
+
+def test_a_fifo_as_value_file_is_refused() -> None:
+    os.mkfifo("pipe")
+    line = refused(*shlex.split("tune --trials 3 --float x=0:1 --value-file pipe -- train {x}"))
+    assert "value_file 'pipe' is a FIFO; name a file" in line
+
+
+def test_another_space_is_refused_in_the_words_of_the_command() -> None:
+    assert tune("--", "train", "{x}").exit_code == 0
+    for more in ("--float x=-1:3", "--float x=-1:2 --maximize"):
+        line = refused(*shlex.split(f"tune --trials 9 {more} -- train {{x}}"))
+        assert "give another --study" in line
+        assert "study_name" not in line
+        assert "warm_start" not in line
+
+
+# ----------------------------------------------------------------------- safety
+
+EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202eevil\r\nlazybo: all is well\u2028"
+
+
+def evil_study() -> None:
+    space = {f"x{EVIL}": FloatDistribution(0, 1), "opt": CategoricalDistribution([EVIL])}
+
+    def objective(params: dict[str, Any]) -> dict[str, Any]:
+        if params[f"x{EVIL}"] > 0.5:
+            raise ValueError(EVIL)
+        return {"value": 1.0, f"metric{EVIL}": EVIL}
+
+    initial = [{f"x{EVIL}": x, "opt": EVIL} for x in (0.1, 0.9)]
+    for name in (f"a{EVIL}", f"b{EVIL}"):
+        study = optimize(objective, space, n_trials=2, storage="evil.db", study_name=name, initial=initial)
+        study.set_user_attr("lazybo:command", ["train", EVIL, "{opt}", "postgresql://me:secret@host/db"])
+
+
+def test_nothing_from_a_study_is_obeyed_by_a_terminal() -> None:
+    evil_study()
+    names = [f"a{EVIL}", f"b{EVIL}"]
+    calls = [["show", "evil.db"], ["best", "evil.db"], ["best", "evil.db", f"c{EVIL}"]]
+    calls += [["show", "evil.db", name, *more] for name in names for more in ([], ["--json"])]
+    calls += [["best", "evil.db", names[0]], ["export", "evil.db", names[0], "--format", "json"]]
+    calls += [["plot", "history", "evil.db", names[0]]]
+    for arguments in calls:
+        result = call(*arguments)
+        said = result.stdout + result.stderr
+        assert "evil" in said
+        assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2028]", said), repr(said)
+        assert not re.search("^lazybo: all is well", said, re.M)
+        assert ("secret" in said) <= ("--json" in arguments)
+    record = json.loads(call("show", "evil.db", names[0], "--json").stdout)
+    assert record["study"] == names[0], "programs get what is there"
+    assert record["best"]["metrics"] == {f"metric{EVIL}": EVIL}
+    line = call("best", "evil.db", names[0], "--command").stdout_bytes.decode()
+    assert shlex.split(line) == ["train", EVIL, EVIL, "postgresql://me:secret@host/db"]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgre://me:s3cr3t@host/db",
+        "postgresql://me:s3cr3t@127.0.0.1:1/db",
+        "postgresql+psycopg://me:s3cr3t@127.0.0.1:1/db",
+        "postgresql://me:a@s3cr3t@127.0.0.1:1/db",
+        "postgresql://me:a/s3cr3t@127.0.0.1:1/db",
+        "postgresql://me:a%40s3cr3t@127.0.0.1:1/db",
+        "postgresql://127.0.0.1:1/db?user=me&password=s3cr3t",
+        "mysql+nothing://me:s3cr3t@host/db",
+        "redis://:s3cr3t@host",
+        "sqlite://me:s3cr3t@x.db",
+    ],
+)
+def test_no_password_is_printed(url: str) -> None:
+    for arguments in (
+        ["show", url],
+        ["tune", "--trials", "3", "--float", "x=0:1", "--storage", url, "--", "train", "{x}"],
+    ):
+        line = refused(*arguments)
+        assert "s3cr3t" not in line
+        assert "storage" in line or "driver" in line
 
 
 def test_a_python_objective_is_tuned() -> None:

@@ -196,7 +196,7 @@ case "$1" in
 esac
 """,
     )
-    moods = ["flood", "silent", "fail", "good"]
+    moods = ["good", "flood", "silent", "fail"]
     Path("moody.toml").write_text(
         f'command = "{program} {{mood}}"\ntrials = 4\nparallel = 2\nstorage = "m.db"\n'
         f"initial = [{', '.join(f'{{mood = {json.dumps(mood)}}}' for mood in moods)}]\n"
@@ -205,17 +205,58 @@ esac
     done = call("tune", "moody.toml")
     found = {trial.params["mood"]: trial for trial in trials("m.db", "moody")}
     reasons = {mood: trial.system_attrs.get("fail_reason", "") for mood, trial in found.items()}
-    assert "printed no value" in reasons["silent"]
+    assert "gave no value" in reasons["silent"]
     assert "exit status 3: no paint" in reasons["fail"]
     assert found["flood"].value == 1.0
     assert found["good"].value == 2.0
-    assert Path("m-moody-output/000000/stdout").stat().st_size > 100_000_000
+    assert Path("m-moody-output/000001/stdout").stat().st_size > 100_000_000
     assert "2 complete, 2 failed" in done.stdout
     options = ["--trials", "2", "--trial-timeout", "1", "--choice", "mood=hang"]
     done = call("tune", "--storage", "m.db", "--study", "hang", *options, "--", program, "{mood}", code=1)
-    assert done.stderr.count("longer than its timeout of 1 s") == 2
+    assert "failed: it ran longer than its timeout of 1 s  1 failed" in done.stderr
+    assert "failed: it ran longer than its timeout of 1 s again (2 times)  2 failed" in done.stderr
     assert born(int(Path("child").read_text())) is None, "the child of the program that hung has ended"
     assert "no trial has completed" in done.stdout
+
+
+def test_a_trial_that_failed_is_one_short_line_and_a_reason_is_told_once() -> None:
+    code = "echo 'Traceback of a program' >&2; echo \"ImportError: $(printf 'x%.0s' $(seq 400))\" >&2; exit 1"
+    done = call("tune", "--trials", "5", "--float", "x=0:1", "--", "sh", "-c", code, "{x}", code=1)
+    lines = done.stderr.splitlines()
+    assert [line.split("  ")[0] for line in lines] == [f"trial {i}" for i in range(5)]
+    assert all(len(line) < 200 for line in lines)
+    assert all(len(line) < 100 for line in lines[1:])
+    assert "failed: it ended with exit status 1: ImportError: xxx" in lines[0]
+    assert "again (5 times)" in lines[4]
+
+
+def test_the_output_of_a_program_is_not_obeyed_by_the_terminal(terminal: "Callable[..., Terminal]") -> None:
+    evil = "import sys\nprint('\\x1b]0;owned\\x07Accuracy \\x9b31m \\u202e')\nsys.stderr.write('\\x1b[2J')\n"
+    Path("evil.py").write_text(evil)
+    command = ["tune", "--trials", "3", "--float", "x=0:1", "--", sys.executable, "evil.py", "{x}"]
+    shown = terminal(*command)
+    assert shown.wait() == 1
+    assert r"\x1b]0;owned\x07Accuracy \x9b31m \u202e" in shown.shown
+    assert r"\x1b[2J" in shown.shown
+    assert not any(bad in shown.shown for bad in ("\x1b]", "\x07", "\x1b[2J", "\x9b", "\u202e"))
+    Path("evil.py").write_text(evil + "sys.exit('\\x1b]0;owned\\x07 no')\n")
+    shown = terminal(*command)
+    assert shown.wait() == 1
+    assert "exit status 1" in shown.shown
+    assert "\x1b]" not in shown.shown
+
+
+def test_what_is_exported_to_a_terminal_is_not_obeyed(terminal: "Callable[..., Terminal]") -> None:
+    Path("evil.py").write_text("import json\nprint(json.dumps({'value': 1, 'note': '\\x1b]0;owned\\x07'}))\n")
+    call("tune", "--trials", "1", "--float", "x=0:1", "--", sys.executable, "evil.py", "{x}")
+    assert "\x1b]0;owned" in call("export").stdout, "programs get what is there"
+    shown = terminal("export")
+    assert shown.wait() == 0
+    assert r"\x1b]0;owned\x07" in shown.shown
+    assert "\x1b]" not in shown.shown
+    shown = terminal("export", "--format", "parquet")
+    assert shown.wait() == 2
+    assert "give a file with -o" in shown.shown
 
 
 def test_a_driver_that_was_killed_is_resumed_and_its_programs_are_not_left_behind() -> None:

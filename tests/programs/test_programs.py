@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 import pickle
 import re
 import subprocess
@@ -13,15 +14,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from optuna.exceptions import TrialPruned
 
 from lazybo.programs import Program, groups, placeholders
-from lazybo.programs.output import MAX_LINE, Lines, Step, Value, meaning, value_in
+from lazybo.programs.output import MAX_LINE, MAX_SEARCHED, Lines, Reading, Step, Value
 from lazybo.run.evaluate import Trial
-from lazybo.run.presence import born
+from lazybo.run.presence import born, machine
 
 # Against hanging only.
 DEADLINE = 60.0
@@ -153,14 +155,67 @@ def test_a_line_without_end_is_not_kept() -> None:
     ],
 )
 def test_what_a_line_says(line: bytes, said: object) -> None:
-    assert meaning(line) == said
+    assert Reading().meaning(line) == said
+
+
+ACCURACY = Reading(regex=r"Accuracy: (\S+)")
+EPOCHS = Reading(regex=r"epoch (?P<step>\d+).*acc=(?P<value>[-\d.]+)")
+EITHER = Reading(regex=r"(?:epoch (?P<step>\d+) )?acc=(?P<value>\S+)")
+
+
+@pytest.mark.parametrize(
+    ("reading", "line", "said"),
+    [
+        (Reading(key="accuracy"), b'{"accuracy": 0.5, "value": 3, "loss": 1}', Value(0.5, {"loss": 1})),
+        (Reading(key="accuracy"), b'{"step": 2, "accuracy": 0.5}', Step(2, 0.5)),
+        (Reading(key="accuracy"), b'{"value": 0.5}', None),
+        (Reading(key="accuracy"), b'{"accuracy": "0.5"}', None),
+        (Reading(key="accuracy"), b"0.5", None),
+        (Reading(key="test.acc"), b'{"test": {"acc": 1}}', Value(1.0, {"test": {"acc": 1}})),
+        (Reading(key="test.acc"), b'{"test.acc": 2, "test": {"acc": 1}}', Value(2.0, {"test": {"acc": 1}})),
+        (Reading(key="test.acc"), b'{"test": [1]}', None),
+        (ACCURACY, b"Test Accuracy: 0.95", Value(0.95)),
+        (ACCURACY, b"Accuracy: 0.1  Accuracy: 0.2", Value(0.2)),
+        (ACCURACY, b"Accuracy: \x1b[1;32m0.95\x1b[0m", Value(0.95)),
+        (ACCURACY, b"Accuracy: high", None),
+        (ACCURACY, b"0.95", None),
+        (ACCURACY, b"\xff Accuracy: 1e-3", Value(1e-3)),
+        (ACCURACY, b"x" * MAX_SEARCHED + b"Accuracy: 1", None),
+        (EPOCHS, b"epoch 3: loss 1 acc=0.7, done", Step(3, 0.7)),
+        (EPOCHS, b"acc=0.7", None),
+        (EITHER, b"epoch 3 acc=0.7", Step(3, 0.7)),
+        (EITHER, b"acc=0.7", Value(0.7)),
+        (Reading(regex=r"(?P<step>\S+) acc=(?P<value>\S+)"), "³ acc=1".encode(), None),
+    ],
+)
+def test_a_key_or_a_regular_expression_finds_the_value(reading: Reading, line: bytes, said: object) -> None:
+    assert reading.meaning(line) == said
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"regex": "acc=(", "key": None}, "'acc=(' is not a regular expression: missing )"),
+        ({"regex": r"acc=\d+"}, "must have one group around the number"),
+        ({"regex": r"(a)(b)"}, "must have one group around the number"),
+        ({"regex": r"(?P<step>\d+) (\d+)"}, "must have one group around the number"),
+        ({"regex": r"(?P<val>\d+)"}, "has a group 'val'; call it value or step"),
+        ({"key": ""}, "value_key must name a key"),
+        ({"key": "a", "regex": "(b)"}, "give one of them"),
+    ],
+)
+def test_a_reading_that_can_find_nothing_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        Reading(**options)
 
 
 def test_a_value_file_holds_a_number_lines_or_an_object_of_many_lines() -> None:
-    assert value_in(b"0.25\n") == Value(0.25)
-    assert value_in(b"epochs: 3\n0.5\n") == Value(0.5)
-    assert value_in(json.dumps({"value": 1, "step": 3}, indent=2).encode()) == Value(1.0, {"step": 3})
-    assert value_in(b"nothing") is None
+    assert Reading().value_in(b"0.25\n") == Value(0.25)
+    assert Reading().value_in(b"epochs: 3\n0.5\n") == Value(0.5)
+    assert Reading().value_in(json.dumps({"value": 1, "step": 3}, indent=2).encode()) == Value(1.0, {"step": 3})
+    assert Reading().value_in(b"nothing") is None
+    assert Reading(key="a.b").value_in(json.dumps({"a": {"b": 2}}, indent=2).encode()) == Value(2.0, {"a": {"b": 2}})
+    assert ACCURACY.value_in(b"Accuracy: 1\nAccuracy: 2\nend\n") == Value(2.0)
 
 
 # ---------------------------------------------------------------------- program
@@ -170,7 +225,7 @@ def test_a_program_gets_its_parameters_in_four_ways_and_keeps_its_output(tmp_pat
     script = 'echo "$0 $1"; env | grep ^LAZYBO_ >&2; echo "{\\"value\\": 2, \\"note\\": \\"$1\\"}"; echo done'
     run = program(tmp_path, "sh", "-c", script.replace("{", "{{").replace("}", "}}"), "{trial}", "{x}")
     trial = Trial(7, {"x": "a 'b' \"c\"; $(touch pwned) `touch pwned`"})
-    with pytest.raises(RuntimeError, match="printed no value"):
+    with pytest.raises(RuntimeError, match="gave no value"):
         run(trial)  # the quotes make the line no JSON
     trial = Trial(7, {"x": "a b; $(touch pwned) `touch pwned` *"})
     assert run(trial) == {"value": 2.0, "note": trial.params["x"]}
@@ -199,10 +254,10 @@ def test_the_value_file_wins_over_what_is_printed(tmp_path: Path) -> None:
 def test_a_named_value_file_must_be_written_anew(tmp_path: Path) -> None:
     (tmp_path / "result-3").write_text("0.5")
     run = program(tmp_path, "echo", "7", value_file="result-{x}")
-    with pytest.raises(RuntimeError, match=r"did not write its value to .*result-3"):
+    with pytest.raises(RuntimeError, match=r"did not write .*result-3"):
         run(Trial(0, {"x": 3}))
     run = program(tmp_path, "sh", "-c", "echo nothing > result-{x}", value_file="result-{x}")
-    with pytest.raises(RuntimeError, match="result-3 holds neither a number"):
+    with pytest.raises(RuntimeError, match="result-3 does not hold a number"):
         run(Trial(1, {"x": 3}))
     run = program(tmp_path, "sh", "-c", "echo 0.25 > result-{x}", value_file="result-{x}")
     assert run(Trial(2, {"x": 3})) == {"value": 0.25}
@@ -213,7 +268,8 @@ def test_a_named_value_file_must_be_written_anew(tmp_path: Path) -> None:
     [
         (["sh", "-c", "echo 1; echo no paint >&2; exit 3"], "ended with exit status 3: no paint .see .*stderr"),
         (["sh", "-c", "kill -9 $$"], "killed by SIGKILL .out of memory"),
-        (["sh", "-c", "echo value: 3"], "printed no value"),
+        (["sh", "-c", "echo value: 3"], "gave no value: no line of its output is a number or a JSON object"),
+        (["sh", "-c", ":"], "gave no value: it printed nothing"),
         (["./not-there"], "could not be started: No such file"),
         (["sh", "-c", "exec >&-; sleep 600"], "longer than its timeout of 0.5 s"),
         (["sh", "-c", "sleep 600"], "longer than its timeout of 0.5 s"),
@@ -227,6 +283,46 @@ def test_failures_say_what_happened(
     timeout = 0.5 if "timeout" in reason else None
     with pytest.raises(RuntimeError, match=reason):
         program(tmp_path, *command, timeout=timeout)(Trial(0, {}))
+
+
+def test_the_value_of_a_program_that_prints_for_people(tmp_path: Path) -> None:
+    lines = "for epoch in range(3):\n    print(f'epoch {{epoch}} acc=0.{{epoch}}')\nprint('done')"
+    reporter = Reporter()
+    run = program(tmp_path, sys.executable, "-c", lines, reading=EPOCHS)
+    assert run(Trial(0, {}, reporter)) == {"value": 0.2}, "the last intermediate value is the value"
+    assert reporter.said == [(0, 0.0), (1, 0.1), (2, 0.2)]
+    awk = 'BEGIN {{ printf "10%% Accuracy: 0.1\\r100%% Accuracy: 0.75\\r\\n" }}'
+    assert program(tmp_path, "awk", awk, reading=ACCURACY)(Trial(1, {})) == {"value": 0.75}
+    bar = 'BEGIN {{ for (i = 0; i < 60000; i++) printf "\\r%d of 60000 steps, Accuracy: %d", i, i }}'
+    assert program(tmp_path, "awk", bar, reading=ACCURACY)(Trial(2, {})) == {"value": 59999.0}, "a line of 2 MB"
+    with pytest.raises(RuntimeError, match="value_regex matched 'Accuracy: 0,5', but its group holds no number"):
+        program(tmp_path, "echo", "Accuracy: 0,5", reading=ACCURACY)(Trial(3, {}))
+    with pytest.raises(RuntimeError, match="is a line that matches value_regex"):
+        program(tmp_path, "echo", "accuracy: 0.5", reading=ACCURACY)(Trial(4, {}))
+    run = program(tmp_path, "sh", "-c", "echo 'Accuracy: 3' > log", value_file="log", reading=ACCURACY)
+    assert run(Trial(5, {})) == {"value": 3.0}
+
+
+@pytest.mark.parametrize("kind", ["a FIFO", "a folder", "a device"])
+def test_a_value_file_that_is_no_file_is_a_clear_failure(kind: str, tmp_path: Path) -> None:
+    path = "/dev/null" if kind == "a device" else "value"
+    make = {"a FIFO": "mkfifo value", "a folder": "mkdir value", "a device": ":"}[kind]
+    run = program(tmp_path, "sh", "-c", f"{make}; touch ran", value_file=path, timeout=DEADLINE)
+    with pytest.raises(RuntimeError, match=f"the value file .* is {kind}; name a file"):
+        run(Trial(0, {}))
+    (tmp_path / "ran").unlink(missing_ok=True)
+    with pytest.raises(RuntimeError, match=f"the value file .* is {kind}; name a file"):
+        run(Trial(1, {}))
+    assert not (tmp_path / "ran").exists(), "a program that would wait for the other side is not begun"
+
+
+def test_of_a_huge_value_file_the_end_counts_and_one_that_cannot_be_read_is_a_clear_failure(tmp_path: Path) -> None:
+    huge = f"head -c {2 * MAX_LINE} /dev/zero | tr '\\0' 7 > value; printf '\\n0.5\\n' >> value"
+    assert program(tmp_path, "sh", "-c", huge, value_file="value")(Trial(0, {})) == {"value": 0.5}
+    run = program(tmp_path, "sh", "-c", "echo 1 > secret; chmod 0 secret", value_file="secret")
+    if os.geteuid():
+        with pytest.raises(RuntimeError, match="secret cannot be read: Permission denied"):
+            run(Trial(1, {}))
 
 
 def test_a_hundred_megabytes_go_to_the_file_and_not_into_memory(tmp_path: Path) -> None:
@@ -279,7 +375,7 @@ def test_what_a_program_leaves_running_holds_nobody_up_and_is_ended(tmp_path: Pa
 
 def test_a_survivor_of_a_driver_that_was_killed_is_ended_before_its_trial_runs_again(tmp_path: Path) -> None:
     run = program(tmp_path, "sh", "-c", "echo $$ >> pids; [ -e second ] || sleep 600; echo 1")
-    code = "import pickle, sys\nfrom lazybo.evaluate import Trial\npickle.load(sys.stdin.buffer)(Trial(0, {}))"
+    code = "import pickle, sys\nfrom lazybo.run.evaluate import Trial\npickle.load(sys.stdin.buffer)(Trial(0, {}))"
     driver = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE)
     assert driver.stdin is not None
     with driver.stdin as pipe:
@@ -293,6 +389,25 @@ def test_a_survivor_of_a_driver_that_was_killed_is_ended_before_its_trial_runs_a
     (tmp_path / "second").touch()
     assert run(Trial(0, {})) == {"value": 1.0}
     until(lambda: born(survivor) is None)
+
+
+@pytest.mark.parametrize("old", [True, False])
+def test_a_survivor_is_only_ended_if_the_note_says_for_certain_which_process_it_is(old: bool, tmp_path: Path) -> None:
+    """Earlier versions noted starts in seconds, which move when the clock is set."""
+    with subprocess.Popen(["sleep", "600"], start_new_session=True) as survivor:
+        note: dict[str, Any] = {
+            "machine": machine(),
+            "pid": survivor.pid,
+            "born": born(survivor.pid),
+            "parent": 2**22 + 1,
+        }
+        note["parent_born"] = 1
+        if old:
+            note |= {"machine": note["machine"].split()[0], "born": psutil.Process(survivor.pid).create_time()}
+        (tmp_path / "process.json").write_text(json.dumps(note))
+        assert groups.end_survivor(tmp_path) is not old
+        assert (survivor.poll() is None) is old
+        survivor.kill()
 
 
 def test_all_programs_end_at_the_end_and_none_begins_after(tmp_path: Path) -> None:

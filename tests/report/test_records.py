@@ -197,3 +197,66 @@ def test_unwarping_undoes_warping(scale: float, rng: np.random.Generator) -> Non
             warped.inverse(warped(scale * values)), scale * values, rtol=1e-9, atol=1e-12 * scale
         )
         assert np.isfinite(warped.inverse(np.array([-1e6, 1e6]))).all()
+
+
+# ---------------------------------------------------------------- texts and ticks
+
+
+@pytest.mark.parametrize(
+    ("low", "high"),
+    [(1e-6, 1e-5), (1e-12, 1e3), (1e-4, 0.1), (3e-3, 3.5e-3), (8, 512), (1, 10_000), (2e-5, 9e-5), (1e-200, 1e200)],
+)
+def test_labels_of_a_logarithmic_axis_do_not_overlap(low: float, high: float) -> None:
+    places = [low, math.sqrt(low) * math.sqrt(high), high]
+    curve = [0.0, 1.0, 2.0]
+    slices = [records.Slice("x", False, True, places, curve, curve, curve, [(low, 0.0)], (low, 0.0))] * 3
+    figure = plots.draw_slices(slices, "title")
+    figure.canvas.draw()
+    for axes in figure.axes:
+        labels = [label for label in axes.get_xticklabels(which="both") if label.get_text()]
+        boxes = sorted(label.get_window_extent().intervalx.tolist() for label in labels)
+        assert len(boxes) >= 2, "an axis needs two numbers to be read"
+        assert all(left[1] < right[0] for left, right in itertools.pairwise(boxes)), [x.get_text() for x in labels]
+
+
+def test_names_and_choices_stand_in_pictures_as_they_are() -> None:
+    study = optuna.create_study(study_name="$\\frac{$ \x1b]0;x\x07")
+    names = ["$\\alpha_{$", "a_1^{", "\\$5$ \\"]
+    space = {name: FloatDistribution(0, 1) for name in names} | {"opt": CategoricalDistribution(["$x^$", "\x1b[31m$"])}
+    for i in range(4):
+        params = {**dict.fromkeys(names, i / 4), "opt": ["$x^$", "\x1b[31m$"][i % 2]}
+        study.add_trial(create_trial(params=params, distributions=space, value=float(i)))
+    figures = [
+        plots.draw_slices(records.slices(study), f"{study.study_name}: slices"),
+        plots.draw_parallel(records.coordinates(study), study.study_name),
+        plots.draw_history(records.history(study), study.study_name),
+        plots.draw_times(records.times(study), study.study_name),
+    ]
+    pictures = [plots.as_bytes(figure, "svg").decode() for figure in figures]
+    for svg in pictures:
+        assert "$\\frac{$ \\x1b]0;x\\x07" in svg
+        assert "\x1b" not in svg
+    for name in names:
+        assert sum(f"<!-- {name} -->" in svg for svg in pictures) == 2, name
+
+
+def test_one_value_beyond_the_range_is_one_value() -> None:
+    values = [float(i) for i in range(20)]
+    for far, text in (([1e9], "1 value lies beyond this range"), ([1e9, 2e9], "2 values lie beyond this range")):
+        shown = [*values, *far]
+        record = records.History(list(range(len(shown))), shown, shown, [], [])
+        (axes,) = plots.draw_history(record, "title").axes
+        assert axes.get_title(loc="right") == text
+
+
+def test_a_slice_meets_the_best_trial_and_is_fine_between_trials_that_are_close() -> None:
+    study = optuna.create_study()
+    for i in range(12):
+        x = 0.5 + 0.001 * i
+        study.add_trial(
+            create_trial(params={"x": x}, distributions={"x": FloatDistribution(0, 1)}, value=math.sin(900 * x))
+        )
+    (record,) = records.slices(study)
+    assert record.best[0] in record.places
+    inside = sum(0.5 <= place <= 0.512 for place in record.places)
+    assert inside >= 6, "the trials span 0.012 of the range"

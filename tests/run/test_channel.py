@@ -1,5 +1,6 @@
 """Intermediate values over a real socket."""
 
+import os
 import pickle
 import socket
 import threading
@@ -8,6 +9,7 @@ from multiprocessing import AuthenticationError
 import optuna
 import pytest
 
+from lazybo.run import channel
 from lazybo.run.channel import RemoteReporter, StudyReporter, listening
 
 
@@ -79,3 +81,77 @@ def test_a_trial_that_ended_is_told_to_stop() -> None:
     assert reporter.close(trial.number) == {0: 1.0}
     assert reporter.report(trial.number, 2, 1.0)
     assert study.trials[0].intermediate_values == {0: 1.0}
+
+
+def said(remote: RemoteReporter, number: int) -> bool:
+    """Whether a worker is answered, asked in a thread of its own since it might wait for ever."""
+    answers: list[bool] = []
+    worker = threading.Thread(target=lambda: answers.append(remote.report(number, 0, 1.0)), daemon=True)
+    worker.start()
+    worker.join(timeout=20)
+    return answers == [False]
+
+
+def conversations() -> int:
+    return sum("_talk" in thread.name for thread in threading.enumerate())
+
+
+def test_silent_strangers_keep_nobody_from_being_answered() -> None:
+    reporter = Doubtful()
+    with listening(reporter, "127.0.0.1") as sent:
+        silent = [socket.create_connection(sent._address) for _ in range(3)]
+        silent[1].send(b"\0\0")  # the beginning of a message
+        assert said(sent, 1)
+    assert reporter.seen == [(1, 0, 1.0)]
+    for stranger in silent:
+        stranger.settimeout(20)
+        while stranger.recv(1000):  # the challenge, and then the end: the door is closed
+            pass
+        stranger.close()
+
+
+def test_a_stranger_that_proves_nothing_is_turned_away_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channel, "HANDSHAKE", 0.2)
+    with listening(Doubtful(), "127.0.0.1") as sent:
+        stranger = socket.create_connection(sent._address, timeout=20)
+        while stranger.recv(1000):
+            pass
+        assert said(sent, 1)
+        assert said(sent, 1)  # a worker may be silent for as long as it likes
+        stranger.close()
+
+
+def test_so_many_strangers_may_be_there_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channel, "STRANGERS", 3)
+    monkeypatch.setattr(channel, "COURTESY", 0.05)
+    monkeypatch.setattr(channel, "HANDSHAKE", 1000.0)
+    with listening(Doubtful(), "127.0.0.1") as sent:
+        strangers = [socket.create_connection(sent._address, timeout=20) for _ in range(9)]
+        assert said(sent, 1)
+        assert conversations() <= 4
+        while strangers[0].recv(1000):  # the first was turned away
+            pass
+    for stranger in strangers:
+        stranger.close()
+
+
+def test_a_worker_that_dies_in_the_middle_of_a_message_disturbs_nobody() -> None:
+    reporter = Doubtful()
+    with listening(reporter, "127.0.0.1") as sent:
+        dying = pickle.loads(pickle.dumps(sent))
+        assert said(dying, 1)
+        os.write(dying._connection.fileno(), b"\0\0\0\x40half")
+        dying._connection.close()
+        assert said(sent, 2)
+    assert reporter.seen == [(1, 0, 1.0), (2, 0, 1.0)]
+
+
+def test_all_conversations_end_with_the_run() -> None:
+    with listening(Doubtful(), "127.0.0.1") as sent:
+        stranger = socket.create_connection(sent._address)
+        assert said(sent, 1)
+        talking = [thread for thread in threading.enumerate() if "_talk" in thread.name]
+    for thread in talking:
+        thread.join(timeout=20)
+        assert not thread.is_alive()
+    stranger.close()

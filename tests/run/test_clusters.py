@@ -3,9 +3,12 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,7 @@ import pytest
 from optuna.distributions import FloatDistribution
 from optuna.trial import TrialState
 
-from lazybo import kfold, optimize
+from lazybo import RunFailed, kfold, optimize
 from lazybo.run.evaluate import Trial
 
 pytestmark = pytest.mark.extra
@@ -148,3 +151,72 @@ def test_mpi_ranks_evaluate_and_report(mpirun: Callable[..., str], tmp_path: Pat
     assert verdict["ranks"] == [1, 2]  # rank 0 drives
     assert verdict["reports"] == 20
     assert verdict["best"] < 1.0
+
+
+@contextmanager
+def dask_processes(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """A scheduler and a worker in processes of their own: the scheduler, and where it is."""
+    contact = folder / "scheduler.json"
+    options = ["--scheduler-file", contact, "--no-dashboard"]
+    dask = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0", *options]
+    with subprocess.Popen(dask) as scheduler:
+        until(contact.exists)
+        worker = [sys.executable, "-m", "distributed.cli.dask_worker", "--nthreads", "1", *options]
+        with subprocess.Popen(worker, start_new_session=True) as workers:
+            try:
+                yield scheduler, json.loads(contact.read_text())["address"]
+            finally:
+                os.killpg(workers.pid, signal.SIGKILL)
+                scheduler.kill()
+
+
+def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < deadline, "it does not happen"
+        time.sleep(0.02)
+
+
+def test_a_dask_scheduler_that_is_killed_ends_the_run_with_what_to_do_and_it_goes_on(tmp_path: Path) -> None:
+    import dask
+    import distributed  # noqa: F401 (brings its settings)
+
+    storage = tmp_path / "s.db"
+    with dask.config.set({"distributed.comm.timeouts.connect": "2s"}), dask_processes(tmp_path) as (scheduler, address):
+
+        def kill(_: optuna.Study, trial: optuna.trial.FrozenTrial) -> None:
+            if trial.number == 2:
+                scheduler.kill()
+
+        with pytest.raises(RunFailed, match=rf"scheduler at {address} does not answer.*\n?.*'lazybo' in {storage}"):
+            optimize(
+                slow,
+                SPACE,
+                n_trials=8,
+                seed=0,
+                executor=address.replace("tcp", "dask"),
+                n_parallel=2,
+                storage=storage,
+                callbacks=[kill],
+            )
+    study = optimize(bowl, SPACE, n_trials=8, seed=0, storage=storage)
+    check(study, 8)
+
+
+def test_counting_the_workers_of_a_dask_scheduler_that_was_killed_raises_nothing(tmp_path: Path) -> None:
+    import dask
+    import distributed  # noqa: F401 (brings its settings)
+
+    from lazybo.run.executors import EngineBroken
+    from lazybo.run.executors.dask import connect
+
+    with dask.config.set({"distributed.comm.timeouts.connect": "2s"}), dask_processes(tmp_path) as (scheduler, address):
+        engine = connect(address, None)
+        until(lambda: engine._client.nthreads())
+        scheduler.kill()
+        while engine._client.status == "running":
+            engine._counted = -1e9
+            assert engine.workers >= 1
+        with pytest.raises(EngineBroken, match="Start the cluster again"):
+            engine.submit(abs, -1).result(60)
+        engine.shutdown()

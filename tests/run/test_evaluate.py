@@ -1,5 +1,6 @@
 """What happens in a worker, and on the way back."""
 
+import asyncio
 import pickle
 from typing import Any
 
@@ -7,29 +8,12 @@ import numpy as np
 import optuna
 import pytest
 
-from lazybo.run.evaluate import Call, Outcome, Task, Trial, call_of, evaluate
+from lazybo.run.call import Call, Given, call_of
+from lazybo.run.evaluate import Outcome, Task, Trial, evaluate
 
 
 def outcome(function: Any, **task: Any) -> Outcome:
-    return evaluate(call_of(function), Task(3, {"x": 2.0}, **task))
-
-
-@pytest.mark.parametrize(
-    ("function", "takes"),
-    [
-        (lambda params: 0.0, "params"),
-        (lambda p: 0.0, "params"),
-        (lambda params, verbose=False: 0.0, "params"),
-        (lambda *arguments: 0.0, "params"),
-        (lambda trial: 0.0, "trial"),
-        (lambda params, trial: 0.0, "params and trial"),
-        (lambda p, t: 0.0, "params and trial"),
-        (lambda params, trial=None: 0.0, "params and trial"),
-        (max, "params"),
-    ],
-)
-def test_an_objective_is_called_with_what_it_takes(function: Any, takes: str) -> None:
-    assert call_of(function).takes == takes
+    return evaluate(call_of(function, ["x"]), Task(3, {"x": 2.0}, **task))
 
 
 def test_params_and_trial_are_given() -> None:
@@ -77,6 +61,89 @@ def test_a_long_traceback_is_cut_at_its_beginning() -> None:
     assert len(outcome(objective).traceback) <= 20_000
 
 
+class Hostile(Exception):
+    """Fails at everything that is asked of it."""
+
+    def fail(self, *_: Any) -> Any:
+        raise Stop
+
+    __str__ = __repr__ = __float__ = __len__ = __iter__ = __index__ = __reduce__ = tolist = fail
+
+
+class Stop(BaseException):
+    """Caught by no `except Exception`."""
+
+
+def raising(error: Any) -> Any:
+    def objective(trial: Trial) -> float:
+        trial.set_user_attr("epoch", 2)
+        raise error
+
+    return objective
+
+
+@pytest.mark.parametrize(
+    "error",
+    [asyncio.CancelledError(), GeneratorExit(), SystemExit(3), StopIteration(), Stop(), Hostile(), MemoryError()],
+    ids=lambda error: type(error).__name__,
+)
+def test_every_exception_but_an_interrupt_is_a_failed_trial(error: BaseException) -> None:
+    ended = pickle.loads(pickle.dumps(outcome(raising(error))))
+    assert (ended.state, ended.metrics) == ("failed", {"epoch": 2})
+    assert type(error).__name__ in ended.reason
+    assert "in objective" in ended.traceback
+
+
+@pytest.mark.parametrize(
+    "error", [optuna.TrialPruned(Hostile()), optuna.TrialPruned("x" * 10**7, {1: 2}, b"")], ids=range(2)
+)
+def test_a_trial_is_pruned_whatever_the_exception_holds(error: BaseException) -> None:
+    ended = outcome(raising(error))
+    assert (ended.state, ended.metrics) == ("pruned", {"epoch": 2})
+    assert len(pickle.dumps(ended)) < 1000
+
+
+def test_what_is_long_is_cut_before_it_travels() -> None:
+    giant = "x" * 10**7
+    ended = outcome(raising(ValueError(f"the beginning{giant}the end")))
+    assert len(pickle.dumps(ended)) < 25_000
+    assert "the beginning" in ended.reason
+    assert ended.reason.endswith("the end")
+    assert len(pickle.dumps(outcome(lambda _: giant))) < 1000
+    ended = outcome(lambda _: {"value": 1.0, "good": 2, "giant": giant, "array": np.zeros(10**7)})
+    assert (ended.value, ended.metrics) == (1.0, {"good": 2})
+    assert [text.split(" (")[0] for text in ended.dropped] == ["'giant'", "'array'"]
+    assert len(pickle.dumps(ended)) < 1000
+
+
+@pytest.mark.parametrize("returned", [Hostile(), {"value": Hostile()}, [Hostile()], {"loss": Hostile()}], ids=range(4))
+def test_a_value_that_is_hostile_ends_as_an_outcome(returned: Any) -> None:
+    ended = pickle.loads(pickle.dumps(outcome(lambda _: returned)))
+    assert ended.state in ("failed", "invalid")
+    assert ended.reason
+
+
+def test_a_number_that_no_float_holds_is_a_failure() -> None:
+    ended = outcome(lambda _: 10**400)
+    assert ended.state == "failed"
+    assert "too large" in ended.reason
+
+
+@pytest.mark.parametrize("value", [10**400, "0.5", None, b"1", [1.0], Hostile()], ids=range(6))
+def test_a_report_that_is_no_number_is_refused_by_name(value: Any) -> None:
+    ended = outcome(lambda trial: trial.report(value, 0))
+    assert ended.state == "failed"
+    if not isinstance(value, Hostile):
+        assert ended.reason.startswith("ValueError: report takes a number")
+        assert len(ended.reason) < 200
+
+
+@pytest.mark.parametrize("step", [-1, 1.5, "1", True, None, 2**31, 10**400], ids=range(7))
+def test_a_step_that_no_storage_holds_is_refused(step: Any) -> None:
+    ended = outcome(lambda trial: trial.report(1.0, step))
+    assert "step must be a whole number" in ended.reason
+
+
 def test_an_interrupt_is_not_swallowed() -> None:
     def objective(_: Any) -> float:
         raise KeyboardInterrupt
@@ -101,7 +168,7 @@ def test_a_trial_looks_parameters_up_and_knows_no_others() -> None:
 def test_a_payload_is_loaded_once() -> None:
     import cloudpickle
 
-    payload = cloudpickle.dumps(Call(lambda p, seen=[]: seen.append(1) or len(seen), "params"))
+    payload = cloudpickle.dumps(Call(lambda p, seen=[]: seen.append(1) or len(seen), (Given.PARAMS,)))
     assert [evaluate(payload, Task(0, {})).value for _ in range(3)] == [1.0, 2.0, 3.0]
 
 

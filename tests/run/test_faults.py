@@ -131,7 +131,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
 def test_a_worker_that_leaves_takes_only_its_own_trial_with_it(tmp_path: Path) -> None:
     log = tmp_path / "log"
 
-    def objective(params: dict[str, float], trial: lazybo.evaluate.Trial) -> float:
+    def objective(params: dict[str, float], trial: lazybo.run.evaluate.Trial) -> float:
         with log.open("a") as file:
             file.write(json.dumps({"number": trial.number, "pid": os.getpid(), "params": params}) + "\n")
         if trial.number == 3:
@@ -153,7 +153,7 @@ def test_a_worker_that_leaves_takes_only_its_own_trial_with_it(tmp_path: Path) -
 def test_a_worker_that_died_is_replaced(tmp_path: Path) -> None:
     log = tmp_path / "log"
 
-    def objective(params: dict[str, float], trial: lazybo.evaluate.Trial) -> float:
+    def objective(params: dict[str, float], trial: lazybo.run.evaluate.Trial) -> float:
         with log.open("a") as file:
             file.write(json.dumps({"number": trial.number, "pid": os.getpid()}) + "\n")
         if trial.number == 1:
@@ -173,7 +173,7 @@ def test_a_worker_that_died_is_replaced(tmp_path: Path) -> None:
 def test_an_evaluation_that_hangs_ends_with_its_process(tmp_path: Path) -> None:
     log = tmp_path / "log"
 
-    def objective(params: dict[str, float], trial: lazybo.evaluate.Trial) -> float:
+    def objective(params: dict[str, float], trial: lazybo.run.evaluate.Trial) -> float:
         if trial.number == 3:
             log.write_text(str(os.getpid()))
             time.sleep(3600)
@@ -190,7 +190,7 @@ def test_many_threads_and_quick_evaluations(tmp_path: Path) -> None:
     lock, running, most = threading.Lock(), 0, 0
     seen: list[int] = []
 
-    def objective(params: dict[str, float], trial: lazybo.evaluate.Trial) -> float:
+    def objective(params: dict[str, float], trial: lazybo.run.evaluate.Trial) -> float:
         nonlocal running, most
         with lock:
             running += 1

@@ -1,8 +1,15 @@
 """The ledger: both ways of writing a study give the same study, also when others write to it."""
 
+import itertools
+import multiprocessing
+import os
+import shutil
+import signal
+import sqlite3
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +18,18 @@ import pytest
 import sqlalchemy
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.storages import BaseStorage, InMemoryStorage, JournalStorage
+from optuna.storages._cached_storage import _CachedStorage
 from optuna.storages.journal import JournalFileBackend
-from optuna.trial import TrialState
+from optuna.trial import TrialState, create_trial
 
-from lazybo.run import ledger
+from lazybo import optimize
+from lazybo.run import ledger, presence
+from lazybo.run.channel import StudyReporter
 from lazybo.run.ledger import DatabaseLedger, Entry, Ledger, Result, StorageLedger, open_ledger
-from lazybo.study.storage import open_storage
+from lazybo.study import retry
+from lazybo.study.journal import WholeLines
+from lazybo.study.model import Structure
+from lazybo.study.storage import open_storage, open_study
 
 SPACE: dict[str, BaseDistribution] = {
     "lr": FloatDistribution(1e-5, 1e-1, log=True),
@@ -161,7 +174,7 @@ def test_notes_are_in_the_study_with_the_next_trial(book: Ledger, study: optuna.
 
 def test_a_waiting_trial_is_claimed_once_and_can_be_put_back(book: Ledger, study: optuna.Study) -> None:
     entry = begin(book, 0)
-    ledger.put_back(study, entry.trial_id, 2)
+    book.put_back(entry.trial_id, 2, "me")
     (trial,) = ledger.read(study)
     assert trial.state == TrialState.WAITING
     assert trial.params == PARAMS
@@ -247,19 +260,233 @@ def test_a_transaction_that_fails_leaves_nothing(commits: tuple[optuna.Study, li
     assert study.trials == []
 
 
+def locked_actions(study: optuna.Study) -> dict[str, Callable[[], object]]:
+    """Everything that a run asks of a study, ready to be done."""
+    book = open_ledger(study, SPACE, "me")
+    running, waiting = begin(book, 0), begin(book, 1)
+    book.put_back(waiting.trial_id, 1, "me")
+    reporter = StudyReporter(study, lambda *_: None)
+    reporter.open(0, running.trial_id)
+    enqueued = study._storage.create_new_trial(study._study_id, create_trial(state=TrialState.WAITING))
+    return {
+        "begin": lambda: begin(book, 3),
+        "enqueue": lambda: book.enqueue([{"layers": 7}]),
+        "claim": lambda: book.claim(waiting.trial_id),
+        "fill in": lambda: book.fill_in(enqueued, {}, PARAMS),
+        "put back": lambda: book.put_back(running.trial_id, 1, "me"),
+        "finish": lambda: book.finish(running, complete(1.0)),
+        "report": lambda: reporter.report(0, 3, 1.0),
+        "read": lambda: ledger.read(study),
+        "be present": lambda: presence.present(study).__enter__(),
+        "see who is present": lambda: presence.living_drivers(study),
+        "open the study": lambda: open_study(study._storage, "s", "minimize", Structure(SPACE, {}, frozenset()), 1),
+    }
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        "begin",
+        "enqueue",
+        "claim",
+        "fill in",
+        "put back",
+        "finish",
+        "report",
+        "read",
+        "be present",
+        "see who is present",
+        "open the study",
+    ],
+)
 def test_a_database_that_is_locked_for_a_moment_is_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    action: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(ledger, "RETRY_WAITS", (0.3,) * 40)
+    monkeypatch.setattr(retry, "RETRY_WAITS", (0.1,) * 100)
     url = f"sqlite:///{tmp_path}/s.db"
     storage = optuna.storages.RDBStorage(url, engine_kwargs={"connect_args": {"timeout": 0.01}})
-    study = optuna.create_study(storage=storage)
-    book = open_ledger(study, SPACE, "me")
-    other = sqlalchemy.create_engine(url).connect()
-    other.exec_driver_sql("BEGIN EXCLUSIVE")
-    release = threading.Timer(1.0, other.close)
+    study = optuna.create_study(storage=storage, study_name="s")
+    act = locked_actions(study)[action]
+    other = sqlite3.connect(tmp_path / "s.db", isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN EXCLUSIVE")
+    release = threading.Timer(0.4, other.close)
     release.start()
-    begin(book, 0)
+    act()
     release.join()
     assert "trying again" in caplog.text
-    assert len(study.trials) == 1
+    assert len(study.trials) == 3 + (action in ("begin", "enqueue"))
+
+
+class Always(optuna.pruners.BasePruner):
+    """Prunes whatever reports."""
+
+    def prune(self, study: optuna.Study, trial: optuna.trial.FrozenTrial) -> bool:  # noqa: ARG002 (Optuna's)
+        return True
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
+def test_a_pruned_trial_that_reported_no_finite_value_has_none_and_the_study_can_be_read(
+    value: str, storage: BaseStorage
+) -> None:
+    def objective(params: dict[str, Any], trial: Any) -> float:
+        if trial.number == 1:
+            trial.report(1.0, 0)
+            trial.report(float(value), 1)
+            raise optuna.TrialPruned
+        return float(params["lr"])
+
+    study = optimize(objective, SPACE, n_trials=3, storage=storage, pruner=Always(), seed=0)
+    again = optuna.load_study(storage=study._storage, study_name="lazybo")
+    if isinstance(study._storage, _CachedStorage):
+        again = optuna.load_study(storage=study._storage._backend.url, study_name="lazybo")
+    trials = again.trials
+    assert [trial.state.name for trial in trials] == ["COMPLETE", "PRUNED", "COMPLETE"]
+    assert trials[1].value is None
+    assert str(trials[1].intermediate_values[1]) == value
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_a_complete_trial_without_a_finite_value_has_failed(value: float, book: Ledger, study: optuna.Study) -> None:
+    assert book.finish(begin(book, 0), complete(value))
+    assert study.trials[0].state == TrialState.FAIL
+    assert study.trials[0].value is None
+    assert study.trials[0].system_attrs["fail_reason"] == f"the value is {value}"
+
+
+def test_a_trial_is_put_back_only_by_who_knows_under_which_name_it_runs(book: Ledger, study: optuna.Study) -> None:
+    entry = begin(book, 0)
+    book.put_back(entry.trial_id, 1, "you")
+    assert ledger.read(study)[0].state == TrialState.RUNNING
+    assert book.finish(entry, complete(1.0))
+    book.put_back(entry.trial_id, 1, "me")
+    assert ledger.read(study)[0].state == TrialState.COMPLETE
+
+
+# ------------------------------------------------- configurations to begin with
+
+
+def test_initial_configurations_are_known_by_what_was_given(book: Ledger, study: optuna.Study) -> None:
+    first = [PARAMS, {"layers": 3}, {"layers": 3}, {"lr": 0.01, "layers": 3}]
+    book.enqueue(first)
+    waiting = ledger.read(study)
+    assert [trial.params for trial in waiting] == first
+    assert [trial.state for trial in waiting] == [TrialState.WAITING] * 4
+    assert book.claim(waiting[1]._trial_id)
+    book.fill_in(waiting[1]._trial_id, waiting[1].params, {"lr": 0.02, "layers": 3, "kind": True})
+    book.enqueue(first)
+    assert len(ledger.read(study)) == 4
+    book.enqueue([{"lr": 0.02, "layers": 3, "kind": True}, {"layers": 5}])
+    assert [trial.number for trial in ledger.read(study)] == list(range(6))
+
+
+def test_initial_configurations_that_a_study_has_are_not_enqueued_again(book: Ledger, study: optuna.Study) -> None:
+    study.enqueue_trial({"layers": 3, "kind": "a"})
+    book.finish(begin(book, 1), complete(1.0))
+    book.enqueue([PARAMS, {"kind": "a", "layers": 3}])
+    assert len(ledger.read(study)) == 2
+
+
+def drive(kind: str, folder: Path, number: int, first: list[dict[str, Any]], start: float) -> None:
+    """A process of its own that evaluates initial configurations, at the same moment as others."""
+
+    def objective(params: dict[str, Any]) -> float:
+        with (folder / "evaluated").open("a") as file:
+            file.write(f"{params['layers']}\n")
+        time.sleep(0.02)
+        return float(params["lr"])
+
+    path = folder / "study"
+    storage = path if kind == "sqlite" else JournalStorage(JournalFileBackend(str(path)))
+    time.sleep(max(0.0, start - time.time()))
+    optimize(objective, SPACE, n_trials=number, storage=storage, initial=first, progress=False)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "journal"])
+def test_each_initial_configuration_is_evaluated_once_by_processes_that_begin_at_once(
+    kind: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "study"
+    storage = open_storage(path if kind == "sqlite" else JournalStorage(JournalFileBackend(str(path))))
+    open_study(storage, None, "minimize", Structure(SPACE, {}, frozenset()), 0)
+    first: list[dict[str, Any]] = [{**PARAMS, "layers": 1 + 2 * i} for i in range(5)]
+    context = multiprocessing.get_context("fork")
+    start = time.time() + 0.5
+    drivers = [context.Process(target=drive, args=(kind, tmp_path, 5, first, start)) for _ in range(6)]
+    for driver in drivers:
+        driver.start()
+    for driver in drivers:
+        driver.join()
+    assert [driver.exitcode for driver in drivers] == [0] * 6
+    assert sorted((tmp_path / "evaluated").read_text().split()) == ["1", "3", "5", "7", "9"]
+    assert len(optuna.load_study(storage=storage, study_name="lazybo").trials) == 5
+
+
+# ------------------------------------------------------- kills between writes
+
+
+def run_until_killed(path: Path, writes: float, evaluate: bool) -> None:
+    """A process of its own that is killed after so many writes to its journal, or when it evaluates."""
+    whole = WholeLines.append_logs
+
+    def append_logs(self: WholeLines, logs: list[dict[str, Any]]) -> None:
+        nonlocal writes
+        whole(self, logs)
+        writes -= 1
+        if writes <= 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def objective(params: dict[str, Any]) -> float:
+        if not evaluate:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return float(params["lr"])
+
+    WholeLines.append_logs = append_logs  # type: ignore[method-assign]
+    optimize(objective, SPACE, n_trials=3, storage=path, initial=[PARAMS], progress=False, seed=0)
+
+
+def killed(path: Path, writes: float, evaluate: bool = True) -> bool:
+    """Whether a process was killed; the lock that it held is given up at once, not after half a minute."""
+    process = multiprocessing.get_context("fork").Process(target=run_until_killed, args=(path, writes, evaluate))
+    process.start()
+    process.join()
+    path.with_name(f"{path.name}.lock").unlink(missing_ok=True)
+    return process.exitcode == -signal.SIGKILL
+
+
+def check_resumed(path: Path) -> None:
+    study = optimize(lambda p: p["lr"], SPACE, n_trials=3, storage=path, initial=[PARAMS], progress=False)
+    assert [trial.state for trial in study.trials] == [TrialState.COMPLETE] * 3
+    assert study.trials[0].params["layers"] == 3
+    assert study.trials[1].params == PARAMS
+    assert all(set(trial.params) == set(SPACE) for trial in study.trials)
+
+
+@pytest.fixture
+def fresh(tmp_path: Path) -> Callable[[], Path]:
+    """Copies of a journal with a study in which a part of a configuration waits."""
+    origin = tmp_path / "origin"
+    storage = open_storage(JournalStorage(JournalFileBackend(str(origin))))
+    study, _ = open_study(storage, None, "minimize", Structure(SPACE, {}, frozenset()), 0)
+    study.enqueue_trial({"layers": 3})
+    numbers = itertools.count()
+
+    def copy() -> Path:
+        return Path(shutil.copy(origin, tmp_path / f"{next(numbers)}"))
+
+    return copy
+
+
+def test_a_journal_is_mended_after_a_kill_between_any_two_writes(fresh: Callable[[], Path]) -> None:
+    writes = 1
+    while killed(path := fresh(), writes):
+        check_resumed(path)
+        writes += 1
+    assert writes > 20  # the driver's name, the initial trial; of each trial its claim, its parameters, its end
+
+
+def test_a_journal_is_mended_after_a_kill_while_a_trial_was_put_back(fresh: Callable[[], Path]) -> None:
+    for writes in range(1, 8):
+        path = fresh()
+        assert killed(path, inf, evaluate=False)
+        assert killed(path, writes)
+        check_resumed(path)

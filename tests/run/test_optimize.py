@@ -1,7 +1,10 @@
 """optimize(): what a person with a training function sees."""
 
+import asyncio
+import functools
 import logging
 import math
+import pickle
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -11,12 +14,17 @@ from typing import Any
 import numpy as np
 import optuna
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.storages import JournalStorage, RDBStorage
+from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
 import lazybo
-from lazybo import Condition, optimize
+from lazybo import Condition, RunFailed, optimize
 from lazybo.run.evaluate import Trial
+from lazybo.run.failure import _place
 
 SPACE = {"x": FloatDistribution(-5, 5), "y": FloatDistribution(-5, 5)}
 
@@ -324,6 +332,39 @@ def test_rounds_wait_for_their_slowest_and_the_asynchronous_loop_does_not(synchr
     assert (most_behind == 0) == synchronous
 
 
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+def test_two_runs_at_once_in_one_process_share_a_study(tmp_path: Path, kind: str) -> None:
+    begun: list[int] = []
+
+    def objective(params: dict[str, Any], trial: Trial) -> float:
+        begun.append(trial.number)
+        time.sleep(0.01)
+        return bowl(params)
+
+    storage = optuna.storages.InMemoryStorage() if kind == "memory" else tmp_path / "s.db"
+    optimize(bowl, SPACE, n_trials=1, storage=storage, study_name="s", seed=0)
+    with ThreadPoolExecutor(2) as pool:
+        runs = [
+            pool.submit(
+                optimize,
+                objective,
+                SPACE,
+                n_trials=21,
+                n_parallel=2,
+                executor="threads",
+                storage=storage,
+                study_name="s",
+            )
+            for _ in range(2)
+        ]
+        studies = [run.result(120) for run in runs]
+    # Without transactions a number that was given cannot be taken back: the other run may have had the last one.
+    count = len(studies[0].trials)
+    assert 21 <= count <= (22 if kind == "memory" else 21)
+    assert all(trial.state == TrialState.COMPLETE for trial in studies[0].trials)
+    assert sorted(begun) == list(range(1, count)), "each was begun once"
+
+
 def test_many_threads_share_one_study(tmp_path: Path) -> None:
     study = optimize(bowl, SPACE, n_trials=120, n_parallel=32, executor="threads", storage=tmp_path / "s.db", seed=0)
     assert sorted(t.number for t in study.trials) == list(range(120))
@@ -335,6 +376,25 @@ def test_lambdas_and_closures_go_to_processes() -> None:
     offset = 7.0
     study = optimize(lambda p: bowl(p) + offset, SPACE, n_trials=6, n_parallel=2)
     assert all(t.value == pytest.approx(bowl(t.params) + 7.0) for t in study.trials)
+
+
+@pytest.mark.parametrize("executor", ["serial", "threads", "processes"])
+def test_objectives_of_named_parameters_run_everywhere_and_get_the_trial(executor: str) -> None:
+    offset = 1.0
+
+    def objective(x: float, *, y: float, trial: Trial) -> float:
+        trial.set_user_attr("sum", x + y)
+        return (x - offset) ** 2 + y**2
+
+    study = optimize(functools.partial(objective, y=0.0), SPACE, n_trials=3, executor=executor, seed=0)
+    for trial in study.trials:
+        assert trial.value == pytest.approx(bowl(trial.params))
+        assert trial.user_attrs["sum"] == pytest.approx(sum(trial.params.values()))
+
+
+def test_folds_may_have_named_parameters() -> None:
+    folds = optimize(lazybo.kfold(lambda x, y, fold: x + y + fold), SPACE, n_trials=2, executor="threads", seed=0)
+    assert values(folds) == [pytest.approx(sum(trial.params.values()) + 1) for trial in folds.trials]
 
 
 def test_an_objective_that_cannot_be_sent_is_refused_before_anything_is_written(tmp_path: Path) -> None:
@@ -394,6 +454,52 @@ def test_initial_configurations_come_first_and_once(tmp_path: Path) -> None:
     assert [t.params for t in study.trials[:2]] == initial
     assert sum(t.params in initial for t in study.trials) == 2
     assert len(study.trials) == 6
+
+
+def test_initial_configurations_may_be_parts_and_are_completed_once(tmp_path: Path) -> None:
+    space = {"x": (-5.0, 5.0), "n": (1, 9), "kind": ["a", "b"]}
+    initial = [{"x": np.float64(1.0)}, {"kind": "b", "n": 3}, {"x": 2, "n": np.int64(4), "kind": "a"}]
+    for n_trials in (2, 6):
+        study = optimize(
+            lambda x, n, kind: x**2 + n + (kind == "a"),
+            space,
+            n_trials=n_trials,
+            initial=initial,
+            storage=tmp_path / "s.db",
+            seed=0,
+        )
+    first, second, third, *others = [trial.params for trial in study.trials]
+    assert first["x"] == 1.0
+    assert (second["kind"], second["n"]) == ("b", 3)
+    assert third == {"x": 2.0, "n": 4, "kind": "a"}
+    assert [len(trial.params) for trial in study.trials] == [3] * 6
+    assert all(params["x"] != 1.0 for params in others)
+
+
+def test_a_part_of_a_conditional_space_brings_what_it_hangs_on() -> None:
+    space = {"kind": ["a", "b", "c"], "inner": ["p", "q"], "depth": (1, 9), "shared": (0.0, 1.0)}
+    conditions = {
+        "inner": Condition("kind", ("a",)),
+        "depth": Condition("inner", ("q",)),
+        "shared": Condition("kind", ("a", "b")),
+    }
+
+    def objective(kind: str, inner: str = "", depth: int = 0, shared: float = 0.0) -> float:
+        return len(kind + inner) + depth + shared
+
+    initial = [{"depth": 4}, {"kind": "b"}, {"kind": "c"}, {}]
+    study = optimize(objective, space, conditions=conditions, n_trials=6, initial=initial, seed=0)
+    assert study.trials[0].params.items() > {"kind": "a", "inner": "q", "depth": 4}.items()
+    assert study.trials[1].params.keys() == {"kind", "shared"}
+    assert study.trials[2].params == {"kind": "c"}
+    assert all(trial.state == TrialState.COMPLETE for trial in study.trials)
+    for wrong, message in [
+        ({"shared": 0.5}, "'shared' is only active while 'kind' is one of .*; say which"),
+        ({"kind": "b", "inner": "p"}, "'inner' is only active while"),
+        ({"kind": "b", "depth": 1}, "only active while"),
+    ]:
+        with pytest.raises(ValueError, match=f"initial configuration 0: .*{message}"):
+            optimize(objective, space, conditions=conditions, n_trials=6, initial=[wrong])
 
 
 def test_enqueued_trials_are_run_and_completed() -> None:
@@ -467,7 +573,17 @@ def test_a_fold_that_fails_fails_its_trial() -> None:
         ({"retries": -1}, "retries must be"),
         ({"patience": 0}, "patience must be"),
         ({"target": math.nan}, "target must be"),
-        ({"initial": [{"x": 1.0}]}, "initial configuration 0: parameter 'y' is missing"),
+        ({"initial": [{"x": 1.0}, {"x": 9.0}]}, "initial configuration 1: x=9.0 is not in"),
+        ({"initial": [{"z": 1.0}]}, "initial configuration 0: unknown parameter 'z'"),
+        ({"initial": [3]}, "initial configuration 0: it must be a dict of parameters, not 3"),
+        ({"initial": {"x": 1.0}}, "initial must be a list of dicts"),
+        ({"initial": 3}, "initial must be a list of dicts"),
+        ({"timeout": math.inf, "n_trials": None}, "say when to stop"),
+        ({"timeout": math.nan}, "timeout must be"),
+        ({"target": 10**400}, "target must be"),
+        ({"target": 1j}, "target must be"),
+        ({"seed": 10**400}, "seed must be below"),
+        ({"n_parallel": 2.0}, "n_parallel must be"),
         ({"warm_start": [{"x": 1.0, "y": 2.0}]}, "row 0 .* no 'value'"),
         ({"storage": "no/such/folder/s.db"}, "does not exist"),
         ({"n_parallel": 0}, "n_parallel"),
@@ -482,16 +598,91 @@ def test_bad_arguments_are_refused_before_anything_is_evaluated(change: dict[str
     assert not calls
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"callbacks": print}, "callbacks must be a list of functions"),
+        ({"callbacks": "print"}, "callbacks must be a list of functions"),
+        ({"callbacks": [3]}, "a callback must be a function"),
+        ({"pruner": "median"}, "pruner must be one of optuna.pruners"),
+        ({"pruner": optuna.pruners.NopPruner}, "pruner must be one of optuna.pruners"),
+        ({"study_name": 3}, "study_name must be a text"),
+        ({"conditions": {"y": ("x", 1)}}, r"the condition of 'y' must be lazybo.Condition\(parent, values\)"),
+    ],
+)
+def test_objects_of_the_wrong_kind_are_refused_at_once(change: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        optimize(bowl, SPACE, n_trials=3, storage=tmp_path / "s.db", **change)
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("executor", ["cluster", 3, object()])
 def test_an_unknown_executor_is_refused(executor: object) -> None:
     with pytest.raises((TypeError, ValueError), match="threads"):
         optimize(bowl, SPACE, n_trials=3, executor=executor)
 
 
-@pytest.mark.parametrize("objective", [3, lambda a, b, c: a])
-def test_an_objective_that_cannot_be_called_is_refused(objective: Any) -> None:
+@pytest.mark.parametrize("objective", [3, lambda a, b: a, lambda x: x, lazybo.kfold(lambda x, y: x)])
+def test_an_objective_that_cannot_be_called_is_refused_and_nothing_is_written(objective: Any, tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="objective"):
-        optimize(objective, SPACE, n_trials=3)
+        optimize(objective, SPACE, n_trials=3, storage=tmp_path / "s.db")
+    assert not list(tmp_path.iterdir())
+
+
+NUMBERS = st.one_of(
+    st.sampled_from(
+        [
+            1,
+            2,
+            0,
+            -1,
+            True,
+            10**400,
+            -(10**400),
+            2**63,
+            2**64,
+            1e10,
+            1e300,
+            math.inf,
+            -math.inf,
+            math.nan,
+            5e-324,
+            1j,
+            "1",
+        ]
+    ),
+    st.sampled_from([np.int8(2), np.uint64(2**63), np.float32(1.5), np.float64(math.inf), np.bool_(True), None]),
+    st.integers(),
+    st.floats(),
+)
+COUNTS = ("n_trials", "patience", "max_failures", "retries", "seed", "n_startup_trials", "lag")
+LIMITS = ("timeout", "trial_timeout", "target")
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.dictionaries(st.sampled_from([*COUNTS, *LIMITS, "n_parallel"]), NUMBERS, max_size=2))
+def test_any_number_works_or_is_refused_before_a_study_is_made(numbers: dict[str, Any]) -> None:
+    storage = optuna.storages.InMemoryStorage()
+    options = {"n_trials": 3, **numbers}
+    if "n_parallel" in numbers:
+        options["executor"] = "threads"
+    try:
+        # Whatever was asked for, the third trial is the last.
+        study = optimize(
+            lambda x, y: x + y, SPACE, storage=storage, callbacks=[lambda s, t: t.number == 2 and s.stop()], **options
+        )
+    except (TypeError, ValueError):
+        assert not storage.get_all_studies()
+    else:
+        assert study.trials or "timeout" in numbers
+
+
+def test_the_longest_timeouts_are_none_and_numpys_numbers_count() -> None:
+    options = {"timeout": 1e10, "trial_timeout": 10**400, "executor": "threads", "n_parallel": np.int64(2)}
+    study = optimize(bowl, SPACE, n_trials=np.int64(3), seed=np.uint8(1), retries=np.int16(1), **options)
+    assert len(study.trials) == 3
+    study = optimize(bowl, SPACE, n_trials=2, timeout=1e9, trial_timeout=1e9, executor="threads")
+    assert len(study.trials) == 2
 
 
 def test_nothing_is_printed_where_nobody_looks(capfd: pytest.CaptureFixture[str]) -> None:
@@ -503,3 +694,164 @@ def test_nothing_is_printed_where_nobody_looks(capfd: pytest.CaptureFixture[str]
         optuna.logging.enable_default_handler()
         logging.getLogger("lazybo").setLevel(logging.NOTSET)
     assert capfd.readouterr() == ("", "")
+
+
+# ------------------------------------------------------- what is left of a run that failed
+
+
+def fails_after(n: int, end: Any) -> Any:
+    calls: list[int] = []
+
+    def objective(params: dict[str, Any]) -> Any:
+        calls.append(1)
+        return bowl(params) if len(calls) <= n else end()
+
+    return objective
+
+
+def fail() -> float:
+    raise ValueError("always")
+
+
+def interrupt() -> float:
+    raise KeyboardInterrupt
+
+
+def callback(_: optuna.Study, trial: optuna.trial.FrozenTrial) -> None:
+    if trial.number == 4:
+        raise ZeroDivisionError("in a callback")
+
+
+class ClosedPool(ThreadPoolExecutor):
+    """Is closed by its fifth task."""
+
+    def submit(self, *arguments: Any, **options: Any) -> Any:
+        if self._work_queue is not None and getattr(self, "taken", 0) == 5:
+            self.shutdown(wait=False)
+        self.taken = getattr(self, "taken", 0) + 1
+        return super().submit(*arguments, **options)
+
+
+@pytest.mark.parametrize(
+    ("objective", "options", "error"),
+    [
+        (fails_after(5, fail), {"max_failures": 2}, RuntimeError),
+        (fails_after(5, lambda: None), {}, TypeError),
+        (bowl, {"callbacks": [callback]}, ZeroDivisionError),
+        (fails_after(5, interrupt), {}, KeyboardInterrupt),
+        (bowl, {"executor": ClosedPool(1)}, RuntimeError),
+    ],
+    ids=["failures", "no value", "callback", "interrupt", "engine"],
+)
+def test_an_error_holds_the_study_and_says_so(
+    objective: Any, options: dict[str, Any], error: type[BaseException]
+) -> None:
+    with pytest.raises(error) as raised:
+        optimize(objective, SPACE, n_trials=9, seed=0, **options)
+    study = raised.value.study  # type: ignore[attr-defined]
+    complete = [t for t in study.trials if t.state == TrialState.COMPLETE]
+    assert len(complete) == 5
+    assert all(t.value == bowl(t.params) for t in complete)
+    said = "\n".join([str(raised.value), *getattr(raised.value, "__notes__", ())])
+    assert "The finished trials are in error.study" in said
+
+
+def test_our_own_errors_are_of_one_kind_and_of_the_kinds_they_were() -> None:
+    with pytest.raises(RunFailed) as raised:
+        optimize(lambda _: None, SPACE, n_trials=2)
+    assert isinstance(raised.value, TypeError)
+    assert isinstance(raised.value, RuntimeError)
+    assert pickle.loads(pickle.dumps(raised.value)).study.trials[0].state == TrialState.FAIL
+
+
+@pytest.mark.parametrize("kind", ["path", "journal"])
+def test_with_a_storage_the_error_says_which_study_goes_on_where(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "a study"
+    storage = path if kind == "path" else JournalStorage(JournalFileBackend(str(path)))
+    with pytest.raises(RunFailed) as raised:
+        optimize(lambda _: 1 / 0, SPACE, n_trials=9, max_failures=2, storage=storage, study_name="mine")
+    assert f"The study 'mine' in {path} keeps the finished trials; the same call again goes on." in str(raised.value)
+    assert len(raised.value.study.trials) == 2
+
+
+def test_no_error_holds_a_password() -> None:
+    storage = RDBStorage.__new__(RDBStorage)  # a server to connect to is not needed for its name
+    storage.url = "postgresql+psycopg://me:secret@host:1/db?password=secret&sslmode=require"
+    assert _place(storage) == "postgresql+psycopg://me:***@host:1/db"
+
+
+def test_an_error_before_there_is_a_study_holds_none() -> None:
+    with pytest.raises(ValueError, match="say when to stop") as raised:
+        optimize(bowl, SPACE)
+    assert not hasattr(raised.value, "study")
+
+
+# ------------------------------------------------------------------ the boundary to objectives
+
+
+def hostile(trial: Trial) -> Any:
+    cycle: list[Any] = []
+    cycle.append(cycle)
+    trial.set_user_attr(("a",), 1)  # type: ignore[arg-type]
+    trial.set_user_attr("cycle", cycle)
+    if trial.number == 1:
+        raise asyncio.CancelledError
+    if trial.number == 2:
+        raise GeneratorExit
+    if trial.number == 3:
+        raise ValueError("x" * 10**7)
+    return {"value": 1.0 + trial.number, (1, 2): {(3, 4): math.nan}, "array": np.ones(10**7), "kept": np.ones(2)}
+
+
+@pytest.mark.parametrize("executor", ["serial", "threads", "processes"])
+def test_no_objective_stops_a_run_or_fills_its_storage(
+    executor: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    storage = tmp_path / "s.db"
+    study = optimize(hostile, SPACE, n_trials=6, storage=storage, executor=executor, n_parallel=1, seed=0)
+    states = [TrialState.FAIL if n in (1, 2, 3) else TrialState.COMPLETE for n in range(6)]
+    assert [t.state for t in study.trials] == states
+    for trial in study.trials:
+        assert trial.user_attrs["('a',)"] == 1
+        assert "cycle" not in trial.user_attrs
+        if trial.state == TrialState.COMPLETE:
+            assert trial.user_attrs == {"('a',)": 1, "(1, 2)": {"(3, 4)": None}, "kept": [1.0, 1.0]}
+    assert study.trials[1].system_attrs["fail_reason"].endswith("CancelledError")
+    assert "metrics were dropped" in caplog.text
+    assert caplog.text.count("'cycle' (it contains itself)") == 1, "each is named once"
+    assert "'array'" in caplog.text
+    assert len(caplog.text) < 20_000
+    assert storage.stat().st_size < 500_000
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+def test_a_trial_that_reports_nan_and_is_pruned_has_no_value(kind: str, tmp_path: Path) -> None:
+    def objective(trial: Trial) -> float:
+        trial.report(math.nan, 0)
+        if trial.number % 2:
+            raise optuna.TrialPruned(object(), b"\xff")
+        return 1.0
+
+    storage = None if kind == "memory" else tmp_path / "s.db"
+    study = optimize(objective, SPACE, n_trials=4, storage=storage, seed=0)
+    assert [t.state for t in study.trials] == [TrialState.COMPLETE, TrialState.PRUNED] * 2
+    assert study.trials[1].value is None
+
+
+def test_two_runs_at_once_on_one_study_in_memory_leave_each_other_their_trials() -> None:
+    seen: list[int] = []
+
+    def objective(params: dict[str, Any], trial: Trial) -> float:
+        seen.append(trial.number)
+        time.sleep(0.01)
+        return bowl(params)
+
+    study = optuna.create_study(study_name="s")
+    options = {"n_trials": 20, "storage": study._storage, "study_name": "s", "seed": 0}
+    threads = [threading.Thread(target=lambda: optimize(objective, SPACE, **options)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert sorted(seen) == list(range(len(study.trials)))
+    assert all(t.state == TrialState.COMPLETE for t in study.trials)

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -16,9 +17,13 @@ from typing import Any
 import numpy as np
 import optuna
 import pytest
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
 from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial, TrialState
 
+from lazybo.run.ledger import ATTEMPTS_KEY, open_ledger
+from lazybo.study.databases import database_of
+from lazybo.study.storage import open_storage
 from tests import postgres
 
 pytestmark = pytest.mark.extra
@@ -130,3 +135,45 @@ def test_a_process_takes_over_what_a_killed_one_was_running(url: str, tmp_path: 
     check(drivers, 30)
     again = {line["number"] for line in drivers.events("begin") if line["pid"] == heir.pid}
     assert left_behind <= again
+
+
+def test_initial_configurations_are_enqueued_once_by_drivers_that_begin_at_once(url: str) -> None:
+    space: dict[str, BaseDistribution] = {"x": FloatDistribution(0, 1), "k": CategoricalDistribution(["a", "b"])}
+    storages = [open_storage(url) for _ in range(5)]
+    studies = [optuna.create_study(storage=s, study_name="s", load_if_exists=True) for s in storages]
+    first: list[dict[str, Any]] = [{"x": 0.1 * i, "k": "b"} for i in range(4)] + [{"k": "b"}]
+    together = threading.Barrier(5)
+
+    def enqueue(study: optuna.Study) -> None:
+        together.wait(DEADLINE)
+        open_ledger(study, space, "me").enqueue(first)
+
+    threads = [threading.Thread(target=enqueue, args=(study,)) for study in studies]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    trials = studies[0].trials
+    assert [(trial.number, trial.params, trial.state) for trial in trials] == [
+        (number, params, TrialState.WAITING) for number, params in enumerate(first)
+    ]
+    book = open_ledger(studies[0], space, "me")
+    trial_id = trials[4]._trial_id
+    assert book.claim(trial_id)
+    book.fill_in(trial_id, {"k": "b"}, {"k": "b", "x": 0.5})
+    book.put_back(trial_id, 1, "you")
+    assert studies[1].trials[4].state == TrialState.RUNNING
+    book.put_back(trial_id, 1, "me")
+    trial = studies[2].trials[4]
+    assert (trial.state, trial.params, trial.system_attrs[ATTEMPTS_KEY]) == (
+        TrialState.WAITING,
+        {"k": "b", "x": 0.5},
+        1,
+    )
+    book.enqueue(first)
+    assert len(studies[3].trials) == 5
+    for storage in storages:
+        database = database_of(storage)
+        assert database is not None
+        database.remove_session()
+        database.engine.dispose()

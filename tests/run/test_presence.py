@@ -6,12 +6,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import optuna
 import pytest
 
 from lazybo.run import presence
-from lazybo.run.presence import is_alive, living_drivers, present
+from lazybo.run.presence import Drivers, born, machine, present
 from lazybo.study.storage import open_storage
 
 PROGRAM = """
@@ -32,8 +33,8 @@ def study(tmp_path: Path) -> optuna.Study:
 
 def test_a_driver_is_there_until_it_leaves(study: optuna.Study) -> None:
     with present(study) as one, present(study) as two:
-        assert living_drivers(study) == {one, two}
-    assert living_drivers(study) == set()
+        assert Drivers(study).living() == {one, two}
+    assert Drivers(study).living() == set()
 
 
 @pytest.mark.parametrize("end", ["leaves", "is killed"])
@@ -45,26 +46,97 @@ def test_a_driver_in_another_process_is_seen_to_end(study: optuna.Study, tmp_pat
     assert other.stdin is not None
     with other:
         name = other.stdout.readline().strip()
-        assert living_drivers(study) == {name}
+        assert Drivers(study).living() == {name}
         if end == "leaves":
             other.stdin.close()
             other.wait()
         else:
             other.send_signal(signal.SIGKILL)
             os.waitid(os.P_PID, other.pid, os.WEXITED | os.WNOWAIT)  # a zombie now, and not alive
-        assert living_drivers(study) == set()
+        assert Drivers(study).living() == set()
 
 
-def test_a_number_that_another_process_has_now_is_not_the_driver() -> None:
-    note = presence._note()
-    assert is_alive(note)
-    assert not is_alive({**note, "born": note["born"] + 60.0})
+def write(study: optuna.Study, name: str, **note: Any) -> None:
+    """A note as a driver of another process or host would leave it."""
+    presence._write(study, name, {**presence._note(0), **note})
 
 
-def test_a_driver_elsewhere_counts_as_dead_after_a_silence() -> None:
-    note = {**presence._note(), "machine": "another"}
-    assert is_alive(note)
-    assert not is_alive({**note, "seen": time.time() - presence.SILENCE - 1})
+def test_a_number_that_another_process_has_now_is_not_the_driver(study: optuna.Study) -> None:
+    write(study, "parent", pid=os.getppid(), born=born(os.getppid()))
+    write(study, "earlier", pid=os.getppid(), born=1)
+    assert Drivers(study).living() == {"parent"}
+
+
+def test_a_driver_of_this_process_that_has_left_is_dead_though_its_note_stayed(study: optuna.Study) -> None:
+    write(study, "left")
+    assert Drivers(study).living() == set()
+
+
+def test_a_process_is_known_by_ticks_since_boot_which_no_clock_changes() -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        fields = Path(f"/proc/{process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        before = born(process.pid)
+        assert before == int(fields[19])
+        assert born(os.getpid()) != before
+        process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        assert born(process.pid) is None, "a zombie has ended"
+    assert born(process.pid) is None
+
+
+def test_a_name_with_brackets_and_spaces_hides_no_process(tmp_path: Path) -> None:
+    program = tmp_path / "a ) Z 1 (b"
+    program.symlink_to("/bin/sleep")
+    with subprocess.Popen([program, "60"]) as process:
+        deadline = time.monotonic() + 20
+        while b"Z 1" not in Path(f"/proc/{process.pid}/stat").read_bytes() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        start = born(process.pid)
+        own = born(os.getpid())
+        process.kill()
+    assert start is not None
+    assert own is not None
+    assert start > own
+
+
+def test_a_machine_is_another_one_after_it_was_started_again() -> None:
+    assert Path("/proc/sys/kernel/random/boot_id").read_text().strip() in machine()
+
+
+def test_without_the_files_of_linux_a_process_is_still_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(presence, "_BOOT", Path("/nowhere"))
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        before = born(process.pid)
+        assert before is not None
+        assert before == born(process.pid)
+        process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        assert born(process.pid) is None
+    assert born(process.pid) is None
+
+
+@pytest.mark.parametrize("skew", [-130.0, 0.0, 130.0, 1e9])
+def test_a_driver_elsewhere_counts_as_dead_when_it_is_silent_whatever_its_clock_says(
+    study: optuna.Study, skew: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr(presence.time, "monotonic", lambda: now)
+    old = {"machine": "another", "pid": 1, "born": 1.5, "seen": time.time() + skew}
+    presence._write(study, "old", old)  # as earlier versions left it
+    write(study, "new", machine="another")
+    drivers = Drivers(study)
+    assert drivers.living() == {"old", "new"}
+    now += presence.SILENCE - 1
+    assert drivers.living() == {"old", "new"}
+    write(study, "new", machine="another", beat=1)
+    assert drivers.living() == {"old", "new"}
+    now += 2
+    assert drivers.living() == {"new"}, "the other has not been heard of"
+    assert Drivers(study).living() == {"old", "new"}, "who has just come has to listen for a while"
+    presence._write(study, "old", {**old, "seen": old["seen"] + 20})
+    assert drivers.living() == {"old", "new"}
+    now += presence.SILENCE + 1
+    assert drivers.living() == set()
 
 
 def test_a_driver_gives_signs_of_life(study: optuna.Study, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,7 +144,7 @@ def test_a_driver_gives_signs_of_life(study: optuna.Study, monkeypatch: pytest.M
 
     def seen(name: str) -> float:
         note = study._storage.get_study_system_attrs(study._study_id)[f"{presence.NOTE_KEY}:{name}"]
-        return float(note["seen"])
+        return float(note["beat"])
 
     with present(study) as name:
         first = seen(name)

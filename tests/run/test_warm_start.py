@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import optuna
+import pandas as pd
 import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
@@ -54,6 +55,56 @@ def test_pairs_rows_frames_studies_and_files_say_the_same(tmp_path: Path) -> Non
     assert known_results(None, SPACE, "minimize") == []
 
 
+def test_tables_of_optuna_say_what_the_study_says(tmp_path: Path) -> None:
+    made = study()
+    plain = SPACE.distributions
+    for state, params in [("PRUNED", {"lr": 0.3, "kind": "b"}), ("COMPLETE", {"lr": 0.4, "kind": None}), ("FAIL", {})]:
+        made.add_trial(
+            optuna.trial.create_trial(
+                state=optuna.trial.TrialState[state],
+                params=params,
+                distributions={name: plain[name] for name in params},
+                value=0.9 if state == "COMPLETE" else None,
+            )
+        )
+    made.ask()  # runs
+    frame = made.trials_dataframe()
+    frame.to_csv(tmp_path / "r.csv")
+    expected = [*RESULTS, ({"lr": 0.4, "kind": None}, 0.9)]
+    for source in (made, frame, tmp_path / "r.csv", made.trials, [made.trials[0], *made.trials[1:]]):
+        found = known_results(source, SPACE, "minimize")
+        assert found == expected
+        assert all(type(params.get("n", 0)) is int for params, _ in found)
+
+
+@pytest.mark.parametrize("text", ["lr;n;kind;value\n0.01;3.0;a;0.5\n\n", "\ufefflr,n, kind, value\n0.01, 3, a, 0.5\n"])
+def test_files_of_spreadsheets_are_understood(text: str, tmp_path: Path) -> None:
+    (tmp_path / "r.csv").write_text(text)
+    assert known_results(tmp_path / "r.csv", SPACE, "minimize") == RESULTS[:1]
+
+
+def test_a_frame_of_polars_is_a_table() -> None:
+    class Polars:
+        def to_dicts(self) -> list[dict[str, Any]]:
+            return [{**params, "value": value} for params, value in RESULTS]
+
+    assert known_results(Polars(), SPACE, "minimize") == RESULTS
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is empty"),
+        (b"SQLite format 3\0\xfb\xff", "is no CSV file.*open a study with optuna.load_study"),
+        (b"lr,n,kind,value\n0.1,3,a\n", "row 0 .* has 3 cells, its heading 4"),
+    ],
+)
+def test_files_that_are_no_tables_are_refused(content: bytes, message: str, tmp_path: Path) -> None:
+    (tmp_path / "r.csv").write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        known_results(tmp_path / "r.csv", SPACE, "minimize")
+
+
 def test_numbers_may_lie_outside_the_range() -> None:
     assert known_results([({"lr": 5.0, "kind": "b"}, 1.0)], SPACE, "minimize")
 
@@ -64,7 +115,12 @@ def test_numbers_may_lie_outside_the_range() -> None:
         ([{"lr": 0.1, "kind": "b"}], "row 0.*no 'value'"),
         ([({"lr": 0.1}, 1.0)], "row 0.*'kind' is missing"),
         ([({"lr": 0.1, "kind": "b"}, 1.0), ({"lr": 0.1, "kind": "zz"}, 1.0)], "row 1.*kind='zz'"),
-        ([({"lr": 0.1, "kind": "b"}, "good")], "row 0"),
+        ([({"lr": 0.1, "kind": "b"}, "good")], "row 0.*the value must be a number, not 'good'"),
+        ([({"lr": 0.1, "kind": "b"}, 10**400)], "row 0"),
+        ([({"lr": "0.1", "kind": "b"}, 1.0)], "row 0.*'0.1' is not in FloatDistribution"),
+        ([{"LR": 0.1, "kind": "b", "value": 1.0}], r"row 0.*there is no 'lr', only \['LR', 'kind', 'value'\]"),
+        ([(1, 2, 3)], "row 0.*a dict with the parameters and 'value', or a pair"),
+        ("sqlite:///study.db", "must be a CSV file, not the URL of a storage; open a study with"),
         ("no-such-file.csv", "cannot be read"),
     ],
 )
@@ -73,7 +129,7 @@ def test_rows_that_do_not_fit_are_named(source: Any, message: str) -> None:
         known_results(source, SPACE, "minimize")
 
 
-@pytest.mark.parametrize("source", [3, {"lr": 1}])
+@pytest.mark.parametrize("source", [3, {"lr": 1}, b"r.csv", pd.Series([1, 2])])
 def test_what_is_no_source_is_refused(source: Any) -> None:
     with pytest.raises(TypeError, match="warm_start"):
         known_results(source, SPACE, "minimize")
@@ -82,5 +138,7 @@ def test_what_is_no_source_is_refused(source: Any) -> None:
 def test_a_study_with_another_direction_or_no_fitting_trial_is_refused() -> None:
     with pytest.raises(ValueError, match="says 'minimize', this run 'maximize'"):
         known_results(study(), SPACE, "maximize")
+    with pytest.raises(ValueError, match="2 objectives"):
+        known_results(optuna.create_study(directions=["minimize"] * 2), SPACE, "minimize")
     with pytest.raises(ValueError, match="no trial"):
         known_results(study(), Space({"q": FloatDistribution(0, 1)}), "minimize")

@@ -7,6 +7,7 @@ import pickle
 import re
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -236,6 +237,27 @@ def test_a_random_state_is_used_up_and_the_global_one_counts() -> None:
     tried = [search(random_state=None).fit(X, Y).cv_results_["params"]]
     np.random.seed(5)  # noqa: NPY002
     assert tried == [search(random_state=None).fit(X, Y).cv_results_["params"]]
+
+
+def test_the_space_may_have_its_name_in_scikit_learn(tmp_path: Path) -> None:
+    options = {"n_iter": 4, "cv": 3, "random_state": 0}
+    ours = LazySearchCV(TREE, TREE_SPACE, **options, storage=tmp_path / "s.db").fit(X, Y)
+    other = LazySearchCV(TREE, param_distributions=TREE_SPACE, **options, storage=tmp_path / "s.db")
+    assert clone(other).get_params()["param_distributions"].keys() == TREE_SPACE.keys()
+    assert clone(other).fit(X, Y).cv_results_["params"] == ours.cv_results_["params"]
+    with pytest.raises(ValueError, match="param_distributions: 'max_depth' must have"):
+        clone(other).set_params(param_distributions={"max_depth": 3}).fit(X, Y)
+
+
+def test_short_ranges_are_searched_and_a_parameter_may_be_called_params() -> None:
+    class Named(DecisionTreeClassifier):
+        def __init__(self, params: int = 1) -> None:
+            super().__init__(max_depth=params, random_state=0)
+            self.params = params
+
+    ours = search(Named(), {"params": (1, 6)}, n_iter=3).fit(X, Y)
+    assert all(type(candidate["params"]) is int for candidate in ours.cv_results_["params"])
+    assert ours.study_.trials[0].distributions == {"params": IntDistribution(1, 6)}
 
 
 def test_splits_that_are_drawn_at_every_call_are_drawn_once() -> None:
@@ -510,7 +532,9 @@ def test_fit_parameters_that_are_no_arrays_reach_the_estimator(estimator: Any) -
 BAD: dict[str, tuple[dict[str, Any], str]] = {
     "n_iter": ({"n_iter": 0}, "'n_iter' parameter of LazySearchCV must be an int in the range"),
     "n_points": ({"n_points": 1.5}, "'n_points' parameter of LazySearchCV"),
-    "spaces": ({"search_spaces": {"max_depth": (1, 9)}}, "may be a range or some values"),
+    "spaces": ({"search_spaces": {"max_depth": (9, 1)}}, "search_spaces: 'max_depth' is .* no range"),
+    "two spaces": ({"param_distributions": {"max_depth": [1, 2]}}, "both are given"),
+    "neither": ({"search_spaces": None}, "give either search_spaces or param_distributions; here neither is given"),
     "no spaces": ({"search_spaces": {}}, "search_spaces is empty"),
     "a set": ({"search_spaces": {1}}, "'search_spaces' parameter of LazySearchCV must be an instance of 'dict'"),
     "scoring": ({"scoring": "best"}, "'scoring' parameter"),

@@ -20,6 +20,7 @@ COMMON: dict[str, Any] = {"n_iter": 2, "cv": 2, "error_score": "raise", "random_
 SEARCHES = [
     LazySearchCV(Ridge(), {"alpha": FloatDistribution(0.1, 1.0)}, **COMMON),
     LazySearchCV(Pipeline([("pca", PCA()), ("lr", LogisticRegression())]), {"lr__C": loguniform(0.1, 1.0)}, **COMMON),
+    LazySearchCV(Ridge(), param_distributions={"alpha": (0.1, 1.0)}, **COMMON),
 ]
 
 

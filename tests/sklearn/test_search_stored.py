@@ -173,7 +173,7 @@ def test_ctrl_c_ends_the_search_and_the_same_call_goes_on(tmp_path: Path, trap: 
 def test_a_killed_search_goes_on(tmp_path: Path, trap: Path) -> None:
     program = f"""
 import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})
-from test_sklearn_search_stored import *
+from test_search_stored import *
 ours = search({str(tmp_path / "s.db")!r}, Fragile(how="exit", path={str(trap)!r}), {{"parameter": uniform(0, 1)}})
 ours.fit(X, Y)
 print(len(ours.cv_results_["params"]))

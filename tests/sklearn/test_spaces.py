@@ -1,3 +1,5 @@
+import math
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -59,6 +61,16 @@ def test_lists_are_what_they_look_like() -> None:
     assert inside([0.1, 1.0]) == CategoricalDistribution([0.1, 1.0])
     assert inside(pd.Series([1, 5, 7])) == IntDistribution(0, 2)
     assert inside([True, False, True][:2]) == CategoricalDistribution([True, False])
+
+
+def test_tuples_of_two_numbers_are_ranges_as_in_scikit_optimize_and_all_others_are_lists() -> None:
+    assert inside((1, 8)) == IntDistribution(1, 8)
+    assert inside((np.int64(1), 8, "log")) == IntDistribution(1, 8, log=True)
+    assert inside((1e-3, 1)) == inside((1e-3, 1, "uniform")) == FloatDistribution(1e-3, 1)
+    assert inside((1e-3, 1, "log-uniform")) == FloatDistribution(1e-3, 1, log=True)
+    assert inside((1, 2, 3)) == IntDistribution(1, 3)
+    assert inside((0.1, 1.0, "scale")) == CategoricalDistribution([0.1, 1.0, "scale"])
+    assert inside((True, False)) == CategoricalDistribution([True, False])
 
 
 def test_objects_are_told_apart_by_their_place_and_come_out_as_they_are() -> None:
@@ -167,11 +179,13 @@ class Sampler:
         ({1: [1, 2]}, "a search space must be a dict from names"),
         ({"p": []}, "'p' has an empty list"),
         ({"p": np.array([])}, "'p' has an empty list"),
-        ({"p": 3}, "'p' must have an Optuna distribution, a list of values, or a frozen distribution"),
+        ({"p": 3}, "'p' must have a list of values, a range .* a frozen distribution .* an Optuna distribution"),
         ({"p": "rbf"}, "'p' must have .* not 'rbf'"),
         ({"p": {"a": 1}}, "'p' must have"),
-        ({"p": (1, 8)}, r"may be a range or some values; write IntDistribution\(1, 8\)"),
-        ({"p": (1e-3, 8, "log-uniform")}, r"write FloatDistribution\(0.001, 8, log=True\)"),
+        ({"p": (8, 1)}, r"'p' is \(8, 1\), which is no range, because its low end is above its high end"),
+        ({"p": (0, 8, "log-uniform")}, "'p' is .* no logarithmic range, because its low end is not above 0"),
+        ({"p": (0, math.inf)}, "'p' has a range with the end inf"),
+        ({"p": IntDistribution(0, 10**400)}, "'p' has a range with an end beyond"),
         ({"p": Sampler()}, "whose quantiles are not known"),
         ({"p": stats.loguniform(-1, 1)}, "impossible parameters"),
         ({"p": stats.randint(5, 5)}, "impossible parameters"),

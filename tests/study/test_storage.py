@@ -1,16 +1,20 @@
 """Storages and studies: opened, created, or refused with a remedy."""
 
+import logging
 import sqlite3
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import optuna
 import pytest
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
-from optuna.storages import InMemoryStorage, RDBStorage
+from optuna.storages import InMemoryStorage, JournalStorage, RDBStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import TrialState
 
-from lazybo import Condition, optimize
+from lazybo import Condition, optimize, repair_storage
 from lazybo.study.model import Structure
 from lazybo.study.storage import open_storage, open_study
 
@@ -141,3 +145,90 @@ def test_a_study_of_plain_optuna_is_continued_if_its_space_is_the_same(tmp_path:
     with pytest.raises(ValueError, match="another space"):
         optimize(lambda p: p["x"], SPACE, n_trials=20, storage=storage, study_name="other")
     assert len(other.trials) == 2
+
+
+def damaged(path: Path) -> str:
+    """A study as it was left by a version that wrote NaN as the value of a trial: NULL, and "finite"."""
+    url = f"sqlite:///{path}"
+    study = optuna.create_study(storage=url, study_name="lazybo")
+    for value in (0.5, 0.25):
+        study.tell(study.ask(SPACE), value)
+    trials = [study.ask(SPACE) for _ in range(2)]
+    for trial, state in zip(trials, (TrialState.PRUNED, TrialState.COMPLETE), strict=True):
+        trial.report(float("nan"), 0)
+        study._storage.set_trial_state_values(trial._trial_id, state, [float("nan")])
+    with pytest.raises(AssertionError):
+        optuna.load_study(storage=url, study_name="lazybo").get_trials()
+    return url
+
+
+@pytest.mark.parametrize("how", ["path", "url", "object"])
+def test_a_study_with_a_value_that_cannot_be_read_is_repaired_when_it_is_opened(
+    how: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    url = damaged(tmp_path / "s.db")
+    given = {"path": tmp_path / "s.db", "url": url, "object": RDBStorage(url)}[how]
+    with caplog.at_level(logging.WARNING):
+        repair_storage(given)
+    assert "2 trials" in caplog.text
+    trials = optuna.load_study(storage=url, study_name="lazybo").trials
+    assert [trial.state.name for trial in trials] == ["COMPLETE", "COMPLETE", "PRUNED", "FAIL"]
+    assert [trial.value for trial in trials] == [0.5, 0.25, None, None]
+    assert len(trials[2].params) == len(trials[2].intermediate_values) + 1 == 2
+    caplog.clear()
+    repair_storage(given)
+    assert not caplog.text
+
+
+def test_a_run_goes_on_in_a_study_that_was_damaged(tmp_path: Path) -> None:
+    damaged(tmp_path / "s.db")
+    study = optimize(lambda p: p["x"], SPACE, n_trials=6, storage=tmp_path / "s.db")
+    assert len(study.trials) == 6
+    assert study.best_value <= 0.25
+
+
+def test_the_command_shows_a_study_that_was_damaged_and_says_what_it_did(tmp_path: Path) -> None:
+    damaged(tmp_path / "s.db")
+    path = (tmp_path / "s.db").rename(tmp_path / "a?b#c%20d.db")
+    shown = subprocess.run([sys.executable, "-m", "lazybo", "show", path], capture_output=True, text=True, check=True)
+    assert "2 complete, 1 pruned, 1 failed" in shown.stdout
+    assert "NaN as the value of 2 trials" in shown.stderr
+    assert [found.name for found in tmp_path.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize("name", ["a?b.db", "a#b.db", "a%20b.db", "100%.db", "a b+c@d:e.db", "a{b}.db", "é&x=1;.db"])
+def test_a_file_is_written_under_exactly_its_name(name: str, tmp_path: Path) -> None:
+    for _ in range(2):
+        storage = open_storage(tmp_path / name)
+        study, _ = open_study(storage, "s", "minimize", STRUCTURE, 1)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    with sqlite3.connect(tmp_path / name) as connection:
+        assert connection.execute("SELECT study_name FROM studies").fetchall() == [("s",)]
+    connection.close()
+    study.tell(study.ask(), 1.0)
+    assert len(optuna.load_study(storage=open_storage(str(tmp_path / name)), study_name="s").trials) == 1
+
+
+@pytest.mark.parametrize("kind", ["path", "database", "journal"])
+def test_a_storage_that_is_deleted_ends_the_run_with_a_message_about_that(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    storage: Any = path
+    if kind == "database":
+        storage = RDBStorage(f"sqlite:///{path}")
+    elif kind == "journal":
+        storage = JournalStorage(JournalFileBackend(str(path)))
+    values: list[float] = []
+
+    def objective(params: dict[str, Any]) -> float:
+        values.append(params["x"])
+        if len(values) == 2:
+            path.unlink()
+        return float(params["x"])
+
+    with pytest.raises(RuntimeError, match=f"{path}.* is gone.*deleted.*call again"):
+        optimize(objective, SPACE, n_trials=4, storage=storage)
+    if kind != "path":  # a path without a file is a new study
+        with pytest.raises(ValueError, match=r"is gone.*open it anew"):
+            optimize(objective, SPACE, n_trials=4, storage=storage)
+    assert len(values) == 2
+    assert not path.exists()

@@ -50,8 +50,11 @@ lazybo tune lenet.toml --trials 500 --executor dask://10.0.0.1:8786
 
 lazybo tune --trials 100 --float x=-5:5 mymodule:objective
 
+lazybo tune --trials 50 --float x=0:1 --maximize --value-regex 'Accuracy: (\\S+)' -- ./train.sh {x}
+
 The value is the last line of standard output that is a number or a JSON object with "value"; lines such as
-{"step": 3, "value": 0.7} are intermediate values, by which a trial can be pruned. The same command again resumes.
+{"step": 3, "value": 0.7} are intermediate values, by which a trial can be pruned. --value-key and --value-regex
+read other output. The same command again resumes.
 
 Exit codes: 0 done, 1 the run failed or no trial completed, 2 bad input, 130 interrupted."""
 )
@@ -83,6 +86,23 @@ def tune(
         str | None,
         typer.Option(
             metavar="PATH", help="The file that holds the value; may have placeholders.", rich_help_panel=WHAT
+        ),
+    ] = None,
+    value_key: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KEY",
+            help="The program prints JSON objects with the value under this key; metrics.acc is one within another.",
+            rich_help_panel=WHAT,
+        ),
+    ] = None,
+    value_regex: Annotated[
+        str | None,
+        typer.Option(
+            metavar="REGEX",
+            help="The value is the group of this regular expression, for example 'Accuracy: (\\S+)'; the last match "
+            "counts. With groups called step and value every match is an intermediate value.",
+            rich_help_panel=WHAT,
         ),
     ] = None,
     from_environment: Annotated[
@@ -146,6 +166,8 @@ def tune(
             "parameters": parameters.from_flags(floats or (), ints or (), choices or ()),
             "direction": None if maximize is None else "maximize" if maximize else "minimize",
             "value_file": value_file,
+            "value_key": value_key,
+            "value_regex": value_regex,
             "from_environment": from_environment,
             "trials": trials,
             "timeout": timeout,
@@ -164,8 +186,7 @@ def tune(
         }
         plan = make_plan(settings_of(words or (), flags))
     found, code = carry_out(plan, force=force, progress=not quiet)
-    if summary.best_of(found) is None:
-        code = code or console.FAILED
+    code = code or (console.FAILED if summary.best_of(found) is None else 0)
     if as_json:
         console.print_json({**summary.overview(found), "best": summary.best_record(found)})
     else:
@@ -218,7 +239,7 @@ def best(
     if as_json:
         console.print_json(record)
     elif command:
-        print(shlex.join(record["command"]))
+        console.plain(shlex.join(record["command"]))
     else:
         summary.print_best(record)
 
@@ -240,11 +261,17 @@ def export(
 ) -> None:
     """All trials as CSV, JSON or Parquet."""
     with console.refusing():
-        convert = FORMATS[format_of(output, file_format)]
+        name = format_of(output, file_format)
+        if name == "parquet" and output is None and sys.stdout.isatty():
+            raise ValueError("Parquet is not for a terminal: give a file with -o")
+        convert = FORMATS[name]
         content = convert(rows_of(find(storage, study).study()))
         if output is not None:
             output.write_bytes(content)
             return
+    if sys.stdout.isatty():
+        print("\n".join(map(console.field, content.decode().splitlines())))
+        return
     sys.stdout.buffer.write(content)
     sys.stdout.flush()
 
@@ -273,7 +300,7 @@ def plot(
 
     with console.refusing():
         for path in draw.draw(kind.value, find(storage, study).study(), output):
-            print(path)
+            console.plain(str(path))
 
 
 @app.command(

@@ -1,9 +1,11 @@
 """A TOML file and flags -> one plan, checked before anything is changed."""
 
+import math
 import os
 import re
 import shlex
 import shutil
+import stat
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,10 +18,13 @@ from optuna.pruners import BasePruner
 
 from lazybo.cli.parameters import distributions_of, examples
 from lazybo.programs import placeholders
+from lazybo.programs.output import Reading
 from lazybo.programs.placeholders import nearest
+from lazybo.programs.program import kind_of
 from lazybo.run.optimize import check_initial
 from lazybo.search.space import Condition, Space
 from lazybo.study.storage import DEFAULT_NAME
+from lazybo.text import shortened
 
 DEFAULT_STORAGE = "lazybo.db"
 PRUNERS: dict[str, type[BasePruner]] = {
@@ -55,10 +60,15 @@ SETTINGS: dict[str, tuple[Any, str]] = {
     "initial": (list, "a list of tables"),
     "output": _TEXT,
     "value_file": _TEXT,
+    "value_key": _TEXT,
+    "value_regex": _TEXT,
     "pruner": _TEXT,
     "from_environment": (bool, "true or false"),
 }
 LEAST = {"trials": 1, "parallel": 1, "patience": 1, "max_failures": 1, "retries": 0, "seed": 0}
+MOST = {"parallel": 10_000}
+# Counts go into databases; locks and queues wait no longer than 292 years.
+LARGEST_COUNT, LONGEST_WAIT = 2**63 - 1, 1e9
 LOCAL_EXECUTORS = ("serial", "threads", "processes")
 CLUSTERS = ("dask", "ray", "mpi")
 # A Python objective, not a program: a module and a function of it.
@@ -80,6 +90,7 @@ class Plan:
     parallel: int | None
     output: Path
     value_file: str | None
+    reading: Reading
     trial_timeout: float | None
     pruner: BasePruner
     initial: list[dict[str, Any]]
@@ -117,6 +128,9 @@ def settings_of(words: Sequence[str], flags: Mapping[str, Any]) -> dict[str, Any
         settings = {key: value for key, value in settings.items() if key != "command"} | {"objective": rest[0]}
     elif rest:
         settings = {key: value for key, value in settings.items() if key != "objective"} | {"command": rest}
+    # Two ways to read a value: one on the command line takes the place of the other in the file.
+    ways = {key for key in ("value_key", "value_regex") if flags.get(key) is not None}
+    settings = {key: value for key, value in settings.items() if not ways or key not in ("value_key", "value_regex")}
     tables = {**settings.get("parameters", {}), **flags.get("parameters", {})}
     return {**settings, **{key: value for key, value in flags.items() if value is not None}, "parameters": tables}
 
@@ -140,6 +154,7 @@ def make_plan(settings: Mapping[str, Any]) -> Plan:
         parallel=_whole("parallel", settings),
         output=Path(settings.get("output") or default_output(storage, study)).expanduser().absolute(),
         value_file=settings.get("value_file"),
+        reading=Reading(settings.get("value_key"), settings.get("value_regex")),
         trial_timeout=trial_timeout,
         pruner=PRUNERS[_one_of("pruner", settings.get("pruner", "median"), tuple(PRUNERS))](),
         initial=check_initial(settings.get("initial", []), checked),
@@ -147,6 +162,8 @@ def make_plan(settings: Mapping[str, Any]) -> Plan:
     )
     if command:
         _check_program(plan, all_used=not settings.get("from_environment", False))
+    else:
+        _check_function(settings)
     return plan
 
 
@@ -185,6 +202,7 @@ def _check_program(plan: Plan, *, all_used: bool) -> None:
     placeholders.check(plan.command, values, all_used=all_used)
     if plan.value_file is not None:
         placeholders.check([plan.value_file], values, all_used=False)
+        _check_value_file(Path(plan.value_file))
         if not placeholders.names(plan.value_file) and plan.parallel != 1 and (plan.parallel or plan.on_a_cluster):
             raise ValueError(f"trials that run at the same time need files of their own: {plan.value_file}.{{trial}}")
     program = plan.command[0]
@@ -193,6 +211,22 @@ def _check_program(plan: Plan, *, all_used: bool) -> None:
     if not placeholders.names(program) and not plan.on_a_cluster and shutil.which(program) is None:
         where = "is not an executable file" if os.sep in program else "was not found in PATH; give its full path"
         raise ValueError(f"the program {program!r} {where}")
+
+
+def _check_value_file(path: Path) -> None:
+    """Refuse what is there already and is no file: to open a FIFO is to wait for its other side."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return
+    if not stat.S_ISREG(mode):
+        raise ValueError(f"value_file {str(path)!r} is {kind_of(mode)}; name a file, which the program will write")
+
+
+def _check_function(settings: Mapping[str, Any]) -> None:
+    for key in ("value_file", "value_key", "value_regex"):
+        if settings.get(key) is not None:
+            raise ValueError(f"{key} says where a program's value is; a Python function returns its value")
 
 
 def _executor(executor: str | None, *, is_program: bool, timed: bool) -> str | None:
@@ -212,7 +246,7 @@ def _limits(settings: Mapping[str, Any]) -> dict[str, Any]:
     limits = {
         "n_trials": _whole("trials", settings),
         "timeout": _seconds("timeout", settings),
-        "target": settings.get("target"),
+        "target": _finite("target", settings),
         "patience": _whole("patience", settings),
     }
     if all(limit is None for limit in limits.values()):
@@ -226,15 +260,35 @@ def _limits(settings: Mapping[str, Any]) -> dict[str, Any]:
 def _whole(key: str, settings: Mapping[str, Any]) -> int | None:
     value: int | None = settings.get(key)
     if value is not None and value < LEAST[key]:
-        raise ValueError(f"{key} must be at least {LEAST[key]}, not {value}")
+        raise ValueError(f"{key} must be at least {LEAST[key]}, not {_short(value)}")
+    most = MOST.get(key, LARGEST_COUNT)
+    if value is not None and value > most:
+        raise ValueError(f"{key} must be at most {most}, not {_short(value)}")
     return value
 
 
 def _seconds(key: str, settings: Mapping[str, Any]) -> float | None:
     value: float | None = settings.get(key)
     if value is not None and not value > 0:
-        raise ValueError(f"{key} must be a positive number of seconds, not {value:g}")
+        raise ValueError(f"{key} must be a positive number of seconds, not {_short(value)}")
+    if value is not None and value > LONGEST_WAIT:
+        raise ValueError(f"{key} must be at most {LONGEST_WAIT:g} seconds, not {_short(value)}; leave it out for none")
     return value
+
+
+def _finite(key: str, settings: Mapping[str, Any]) -> float | None:
+    value: float | None = settings.get(key)
+    try:
+        finite = value is None or math.isfinite(value)
+    except OverflowError:  # a whole number of TOML that is too large for a double
+        finite = False
+    if not finite:
+        raise ValueError(f"{key} must be a finite number, not {_short(value)}")
+    return value
+
+
+def _short(value: object) -> str:
+    return shortened(str(value), 30)
 
 
 def _one_of(key: str, value: str, known: tuple[str, ...]) -> Any:

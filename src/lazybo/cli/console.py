@@ -1,19 +1,27 @@
-"""What the command prints: results on standard output, all else on standard error, colours on a terminal only."""
+"""What the command prints: results on standard output, all else on standard error, colours on a terminal only.
+
+Names, values, messages and output come from programs and storages. All of it passes `clean`, so that nothing but our
+own colours reaches a terminal, and no password.
+"""
 
 import contextlib
 import json
 import logging
 import os
+import re
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, NoReturn
 
 import typer
 from optuna.exceptions import StorageInternalError
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 from tqdm import tqdm
+
+from lazybo.text import printable, without_password
 
 # Exit codes that scripts can use.
 FAILED = 1
@@ -23,20 +31,60 @@ INTERRUPTED = 130
 _PIPE_WIDTH = 4000
 
 
-def out() -> Console:
-    """Standard output as it is now."""
+# A text, or a text and its style.
+Cell = str | tuple[str, str]
+# How the driver tells a log of a trial that failed.
+_FAILED_TRIAL = re.compile(r"trial \d+ failed")
+# What JSON would print as it is, and a terminal might obey.
+_UNSAFE_IN_JSON = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
+
+
+def clean(text: object) -> str:
+    """A text as people may see it: one line, no escape sequences, no password of a URL."""
+    return printable(without_password(re.sub(r"\s*[\r\n]+\s*", " ", str(text).rstrip())))
+
+
+def field(text: object) -> str:
+    """A name or a value within a line: what would end the line is shown as it is written."""
+    return printable(without_password(str(text)))
+
+
+def line(*parts: Cell, style: str = "", soft_wrap: bool = False) -> None:
+    """Print a line of results: texts, or texts with their styles."""
+    pairs = [part if isinstance(part, tuple) else (part, "") for part in parts]
+    text = Text.assemble(*((field(part), its_style) for part, its_style in pairs), style=style)
+    _out().print(text, soft_wrap=soft_wrap)
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[Cell]], left: Collection[str]) -> None:
+    """Print results in columns: under the headings unless all are empty, to the right unless they are ``left``."""
+    found = Table(box=None, pad_edge=False, show_header=any(headings), header_style="bold")
+    for heading in headings:
+        found.add_column(heading, overflow="fold", justify="left" if heading in left else "right")
+    for row in rows:
+        pairs = [cell if isinstance(cell, tuple) else (cell, "") for cell in row]
+        found.add_row(*(Text(field(cell), style=style) for cell, style in pairs))
+    _out().print(found)
+
+
+def plain(text: str) -> None:
+    """Print a line for other programs: as it is, but for a terminal."""
+    print(field(text) if sys.stdout.isatty() else text)
+
+
+def _out() -> Console:
     return Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False, markup=False, emoji=False)
 
 
 def say(text: str) -> None:
     """A line for people, above a progress bar if there is one."""
-    tqdm.write(text, file=sys.stderr)
+    tqdm.write(clean(text), file=sys.stderr)
     sys.stderr.flush()
 
 
 def fail(message: object, code: int = BAD_INPUT) -> NoReturn:
     """End with one line that says why."""
-    line = " ".join(str(message).split())
+    line = clean(" ".join(str(message).split()))
     console = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
     console.print(Text.assemble(("lazybo: ", "bold red"), line))
     raise typer.Exit(code)
@@ -63,7 +111,13 @@ def needs(package: str, extra: str) -> None:
 
 def print_json(thing: Any) -> None:
     """Plain data for programs."""
-    print(json.dumps(thing, indent=2, ensure_ascii=False, default=str))
+    print(as_json(thing, 2))
+
+
+def as_json(thing: Any, indent: int) -> str:
+    """Plain data as JSON; characters that a terminal might obey are escaped."""
+    text = json.dumps(thing, indent=indent, ensure_ascii=False, default=str)
+    return _UNSAFE_IN_JSON.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
 
 
 def short(value: Any) -> str:
@@ -83,7 +137,8 @@ def quiet_libraries() -> None:
 
 
 class _Lines(logging.Handler):
-    """Log records as lines that do not tear a progress bar."""
+    """Log records as lines that do not tear a progress bar. Trials that failed have lines of their own."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        say(f"lazybo: {record.getMessage()}")
+        if not _FAILED_TRIAL.match(record.getMessage()):
+            say(f"lazybo: {record.getMessage()}")

@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 from optuna.study import Study
 
 from lazybo.report import plots, records
+from lazybo.text import printable
 
 TITLES = {
     "history": "values and the best so far",
@@ -28,7 +29,7 @@ def draw(kind: str, study: Study, output: Path | None) -> list[Path]:
     """Write one picture, or all; gives the files. All of them as pictures are files of their own."""
     if not records.history(study).numbers:
         raise ValueError(f"no trial of the study {study.study_name!r} has completed yet: there is nothing to draw")
-    name = study.study_name.replace("/", "_")
+    name = "".join("_" if char == "/" or printable(char) != char else char for char in study.study_name)
     path = output or Path(f"{name}.html" if kind == "all" else f"{name}-{kind}.png")
     suffix = path.suffix.removeprefix(".").lower()
     if suffix not in KINDS:

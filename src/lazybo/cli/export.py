@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -42,12 +41,12 @@ def as_csv(rows: list[Row]) -> bytes:
     writer = csv.DictWriter(text, list(rows[0]) if rows else ["number", "value", "state"])
     writer.writeheader()
     writer.writerows(rows)
-    return text.getvalue().encode()
+    return text.getvalue().encode(errors="backslashreplace")
 
 
 def as_json(rows: list[Row]) -> bytes:
     """A list of objects."""
-    return (json.dumps(rows, indent=1, ensure_ascii=False, default=str) + "\n").encode()
+    return (console.as_json(rows, 1) + "\n").encode()
 
 
 def as_parquet(rows: list[Row]) -> bytes:
@@ -61,10 +60,15 @@ def as_parquet(rows: list[Row]) -> bytes:
         cells = [row[name] for row in rows]
         kinds = {type(cell) for cell in cells if cell is not None} - ({int} if float in map(type, cells) else set())
         plain = kinds <= {str} or kinds <= {bool} or kinds <= {int} or kinds <= {float}
-        columns[name] = cells if plain else [None if cell is None else str(cell) for cell in cells]
+        columns[name] = cells if plain and kinds != {str} else [None if cell is None else _text(cell) for cell in cells]
     buffer = io.BytesIO()
     pyarrow.parquet.write_table(pyarrow.table(columns), buffer)
     return buffer.getvalue()
+
+
+def _text(cell: object) -> str:
+    """A cell as text. Half characters, which JSON may hold and files may not, are written as escapes."""
+    return str(cell).encode(errors="backslashreplace").decode()
 
 
 FORMATS: dict[str, Callable[[list[Row]], bytes]] = {"csv": as_csv, "json": as_json, "parquet": as_parquet}

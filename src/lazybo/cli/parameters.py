@@ -9,8 +9,11 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 
 from lazybo.programs.placeholders import nearest
 from lazybo.search.space import Condition
+from lazybo.text import shortened
 
 NUMBER_KEYS = ("type", "low", "high", "log", "step", "if")
+# The largest whole number that a database holds.
+LARGEST = 2**63 - 1
 KEYS = {"float": NUMBER_KEYS, "int": NUMBER_KEYS, "choice": ("type", "choices", "if")}
 
 
@@ -94,7 +97,8 @@ def _number(kind: str, table: Mapping[str, Any]) -> BaseDistribution:
     low, high, log, step = table["low"], table["high"], table.get("log", False), table.get("step")
     for key, value in (("low", low), ("high", high), ("step", step)):
         if value is not None and not _is_number(value, whole=kind == "int"):
-            raise ValueError(f"{key} must be a {'whole' if kind == 'int' else 'finite'} number, not {value!r}")
+            wanted = f"a whole number within ±{LARGEST}" if kind == "int" else "a finite number"
+            raise ValueError(f"{key} must be {wanted}, not {shortened(repr(value), 30)}")
     if not isinstance(log, bool):
         raise ValueError(f"log must be true or false, not {log!r}")
     _check_range(low, high, log, step)
@@ -117,7 +121,8 @@ def _check_range(low: float, high: float, log: bool, step: float | None) -> None
 def _is_number(value: Any, *, whole: bool) -> bool:
     if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
         return False
-    return math.isfinite(value)
+    # Larger whole numbers fit in no database, and the largest not even in a double.
+    return abs(value) <= LARGEST if isinstance(value, int) else math.isfinite(value)
 
 
 def _categorical(table: Mapping[str, Any]) -> BaseDistribution:

@@ -1,20 +1,28 @@
-"""One plain line for every trial, where nobody looks at a bar: in a log."""
+"""Plain lines about trials: every trial in a log, only those that failed above a bar."""
 
 import math
+import re
 
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.cli import console
+from lazybo.text import shortened
+
+REASON_LENGTH = 160
+# The path at the end of a reason differs from trial to trial.
+_WHERE = re.compile(r" \(see [^()]*\)$")
 
 
 class LogLines:
-    """A callback that says how each trial ended and what the best one is."""
+    """A callback that says how trials ended and what the best one is. A reason is told once."""
 
-    def __init__(self, study: Study) -> None:
+    def __init__(self, study: Study, *, only_failures: bool) -> None:
         self._maximizes = study.direction == StudyDirection.MAXIMIZE
+        self._only_failures = only_failures
         self._best: FrozenTrial | None = None
         self._failed = 0
+        self._reasons: dict[str, int] = {}
         for trial in study.get_trials(deepcopy=False):
             self._count(trial)
         self._before = _ends(study)
@@ -26,7 +34,8 @@ class LogLines:
     def __call__(self, _: Study, trial: FrozenTrial) -> None:
         """A trial has ended."""
         self._count(trial)
-        console.say(self.line(trial))
+        if trial.state == TrialState.FAIL or not self._only_failures:
+            console.say(self.line(trial))
 
     def line(self, trial: FrozenTrial) -> str:
         """For example ``trial 12  value 0.931  best 0.940 (trial 9)  3 failed``."""
@@ -36,12 +45,18 @@ class LogLines:
         elif trial.state == TrialState.PRUNED:
             parts.append(f"pruned at step {trial.last_step}")
         else:
-            parts.append("failed")
+            parts.append(self._failure(trial))
         if self._best is not None:
             parts.append(f"best {self._best.value:.6g} (trial {self._best.number})")
         if self._failed:
             parts.append(f"{self._failed} failed")
         return "  ".join(parts)
+
+    def _failure(self, trial: FrozenTrial) -> str:
+        reason = reason_of(trial)
+        self._reasons[reason] = times = self._reasons.get(reason, 0) + 1
+        short = shortened(reason, REASON_LENGTH)
+        return f"failed: {short}" if times == 1 else f"failed: {shortened(reason, 40)} again ({times} times)"
 
     def _count(self, trial: FrozenTrial) -> None:
         self._failed += trial.state == TrialState.FAIL
@@ -50,6 +65,12 @@ class LogLines:
         best = None if self._best is None else self._best.value
         if best is None or (trial.value > best if self._maximizes else trial.value < best):
             self._best = trial
+
+
+def reason_of(trial: FrozenTrial) -> str:
+    """Why a trial failed, without the name of our own exception."""
+    reason = str(trial.system_attrs.get("fail_reason", "no reason is known")).removeprefix("RuntimeError: ")
+    return _WHERE.sub("", console.clean(reason))
 
 
 def _ends(study: Study) -> int:

@@ -1,5 +1,6 @@
 """Studies that are there already: found in a storage, or refused. Nothing is created."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,10 +13,16 @@ from optuna.study import Study
 from lazybo.cli.config import DEFAULT_STORAGE, read_settings
 from lazybo.programs.placeholders import nearest
 from lazybo.study.storage import open_storage
+from lazybo.text import without_password
 
 # What was tuned: the words of a command, or the name of a Python function.
 COMMAND_KEY = "lazybo:command"
 OBJECTIVE_KEY = "lazybo:objective"
+# How the value of a program is read, where that is not the usual way: the key, the regular expression, the file.
+READING_KEY = "lazybo:value"
+# Databases that Optuna can keep studies in, and what an address looks like.
+SCHEMES = ("sqlite", "postgresql", "mysql", "mariadb", "oracle", "mssql")
+EXAMPLES = "a file such as study.db, or postgresql+psycopg://user@host/database"
 
 StorageArgument = Annotated[
     str, typer.Argument(metavar="[STORAGE]", help="An SQLite file, a URL, or the TOML file of a study.")
@@ -58,4 +65,39 @@ def find(storage: str, study: str | None) -> Place:
         storage, study = settings.get("storage", DEFAULT_STORAGE), study or settings["study"]
     if "://" not in storage and not Path(storage).expanduser().exists():
         raise ValueError(f"there is no storage {storage!r}; give the file that lazybo tune wrote to with --storage")
-    return Place(open_storage(storage), storage, study)
+    return Place(open_checked(storage), without_password(storage), study)
+
+
+def open_checked(storage: str) -> BaseStorage:
+    """A storage; an address that no database can have is refused in plain words."""
+    if "://" not in storage:
+        return open_storage(storage)
+    scheme, _, place = storage.partition("://")
+    database = scheme.partition("+")[0]
+    if database not in SCHEMES:
+        raise ValueError(
+            f"the storage {without_password(storage)!r} begins with {scheme!r}{nearest(database, SCHEMES)}; "
+            f"give {EXAMPLES} (databases: {', '.join(SCHEMES)})"
+        )
+    if database == "sqlite" and place and not place.startswith("/") and "@" not in place:
+        raise ValueError(f"the storage {storage!r} needs a third slash: give 'sqlite:///{place}', or {place!r} alone")
+    if place.partition("?")[0].count("@") > 1:
+        # What follows the first @ would be taken for the host, and named in messages.
+        raise ValueError(f"the storage {without_password(storage)!r} has a password with an @; write %40 for it")
+    try:
+        return open_storage(storage)
+    except ValueError as error:
+        raise ValueError(_in_plain_words(str(error), database, scheme)) from error
+
+
+def _in_plain_words(message: str, database: str, scheme: str) -> str:
+    """What SQLAlchemy says of drivers that are missing, with what to do."""
+    message = without_password(message)
+    missing = re.search(r"No module named '(\w+)'", message)
+    if missing and database == "postgresql":
+        return f"the storage needs the package {missing[1]}: pip install 'lazybo[postgresql]'"
+    if missing:
+        return f"the storage needs the package {missing[1]}, the driver of {scheme}: install it, or name another driver"
+    if "Can't load plugin" in message:
+        return f"{scheme!r} names a driver that SQLAlchemy does not know; give {EXAMPLES}"
+    return message

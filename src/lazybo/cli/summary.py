@@ -11,8 +11,6 @@ from typing import Any
 from optuna.storages import BaseStorage
 from optuna.study import Study, load_study
 from optuna.trial import FrozenTrial, TrialState
-from rich.table import Table
-from rich.text import Text
 
 from lazybo.cli import console
 from lazybo.cli.storages import COMMAND_KEY, OBJECTIVE_KEY
@@ -109,71 +107,67 @@ def overviews(storage: BaseStorage) -> list[dict[str, Any]]:
 
 def print_result(study: Study, output: Path | None, *, interrupted: bool) -> None:
     """How a run ended."""
-    out, record = console.out(), overview(study)
-    best = best_record(study)
+    record, best = overview(study), best_record(study)
     if best is not None:
         print_best(best)
     else:
-        out.print("no trial has completed", style="yellow")
-    counts = ", ".join(f"{count} {state}" for state, count in record["trials"].items() if count) or "no trials"
-    out.print(f"{counts}" + (f"; output in {os.path.relpath(output)}" if output and output.exists() else ""))
+        console.line("no trial has completed", style="yellow")
+    counts = _counts(record)
+    console.line(counts + (f"; output in {os.path.relpath(output)}" if output and output.exists() else ""))
     if interrupted:
-        out.print("interrupted; the same command goes on", style="yellow")
+        console.line("interrupted; the same command goes on", style="yellow")
+    elif best is None and record["trials"]["failed"]:
+        console.line("mend what failed and run the same command again: failures before the first value do not count")
 
 
 def print_overview(records: Sequence[dict[str, Any]]) -> None:
     """Studies as a table."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("study", "direction", *STATES.values(), "best", "last activity"):
-        table.add_column(heading, justify="left" if heading in ("study", "direction") else "right", overflow="fold")
+    rows = []
     for record in records:
-        counts = [
-            Text(str(count), style=_COLOURS[state] if count else "dim") for state, count in record["trials"].items()
-        ]
+        counts = [(str(count), _COLOURS[state] if count else "dim") for state, count in record["trials"].items()]
         best = "" if record["best"] is None else console.short(record["best"])
         when = (record["last_activity"] or "").replace("T", " ")
-        table.add_row(Text(record["study"], style="bold"), record["direction"], *counts, best, when)
-    console.out().print(table)
+        rows.append([(record["study"], "bold"), record["direction"], *counts, best, when])
+    headings = ["study", "direction", *STATES.values(), "best", "last activity"]
+    console.table(headings, rows, left=("study", "direction"))
 
 
 def print_details(record: dict[str, Any]) -> None:
     """A study for people."""
-    out = console.out()
-    counts = ", ".join(f"{count} {state}" for state, count in record["trials"].items() if count) or "no trials"
-    out.print(Text.assemble((record["study"], "bold"), f"  {record['direction']}  {counts}"))
+    console.line((record["study"], "bold"), f"  {record['direction']}  {_counts(record)}")
     if record["last_activity"]:
-        out.print(f"last activity {record['last_activity'].replace('T', ' ')}", style="dim")
+        console.line(f"last activity {record['last_activity'].replace('T', ' ')}", style="dim")
     if record["stopped"]:
-        out.print(f"the last run ended early: {record['stopped']}", style="yellow")
+        console.line(f"the last run ended early: {record['stopped']}", style="yellow")
     if record["best"]:
-        out.print()
+        console.line()
         print_best(record["best"], record["importances"])
     for title, rows in (("failures", record["failures"]), ("running", record["running"])):
         if rows:
-            out.print()
-            out.print(title, style="bold")
+            console.line()
+            console.line(title, style="bold")
         for row in rows:
-            out.print("  " + (_failure_line(row) if title == "failures" else _running_line(row)))
+            console.line("  " + (_failure_line(row) if title == "failures" else _running_line(row)))
 
 
 def print_best(best: dict[str, Any], importances: dict[str, float] | None = None) -> None:
     """The best trial, with what each parameter matters where that is known."""
-    out = console.out()
-    out.print(
-        Text.assemble(("best ", "bold"), (console.short(best["value"]), "bold green"), f" (trial {best['number']})")
-    )
-    table = Table(box=None, pad_edge=False, show_header=bool(importances), header_style="dim")
-    for heading in ("  parameter", "value", "importance") if importances else ("", ""):
-        table.add_column(heading, overflow="fold", justify="right" if heading == "importance" else "left")
+    console.line(("best ", "bold"), (console.short(best["value"]), "bold green"), f" (trial {best['number']})")
     names = [*(name for name in importances or {} if name in best["params"])]
+    rows: list[list[console.Cell]] = []
     for name in [*names, *(name for name in best["params"] if name not in names)]:
-        row: list[str | Text] = [f"  {name}", Text(console.short(best["params"][name]), style="green")]
-        table.add_row(*row, *([f"{importances[name]:.0%}" if name in importances else ""] if importances else []))
-    out.print(table)
+        row: list[console.Cell] = [f"  {name}", (console.short(best["params"][name]), "green")]
+        rows.append([*row, *([f"{importances[name]:.0%}" if name in importances else ""] if importances else [])])
+    headings = ["  parameter", "value", "importance"] if importances else ["", ""]
+    console.table(headings, rows, left=("  parameter", "value", ""))
     for name, metric in best["metrics"].items():
-        out.print(f"  {name} = {console.short(metric)}", style="dim")
+        console.line(f"  {name} = {console.short(metric)}", style="dim")
     if best["command"]:
-        out.print(f"  {shlex.join(best['command'])}", soft_wrap=True)
+        console.line(f"  {shlex.join(best['command'])}", soft_wrap=True)
+
+
+def _counts(record: dict[str, Any]) -> str:
+    return ", ".join(f"{count} {state}" for state, count in record["trials"].items() if count) or "no trials"
 
 
 def _failures(trials: Sequence[FrozenTrial]) -> list[dict[str, Any]]:

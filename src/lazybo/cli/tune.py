@@ -10,16 +10,23 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import typer
+from optuna.storages import BaseStorage
 from optuna.study import Study
+from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.cli import console
 from lazybo.cli.config import Plan
-from lazybo.cli.progress import LogLines
-from lazybo.cli.storages import COMMAND_KEY, OBJECTIVE_KEY
+from lazybo.cli.progress import LogLines, reason_of
+from lazybo.cli.storages import COMMAND_KEY, OBJECTIVE_KEY, READING_KEY, open_checked
 from lazybo.programs import Program, groups
+from lazybo.programs.program import NO_VALUE, last_lines
+from lazybo.run.driver import Callback
 from lazybo.run.optimize import STOPPED_KEY, optimize
 from lazybo.study.model import Structure
-from lazybo.study.storage import open_storage, open_study
+from lazybo.study.storage import REMEDY, open_study
+
+# Lines of output that are shown where a program gave no value.
+LINES_SHOWN = 5
 
 
 def carry_out(plan: Plan, *, force: bool, progress: bool) -> tuple[Study, int]:
@@ -27,8 +34,11 @@ def carry_out(plan: Plan, *, force: bool, progress: bool) -> tuple[Study, int]:
     with console.refusing():
         objective = _objective(plan)
         study, new = _open(plan, force=force)
-    lines = LogLines(study)
-    wants_lines = progress and not sys.stderr.isatty()
+    lines = LogLines(study, only_failures=not progress or sys.stderr.isatty())
+    first = FirstValue(study)
+    callbacks: list[Callback] = [lines]
+    if plan.command and "max_failures" not in plan.limits:
+        callbacks.append(first)
     groups.reopen()
     try:
         with _ending_on_signals():
@@ -44,9 +54,9 @@ def carry_out(plan: Plan, *, force: bool, progress: bool) -> tuple[Study, int]:
                 trial_timeout=None if plan.command else plan.trial_timeout,
                 initial=plan.initial,
                 pruner=plan.pruner,
-                callbacks=[lines] if wants_lines else [],
+                callbacks=callbacks,
                 progress=progress,
-                **plan.limits,
+                **_with_failures(study, plan.limits),
             )
     except KeyboardInterrupt:
         return study, console.INTERRUPTED
@@ -58,8 +68,62 @@ def carry_out(plan: Plan, *, force: bool, progress: bool) -> tuple[Study, int]:
         _explain(error, begun=begun)
     finally:
         groups.end_all()
+    if first.missing is not None:
+        _no_value(study, first.missing)
+        return study, console.FAILED
     stopped = study._storage.get_study_system_attrs(study._study_id).get(STOPPED_KEY)
     return study, console.INTERRUPTED if stopped == "interrupted" else 0
+
+
+class FirstValue:
+    """A callback that ends a run whose first trial gave no value: those after it would give none either."""
+
+    def __init__(self, study: Study) -> None:
+        self.missing: FrozenTrial | None = None
+        self._known = any(_has_value(trial) for trial in study.get_trials(deepcopy=False))
+
+    def __call__(self, study: Study, trial: FrozenTrial) -> None:
+        """A trial has ended."""
+        self._known = self._known or _has_value(trial)
+        if not self._known and self.missing is None and reason_of(trial).startswith(NO_VALUE):
+            self.missing = trial
+            study.stop()
+
+
+def _has_value(trial: FrozenTrial) -> bool:
+    return trial.state in (TrialState.COMPLETE, TrialState.PRUNED) or bool(trial.intermediate_values)
+
+
+def _with_failures(study: Study, limits: dict[str, Any]) -> dict[str, Any]:
+    """Limits as `optimize` counts: trials that failed before any had a value are no part of ``--trials``.
+
+    A program that never worked is mended, and the same command is to run all its trials.
+    """
+    if limits["n_trials"] is None:
+        return limits
+    failed = 0
+    for trial in study.get_trials(deepcopy=False):
+        if _has_value(trial):
+            break
+        failed += trial.state == TrialState.FAIL
+    return {**limits, "n_trials": limits["n_trials"] + failed}
+
+
+def _no_value(study: Study, trial: FrozenTrial) -> None:
+    """Say why a run ended after a trial without a value: the last lines of its output, and what would help."""
+    study._storage.set_study_system_attr(study._study_id, STOPPED_KEY, "the first trial gave no value")
+    folder = Path(str(trial.user_attrs.get("output", "")))
+    for name in ("stdout", "stderr"):
+        said = last_lines(folder / name, LINES_SHOWN)
+        if said:
+            console.say(f"the last lines of {os.path.relpath(folder / name)}:")
+        for line in said:
+            console.say(f"  | {line}")
+    console.say(
+        "lazybo: the run ended, since its first trial gave no value. Let the program print it last on standard output, "
+        "as a number or as JSON with \"value\", or say where it is: --value-regex 'accuracy: (\\S+)', "
+        "--value-key accuracy for JSON, or --value-file PATH"
+    )
 
 
 def _explain(error: Exception, *, begun: bool) -> NoReturn:
@@ -69,7 +133,9 @@ def _explain(error: Exception, *, begun: bool) -> NoReturn:
     if not begun and isinstance(error, ValueError | TypeError | ImportError | OSError):
         console.fail(error)
     kind = "" if isinstance(error, RuntimeError | TypeError) else f"{type(error).__name__}: "
-    console.fail(f"the run failed: {kind}{error}", console.FAILED)
+    # The lines after the first one speak to Python programs.
+    what = str(error).partition("\n")[0]
+    console.fail(f"the run failed: {kind}{what}. The study keeps its trials; the same command goes on", console.FAILED)
 
 
 def _objective(plan: Plan) -> Callable[..., Any]:
@@ -82,6 +148,7 @@ def _objective(plan: Plan) -> Callable[..., Any]:
         cwd=Path.cwd(),
         study=plan.study,
         value_file=plan.value_file,
+        reading=plan.reading,
         timeout=plan.trial_timeout,
     )
 
@@ -113,27 +180,51 @@ def load(name: str, *, by_value: bool = False) -> Callable[..., Any]:
 
 def _open(plan: Plan, *, force: bool) -> tuple[Study, bool]:
     """The study, and whether it is new or resumed; a study of another command is refused."""
-    storage = open_storage(plan.storage)
-    key, what = (COMMAND_KEY, list(plan.command)) if plan.command else (OBJECTIVE_KEY, plan.objective)
+    storage = open_checked(plan.storage)
+    about = _about(plan)
     there = [summary for summary in storage.get_all_studies() if summary.study_name == plan.study]
     for summary in there:
         if not force:
-            kept = storage.get_study_user_attrs(summary._study_id)
-            _refuse_another(plan.study, {k: kept[k] for k in (COMMAND_KEY, OBJECTIVE_KEY) if k in kept}, {key: what})
+            _refuse_another(storage, summary._study_id, plan.study, about)
     structure = Structure(plan.space, plan.conditions, frozenset())
-    study, _ = open_study(storage, plan.study, plan.direction, structure, plan.limits.get("seed"))
-    study.set_user_attr(key, what)
+    try:
+        study, _ = open_study(storage, plan.study, plan.direction, structure, plan.limits.get("seed"))
+    except ValueError as error:
+        raise ValueError(str(error).replace(REMEDY, "give another --study")) from error
+    for key, what in about.items():
+        study.set_user_attr(key, what)
     return study, not there
 
 
-def _refuse_another(study: str, kept: dict[str, Any], given: dict[str, Any]) -> None:
-    if kept and kept != given:
-        (there,) = list(kept.values())[:1]
-        words = " ".join(there) if isinstance(there, list) else there
-        raise ValueError(
-            f"the study {study!r} tunes another command: {words}. "
-            "Give another --study, or --force if the values of both can be compared"
-        )
+def _about(plan: Plan) -> dict[str, Any]:
+    """What the values of a study are: what is run, and how its value is read."""
+    if not plan.command:
+        return {OBJECTIVE_KEY: plan.objective}
+    ways = {"value_key": plan.reading.key, "value_regex": plan.reading.regex, "value_file": plan.value_file}
+    return {COMMAND_KEY: list(plan.command), READING_KEY: {key: way for key, way in ways.items() if way is not None}}
+
+
+def _refuse_another(storage: BaseStorage, study_id: int, name: str, about: dict[str, Any]) -> None:
+    """Refuse a study of other values, unless it has none yet: a program that never worked may be changed."""
+    trials = storage.get_all_trials(study_id, deepcopy=False)
+    if not any(_has_value(trial) or trial.state == TrialState.RUNNING for trial in trials):
+        return
+    kept = storage.get_study_user_attrs(study_id)
+    remedy = "Give another --study, or --force if the values of both can be compared"
+    there = {key: kept[key] for key in (COMMAND_KEY, OBJECTIVE_KEY) if key in kept}
+    if there and there != {key: what for key, what in about.items() if key != READING_KEY}:
+        what = next(iter(there.values()))
+        words = " ".join(what) if isinstance(what, list) else what
+        raise ValueError(f"the study {name!r} tunes another command: {words}. {remedy}")
+    # Studies of earlier versions do not say it: theirs was the usual way, or any file.
+    ours = about.get(READING_KEY, {})
+    theirs = kept.get(READING_KEY, {key: way for key, way in ours.items() if key == "value_file"})
+    if there and theirs != ours:
+        raise ValueError(f"the study {name!r} reads its values {_way(theirs)}, not {_way(ours)}. {remedy}")
+
+
+def _way(reading: dict[str, str]) -> str:
+    return " and ".join(f"by {key} '{way}'" for key, way in reading.items()) or "in the usual way"
 
 
 @contextmanager

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
+from lazybo.blas import one_thread
 from lazybo.checks import Array, positive
 from lazybo.model.gp import LazyGP, evidence
 from lazybo.model.kernels import Kernel, Parameter
@@ -146,6 +147,7 @@ def prior_kernel(kernel: K, priors: Priors | None = None) -> tuple[K, float]:
     return kernel.with_theta(center[:-1]), float(np.exp(center[-1]))
 
 
+@one_thread()
 def learn(gp: LazyGP, priors: Priors | None = None, *, max_points: int = MAX_POINTS) -> Learned[Kernel]:
     """Give ``gp`` its maximum a posteriori parameters, learned from all rows with a value; factors K once."""
     rows, scale = ~gp.pending, gp.targets.scale
@@ -155,6 +157,7 @@ def learn(gp: LazyGP, priors: Priors | None = None, *, max_points: int = MAX_POI
     return learned
 
 
+@one_thread()
 def maximum_a_posteriori(
     data: Data, kernel: K, noise: float, priors: Priors | None = None, *, max_points: int = MAX_POINTS
 ) -> Learned[K]:

@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import lapack
 
+from lazybo.blas import one_thread
 from lazybo.checks import Array, as_array, as_shape, positive
 from lazybo.model.cholesky import GrowingCholesky
 from lazybo.model.kernels import Kernel, as_kernel
@@ -148,6 +149,7 @@ class LazyGP:
 
     # ----------------------------------------------------------------- change
 
+    @one_thread()
     def append(self, x: ArrayLike, y: ArrayLike, *, variance: ArrayLike | None = None) -> None:
         """Learn rows X, (t, d), with values y, (t,), in O(t n²).
 
@@ -160,6 +162,7 @@ class LazyGP:
             raise ValueError(f"variance must not be negative, but its smallest entry is {known.min()}")
         self._append(new_x, new_y, known)
 
+    @one_thread()
     def append_pending(self, x: ArrayLike) -> None:
         """Add points, (t, d), whose values are still to come, in O(t n²): less variance there, the same mean."""
         new_x = self._kernel.check(x)
@@ -181,6 +184,7 @@ class LazyGP:
         _check_values(values[~np.isnan(values)])
         self._set_y(values, self._transformed(values))
 
+    @one_thread()
     def set_parameters(self, kernel: Kernel, noise: float) -> None:
         """Another kernel (of the same columns) and noise: the one thing that factors all of K again, O(n³)."""
         if as_kernel(kernel).columns != self._kernel.columns:
@@ -198,10 +202,12 @@ class LazyGP:
 
     # ---------------------------------------------------------------- predict
 
+    @one_thread()
     def covariance(self, u: ArrayLike, rows: slice = slice(None)) -> Array:
         """k between some rows of X and the rows of U, without noise, (n, m)."""
         return self._kernel.between(self._z[rows], self._kernel.features(self._kernel.check(u, "U")))
 
+    @one_thread()
     def posterior(self, u: ArrayLike) -> Posterior:
         """Mean and variance of the latent function at the rows of U, in units of y."""
         points = self._kernel.check(u, "U")
@@ -211,6 +217,7 @@ class LazyGP:
             self._remembered = {point.tobytes(): v[:, i] for i, point in enumerate(points)}
         return Posterior(self._mean(v), self._variance(z, v))
 
+    @one_thread()
     def posterior_gradient(self, u: ArrayLike) -> PosteriorGradient:
         """`posterior` and its derivatives with respect to U; two triangular solves for all rows together.
 
@@ -230,6 +237,7 @@ class LazyGP:
             -2.0 * scale**2 * slope.by_points(beta.T),
         )
 
+    @one_thread()
     def posterior_covariance(self, u: ArrayLike) -> tuple[Array, Array]:
         """Mean, (m,), and joint covariance, (m, m), of the latent function at the rows of U, in units of y."""
         z = self._kernel.features(self._kernel.check(u, "U"))
@@ -237,6 +245,7 @@ class LazyGP:
         covariance = self._kernel.between(z, z) - v.T @ v
         return self._mean(v), self._targets.scale**2 * covariance
 
+    @one_thread()
     def sample(self, u: ArrayLike, size: int, rng: np.random.Generator) -> Array:
         """Functions drawn jointly from the posterior, at the rows of U, (size, m).
 
@@ -248,6 +257,7 @@ class LazyGP:
         root = vectors * np.sqrt(np.maximum(values, 0.0))
         return mean + rng.standard_normal((size, len(mean))) @ root.T
 
+    @one_thread()
     def inverse(self, rows: NDArray[np.intp]) -> Array:
         """The inverse of K between some rows, noise included, (r, r), O(r³): for many cheap looks at few rows."""
         z = self._z[rows]
@@ -255,6 +265,7 @@ class LazyGP:
         k[np.diag_indices_from(k)] += (self.noise_variances + self._factor.jitter)[rows]
         return _inverted(k)[1]
 
+    @one_thread()
     def innovation(self, x: ArrayLike, y: ArrayLike, *, variance: ArrayLike | None = None) -> Array:
         """(y - mean) / std of values not yet appended, noise included, (t,): about normal while the parameters fit."""
         mean, latent = self.posterior(x)
@@ -263,12 +274,14 @@ class LazyGP:
         total = latent / scale / scale + self._noise + known / scale / scale
         return (as_shape("y", y, mean.shape) - mean) / scale / np.sqrt(total)
 
+    @one_thread()
     def log_marginal_likelihood(self) -> float:
         """log p(t | X) = -½ tᵀα - Σ log Lᵢᵢ - n/2 log 2π (paper, algorithm 1, line 7), of the transformed values."""
         self._refuse_pending()
         w = self.whitened
         return -0.5 * (float(w @ w) + self._factor.logdet() + self.n * float(np.log(2 * np.pi)))
 
+    @one_thread()
     def log_marginal_likelihood_gradient(self) -> tuple[float, Array]:
         """The same and its derivatives by (θ, log σₙ²), (p + 1,). Needs K⁻¹, O(n³)."""
         self._refuse_pending()
@@ -340,6 +353,7 @@ class LazyGP:
         self._whitened = self._whitened_targets = np.zeros(0)
         self._weights = None
 
+    @one_thread()
     def _whiten(self) -> Array:
         """w = L⁻¹ t. Where earlier targets are unchanged, w only grows: w₂ = D⁻¹ (t₂ - Qᵀ w₁)."""
         values, before = self._targets.values, self._whitened_targets
@@ -352,6 +366,7 @@ class LazyGP:
             self._whitened, self._whitened_targets = w, values
         return self._whitened
 
+    @one_thread()
     def _solved(self) -> tuple[Array, Array]:
         """w and α, with the targets of pending rows such that their α is 0."""
         if self._weights is None:

@@ -23,6 +23,7 @@ import lazybo
 from lazybo.paper.data import Images
 from lazybo.paper.presets import optimizer_options
 from lazybo.paper.records import write_rows
+from lazybo.study.storage import open_storage
 
 Rows = NDArray[np.intp]
 
@@ -147,13 +148,14 @@ def study_name(method: str, workers: int, seed: int, training: Training) -> str:
 def export(storage: Path, training: Training, path: Path) -> list[dict[str, Any]]:
     """The rows of all studies of this size in a storage, also written as CSV."""
     rows: list[dict[str, Any]] = []
+    opened = open_storage(storage)
     _, _, size = study_name("", 0, 0, training).partition("seed 0, ")
-    for summary in sorted(optuna.get_all_study_summaries(f"sqlite:///{storage}"), key=lambda s: s.study_name):
+    for summary in sorted(optuna.get_all_study_summaries(opened), key=lambda s: s.study_name):
         network, _, rest = summary.study_name.partition(": ")
         method, workers, seed, what = rest.split(", ", 3)
         if network != training.network or what != size:
             continue
-        study = optuna.load_study(study_name=summary.study_name, storage=f"sqlite:///{storage}")
+        study = optuna.load_study(study_name=summary.study_name, storage=opened)
         count = int(workers.split()[0])
         head = {"method": method, "workers": count, "seed": int(seed.split()[1])}
         rows += [{**head, **row} for row in numbers(study.get_trials(deepcopy=False), count)]

@@ -9,24 +9,30 @@ import os
 import selectors
 import shlex
 import signal
+import stat
 import subprocess
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
 from optuna.exceptions import TrialPruned
 
 from lazybo.programs import groups, placeholders
-from lazybo.programs.output import MAX_LINE, Lines, Step, Value, meaning, value_in
+from lazybo.programs.output import MAX_LINE, Last, Reading, Step, Value
 from lazybo.run.evaluate import Trial
+from lazybo.text import shortened
 
 CHUNK = 1 << 16
 # Seconds between looks at a program that says nothing.
 LOOK = 0.1
 # What may still be in a pipe when its program has ended; more comes from a child that escaped its group.
 LEFT_IN_PIPE = 1 << 20
+# Bytes at the end of an output in which its last lines are looked for.
+LAST_WORDS = 4096
+# How the reason of a failure begins where a program ended well and said no value.
+NO_VALUE = "it gave no value"
 
 
 @dataclass(frozen=True)
@@ -34,7 +40,7 @@ class Program:
     """The objective of a command with placeholders.
 
     ``folder`` and ``cwd`` must mean the same to every worker. ``value_file`` names the file that holds the value; the
-    last value on standard output counts where it is None. ``timeout`` is in seconds.
+    last value on standard output counts where it is None. ``reading`` says what a value is. ``timeout`` is in seconds.
     """
 
     command: tuple[str, ...]
@@ -42,6 +48,7 @@ class Program:
     cwd: Path
     study: str
     value_file: str | None = None
+    reading: Reading = field(default_factory=Reading)
     timeout: float | None = None
 
     def __call__(self, trial: Trial) -> dict[str, Any]:
@@ -65,12 +72,34 @@ class Program:
         }
         before = _stamp(value_file)
         said = self._run(argv, folder, environment, trial)
-        found = said if _stamp(value_file) == before else _read_value(value_file)
-        if self.value_file and _stamp(value_file) == before:
-            raise RuntimeError(f"it did not write its value to {value_file}")
+        if _stamp(value_file) != before:
+            said = self._read(value_file)
+        elif self.value_file:
+            raise RuntimeError(f"{NO_VALUE}: it did not write {value_file}")
+        if said is None:
+            raise RuntimeError(f"{NO_VALUE}: {self._what_it_said(folder / 'stdout')}")
+        return {**said.metrics, "value": said.value}
+
+    def _read(self, path: Path) -> Value:
+        """The value in a file. Of one that is very long the end is read: the last value counts."""
+        try:
+            found = self.reading.value_in(_tail(path, MAX_LINE))
+        except OSError as error:
+            raise RuntimeError(f"{NO_VALUE}: {path} cannot be read: {error.strerror}") from None
         if found is None:
-            raise RuntimeError(f"it printed no value: no line of {folder / 'stdout'} is a number or an object with it")
-        return {**found.metrics, "value": found.value}
+            raise RuntimeError(f"{NO_VALUE}: {path} does not hold {self.reading}")
+        return found
+
+    def _what_it_said(self, stdout: Path) -> str:
+        """Why its output has no value."""
+        lines = _tail(stdout, MAX_LINE).splitlines()
+        if not lines:
+            return f"it printed nothing to standard output (see {stdout.parent})"
+        for line in reversed(lines):
+            found = self.reading.unreadable(line)
+            if found is not None:
+                return f"value_regex matched {shortened(found, 100)!r}, but its group holds no number (see {stdout})"
+        return f"no line of its output is {self.reading} (see {stdout})"
 
     def _new_folder(self, number: int) -> Path:
         """A folder that is not there yet. A program of an earlier run of this trial that still runs is ended."""
@@ -107,14 +136,22 @@ class Program:
 
     def _follow(self, process: "subprocess.Popen[bytes]", kept: IO[bytes], trial: Trial) -> Value | None:
         """Keep and read what a program prints until it ends, is too late, or is pruned."""
-        said: Value | None = None
-        lines = Lines()
+        last, lines = Last(), self.reading.lines()
         for data in self._chunks(process):
             kept.write(data)
             for line in lines.feed(data):
-                said = _heed(line, trial) or said
+                last.note(self._heed(line, trial))
         for line in lines.end():
-            said = _heed(line, trial) or said
+            last.note(self._heed(line, trial))
+        return last.value
+
+    def _heed(self, line: bytes, trial: Trial) -> Value | Step | None:
+        """What a line says; an intermediate value is reported, and may be the end of the trial."""
+        said = self.reading.meaning(line)
+        if isinstance(said, Step):
+            trial.report(said.value, said.step)
+            if trial.should_prune():
+                raise TrialPruned
         return said
 
     def _chunks(self, process: "subprocess.Popen[bytes]") -> Iterator[bytes]:
@@ -142,32 +179,32 @@ class Program:
             time.sleep(LOOK / 10)
 
 
-def _heed(line: bytes, trial: Trial) -> Value | None:
-    """A value, if the line is one; an intermediate value is reported, and may be the end of the trial."""
-    said = meaning(line)
-    if isinstance(said, Step):
-        trial.report(said.value, said.step)
-        if trial.should_prune():
-            raise TrialPruned
-        return None
-    return said
-
-
 def _stamp(path: Path) -> tuple[int, int, int] | None:
     """What changes when a file is written, so that an old value is not taken for a new one."""
     try:
         found = path.stat()
     except OSError:
         return None
+    if not stat.S_ISREG(found.st_mode):
+        # Whoever opens a FIFO waits for the other side, perhaps for ever.
+        raise RuntimeError(f"the value file {path} is {kind_of(found.st_mode)}; name a file")
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-def _read_value(path: Path) -> Value:
+def kind_of(mode: int) -> str:
+    """What there is under a path that is no file."""
+    kinds = ((stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a FIFO"), (stat.S_ISSOCK, "a socket"))
+    return next((name for is_kind, name in kinds if is_kind(mode)), "a device")
+
+
+def _tail(path: Path, size: int) -> bytes:
+    """The end of a file, from the beginning of a line if there is one."""
     with path.open("rb") as file:
-        found = value_in(file.read(MAX_LINE))
-    if found is None:
-        raise RuntimeError(f"{path} holds neither a number nor an object with 'value'")
-    return found
+        skipped = file.seek(0, os.SEEK_END) - size
+        file.seek(max(skipped, 0))
+        content = file.read(size)
+    _, end, rest = content.partition(b"\n")
+    return rest if skipped > 0 and end else content
 
 
 def _death(status: int) -> str:
@@ -182,7 +219,14 @@ def _death(status: int) -> str:
 
 def _last_words(path: Path) -> str:
     """The last line on standard error, and where the others are."""
-    with path.open("rb") as file:
-        file.seek(max(file.seek(0, os.SEEK_END) - 4096, 0))
-        lines = file.read().decode(errors="replace").strip().splitlines()
+    lines = _tail(path, LAST_WORDS).decode(errors="replace").strip().splitlines()
     return f": {lines[-1].strip()[:300]} (see {path})" if lines else f" (see {path.parent})"
+
+
+def last_lines(path: Path, count: int) -> list[str]:
+    """The last lines of an output that are not empty."""
+    try:
+        lines = _tail(path, LAST_WORDS).decode(errors="replace").splitlines()
+    except OSError:
+        return []
+    return [line for line in lines if line.strip()][-count:]

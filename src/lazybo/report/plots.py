@@ -2,17 +2,23 @@
 
 import io
 import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.collections import LineCollection
-from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter, MaxNLocator, NullFormatter
 from optuna.distributions import BaseDistribution, CategoricalDistribution
 
 from lazybo.report.records import Coordinates, History, Slice, Times, place
+from lazybo.text import printable, shortened
+
+try:
+    from matplotlib.axes import Axes
+    from matplotlib.collections import LineCollection
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import EngFormatter, MaxNLocator, NullFormatter
+except ImportError as error:
+    raise ImportError(f"pictures need matplotlib ({error}): pip install 'lazybo[plot]'") from error
 
 BLUE, ORANGE, AMBER, GREY, RED = "#2166ac", "#d6604d", "#e08214", "#888888", "#b2182b"
 # Slices side by side, and the longest label that does not run into its neighbour.
@@ -20,6 +26,9 @@ COLUMNS = 3
 LABEL_LENGTH = 16
 # Choices beyond this many are named only here and there.
 LABELS = 12
+LOG_TICKS = 5
+# From here on a whole number is written as a power of ten.
+LARGEST_PLAIN = 1e5
 PNG_DPI = 150
 
 
@@ -43,7 +52,8 @@ def draw_history(record: History, title: str) -> Figure:
             )
     beyond = sum(not limits[0] <= value <= limits[1] for value in record.values)
     if beyond:
-        axes.set_title(f"{beyond} values beyond this range", loc="right", fontsize=8, color=GREY)
+        what = "1 value lies" if beyond == 1 else f"{beyond} values lie"
+        axes.set_title(f"{what} beyond this range", loc="right", fontsize=8, color=GREY)
     axes.xaxis.set_major_locator(_whole_numbers())
     _legend(axes)
     return figure
@@ -76,7 +86,7 @@ def draw_slices(records: Sequence[Slice], title: str) -> Figure:
     columns = min(COLUMNS, len(records))
     rows = math.ceil(len(records) / columns)
     figure = Figure(figsize=(3.6 * columns + 0.6, 2.9 * rows + 0.7), layout="constrained")
-    figure.suptitle(title, fontsize=11)
+    figure.suptitle(plain(title), fontsize=11)
     grid = figure.subplots(rows, columns, squeeze=False, sharey=True)
     for axes, record in zip(grid.flat, records, strict=False):
         _draw_slice(axes, record)
@@ -97,7 +107,7 @@ def draw_parallel(record: Coordinates, title: str) -> Figure:
     width = max(8.0, 1.5 * len(record.names) + 2)
     figure = Figure(figsize=(width, 4.5), layout="constrained")
     axes = figure.subplots()
-    figure.suptitle(title, fontsize=11)
+    figure.suptitle(plain(title), fontsize=11)
     # By rank: a few diverged trials would leave one colour for all others.
     ranks = np.linspace(0.0, 1.0, len(record.values)) if len(record.values) > 1 else np.ones(1)
     positions = [float(i) for i in range(len(record.names))]
@@ -151,7 +161,11 @@ def _draw_slice(axes: Axes, record: Slice) -> None:
         axes.fill_between(where, record.low, record.high, color=BLUE, alpha=0.18, linewidth=0, label="± 2σ")
         axes.plot(where, record.middle, color=BLUE, label="model")
         axes.set_xscale("log" if record.log else "linear")
-        if not record.log:
+        if record.log:
+            ticks = log_ticks(record.places[0], record.places[-1])
+            axes.set_xticks(ticks, [_label(float(tick)) for tick in ticks])
+            axes.xaxis.set_minor_formatter(NullFormatter())
+        else:
             axes.xaxis.set_major_locator(_ticker(record.places[0]))
     best, value = record.best
     axes.plot([at[best] if at else best], [value], "*", color=RED, markersize=11, label="best trial")
@@ -162,7 +176,7 @@ def _draw_slice(axes: Axes, record: Slice) -> None:
 def _figure(title: str, x: str, y: str) -> tuple[Figure, Axes]:
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     axes = figure.subplots()
-    figure.suptitle(title, fontsize=11)
+    figure.suptitle(plain(title), fontsize=11)
     axes.set_xlabel(x)
     axes.set_ylabel(y)
     axes.spines[["top", "right"]].set_visible(False)
@@ -189,11 +203,23 @@ def _ticks(distribution: BaseDistribution) -> list[Any]:
         return list(distribution.choices[:: max(1, math.ceil(len(distribution.choices) / LABELS))])
     low, high = distribution.low, distribution.high  # type: ignore[attr-defined]
     if distribution.log:  # type: ignore[attr-defined]
-        powers = [10.0**k for k in range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1)]
-        inner = [p for p in powers if 0.06 < place(distribution, p) < 0.94]
-        return [low, *inner[:: max(1, len(inner) // 5)], high]
+        inner = [t for t in log_ticks(low, high) if 0.06 < place(distribution, t) < 0.94]
+        return [low, *inner, high]
     inner = [t for t in _ticker(low).tick_values(low, high) if low < t < high]
     return [low, *(t for t in inner if 0.06 < place(distribution, t) < 0.94), high]
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """At most five round numbers for a logarithmic axis: powers of ten far apart, or 1, 2, 5 and so on within them."""
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    for digits in ((1, 2, 3, 4, 5, 6, 7, 8, 9), (1, 2, 5), (1, 3), (1,)):
+        ticks = [float(f"{digit}e{power}") for power in range(first, last + 1) for digit in digits]
+        # An end that went through a logarithm and back is off by a rounding.
+        ticks = [tick for tick in ticks if low * (1 - 1e-9) <= tick <= high * (1 + 1e-9)]
+        if len(ticks) <= LOG_TICKS:
+            break
+    ticks = ticks[:: math.ceil(len(ticks) / LOG_TICKS)]
+    return ticks if len(ticks) > 1 else [low, high]
 
 
 def _whole_numbers() -> MaxNLocator:
@@ -206,8 +232,17 @@ def _ticker(value: Any) -> MaxNLocator:
 
 
 def _label(value: Any) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else _cut(str(value))
+    if not isinstance(value, float):
+        return _cut(str(value))
+    if value.is_integer() and abs(value) < LARGEST_PLAIN:
+        return str(int(value))
+    return re.sub(r"e([+-])0*(?=\d)", r"e\1", f"{value:.3g}").replace("e+", "e")  # 1e-5 rather than 1e-05
 
 
 def _cut(text: str, length: int = LABEL_LENGTH) -> str:
-    return text if len(text) <= length else text[: length - 1] + "…"
+    return plain(shortened(printable(text), length))
+
+
+def plain(text: str) -> str:
+    """A text that stands in a picture as it is: dollar signs would begin a formula."""
+    return printable(text).replace("$", r"\$")

@@ -14,6 +14,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
+from lazybo.blas import one_thread
 from lazybo.checks import Array
 from lazybo.run import ledger
 from lazybo.search.optimizer import Optimizer
@@ -21,9 +22,11 @@ from lazybo.search.space import Space
 from lazybo.study.model import StudyModel
 from lazybo.study.sampler import infer_structure
 
-# Points at which the importances are measured, and of a slice through a continuous parameter.
+# Points at which the importances are measured; of a slice that are all the levels of a parameter, up to so many, or
+# a grid, fine enough for the bends between trials that are close together.
 SAMPLE = 1024
-GRID = 101
+LEVELS = 101
+GRID = 501
 BAND = 2.0
 
 
@@ -108,6 +111,7 @@ def times(study: Study) -> Times:
     return Times([number for *_, number in spans], [end - start for start, end, _ in spans], waited, waits)
 
 
+@one_thread()
 def importances(study: Study) -> dict[str, float]:
     """The share of each parameter in the variation of the model's mean over the space, the largest first.
 
@@ -130,6 +134,7 @@ def importances(study: Study) -> dict[str, float]:
     return {name: effect / total for name, effect in sorted(effects.items(), key=lambda item: -item[1])}
 
 
+@one_thread()
 def slices(study: Study) -> list[Slice]:
     """The model through the best trial, along each parameter that is active there and can vary."""
     optimizer = model_of(study).optimizer
@@ -155,18 +160,19 @@ def slices(study: Study) -> list[Slice]:
 
 
 def _along(space: Space, centre: Array, j: int) -> Array:
-    """Points along one column: all its levels, or a grid from end to end, (m, d)."""
-    listed = space.levels[j] <= GRID
-    x = np.repeat(centre[None], int(space.levels[j]) if listed else GRID, axis=0)
+    """Points along one column: all its levels, or a grid from end to end that also meets the centre, (m, d)."""
+    listed = space.levels[j] <= LEVELS
+    x = np.repeat(centre[None], int(space.levels[j]) if listed else GRID + 1, axis=0)
     if listed:
         shares = (np.arange(len(x)) + 0.5) / len(x)
         x[:, j] = space.spread(np.repeat(shares[:, None], space.dim, axis=1))[:, j]
         return x
-    x[:, j] = np.linspace(0.0, 1.0, GRID)
+    x[1:, j] = np.linspace(0.0, 1.0, GRID)
     x[:, j] = space.snap(x)[:, j]
     return x[np.unique(x[:, j], return_index=True)[1]]
 
 
+@one_thread()
 def coordinates(study: Study) -> Coordinates:
     """Complete trials as lines over the parameters that can vary, the worst first."""
     space = model_of(study).optimizer.space
@@ -192,6 +198,7 @@ def varies(study: Study) -> bool:
     return any(not d.single() for trial in ledger.read(study) for d in trial.distributions.values())
 
 
+@one_thread()
 def model_of(study: Study) -> StudyModel:
     """The model that the optimiser would go on with."""
     trials = ledger.read(study)
@@ -209,7 +216,7 @@ def model_of(study: Study) -> StudyModel:
         seed=0,
     )
     model = StudyModel(structure, optimizer)
-    model.recall(study._storage.get_study_system_attrs(study._study_id))
+    model.recall(study._storage.get_study_system_attrs(study._study_id), trials)
     model.absorb(trials, -1)
     return model
 

@@ -8,14 +8,25 @@ import contextlib
 import secrets
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from multiprocessing import AuthenticationError
-from multiprocessing.connection import Client, Connection, Listener
+from multiprocessing.connection import Client, Connection, answer_challenge, deliver_challenge
 
 from optuna.exceptions import UpdateFinishedTrialError
 from optuna.study import Study
 
 from lazybo.run.evaluate import Reporter
+from lazybo.study.retry import patiently
+
+# Seconds in which a connection must show that it knows the secret.
+HANDSHAKE = 10.0
+# So many connections may be without that proof at once; beyond that the oldest is closed if it is older than a second.
+STRANGERS = 256
+COURTESY = 1.0
+# Seconds between a worker's attempts to connect.
+CONNECTION_WAITS = (0.1, 0.5, 2.0, 5.0)
 
 
 class StudyReporter:
@@ -52,11 +63,11 @@ class StudyReporter:
             return True
         storage = self._study._storage
         try:
-            storage.set_trial_intermediate_value(trial_id, step, value)
+            patiently(partial(storage.set_trial_intermediate_value, trial_id, step, value))
         except UpdateFinishedTrialError:
             return True
-        self.values[number][step] = value
-        return bool(self._study.pruner.prune(self._study, storage.get_trial(trial_id)))
+        self.values.get(number, {})[step] = value
+        return bool(patiently(lambda: self._study.pruner.prune(self._study, storage.get_trial(trial_id))))
 
 
 class RemoteReporter:
@@ -77,10 +88,19 @@ class RemoteReporter:
 
     def _say(self, *message: object) -> bool:
         if self._connection is None:
-            self._connection = Client(self._address, authkey=self._secret)
+            self._connection = self._connect()
         self._connection.send(message)
         answer: bool = self._connection.recv()
         return answer
+
+    def _connect(self) -> Connection:
+        """A connection; a driver with very many strangers at its door may turn a worker away, too."""
+        for wait in CONNECTION_WAITS:
+            try:
+                return Client(self._address, authkey=self._secret)
+            except (EOFError, ConnectionResetError, BrokenPipeError):
+                time.sleep(wait)
+        return Client(self._address, authkey=self._secret)
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_connection": None}
@@ -90,34 +110,98 @@ class RemoteReporter:
 def listening(reporter: Reporter, host: str) -> Iterator[RemoteReporter]:
     """Answer workers that reach this machine under ``host``; gives what their tasks carry."""
     secret = secrets.token_bytes(32)
-    over = threading.Event()
-    with Listener((host, 0), backlog=128, authkey=secret) as listener:
-        address: tuple[str, int] = listener.address
-        accepting = threading.Thread(
-            target=_accept, args=(listener, reporter, over), name="lazybo-channel", daemon=True
-        )
+    with socket.create_server((host, 0), family=socket.AF_INET, backlog=128) as server:
+        door = _Door(server, reporter, secret)
+        accepting = threading.Thread(target=door.accept, name="lazybo-channel", daemon=True)
         accepting.start()
         try:
-            yield RemoteReporter(address, secret)
+            yield RemoteReporter(server.getsockname(), secret)
         finally:
-            over.set()
-            # Closing a socket does not wake the thread that waits for it; a visitor does.
-            with contextlib.suppress(OSError):
-                socket.create_connection(address, timeout=1).close()
+            door.close()
             accepting.join(timeout=5)
 
 
-def _accept(listener: Listener, reporter: Reporter, over: threading.Event) -> None:
-    while not over.is_set():
+class _Door:
+    """Lets workers in: whoever connects has a thread, and a few seconds to prove that it knows the secret."""
+
+    def __init__(self, server: socket.socket, reporter: Reporter, secret: bytes) -> None:
+        self._server, self._reporter, self._secret = server, reporter, secret
+        self._over = threading.Event()
+        self._lock = threading.Lock()
+        self._visitors: set[socket.socket] = set()
+        self._strangers: dict[socket.socket, float] = {}  # those without proof, and since when; the oldest first
+
+    def accept(self) -> None:
+        """Let in whoever comes, until the door is closed."""
+        while not self._over.is_set():
+            self._make_room()
+            try:
+                visitor, _ = self._server.accept()
+            except OSError:
+                # A visitor that left at once; or no more files may be opened, which passes.
+                self._over.wait(0.05)
+                continue
+            visitor.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # machines may vanish without a word
+            with self._lock:
+                if self._over.is_set():
+                    visitor.close()
+                    return
+                self._visitors.add(visitor)
+                self._strangers[visitor] = time.monotonic()
+            threading.Thread(target=self._talk, args=(visitor,), daemon=True).start()
+
+    def close(self) -> None:
+        """Let nobody in any more, and end all conversations."""
+        with self._lock:
+            self._over.set()
+        # Closing a socket does not wake the thread that waits for it; a visitor does.
+        with contextlib.suppress(OSError):
+            socket.create_connection(self._server.getsockname(), timeout=1).close()
+        with self._lock:
+            for visitor in self._visitors:
+                _hang_up(visitor)
+
+    def _make_room(self) -> None:
+        """Turn away the stranger that has been silent for longest, where there are too many."""
+        while len(self._strangers) >= STRANGERS and not self._over.is_set():
+            with self._lock:
+                oldest, since = next(iter(self._strangers.items()), (None, 0.0))
+                if oldest is not None and time.monotonic() - since > COURTESY:
+                    del self._strangers[oldest]
+                    _hang_up(oldest)
+                    return
+            self._over.wait(0.01)
+
+    def _talk(self, visitor: socket.socket) -> None:
+        """All of a conversation; the visitor may leave or fall silent at any point of it."""
+        late = threading.Timer(HANDSHAKE, _hang_up, args=(visitor,))
+        late.daemon = True
+        late.start()
         try:
-            connection = listener.accept()
-        except (OSError, EOFError, AuthenticationError):
-            continue  # the visitor at the end, a stranger without the secret, or a worker that died on the way
-        threading.Thread(target=_answer, args=(connection, reporter), daemon=True).start()
+            with Connection(visitor.dup().detach()) as connection:
+                try:
+                    deliver_challenge(connection, self._secret)
+                    answer_challenge(connection, self._secret)
+                finally:
+                    late.cancel()
+                    with self._lock:
+                        self._strangers.pop(visitor, None)
+                _answer(connection, self._reporter)
+        except (EOFError, OSError, AuthenticationError):
+            pass  # a stranger without the secret, or a worker that has ended or died
+        finally:
+            with self._lock:
+                self._visitors.discard(visitor)
+            visitor.close()
+
+
+def _hang_up(visitor: socket.socket) -> None:
+    """End a conversation from another thread: the one that waits for the visitor's words sees their end."""
+    with contextlib.suppress(OSError):
+        visitor.shutdown(socket.SHUT_RDWR)
 
 
 def _answer(connection: Connection, reporter: Reporter) -> None:
-    with connection, contextlib.suppress(EOFError, OSError):  # the worker has ended, or died
-        while True:
-            verb, *news = connection.recv()
-            connection.send(reporter.begin(*news) if verb == "begin" else reporter.report(*news))
+    while True:
+        verb, *news = connection.recv()
+        connection.send(reporter.begin(*news) if verb == "begin" else reporter.report(*news))

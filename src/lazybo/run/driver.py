@@ -11,28 +11,32 @@ import logging
 import math
 import queue
 import signal
-import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
-from lazybo.run import ledger, presence
+from lazybo.run import ledger, plain
+from lazybo.run.call import Call
 from lazybo.run.channel import StudyReporter
-from lazybo.run.evaluate import Call, Outcome, Reporter, Task, evaluate
+from lazybo.run.evaluate import Outcome, Reporter, Task, evaluate
 from lazybo.run.executors import Engine, EngineBroken, WorkerDied
-from lazybo.run.kfold import variance_of_mean
+from lazybo.run.failure import InvalidValue, RunFailed, whereabouts
+from lazybo.run.kfold import mean_of, variance_of_mean
 from lazybo.run.ledger import ATTEMPTS_KEY, DRIVER_KEY, Entry, Ledger, Params, Result
 from lazybo.run.limits import Limits, Tally
+from lazybo.run.orphans import Orphans
 from lazybo.run.progress import Progress
-from lazybo.study.model import PATIENCE, VARIANCE_KEY, StudyModel, is_undecided
+from lazybo.study.model import PATIENCE, VARIANCE_KEY, Patience, StudyModel, announced_params
+from lazybo.study.retry import patiently
 
 _logger = logging.getLogger("lazybo")
 Callback = Callable[[Study, FrozenTrial], object]
@@ -42,6 +46,8 @@ Callback = Callable[[Study, FrozenTrial], object]
 MANY_WORKERS = 8
 # Seconds between looks at the study while only other processes have evaluations to wait for.
 LOOK = 1.0
+# So many metrics are named that were dropped; a loop over names must not fill the log.
+MANY_DROPPED = 50
 
 
 @dataclass
@@ -50,6 +56,7 @@ class _Open:
 
     entry: Entry
     died: int  # how often a worker or driver died while it ran
+    noted: bool  # whether it is recorded that a worker has it
     folds: dict[int | None, float] = field(default_factory=dict)  # what is known of it so far
 
 
@@ -94,10 +101,12 @@ class Driver:
         self._folds: tuple[int | None, ...] = (None,) if folds is None else tuple(range(folds))
         self._synchronous = synchronous
         self._callbacks = callbacks
-        self.reporter = StudyReporter(study, lambda number, fold: self._news.put(_Begun(number, fold)))
+        self.reporter = StudyReporter(study, self._hear)
         self.worker_reporter: Reporter | None = None  # how workers reach it, if they shall
+        self.reach: Callable[[], Reporter] = lambda: self.reporter  # opens a way for them
         self._name, self._wants_progress = name, progress
         self._ledger: Ledger = ledger.open_ledger(study, model.structure.distributions, name)
+        self._orphans = Orphans(study, self._ledger, name, limits.retries)
 
         self._news: queue.SimpleQueue[Future[Outcome] | _Begun | None] = queue.SimpleQueue()
         self._running: dict[Future[Outcome], _Running] = {}
@@ -107,12 +116,14 @@ class Driver:
         self._ahead: list[Params] = []  # proposed, for the numbers from _next on
         self._next = 0  # the number of the next trial
         self._others: set[int] = set()  # trials that run in other processes
+        self._patience = Patience()
         self._undecided = False  # whether one of them has just begun and not said yet what it evaluates
         self._finished = 0
         self._tally = Tally(model.optimizer.direction)
         self._started = time.monotonic()
         self._busy = 0.0  # seconds that this loop worked, not waited
         self._interrupted = False
+        self._told: set[str] = set()  # metrics that were said to be dropped
 
     # ------------------------------------------------------------------- loop
 
@@ -215,7 +226,7 @@ class Driver:
         if entry.params is not params:
             self._ahead = []  # they were proposed without knowing the others
         self._next = entry.number + 1
-        self._add(entry, died=0)
+        self._add(entry)
         return True
 
     def _wanted(self) -> int:
@@ -253,7 +264,9 @@ class Driver:
         if not self._ledger.claim(trial._trial_id):
             return False
         optimizer = self.model.optimizer
-        fixed = trial.params or trial.system_attrs.get("fixed_params", {})
+        # A driver that died while it wrote the parameters had announced all of them.
+        announced = announced_params(trial, self.model.structure.distributions)
+        fixed = announced or trial.params or trial.system_attrs.get("fixed_params", {})
         rng = np.random.default_rng((optimizer.seed, trial.number))
         entry = Entry(trial._trial_id, trial.number, dict(fixed))
         try:
@@ -263,18 +276,19 @@ class Driver:
             try:
                 entry = Entry(trial._trial_id, trial.number, optimizer.space.complete(fixed, proposal, rng))
             except ValueError as error:
-                self._add(entry, died=0)
+                self._add(entry)
                 self._tasks.clear()
                 self._end(self._open[entry.number], Outcome("failed", reason=f"it was enqueued with {fixed}: {error}"))
                 return False
-        ledger.fill_in(self.study, trial._trial_id, trial.params, entry.params, self.model.structure.distributions)
+        self._ledger.fill_in(trial._trial_id, trial.params, entry.params)
         done = trial.intermediate_values
         known: dict[int | None, float] = {fold: done[fold] for fold in self._folds if fold is not None and fold in done}
-        self._add(entry, trial.system_attrs.get(ATTEMPTS_KEY, 0), known)
+        self._add(entry, trial.system_attrs.get(ATTEMPTS_KEY), known)
         return True
 
-    def _add(self, entry: Entry, died: int, known: dict[int | None, float] | None = None) -> None:
-        trial = _Open(entry, died, known or {})
+    def _add(self, entry: Entry, died: int | None = None, known: dict[int | None, float] | None = None) -> None:
+        """A trial runs here. ``died`` is None if it has not been run before."""
+        trial = _Open(entry, died or 0, died is not None or self.limits.retries == 0, known or {})
         self._open[entry.number] = trial
         self.reporter.open(entry.number, entry.trial_id)
         self.model.announce(entry.number, entry.params)
@@ -282,11 +296,27 @@ class Driver:
 
     def _submit(self, trial: _Open, fold: int | None) -> None:
         timed = math.isfinite(self.limits.trial_timeout)
-        task = Task(trial.entry.number, trial.entry.params, fold, self.worker_reporter, timed)
+        if trial.noted and self.worker_reporter is None:
+            self._open_way()
+        task = Task(trial.entry.number, trial.entry.params, fold, self.worker_reporter, timed, trial.noted)
         with self._waiting_for_the_objective():
             future = self.engine.submit(evaluate, self._objective, task)
         self._running[future] = _Running(trial, fold)
         future.add_done_callback(self._news.put)
+
+    def _open_way(self) -> None:
+        try:
+            self.worker_reporter = self.reach()
+        except OSError as error:
+            _logger.warning(f"workers cannot say when an evaluation begins: {error}")
+            self.worker_reporter = None
+
+    def _hear(self, number: int, fold: int | None) -> None:
+        """An evaluation has reached its worker, which waits until this returns. Called in any thread."""
+        trial = self._open.get(number)
+        if trial is not None and trial.noted:
+            self._orphans.note_begin(trial.entry, trial.died)
+        self._news.put(_Begun(number, fold))
 
     def _start_clock(self, begun: _Begun) -> None:
         """The time of an evaluation counts from when a worker has it: engines may queue, and workers must start."""
@@ -307,9 +337,11 @@ class Driver:
             self._worker_died(running, error)
             return
         except EngineBroken as error:
-            raise RuntimeError(f"{error} The study keeps what is done; call again to go on.") from error
-        except Exception as error:  # a result that cannot travel, for example
-            outcome = Outcome("failed", reason=f"{type(error).__name__}: {error}")
+            raise RunFailed(f"{error} {whereabouts(self.study)}") from error
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # a result that cannot travel, for example
+            outcome = Outcome("failed", reason=plain.reason(error))
         if running.fold is None or outcome.state != "complete":
             self._end(running.trial, outcome, outcome.variance)
             return
@@ -320,20 +352,23 @@ class Driver:
         """One fold is done. It is recorded as an intermediate value, so that a resumed run need not repeat it."""
         trial = running.trial
         trial.folds[running.fold] = value
-        self.study._storage.set_trial_intermediate_value(trial.entry.trial_id, running.fold or 0, value)
+        storage, fold = self.study._storage, running.fold or 0
+        patiently(partial(storage.set_trial_intermediate_value, trial.entry.trial_id, fold, value))
         if len(trial.folds) == len(self._folds):
             values = [trial.folds[fold] for fold in self._folds]
-            metrics = {**outcome.metrics, "folds": values}
-            self._end(trial, Outcome("complete", statistics.fmean(values), metrics), variance_of_mean(values))
+            mean = replace(outcome, value=mean_of(values), metrics={**outcome.metrics, "folds": values})
+            self._end(trial, mean, variance_of_mean(values))
 
     def _worker_died(self, running: _Running, error: BaseException) -> None:
         trial = running.trial
         trial.died += getattr(error, "attempts", 1)
+        trial.noted = True
         if trial.died > self.limits.retries:
             self._end(trial, Outcome("failed", reason=f"its worker died, {trial.died} times in all: {error}"))
             return
         _logger.warning(f"trial {trial.entry.number}: its worker died ({error}); it is run again")
-        self.study._storage.set_trial_system_attr(trial.entry.trial_id, ATTEMPTS_KEY, trial.died)
+        storage = self.study._storage
+        patiently(partial(storage.set_trial_system_attr, trial.entry.trial_id, ATTEMPTS_KEY, trial.died))
         self._tasks.append((trial, running.fold))
 
     def _end_overdue(self) -> None:
@@ -351,8 +386,9 @@ class Driver:
         entry = trial.entry
         self._drop_tasks(trial)
         intermediate = self.reporter.close(entry.number)
-        if outcome.state == "pruned" and intermediate:
-            outcome = replace(outcome, value=intermediate[max(intermediate)])  # as Optuna has it
+        last = intermediate[max(intermediate)] if intermediate else math.nan
+        if outcome.state == "pruned" and math.isfinite(last):
+            outcome = replace(outcome, value=last)  # as Optuna has it
         result = _result(outcome, variance)
         counted = self._ledger.finish(entry, result)
         del self._open[entry.number]
@@ -366,13 +402,23 @@ class Driver:
         self._tally.count(result.state, result.value)
         if outcome.state in ("failed", "invalid"):
             _logger.warning(f"trial {entry.number} failed with {entry.params}: {outcome.reason}")
+        self._tell_of_dropped(entry, outcome)
         if outcome.state == "invalid":
-            self._stop("an invalid value", TypeError(outcome.reason))
+            self._stop("an invalid value", InvalidValue(f"{outcome.reason}\n{whereabouts(self.study)}"))
         self._check_limits(outcome)
         self._call_back(entry)
         if self._ahead and not self._tasks:
             self._fill()  # before the optimiser learns: the worker need not wait for it
         self.model.finish(self._frozen(entry, result, intermediate))
+
+    def _tell_of_dropped(self, entry: Entry, outcome: Outcome) -> None:
+        """Metrics that could not be kept, each once."""
+        news = [metric for metric in outcome.dropped if metric not in self._told]
+        if news and len(self._told) < MANY_DROPPED:
+            self._told.update(news)
+            _logger.warning(
+                f"trial {entry.number}: metrics were dropped, for they are no plain data: {', '.join(news)}"
+            )
 
     def _drop_tasks(self, trial: _Open) -> None:
         """Other folds of a trial that ended are not needed any more."""
@@ -400,7 +446,7 @@ class Driver:
     def _call_back(self, entry: Entry) -> None:
         if not self._callbacks:
             return
-        trial = self.study._storage.get_trial(entry.trial_id)
+        trial = patiently(partial(self.study._storage.get_trial, entry.trial_id))
         self.study._thread_local.in_optimize_loop = True  # so that study.stop() may be called
         try:
             for callback in self._callbacks:
@@ -423,39 +469,27 @@ class Driver:
             for trial in trials
             if trial.state == TrialState.RUNNING and trial.number != except_number and trial.number not in self._open
         ]
-        living = presence.living_drivers(self.study) - {self._name} if elsewhere else set()
+        living = self._orphans.living() if elsewhere else set()
         orphans = [trial for trial in elsewhere if trial.system_attrs.get(DRIVER_KEY) not in {None, *living}]
         if orphans:
             for trial in orphans:
-                self._take_over(trial)
+                self._orphans.take_over(trial)
             self._look(except_number)
             return
         self._others = {trial.number for trial in elsewhere if trial.system_attrs.get(DRIVER_KEY) in living}
-        self._undecided = any(is_undecided(trial) for trial in elsewhere)
+        self._undecided = self._patience.any_undecided(elsewhere)
         self._waiting = [trial for trial in trials if trial.state == TrialState.WAITING]
         self._next = len(trials)
         self._finished = sum(trial.state.is_finished() for trial in trials)
         self.model.absorb(trials, except_number)
 
-    def _take_over(self, trial: FrozenTrial) -> None:
-        """The driver of a trial died: it waits to be run again, once for each of the retries."""
-        now = self.study._storage.get_trial(trial._trial_id)
-        if now.state != TrialState.RUNNING or now.system_attrs.get(DRIVER_KEY) != trial.system_attrs[DRIVER_KEY]:
-            return  # another process was faster
-        died = trial.system_attrs.get(ATTEMPTS_KEY, 0) + 1
-        if died <= self.limits.retries:
-            ledger.put_back(self.study, trial._trial_id, died)
-            return
-        outcome = Outcome("failed", reason=f"the process that ran it died, {died} times in all")
-        self._ledger.finish(Entry(trial._trial_id, trial.number, trial.params), _result(outcome, 0.0))
-
     def _give_back(self) -> None:
         """Stop at once: what runs waits to be run again."""
         self.engine.shutdown(wait=False, cancel_futures=True)
-        for trial in self._open.values():
-            # Where the storage itself is the trouble, the trials are found by the next run: their driver is gone.
-            with suppress(Exception):
-                ledger.put_back(self.study, trial.entry.trial_id, trial.died)
+        # Where the storage itself is the trouble, the trials are found by the next run: their driver is gone.
+        with suppress(Exception):
+            for trial in self._open.values():
+                self._ledger.put_back(trial.entry.trial_id, trial.died, self._name)
 
     # ---------------------------------------------------------------- stopping
 
@@ -472,8 +506,8 @@ class Driver:
             self._stop(reason)
         if self._tally.failed_in_a_row >= self.limits.max_failures and last is not None:
             text = f"{self._tally.failed_in_a_row} evaluations in a row failed; the last one: {last.reason}"
-            remedy = "The study keeps them with their tracebacks (trial.user_attrs['traceback']); call again to go on."
-            self._stop("too many failures", RuntimeError(f"{text}\n{remedy}"))
+            remedy = f"{whereabouts(self.study)} Failed trials have tracebacks: trial.user_attrs['traceback']."
+            self._stop("too many failures", RunFailed(f"{text}\n{remedy}"))
 
     def _count_past(self) -> None:
         """Count what earlier runs have shown, for the target and the patience."""

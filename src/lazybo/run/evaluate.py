@@ -1,23 +1,28 @@
 """What happens in a worker: the objective is called, and whatever comes of it becomes an Outcome.
 
-Nothing but plain data travels back: an exception is its text, since its class may not exist in the driver.
+Nothing but plain data of bounded size travels back (`lazybo.run.plain`): an exception is its text, since its class may
+not exist in the driver.
 """
 
-import inspect
-import json
 import math
 import time
-import traceback
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Literal, Protocol
 
 import numpy as np
 from optuna.exceptions import TrialPruned
 
-# The end of a long traceback is what matters; storages may limit the length of a text.
-TRACEBACK_LENGTH = 20_000
+from lazybo.run import plain
+from lazybo.run.call import Call
+
+# Databases keep steps as whole numbers of four bytes.
+MAX_STEP = 2**31 - 1
+
+
+State = Literal["complete", "pruned", "failed", "invalid"]
 
 
 class Reporter(Protocol):
@@ -45,10 +50,14 @@ class Trial:
 
     def report(self, value: float, step: int) -> None:
         """An intermediate value; it is recorded at once and decides whether the trial should be pruned."""
-        if isinstance(step, bool) or not isinstance(step, int | np.integer) or step < 0:
-            raise ValueError(f"step must be a whole number that is not negative, not {step!r}")
+        if isinstance(step, bool) or not isinstance(step, int | np.integer) or not 0 <= step <= MAX_STEP:
+            raise ValueError(f"step must be a whole number from 0 to {MAX_STEP}, not {plain.short(step)}")
+        try:
+            number = _number(value)
+        except (TypeError, ValueError, OverflowError):
+            raise ValueError(f"report takes a number that a float can hold, not {plain.short(value)}") from None
         if self._reporter is not None:
-            self._prune = self._reporter.report(self.number, int(step), float(value))
+            self._prune = self._reporter.report(self.number, int(step), number)
 
     def should_prune(self) -> bool:
         """Whether the pruner has given this trial up; raise `optuna.TrialPruned` then."""
@@ -77,47 +86,6 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Call:
-    """An objective, and what it takes."""
-
-    function: Callable[..., Any]
-    takes: Literal["params", "trial", "params and trial", "params and fold"]
-
-    def __call__(self, trial: Trial, fold: int | None) -> Any:
-        """What the objective returns."""
-        if self.takes == "trial":
-            return self.function(trial)
-        if self.takes == "params and trial":
-            return self.function(trial.params, trial)
-        if self.takes == "params and fold":
-            return self.function(trial.params, fold)
-        return self.function(trial.params)
-
-
-def call_of(objective: Callable[..., Any]) -> Call:
-    """How to call an objective: with its parameters, with its trial (if the argument is called so), or with both."""
-    if not callable(objective):
-        raise TypeError(f"the objective must be a function of the parameters, not {objective!r}")
-    try:
-        arguments = [
-            p
-            for p in inspect.signature(objective).parameters.values()
-            if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
-        ]
-    except (TypeError, ValueError):
-        return Call(objective, "params")  # some built-in functions have no signature
-    required = [p for p in arguments if p.default is p.empty]
-    if len(required) > 2:
-        names = ", ".join(p.name for p in required)
-        raise TypeError(f"the objective takes (params), (trial) or (params, trial), not ({names})")
-    if arguments and arguments[0].name == "trial":
-        return Call(objective, "trial")
-    if len(required) == 2 or (len(arguments) > 1 and arguments[1].name == "trial"):
-        return Call(objective, "params and trial")
-    return Call(objective, "params")
-
-
-@dataclass(frozen=True)
 class Task:
     """One evaluation, or one fold of it."""
 
@@ -125,7 +93,8 @@ class Task:
     params: dict[str, Any]
     fold: int | None = None
     reporter: Reporter | None = None
-    timed: bool = False  # whether its beginning is to be reported
+    timed: bool = False  # whether its time is limited, so that its beginning must be reported
+    noted: bool = False  # whether its beginning is to be reported if the driver can be reached
 
 
 @dataclass(frozen=True)
@@ -139,15 +108,19 @@ class Measured:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a task ended. "invalid": the objective returned what is no value, which another evaluation will not mend."""
+    """How a task ended. "invalid": the objective returned what is no value, which another evaluation will not mend.
 
-    state: Literal["complete", "pruned", "failed", "invalid"]
+    ``dropped`` are metrics that are no plain data.
+    """
+
+    state: State
     value: float | None = None
     metrics: dict[str, Any] = field(default_factory=dict)
     reason: str = ""
     traceback: str = ""
     seconds: float = 0.0
     variance: float = 0.0  # of the noise in the value, as far as it is known
+    dropped: tuple[str, ...] = ()
 
 
 def evaluate(objective: Call | bytes, task: Task) -> Outcome:
@@ -155,17 +128,28 @@ def evaluate(objective: Call | bytes, task: Task) -> Outcome:
     start = time.perf_counter()
     trial = Trial(task.number, task.params, task.reporter)
     try:
-        if task.timed and task.reporter is not None:
-            task.reporter.begin(task.number, task.fold)
+        _announce(task)
         call = _load(objective) if isinstance(objective, bytes) else objective
-        outcome = _outcome(call(trial, task.fold), trial.user_attrs)
+        outcome = _outcome(call(trial.params, trial, task.fold), trial.user_attrs)
+    except KeyboardInterrupt:
+        raise
     except TrialPruned:
-        outcome = Outcome("pruned", metrics=_plain(trial.user_attrs))
-    except (Exception, SystemExit) as error:
-        reason = "".join(traceback.format_exception_only(error)).strip()
-        text = traceback.format_exc()[-TRACEBACK_LENGTH:]
-        outcome = Outcome("failed", metrics=_plain(trial.user_attrs), reason=reason, traceback=text)
-    return Outcome(**{**outcome.__dict__, "seconds": time.perf_counter() - start})
+        outcome = _ended("pruned", trial.user_attrs)
+    except BaseException as error:  # an objective may call sys.exit(), or be cancelled by asyncio
+        failed = _ended("failed", trial.user_attrs)
+        outcome = replace(failed, reason=plain.reason(error), traceback=plain.trace(error))
+    return replace(outcome, seconds=time.perf_counter() - start)
+
+
+def _announce(task: Task) -> None:
+    """Say that the evaluation begins, where somebody wants to know."""
+    if task.reporter is None:
+        return
+    if task.timed:
+        task.reporter.begin(task.number, task.fold)
+    elif task.noted:
+        with suppress(OSError, EOFError):  # a driver that cannot be reached from here gets its result all the same
+            task.reporter.begin(task.number, task.fold)
 
 
 @lru_cache(maxsize=1)
@@ -179,38 +163,42 @@ def _load(payload: bytes) -> Call:
 
 def _outcome(returned: Any, attributes: Mapping[str, Any]) -> Outcome:
     """A returned value, or a dict with ``value`` and metrics."""
-    metrics = dict(attributes)
+    metrics: dict[Any, Any] = dict(attributes)
     variance = 0.0
     if isinstance(returned, Measured):
         variance = returned.variance
         returned = {**returned.metrics, "value": returned.value}
     if isinstance(returned, Mapping):
         if "value" not in returned:
-            return Outcome("invalid", reason=f"the objective returned a dict without 'value': {_short(returned)}")
-        metrics |= {str(name): metric for name, metric in returned.items() if name != "value"}
+            reason = f"the objective returned a dict without 'value': {plain.short(returned)}"
+            return _ended("invalid", metrics, reason=reason)
+        metrics |= {name: metric for name, metric in returned.items() if not _is_value(name)}
         returned = returned["value"]
     try:
-        if isinstance(returned, str | bytes):
-            raise TypeError
-        value = float(returned)
+        value = _number(returned)
     except (TypeError, ValueError):
         hint = " (is a return statement missing?)" if returned is None else ""
-        reason = f"the objective must return a number, or a dict with a number as 'value', not {_short(returned)}{hint}"
-        return Outcome("invalid", metrics=_plain(metrics), reason=reason)
+        shown = plain.short(returned)
+        reason = f"the objective must return a number, or a dict with a number as 'value', not {shown}{hint}"
+        return _ended("invalid", metrics, reason=reason)
+    except OverflowError:
+        return _ended("failed", metrics, reason=f"the value is too large for a float: {plain.short(returned)}")
     if not math.isfinite(value):
-        return Outcome("failed", metrics=_plain(metrics), reason=f"the value is {value}")
-    return Outcome("complete", value, _plain(metrics), variance=variance)
+        return _ended("failed", metrics, reason=f"the value is {value}")
+    return _ended("complete", metrics, value=value, variance=variance)
 
 
-def _plain(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Metrics as JSON can hold them. A metric is no reason to lose an evaluation: what is no data is kept as text."""
-    return {name: json.loads(json.dumps(metric, default=_data)) for name, metric in metrics.items()}
+def _ended(state: State, metrics: Mapping[Any, Any], **details: Any) -> Outcome:
+    kept, dropped = plain.metrics(metrics)
+    return Outcome(state, metrics=kept, dropped=dropped, **details)
 
 
-def _data(metric: Any) -> Any:
-    return metric.tolist() if hasattr(metric, "tolist") else str(metric)
+def _is_value(name: object) -> bool:
+    return isinstance(name, str) and name == "value"
 
 
-def _short(thing: Any) -> str:
-    text = repr(thing)
-    return text if len(text) <= 100 else text[:97] + "..."
+def _number(thing: Any) -> float:
+    """A float; texts are none, though Python would read them."""
+    if isinstance(thing, str | bytes):
+        raise TypeError("a text is no number")
+    return float.__pos__(float(thing))

@@ -2,36 +2,43 @@
 
 import contextlib
 import math
+import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from numbers import Real
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from optuna.distributions import BaseDistribution
 from optuna.pruners import BasePruner, MedianPruner
-from optuna.storages import BaseStorage, InMemoryStorage
+from optuna.storages import BaseStorage
 from optuna.study import Study
-from optuna.trial import TrialState, create_trial
 
 from lazybo.checks import whole
 from lazybo.model.fit import Lag, Priors
 from lazybo.model.kernels import Kernel
 from lazybo.run import ledger
+from lazybo.run.call import Call, call_of
 from lazybo.run.channel import StudyReporter, listening
 from lazybo.run.driver import Callback, Driver
-from lazybo.run.evaluate import Call, Reporter, call_of
+from lazybo.run.evaluate import Reporter
 from lazybo.run.executors import Engine, make_engine
 from lazybo.run.executors.local import SerialEngine
+from lazybo.run.failure import carry
 from lazybo.run.kfold import KFold
 from lazybo.run.limits import Limits
+from lazybo.run.orphans import EVALUATES_HERE, NOTES_ALL
 from lazybo.run.presence import present
 from lazybo.run.warm_start import known_results
 from lazybo.search.acquisition import Acquisition
 from lazybo.search.optimizer import Optimizer
+from lazybo.search.shorthand import as_distributions
 from lazybo.search.space import Condition, Space
 from lazybo.study.model import Structure, StudyModel
+from lazybo.study.retry import patiently
 from lazybo.study.sampler import LazySampler
-from lazybo.study.storage import Direction, open_storage, open_study
+from lazybo.study.storage import Direction, explained, open_storage, open_study
 
 # Why the last run on a study began no more trials: None if it had all of them.
 STOPPED_KEY = "lazybo:stopped"
@@ -39,7 +46,7 @@ STOPPED_KEY = "lazybo:stopped"
 
 def optimize(
     objective: Callable[..., Any],
-    space: Mapping[str, BaseDistribution],
+    space: Mapping[str, Any],
     *,
     n_trials: int | None = None,
     direction: Direction = "minimize",
@@ -72,9 +79,10 @@ def optimize(
 ) -> Study:
     """Minimise (or maximise) an objective over a space, and return the study with all trials.
 
-    ``objective`` takes the parameters as a dict, or its trial (if the argument is called ``trial``), or both, and
-    returns a number, or a dict with ``value`` and metrics to keep. `lazybo.kfold` makes one of folds. ``space`` is a
-    dict of Optuna distributions; ``conditions`` says which are active when (`lazybo.Condition`).
+    ``objective`` takes the parameters by their names or as one dict, or its trial (if the argument is called
+    ``trial``), or both, and returns a number, or a dict with ``value`` and metrics to keep. `lazybo.kfold` makes one of
+    folds. ``space`` is a dict of lists of choices, ranges ``(low, high)`` or ``(low, high, "log")``, and Optuna
+    distributions; ``conditions`` says which are active when (`lazybo.Condition`).
 
     **Where it runs.** ``executor`` is None (here; in processes if ``n_parallel`` is more than 1), "threads",
     "processes", "dask://host:port", "ray", "mpi", a Dask client, an ``MPIPoolExecutor``, or any
@@ -89,8 +97,9 @@ def optimize(
     brought nothing better, or with an error after ``max_failures`` failures in a row. An evaluation that takes longer
     than ``trial_timeout`` seconds fails. Ctrl-C waits for what runs, twice stops now.
 
-    **What it begins with.** ``initial`` configurations are evaluated first; ``warm_start`` gives results from
-    elsewhere: studies, or tables of parameters and ``value``. ``seed`` makes a run with one worker repeatable.
+    **What it begins with.** ``initial`` configurations are evaluated first; parameters that one lacks are chosen by the
+    optimiser. ``warm_start`` gives results from elsewhere: studies, or tables of parameters and ``value``. ``seed``
+    makes a run with one worker repeatable.
 
     ``callbacks`` are called as ``f(study, trial)`` after each trial. ``pruner`` decides on trials that report (default:
     Optuna's MedianPruner). ``lag``, ``acquisition``, ``batch``, ``n_startup_trials``, ``kernel``, ``noise``, ``priors``
@@ -98,7 +107,8 @@ def optimize(
     """
     limits = _limits(n_trials, timeout, target, patience, trial_timeout, retries, max_failures)
     options: dict[str, Any] = {"lag": lag, "acquisition": acquisition}
-    structure = Structure(dict(space), dict(conditions or {}), frozenset())
+    space = as_distributions(space)
+    structure = Structure(space, dict(conditions or {}), frozenset())
     model_options: dict[str, Any] = {"kernel": kernel, "noise": noise, "priors": priors, "targets": targets}
     optimizer = Optimizer(
         space,
@@ -112,23 +122,25 @@ def optimize(
     )
     first = check_initial(initial, optimizer.space)
     known = known_results(warm_start, optimizer.space, direction)
-    call = Call(objective.objective, "params and fold") if isinstance(objective, KFold) else call_of(objective)
-    for callback in callbacks:
-        if not callable(callback):
-            raise TypeError(f"a callback must be a function of (study, trial), not {callback!r}")
+    call = _call(objective, optimizer.space)
+    n_parallel = None if n_parallel is None else whole("n_parallel", n_parallel, 1)
+    _check_objects(callbacks, pruner, study_name)
 
-    with _engine(executor, n_parallel, limits) as engine, contextlib.ExitStack() as stack:
+    with _carrying() as kept, _engine(executor, n_parallel, limits) as engine, contextlib.ExitStack() as stack:
         payload = _sendable(call) if engine.remote else call
-        study, optimizer.seed = open_study(open_storage(storage), study_name, direction, structure, seed)
+        opened = open_storage(storage)
+        stack.enter_context(explained(opened))
+        study, optimizer.seed = open_study(opened, study_name, direction, structure, seed)
+        kept.append(study)
         # A kernel object has the columns of this space; the sampler finds its own space in the trials.
         by_name = kernel if isinstance(kernel, str) else None
         study.sampler = LazySampler(seed=optimizer.seed, n_startup_trials=n_startup_trials, kernel=by_name, **options)
         study.pruner = pruner or MedianPruner()
         model = StudyModel(structure, optimizer)
-        model.recall(study._storage.get_study_system_attrs(study._study_id))
+        model.recall(study._storage.get_study_system_attrs(study._study_id), ledger.read(study))
         for params, value in known:
             optimizer.observe(params, value, outside=True)
-        _enqueue(study, first, space)
+        ledger.open_ledger(study, space, driver="").enqueue(first)
         driver = Driver(
             study,
             model,
@@ -138,13 +150,14 @@ def optimize(
             limits=limits,
             synchronous=synchronous,
             callbacks=callbacks,
-            name=stack.enter_context(_presence(study)),
+            name=stack.enter_context(_presence(study, engine, limits)),
             progress=progress,
         )
-        if "trial" in call.takes or limits.trial_timeout < math.inf:
-            driver.worker_reporter = stack.enter_context(_reachable(driver.reporter, engine))
+        driver.reach = lambda: stack.enter_context(_reachable(driver.reporter, engine))
+        if call.takes_trial or limits.trial_timeout < math.inf:
+            driver.worker_reporter = driver.reach()
         driver.run()
-        study._storage.set_study_system_attr(study._study_id, STOPPED_KEY, driver.stopped)
+        patiently(partial(study._storage.set_study_system_attr, study._study_id, STOPPED_KEY, driver.stopped))
     return study
 
 
@@ -157,46 +170,117 @@ def _limits(
     retries: int,
     max_failures: int | None,
 ) -> Limits:
-    if n_trials is None and timeout is None and target is None and patience is None:
-        raise ValueError("say when to stop: n_trials, timeout, target or patience")
-    if target is not None and not (_is_number(target) and math.isfinite(target)):
-        raise ValueError(f"target must be a finite number, not {target!r}")
-    return Limits(
+    limits = Limits(
         n_trials=_count("n_trials", n_trials),
         timeout=_seconds("timeout", timeout),
-        target=target,
+        target=None if target is None else _finite("target", target),
         patience=_count("patience", patience),
         max_failures=_count("max_failures", max_failures),
         trial_timeout=_seconds("trial_timeout", trial_timeout),
         retries=whole("retries", retries, 0),
     )
+    if target is None and math.inf == limits.n_trials == limits.timeout == limits.patience:
+        raise ValueError("say when to stop: n_trials, timeout, target or patience")
+    return limits
+
+
+def _check_objects(callbacks: object, pruner: object, study_name: object) -> None:
+    """Refuse what would only be noticed, or go unnoticed, while trials run."""
+    if not isinstance(callbacks, Sequence) or isinstance(callbacks, str):
+        raise TypeError(f"callbacks must be a list of functions of (study, trial), not {callbacks!r}")
+    for callback in callbacks:
+        if not callable(callback):
+            raise TypeError(f"a callback must be a function of (study, trial), not {callback!r}")
+    if not isinstance(pruner, BasePruner | None):
+        raise TypeError(f"pruner must be one of optuna.pruners, such as MedianPruner(), not {pruner!r}")
+    if not isinstance(study_name, str | None):
+        raise TypeError(f"study_name must be a text, not {study_name!r}")
 
 
 def _count(name: str, value: int | None) -> float:
-    return math.inf if value is None else whole(name, value, 1)
+    # Nobody counts further than the largest index, and a double can hold it.
+    return math.inf if value is None else min(whole(name, value, 1), sys.maxsize)
 
 
 def _seconds(name: str, value: float | None) -> float:
+    """Seconds to wait; more than a lock can wait for, 292 years, are no limit at all."""
     if value is None:
         return math.inf
-    if not _is_number(value) or not value > 0:
+    seconds = _double(value)
+    if not seconds > 0:
         raise ValueError(f"{name} must be a positive number of seconds, not {value!r}")
-    return float(value)
+    return seconds if seconds < threading.TIMEOUT_MAX else math.inf
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float | np.number) and not isinstance(value, bool)
+def _finite(name: str, value: float) -> float:
+    number = _double(value)
+    if not math.isfinite(number):
+        raise ValueError(f"{name} must be a finite number, not {value!r}")
+    return number
+
+
+def _double(value: Any) -> float:
+    """A number as a double: infinite if it is too large for one, NaN if it is no number."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return math.nan
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf  # type: ignore[operator] # mypy sees no order of Real
+
+
+def _call(objective: Callable[..., Any], space: Space) -> Call:
+    """How to call an objective of this space; one of our own knows it already."""
+    if isinstance(objective, Call):
+        return objective
+    if isinstance(objective, KFold):
+        return call_of(objective.objective, space.distributions, space.conditions, folds=True)
+    return call_of(objective, space.distributions, space.conditions)
 
 
 def check_initial(initial: Iterable[Mapping[str, Any]], space: Space) -> list[dict[str, Any]]:
-    """Configurations to begin with; the first that is none of this space is named."""
-    first = list(initial)
-    for i, params in enumerate(first):
+    """Configurations to begin with, or parts of some; the first that is none of this space is named.
+
+    A parameter that is only active while another has one certain value brings that value along.
+    """
+    if isinstance(initial, Mapping | str) or not isinstance(initial, Iterable):
+        raise ValueError(f"initial must be a list of dicts of parameters, not {initial!r}")
+    first = []
+    for i, params in enumerate(initial):
         try:
-            space.check(params)
+            first.append(_known_part(params, space))
         except ValueError as error:
             raise ValueError(f"initial configuration {i}: {error}") from None
-    return [dict(params) for params in first]
+    return first
+
+
+def _known_part(params: Mapping[str, Any], space: Space) -> dict[str, Any]:
+    if not isinstance(params, Mapping):
+        raise ValueError(f"it must be a dict of parameters, not {params!r}")
+    known = dict(params)
+    for name in params:
+        while (condition := space.conditions.get(name)) is not None and condition.parent not in known:
+            if len(condition.values) > 1:
+                raise ValueError(
+                    f"{name!r} is only active while {condition.parent!r} is one of {condition.values}; say which"
+                )
+            known[condition.parent], name = condition.values[0], condition.parent
+    # Completed with anything: refuses what no completion can make a configuration.
+    space.complete(known, np.full(space.dim, np.nan), np.random.default_rng(0))
+    distributions = {name: space.distributions[name] for name in known}
+    return {name: d.to_external_repr(d.to_internal_repr(known[name])) for name, d in distributions.items()}
+
+
+@contextlib.contextmanager
+def _carrying() -> Iterator[list[Study]]:
+    """An exception that leaves here holds the study that was put into the list."""
+    kept: list[Study] = []
+    try:
+        yield kept
+    except BaseException as error:
+        for study in kept:
+            carry(error, study)
+        raise
 
 
 @contextlib.contextmanager
@@ -241,21 +325,8 @@ def _reachable(reporter: StudyReporter, engine: Engine) -> Iterator[Reporter]:
 
 
 @contextlib.contextmanager
-def _presence(study: Study) -> Iterator[str]:
-    """A name to run trials under; other processes can see it where they can see the study."""
-    if isinstance(study._storage, InMemoryStorage):
-        yield "here"
-        return
-    with present(study) as name:
+def _presence(study: Study, engine: Engine, limits: Limits) -> Iterator[str]:
+    """A name to run trials under; other threads and processes can see it where they can see the study."""
+    facts = {EVALUATES_HERE: not engine.remote, NOTES_ALL: limits.retries == 0}
+    with present(study, **facts) as name:
         yield name
-
-
-def _enqueue(study: Study, first: Sequence[dict[str, Any]], space: Mapping[str, BaseDistribution]) -> None:
-    """Let configurations wait for their evaluation, but those that the study has already."""
-    seen = [trial.params or trial.system_attrs.get("fixed_params") for trial in ledger.read(study)]
-    for params in first:
-        if params not in seen:
-            waiting = create_trial(
-                state=TrialState.WAITING, params=params, distributions={name: space[name] for name in params}
-            )
-            study._storage.create_new_trial(study._study_id, waiting)

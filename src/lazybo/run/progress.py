@@ -1,20 +1,38 @@
-"""One line about a run, on a terminal."""
+"""One line about a run, on a terminal or in a notebook."""
 
 import sys
+import time
 from types import TracebackType
 
 from tqdm import tqdm
+
+from lazybo.text import printable
+
+# Characters of the line in a notebook, which has no width to ask for, and seconds between two states of the line.
+NOTEBOOK_WIDTH = 100
+INTERVAL = 0.1
 
 
 class Progress:
     """A bar of trials with the best value, how many run and failed, and the optimiser's share of the time.
 
-    Silent where nobody looks: when standard error is not a terminal.
+    Silent where nobody looks: when standard error is neither a terminal nor a notebook. In a notebook it is a line of
+    text, not a widget: it needs no other package, and is still there when the notebook is opened again.
     """
 
     def __init__(self, wanted: bool, total: int | None, done: int) -> None:
-        visible = wanted and sys.stderr.isatty()
-        self._bar = tqdm(total=total, initial=done, unit="trial", disable=not visible, dynamic_ncols=True)
+        notebook = in_notebook()
+        self._bar = tqdm(
+            total=total,
+            initial=done,
+            unit="trial",
+            disable=not (wanted and (notebook or sys.stderr.isatty())),
+            # A notebook shows standard error as if something were wrong.
+            file=sys.stdout if notebook else sys.stderr,
+            ncols=NOTEBOOK_WIDTH if notebook else None,
+            dynamic_ncols=not notebook,
+        )
+        self._shown = -INTERVAL
 
     def show(self, done: int, best: float | None, running: int, failed: int, share: float) -> None:
         """The state of the run."""
@@ -26,15 +44,23 @@ class Progress:
         if failed:
             parts.insert(-1, f"{failed} failed")
         self._bar.set_postfix_str(", ".join(parts), refresh=False)
-        self._bar.update(done - self._bar.n)
-        self._bar.refresh()
+        self._bar.n = done
+        if time.monotonic() >= self._shown + INTERVAL:
+            self._shown = time.monotonic()
+            self._bar.refresh()
 
     def say(self, text: str) -> None:
         """A line above the bar, or on standard error."""
-        tqdm.write(text, file=sys.stderr)
+        tqdm.write(printable(text), file=sys.stderr)
 
     def __enter__(self) -> "Progress":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._bar.close()
+
+
+def in_notebook() -> bool:
+    """Whether this process is the kernel of a notebook (Jupyter, VS Code, Colab)."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return getattr(shell, "kernel", None) is not None

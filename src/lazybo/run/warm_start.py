@@ -3,13 +3,14 @@
 import csv
 import logging
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
 from optuna.study import Study
-from optuna.trial import TrialState
+from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.search.space import Space
 
@@ -18,36 +19,63 @@ _logger = logging.getLogger("lazybo")
 # A configuration, and its value; None: the evaluation failed.
 Known = tuple[dict[str, Any], float | None]
 
+LOAD = "open a study with optuna.load_study(study_name=..., storage=...), and give that"
+
 
 def known_results(source: Any, space: Space, direction: str) -> list[Known]:
     """All results of a study, a table, or several of them.
 
     A table is a CSV file, a data frame, a list of dicts with the parameters and ``value`` (Optuna's
-    ``trials_dataframe()`` names them ``params_…``), or a list of pairs of parameters and value.
+    ``trials_dataframe()`` names them ``params_…``), or a list of pairs of parameters and value. Where there is a column
+    ``state``, as in Optuna's tables, trials that did not complete or fail teach nothing.
     """
     if source is None:
         return []
     if isinstance(source, Study):
         return _from_study(source, space, direction)
+    if isinstance(source, FrozenTrial):
+        return _from_trials([source], space, "the trials")
     if isinstance(source, str | Path):
-        return _from_csv(Path(source), space)
-    if hasattr(source, "to_dict"):
-        return _from_rows(source.to_dict("records"), space)
-    if isinstance(source, Iterable) and not isinstance(source, Mapping):
+        return _from_rows(_csv_rows(source, space), space)
+    if _is_frame(source):
+        return _from_rows(_frame_rows(source), space)
+    if isinstance(source, Iterable) and not isinstance(source, Mapping | bytes):
         items = list(source)
-        if any(isinstance(item, Study | str | Path) or hasattr(item, "to_dict") for item in items):
+        if items and all(isinstance(item, FrozenTrial) for item in items):
+            return _from_trials(items, space, "the trials")
+        if any(isinstance(item, Study | FrozenTrial | str | Path) or _is_frame(item) for item in items):
             return [result for item in items for result in known_results(item, space, direction)]
         return _from_rows(items, space)
-    raise TypeError(f"warm_start must be a study, a table of results, or a list of those, not {source!r}")
+    raise _no_source(source)
+
+
+def _no_source(source: Any) -> TypeError:
+    return TypeError(
+        "warm_start must be a study, a data frame, the name of a CSV file, a list of dicts with the parameters and "
+        f"'value', or a list of those, not {source!r:.100}"
+    )
+
+
+# ------------------------------------------------------------------ studies
 
 
 def _from_study(study: Study, space: Space, direction: str) -> list[Known]:
+    if len(study.directions) > 1:
+        raise ValueError(
+            f"the study {study.study_name!r} to start from has {len(study.directions)} objectives, not one"
+        )
     theirs = study.direction.name.lower()
     if theirs != direction:
         raise ValueError(f"the study {study.study_name!r} to start from says {theirs!r}, this run {direction!r}")
+    return _from_trials(study.get_trials(deepcopy=False), space, f"the study {study.study_name!r}")
+
+
+def _from_trials(trials: Sequence[FrozenTrial], space: Space, where: str) -> list[Known]:
     results: list[Known] = []
     misfits = 0
-    for trial in study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.FAIL)):
+    for trial in trials:
+        if trial.state not in (TrialState.COMPLETE, TrialState.FAIL):
+            continue
         try:
             space.check(trial.params, outside=True)
         except ValueError:
@@ -55,19 +83,50 @@ def _from_study(study: Study, space: Space, direction: str) -> list[Known]:
         else:
             results.append((dict(trial.params), trial.value))
     if misfits and not results:
-        raise ValueError(f"no trial of the study {study.study_name!r} to start from fits this space")
+        raise ValueError(f"no trial of {where} to start from fits this space")
     if misfits:
-        _logger.warning(f"{misfits} trials of {study.study_name!r} do not fit this space and teach nothing")
+        _logger.warning(f"{misfits} trials of {where} to start from do not fit this space and teach nothing")
     return results
 
 
-def _from_csv(path: Path, space: Space) -> list[Known]:
+# ------------------------------------------------------------------- tables
+
+
+def _is_frame(source: Any) -> bool:
+    return hasattr(source, "to_dicts") or hasattr(source, "to_dict")
+
+
+def _frame_rows(frame: Any) -> list[Any]:
+    """The rows of a data frame of polars or pandas."""
     try:
-        with path.open(newline="") as file:
-            rows = list(csv.DictReader(file))
+        return list(frame.to_dicts() if hasattr(frame, "to_dicts") else frame.to_dict("records"))
+    except TypeError:  # a pandas column, for example
+        raise _no_source(frame) from None
+
+
+def _csv_rows(name: str | Path, space: Space) -> list[dict[str, Any]]:
+    """The rows of a file whose cells are separated by commas, semicolons or tabs."""
+    if "://" in str(name):
+        raise ValueError(f"the table to start from must be a CSV file, not the URL of a storage; {LOAD}")
+    try:
+        # A spreadsheet program may have written a mark at the beginning.
+        with Path(name).open(newline="", encoding="utf-8-sig") as file:
+            heading = file.readline()
+            file.seek(0)
+            rows = list(csv.reader(file, delimiter=max(",;\t", key=heading.count), skipinitialspace=True))
     except OSError as error:
         raise ValueError(f"the table to start from cannot be read: {error}") from None
-    return _from_rows([{k: _parsed(k, v, space) for k, v in row.items() if k is not None} for row in rows], space)
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(f"the table to start from, {str(name)!r}, is no CSV file: {error}; {LOAD}") from None
+    if not rows:
+        raise ValueError(f"the table to start from, {str(name)!r}, is empty; it needs a heading with 'value'")
+    columns = [column.strip() for column in rows[0]]
+    table = []
+    for i, row in enumerate(filter(None, rows[1:])):
+        if len(row) != len(columns):
+            raise ValueError(f"row {i} of the table to start from has {len(row)} cells, its heading {len(columns)}")
+        table.append({column: _parsed(column, cell, space) for column, cell in zip(columns, row, strict=True)})
+    return table
 
 
 def _parsed(name: str, text: str, space: Space) -> Any:
@@ -77,35 +136,88 @@ def _parsed(name: str, text: str, space: Space) -> Any:
         return None
     if isinstance(distribution, CategoricalDistribution):
         return next((choice for choice in distribution.choices if str(choice) == text), text)
-    try:
-        return int(text) if isinstance(distribution, IntDistribution) else float(text)
-    except ValueError:
-        return text
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
 
 
 def _from_rows(rows: Iterable[Any], space: Space) -> list[Known]:
     results: list[Known] = []
     for i, row in enumerate(rows):
+        state = _state(row, space)
+        if state not in (TrialState.COMPLETE.name, TrialState.FAIL.name, None):
+            continue
         try:
-            params, value = _split(row, space.distributions)
+            params, value = _split(row, space)
             space.check(params, outside=True)
-            results.append((params, value))
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
+            if state == TrialState.FAIL.name:
+                continue  # it failed before it had its parameters
             raise ValueError(f"row {i} of the table to start from: {error}") from None
+        results.append((params, value))
     return results
 
 
-def _split(row: Any, space: Mapping[str, BaseDistribution]) -> Known:
-    """A row as parameters and value; empty cells are parameters that were not active."""
+def _state(row: Any, space: Space) -> str | None:
+    """What Optuna's tables say about a trial."""
+    if not isinstance(row, Mapping) or "state" not in row or "state" in space.distributions:
+        return None
+    state = row["state"]
+    return state.name if isinstance(state, TrialState) else str(state).removeprefix("TrialState.")
+
+
+def _split(row: Any, space: Space) -> Known:
+    """A row as parameters and value."""
+    cells: Mapping[str, Any]
     if isinstance(row, Mapping):
-        if "value" not in row:
-            raise ValueError(f"there is no 'value', only {sorted(map(str, row))}")
         cells = {str(name).removeprefix("params_"): cell for name, cell in row.items()}
+        for name in ("value", *space.distributions):
+            if name not in cells and name not in space.conditions:
+                raise ValueError(f"there is no {name!r}, only {sorted(map(str, row))}")
         value = row["value"]
     else:
-        cells, value = row
-    params = {name: cells[name] for name in space if name in cells and not _empty(cells[name])}
-    return params, None if _empty(value) else float(value)
+        cells, value = _pair(row)
+    params = {
+        name: _plain(cells[name], distribution)
+        for name, distribution in space.distributions.items()
+        if name in cells and not _empty(cells[name])
+    }
+    for name in cells:
+        # An empty cell is a parameter that was not active, unless it is the choice None of one that is always active.
+        if name not in params and name not in space.conditions and _has_none(space.distributions.get(name)):
+            params[name] = None
+    if _empty(value):
+        return params, None
+    if isinstance(value, str | bytes):
+        raise ValueError(f"the value must be a number, not {value!r}")
+    return params, float(value)
+
+
+def _pair(row: Any) -> tuple[Mapping[str, Any], Any]:
+    if not isinstance(row, Sequence) or len(row) != 2 or not isinstance(row[0], Mapping):
+        raise ValueError(
+            f"it must be a dict with the parameters and 'value', or a pair (params, value), not {row!r:.100}"
+        )
+    return row[0], row[1]
+
+
+def _plain(cell: Any, distribution: BaseDistribution) -> Any:
+    """A cell as a value of its parameter: tables keep whole numbers as 3.0 where some are missing."""
+    cell = cell.item() if isinstance(cell, np.generic) else cell
+    if isinstance(distribution, CategoricalDistribution):
+        return cell
+    if isinstance(cell, str | bytes | bool):
+        raise ValueError(f"{cell!r} is not in {distribution}")
+    if isinstance(distribution, IntDistribution) and isinstance(cell, float) and cell.is_integer():
+        return int(cell)
+    return cell
+
+
+def _has_none(distribution: BaseDistribution | None) -> bool:
+    return isinstance(distribution, CategoricalDistribution) and None in distribution.choices
 
 
 def _empty(cell: Any) -> bool:

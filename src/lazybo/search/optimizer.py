@@ -14,7 +14,6 @@ from typing import Any, Literal, overload
 
 import numpy as np
 from numpy.typing import NDArray
-from optuna.distributions import BaseDistribution
 from scipy.spatial.distance import cdist
 
 from lazybo.blas import one_thread
@@ -25,6 +24,7 @@ from lazybo.model.kernels import Kernel, Matern52, kernel_for
 from lazybo.model.targets import WARPINGS, Warping
 from lazybo.search.acquisition import ACQUISITIONS, Acquisition
 from lazybo.search.propose import BEST_CENTRES, POOL_POINTS, STARTS, Maximum, Pool, find_maxima, spread_points
+from lazybo.search.shorthand import as_distributions
 from lazybo.search.space import MAX_LISTED, Condition, Space
 
 # The warping of the values is made anew when their number has grown by this share.
@@ -37,6 +37,8 @@ PENDING_GAP = 0.02
 # for 5).
 LARGE_BATCH = 10
 STATE_VERSION = 1
+# As many bits as NumPy's own seeds have; every storage and JSON can hold them.
+MAX_SEED = 2**128 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,8 @@ class Best:
 class Optimizer:
     """Bayesian optimisation with a lazy Gaussian process.
 
-    ``space`` is a dict of Optuna distributions; ``conditions`` says when a parameter is active, and ``optional`` names
+    ``space`` is a dict of lists of choices, ranges ``(low, high)`` or ``(low, high, "log")``, and Optuna distributions
+    (`lazybo.search.shorthand`); ``conditions`` says when a parameter is active, and ``optional`` names
     those that observations may lack for other reasons. ``lag`` is how often
     the kernel is learned: 1, an integer, None (never) or "auto". ``acquisition`` is "logei", "ei", "pi", "ucb" or a
     function as in `lazybo.acquisition`. ``batch`` is how ``ask(n)`` chooses several points: "fantasy" (one after the
@@ -74,7 +77,7 @@ class Optimizer:
 
     def __init__(
         self,
-        space: Mapping[str, BaseDistribution],
+        space: Mapping[str, Any],
         *,
         conditions: Mapping[str, Condition] | None = None,
         optional: Collection[str] = (),
@@ -89,7 +92,7 @@ class Optimizer:
         priors: Priors | None = None,
         targets: Literal["warped", "scaled", "centred"] = "warped",
     ) -> None:
-        self.space = Space(space, conditions, optional)
+        self.space = Space(as_distributions(space), conditions, optional)
         self.direction = _one_of("direction", direction, ("minimize", "maximize"))
         self.lag = check_lag(lag)
         self.batch = _one_of("batch", batch, ("auto", "fantasy", "maxima"))
@@ -276,6 +279,7 @@ class Optimizer:
         row = int(np.nanargmin(self._values))
         return Best(dict(self._params[row]), self._sign * self._values[row], self._numbers[row])
 
+    @one_thread()
     def surrogate(self) -> tuple[LazyGP, Warping]:
         """The process with all that was told, and the warping from values to its targets; in both small is good."""
         if self._n_good() == 0:
@@ -457,7 +461,10 @@ def check_seed(seed: int | None) -> int:
     """The seed, or a new one."""
     if seed is None:
         return int(np.random.SeedSequence().generate_state(1)[0])
-    return whole("seed", seed, 0)
+    number = whole("seed", seed, 0)
+    if number > MAX_SEED:
+        raise ValueError("seed must be below 2**128")
+    return number
 
 
 def _check_acquisition(acquisition: str | Acquisition) -> Acquisition:

@@ -336,6 +336,8 @@ def _check(distributions: dict[str, BaseDistribution], conditions: dict[str, Con
                 f"CategoricalDistribution, not {distribution!r}"
             )
     for name, condition in conditions.items():
+        if not isinstance(condition, Condition):
+            raise ValueError(f"the condition of {name!r} must be lazybo.Condition(parent, values), not {condition!r}")
         if name not in distributions or condition.parent not in distributions:
             raise ValueError(f"the condition of {name!r} on {condition.parent!r} names a parameter that does not exist")
         for value in condition.values:

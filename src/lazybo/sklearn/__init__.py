@@ -1,4 +1,9 @@
-"""lazybo as scikit-learn estimators; needs scikit-learn (``pip install lazybo[sklearn]``)."""
+"""lazybo as scikit-learn estimators; needs scikit-learn (``pip install 'lazybo[sklearn]'``)."""
+
+try:
+    import sklearn  # noqa: F401 (whether it is there)
+except ImportError as error:
+    raise ImportError(f"lazybo.sklearn needs scikit-learn ({error}): pip install 'lazybo[sklearn]'") from error
 
 from lazybo.sklearn.regressor import LazyGPRegressor
 from lazybo.sklearn.search import LazySearchCV

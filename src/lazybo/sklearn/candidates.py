@@ -12,7 +12,8 @@ from sklearn.base import clone
 from sklearn.model_selection._validation import _fit_and_score
 from sklearn.utils.parallel import Parallel, delayed
 
-from lazybo.run.evaluate import TRACEBACK_LENGTH, Measured
+from lazybo.run import plain
+from lazybo.run.evaluate import Measured
 from lazybo.run.kfold import variance_of_mean
 from lazybo.sklearn.spaces import SearchSpace
 
@@ -53,9 +54,9 @@ class Candidates:
             values = [self._guiding(fold["test_scores"]) for fold in folds]
         except Exception as error:  # with error_score="raise"; or an unknown parameter, which no candidate mends
             self.error = error
-            return Measured(math.nan, metrics={ERROR_KEY: f"{type(error).__name__}: {error}"})
+            return Measured(math.nan, metrics={ERROR_KEY: plain.reason(error)})
         for fold in folds:
-            fold["fit_error"] = fold["fit_error"] and fold["fit_error"][-TRACEBACK_LENGTH // len(folds) :]
+            fold["fit_error"] = fold["fit_error"] and fold["fit_error"][-plain.TRACEBACK_LENGTH // len(folds) :]
         failed = any(fold["fit_error"] for fold in folds)
         value = math.nan if failed else statistics.fmean(values)
         spread = len(values) > 1 and math.isfinite(value)
@@ -104,8 +105,17 @@ def counts(trial: FrozenTrial) -> bool:
 def folds_of(trial: FrozenTrial, n_splits: int, failed: Any, train_scores: bool) -> list[Fold]:
     """The folds of a candidate that counts; if its workers died, ``failed`` scores."""
     if FOLDS_KEY in trial.user_attrs:
-        folds: list[Fold] = trial.user_attrs[FOLDS_KEY]
-        return folds
+        return [
+            {name: _score(kept) if "scores" in name else kept for name, kept in fold.items()}
+            for fold in trial.user_attrs[FOLDS_KEY]
+        ]
     reason = str(trial.system_attrs.get("fail_reason", "it was ended by another process"))
     lost = {"fit_error": reason, "test_scores": failed, "n_test_samples": 0, "fit_time": 0.0, "score_time": 0.0}
     return [{**lost, **({"train_scores": failed} if train_scores else {})} for _ in range(n_splits)]
+
+
+def _score(kept: Any) -> Any:
+    """A score, or one for each metric, as it was: a study keeps NaN as None."""
+    if isinstance(kept, Mapping):
+        return {name: _score(score) for name, score in kept.items()}
+    return math.nan if kept is None else kept

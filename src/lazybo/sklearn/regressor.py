@@ -14,6 +14,7 @@ from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import validate_data
 
+from lazybo.blas import one_thread
 from lazybo.checks import Array, as_array, finite, whole
 from lazybo.model.fit import MAX_POINTS, Data, Lag, Priors, check_lag, is_due, prior_kernel
 from lazybo.model.gp import MAX_VALUE
@@ -108,6 +109,7 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
 
     # ------------------------------------------------------------------ learn
 
+    @one_thread()
     def fit(self, X: ArrayLike, y: ArrayLike) -> "LazyGPRegressor":
         """Forget everything, learn the kernel parameters from these rows, and factor K."""
         with _all_or_nothing(self):
@@ -115,6 +117,7 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
             self._build(rows, self._first_parameters(rows.x.shape[1]), learn=len(rows.y) > 1)
         return self
 
+    @one_thread()
     def partial_fit(self, X: ArrayLike, y: ArrayLike) -> "LazyGPRegressor":
         """Learn t more rows: O(t n²) while the kernel parameters stay, which they do until the ``lag`` is over.
 
@@ -149,6 +152,7 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
 
     # ---------------------------------------------------------------- predict
 
+    @one_thread()
     def predict(self, X: ArrayLike, return_std: bool = False, return_cov: bool = False) -> Any:
         """The mean at the rows of X, and if asked for its standard deviation, (m,), or joint covariance, (m, m).
 
@@ -164,6 +168,7 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
             return model.mean(u), np.multiply.outer(model.covariance(u), scale**2)
         return model.mean(u)
 
+    @one_thread()
     def sample_y(self, X: ArrayLike, n_samples: int = 1, random_state: int | np.random.RandomState | None = 0) -> Array:
         """Values drawn jointly at the rows of X, (m, n_samples), or (m, q, n_samples) with several outputs.
 
@@ -177,6 +182,7 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
         drawn = np.tensordot(root, rng.standard_normal((*mean.shape, count)), axes=1)
         return mean[..., None] + drawn * model.values.scale[..., None]
 
+    @one_thread()
     def log_marginal_likelihood(
         self, theta: ArrayLike | None = None, eval_gradient: bool = False, clone_kernel: bool = True
     ) -> Any:
@@ -227,16 +233,19 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
         return self._fitted("y_train_").values.targets
 
     @property
+    @one_thread()
     def L_(self) -> Array:  # noqa: N802 - scikit-learn's name
         """The lower factor of K, (n, n); a copy."""
         return self._fitted("L_").gp.factor.factor
 
     @property
+    @one_thread()
     def alpha_(self) -> Array:
         """α = K⁻¹ t, (n,) or (n, q)."""
         return self._fitted("alpha_").alpha
 
     @property
+    @one_thread()
     def log_marginal_likelihood_value_(self) -> float:
         """Of all rows with the present parameters, the sum over all outputs."""
         return self._fitted("log_marginal_likelihood_value_").log_marginal_likelihood()

@@ -31,6 +31,7 @@ from sklearn.utils import check_random_state, get_tags
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import _check_method_params, indexable
 
+from lazybo.run.call import Call, Given
 from lazybo.run.optimize import optimize
 from lazybo.sklearn import identity
 from lazybo.sklearn.candidates import Candidates, counts, folds_of
@@ -67,9 +68,9 @@ class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no ty
     estimator : estimator
         With ``score``, or ``scoring`` must be given. A pipeline's parameters are called ``step__param``.
     search_spaces : dict or list of dicts
-        For each parameter an Optuna distribution, a list of values, or a frozen distribution of scipy.stats. From
-        three numbers on a list is ordered: the model knows which are neighbours. A list of dicts are sub-spaces:
-        each candidate is of one of them.
+        For each parameter a list of values, a range ``(low, high)`` or ``(low, high, "log")``, a frozen distribution of
+        scipy.stats, or an Optuna distribution. From three numbers on a list is ordered: the model knows which are
+        neighbours. A list of dicts are sub-spaces: each candidate is of one of them.
     n_iter : int, default=50
         How many candidates there are in all; fewer if the space holds fewer.
     scoring, refit, cv, error_score, return_train_score, pre_dispatch
@@ -89,6 +90,8 @@ class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no ty
         there is evaluated again, and it is in ``cv_results_``. A path is an SQLite file.
     study_name : str or None, default=None
         The name of the search in the storage; by default that of the estimator's class.
+    param_distributions : dict or list of dicts
+        The name of ``search_spaces`` in `RandomizedSearchCV`. One of the two must be given.
     executor : optional
         Where whole candidates are evaluated, ``n_points`` of them at once: all that `lazybo.optimize` takes.
 
@@ -103,7 +106,8 @@ class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no ty
 
     _parameter_constraints: dict[str, Any] = {  # noqa: RUF012 - scikit-learn's name and place for them
         **BaseSearchCV._parameter_constraints,
-        "search_spaces": [dict, list],
+        "search_spaces": [dict, list, None],
+        "param_distributions": [dict, list, None],
         "n_iter": [Interval(Integral, 1, None, closed="left")],
         "n_points": [Interval(Integral, 1, None, closed="left")],
         "random_state": ["random_state"],
@@ -115,8 +119,9 @@ class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no ty
     def __init__(
         self,
         estimator: Any,
-        search_spaces: Mapping[str, Any] | list[Mapping[str, Any]],
+        search_spaces: Mapping[str, Any] | list[Mapping[str, Any]] | None = None,
         *,
+        param_distributions: Mapping[str, Any] | list[Mapping[str, Any]] | None = None,
         n_iter: int = 50,
         scoring: Any = None,
         n_jobs: int | None = None,
@@ -144,6 +149,7 @@ class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no ty
             return_train_score=return_train_score,
         )
         self.search_spaces = search_spaces
+        self.param_distributions = param_distributions
         self.n_iter = n_iter
         self.n_points = n_points
         self.random_state = random_state
@@ -175,7 +181,7 @@ class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no ty
         if y is None and get_tags(self).target_tags.required:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
         scorers, refit_metric = self._get_scorers()
-        space = SearchSpace(self.search_spaces)
+        space = self._space()
         x, y = indexable(x, y)
         routed = self._get_routed_params_for_fit(_check_method_params(x, params=params))
         splits = self._splits(x, y, routed.splitter.split)
@@ -202,6 +208,15 @@ class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no ty
         return _Problem(
             (x, y), splits, scorers, refit_metric, routed.estimator.fit, estimator, space, candidates, about
         )
+
+    def _space(self) -> SearchSpace:
+        """What is searched, under either of its names."""
+        if (self.search_spaces is None) == (self.param_distributions is None):
+            given = "neither is" if self.search_spaces is None else "both are"
+            raise ValueError(f"give either search_spaces or param_distributions; here {given} given")
+        if self.search_spaces is None:
+            return SearchSpace(self.param_distributions, "param_distributions")
+        return SearchSpace(self.search_spaces)
 
     def _splits(self, x: Any, y: Any, params: Mapping[str, Any]) -> list[tuple[Any, Any]]:
         """The same splits for every candidate, also where the splitter draws new ones at every call."""
@@ -240,7 +255,7 @@ class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no ty
             self.n_points if self.executor is not None else min(self.n_points, joblib.effective_n_jobs(self.n_jobs))
         )
         optimize(
-            problem.candidates,
+            Call(problem.candidates, (Given.PARAMS,)),  # also where a parameter is called "params"
             space.distributions,
             conditions=space.conditions,
             n_trials=n_trials,

@@ -1,7 +1,9 @@
 """Search spaces as scikit-learn's users write them, and as the optimiser sees them.
 
-A parameter is an Optuna distribution, a list of values, or a frozen distribution of scipy.stats. Inside it has an
-Optuna distribution of plain numbers and names, whatever its values are: those are looked up when a candidate is made.
+A parameter is a list of values, a range, a frozen distribution of scipy.stats, or an Optuna distribution. A tuple of
+two numbers is a range, as in scikit-optimize, also with "log" after them; any other tuple is a list. Inside, a
+parameter has an Optuna distribution of plain numbers and names, whatever its values are: those are looked up when a
+candidate is made.
 
 Of several sub-spaces one choice says which; a parameter is active while the choice is one that has it. What is the
 same in several sub-spaces is one parameter, so that each learns from the others.
@@ -25,6 +27,7 @@ from optuna.distributions import (
 from scipy import stats
 from sklearn.base import BaseEstimator
 
+from lazybo.search.shorthand import check_ends, is_range, range_of
 from lazybo.search.space import Condition, Space
 
 # The choice between sub-spaces; no estimator can have a parameter of this name.
@@ -37,7 +40,10 @@ END = 1e-6
 ORDERED_FROM = 3
 LABEL_LENGTH = 60
 
-ACCEPTED = "an Optuna distribution, a list of values, or a frozen distribution of scipy.stats"
+ACCEPTED = (
+    "a list of values, a range (low, high) or (low, high, 'log'), a frozen distribution of scipy.stats, or an Optuna "
+    "distribution"
+)
 
 
 @dataclass(frozen=True)
@@ -65,10 +71,10 @@ class Axis:
 
 
 class SearchSpace:
-    """One or several spaces of an estimator's parameters."""
+    """One or several spaces of an estimator's parameters; errors speak of the argument ``called`` so."""
 
-    def __init__(self, search_spaces: Any) -> None:
-        subspaces = [dict(_axes(subspace)) for subspace in _subspaces(search_spaces)]
+    def __init__(self, search_spaces: Any, called: str = "search_spaces") -> None:
+        subspaces = [dict(_axes(subspace, called)) for subspace in _subspaces(search_spaces, called)]
         self._axes: dict[str, tuple[str, Axis]] = {}  # by the name inside: the estimator's name, and the rest
         self.conditions: dict[str, Condition] = {}
         if len(subspaces) > 1:
@@ -114,10 +120,10 @@ def described(thing: Any) -> str:
     return re.sub(r" at 0x[0-9a-fA-F]+", "", text)
 
 
-def _subspaces(search_spaces: Any) -> list[Mapping[str, Any]]:
+def _subspaces(search_spaces: Any, called: str) -> list[Mapping[str, Any]]:
     spaces = [search_spaces] if isinstance(search_spaces, Mapping) else search_spaces
     if not isinstance(spaces, list | tuple) or not spaces:
-        raise ValueError(f"search_spaces must be a dict of parameters, or a list of such dicts, not {search_spaces!r}")
+        raise ValueError(f"{called} must be a dict of parameters, or a list of such dicts, not {search_spaces!r}")
     for space in spaces:
         if isinstance(space, tuple):
             raise ValueError(
@@ -127,43 +133,33 @@ def _subspaces(search_spaces: Any) -> list[Mapping[str, Any]]:
         if not isinstance(space, Mapping) or not all(isinstance(name, str) for name in space):
             raise ValueError(f"a search space must be a dict from names of parameters, not {space!r}")
     if not any(spaces):
-        raise ValueError("search_spaces is empty: give at least one parameter")
+        raise ValueError(f"{called} is empty: give at least one parameter")
     return list(spaces)
 
 
-def _axes(subspace: Mapping[str, Any]) -> Iterator[tuple[str, Axis]]:
+def _axes(subspace: Mapping[str, Any], called: str) -> Iterator[tuple[str, Axis]]:
     for name, spec in subspace.items():
         try:
             yield name, _axis(spec)
         except ValueError as error:
-            raise ValueError(f"search_spaces: {name!r} {error}") from None
+            raise ValueError(f"{called}: {name!r} {error}") from None
 
 
 def _axis(spec: Any) -> Axis:
     if isinstance(spec, FloatDistribution | IntDistribution | CategoricalDistribution):
+        if not isinstance(spec, CategoricalDistribution):
+            check_ends(spec)
         return Axis(spec, str(spec))
     if hasattr(spec, "rvs"):
         return _scipy_axis(spec)
+    if is_range(spec):
+        distribution = range_of(spec)
+        return Axis(distribution, str(distribution))
     if isinstance(spec, Sequence | np.ndarray) and not isinstance(spec, str | bytes):
-        _refuse_ranges(spec)
         return _list_axis(list(spec))
     if hasattr(spec, "tolist"):  # a pandas column
         return _list_axis(spec.tolist())
     raise ValueError(f"must have {ACCEPTED}, not {spec!r}")
-
-
-def _refuse_ranges(spec: Any) -> None:
-    """What scikit-optimize reads as a range, and scikit-learn as values."""
-    if not isinstance(spec, tuple):
-        return
-    numbers = [value for value in spec if isinstance(value, Real) and not isinstance(value, bool)]
-    if len(numbers) == 2 and (len(spec) == 2 or spec[2] in ("uniform", "log-uniform")):
-        kind = "IntDistribution" if all(isinstance(value, Integral) for value in numbers) else "FloatDistribution"
-        log = ", log=True" if "log-uniform" in spec else ""
-        raise ValueError(
-            f"is {spec!r}, which may be a range or some values; write {kind}({numbers[0]}, {numbers[1]}{log}) of "
-            f"optuna.distributions for the range, or a list for the values"
-        )
 
 
 # --------------------------------------------------------------------- lists

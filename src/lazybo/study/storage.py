@@ -1,20 +1,29 @@
 """The study of a run: opened or created, and refused when it is about something else."""
 
 import json
+import os
 import re
 import sqlite3
 import time
-from collections.abc import Mapping
-from contextlib import closing
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 import optuna
-from optuna.storages import BaseStorage, InMemoryStorage, RDBStorage, get_storage
+from optuna.exceptions import StorageInternalError
+from optuna.storages import BaseStorage, InMemoryStorage, JournalStorage, RDBStorage, get_storage
+from optuna.storages.journal import JournalFileBackend
+from optuna.storages.journal._file import BaseJournalFileLock
 from optuna.study import Study
 
 from lazybo.search.optimizer import check_seed
+from lazybo.study.databases import file_of, name_of, repair_values, sqlite_url
+from lazybo.study.journal import Journal, is_journal, open_journal
 from lazybo.study.model import Structure, joined, parts
+from lazybo.study.retry import database_reason, patiently
+from lazybo.text import without_password
 
 Direction = Literal["minimize", "maximize"]
 
@@ -32,27 +41,89 @@ REMEDY = "use another study_name, or begin a new study and give this one as warm
 
 
 def open_storage(storage: str | Path | BaseStorage | None) -> BaseStorage:
-    """An Optuna storage: of a path (an SQLite file), a URL, or as it is; in memory for None."""
+    """An Optuna storage: of a path (an SQLite file or a journal), a URL, or as it is; in memory for None.
+
+    What an unlucky end of an earlier process has damaged is repaired, and a warning says so (`repair_storage`).
+    """
     if storage is None:
         return InMemoryStorage()
     if isinstance(storage, BaseStorage):
-        return get_storage(storage)
+        return _opened(storage)
     if not isinstance(storage, str | Path):
         raise TypeError(f"storage must be a path, a URL or an Optuna storage, not {storage!r}")
     if isinstance(storage, str) and "://" in storage:
-        url, name = storage, _without_password(storage)
-    else:
-        path = Path(storage).expanduser().absolute()
-        _check_sqlite_file(path)
-        url, name = f"sqlite:///{path}", str(storage)
+        return _open_url(storage, without_password(storage))
+    path = Path(storage).expanduser().absolute()
+    if is_journal(path):
+        return _open_journal(str(path))
+    _check_sqlite_file(path)
+    return _open_url(sqlite_url(path), str(storage))
+
+
+def repair_storage(storage: str | Path | BaseStorage) -> None:
+    """Make a storage readable again that an unlucky end of a process has damaged; a warning says what was done.
+
+    In a database a value that is missing, though its row says that there is a finite one, makes Optuna refuse every
+    trial of the study. Such a row is removed: a pruned trial then has no value, and a completed one counts as failed,
+    which is what Optuna itself writes for a value of NaN. In a journal, lines that were cut short are removed.
+    Everything else stays as it is. `optimize()` and the ``lazybo`` command do the same when they open a storage; call
+    this before ``optuna.load_study``.
+    """
+    open_storage(storage)
+
+
+@contextmanager
+def explained(storage: BaseStorage) -> Iterator[None]:
+    """Let a storage that was deleted, or did not answer for long, end in a message about that."""
     try:
-        return _open_url(url)
+        yield
+    except (StorageInternalError, FileNotFoundError) as error:
+        path, reason = file_of(storage), database_reason(error)
+        # A connection that was open sees a file that it must not write to, a new one sees a file without tables.
+        lost = reason is not None and any(sign in reason for sign in ("no such table", "readonly database"))
+        if path is not None and (not path.exists() or (lost and os.access(path, os.W_OK))):
+            gone = f"the storage {str(path)!r} is gone: the file was deleted, moved or replaced while it was in use"
+            raise RuntimeError(
+                f"{gone}. Put it back and call again to go on, or begin anew with another file"
+            ) from error
+        if reason is None:
+            raise
+        kept = "What is recorded there is kept; call again to go on"
+        raise RuntimeError(f"the storage {name_of(storage)!r} does not answer: {reason}. {kept}") from error
+
+
+def _opened(storage: BaseStorage) -> BaseStorage:
+    """A storage that the caller has opened."""
+    path = file_of(storage)
+    if path is not None and not path.exists():
+        raise ValueError(
+            f"the storage {str(path)!r} is gone: it was deleted or moved since it was opened; open it anew"
+        )
+    if isinstance(storage, JournalStorage) and isinstance(storage._backend, JournalFileBackend):
+        return storage if isinstance(storage, Journal) else _open_journal(str(path), storage._backend._lock)
+    cached = get_storage(storage)
+    repair_values(cached)
+    return cached
+
+
+def _open_journal(path: str, lock: BaseJournalFileLock | None = None) -> BaseStorage:
+    try:
+        return open_journal(path, lock)
+    except OSError as error:
+        raise ValueError(f"the storage {path!r} cannot be opened: {error.strerror}") from error
+
+
+def _open_url(url: str, name: str) -> BaseStorage:
+    try:
+        opened = _create_or_open(url)
     except Exception as error:  # each database driver has exceptions of its own
         reason = str(error.__cause__ or error).splitlines()[0]
         raise ValueError(f"the storage {name!r} cannot be opened: {reason}") from error
+    repair_values(opened)
+    return opened
 
 
-def _open_url(url: str) -> BaseStorage:
+def _create_or_open(url: str) -> BaseStorage:
     """A storage with its tables. Of several processes that create them at once, one succeeds; the others find them."""
     for wait in CREATION_WAITS:
         try:
@@ -78,7 +149,12 @@ def open_study(
     storage: BaseStorage, study_name: str | None, direction: Direction, structure: Structure, seed: int | None
 ) -> tuple[Study, int]:
     """The study under this name, new if there is none, and the seed to go on with."""
-    name = study_name or DEFAULT_NAME
+    return patiently(partial(_open_study, storage, study_name or DEFAULT_NAME, direction, structure, seed))
+
+
+def _open_study(
+    storage: BaseStorage, name: str, direction: Direction, structure: Structure, seed: int | None
+) -> tuple[Study, int]:
     if name in {study.study_name for study in storage.get_all_studies()}:
         study = optuna.load_study(study_name=name, storage=storage)
         _check_direction(study, direction)
@@ -168,7 +244,3 @@ def _has_studies(path: Path) -> bool:
         remedy = "; end the program that holds it, or name another file" if "locked" in str(error) else ""
         raise ValueError(f"the storage {str(path)!r} cannot be opened: {error}{remedy}") from None
     return not tables or not columns.isdisjoint({"study_name", "schema_version"})
-
-
-def _without_password(url: str) -> str:
-    return re.sub(r"(://[^:/@]*):[^@]*@", r"\1:***@", url)

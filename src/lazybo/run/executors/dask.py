@@ -1,5 +1,6 @@
 """Tasks on a Dask cluster."""
 
+import contextlib
 import logging
 import os
 import threading
@@ -67,7 +68,8 @@ class DaskEngine(Engine):
         self._counted = -RECOUNT
         known = client.scheduler_info()["workers"].values()
         self.can_stop = all(worker["nthreads"] == 1 and worker["nanny"] for worker in known)
-        self.host = local_address(distributed.comm.get_address_host(client.scheduler.address))
+        self._address = client.scheduler.address
+        self.host = local_address(distributed.comm.get_address_host(self._address))
         self._open = OpenTasks(self._abandon)
         # Keys sort as the tasks were submitted.
         self._prefix = f"lazybo-{uuid.uuid4().hex}-"
@@ -83,7 +85,9 @@ class DaskEngine(Engine):
         """
         if self._given is None and time.monotonic() - self._counted > RECOUNT and self._client.status == "running":
             self._counted = time.monotonic()
-            self._workers = max(self._workers, sum(self._client.nthreads().values()))
+            # A scheduler that is gone is found out by the tasks that it has.
+            with contextlib.suppress(OSError):
+                self._workers = max(self._workers, sum(self._client.nthreads().values()))
         return self._workers
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
@@ -98,7 +102,7 @@ class DaskEngine(Engine):
             sent.append(running)
             running.add_done_callback(partial(self._finish, future))
         except Exception as error:
-            self._open.end(future, error=self._broken(error) if self._client.status != "running" else error)
+            self._open.end(future, error=self._broken(error) if self._is_lost(error) else error)
         return future
 
     def stop(self, future: Future[Any]) -> bool:
@@ -130,7 +134,7 @@ class DaskEngine(Engine):
                 future, error=_died("the Dask cluster was restarted", error) if restarted else self._broken(error)
             )
         except BaseException as error:
-            self._open.end(future, error=error)
+            self._open.end(future, error=self._broken(error) if self._is_lost(error) else error)
         else:
             self._open.end(future, result=result)
         finally:
@@ -192,9 +196,14 @@ class DaskEngine(Engine):
         finally:
             del self._restarts[address]
 
+    def _is_lost(self, error: BaseException) -> bool:
+        """Whether the scheduler is gone. The client learns of it a moment after the first call that fails."""
+        return self._client.status != "running" or isinstance(error, distributed.comm.CommClosedError)
+
     def _broken(self, cause: BaseException) -> EngineBroken:
         error = EngineBroken(
-            f"the connection to the Dask cluster is lost ({cause}). Start the cluster again and give a new Client."
+            f"the connection to the Dask cluster is lost: its scheduler at {self._address} does not answer. "
+            "Start the cluster again and give a new Client or its address."
         )
         error.__cause__ = cause
         return error

@@ -1,0 +1,168 @@
+"""How an objective is called: what each of its arguments stands for."""
+
+import inspect
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, TypeAlias
+
+# An argument under one of these names is the dict of all parameters, also beside arguments for single parameters.
+DICT_NAMES = ("params", "config")
+# More names of parameters than this are of no use in a message.
+SHOWN = 8
+
+
+class Given(Enum):
+    """What an argument may stand for, beside one parameter of the space."""
+
+    PARAMS = "the parameters as a dict"
+    TRIAL = "the trial"
+    FOLD = "the number of the fold"
+
+
+# A parameter of the space is its name.
+Source: TypeAlias = Given | str
+
+
+@dataclass(frozen=True)
+class Call:
+    """An objective, and what its arguments stand for. Parameters that are not active keep their defaults."""
+
+    function: Callable[..., Any]
+    positional: tuple[Source, ...] = ()
+    keywords: Mapping[str, Source] = field(default_factory=dict)  # by the name of the argument
+    rest: bool = False  # whether **kwargs take the parameters that no other argument takes
+
+    @property
+    def takes_trial(self) -> bool:
+        """Whether the objective sees its trial."""
+        return Given.TRIAL in (*self.positional, *self.keywords.values())
+
+    def __call__(self, params: Mapping[str, Any], trial: object = None, fold: int | None = None) -> Any:
+        """What the objective returns."""
+        given: dict[Source, Any] = {Given.PARAMS: params, Given.TRIAL: trial, Given.FOLD: fold}
+        given.update(params.items())
+        named = {argument: given[source] for argument, source in self.keywords.items() if source in given}
+        if self.rest:
+            named |= {name: value for name, value in params.items() if name not in self.positional}
+        return self.function(*(given[source] for source in self.positional), **named)
+
+
+def call_of(
+    objective: Callable[..., Any], names: Collection[str], conditional: Collection[str] = (), *, folds: bool = False
+) -> Call:
+    """How to call an objective over a space with these names, some of which are not always active.
+
+    - An argument with the name of a parameter of the space is that parameter. The others go to ``**kwargs``.
+    - ``trial`` is the trial, ``params`` or ``config`` the dict of all parameters.
+    - One argument under any other name is the dict, too, if no argument is a single parameter.
+    - With ``folds``, ``fold`` is the number of the fold, or the second of two arguments under other names.
+
+    Arguments with other names and a default keep it. A TypeError says why an objective cannot be called so.
+    """
+    if not callable(objective):
+        raise TypeError(f"the objective must be a function of the parameters, not {objective!r}")
+    if inspect.iscoroutinefunction(objective) or inspect.iscoroutinefunction(type(objective).__call__):
+        raise TypeError("the objective is an async function; give one that returns a number: asyncio.run(...) inside")
+    try:
+        signature = inspect.signature(objective)
+    except (TypeError, ValueError):
+        signature = inspect.Signature([inspect.Parameter("args", inspect.Parameter.VAR_POSITIONAL)])
+    call, wrong = _matched(objective, list(signature.parameters.values()), names, conditional, folds)
+    if wrong:
+        raise TypeError(_message(objective, signature, wrong, names, folds))
+    return call
+
+
+def _matched(
+    objective: Callable[..., Any],
+    arguments: list[inspect.Parameter],
+    names: Collection[str],
+    conditional: Collection[str],
+    folds: bool,
+) -> tuple[Call, str]:
+    """The call, and what is wrong with it, if anything."""
+    kinds = {argument.kind for argument in arguments}
+    named = [argument for argument in arguments if argument.kind not in (argument.VAR_POSITIONAL, argument.VAR_KEYWORD)]
+    sources = {argument.name: _source(argument.name, names, folds) for argument in named}
+    single = any(isinstance(source, str) for source in sources.values())
+    others = [a for a in named if sources[a.name] is None and (a.default is a.empty or len(named) == 1)]
+    sources |= dict(zip((a.name for a in others), _meant(len(others), sources, single, folds), strict=False))
+    found = {argument.name: source for argument in named if (source := sources[argument.name]) is not None}
+    missing = [a.name for a in named if a.name not in found and a.default is a.empty]
+
+    first: tuple[Source, ...] = ()
+    if inspect.Parameter.VAR_POSITIONAL in kinds and not found:
+        first = (Given.PARAMS, Given.FOLD) if folds else (Given.PARAMS,)
+    for argument in named:
+        if argument.kind == argument.POSITIONAL_ONLY:
+            if argument.name not in found:
+                break  # nor can any after it be given
+            first = (*first, found[argument.name])
+    found = {a.name: found[a.name] for a in named if a.name in found and a.kind != a.POSITIONAL_ONLY}
+    everything = (*first, *found.values())
+    rest = inspect.Parameter.VAR_KEYWORD in kinds and Given.PARAMS not in everything
+    call = Call(objective, first, found, rest)
+    return call, _wrong(call, named, missing, names, conditional, folds)
+
+
+def _source(argument: str, names: Collection[str], folds: bool) -> Source | None:
+    """What an argument stands for by its name."""
+    if argument in names:
+        return argument
+    if argument == "trial":
+        return Given.TRIAL
+    if argument == "fold" and folds:
+        return Given.FOLD
+    return Given.PARAMS if argument in DICT_NAMES else None
+
+
+def _meant(count: int, sources: Mapping[str, Source | None], single: bool, folds: bool) -> list[Source]:
+    """What this many required arguments under other names stand for; empty if that is not clear."""
+    left: list[Source] = [] if single or Given.PARAMS in sources.values() else [Given.PARAMS]
+    if folds and Given.FOLD not in sources.values():
+        left.append(Given.FOLD)
+    return left if count == len(left) else []
+
+
+def _wrong(
+    call: Call,
+    named: list[inspect.Parameter],
+    missing: list[str],
+    names: Collection[str],
+    conditional: Collection[str],
+    folds: bool,
+) -> str:
+    everything = (*call.positional, *call.keywords.values())
+    if folds and call.takes_trial:
+        return "there is no trial for a single fold"
+    if folds and Given.FOLD not in everything:
+        return "no argument takes the fold"
+    if missing:
+        return f"the space has no parameter {_listed(missing)}"
+    required = {argument.name for argument in named if argument.default is argument.empty} | set(call.positional)
+    inactive = [name for name in conditional if name in required and name in everything]
+    if inactive:
+        return f"{_listed(inactive)} is not active in every trial, so its argument needs a default"
+    unused = [name for name in names if name not in everything]
+    if unused and not call.rest and not {Given.PARAMS, Given.TRIAL} & set(everything):
+        return f"the parameter {_listed(unused)} would never reach it"
+    return ""
+
+
+def _message(
+    objective: Callable[..., Any], signature: inspect.Signature, wrong: str, names: Collection[str], folds: bool
+) -> str:
+    name = getattr(objective, "__name__", type(objective).__name__)
+    shown = f"{'lambda' if name == '<lambda>' else name}{signature}"
+    fold = ", fold" if folds else ""
+    dicts = "(params, fold)" if folds else "(params), (trial), (params, trial)"
+    some = [*names][:SHOWN] + ["..."] * (len(names) > SHOWN)
+    return (
+        f"the objective {shown} cannot be called: {wrong}. It may take {dicts}, or the parameters of the space by "
+        f"their names, ({', '.join(some)}{fold}){'' if folds else ', with or without trial'}"
+    )
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(map(repr, names))

@@ -1,0 +1,192 @@
+"""The boundary to objectives: whatever they return, raise or attach becomes plain data of bounded size.
+
+An objective is somebody else's code. Its metrics may hold cycles, objects that fail when they are printed, or a
+gigabyte; its exceptions likewise. All of that is turned into plain data here, in the worker, before anything travels.
+No function of this module raises anything but an interrupt from the keyboard.
+"""
+
+import math
+import reprlib
+import traceback
+from collections import deque
+from collections.abc import Callable, Mapping, Set
+from typing import Any
+
+# The end of a long traceback is what matters; storages may limit the length of a text.
+TRACEBACK_LENGTH = 20_000
+REASON_LENGTH = 1_000
+# Characters that all metrics of one trial may take as JSON, and those of one name: Optuna's tables hold 512.
+METRICS_LENGTH = 1_000_000
+NAME_LENGTH = 500
+# How deep lists and dicts may be nested.
+DEPTH = 50
+
+_shortened = reprlib.Repr()
+_shortened.maxstring = _shortened.maxother = _shortened.maxlong = 100
+
+
+def reason(error: BaseException) -> str:
+    """What an exception says, in a few lines at most."""
+    try:
+        lines = list(traceback.TracebackException.from_exception(error, compact=True).format_exception_only())
+        return cut("".join(lines).strip(), REASON_LENGTH)
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
+        return f"{type(error).__name__} (it cannot be printed)"
+
+
+def trace(error: BaseException) -> str:
+    """The end of an exception's traceback, with what caused it."""
+    kept: deque[str] = deque()
+    length = 0
+    try:
+        for text in traceback.TracebackException.from_exception(error, compact=True).format():
+            kept.append(text[-TRACEBACK_LENGTH:])
+            length += len(kept[-1])
+            while length - len(kept[0]) >= TRACEBACK_LENGTH:
+                length -= len(kept.popleft())
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # it cannot be printed, but where it was raised can
+        kept.extend([*traceback.format_tb(error.__traceback__), reason(error)])
+    return _printable("".join(kept)[-TRACEBACK_LENGTH:])
+
+
+def short(thing: object) -> str:
+    """What a thing looks like, on one short line."""
+    try:
+        text = _shortened.repr(thing)
+        return _printable(text if len(text) <= 100 else text[:97] + "...")
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
+        return f"an object of {type(thing).__name__} (it cannot be printed)"
+
+
+def cut(text: str, length: int) -> str:
+    """A text without its middle if it is too long, and without halves of characters, which no file can hold."""
+    if len(text) > length:
+        text = f"{text[: length * 3 // 4]} [...] {text[len(text) - length // 5 :]}"
+    return _printable(text)
+
+
+def metrics(given: Mapping[Any, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Metrics as JSON holds them, and what was dropped: names, each with the reason.
+
+    A metric is no reason to lose an evaluation. Numbers, texts, lists and dicts stay what they are, arrays become
+    lists, other objects their texts. JSON has no NaN and no infinity: those become None.
+    """
+    plain: dict[str, Any] = {}
+    dropped: list[str] = []
+    left = METRICS_LENGTH
+    for name, metric in _items(given):
+        try:
+            converter = _Converter(left)
+            key = converter.key(name)
+            plain[key] = converter.data(metric)
+            left = converter.left
+        except KeyboardInterrupt:
+            raise
+        except _NotPlain as error:
+            dropped.append(f"{short(name)} ({error})")
+        except BaseException as error:
+            dropped.append(f"{short(name)} ({cut(reason(error), 100)})")
+    return plain, tuple(dropped)
+
+
+def _items(given: Mapping[Any, Any]) -> list[tuple[Any, Any]]:
+    try:
+        return list(given.items())
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
+        return []
+
+
+class _NotPlain(Exception):
+    """A metric that cannot be kept; the message says why."""
+
+
+_TOO_LONG = f"it is too long: the metrics of a trial may take {METRICS_LENGTH:,} characters together"
+
+
+class _Converter:
+    """Turns one metric into plain data, of which ``left`` characters at most are kept."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+        self._inside: set[int] = set()  # the containers around what is being converted
+
+    def data(self, thing: Any) -> Any:
+        """A thing as JSON holds it."""
+        # The methods of the built-in types: a subclass may have its own, which can do anything.
+        if thing is None or thing is True or thing is False:
+            self._pay(5)
+            return thing
+        if isinstance(thing, str):
+            return self._text(str.__str__(thing))
+        if isinstance(thing, int):
+            self._pay(self._digits(thing))
+            return int.__pos__(thing)
+        if isinstance(thing, float):
+            self._pay(20)
+            number = float.__pos__(thing)
+            return number if math.isfinite(number) else None
+        if isinstance(thing, bytes | bytearray):
+            self._pay(len(thing))
+            return bytes(thing).decode(errors="backslashreplace")
+        if isinstance(thing, Mapping | list | tuple | Set | deque):
+            return self._container(thing)
+        if hasattr(thing, "tolist"):
+            # Of an array that is far too large no list is made.
+            size = getattr(thing, "nbytes", 0)
+            if isinstance(size, int) and size // 4 > self.left:
+                raise _NotPlain(_TOO_LONG)
+            return self._nested(thing, lambda: self.data(thing.tolist()))
+        return self._text(str(thing))
+
+    def key(self, name: Any) -> str:
+        """A name as a text."""
+        text = str.__str__(name if isinstance(name, str) else str(name))
+        if len(text) > NAME_LENGTH:
+            raise _NotPlain(f"its name has more than {NAME_LENGTH} characters")
+        return self._text(text)
+
+    def _text(self, text: str) -> str:
+        self._pay(len(text) + 4)
+        return _printable(text)
+
+    def _container(self, thing: Any) -> Any:
+        if isinstance(thing, Mapping):
+            return self._nested(thing, lambda: {self.key(k): self.data(v) for k, v in thing.items()})
+        if isinstance(thing, Set):  # in an order that does not change
+            return self._nested(thing, lambda: sorted((self.data(part) for part in thing), key=repr))
+        return self._nested(thing, lambda: [self.data(part) for part in thing])
+
+    def _nested(self, thing: Any, convert: Callable[[], Any]) -> Any:
+        if id(thing) in self._inside:
+            raise _NotPlain("it contains itself")
+        if len(self._inside) >= DEPTH:
+            raise _NotPlain(f"it is nested more than {DEPTH} deep")
+        self._inside.add(id(thing))
+        self._pay(2)
+        converted = convert()
+        self._inside.remove(id(thing))
+        return converted
+
+    def _digits(self, number: int) -> int:
+        digits = int.bit_length(number) * 3 // 10 + 2
+        if digits > 4000:  # Python itself refuses to print more than 4300
+            raise _NotPlain("it has thousands of digits")
+        return digits
+
+    def _pay(self, characters: int) -> None:
+        self.left -= characters
+        if self.left < 0:
+            raise _NotPlain(_TOO_LONG)
+
+
+def _printable(text: str) -> str:
+    """Halves of surrogate pairs are in no encoding: one in a message would fail whoever prints it."""
+    return text.encode(errors="replace").decode()

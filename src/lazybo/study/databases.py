@@ -1,0 +1,87 @@
+"""Databases behind studies: where they are, and the repair of values that cannot be read."""
+
+import logging
+import re
+from pathlib import Path
+
+from optuna.storages import BaseStorage, JournalStorage, RDBStorage
+from optuna.storages._cached_storage import _CachedStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import TrialState
+
+from lazybo.study.retry import patiently
+
+_logger = logging.getLogger("lazybo")
+
+
+def database_of(storage: BaseStorage) -> RDBStorage | None:
+    """The database behind a storage, if there is one."""
+    storage = storage._backend if isinstance(storage, _CachedStorage) else storage
+    return storage if isinstance(storage, RDBStorage) else None
+
+
+def file_of(storage: BaseStorage) -> Path | None:
+    """The file behind a storage, if there is one."""
+    if isinstance(storage, JournalStorage) and isinstance(storage._backend, JournalFileBackend):
+        return Path(storage._backend._file_path)
+    database = database_of(storage)
+    if database is None or database.engine.dialect.name != "sqlite" or "uri" in database.engine.url.query:
+        return None
+    name = database.engine.url.database
+    return Path(name) if name and name != ":memory:" else None
+
+
+def name_of(storage: BaseStorage) -> str:
+    """What to call a storage in a message; without its password."""
+    database = database_of(storage)
+    name = type(storage).__name__ if database is None else database.engine.url.render_as_string(hide_password=True)
+    return str(file_of(storage) or name)
+
+
+def sqlite_url(path: Path) -> str:
+    """The URL of an SQLite file, whatever characters its name has."""
+    from sqlalchemy import URL, make_url
+
+    url = URL.create("sqlite", database=str(path)).render_as_string()
+    # SQLAlchemy 2.0 quotes nothing in file names, and Optuna takes braces for its own.
+    if make_url(url).database != str(path) or re.search("[{}]", url):
+        url = f"sqlite:///{path.as_uri()}?uri=true"
+    return url
+
+
+def repair_values(storage: BaseStorage) -> None:
+    """Remove rows of final values that Optuna cannot read: they say "finite" and have no number.
+
+    SQLite and MySQL have no NaN. Where one was written as the value of a trial, no trial of the study can be read.
+    Optuna itself gives a pruned trial with such a value none, and fails a completed one.
+    """
+    database = database_of(storage)
+    if database is None:
+        return
+    # SQLAlchemy and Optuna's tables take half a second to import, and only databases need them.
+    from optuna.storages._rdb import models
+    from sqlalchemy import delete, select, update
+
+    trials, values = models.TrialModel.__table__, models.TrialValueModel.__table__
+    lost = values.c.value.is_(None) & (values.c.value_type == models.TrialValueModel.TrialValueType.FINITE)
+    found = select(values.c.trial_id).where(lost)
+
+    def look() -> bool:
+        with database.engine.connect() as connection:
+            return connection.execute(found.limit(1)).first() is not None
+
+    def mend() -> int:
+        with database.engine.begin() as connection:
+            damaged = sorted(set(connection.execute(found).scalars()))
+            complete = trials.c.trial_id.in_(damaged) & (trials.c.state == TrialState.COMPLETE)
+            connection.execute(update(trials).where(complete).values(state=TrialState.FAIL))
+            connection.execute(delete(values).where(lost))
+            return len(damaged)
+
+    if patiently(look):
+        count = patiently(mend)
+        which = f"{count} trial{'s' * (count != 1)}"
+        _logger.warning(
+            f"the storage {name_of(storage)!r} had NaN as the value of {which}, which made its studies "
+            "unreadable; such trials are pruned or failed without a value now, and all others are unchanged"
+        )

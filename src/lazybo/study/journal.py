@@ -1,0 +1,186 @@
+"""Journal files that stay readable, and whose writers can take turns.
+
+A process that is killed while it writes, or a full disk, leaves a last line without its end. Optuna reads past it, but
+would write the next line onto it, and neither could be read again.
+"""
+
+import json
+import logging
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from optuna.storages import BaseStorage, InMemoryStorage, JournalStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.storages.journal._file import BaseJournalFileLock, JournalFileSymlinkLock, get_lock_file
+
+_logger = logging.getLogger("lazybo")
+
+# How every line of a journal begins.
+HEAD = b'{"op_code":'
+
+
+class WholeLines(JournalFileBackend):
+    """A journal file to which only whole lines are appended."""
+
+    def __init__(self, file_path: str, lock_obj: BaseJournalFileLock | None = None) -> None:
+        super().__init__(file_path, lock_obj)
+        self._holder: int | None = None  # the thread that has the lock
+
+    def append_logs(self, logs: list[dict[str, Any]]) -> None:
+        """Write lines; what a dead process has left of one is removed first."""
+        lines = "".join(json.dumps(log, separators=(",", ":")) + "\n" for log in logs)
+        with self.exclusive(), Path(self._file_path).open("r+b") as file:  # a deleted journal is not begun anew
+            if _end_last_line(file):
+                _logger.warning(f"the last line of the journal {self._file_path!r} was cut short; it is removed")
+            file.write(lines.encode())
+            file.flush()
+            os.fsync(file.fileno())
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """No other process writes in the meantime."""
+        if self._holder == threading.get_ident():
+            yield
+            return
+        with get_lock_file(self._lock):
+            self._holder = threading.get_ident()
+            try:
+                yield
+            finally:
+                self._holder = None
+
+
+class Journal(JournalStorage):
+    """A journal in a file, whose steps can be made one after the other by all processes."""
+
+    def __init__(self, backend: WholeLines) -> None:
+        super().__init__(backend)
+        self._make_reentrant()
+
+    def __setstate__(self, state: dict[Any, Any]) -> None:
+        super().__setstate__(state)
+        self._make_reentrant()
+
+    def _make_reentrant(self) -> None:
+        self._thread_lock = threading.RLock()  # type: ignore[assignment]  # taken here, and by each call within
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Neither another process nor another thread writes in the meantime."""
+        assert isinstance(self._backend, WholeLines)
+        with self._thread_lock, self._backend.exclusive():
+            yield
+
+
+def exclusive(storage: BaseStorage) -> AbstractContextManager[object]:
+    """Nobody else writes in the meantime, where the storage has a lock for that: journal files and memory."""
+    if isinstance(storage, Journal):
+        return storage.exclusive()
+    return storage._lock if isinstance(storage, InMemoryStorage) else nullcontext()
+
+
+def is_journal(path: Path) -> bool:
+    """Whether a file is an Optuna journal."""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(HEAD)) == HEAD
+    except OSError:
+        return False
+
+
+def open_journal(path: str, lock: BaseJournalFileLock | None = None) -> Journal:
+    """The storage of a journal file; lines that were cut short are mended first."""
+    repair_journal(path, lock or JournalFileSymlinkLock(path))
+    return Journal(WholeLines(path, lock))
+
+
+def repair_journal(path: str, lock: BaseJournalFileLock) -> int:
+    """Make a journal readable in which lines were cut short; says how many those were.
+
+    Nothing that was written completely is lost: of a line that was written onto such a rest, the rest is blanked.
+    """
+    if not Path(path).exists() or not _broken(path):
+        return 0  # without the lock, which a killed process may hold for half a minute
+    with get_lock_file(lock), Path(path).open("r+b") as file:
+        mended = sum(_blank_rest(file, start, line) for start, line in _lines(file))
+        mended += _end_last_line(file)
+        file.flush()
+        os.fsync(file.fileno())
+    if mended:
+        lines = f"{mended} line{'s' * (mended != 1)}"
+        _logger.warning(f"the journal {path!r} had {lines} cut short by the end of a process; all whole lines are kept")
+    return mended
+
+
+def _broken(path: str) -> bool:
+    """Whether a line cannot be read, or the last one has no end."""
+    with Path(path).open("rb") as file:
+        return any(not _is_whole(line) for _, line in _lines(file))
+
+
+def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    """Every line with its place; those after the size that the file has now are not looked at."""
+    size = os.fstat(file.fileno()).st_size
+    start = 0
+    file.seek(0)
+    while start < size:
+        file.seek(start)
+        line = file.readline()
+        yield start, line
+        start += len(line)
+
+
+def _is_whole(line: bytes) -> bool:
+    if not line.endswith(b"\n"):
+        return False
+    try:
+        json.loads(line)
+    except ValueError:
+        return False
+    return True
+
+
+def _blank_rest(file: BinaryIO, start: int, line: bytes) -> bool:
+    """Blank what stands before the whole entry at the end of a line: spaces mean nothing there."""
+    if not line.endswith(b"\n") or _is_whole(line):
+        return False
+    at = line.rfind(HEAD)
+    if at <= 0 or not _is_whole(line[at:]):
+        raise ValueError(f"the journal cannot be mended: its line at byte {start} is no entry: {line[:80]!r}")
+    file.seek(start)
+    file.write(b" " * at)
+    return True
+
+
+def _end_last_line(file: BinaryIO) -> bool:
+    """End the last line if only its end is missing, remove it if more is; then stand at the end of the file."""
+    end = file.seek(0, os.SEEK_END)
+    if end == 0:
+        return False
+    file.seek(end - 1)
+    if file.read(1) == b"\n":
+        return False
+    rest = _last_line(file, end)
+    if _is_whole(rest + b"\n"):
+        file.write(b"\n")
+    else:
+        file.truncate(end - len(rest))
+    file.seek(0, os.SEEK_END)
+    return True
+
+
+def _last_line(file: BinaryIO, end: int) -> bytes:
+    """What follows the last end of a line."""
+    block = 1 << 16
+    start, rest = end, b""
+    while start > 0 and b"\n" not in rest:
+        begin = max(0, start - block)
+        file.seek(begin)
+        rest = file.read(start - begin) + rest
+        start = begin
+    file.seek(0, os.SEEK_END)
+    return rest.rpartition(b"\n")[2]

@@ -1,0 +1,68 @@
+"""Storages that are locked or away for a moment: what is asked of them is asked again."""
+
+import errno
+import logging
+import time
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+from optuna.exceptions import StorageInternalError
+
+_logger = logging.getLogger("lazybo")
+_T = TypeVar("_T")
+
+# Seconds between attempts while a storage is locked, full or away, a restarted server for example.
+RETRY_WAITS = (1, 2, 4, 8, 15, 30)
+# What SQLite says of a file that was deleted or replaced while it was open: waiting does not bring it back.
+GONE = ("no such table", "readonly database", "unable to open database file", "malformed", "not a database")
+# What a file system says of a journal that can be written again later.
+PASSING = {errno.ENOSPC, errno.EDQUOT, errno.ESTALE, errno.EAGAIN, errno.EINTR}
+
+
+def patiently(action: Callable[[], _T]) -> _T:
+    """The result of an action on a storage; it is tried again while the storage is locked, full or away.
+
+    The action must change nothing when it fails, or be one that may be done twice.
+    """
+    for wait in (*RETRY_WAITS, None):
+        try:
+            return action()
+        except Exception as error:
+            reason = passing_reason(error)
+            if wait is not None and reason is not None:
+                _logger.warning(f"the storage does not answer, trying again in {wait} s: {reason}")
+                time.sleep(wait)
+            elif (said := database_reason(error)) is not None:
+                raise StorageInternalError(f"the storage does not answer: {said}") from error
+            else:
+                raise
+    raise AssertionError("the last attempt returns or raises")
+
+
+def passing_reason(error: BaseException) -> str | None:
+    """Why a storage failed, if it may answer later; None for every other error."""
+    for cause in causes(error):
+        if isinstance(cause, OSError) and cause.errno in PASSING:
+            return str(cause)
+    reason = database_reason(error)
+    return None if reason is None or any(sign in reason for sign in GONE) else reason
+
+
+def database_reason(error: BaseException) -> str | None:
+    """What a database that could not do its work said; None if the error is about something else."""
+    if not any(type(cause).__module__.startswith("sqlalchemy.") for cause in causes(error)):
+        return None  # without the import of SQLAlchemy, which takes long
+    from sqlalchemy.exc import DBAPIError, OperationalError
+
+    for cause in causes(error):
+        if isinstance(cause, OperationalError) or (isinstance(cause, DBAPIError) and cause.connection_invalidated):
+            return str(cause.orig)
+    return None
+
+
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """An error, and those that it was raised from."""
+    cause: BaseException | None = error
+    while cause is not None:
+        yield cause
+        cause = cause.__cause__

@@ -1,0 +1,110 @@
+"""Trials whose driver was killed: real processes, killed before and while they evaluate."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import optuna
+from optuna.distributions import FloatDistribution
+from optuna.trial import TrialState
+
+from lazybo import optimize
+from lazybo.run.ledger import ATTEMPTS_KEY
+from lazybo.run.orphans import BEGAN_KEY, EVALUATES_HERE
+from lazybo.run.presence import present
+from lazybo.study.storage import open_storage
+
+SPACE = {"x": FloatDistribution(-1, 1)}
+
+# A driver that is killed: by itself before its workers have begun, or by what it evaluates.
+PROGRAM = """
+import os, signal, sys, threading
+from concurrent.futures import Executor, Future
+import lazybo
+from optuna.distributions import FloatDistribution
+
+folder, how, retries = sys.argv[1:]
+DRIVER = os.getpid()
+
+class Busy(Executor):
+    "A cluster where every worker has something else to do."
+    def submit(self, *_, **__):
+        threading.Timer(0.2, os.kill, (DRIVER, signal.SIGKILL)).start()
+        return Future()
+
+def objective(params):
+    with open(f"{folder}/calls", "a") as file:
+        file.write("called\\n")
+    os.kill(DRIVER, signal.SIGKILL)
+    threading.Event().wait()
+
+executor = {"before": Busy(), "serial": None, "processes": "processes"}[how]
+lazybo.optimize(objective, {"x": FloatDistribution(-1, 1)}, n_trials=2, n_parallel=2 if how == "before" else 1,
+    executor=executor, storage=f"{folder}/s.db", retries=int(retries), progress=False)
+"""
+
+
+def kill(folder: Path, how: str, retries: int) -> None:
+    """Run a driver that is killed."""
+    program = [sys.executable, "-c", PROGRAM, folder, how, str(retries)]
+    assert subprocess.run(program, check=False, timeout=120).returncode == -signal.SIGKILL
+
+
+def resume(folder: Path, retries: int) -> list[optuna.trial.FrozenTrial]:
+    return optimize(lambda p: p["x"], SPACE, n_trials=2, storage=folder / "s.db", retries=retries).trials
+
+
+def calls(folder: Path) -> int:
+    log = folder / "calls"
+    return len(log.read_text().splitlines()) if log.exists() else 0
+
+
+def test_deaths_before_an_evaluation_began_do_not_count(tmp_path: Path) -> None:
+    for _ in range(2):
+        kill(tmp_path, "before", retries=1)
+    trials = resume(tmp_path, retries=1)
+    assert [t.state for t in trials] == [TrialState.COMPLETE] * 2
+    assert [t.system_attrs[ATTEMPTS_KEY] for t in trials] == [0, 0]
+
+
+def test_without_retries_a_trial_that_was_not_begun_is_still_run(tmp_path: Path) -> None:
+    kill(tmp_path, "before", retries=0)
+    assert [t.state for t in resume(tmp_path, retries=0)] == [TrialState.COMPLETE] * 2
+
+
+def test_a_trial_that_kills_its_own_process_each_time_fails_after_its_retries(tmp_path: Path) -> None:
+    for _ in range(2):
+        kill(tmp_path, "serial", retries=1)
+    trials = resume(tmp_path, retries=1)
+    assert [t.state for t in trials] == [TrialState.FAIL, TrialState.COMPLETE]
+    assert "died, 2 times in all" in trials[0].system_attrs["fail_reason"]
+    assert calls(tmp_path) == 2
+
+
+def test_a_trial_whose_worker_kills_the_driver_each_time_fails_too(tmp_path: Path) -> None:
+    """The first death of a driver with workers does not count: nobody knows whether they had begun."""
+    for _ in range(3):
+        kill(tmp_path, "processes", retries=1)
+    trials = resume(tmp_path, retries=1)
+    assert [t.state for t in trials] == [TrialState.FAIL, TrialState.COMPLETE]
+    assert "died, 2 times in all" in trials[0].system_attrs["fail_reason"]
+    assert calls(tmp_path) == 3
+
+
+def test_without_retries_a_trial_that_a_worker_had_is_not_run_again(tmp_path: Path) -> None:
+    kill(tmp_path, "processes", retries=0)
+    trials = resume(tmp_path, retries=0)
+    assert [t.state for t in trials] == [TrialState.FAIL, TrialState.COMPLETE]
+    assert calls(tmp_path) == 1
+
+
+def test_a_trial_is_only_noted_when_it_is_run_again(tmp_path: Path) -> None:
+    """A note costs a commit, which the first run of a trial does not pay."""
+    study = optuna.create_study(storage=open_storage(tmp_path / "s.db"), study_name="lazybo")
+    with present(study, **{EVALUATES_HERE: True}) as name:
+        attributes = {"lazybo:driver": name, ATTEMPTS_KEY: 0}
+        running = optuna.trial.create_trial(state=TrialState.RUNNING, system_attrs=attributes)
+        study._storage.create_new_trial(study._study_id, running)
+    trials = resume(tmp_path, retries=2)
+    assert [BEGAN_KEY in t.system_attrs for t in trials] == [True, False]
