@@ -34,6 +34,10 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "lag None": {"lag": None},
     "EI instead of log EI": {"acquisition": "ei"},
     "UCB": {"acquisition": "ucb"},
+    "additive kernel": {"kernel": "additive"},
+    "additive kernel, share 0.2": {"kernel": "additive", "priors": Priors(share=0.2)},
+    "additive kernel, share 0.2, spread 2": {"kernel": "additive", "priors": Priors(share=0.2, share_spread=2.0)},
+    "additive kernel, share 0.5, spread 2": {"kernel": "additive", "priors": Priors(share=0.5, share_spread=2.0)},
 }
 
 

@@ -18,8 +18,9 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from benchmarks.optimizers import Lazy
 from benchmarks.problems import Problem, function
 from benchmarks.runner import log10, play
-from lazybo.model import fit, gp, kernels
+from lazybo.model import fit, gp
 from lazybo.model.gp import LazyGP
+from lazybo.model.kernels import matern
 from lazybo.search import optimizer
 from lazybo.search.optimizer import Optimizer
 
@@ -82,7 +83,7 @@ class Counters:
 def counting() -> Iterator[Counters]:
     """Counts evaluations of the likelihood and of the kernel, and keeps the processes that are built."""
     counters = Counters()
-    evidence, distance = gp.evidence, kernels._scaled_distance
+    evidence, distance = gp.evidence, matern.scaled_distance
 
     def kept(*arguments: Any, **options: Any) -> LazyGP:
         counters.processes.append(LazyGP(*arguments, **options))
@@ -98,7 +99,7 @@ def counting() -> Iterator[Counters]:
 
     with (
         patch.object(fit, "evidence", counted_evidence),
-        patch.object(kernels, "_scaled_distance", counted_distance),
+        patch.object(matern, "scaled_distance", counted_distance),
         patch.object(optimizer, "LazyGP", kept),
     ):
         yield counters

@@ -1,5 +1,5 @@
 """Public names of `lazybo.model.kernels`."""
 
-from lazybo.model.kernels import Column, Matern52
+from lazybo.model.kernels import AdditiveMatern52, Column, Kernel, Matern52, Parameter, Slope
 
-__all__ = ["Column", "Matern52"]
+__all__ = ["AdditiveMatern52", "Column", "Kernel", "Matern52", "Parameter", "Slope"]

@@ -13,7 +13,7 @@ from lazybo.model.fit import (
     prior_kernel,
 )
 from lazybo.model.gp import LazyGP
-from lazybo.model.kernels import Column, Matern52
+from lazybo.model.kernels import Column, Matern52, Parameter
 from lazybo.model.targets import standardize
 
 
@@ -45,7 +45,7 @@ def test_the_result_is_a_maximum_of_the_posterior(rng: np.random.Generator) -> N
     def log_posterior(value: np.ndarray) -> float:
         twin = LazyGP(gp.kernel.with_theta(value[:-1]), float(np.exp(value[-1])), transform=standardize)
         twin.append(gp.X, gp.y)
-        deviation = (value - priors.center(gp.kernel)) / priors.spread(2)
+        deviation = (value - priors.center(gp.kernel)) / priors.spread(gp.kernel)
         return twin.log_marginal_likelihood() - 0.5 * float(deviation @ deviation)
 
     here = log_posterior(phi)
@@ -223,3 +223,13 @@ def test_auto_depends_on_counts_alone_and_a_block_may_pay_at_once() -> None:
 def test_a_wrong_lag_is_refused(lag: object) -> None:
     with pytest.raises(ValueError, match="lag must be"):
         check_lag(lag)
+
+
+def test_a_parameter_without_a_prior_is_refused() -> None:
+    class Periodic(Matern52):
+        @property
+        def layout(self) -> list[Parameter]:
+            return [*super().layout[:-1], Parameter("period")]  # type: ignore[arg-type]
+
+    with pytest.raises(ValueError, match=r"no priors for the kernel's parameters \['period'\]"):
+        prior_kernel(Periodic([1.0]))

@@ -54,9 +54,9 @@ def test_it_maximises() -> None:
     assert study.best_value > -1e-3
 
 
-def test_the_model_begins_as_it_is_told_to() -> None:
-    kernel = lazybo.Matern52(np.full(2, 0.1))
-    options = {"lag": None, "kernel": kernel, "noise": 1e-6, "targets": "centred"}
+@pytest.mark.parametrize("kernel", [lazybo.Matern52(np.full(2, 0.1)), "additive"])
+def test_the_model_begins_as_it_is_told_to(kernel: object) -> None:
+    options: dict = {"lag": None, "kernel": kernel, "noise": 1e-6, "targets": "centred"}
     study = optimize(bowl, SPACE, n_trials=12, seed=0, n_startup_trials=5, **options)
     optimizer = lazybo.Optimizer(SPACE, seed=0, n_startup=5, **options)
     for trial in study.trials:

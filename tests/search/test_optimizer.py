@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
+from lazybo.model.fit import Priors
 from lazybo.model.gp import LazyGP
-from lazybo.model.kernels import Matern52
+from lazybo.model.kernels import AdditiveMatern52, Matern52
 from lazybo.search.optimizer import Optimizer, Suggestion
 from lazybo.search.propose import Pool
 from lazybo.search.space import Condition
@@ -58,6 +59,21 @@ def test_it_finds_the_bottom_of_a_bowl() -> None:
     run(optimizer, bowl, 30)
     assert optimizer.best.value < 1e-2
     assert optimizer.best.params == pytest.approx({"x": 1.0, "y": -2.0}, abs=0.2)
+
+
+def test_a_kernel_is_chosen_by_name_or_given() -> None:
+    by_name, given = Optimizer(PLANE, seed=1, kernel="additive"), AdditiveMatern52(np.ones(2), share=0.9)
+    run(by_name, bowl, 12)
+    learned = by_name.surrogate()[0].kernel
+    assert isinstance(learned, AdditiveMatern52)
+    assert learned.share != pytest.approx(Priors().share, rel=1e-3), "the share is learned too"
+    fixed = Optimizer(PLANE, seed=1, kernel=given, lag=None)
+    run(fixed, bowl, 7)
+    assert fixed.surrogate()[0].kernel is given
+    with pytest.raises(ValueError, match="columns of the space"):
+        Optimizer(SMALL, kernel=given)
+    with pytest.raises(ValueError, match=r"one of \['matern52', 'additive'\] or a kernel object, not 'rbf'"):
+        Optimizer(PLANE, kernel="rbf")
 
 
 def test_it_finds_the_best_of_a_mixed_space() -> None:
@@ -115,19 +131,27 @@ def test_the_same_seed_gives_the_same_run_in_a_new_process_too() -> None:
     assert run(Optimizer(PLANE, seed=6), bowl, 3) != run(Optimizer(PLANE, seed=5), bowl, 3)
 
 
-def test_a_restored_optimiser_goes_on_as_the_original() -> None:
-    original = Optimizer(MIXED, seed=2)
+@pytest.mark.parametrize("kernel", [None, "additive"])
+def test_a_restored_optimiser_goes_on_as_the_original(kernel: str | None) -> None:
+    original = Optimizer(MIXED, seed=2, kernel=kernel)
     run(original, mixed, 20)
     pending = original.ask(3)
     original.tell(pending[1], None)
     saved = json.loads(json.dumps(original.state()))
-    restored = Optimizer(MIXED)
+    restored = Optimizer(MIXED, kernel=kernel)
     restored.restore(saved)
     assert restored.best == original.best
     assert restored.pending == original.pending
     for optimizer in (original, restored):
         optimizer.tell(pending[0], 1.5)
     assert close(run(original, mixed, 10), run(restored, mixed, 10))
+
+
+def test_the_state_of_another_kernel_is_refused() -> None:
+    original = Optimizer(PLANE, seed=2)
+    run(original, bowl, 8)
+    with pytest.raises(ValueError, match="kernel 'matern52', not of 'additive'"):
+        Optimizer(PLANE, kernel="additive").restore(original.state())
 
 
 @settings(max_examples=10)
@@ -663,7 +687,7 @@ def test_text_is_no_value(value: Any) -> None:
     assert optimizer.pending == [suggestion]
 
 
-@pytest.mark.parametrize("change", [{"noise": None}, {"length_scales": [1.0]}, {"warping": [1, 2]}, {"built_rows": -1}])
+@pytest.mark.parametrize("change", [{"noise": None}, {"parameters": [1.0]}, {"warping": [1, 2]}, {"built_rows": -1}])
 def test_a_state_that_cannot_be_read_is_refused_whole(change: dict[str, Any]) -> None:
     original = Optimizer(PLANE, seed=0)
     run(original, bowl, 7)

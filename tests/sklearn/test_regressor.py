@@ -20,7 +20,7 @@ from sklearn.utils import get_tags
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from lazybo.model.fit import MAX_POINTS, Priors, is_due
-from lazybo.model.kernels import Column, Matern52
+from lazybo.model.kernels import AdditiveMatern52, Column, Matern52
 from lazybo.sklearn import LazyGPRegressor
 
 KERNEL = ConstantKernel(1.7) * Matern([0.3, 0.9, 1.5], nu=2.5)
@@ -309,16 +309,17 @@ def test_further_starts_do_not_make_it_worse(rng: np.random.Generator) -> None:
     np.testing.assert_array_equal(again.predict(x), clone(again).fit(x, y).predict(x))
 
 
-def test_a_matern52_may_have_choices_and_inactive_entries(rng: np.random.Generator) -> None:
+@pytest.mark.parametrize("own", [Matern52, AdditiveMatern52])
+def test_our_own_kernels_may_have_choices_and_inactive_entries(rng: np.random.Generator, own: Any) -> None:
     columns = (Column(), Column(categories=3), Column(conditional=True))
     x = np.column_stack((rng.random(60), rng.integers(0, 3, 60), rng.random(60)))
     x[x[:, 1] == 2, 2] = np.nan
     y = np.sin(5 * x[:, 0]) + x[:, 1] + np.nan_to_num(x[:, 2]) + 0.05 * rng.standard_normal(60)
-    ours = LazyGPRegressor(Matern52(np.ones(3), columns=columns), normalize_y=True)
+    ours = LazyGPRegressor(own(np.ones(3), columns=columns), normalize_y=True)
     assert get_tags(ours).input_tags.allow_nan
     ours.fit(x[:50], y[:50]).partial_fit(x[50:], y[50:])
     assert ours.score(x, y) > 0.98
-    assert isinstance(ours.kernel_, Matern52)
+    assert isinstance(ours.kernel_, own)
     assert ours.noise_ > 0
     value, gradient = ours.log_marginal_likelihood(ours.kernel_.theta, eval_gradient=True)
     assert value == pytest.approx(ours.log_marginal_likelihood(), rel=1e-6)

@@ -145,7 +145,7 @@ def test_what_was_learned_but_cannot_be_read_is_learned_anew(caplog: pytest.LogC
         study.optimize(bowl, n_trials=10)
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     optuna.logging.disable_propagation()
-    assert any("cannot be read" in record.message for record in caplog.records)
+    assert any("cannot be used" in record.message for record in caplog.records)
     assert len(study.trials) == 20
     written = json.loads(study.trials[-1].system_attrs[f"{SUGGESTION_KEY}:0"])
     assert all(isinstance(number, float) for number in written["model"]["theta"]), "and written anew"
@@ -163,6 +163,33 @@ def test_a_database_sees_no_more_commits_than_with_optunas_own_sampler(tmp_path:
     ours = commits(LazySampler(seed=0, n_startup_trials=10), "lazy")
     assert ours <= commits(TPESampler(seed=0, n_startup_trials=10), "tpe")
     assert 20 * 4 <= ours <= 20 * 4 + 10, "the trial, two parameters, the end; and once what was learned"
+
+
+def test_a_study_may_go_on_with_another_kernel(caplog: pytest.LogCaptureFixture) -> None:
+    study = optuna.create_study(sampler=LazySampler(seed=0))
+    study.optimize(bowl, n_trials=10)
+    study.sampler = sampler = LazySampler(seed=0, kernel="additive")
+    optuna.logging.enable_propagation()
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    with caplog.at_level(logging.WARNING):
+        study.optimize(bowl, n_trials=3)
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    optuna.logging.disable_propagation()
+    assert any("kernel 'matern52', but this one is 'additive'" in record.message for record in caplog.records)
+    gp, _ = sampler._memory.model.optimizer.surrogate()  # type: ignore[union-attr]
+    assert gp.kernel.name == "additive"
+    study.sampler = resumed = LazySampler(seed=0, kernel="additive")
+    resumed.infer_relative_search_space(study, study.trials[-1])
+    resumed._remember(study, 13)
+    study.ask({"x": FloatDistribution(-5, 5), "y": FloatDistribution(-5, 5)})
+    theta = [each._memory.model.optimizer._kernel.theta for each in (sampler, resumed)]  # type: ignore[union-attr]
+    assert theta[0].shape == theta[1].shape == (4,)
+
+
+@pytest.mark.parametrize("kernel", ["rbf", 3])
+def test_what_is_no_kernel_is_refused_at_once(kernel: object) -> None:
+    with pytest.raises(ValueError, match="kernel"):
+        LazySampler(kernel=kernel)  # type: ignore[arg-type]
 
 
 # ------------------------------------------------------------------- conditions

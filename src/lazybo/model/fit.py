@@ -3,7 +3,7 @@
 ======  =================================================================  ========
 symbol  meaning                                                            shape
 ======  =================================================================  ========
-φ       (log ℓ₁, …, log ℓ_d, log σ², log σₙ²), what is learned             (d + 2,)
+φ       (θ, log σₙ²), what is learned: the kernel's parameters, the noise  (p + 1,)
 n, m    observations, and those of them that are learned from              scalar
 ======  =================================================================  ========
 
@@ -12,7 +12,7 @@ alone.
 """
 
 from dataclasses import dataclass, fields, replace
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,10 +21,11 @@ from scipy.optimize import minimize
 from lazybo.blas import one_thread
 from lazybo.checks import Array, positive
 from lazybo.model.gp import LazyGP, evidence, relative_variances
-from lazybo.model.kernels import Matern52
+from lazybo.model.kernels import Kernel, Parameter
 
 Lag: TypeAlias = int | Literal["auto"] | None
 Rows: TypeAlias = NDArray[np.intp]
+K = TypeVar("K", bound=Kernel)
 
 # Learning uses at most this many observations: ten parameters are known well from a few hundred, and it bounds the
 # cubic cost.
@@ -54,8 +55,8 @@ ALLOWANCE_PER_ENTRY = 8
 
 
 # Far outside what the priors believe, near enough that K stays positive definite in doubles at any n.
-_LOWER = {"length_scale": 5e-3, "output_scale": 1e-2, "noise": 1e-7}
-_UPPER = {"length_scale": 1e3, "output_scale": 1e2, "noise": 1.0}
+_LOWER = {"length_scale": 5e-3, "output_scale": 1e-2, "share": 1e-2, "noise": 1e-7}
+_UPPER = {"length_scale": 1e3, "output_scale": 1e2, "share": 0.99, "noise": 1.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,9 @@ class Priors:
 
     The noise gives way last: what is rugged and what is noisy look alike in few values, and an optimiser that takes
     valleys for noise evaluates the same place again and again (docs/tuning.md).
+
+    ``share`` is how much of the variance an additive kernel gives to the sum over single columns. It lies between 0 and
+    1; what is log-normal are its odds, share / (1 - share).
     """
 
     length_scale: float = 0.5
@@ -77,6 +81,8 @@ class Priors:
     output_scale_spread: float = 1.0
     noise: float = 2e-5
     noise_spread: float = 1.0
+    share: float = 0.5
+    share_spread: float = 1.0
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -87,15 +93,28 @@ class Priors:
             if not low <= median <= _UPPER[name]:
                 raise ValueError(f"the prior's {name} must lie within {low:g} and {_UPPER[name]:g}, not {median:g}")
 
-    def center(self, kernel: Matern52) -> Array:
-        """The median of φ for the columns of a kernel, (d + 2,)."""
-        numeric, choice = self.length_scale, self.choice_length_scale
-        scales = np.array([choice if column.categories else numeric for column in kernel.columns]) * np.sqrt(kernel.dim)
-        return np.log(np.concatenate((scales, [self.output_scale, self.noise])))
+    def center(self, kernel: Kernel) -> Array:
+        """The median of φ for a kernel, (p + 1,)."""
+        unknown = {parameter.kind for parameter in kernel.layout} - _LOWER.keys()
+        if unknown:
+            raise ValueError(f"there are no priors for the kernel's parameters {sorted(unknown)}, only for {[*_LOWER]}")
+        return np.log([*(self._median(parameter, kernel.dim) for parameter in kernel.layout), self.noise])
 
-    def spread(self, dim: int) -> Array:
-        """The standard deviation of φ, (d + 2,)."""
-        return np.append(np.full(dim, self.length_scale_spread), [self.output_scale_spread, self.noise_spread])
+    def spread(self, kernel: Kernel) -> Array:
+        """The standard deviation of φ, (p + 1,)."""
+        return np.array([*(getattr(self, f"{each.kind}_spread") for each in kernel.layout), self.noise_spread])
+
+    def bounds(self, kernel: Kernel) -> tuple[Array, Array]:
+        """The least and the greatest φ that is considered, each (p + 1,)."""
+        kinds = [*(parameter.kind for parameter in kernel.layout), "noise"]
+        lower, upper = ([_positive(kind, limits[kind]) for kind in kinds] for limits in (_LOWER, _UPPER))
+        return np.log(lower), np.log(upper)
+
+    def _median(self, parameter: Parameter, dim: int) -> float:
+        if parameter.kind == "length_scale":
+            choice = parameter.column is not None and parameter.column.categories > 0
+            return (self.choice_length_scale if choice else self.length_scale) * float(np.sqrt(dim))
+        return _positive(parameter.kind, getattr(self, parameter.kind))
 
 
 class Data(NamedTuple):
@@ -114,24 +133,24 @@ class Data(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Learned:
+class Learned(Generic[K]):
     """What `learn` found: parameters, their log posterior density (up to a constant), and what it took."""
 
-    kernel: Matern52
+    kernel: K
     noise: float
     log_posterior: float
     evaluations: int
     points: int
 
 
-def prior_kernel(kernel: Matern52, priors: Priors | None = None) -> tuple[Matern52, float]:
+def prior_kernel(kernel: K, priors: Priors | None = None) -> tuple[K, float]:
     """The kernel and the noise at the middle of the priors: what to begin with before there is data."""
     center = (priors or Priors()).center(kernel)
     return kernel.with_theta(center[:-1]), float(np.exp(center[-1]))
 
 
 @one_thread()
-def learn(gp: LazyGP, priors: Priors | None = None, *, max_points: int = MAX_POINTS) -> Learned:
+def learn(gp: LazyGP, priors: Priors | None = None, *, max_points: int = MAX_POINTS) -> Learned[Kernel]:
     """Give ``gp`` its maximum a posteriori parameters, learned from all rows with a value; factors K once."""
     rows, scale = ~gp.pending, gp.targets.scale
     data = Data(gp.X[rows], gp.targets.values[rows], relative_variances(gp.known_variances[rows], scale))
@@ -142,8 +161,8 @@ def learn(gp: LazyGP, priors: Priors | None = None, *, max_points: int = MAX_POI
 
 @one_thread()
 def maximum_a_posteriori(
-    data: Data, kernel: Matern52, noise: float, priors: Priors | None = None, *, max_points: int = MAX_POINTS
-) -> Learned:
+    data: Data, kernel: K, noise: float, priors: Priors | None = None, *, max_points: int = MAX_POINTS
+) -> Learned[K]:
     """The most probable parameters, sought from the present ``kernel`` and ``noise``, and from elsewhere if cheap."""
     n = len(data.x)
     if n < 2:
@@ -208,19 +227,20 @@ def _sum_of_squares(n: int) -> int:
     return n * (n + 1) * (2 * n + 1) // 6
 
 
-def _other_mode(kernel: Matern52, noise: float, priors: Priors) -> Array:
+def _other_mode(kernel: Kernel, noise: float, priors: Priors) -> Array:
     """Where to seek the mode that ``noise`` is not in."""
     start = priors.center(kernel)
     if noise < NOISY:
         start[-1] = np.log(NOISY_START)
     else:
-        start[: kernel.dim] += np.log(RUGGED_START)
+        lengths = [i for i, parameter in enumerate(kernel.layout) if parameter.kind == "length_scale"]
+        start[lengths] += np.log(RUGGED_START)
     return start
 
 
-def _ascend(data: Data, kernel: Matern52, priors: Priors, start: Array) -> Learned:
+def _ascend(data: Data, kernel: K, priors: Priors, start: Array) -> Learned[K]:
     """One run of L-BFGS-B on -log p(t | X, φ) - log p(φ)."""
-    center, spread = priors.center(kernel), priors.spread(kernel.dim)
+    center, spread = priors.center(kernel), priors.spread(kernel)
     held = spread == 0
     spread[held] = 1.0
 
@@ -229,7 +249,7 @@ def _ascend(data: Data, kernel: Matern52, priors: Priors, start: Array) -> Learn
         deviation = (phi - center) / spread
         return 0.5 * float(deviation @ deviation) - value, deviation / spread - gradient
 
-    lower, upper = _bounds(kernel.dim)
+    lower, upper = priors.bounds(kernel)
     lower[held] = upper[held] = center[held]
     result = minimize(
         negative_log_posterior,
@@ -243,8 +263,6 @@ def _ascend(data: Data, kernel: Matern52, priors: Priors, start: Array) -> Learn
     return Learned(learned_kernel, noise, -float(result.fun), int(result.nfev), len(data.x))
 
 
-def _bounds(dim: int) -> tuple[Array, Array]:
-    def log_limits(limits: dict[str, float]) -> Array:
-        return np.log([limits["length_scale"]] * dim + [limits["output_scale"], limits["noise"]])
-
-    return log_limits(_LOWER), log_limits(_UPPER)
+def _positive(kind: str, value: float) -> float:
+    """What θ has the logarithm of: the value itself, or the odds of a share."""
+    return value / (1.0 - value) if kind == "share" else value

@@ -31,7 +31,7 @@ from scipy.linalg import lapack
 from lazybo.blas import one_thread
 from lazybo.checks import Array, as_array, as_shape, finite, positive
 from lazybo.model.cholesky import GrowingCholesky
-from lazybo.model.kernels import Matern52
+from lazybo.model.kernels import Kernel, as_kernel
 from lazybo.model.targets import Targets, Transform, identity
 
 # Rows appended at a time: bounds the work space to this many columns of K.
@@ -75,8 +75,8 @@ class LazyGP:
     `set_parameters`.
     """
 
-    def __init__(self, kernel: Matern52, noise: float = 1e-6, *, transform: Transform = identity) -> None:
-        self._kernel = _check_kernel(kernel)
+    def __init__(self, kernel: Kernel, noise: float = 1e-6, *, transform: Transform = identity) -> None:
+        self._kernel = as_kernel(kernel)
         self._noise = positive("noise", noise)
         self._transform = transform
         self._factor = GrowingCholesky()
@@ -101,7 +101,7 @@ class LazyGP:
         return len(self._y)
 
     @property
-    def kernel(self) -> Matern52:
+    def kernel(self) -> Kernel:
         """The kernel with its present parameters."""
         return self._kernel
 
@@ -186,7 +186,8 @@ class LazyGP:
         `append` may use another solution for it, which differs in rounding: that of a row among others.
         """
         if x.tobytes() not in self._remembered:
-            self._remember(self._kernel.check(x[None]))
+            point = self._kernel.check(x[None])
+            self._remember(point, self.covariance(point))
         self.append(x[None], [0.0], variance=[variance])
 
     def truncate(self, n: int) -> None:
@@ -206,9 +207,9 @@ class LazyGP:
         self._set_y(values, self._transformed(values))
 
     @one_thread()
-    def set_parameters(self, kernel: Matern52, noise: float) -> None:
+    def set_parameters(self, kernel: Kernel, noise: float) -> None:
         """Another kernel (of the same columns) and noise: the one thing that factors all of K again, O(n³)."""
-        if _check_kernel(kernel).columns != self._kernel.columns:
+        if as_kernel(kernel).columns != self._kernel.columns:
             raise ValueError("the new kernel must have the same columns as the old one")
         noise, scale = positive("noise", noise), self._targets.scale
         z = kernel.features(self._x)
@@ -232,8 +233,9 @@ class LazyGP:
     def posterior(self, u: ArrayLike) -> Posterior:
         """Mean and variance of the latent function at the rows of U, in units of y."""
         points = self._kernel.check(u, "U")
-        v = self._remember_or_solve(points)
-        return Posterior(self._mean(v), self._variance(v))
+        z = self._kernel.features(points)
+        v = self._remember_or_solve(points, z)
+        return Posterior(self._mean(v), self._variance(z, v))
 
     @one_thread()
     def posterior_gradient(self, u: ArrayLike) -> PosteriorGradient:
@@ -243,14 +245,18 @@ class LazyGP:
         derivative 0.
         """
         points = self._kernel.check(u, "U")
-        k, h = self._kernel.with_slope(self._kernel.features(points), self._z)
+        z = self._kernel.features(points)
+        k, slope = self._kernel.with_slope(z, self._z)
         v = self._factor.solve_lower(k.T)
         beta = self._factor.solve_upper(v)
-        by_mean = self._kernel.input_gradient(points, self._z, h * self._solved()[1])
-        by_variance = -2.0 * self._kernel.input_gradient(points, self._z, h * beta.T)
+        by_mean = slope.by_points(self._solved()[1])
+        by_variance = -2.0 * slope.by_points(beta.T)
         scale = self._targets.scale
         return PosteriorGradient(
-            self._mean(v), self._variance(v), _product(by_mean, self._unit, scale), _product(by_variance, scale, scale)
+            self._mean(v),
+            self._variance(z, v),
+            _product(by_mean, self._unit, scale),
+            _product(by_variance, scale, scale),
         )
 
     @one_thread()
@@ -286,17 +292,6 @@ class LazyGP:
         return _inverted(k)[1]
 
     @one_thread()
-    def innovation(self, x: ArrayLike, y: ArrayLike, *, variance: ArrayLike | None = None) -> Array:
-        """(y - mean) / std of values not yet appended, noise included, (t,): about normal while the parameters fit."""
-        v = self._remember_or_solve(self._kernel.check(x))
-        mean, scale = self._mean(v), self._targets.scale
-        known = np.zeros(len(mean)) if variance is None else as_shape("variance", variance, mean.shape)
-        total = self._target_variance(v) + self._noise + relative_variances(known, scale)
-        # Halves, since the difference of two doubles may be beyond the largest one.
-        half = as_shape("y", y, mean.shape) / 2 - mean / 2
-        return _product(half, 1.0 / np.sqrt(total)) / (scale / 2)
-
-    @one_thread()
     def log_marginal_likelihood(self) -> float:
         """log p(t | X) = -½ tᵀα - Σ log Lᵢᵢ - n/2 log 2π (paper, algorithm 1, line 7), of the transformed values."""
         self._refuse_pending()
@@ -307,7 +302,7 @@ class LazyGP:
 
     @one_thread()
     def log_marginal_likelihood_gradient(self) -> tuple[float, Array]:
-        """The same and its derivatives by (θ, log σₙ²), (d + 2,). Needs K⁻¹, O(n³)."""
+        """The same and its derivatives by (θ, log σₙ²), (p + 1,). Needs K⁻¹, O(n³)."""
         self._refuse_pending()
         return evidence(
             self._kernel,
@@ -340,24 +335,25 @@ class LazyGP:
         w = self._solved()[0] if self.pending.any() else self._whiten()
         return _product(v.T @ w, self._unit, scale) + shift
 
-    def _variance(self, v: Array) -> Array:
-        return _product(self._target_variance(v), self._targets.scale, self._targets.scale)
+    def _variance(self, z: Array, v: Array) -> Array:
+        return _product(self._target_variance(z, v), self._targets.scale, self._targets.scale)
 
-    def _target_variance(self, v: Array) -> Array:
+    def _target_variance(self, z: Array, v: Array) -> Array:
         """In units of the targets², (m,)."""
-        return np.maximum(self._kernel.output_scale - np.einsum("ij,ij->j", v, v), 0.0)
+        return np.maximum(self._kernel.diagonal(z) - np.einsum("ij,ij->j", v, v), 0.0)
 
-    def _remember_or_solve(self, points: Array) -> Array:
-        """V of points that were checked, (n, m)."""
+    def _remember_or_solve(self, points: Array, z: Array) -> Array:
+        """V of points that were checked, with their features, (n, m)."""
+        covariance = self._kernel.between(self._z, z)
         if len(points) <= MAX_REMEMBERED:
-            return self._remember(points)
-        return self._factor.solve_lower(self.covariance(points))
+            return self._remember(points, covariance)
+        return self._factor.solve_lower(covariance)
 
-    def _remember(self, points: Array) -> Array:
+    def _remember(self, points: Array, covariance: Array) -> Array:
         """V of a few points, (n, m), kept in case that one of them is appended next."""
         m = len(points)
         columns = np.zeros((self.n, MAX_REMEMBERED))
-        columns[:, :m] = self.covariance(points)
+        columns[:, :m] = covariance
         self._factor.finish_solve(columns, 0)
         v = columns[:, :m]
         self._remembered = {point.tobytes(): v[:, i] for i, point in enumerate(points)}
@@ -432,16 +428,16 @@ class LazyGP:
         return self._weights
 
 
-def evidence(kernel: Matern52, noise: float, x: Array, targets: Array, known: Array) -> tuple[float, Array]:
-    """log p(t | X) and its derivatives by (θ, log σₙ²), (d + 2,), for noise σₙ² + ``known`` on the diagonal; O(n³).
+def evidence(kernel: Kernel, noise: float, x: Array, targets: Array, known: Array) -> tuple[float, Array]:
+    """log p(t | X) and its derivatives by (θ, log σₙ²), (p + 1,), for noise σₙ² + ``known`` on the diagonal; O(n³).
 
     ``targets`` is (n,), or (n, q) for q independent outputs that share K; then it is the sum over them. With
     W = Σ α αᵀ - q K⁻¹, the derivative by any parameter is ½ Σ_ab W_ab ∂K_ab.
     """
     if len(x) == 0:
-        return 0.0, np.zeros(kernel.dim + 2)
+        return 0.0, np.zeros(len(kernel.theta) + 1)
     z = kernel.features(x)
-    k, h = kernel.with_slope(z, z)
+    k, slope = kernel.with_slope(z, z)
     covariance = k.copy()
     covariance[np.diag_indices_from(covariance)] += noise + known
     lower, inverse = _inverted(covariance)
@@ -450,7 +446,7 @@ def evidence(kernel: Matern52, noise: float, x: Array, targets: Array, known: Ar
     q = outputs.shape[1]
     weights = outputs @ outputs.T - q * inverse
     value = -0.5 * (np.vdot(targets, alpha) + q * len(x) * np.log(2 * np.pi)) - q * np.log(np.diagonal(lower)).sum()
-    gradient = np.append(kernel.parameter_gradient(z, weights, k, h), noise * np.trace(weights))
+    gradient = np.append(slope.by_theta(weights), noise * np.trace(weights))
     return float(value), 0.5 * gradient
 
 
@@ -469,7 +465,7 @@ def _inverted(covariance: Array) -> tuple[Array, Array]:
 
 
 def _extend(
-    factor: GrowingCholesky, kernel: Matern52, z: Array, new_z: Array, noise: Array, solved: Array | None = None
+    factor: GrowingCholesky, kernel: Kernel, z: Array, new_z: Array, noise: Array, solved: Array | None = None
 ) -> None:
     """Append the rows of K for new features to the factor of the old ones, all or none, a few hundred at a time."""
     before, every = factor.n, np.concatenate((z, new_z))
@@ -482,12 +478,6 @@ def _extend(
     except BaseException:
         factor.truncate(before)
         raise
-
-
-def _check_kernel(kernel: object) -> Matern52:
-    if not isinstance(kernel, Matern52):
-        raise ValueError(f"the kernel must be a Matern52, not {kernel!r}")
-    return kernel
 
 
 def relative_variances(known: Array, scale: float) -> Array:

@@ -17,7 +17,7 @@ from optuna.study import Study
 
 from lazybo.checks import whole
 from lazybo.model.fit import Lag, Priors
-from lazybo.model.kernels import Matern52
+from lazybo.model.kernels import Kernel
 from lazybo.run import ledger
 from lazybo.run.call import Call, call_of
 from lazybo.run.channel import StudyReporter, listening
@@ -71,7 +71,7 @@ def optimize(
     acquisition: str | Acquisition = "logei",
     batch: Literal["auto", "fantasy", "maxima"] = "auto",
     n_startup_trials: int | None = None,
-    kernel: Matern52 | None = None,
+    kernel: str | Kernel | None = None,
     noise: float | None = None,
     priors: Priors | None = None,
     targets: Literal["warped", "scaled", "centred"] = "warped",
@@ -132,7 +132,9 @@ def optimize(
         stack.enter_context(explained(opened))
         study, optimizer.seed = open_study(opened, study_name, direction, structure, seed)
         kept.append(study)
-        study.sampler = LazySampler(seed=optimizer.seed, n_startup_trials=n_startup_trials, **options)
+        # A kernel object has the columns of this space; the sampler finds its own space in the trials.
+        by_name = kernel if isinstance(kernel, str) else None
+        study.sampler = LazySampler(seed=optimizer.seed, n_startup_trials=n_startup_trials, kernel=by_name, **options)
         study.pruner = pruner or MedianPruner()
         model = StudyModel(structure, optimizer)
         model.recall(study._storage.get_study_system_attrs(study._study_id), ledger.read(study))

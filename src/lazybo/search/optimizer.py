@@ -26,7 +26,7 @@ from lazybo.blas import one_thread
 from lazybo.checks import Array, as_number, positive, shortened, whole
 from lazybo.model.fit import Data, Lag, Priors, check_lag, is_due, maximum_a_posteriori, prior_kernel
 from lazybo.model.gp import CHUNK_ROWS, LazyGP
-from lazybo.model.kernels import Matern52
+from lazybo.model.kernels import Kernel, kernel_for
 from lazybo.model.targets import WARPINGS, Warping
 from lazybo.search.acquisition import ACQUISITIONS, Acquisition
 from lazybo.search.propose import BEST_CENTRES, POOL_POINTS, STARTS, Maximum, Pool, find_maxima, spread_points
@@ -78,9 +78,11 @@ class Optimizer:
     function as in `lazybo.acquisition`. ``batch`` is how ``ask(n)`` chooses several points: "fantasy" (one after the
     other, each pending for the next), "maxima" (the n best local maxima, as in the paper) or "auto" (maxima for large
     batches). ``n_startup`` points are
-    spread over the space before the model speaks. ``kernel`` and ``noise`` are what to begin with, and to stay with
-    if the lag is None. ``targets`` is what the model sees of the values: "warped" (bent towards a normal sample),
-    "scaled" (mean 0, standard deviation 1) or "centred" (mean 0 in their own units, as in the paper).
+    spread over the space before the model speaks. ``kernel`` is "matern52" (the default), "additive" (a share of the
+    variance is a sum over single parameters) or a kernel of `lazybo.kernels`; such a kernel and ``noise`` are what to
+    begin with, and to stay with if the lag is None. ``targets`` is what the model sees of the values: "warped" (bent
+    towards a normal sample), "scaled" (mean 0, standard deviation 1) or "centred" (mean 0 in their own units, as in the
+    paper).
     """
 
     def __init__(
@@ -95,7 +97,7 @@ class Optimizer:
         acquisition: str | Acquisition = "logei",
         batch: Literal["auto", "fantasy", "maxima"] = "auto",
         n_startup: int | None = None,
-        kernel: Matern52 | None = None,
+        kernel: str | Kernel | None = None,
         noise: float | None = None,
         priors: Priors | None = None,
         targets: Literal["warped", "scaled", "centred"] = "warped",
@@ -346,8 +348,8 @@ class Optimizer:
     def model_state(self) -> dict[str, Any]:
         """What was learned, as plain data for JSON: kernel parameters, warping, counters."""
         return {
-            "length_scales": self._kernel.length_scales.tolist(),
-            "output_scale": self._kernel.output_scale,
+            "kernel": self._kernel.name,
+            "parameters": self._kernel.values.tolist(),
             "noise": self._noise,
             "learned_at": self._learned_at,
             "built_rows": self._built_rows,
@@ -385,10 +387,9 @@ class Optimizer:
         with _readable("model's state"):
             if not isinstance(state, Mapping):
                 raise ValueError(f"it must be a mapping, not {shortened(state)}")
-            scales, output_scale = state["length_scales"], state["output_scale"]
-            if len(scales) != self._kernel.dim:
-                raise ValueError(f"{len(scales)} length scales for {self._kernel.dim} columns")
-            kernel = Matern52(scales, output_scale, columns=self._kernel.columns)
+            if state["kernel"] != self._kernel.name:
+                raise ValueError(f"it is one of the kernel {state['kernel']!r}, not of {self._kernel.name!r}")
+            kernel = self._kernel.with_values(state["parameters"])
             noise, built_rows = positive("noise", state["noise"]), whole("built_rows", state["built_rows"], 0)
             learned_at, warped_at = (whole(name, state[name], 0) for name in ("learned_at", "warped_at"))
             warping, built = (Warping(*state[n]) if state[n] else None for n in ("warping", "built_warping"))
@@ -401,12 +402,12 @@ class Optimizer:
 
     # ----------------------------------------------------------------- model
 
-    def _first_kernel(self, kernel: Matern52 | None, noise: float | None) -> tuple[Matern52, float]:
-        if kernel is not None and kernel.columns != self.space.columns:
-            raise ValueError(f"the kernel must have the columns of the space, {self.space.columns}")
-        own = Matern52(np.ones(max(self.space.dim, 1)), columns=self.space.columns)
-        middle, middle_noise = prior_kernel(own, self._priors)
-        return kernel or middle, middle_noise if noise is None else positive("noise", noise)
+    def _first_kernel(self, kernel: str | Kernel | None, noise: float | None) -> tuple[Kernel, float]:
+        """A kernel that was given as it is, one that was named at the middle of the priors."""
+        chosen = kernel_for(kernel, self.space.columns)
+        middle, middle_noise = prior_kernel(chosen, self._priors)
+        first = middle if kernel is None or isinstance(kernel, str) else chosen
+        return first, middle_noise if noise is None else positive("noise", noise)
 
     def _synchronise(self) -> LazyGP:
         """The process with all rows, their present values, and kernel parameters that are not overdue."""

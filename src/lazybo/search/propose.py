@@ -49,9 +49,9 @@ DISCRETE_ROUNDS = 8
 CONVERGED = 1e-2
 # The near field's inverse is exact to about this; less variance than that is rounding.
 MIN_VARIANCE = 1e-9
-# Pool points nearer than this to a better one, in length scales, are no centres.
+# Pool points nearer than this to a better one, in the kernel's ranges, are no centres.
 CENTRE_GAP = 0.25
-# Finalists nearer than this, in length scales, are one maximum.
+# Finalists nearer than this, in the kernel's ranges, are one maximum.
 SAME_MAXIMUM = 0.05
 
 
@@ -84,7 +84,7 @@ class Pool:
         if gp is not self._gp or factorisation != self._factorisation or gp.n < self._n:
             self._gp, self._factorisation, self._n = gp, factorisation, 0
         if self._n == 0:
-            self._variance = np.full(len(self.points), gp.kernel.output_scale)
+            self._variance = gp.kernel.diagonal(gp.kernel.features(self.points))
         if gp.n > self._n:
             self._extend(gp, built)
         mean = gp.whitened @ self._v[: gp.n]
@@ -94,7 +94,7 @@ class Pool:
         """Forget all but the first ``n`` rows; of the first ``built`` rows, whole chunks only are ever kept."""
         if self._gp is not None and n < self._n:
             self._n = n
-            self._variance = np.full(len(self.points), self._gp.kernel.output_scale)
+            self._variance = self._gp.kernel.diagonal(self._gp.kernel.features(self.points))
             for rows in _steps(0, n, built):
                 self._subtract(rows)
 
@@ -130,7 +130,7 @@ class NearField:
     def __init__(self, gp: LazyGP, centres: Array) -> None:
         self._kernel = gp.kernel
         self._centres = centres
-        k, h = gp.kernel.with_slope(gp.kernel.features(centres), gp.features)
+        k, slope = gp.kernel.with_slope(gp.kernel.features(centres), gp.features)
         rows = np.arange(gp.n)
         if gp.n > NEAR_ROWS:
             rows = np.sort(np.argpartition(k.max(axis=0), -NEAR_ROWS)[-NEAR_ROWS:])
@@ -138,13 +138,14 @@ class NearField:
         far = gp.alpha.copy()
         far[rows] = 0.0
         self._far_mean = k @ far
-        self._far_gradient = gp.kernel.input_gradient(centres, gp.features, h * far)
+        self._far_gradient = slope.by_points(far)
         self._inverse = gp.inverse(rows)
 
     def value(self, u: Array, centre: Index, acquisition: Acquisition, best: float) -> Array:
         """The acquisition at the rows of U, each near its centre, (m,)."""
-        k = self._kernel.between(self._kernel.features(u), self._z)
-        return acquisition(self._mean(u, centre, k), self._std(k, k @ self._inverse), best).value
+        z = self._kernel.features(u)
+        k = self._kernel.between(z, self._z)
+        return acquisition(self._mean(u, centre, k), self._std(z, k, k @ self._inverse), best).value
 
     def gradient(self, u: Array, centre: Index, acquisition: Acquisition, best: float) -> tuple[Array, Array]:
         """The acquisition a and its derivatives by U.
@@ -152,24 +153,23 @@ class NearField:
         ∂a = a_μ ∂μ + a_σ ∂σ, with ∂σ = -Σᵢ βᵢ ∂k(u, xᵢ) / σ and β = K⁻¹ k: one sum over the rows with the weights
         a_μ α - a_σ β / σ.
         """
-        k, h = self._kernel.with_slope(self._kernel.features(u), self._z)
+        z = self._kernel.features(u)
+        k, slope = self._kernel.with_slope(z, self._z)
         beta = k @ self._inverse
-        std = self._std(k, beta)
+        std = self._std(z, k, beta)
         acquired = acquisition(self._mean(u, centre, k), std, best)
         weights = acquired.by_mean[:, None] * self._alpha
         weights -= (acquired.by_std / std)[:, None] * beta
-        weights *= h
-        gradient = self._kernel.input_gradient(u, self._z, weights)
-        return acquired.value, gradient + acquired.by_mean[:, None] * self._far_gradient[centre]
+        return acquired.value, slope.by_points(weights) + acquired.by_mean[:, None] * self._far_gradient[centre]
 
     def _mean(self, u: Array, centre: Index, k: Array) -> Array:
         step = u - self._centres[centre]
         step[np.isnan(step)] = 0.0
         return k @ self._alpha + self._far_mean[centre] + np.einsum("ij,ij->i", self._far_gradient[centre], step)
 
-    def _std(self, k: Array, beta: Array) -> Array:
-        variance = self._kernel.output_scale - np.einsum("ij,ij->i", k, beta)
-        return np.sqrt(np.maximum(variance, MIN_VARIANCE * self._kernel.output_scale))
+    def _std(self, z: Array, k: Array, beta: Array) -> Array:
+        prior = self._kernel.diagonal(z)
+        return np.sqrt(np.maximum(prior - np.einsum("ij,ij->i", k, beta), MIN_VARIANCE * prior))
 
 
 def spread_points(space: Space, rng: np.random.Generator, n: int) -> Array:
@@ -209,7 +209,7 @@ def find_maxima(
     def gradient(u: Array, centre: Index) -> tuple[Array, Array]:
         return field.gradient(u, centre, acquisition, best)
 
-    candidates, centre = _around(space, centres, gp.kernel.length_scales, rng)
+    candidates, centre = _around(space, centres, gp.kernel.ranges, rng)
     values = value(candidates, centre)
     chosen = _best_of_each(values, centre, starts)
     start, centre = candidates[chosen], centre[chosen]
@@ -218,7 +218,7 @@ def find_maxima(
     for _ in range(2 if space.categorical.any() else 1):
         if not space.categorical.all():
             free = ~space.categorical & ~np.isnan(u)
-            u = space.repair(space.snap(climb(gradient, u, centre, free, gp.kernel.length_scales)), rng)
+            u = space.repair(space.snap(climb(gradient, u, centre, free, gp.kernel.ranges)), rng)
         u = _move_discrete(space, value, u, centre, rng)
     # Where the top is taken, the way to it is not.
     u = np.where(taken(u)[:, None], start, u)
@@ -232,13 +232,13 @@ def climb(
     u: Array,
     centre: Index,
     free: NDArray[np.bool_],
-    length_scales: Array,
+    ranges: Array,
 ) -> Array:
     """Maximise from all starts at once in the unit cube: one BFGS for each, one evaluation of all for each step.
 
     A start whose step does not improve halves it and tries again, while the others go on.
     """
-    scale = np.minimum(length_scales, 1.0)
+    scale = np.minimum(ranges, 1.0)
     inverse = np.tile(np.eye(u.shape[1]), (len(u), 1, 1))  # inverse Hessians of -f, in units of ``scale``
     reach = np.full(len(u), 0.3)  # the longest step, in units of ``scale``
     value, slope = gradient(u, centre)
@@ -293,12 +293,12 @@ def _apart(z: Array, count: int) -> list[int]:
     return kept
 
 
-def _around(space: Space, centres: Array, length_scales: Array, rng: np.random.Generator) -> tuple[Array, Index]:
+def _around(space: Space, centres: Array, ranges: Array, rng: np.random.Generator) -> tuple[Array, Index]:
     """Fresh candidates around each centre, the centres themselves first; and which centre each belongs to."""
     centre = np.repeat(np.arange(len(centres)), CANDIDATES_PER_CENTRE)
     u = centres[centre].copy()
     m, d = u.shape
-    width = 10 ** rng.uniform(-3.0, 0.0, (m, 1)) * np.minimum(length_scales, 1.0)
+    width = 10 ** rng.uniform(-3.0, 0.0, (m, 1)) * np.minimum(ranges, 1.0)
     touched = rng.random((m, d)) < np.maximum(rng.random((m, 1)), 1.5 / d)
     numeric = touched & ~space.categorical
     u = np.where(numeric, np.clip(u + width * rng.standard_normal((m, d)), 0.0, 1.0), u)

@@ -22,18 +22,19 @@ from sklearn.base import clone
 from sklearn.gaussian_process.kernels import ConstantKernel, Kernel, Matern, Product, Sum, WhiteKernel
 
 from lazybo.checks import Array
+from lazybo.model.kernels import Kernel as OwnKernel
 from lazybo.model.kernels import Matern52
 
 SUPPORTED = (
     "ConstantKernel * Matern(nu=2.5) + WhiteKernel in any order, where only the Matern must be there; "
-    "a lazybo.Matern52; or None"
+    "a kernel of lazybo.kernels; or None"
 )
 
 
 class Meaning(NamedTuple):
     """The kernel and the noise variance (0: none) that an expression stands for, and J."""
 
-    kernel: Matern52
+    kernel: OwnKernel
     noise: float
     jacobian: Array
 
@@ -51,9 +52,9 @@ class _Term(NamedTuple):
         return float(np.prod([constant.constant_value for constant in self.constants]) * level)
 
 
-def copied(kernel: Any) -> Kernel | Matern52:
+def copied(kernel: Any) -> Kernel | OwnKernel:
     """``kernel`` itself if it is immutable, else a copy; a ValueError if it is none that is supported."""
-    if isinstance(kernel, Matern52):
+    if isinstance(kernel, OwnKernel):
         return kernel
     # Cloned, an object that occurs twice becomes two, as θ has it.
     own = clone(kernel) if isinstance(kernel, Kernel) else kernel
@@ -63,12 +64,12 @@ def copied(kernel: Any) -> Kernel | Matern52:
     return own
 
 
-def read(kernel: Kernel | Matern52, dim: int) -> Meaning:
+def read(kernel: Kernel | OwnKernel, dim: int) -> Meaning:
     """What a kernel that `copied` has let through means for points with ``dim`` columns."""
-    if isinstance(kernel, Matern52):
+    if isinstance(kernel, OwnKernel):
         if kernel.dim != dim:
             raise ValueError(f"the kernel has {kernel.dim} columns, but X has {dim}")
-        return Meaning(kernel, 0.0, np.eye(dim + 2)[:, :-1])
+        return Meaning(kernel, 0.0, np.eye(len(kernel.theta) + 1)[:, :-1])
     terms = _terms(kernel)
     assert terms is not None, "it was let through"
     (matern,) = _materns(terms)

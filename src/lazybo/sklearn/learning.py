@@ -13,8 +13,9 @@ from scipy.optimize import minimize
 from sklearn.gaussian_process.kernels import Kernel
 
 from lazybo.checks import Array
-from lazybo.model.fit import NOISY_START, Data, Priors, maximum_a_posteriori, prior_kernel, subset
+from lazybo.model.fit import NOISY_START, Data, K, Priors, maximum_a_posteriori, prior_kernel, subset
 from lazybo.model.gp import evidence
+from lazybo.model.kernels import Kernel as OwnKernel
 from lazybo.model.kernels import Matern52
 from lazybo.sklearn.kernels import Meaning, composed, read
 
@@ -32,7 +33,7 @@ class Parameters(NamedTuple):
     ``learned_at`` is how many rows there were when they were last learned, 0: never. ``own``: no kernel was given.
     """
 
-    kernel: Kernel | Matern52
+    kernel: Kernel | OwnKernel
     noise: float
     learned_at: int = 0
     own: bool = False
@@ -44,7 +45,7 @@ class Parameters(NamedTuple):
     @property
     def free(self) -> bool:
         """Whether there is anything to learn."""
-        return isinstance(self.kernel, Matern52) or self.kernel.n_dims > 0
+        return isinstance(self.kernel, OwnKernel) or self.kernel.n_dims > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ class Learning:
     def learned(self, parameters: Parameters, data: Data) -> Parameters:
         """Parameters learned from ``data``, sought from the present ones."""
         kernel, first = parameters.kernel, parameters.learned_at == 0
-        if isinstance(kernel, Matern52):
+        if isinstance(kernel, OwnKernel):
             kernel, noise = self.most_probable(kernel, None if first else parameters.noise, data)
         else:
             if parameters.own:
@@ -88,7 +89,7 @@ class Learning:
         theta, _ = min(found, key=lambda result: result[1])
         return kernel.clone_with_theta(theta)
 
-    def most_probable(self, kernel: Matern52, noise: float | None, data: Data) -> tuple[Matern52, float]:
+    def most_probable(self, kernel: K, noise: float | None, data: Data) -> tuple[K, float]:
         """Kernel and noise of the highest posterior density.
 
         Sought from the present ones, and from further ones that are drawn from the priors. While there is no noise yet
@@ -96,7 +97,7 @@ class Learning:
         """
         noises = (prior_kernel(kernel, self.priors)[1], NOISY_START) if noise is None else (noise,)
         starts = [(kernel, start) for start in noises]
-        center, spread = self.priors.center(kernel), self.priors.spread(kernel.dim)
+        center, spread = self.priors.center(kernel), self.priors.spread(kernel)
         for _ in range(self.restarts):
             phi = center + spread * self.rng.standard_normal(len(center))
             starts.append((kernel.with_theta(phi[:-1]), float(np.exp(phi[-1]))))
@@ -107,6 +108,7 @@ class Learning:
     def most_probable_in_units(self, kernel: Kernel, data: Data, *, first: bool) -> Kernel:
         """The same for a kernel that was `composed`, in units of the data; the ``first`` time from the priors alone."""
         units, before = Units(data), read(kernel, data.x.shape[1])
+        assert isinstance(before.kernel, Matern52), "that is what is composed"
         if first:
             start: tuple[Matern52, float | None] = prior_kernel(before.kernel, self.priors)[0], None
         else:
@@ -114,7 +116,7 @@ class Learning:
         return composed(*units.outside(*self.most_probable(*start, units.enter(data))))
 
 
-def log_likelihood(kernel: Kernel | Matern52, data: Data) -> tuple[float, Array]:
+def log_likelihood(kernel: Kernel | OwnKernel, data: Data) -> tuple[float, Array]:
     """log p(t | X, θ) and its derivatives by the kernel's θ; minus infinity where K is not positive definite."""
     meaning = read(kernel, data.x.shape[1])
     try:

@@ -17,6 +17,7 @@ from sklearn.utils.validation import validate_data
 from lazybo.blas import one_thread
 from lazybo.checks import Array, as_array, finite, whole
 from lazybo.model.fit import MAX_POINTS, MAX_TARGET, Data, Lag, Priors, check_lag, is_due, prior_kernel
+from lazybo.model.kernels import Kernel as OwnKernel
 from lazybo.model.kernels import Matern52
 from lazybo.sklearn.kernels import composed, copied, read
 from lazybo.sklearn.learning import Learning, Minimizer, Parameters, log_likelihood
@@ -34,7 +35,7 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
 
     Parameters
     ----------
-    kernel : scikit-learn kernel, lazybo.Matern52 or None, default=None
+    kernel : scikit-learn kernel, kernel of lazybo.kernels or None, default=None
         ``ConstantKernel * Matern(nu=2.5) + WhiteKernel`` in any order, where only the Matern must be there: learned by
         maximum likelihood within its bounds. None: that kernel with a length scale for each column, learned with
         ``priors`` in units of the columns' ranges and of the size of y. A `Matern52` may have categorical and
@@ -62,7 +63,7 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
 
     Attributes
     ----------
-    kernel_ : scikit-learn kernel or lazybo.Matern52
+    kernel_ : scikit-learn kernel or kernel of lazybo.kernels
         The kernel with its present parameters; a scikit-learn kernel if ``kernel`` is None.
     noise_ : float
         The variance of the white noise, in units of the normalised y. As in scikit-learn it is part of what is
@@ -84,7 +85,7 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
 
     def __init__(
         self,
-        kernel: Kernel | Matern52 | None = None,
+        kernel: Kernel | OwnKernel | None = None,
         *,
         alpha: ArrayLike = 1e-10,
         optimizer: str | Minimizer | None = "fmin_l_bfgs_b",
@@ -199,7 +200,7 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
             return self.log_marginal_likelihood_value_
         model, theta = self._fitted("log_marginal_likelihood"), as_array("theta", theta, 1)
         kernel, data = model.parameters.kernel, model.data
-        if isinstance(kernel, Matern52):
+        if isinstance(kernel, OwnKernel):
             kernel, data = kernel.with_theta(theta), data._replace(known=data.known + model.parameters.noise)
         else:
             kernel = kernel.clone_with_theta(theta)
@@ -209,7 +210,7 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
     # ------------------------------------------------------------------ state
 
     @property
-    def kernel_(self) -> Kernel | Matern52:
+    def kernel_(self) -> Kernel | OwnKernel:
         """The kernel with its present parameters."""
         return self._fitted("kernel_").parameters.kernel
 
@@ -360,4 +361,4 @@ def _finite_only(kernel: object) -> bool | str:
 
 
 def _allows_nan(kernel: object) -> bool:
-    return isinstance(kernel, Matern52) and any(column.conditional for column in kernel.columns)
+    return isinstance(kernel, OwnKernel) and any(column.conditional for column in kernel.columns)

@@ -149,8 +149,8 @@ class StudyModel:
             try:
                 if saved and saved["columns"] == self._columns():
                     self.optimizer.restore_model(saved["model"])
-            except (KeyError, TypeError, ValueError):
-                _logger.warning("What was learned earlier in this study cannot be read; it is learned anew.")
+            except (KeyError, TypeError, ValueError) as error:
+                _logger.warning(f"What was learned earlier in this study cannot be used ({error}); it is learned anew.")
         self._written = self._learned()
 
     def news(self) -> dict[str, Any]:

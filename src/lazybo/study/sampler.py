@@ -29,6 +29,7 @@ from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.model.fit import Lag, Priors
+from lazybo.model.kernels import Kernel, check_choice
 from lazybo.search.acquisition import Acquisition
 from lazybo.search.optimizer import Optimizer, check_seed
 from lazybo.search.space import Condition, Space
@@ -48,7 +49,8 @@ class LazySampler(BaseSampler):
     """Gaussian-process Bayesian optimisation for Optuna, without torch, at the speed of TPE.
 
     ``n_startup_trials`` are spread over the space before the model speaks (default: one for each parameter, 5 to 10).
-    ``lag`` and ``acquisition`` are those of `lazybo.Optimizer`. A parameter that no trial has had before comes from
+    ``lag``, ``acquisition`` and ``kernel`` are those of `lazybo.Optimizer`; a kernel object must have the columns of
+    the space, a name fits any. A parameter that no trial has had before comes from
     ``independent_sampler`` (default: random). ``deterministic_objective`` says that values have no noise.
     """
 
@@ -59,6 +61,7 @@ class LazySampler(BaseSampler):
         lag: Lag = "auto",
         n_startup_trials: int | None = None,
         acquisition: str | Acquisition = "logei",
+        kernel: str | Kernel | None = None,
         independent_sampler: BaseSampler | None = None,
         warn_independent_sampling: bool = True,
         deterministic_objective: bool = False,
@@ -69,6 +72,7 @@ class LazySampler(BaseSampler):
         self._seed = check_seed(seed)
         # Refuses wrong arguments here and now, not in the first trial.
         Optimizer({"x": IntDistribution(0, 1)}, seed=self._seed, **self._options)
+        self._options["kernel"] = check_choice(kernel)
         self._independent_sampler = independent_sampler
         self._warn_independent_sampling = warn_independent_sampling
         self._memories = _Memories()

@@ -1,0 +1,20 @@
+"""Covariance functions: what a kernel offers (`base`), and the kernels there are."""
+
+from lazybo.model.kernels.additive import AdditiveMatern52
+from lazybo.model.kernels.base import Kernel, Parameter, Slope, as_kernel
+from lazybo.model.kernels.choice import KERNELS, check_choice, kernel_for
+from lazybo.model.kernels.columns import Column
+from lazybo.model.kernels.matern import Matern52
+
+__all__ = [
+    "KERNELS",
+    "AdditiveMatern52",
+    "Column",
+    "Kernel",
+    "Matern52",
+    "Parameter",
+    "Slope",
+    "as_kernel",
+    "check_choice",
+    "kernel_for",
+]

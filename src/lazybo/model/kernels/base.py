@@ -1,0 +1,104 @@
+"""What a kernel must offer, so that the process, learning and the search work with it.
+
+======  ============================================================  ==========
+symbol  meaning                                                       shape
+======  ============================================================  ==========
+X, U    points: one row each, one column a parameter                  (n, d)
+Z       features of X: Euclidean coordinates in units of `ranges`     (n, D)
+k       covariance of two points                                      (m, n)
+θ       the kernel's parameters, each as a logarithm                  (p,)
+======  ============================================================  ==========
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal, Protocol, Self, runtime_checkable
+
+from numpy.typing import ArrayLike
+
+from lazybo.checks import Array
+from lazybo.model.kernels.columns import Column
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """What an entry of θ is: the logarithm of a length scale of a column, of k(x, x), or of the odds of a share."""
+
+    kind: Literal["length_scale", "output_scale", "share"]
+    column: Column | None = None
+
+
+class Slope(Protocol):
+    """The derivatives of k between two sets of points, from what was computed for k itself."""
+
+    def by_points(self, weights: Array) -> Array:
+        """∂/∂u of Σᵢ wᵢ k(u, xᵢ) for each point u of the first set, (m, d); weights (m, n), or (n,) for all alike.
+
+        Categorical and inactive entries have derivative 0.
+        """
+
+    def by_theta(self, weights: Array) -> Array:
+        """Σ_ab W_ab ∂k_ab/∂θ for a symmetric W over one set of points with itself, (p,)."""
+
+
+@runtime_checkable
+class Kernel(Protocol):
+    """A covariance function of points with given columns; immutable, so a changed parameter is a new kernel."""
+
+    # What `Optimizer(kernel=…)` calls it.
+    name: ClassVar[str]
+
+    @property
+    def columns(self) -> Sequence[Column]:
+        """What the columns of a point hold."""
+
+    @property
+    def dim(self) -> int:
+        """Number of columns, d."""
+
+    @property
+    def theta(self) -> Array:
+        """θ, (p,)."""
+
+    @property
+    def layout(self) -> Sequence[Parameter]:
+        """What the entries of θ are."""
+
+    @property
+    def ranges(self) -> Array:
+        """How far a step along each column must be to matter, (d,)."""
+
+    def with_theta(self, theta: ArrayLike) -> Self:
+        """The same kernel with other parameters."""
+
+    @property
+    def values(self) -> Array:
+        """The parameters themselves, (p,): what to keep, since exp(log x) is not x to the last bit."""
+
+    def with_values(self, values: ArrayLike) -> Self:
+        """The same kernel with these parameters, to the last bit."""
+
+    def check(self, x: ArrayLike, name: str = "X") -> Array:
+        """``x`` as points of this kernel, or a ValueError."""
+
+    def features(self, x: Array) -> Array:
+        """Z of points that were checked, (n, D)."""
+
+    def diagonal(self, z: Array) -> Array:
+        """k of each point with itself, (n,)."""
+
+    def between(self, z: Array, other: Array) -> Array:
+        """k between the rows of two feature arrays, (m, n)."""
+
+    def with_slope(self, z: Array, other: Array) -> tuple[Array, Slope]:
+        """k between the rows of two feature arrays, (m, n), and its derivatives."""
+
+    def __call__(self, x: ArrayLike, other: ArrayLike | None = None) -> Array:
+        """k between the rows of two sets of points, (m, n); of ``x`` with itself when there is no other."""
+
+
+def as_kernel(kernel: object) -> Kernel:
+    """``kernel`` itself if it is one."""
+    if not isinstance(kernel, Kernel):
+        raise ValueError(f"the kernel must be one of lazybo.kernels, such as Matern52, not {kernel!r}")
+    return kernel

@@ -1,0 +1,34 @@
+"""Kernels by name."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from lazybo.model.kernels.additive import AdditiveMatern52
+from lazybo.model.kernels.base import Kernel, as_kernel
+from lazybo.model.kernels.columns import Column
+from lazybo.model.kernels.matern import Matern52
+
+KERNELS: dict[str, type[Matern52] | type[AdditiveMatern52]] = {each.name: each for each in (Matern52, AdditiveMatern52)}
+
+
+def check_choice(kernel: object) -> str | Kernel | None:
+    """``kernel`` itself if it is a name of `KERNELS`, a kernel, or None."""
+    if kernel is None:
+        return None
+    if isinstance(kernel, str):
+        if kernel not in KERNELS:
+            raise ValueError(f"kernel must be one of {list(KERNELS)} or a kernel object, not {kernel!r}")
+        return kernel
+    return as_kernel(kernel)
+
+
+def kernel_for(kernel: str | Kernel | None, columns: Sequence[Column]) -> Kernel:
+    """The kernel with this name (None: Matérn 5/2), all length scales 1; or the one given, if it has these columns."""
+    chosen = check_choice(kernel)
+    if chosen is None or isinstance(chosen, str):
+        make = KERNELS[chosen or Matern52.name]
+        return make(np.ones(max(len(columns), 1)), columns=columns)
+    if tuple(chosen.columns) != tuple(columns):
+        raise ValueError(f"the kernel must have the columns of the space, {columns}")
+    return chosen

@@ -1,0 +1,142 @@
+"""Points with mixed and conditional columns as Euclidean coordinates.
+
+======  ============================================================  ==========
+symbol  meaning                                                       shape
+======  ============================================================  ==========
+X       points: one row each, one column a parameter                  (n, d)
+C       coordinates of X, one or more a column                        (n, D)
+======  ============================================================  ==========
+
+- numeric: the value itself;
+- categorical with c choices: the choice's corner of a simplex with edge 1, so that unequal choices are one apart;
+- conditional (may be inactive, NaN): one more coordinate, 0 if active and 1 if not, beside a neutral value. Two
+  inactive entries coincide; an inactive and an active one are at least as far apart as any two active ones in [0, 1].
+
+A kernel that is positive definite in Euclidean space is so on these points, whatever their columns are.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from lazybo.checks import Array, as_array
+
+Index: TypeAlias = NDArray[np.intp]
+Mask: TypeAlias = NDArray[np.bool_]
+
+# Where an inactive numeric entry lies: the middle of the unit interval, so that no active value is favoured.
+INACTIVE_VALUE = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """What a column holds: a number, or one of ``categories`` choices as 0, 1, …; NaN only when ``conditional``."""
+
+    categories: int = 0
+    conditional: bool = False
+
+    def __post_init__(self) -> None:
+        if (
+            isinstance(self.categories, bool)
+            or not isinstance(self.categories, int | np.integer)
+            or self.categories < 0
+        ):
+            raise ValueError(f"categories must be 0 (numeric) or the number of choices, not {self.categories!r}")
+
+    @property
+    def width(self) -> int:
+        """How many coordinates it takes."""
+        return max(self.categories, 1) + self.conditional
+
+
+class Coordinates:
+    """How points with these columns become coordinates."""
+
+    def __init__(self, columns: tuple[Column, ...]) -> None:
+        self.columns = columns
+
+    def check(self, x: ArrayLike, name: str = "X") -> Array:
+        """``x`` as points: (n, d), numbers finite, choices known, NaN in conditional columns only."""
+        points = as_array(name, x, 2)
+        if points.shape[1] != len(self.columns):
+            raise ValueError(f"{name} must have {len(self.columns)} columns, but has shape {points.shape}")
+        inactive = np.isnan(points)
+        allowed = np.array([column.conditional for column in self.columns])
+        bad = np.isinf(points) | (inactive & ~allowed)
+        if bad.any():
+            row, j = np.argwhere(bad)[0]
+            hint = "" if np.isinf(points[row, j]) else " (NaN means inactive, and the column is not conditional)"
+            raise ValueError(f"{name} must be finite, but row {row}, column {j} is {points[row, j]}{hint}")
+        for j, column in enumerate(self.columns):
+            if column.categories:
+                codes = points[~inactive[:, j], j]
+                wrong = codes[(codes != np.floor(codes)) | (codes < 0) | (codes >= column.categories)]
+                if len(wrong):
+                    known = f"from 0 to {column.categories - 1}"
+                    raise ValueError(f"{name}: column {j} holds a choice {known}, not {wrong[0]}")
+        return points
+
+    def of(self, x: Array) -> Array:
+        """C of points that were checked, (n, D)."""
+        if not self._coded:
+            return x
+        return np.hstack([_coordinates(x[:, j], column) for j, column in enumerate(self.columns)])
+
+    def without_slope(self, z: Array) -> Mask:
+        """Which entries of the points with features Z have no derivative: choices and inactive ones, (n, d)."""
+        fixed = np.tile(self._categorical, (len(z), 1))
+        fixed[:, self._conditional] |= z[:, self._last[self._conditional]] != 0
+        return fixed
+
+    @cached_property
+    def column(self) -> Index:
+        """The column that each coordinate belongs to, (D,)."""
+        return np.repeat(np.arange(len(self.columns)), [column.width for column in self.columns])
+
+    @cached_property
+    def first(self) -> Index:
+        """The first coordinate of each column, which for a numeric one is its value, (d,)."""
+        return np.searchsorted(self.column, np.arange(len(self.columns)))
+
+    @cached_property
+    def _last(self) -> Index:
+        """The last coordinate of each column, which for a conditional one is 0 if active, (d,)."""
+        return np.searchsorted(self.column, np.arange(len(self.columns)), side="right") - 1
+
+    @cached_property
+    def _coded(self) -> bool:
+        """Whether any column needs more than its own value."""
+        return any(column.categories or column.conditional for column in self.columns)
+
+    @cached_property
+    def _categorical(self) -> Mask:
+        return np.array([column.categories > 0 for column in self.columns])
+
+    @cached_property
+    def _conditional(self) -> Mask:
+        return np.array([column.conditional for column in self.columns])
+
+
+@lru_cache(maxsize=64)
+def coordinates_of(columns: tuple[Column, ...]) -> Coordinates:
+    """The same object for the same columns: learning makes hundreds of kernels that differ in θ alone."""
+    return Coordinates(columns)
+
+
+def _coordinates(values: Array, column: Column) -> Array:
+    """The coordinates of one column, (n, width)."""
+    inactive = np.isnan(values)
+    coordinates = np.zeros((len(values), column.width))
+    if column.categories:
+        # Corners at distance √2 · √½ = 1 from each other; an inactive entry lies in the middle of them.
+        coordinates[:, : column.categories] = np.sqrt(0.5) / column.categories * inactive[:, None]
+        active = np.flatnonzero(~inactive)
+        coordinates[active, values[active].astype(np.intp)] = np.sqrt(0.5)
+    else:
+        coordinates[:, 0] = np.where(inactive, INACTIVE_VALUE, values)
+    if column.conditional:
+        coordinates[:, -1] = inactive
+    return coordinates

@@ -1,0 +1,195 @@
+"""Matérn 5/2 on mixed and conditional columns.
+
+======  ============================================================  ==========
+symbol  meaning                                                       shape
+======  ============================================================  ==========
+ℓ       length scales, one a column                                   (d,)
+σ²      output scale, k(x, x)                                         scalar
+Z       features: the coordinates of `columns` in units of ℓ          (n, D)
+r       distance of two feature rows                                  (m, n)
+s       √5 r                                                          (m, n)
+k       σ² (1 + s + s²/3) exp(-s)   (paper, section 2.2)              (m, n)
+h       -2 ∂k/∂(r²) = 5/3 σ² (1 + s) exp(-s)                          (m, n)
+θ       (log ℓ₁, …, log ℓ_d, log σ²)                                  (d + 1,)
+======  ============================================================  ==========
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.spatial.distance import cdist
+
+from lazybo.checks import Array, as_array, as_shape, positive
+from lazybo.model.kernels.base import Parameter
+from lazybo.model.kernels.columns import Column, Coordinates, coordinates_of
+
+MAX_DISTANCE = 1e3
+MIN_LENGTH_SCALE = 1e-300
+
+
+@dataclass(frozen=True, eq=False)
+class Matern52:
+    """Matérn 5/2 with a length scale for each column; immutable, so a changed parameter is a new kernel."""
+
+    length_scales: Array
+    output_scale: float = 1.0
+    columns: Sequence[Column] = field(default=())
+
+    name: ClassVar[str] = "matern52"
+
+    def __post_init__(self) -> None:
+        scales = as_array("length_scales", self.length_scales, 1).copy()
+        if len(scales) == 0 or not (np.isfinite(scales).all() and (scales >= MIN_LENGTH_SCALE).all()):
+            raise ValueError(f"length_scales must be positive finite numbers, one a column, not {scales}")
+        scales.flags.writeable = False
+        columns = tuple(self.columns) or (Column(),) * len(scales)
+        if not all(isinstance(column, Column) for column in columns):
+            raise ValueError(f"columns must be Column objects, not {columns}")
+        if len(columns) != len(scales):
+            raise ValueError(f"there are {len(scales)} length scales but {len(columns)} columns")
+        object.__setattr__(self, "length_scales", scales)
+        object.__setattr__(self, "output_scale", positive("output_scale", self.output_scale))
+        object.__setattr__(self, "columns", columns)
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        """After a copy or unpickling: NumPy forgets that an array was read-only."""
+        self.__dict__.update(state)
+        self.length_scales.flags.writeable = False
+
+    @property
+    def dim(self) -> int:
+        """Number of columns, d."""
+        return len(self.length_scales)
+
+    @property
+    def theta(self) -> Array:
+        """The logarithms of the length scales and of the output scale, (d + 1,)."""
+        return np.log(self.values)
+
+    @property
+    def values(self) -> Array:
+        """The length scales and the output scale, (d + 1,)."""
+        return np.append(self.length_scales, self.output_scale)
+
+    @property
+    def layout(self) -> list[Parameter]:
+        """What the entries of θ are."""
+        return [*(Parameter("length_scale", column) for column in self.columns), Parameter("output_scale")]
+
+    @property
+    def ranges(self) -> Array:
+        """The length scales, (d,)."""
+        return self.length_scales
+
+    def with_theta(self, theta: ArrayLike) -> "Matern52":
+        """The same kernel with other parameters."""
+        return self.with_values(np.exp(as_shape("theta", theta, (self.dim + 1,))))
+
+    def with_values(self, values: ArrayLike) -> "Matern52":
+        """The same kernel with other length scales and another output scale, (d + 1,)."""
+        checked = as_shape("values", values, (self.dim + 1,))
+        return replace(self, length_scales=checked[:-1], output_scale=checked[-1])
+
+    def check(self, x: ArrayLike, name: str = "X") -> Array:
+        """``x`` as points of this kernel: (n, d), numbers finite, choices known, NaN in conditional columns only."""
+        return self.coordinates.check(x, name)
+
+    def __call__(self, x: ArrayLike, other: ArrayLike | None = None) -> Array:
+        """k between the rows of two sets of points, (m, n); of ``x`` with itself when there is no other."""
+        z = self.features(self.check(x))
+        return self.between(z, z if other is None else self.features(self.check(other)))
+
+    def features(self, x: Array) -> Array:
+        """Z: the coordinates of points that were checked, in units of the length scales, (n, D)."""
+        z: Array = self.coordinates.of(x) / self._feature_scales
+        return z
+
+    def diagonal(self, z: Array) -> Array:
+        """σ² for each point, (n,)."""
+        return np.full(len(z), self.output_scale)
+
+    def between(self, z: Array, other: Array) -> Array:
+        """k between the rows of two feature arrays, (m, n)."""
+        s = scaled_distance(z, other)
+        return _value(s, self._decay(s))
+
+    def with_slope(self, z: Array, other: Array) -> tuple[Array, "MaternSlope"]:
+        """k between the rows of two feature arrays, (m, n), and its derivatives; both need the same exponentials."""
+        s = scaled_distance(z, other)
+        decay = self._decay(s)
+        h = s + 1.0
+        h *= decay
+        h *= 5.0 / 3.0
+        k = _value(s, decay)
+        return k, MaternSlope(self, z, other, k, h)
+
+    def _decay(self, s: Array) -> Array:
+        """σ² exp(-s)."""
+        decay = np.negative(s)
+        np.exp(decay, out=decay)
+        decay *= self.output_scale
+        return decay
+
+    @cached_property
+    def coordinates(self) -> Coordinates:
+        """How points become coordinates."""
+        return coordinates_of(tuple(self.columns))
+
+    @cached_property
+    def _feature_scales(self) -> Array:
+        return self.length_scales[self.coordinates.column]
+
+
+@dataclass(frozen=True, slots=True)
+class MaternSlope:
+    """The derivatives of k between two sets of points with features Z and O."""
+
+    kernel: Matern52
+    z: Array
+    other: Array
+    k: Array
+    h: Array
+
+    def by_points(self, weights: Array) -> Array:
+        """∂/∂u of Σᵢ wᵢ k(u, xᵢ) for each point u of the first set, (m, d): ∂k/∂u = -h (u - x)/ℓ²."""
+        kernel = self.kernel
+        w = weights * self.h
+        pull = w @ self.other - self.z * w.sum(axis=1, keepdims=True)
+        gradient = pull[:, kernel.coordinates.first] / kernel.length_scales
+        gradient[kernel.coordinates.without_slope(self.z)] = 0.0
+        return gradient
+
+    def by_theta(self, weights: Array) -> Array:
+        """Σ_ab W_ab ∂k_ab/∂θ for a symmetric W over one set of points with itself, (d + 1,).
+
+        ∂k/∂log σ² = k. ∂k/∂log ℓⱼ = h Δⱼ² with Δⱼ² the squared distance in the features of column j, and with w = W ∘ h
+        Σ w_ab (z_a - z_b)² = 2 (Σ_a z_a² Σ_b w_ab - zᵀ w z): one matrix product instead of d passes over n²
+        differences.
+        """
+        z, kernel = self.z, self.kernel
+        w = weights * self.h
+        quadratic = (z * z).T @ w.sum(axis=1) - np.einsum("aj,aj->j", z, w @ z)
+        per_column = np.bincount(kernel.coordinates.column, weights=2.0 * quadratic, minlength=kernel.dim)
+        return np.append(per_column, np.vdot(weights, self.k))
+
+
+def scaled_distance(z: Array, other: Array) -> Array:
+    """s = √5 r. Differences are taken before they are squared: near duplicates keep their distance exactly."""
+    s = cdist(z, other)
+    s *= np.sqrt(5.0)
+    # Beyond this the kernel is 0 in doubles, and infinity · 0 would be NaN.
+    return np.minimum(s, MAX_DISTANCE, out=s)
+
+
+def _value(s: Array, decay: Array) -> Array:
+    """(1 + s + s²/3) · decay, with one temporary."""
+    k = s * (1.0 / 3.0)
+    k += 1.0
+    k *= s
+    k += 1.0
+    k *= decay
+    return k
