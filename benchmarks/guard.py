@@ -21,7 +21,7 @@ from benchmarks.runner import log10, play
 from lazybo.model import fit, gp
 from lazybo.model.gp import LazyGP
 from lazybo.model.kernels import matern
-from lazybo.search import optimizer
+from lazybo.search import surrogate
 from lazybo.search.optimizer import Optimizer
 
 STEPS = 20
@@ -100,7 +100,7 @@ def counting() -> Iterator[Counters]:
     with (
         patch.object(fit, "evidence", counted_evidence),
         patch.object(matern, "scaled_distance", counted_distance),
-        patch.object(optimizer, "LazyGP", kept),
+        patch.object(surrogate, "LazyGP", kept),
     ):
         yield counters
 

@@ -180,7 +180,7 @@ def test_centred_targets_keep_the_units_of_the_values_and_scaled_ones_do_not() -
         optimizer = Optimizer(PLANE, seed=0, lag=None, targets=targets)
         for x in (-2.0, 0.5, 3.0):
             optimizer.observe({"x": x, "y": 0.0}, factor * x)
-        return [round(t, 12) for t in optimizer._targets()]
+        return [round(t, 12) for t in optimizer.surrogate()[0].y]
 
     assert seen("centred", 10.0) == [-25.0, 0.0, 25.0]
     assert seen("scaled", 10.0) == seen("scaled", 1.0)
@@ -245,9 +245,10 @@ def test_a_pending_suggestion_costs_no_factorisation_when_told() -> None:
     for suggestion in optimizer.ask(5):
         optimizer.tell(suggestion, bowl(suggestion.params))
     optimizer.ask()
-    assert optimizer._gp is not None
-    assert optimizer._gp.rebuilds == 0
-    assert optimizer._gp.n == 25
+    process = optimizer._surrogate._process
+    assert process is not None
+    assert process.rebuilds == 0
+    assert process.n == 25
 
 
 def test_an_evaluation_announced_from_elsewhere_is_pending() -> None:
@@ -285,8 +286,9 @@ def test_a_forgotten_suggestion_may_come_again() -> None:
     assert close([optimizer.propose(99)], [before])
     optimizer.tell(optimizer.announce(second.params), 3.0)
     optimizer.ask()
-    assert optimizer._gp is not None
-    assert optimizer._gp.n == 13
+    process = optimizer._surrogate._process
+    assert process is not None
+    assert process.n == 13
     with pytest.raises(ValueError, match="never asked"):
         optimizer.tell(first, 1.0)
 
@@ -487,7 +489,7 @@ def act(optimizer: Optimizer, action: str, seed: int) -> None:
 def look(optimizer: Optimizer) -> None:
     optimizer.state()
     optimizer.maxima()
-    if any(math.isfinite(value) for value in optimizer._values):
+    if optimizer._observations.n_complete:
         optimizer.surrogate()
         optimizer.best  # noqa: B018
 

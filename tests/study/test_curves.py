@@ -164,8 +164,8 @@ def test_a_pruned_trial_without_a_forecast_is_pending_until_there_is_one() -> No
     assert [suggestion.params for suggestion in model.optimizer.pending] == [{"x": 0.9}]
     model.absorb(trials, -1)
     assert model.optimizer.pending == []
-    assert model.optimizer._values[0] == pytest.approx(10.0)
-    assert model.optimizer._variances[0] > 0
+    assert model.optimizer._observations.values[0] == pytest.approx(10.0)
+    assert model.optimizer._observations.variances()[0] > 0
 
 
 def test_a_resumed_study_makes_the_same_forecasts(tmp_path: Path) -> None:

@@ -51,6 +51,11 @@ def model_of(sampler: LazySampler) -> StudyModel:
     return model
 
 
+def params_seen(sampler: LazySampler) -> list[dict]:
+    """The configurations that its optimiser knows."""
+    return [row["params"] for row in model_of(sampler).optimizer.state()["rows"]]
+
+
 def params_of(study: optuna.Study) -> list[dict]:
     return [trial.params for trial in study.trials]
 
@@ -86,7 +91,7 @@ def test_the_process_grows_and_is_not_rebuilt() -> None:
     sampler = LazySampler(seed=0, lag=None)
     study = optuna.create_study(sampler=sampler)
     study.optimize(bowl, n_trials=40)
-    gp = model_of(sampler).optimizer._gp
+    gp = model_of(sampler).optimizer._surrogate._process
     assert gp is not None
     assert gp.n == 39
     assert gp.rebuilds == 0
@@ -182,8 +187,8 @@ def test_a_study_may_go_on_with_another_kernel(caplog: pytest.LogCaptureFixture)
     resumed.infer_relative_search_space(study, study.trials[-1])
     resumed._remember(study, 13)
     study.ask({"x": FloatDistribution(-5, 5), "y": FloatDistribution(-5, 5)})
-    theta = [each._memory.model.optimizer._kernel.theta for each in (sampler, resumed)]  # type: ignore[union-attr]
-    assert theta[0].shape == theta[1].shape == (4,)
+    parameters = [each._memory.model.optimizer.model_state()["parameters"] for each in (sampler, resumed)]  # type: ignore[union-attr]
+    assert len(parameters[0]) == len(parameters[1]) == 4
 
 
 @pytest.mark.parametrize("kernel", ["rbf", 3])
@@ -257,7 +262,7 @@ def test_a_parameter_that_is_there_for_no_reason_is_optional() -> None:
     study.optimize(odd, n_trials=30)
     model = model_of(sampler)
     assert model.structure.optional == {"z"}
-    assert model.optimizer._n_good() == 29
+    assert model.optimizer._observations.n_complete == 29
     assert study.best_value < 0.5
 
 
@@ -308,7 +313,7 @@ def test_threads_of_one_study_know_of_each_other(tmp_path: Path, kind: str) -> N
     study.optimize(bowl, n_trials=24, n_jobs=4)
     assert [trial.state for trial in study.trials] == [TrialState.COMPLETE] * 24
     assert len({tuple(trial.params.values()) for trial in study.trials}) == 24
-    rows = {tuple(params.values()) for params in model_of(sampler).optimizer._params}
+    rows = {tuple(params.values()) for params in params_seen(sampler)}
     assert rows <= {tuple(trial.params.values()) for trial in study.trials}
 
 
@@ -368,7 +373,7 @@ def test_pruned_trials_teach() -> None:
     pruned = [trial for trial in study.trials if trial.state == TrialState.PRUNED]
     assert pruned
     optimizer = model_of(sampler).optimizer
-    assert optimizer._n_good() >= 38
+    assert optimizer._observations.n_complete >= 38
     assert study.best_value < 0.05
     complete = [
         trial.value for trial in study.trials[:-1] if trial.state == TrialState.COMPLETE
@@ -397,7 +402,7 @@ def test_enqueued_and_added_trials_count() -> None:
     assert study.best_value == 0.0
     optimizer = model_of(sampler).optimizer
     assert optimizer.best.value == 0.0
-    assert optimizer._n_good() == 10
+    assert optimizer._observations.n_complete == 10
 
 
 @pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
@@ -453,9 +458,7 @@ def test_studies_in_a_row_are_not_mistaken_for_each_other() -> None:
         study = optuna.create_study(sampler=sampler)
         addresses.add(id(study._storage))
         study.optimize(lambda trial: trial.suggest_float("x", 0, 1), n_trials=4)
-        assert [row["x"] for row in model_of(sampler).optimizer._params[:3]] == [
-            t.params["x"] for t in study.trials[:3]
-        ]
+        assert [row["x"] for row in params_seen(sampler)[:3]] == [t.params["x"] for t in study.trials[:3]]
         del study
         gc.collect()
     assert len(addresses) < 12, "an address was used again"
@@ -470,7 +473,7 @@ def test_a_study_under_the_number_of_a_deleted_one_is_another(tmp_path: Path) ->
         study = optuna.create_study(study_name="s", storage=storage, sampler=sampler)
         ids.add(study._study_id)
         study.optimize(bowl, n_trials=8)
-        assert model_of(sampler).optimizer._params[:7] == params_of(study)[:7]
+        assert params_seen(sampler)[:7] == params_of(study)[:7]
         optuna.delete_study(study_name="s", storage=storage)
     assert len(ids) == 1, "SQLite gives the number again"
 
@@ -518,7 +521,7 @@ def test_a_deterministic_objective_has_next_to_no_noise() -> None:
     sampler = LazySampler(seed=0, deterministic_objective=True)
     study = optuna.create_study(sampler=sampler)
     study.optimize(bowl, n_trials=25)
-    assert model_of(sampler).optimizer._noise < 1e-6
+    assert model_of(sampler).optimizer.model_state()["noise"] < 1e-6
     assert study.best_value < 1e-2
 
 

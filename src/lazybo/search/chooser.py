@@ -1,0 +1,95 @@
+"""Which points to evaluate next: first points that fill the space, then the maxima of the acquisition.
+
+Random numbers depend on the seed and on the number of the suggestion alone, so that a resumed or parallel run
+continues alike.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial.distance import cdist
+
+from lazybo.blas import one_thread
+from lazybo.checks import Array
+from lazybo.search.acquisition import Acquisition
+from lazybo.search.observations import Observations, State
+from lazybo.search.propose import BEST_CENTRES, STARTS, Maximum, find_maxima, spread_points
+from lazybo.search.space import MAX_LISTED, Space
+from lazybo.search.surrogate import Surrogate
+
+# Draws of random points before the rest of a nearly exhausted space is listed.
+RANDOM_TRIES = 64
+# Nearer than this to a pending point, in length scales, nothing is suggested.
+PENDING_GAP = 0.02
+# Startup points are listed up to this number; those after it are random.
+MAX_LISTED_STARTUP = 2**16
+
+
+class Chooser:
+    """Chooses points from the observations and their surrogate; records nothing."""
+
+    def __init__(
+        self, space: Space, observations: Observations, surrogate: Surrogate, acquisition: Acquisition, n_startup: int
+    ) -> None:
+        self._space = space
+        self._observations = observations
+        self._surrogate = surrogate
+        self._acquisition = acquisition
+        self._n_startup = n_startup
+
+    @one_thread()
+    def choose(self, seed: int, number: int, count: int) -> list[Array]:
+        """At least one and at most ``count`` points, the first to be suggested under ``number``."""
+        rng = np.random.default_rng((seed, number))
+        if self._space.dim == 0:
+            return [np.zeros(0)]
+        if len(self._observations) < self._n_startup or self._observations.n_complete == 0:
+            point = startup_point(self._space, seed, number) if number < MAX_LISTED_STARTUP else None
+            return [self._random_point(rng) if point is None or self._taken(point[None])[0] else point]
+        if self._observations.remaining == 1:
+            return [self._random_point(rng)]
+        maxima = self.maxima(seed, rng, count)
+        return [maximum.x for maximum in maxima[:count]] or [self._random_point(rng)]
+
+    @one_thread()
+    def maxima(self, seed: int, rng: np.random.Generator, count: int) -> list[Maximum]:
+        """The distinct local maxima of the acquisition, best first; searched so that ``count`` may be found."""
+        process = self._surrogate.sync()
+        rows, means = self._surrogate.denoised(process)
+        return find_maxima(
+            process,
+            self._space,
+            self._surrogate.pool(seed),
+            self._acquisition,
+            float(means[0]),
+            self._space.clip(process.X[rows[:BEST_CENTRES]]),
+            self._taken,
+            rng,
+            max(STARTS, 2 * count),
+            self._surrogate.fitted.built_rows,
+        )
+
+    def _taken(self, points: Array) -> NDArray[np.bool_]:
+        """Which points were asked for or observed already, or are next to a pending one; none, once every one was."""
+        if self._observations.remaining <= 0:
+            return np.zeros(len(points), dtype=bool)
+        taken = self._observations.contain(points)
+        pending = self._observations.rows(State.PENDING)
+        if len(pending) and len(points):
+            kernel = self._surrogate.fitted.kernel
+            waiting = kernel.features(self._observations.points(pending))
+            taken |= cdist(kernel.features(points), waiting).min(axis=1) < PENDING_GAP
+        return taken
+
+    def _random_point(self, rng: np.random.Generator) -> Array:
+        """A random point that is not taken, if one is found; from the list of those that are left in a small space."""
+        points = self._space.sample(rng, RANDOM_TRIES)
+        free = points[~self._taken(points)]
+        if len(free) or self._space.size > MAX_LISTED:
+            return free[0] if len(free) else points[0]
+        left = [x for x in self._space.listed() if not self._observations.contain(x)[0]]
+        return left[int(rng.integers(len(left)))] if left else points[0]
+
+
+def startup_point(space: Space, seed: int, number: int) -> Array:
+    """The point under this number of a sequence that fills the space: parallel runs share it without repetition."""
+    return spread_points(space, np.random.default_rng(seed), number + 1)[number]

@@ -1,0 +1,228 @@
+"""The surrogate of the objective: a Gaussian process that is kept in step with the observations.
+
+The kernel is learned when the lag says so. Until then the process only grows: row by row, O(n²) each. Values that come
+or change are right-hand sides: no factorisation.
+
+A surrogate that was restored continues as the original, to the last bit. So every number here is a function of the
+observations and of `Fitted`, never of the calls that led to it: the process is *built* in chunks from the rows that
+were there when it was learned, and later rows are appended one by one.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import astuple, dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lazybo.checks import Array, positive, shortened, whole
+from lazybo.model.fit import Data, Lag, Priors, is_due, maximum_a_posteriori, prior_kernel
+from lazybo.model.gp import CHUNK_ROWS, LazyGP
+from lazybo.model.kernels import Kernel, kernel_for
+from lazybo.model.targets import Warping
+from lazybo.search.observations import Observations, State
+from lazybo.search.propose import POOL_POINTS, Pool, spread_points
+from lazybo.search.space import Space
+
+# The warping of the values is made anew when their number has grown by this share.
+REWARP_GROWTH = 0.02
+# The process is built anew when the slope of the warping has changed by this factor, for known variances.
+RESCALE = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """What was learned, and what a process must be built from to be the same to the last bit.
+
+    ``learned_at`` and ``warped_at`` count the values at that time. ``built_rows`` is how many rows the process was last
+    built from at once, 0: it is to be built. Known variances are in units of ``built_warping`` until it is built again.
+    """
+
+    kernel: Kernel
+    noise: float
+    learned_at: int = 0
+    warping: Warping | None = None
+    warped_at: int = 0
+    built_rows: int = 0
+    built_warping: Warping | None = None
+
+    def state(self) -> dict[str, Any]:
+        """As plain data for JSON."""
+        return {
+            "kernel": self.kernel.name,
+            "parameters": self.kernel.values.tolist(),
+            "noise": self.noise,
+            "learned_at": self.learned_at,
+            "built_rows": self.built_rows,
+            "built_warping": list(astuple(self.built_warping)) if self.built_warping else None,
+            "warping": list(astuple(self.warping)) if self.warping else None,
+            "warped_at": self.warped_at,
+        }
+
+    def parse(self, state: Mapping[str, Any]) -> "Fitted":
+        """What `state` was taken of, with this kernel's columns."""
+        if not isinstance(state, Mapping):
+            raise ValueError(f"it must be a mapping, not {shortened(state)}")
+        if state["kernel"] != self.kernel.name:
+            raise ValueError(f"it is one of the kernel {state['kernel']!r}, not of {self.kernel.name!r}")
+        counts = {name: whole(name, state[name], 0) for name in ("learned_at", "warped_at", "built_rows")}
+        warpings = {name: Warping(*state[name]) if state[name] else None for name in ("warping", "built_warping")}
+        if counts["built_rows"] and not warpings["built_warping"]:
+            raise ValueError("a process that was built without a warping")
+        kernel = self.kernel.with_values(state["parameters"])
+        return Fitted(kernel, positive("noise", state["noise"]), **counts, **warpings)  # type: ignore[arg-type]
+
+
+class Surrogate:
+    """The process of some observations, learned and extended as they come."""
+
+    def __init__(
+        self,
+        space: Space,
+        observations: Observations,
+        *,
+        lag: Lag,
+        kernel: str | Kernel | None,
+        noise: float | None,
+        priors: Priors | None,
+        make_warping: Callable[[Array], Warping],
+    ) -> None:
+        self._space = space
+        self._observations = observations
+        self._lag = lag
+        self._priors = priors or Priors()
+        self._make_warping = make_warping
+        self.fitted = _first(kernel_for(kernel, space.columns), kernel, noise, self._priors)
+        self._process: LazyGP | None = None
+        self._pool: Pool | None = None
+
+    def sync(self) -> LazyGP:
+        """The process with all rows, their present values, and kernel parameters that are not overdue."""
+        targets = self._targets()
+        complete = self._observations.rows(State.COMPLETE)
+        if is_due(self._lag, self.fitted.learned_at, len(complete)):
+            self._learn(targets, complete)
+        elif self._is_rescaled():
+            self._discard()
+        process = self._process or self._build()
+        for row in range(process.n, len(self._observations)):
+            process.append_alone(self._observations[row].point, self._target_variances(slice(row, row + 1))[0])
+        process.replace_y(targets)
+        self._process = process
+        return process
+
+    @property
+    def warping(self) -> Warping:
+        """From values to targets."""
+        assert self.fitted.warping is not None, "values are warped before they are used"
+        return self.fitted.warping
+
+    def pool(self, seed: int) -> Pool:
+        """Points spread over the space, new ones whenever the kernel was learned."""
+        if self._pool is None:
+            rng = np.random.default_rng((seed, self.fitted.learned_at, 1))
+            self._pool = Pool(spread_points(self._space, rng, POOL_POINTS))
+        return self._pool
+
+    def denoised(self, process: LazyGP) -> tuple[NDArray[np.intp], Array]:
+        """The rows with a value, best first, and the posterior mean at them: their values without noise.
+
+        At the observations the posterior mean is t - noise ∘ α, which takes no solve.
+        """
+        rows = self._observations.rows(State.COMPLETE)
+        mean = (process.y - process.noise_variances * process.alpha)[rows]
+        order = np.argsort(mean, kind="stable")
+        return rows[order], mean[order]
+
+    def cut(self, row: int) -> None:
+        """Take this row and those after it out of the process; the next `sync` appends them as they are then.
+
+        Rows that were built in one chunk go together: what is left of a chunk has another rounding.
+        """
+        if row < self.fitted.built_rows:
+            row = row // CHUNK_ROWS * CHUNK_ROWS
+            self.fitted = replace(self.fitted, built_rows=row)
+        if self.fitted.built_rows == 0:
+            self._discard()
+        elif self._process is not None and row < self._process.n:
+            if self._process.factor.refactorisations:  # its jitter is on rows that stay
+                self._process = self._pool = None
+                return
+            self._process.truncate(row)
+            if self._pool is not None:
+                self._pool.truncate(row, self.fitted.built_rows)
+
+    @contextmanager
+    def looking(self) -> Iterator[None]:
+        """What is learned within is forgotten: when the kernel is learned must depend on `ask` alone."""
+        before = self.fitted, self._process, self._pool
+        try:
+            yield
+        finally:
+            self.fitted, self._process, self._pool = before
+
+    def restore(self, fitted: Fitted) -> None:
+        """Continue with what was learned elsewhere."""
+        self.fitted = fitted
+        self._process = self._pool = None
+
+    # --------------------------------------------------------------- private
+
+    def _build(self) -> LazyGP:
+        """A process of the rows that it was built from before a restoration, or of all; their values come later."""
+        n = len(self._observations)
+        process = LazyGP(self.fitted.kernel, self.fitted.noise)
+        if not self.fitted.built_rows:
+            self.fitted = replace(self.fitted, built_rows=n, built_warping=self.fitted.warping)
+        built = min(self.fitted.built_rows, n)
+        for start in range(0, built, CHUNK_ROWS):
+            rows = slice(start, min(start + CHUNK_ROWS, built))
+            points, zeros = self._observations.points(rows), np.zeros(rows.stop - start)
+            process.append(points, zeros, variance=self._target_variances(rows))
+        return process
+
+    def _discard(self) -> None:
+        """Build the process anew at its next use, from all rows."""
+        self._process = self._pool = None
+        self.fitted = replace(self.fitted, built_rows=0, built_warping=None)
+
+    def _learn(self, targets: Array, rows: NDArray[np.intp]) -> None:
+        """Learn from evaluations that succeeded; the process then is factored with what was learned."""
+        variances = self.warping.variances(self._observations.variances(rows))
+        data = Data(self._observations.points(rows), targets[rows], variances)
+        learned = maximum_a_posteriori(data, self.fitted.kernel, self.fitted.noise, self._priors)
+        self.fitted = replace(self.fitted, kernel=learned.kernel, noise=learned.noise, learned_at=len(rows))
+        self._discard()
+
+    def _is_rescaled(self) -> bool:
+        """Whether known variances in the units of the built process are far from what they are now."""
+        built = self.fitted.built_warping
+        if built is None or not self._observations.variances().any():
+            return False
+        return abs(self.warping.log_slope - built.log_slope) > math.log(RESCALE)
+
+    def _target_variances(self, rows: slice) -> Array:
+        """Known variances of some rows in units of the targets², as the process has them."""
+        assert self.fitted.built_warping is not None, "the process is built"
+        return self.fitted.built_warping.variances(self._observations.variances(rows))
+
+    def _targets(self) -> Array:
+        """What the process sees: warped values, the worst of them for failures, NaN where pending."""
+        complete = self._observations.rows(State.COMPLETE)
+        values, count = self._observations.values[complete], len(complete)
+        if self.fitted.warping is None or count > self.fitted.warped_at * (1 + REWARP_GROWTH):
+            self.fitted = replace(self.fitted, warping=self._make_warping(values), warped_at=count)
+        warped = self.warping(values)
+        targets = np.full(len(self._observations), np.nan)
+        targets[complete] = warped
+        targets[self._observations.rows(State.FAILED)] = warped.max()
+        return targets
+
+
+def _first(chosen: Kernel, given: str | Kernel | None, noise: float | None, priors: Priors) -> Fitted:
+    """A kernel object as it was given; one chosen by name with the medians of the priors."""
+    median, median_noise = prior_kernel(chosen, priors)
+    first = median if given is None or isinstance(given, str) else chosen
+    return Fitted(first, median_noise if noise is None else positive("noise", noise))
