@@ -18,9 +18,10 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from benchmarks.optimizers import Lazy
 from benchmarks.problems import Problem, function
 from benchmarks.runner import log10, play
-from lazybo.model import fit, gp
-from lazybo.model.gp import LazyGP
+from lazybo.model import fit
+from lazybo.model.evidence import evidence
 from lazybo.model.kernels import matern
+from lazybo.model.process import Process
 from lazybo.search import surrogate
 from lazybo.search.optimizer import Optimizer
 
@@ -76,17 +77,17 @@ class Counters:
 
     likelihoods: int = 0
     kernel_entries: int = 0
-    processes: list[LazyGP] = field(default_factory=list)
+    processes: list[Process] = field(default_factory=list)
 
 
 @contextmanager
 def counting() -> Iterator[Counters]:
     """Counts evaluations of the likelihood and of the kernel, and keeps the processes that are built."""
     counters = Counters()
-    evidence, distance = gp.evidence, matern.scaled_distance
+    distance = matern.scaled_distance
 
-    def kept(*arguments: Any, **options: Any) -> LazyGP:
-        counters.processes.append(LazyGP(*arguments, **options))
+    def kept(*arguments: Any, **options: Any) -> Process:
+        counters.processes.append(Process(*arguments, **options))
         return counters.processes[-1]
 
     def counted_evidence(*arguments: Any) -> Any:
@@ -100,7 +101,7 @@ def counting() -> Iterator[Counters]:
     with (
         patch.object(fit, "evidence", counted_evidence),
         patch.object(matern, "scaled_distance", counted_distance),
-        patch.object(surrogate, "LazyGP", kept),
+        patch.object(surrogate, "Process", kept),
     ):
         yield counters
 
@@ -114,7 +115,7 @@ def work(n: int) -> dict[str, float]:
         optimizer.observe(params, problem.objective(params))
     optimizer.propose(0)
     first, _ = optimizer.surrogate()
-    rebuilds, multiply_adds = first.rebuilds, first.work
+    rebuilds, multiply_adds = first.rebuilds, first.factor.work
     with counting() as counters:
         for _ in range(STEPS):
             suggestion = optimizer.ask()
@@ -124,7 +125,7 @@ def work(n: int) -> dict[str, float]:
     return {
         "factorisations": factorisations / STEPS,
         "likelihoods": counters.likelihoods / STEPS,
-        "solves": (sum(process.work for process in processes) - multiply_adds) / STEPS / (n**2 / 2),
+        "solves": (sum(process.factor.work for process in processes) - multiply_adds) / STEPS / (n**2 / 2),
         "kernel rows": counters.kernel_entries / STEPS / n,
     }
 

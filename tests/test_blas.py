@@ -163,6 +163,7 @@ import lazybo
 from lazybo import LazyGP, Matern52
 from lazybo.fit import learn, prior_kernel
 from lazybo.report import records
+from lazybo.search.near_field import inverse_of
 from lazybo.search.optimizer import Optimizer
 from lazybo.sklearn import LazyGPRegressor
 from lazybo.study.sampler import LazySampler
@@ -214,12 +215,12 @@ doors = {
     "gp.posterior_gradient": lambda: gp.posterior_gradient(u),
     "gp.posterior_covariance": lambda: gp.posterior_covariance(u),
     "gp.sample": lambda: gp.sample(u, 2, rng),
-    "gp.covariance": lambda: gp.covariance(u),
-    "gp.inverse": lambda: gp.inverse(np.arange(3)),
+    "process.covariance": lambda: gp.process.covariance(u),
+    "process.mean": lambda: gp.process.mean(u),
+    "inverse_of": lambda: inverse_of(gp.process, np.arange(3)),
     "gp.replace_y": lambda: (gp.replace_y(y + 1), gp.log_marginal_likelihood()),
-    "gp.log_marginal_likelihood_gradient": lambda: gp.log_marginal_likelihood_gradient(),
-    "gp.append_pending": lambda: gp.append_pending(u),
-    "gp.alpha": lambda: gp.alpha,
+    "gp.append, pending": lambda: gp.append(u, np.full(3, np.nan)),
+    "process.alpha": lambda: gp.process.alpha,
     "gp.set_parameters": lambda: gp.set_parameters(kernel, 0.1),
     "fit.learn": lambda: learn(gp),
     "regressor.fit": lambda: regressor.fit(x, y),

@@ -6,10 +6,7 @@ from lazybo.model.fit import (
     NOISY,
     SECOND_START_EVERY,
     Priors,
-    check_lag,
-    is_due,
     learn,
-    learning_work,
     prior_kernel,
 )
 from lazybo.model.gp import LazyGP
@@ -33,7 +30,7 @@ def test_learning_recovers_what_the_data_was_drawn_from(rng: np.random.Generator
     assert learned.kernel.length_scales[2] > 2
     assert np.log10(gp.noise) == pytest.approx(np.log10(1e-3 / gp.targets.scale**2), abs=0.5)
     assert gp.kernel is learned.kernel
-    assert gp.rebuilds == 1
+    assert gp.process.rebuilds == 1
 
 
 def test_the_result_is_a_maximum_of_the_posterior(rng: np.random.Generator) -> None:
@@ -163,7 +160,7 @@ def test_pending_rows_are_not_learned_from(rng: np.random.Generator) -> None:
     alone, mixed = (LazyGP(*prior_kernel(Matern52(np.ones(2)))) for _ in range(2))
     alone.append(x, y, variance=variance)
     mixed.append(x[:20], y[:20], variance=variance[:20])
-    mixed.append_pending(rng.random((10, 2)))
+    mixed.append(rng.random((10, 2)), np.full(10, np.nan))
     mixed.append(x[20:], y[20:], variance=variance[20:])
     np.testing.assert_allclose(learn(mixed).kernel.theta, learn(alone).kernel.theta, rtol=1e-8)
 
@@ -181,48 +178,7 @@ def test_too_few_observations_are_refused() -> None:
     gp.append([[0.5], [0.6]], [1.0, 2.0])
     with pytest.raises(ValueError, match="max_points"):
         learn(gp, max_points=1)
-    assert gp.rebuilds == 0
-
-
-# ------------------------------------------------------------------- lag
-
-
-def steps(lag: object, upto: int) -> list[int]:
-    learned, at = [], 0
-    for n in range(1, upto + 1):
-        if is_due(check_lag(lag), at, n):
-            learned.append(n)
-            at = n
-    return learned
-
-
-def test_lags_by_number() -> None:
-    assert steps(1, 6) == [2, 3, 4, 5, 6]
-    assert steps(3, 12) == [2, 5, 8, 11]
-    assert steps(None, 100) == []
-
-
-def test_auto_learns_always_at_first_and_then_as_the_work_is_paid_for() -> None:
-    learned = steps("auto", 3000)
-    assert learned[:59] == list(range(2, 61)), "at every observation up to 60"
-    assert len([n for n in learned if n > 200]) < 60
-    spent = sum(learning_work(n) for n in learned)
-    assert spent <= 20 * 3000**3 / 3, "amortised, a step costs O(n²)"
-    gaps = np.diff(learned)
-    assert (gaps / learned[1:]).max() < 0.5, "the number of observations never doubles unlearned"
-
-
-def test_auto_depends_on_counts_alone_and_a_block_may_pay_at_once() -> None:
-    assert is_due("auto", 0, 10_000)
-    assert not is_due("auto", 3000, 3001)
-    assert not is_due("auto", 50, 50)
-    assert not is_due("auto", 0, 1)
-
-
-@pytest.mark.parametrize("lag", [0, -1, 1.5, True, "often", [1]])
-def test_a_wrong_lag_is_refused(lag: object) -> None:
-    with pytest.raises(ValueError, match="lag must be"):
-        check_lag(lag)
+    assert gp.process.rebuilds == 0
 
 
 def test_a_parameter_without_a_prior_is_refused() -> None:

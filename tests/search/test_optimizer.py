@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
 from lazybo.model.fit import Priors
-from lazybo.model.gp import LazyGP
 from lazybo.model.kernels import AdditiveMatern52, Matern52
+from lazybo.model.process import Process
 from lazybo.search.optimizer import Optimizer, Suggestion
-from lazybo.search.propose import Pool
+from lazybo.search.pool import Pool
 from lazybo.search.space import Condition
 
 PLANE = {"x": FloatDistribution(-5.0, 5.0), "y": FloatDistribution(-5.0, 5.0)}
@@ -180,7 +180,7 @@ def test_centred_targets_keep_the_units_of_the_values_and_scaled_ones_do_not() -
         optimizer = Optimizer(PLANE, seed=0, lag=None, targets=targets)
         for x in (-2.0, 0.5, 3.0):
             optimizer.observe({"x": x, "y": 0.0}, factor * x)
-        return [round(t, 12) for t in optimizer.surrogate()[0].y]
+        return [round(t, 12) for t in optimizer.surrogate()[0].targets]
 
     assert seen("centred", 10.0) == [-25.0, 0.0, 25.0]
     assert seen("scaled", 10.0) == seen("scaled", 1.0)
@@ -535,7 +535,7 @@ def test_a_pool_does_not_mistake_a_new_process_for_an_old_one() -> None:
     rng = np.random.default_rng(0)
     pool = Pool(rng.random((20, 2)))
     for _ in range(50):
-        gp = LazyGP(Matern52(np.ones(2)), 1e-3)
+        gp = Process(Matern52(np.ones(2)), 1e-3)
         gp.append(rng.random((5, 2)), rng.standard_normal(5))
         mean, std = pool.posterior(gp)
         expected = gp.posterior(pool.points)

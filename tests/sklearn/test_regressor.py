@@ -19,8 +19,9 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils import get_tags
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from lazybo.model.fit import MAX_POINTS, Priors, is_due
+from lazybo.model.fit import MAX_POINTS, Priors
 from lazybo.model.kernels import AdditiveMatern52, Column, Matern52
+from lazybo.model.lag import is_due
 from lazybo.sklearn import LazyGPRegressor
 
 KERNEL = ConstantKernel(1.7) * Matern([0.3, 0.9, 1.5], nu=2.5)
@@ -123,15 +124,15 @@ def test_new_rows_cost_one_solve_each_and_no_factorisation(rng: np.random.Genera
     n, t = 300, 5
     x = rng.random((n + t, 3))
     ours = LazyGPRegressor(KERNEL, alpha=1e-4, optimizer=None, normalize_y=True).fit(x[:n], wave(x[:n]))
-    gp = ours._model.gp
-    before = gp.work
+    gp = ours._model.process
+    before = gp.factor.work
     ours.partial_fit(x[n:], wave(x[n:]))
-    assert ours._model.gp is gp
-    assert gp.work - before <= (0.5 * n**2 + t * n) * t + t**3
-    before = gp.work
+    assert ours._model.process is gp
+    assert gp.factor.work - before <= (0.5 * n**2 + t * n) * t + t**3
+    before = gp.factor.work
     ours.predict(x[:2])
     ours.predict(x[:2])
-    assert gp.work - before <= 1.01 * (n + t) ** 2, "the weights take two solves, once"
+    assert gp.factor.work - before <= 1.01 * (n + t) ** 2, "the weights take two solves, once"
 
 
 def test_a_point_that_was_predicted_is_learned_without_a_solve(rng: np.random.Generator) -> None:
@@ -139,9 +140,9 @@ def test_a_point_that_was_predicted_is_learned_without_a_solve(rng: np.random.Ge
     x, u = rng.random((n, 3)), rng.random((1, 3))
     ours = LazyGPRegressor(KERNEL, alpha=1e-4, optimizer=None).fit(x, wave(x))
     ours.predict(u, return_std=True)
-    before = ours._model.gp.work
+    before = ours._model.process.factor.work
     ours.partial_fit(u, wave(u))
-    assert ours._model.gp.work - before <= 2 * n
+    assert ours._model.process.factor.work - before <= 2 * n
     both = np.concatenate((x, u))
     assert_equal_predictions(ours, twin(ours, both, wave(both)), rng.random((5, 3)))
 

@@ -1,4 +1,4 @@
-"""Learning the kernel parameters, and deciding when.
+"""Learning the kernel parameters.
 
 ======  =================================================================  ========
 symbol  meaning                                                            shape
@@ -7,12 +7,11 @@ symbol  meaning                                                            shape
 n, m    observations, and those of them that are learned from              scalar
 ======  =================================================================  ========
 
-`learn` maximises log p(t | X, φ) + log p(φ): maximum a posteriori. `is_due` says whether it is time to, from counts
-alone.
+`learn` maximises log p(t | X, φ) + log p(φ): maximum a posteriori. `lazybo.model.lag` says when.
 """
 
 from dataclasses import dataclass, fields, replace
-from typing import Generic, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,10 +19,11 @@ from scipy.optimize import minimize
 
 from lazybo.blas import one_thread
 from lazybo.checks import Array, positive
-from lazybo.model.gp import LazyGP, evidence, relative_variances
+from lazybo.model.evidence import evidence
+from lazybo.model.gp import LazyGP
 from lazybo.model.kernels import Kernel, Parameter
+from lazybo.model.units import relative_variances
 
-Lag: TypeAlias = int | Literal["auto"] | None
 Rows: TypeAlias = NDArray[np.intp]
 K = TypeVar("K", bound=Kernel)
 
@@ -44,16 +44,6 @@ RUGGED_START = 0.3
 MAX_EVALUATIONS = 40
 # Squares of larger targets are no doubles.
 MAX_TARGET = 1e150
-
-# The work model of `is_due`, in multiply-adds. One learning takes about 20 evaluations of m³/2 and one factorisation
-# of n³/6.
-LEARNING_PER_POINT_CUBED = 10
-# Each observation may spend this on learning: a constant that small problems do not notice, and some passes over the
-# factor.
-ALLOWANCE = 4_000_000
-ALLOWANCE_PER_ENTRY = 8
-
-
 # Far outside what the priors believe, near enough that K stays positive definite in doubles at any n.
 _LOWER = {"length_scale": 5e-3, "output_scale": 1e-2, "share": 1e-2, "noise": 1e-7}
 _UPPER = {"length_scale": 1e3, "output_scale": 1e2, "share": 0.99, "noise": 1.0}
@@ -152,7 +142,7 @@ def prior_kernel(kernel: K, priors: Priors | None = None) -> tuple[K, float]:
 @one_thread()
 def learn(gp: LazyGP, priors: Priors | None = None, *, max_points: int = MAX_POINTS) -> Learned[Kernel]:
     """Give ``gp`` its maximum a posteriori parameters, learned from all rows with a value; factors K once."""
-    rows, scale = ~gp.pending, gp.targets.scale
+    rows, scale = np.flatnonzero(~np.isnan(gp.y)), gp.targets.scale
     data = Data(gp.X[rows], gp.targets.values[rows], relative_variances(gp.known_variances[rows], scale))
     learned = maximum_a_posteriori(data, gp.kernel, gp.noise, priors, max_points=max_points)
     gp.set_parameters(learned.kernel, learned.noise)
@@ -184,47 +174,11 @@ def maximum_a_posteriori(
     return replace(best, evaluations=sum(learned.evaluations for learned in found))
 
 
-def check_lag(lag: object) -> Lag:
-    """``lag`` itself if it is one of 1, 2, …, None or "auto"."""
-    if lag is None or lag == "auto":
-        return lag
-    if isinstance(lag, int | np.integer) and not isinstance(lag, bool) and lag >= 1:
-        return int(lag)
-    raise ValueError(f'lag must be a positive whole number, None (never learn) or "auto", not {lag!r}')
-
-
-def is_due(lag: Lag, learned_at: int, n: int) -> bool:
-    """Whether to learn with n observations when it last happened at ``learned_at`` (0: not yet).
-
-    - An integer l: every l observations; 1 is standard Bayesian optimisation.
-    - None: never, the paper's fully lazy mode.
-    - "auto": when the observations since then have paid for it, each `ALLOWANCE` and `ALLOWANCE_PER_ENTRY` for each of
-      the n² entries of K. That is every observation while n is small; later it keeps learning at O(n²) a step. No clock
-      is asked, so runs repeat.
-    """
-    lag = check_lag(lag)
-    if lag is None or n < 2 or n <= learned_at:
-        return False
-    if lag == "auto":
-        paid = ALLOWANCE * (n - learned_at) + ALLOWANCE_PER_ENTRY * (_sum_of_squares(n) - _sum_of_squares(learned_at))
-        return paid >= learning_work(n)
-    return learned_at == 0 or n - learned_at >= lag
-
-
-def learning_work(n: int) -> int:
-    """Multiply-adds of one learning with n observations, by the work model."""
-    return LEARNING_PER_POINT_CUBED * min(n, MAX_POINTS) ** 3 + n**3 // 6
-
-
 def subset(n: int, size: int) -> Rows:
     """The observations to learn from: all, or a random part that depends on n alone, so that runs repeat."""
     if n <= size:
         return np.arange(n)
     return np.sort(np.random.default_rng(n).choice(n, size, replace=False))
-
-
-def _sum_of_squares(n: int) -> int:
-    return n * (n + 1) * (2 * n + 1) // 6
 
 
 def _other_mode(kernel: Kernel, noise: float, priors: Priors) -> Array:

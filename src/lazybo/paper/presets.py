@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 from optuna.distributions import FloatDistribution
 
-from lazybo.model.fit import Lag, Priors
+from lazybo.model.fit import Priors
 from lazybo.model.kernels import Matern52
+from lazybo.model.lag import Lag
 from lazybo.search.acquisition import log_expected_improvement
 
 XI = 0.01

@@ -13,8 +13,9 @@ from optuna.distributions import FloatDistribution
 from scipy.optimize import minimize
 
 from lazybo.checks import Array
-from lazybo.model.fit import is_due, learn
+from lazybo.model.fit import learn
 from lazybo.model.gp import LazyGP
+from lazybo.model.lag import is_due
 from lazybo.model.targets import WARPINGS, Targets
 from lazybo.paper.presets import XI
 from lazybo.search.acquisition import expected_improvement
@@ -88,7 +89,7 @@ class Reference:
         """Expected improvement in units of the targets, (m,); the variance is not asked for where it must underflow."""
         _, shift, scale = self._gp.targets
         incumbent = (float(self._gp.y.min()) - shift) / scale
-        mean = self._gp.covariance(points).T @ self._gp.alpha
+        mean = self._gp.process.mean(points)
         near = np.flatnonzero(incumbent - mean - XI > -UNDERFLOW)
         values = np.zeros(len(points))
         if len(near):

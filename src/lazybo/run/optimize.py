@@ -16,8 +16,9 @@ from optuna.storages import BaseStorage
 from optuna.study import Study
 
 from lazybo.checks import whole
-from lazybo.model.fit import Lag, Priors
+from lazybo.model.fit import Priors
 from lazybo.model.kernels import Kernel
+from lazybo.model.lag import Lag
 from lazybo.run import ledger
 from lazybo.run.call import Call, call_of
 from lazybo.run.channel import StudyReporter, listening

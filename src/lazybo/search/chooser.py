@@ -11,8 +11,9 @@ from scipy.spatial.distance import cdist
 from lazybo.blas import one_thread
 from lazybo.checks import Array
 from lazybo.search.acquisition import Acquisition
+from lazybo.search.maxima import BEST_CENTERS, STARTS, Maximum, find_maxima
 from lazybo.search.observations import Observations, State
-from lazybo.search.propose import BEST_CENTRES, STARTS, Maximum, find_maxima, spread_points
+from lazybo.search.pool import spread_points
 from lazybo.search.space import MAX_LISTED, Space
 from lazybo.search.surrogate import Surrogate
 
@@ -61,7 +62,7 @@ class Chooser:
             self._surrogate.pool(seed),
             self._acquisition,
             float(means[0]),
-            self._space.clip(process.X[rows[:BEST_CENTRES]]),
+            self._space.clip(process.X[rows[:BEST_CENTERS]]),
             self._taken,
             rng,
             max(STARTS, 2 * count),

@@ -18,14 +18,15 @@ import numpy as np
 
 from lazybo.blas import one_thread
 from lazybo.checks import shortened, whole
-from lazybo.model.fit import Lag, Priors, check_lag
-from lazybo.model.gp import LazyGP
+from lazybo.model.fit import Priors
 from lazybo.model.kernels import Kernel
+from lazybo.model.lag import Lag, check_lag
+from lazybo.model.process import Process
 from lazybo.model.targets import WARPINGS, Warping
 from lazybo.search.acquisition import ACQUISITIONS, Acquisition
 from lazybo.search.chooser import Chooser
 from lazybo.search.observations import PENDING, Observations, Result, State
-from lazybo.search.propose import POOL_POINTS
+from lazybo.search.pool import POOL_POINTS
 from lazybo.search.shorthand import as_distributions
 from lazybo.search.space import Condition, Space
 from lazybo.search.surrogate import Surrogate
@@ -215,7 +216,7 @@ class Optimizer:
         return Best(dict(best.params), self._sign * best.result.value, best.number)
 
     @one_thread()
-    def surrogate(self) -> tuple[LazyGP, Warping]:
+    def surrogate(self) -> tuple[Process, Warping]:
         """The process with all that was told, and the warping from values to its targets; in both small is good.
 
         It is what the next `ask` would begin with; looking at it does not change what is suggested later.

@@ -17,13 +17,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lazybo.blas import one_thread
 from lazybo.checks import Array, positive, shortened, whole
-from lazybo.model.fit import Data, Lag, Priors, is_due, maximum_a_posteriori, prior_kernel
-from lazybo.model.gp import CHUNK_ROWS, LazyGP
+from lazybo.model.fit import Data, Priors, maximum_a_posteriori, prior_kernel
 from lazybo.model.kernels import Kernel, kernel_for
+from lazybo.model.lag import Lag, is_due
+from lazybo.model.process import Process
 from lazybo.model.targets import Warping
+from lazybo.model.weights import CHUNK_ROWS
 from lazybo.search.observations import Observations, State
-from lazybo.search.propose import POOL_POINTS, Pool, spread_points
+from lazybo.search.pool import POOL_POINTS, Pool, spread_points
 from lazybo.search.space import Space
 
 # The warping of the values is made anew when their number has grown by this share.
@@ -95,10 +98,10 @@ class Surrogate:
         self._priors = priors or Priors()
         self._make_warping = make_warping
         self.fitted = _first(kernel_for(kernel, space.columns), kernel, noise, self._priors)
-        self._process: LazyGP | None = None
+        self._process: Process | None = None
         self._pool: Pool | None = None
 
-    def sync(self) -> LazyGP:
+    def sync(self) -> Process:
         """The process with all rows, their present values, and kernel parameters that are not overdue."""
         targets = self._targets()
         complete = self._observations.rows(State.COMPLETE)
@@ -106,10 +109,11 @@ class Surrogate:
             self._learn(targets, complete)
         elif self._is_rescaled():
             self._discard()
-        process = self._process or self._build()
+        process = self._process or self._build(targets)
         for row in range(process.n, len(self._observations)):
-            process.append_alone(self._observations[row].point, self._target_variances(slice(row, row + 1))[0])
-        process.replace_y(targets)
+            variance = self._target_variances(slice(row, row + 1))[0]
+            process.append_alone(self._observations[row].point, targets[row], variance=variance)
+        process.set_targets(targets)
         self._process = process
         return process
 
@@ -126,16 +130,17 @@ class Surrogate:
             self._pool = Pool(spread_points(self._space, rng, POOL_POINTS))
         return self._pool
 
-    def denoised(self, process: LazyGP) -> tuple[NDArray[np.intp], Array]:
+    def denoised(self, process: Process) -> tuple[NDArray[np.intp], Array]:
         """The rows with a value, best first, and the posterior mean at them: their values without noise.
 
         At the observations the posterior mean is t - noise ∘ α, which takes no solve.
         """
         rows = self._observations.rows(State.COMPLETE)
-        mean = (process.y - process.noise_variances * process.alpha)[rows]
+        mean = (process.targets - (process.noise + process.known_variances) * process.alpha)[rows]
         order = np.argsort(mean, kind="stable")
         return rows[order], mean[order]
 
+    @one_thread()
     def cut(self, row: int) -> None:
         """Take this row and those after it out of the process; the next `sync` appends them as they are then.
 
@@ -170,17 +175,16 @@ class Surrogate:
 
     # --------------------------------------------------------------- private
 
-    def _build(self) -> LazyGP:
-        """A process of the rows that it was built from before a restoration, or of all; their values come later."""
+    def _build(self, targets: Array) -> Process:
+        """A process of the rows that it was built from before a restoration, or of all."""
         n = len(self._observations)
-        process = LazyGP(self.fitted.kernel, self.fitted.noise)
+        process = Process(self.fitted.kernel, self.fitted.noise)
         if not self.fitted.built_rows:
             self.fitted = replace(self.fitted, built_rows=n, built_warping=self.fitted.warping)
         built = min(self.fitted.built_rows, n)
         for start in range(0, built, CHUNK_ROWS):
             rows = slice(start, min(start + CHUNK_ROWS, built))
-            points, zeros = self._observations.points(rows), np.zeros(rows.stop - start)
-            process.append(points, zeros, variance=self._target_variances(rows))
+            process.append(self._observations.points(rows), targets[rows], variance=self._target_variances(rows))
         return process
 
     def _discard(self) -> None:

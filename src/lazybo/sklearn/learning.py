@@ -13,8 +13,8 @@ from scipy.optimize import minimize
 from sklearn.gaussian_process.kernels import Kernel
 
 from lazybo.checks import Array
+from lazybo.model.evidence import evidence
 from lazybo.model.fit import NOISY_START, Data, K, Priors, maximum_a_posteriori, prior_kernel, subset
-from lazybo.model.gp import evidence
 from lazybo.model.kernels import Kernel as OwnKernel
 from lazybo.model.kernels import Matern52
 from lazybo.sklearn.kernels import Meaning, composed, read

@@ -1,4 +1,4 @@
-"""What a fitted regressor holds: a process that knows the points, and the values beside it.
+"""What a fitted regressor holds: a process of targets, and the way from and to the values.
 
 ======  ==============================================================  ======================
 symbol  meaning                                                         shape
@@ -15,18 +15,18 @@ K does not depend on y: all outputs share one factor, and a normalisation that m
 """
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
 from lazybo.checks import Array
 from lazybo.model.fit import Data
-from lazybo.model.gp import LazyGP, unit_of
+from lazybo.model.process import Process
 from lazybo.model.targets import standardize
+from lazybo.model.units import unit_of
 from lazybo.sklearn.learning import Parameters
 
-# `LazyGP` wants some noise; this is lost in rounding.
+# `Process` needs some noise; this is lost in rounding.
 NO_NOISE = float(np.finfo(np.float64).tiny)
 
 
@@ -50,7 +50,7 @@ class Values(NamedTuple):
 class Model:
     """Immutable but for the process, which belongs to the latest model that was made from it."""
 
-    gp: LazyGP
+    process: Process
     parameters: Parameters
     y: Array
     values: Values
@@ -58,54 +58,34 @@ class Model:
     @classmethod
     def build(cls, rows: Rows, values: Values, parameters: Parameters) -> "Model":
         """All rows at once, O(n³)."""
-        gp = LazyGP(parameters.meaning(rows.x.shape[1]).kernel, max(parameters.noise, NO_NOISE))
-        gp.append(rows.x, np.zeros(len(rows.y)), variance=rows.known)
-        return cls(gp, parameters, rows.y, values)
+        process = Process(parameters.meaning(rows.x.shape[1]).kernel, max(parameters.noise, NO_NOISE))
+        process.append(rows.x, values.targets, variance=rows.known)
+        return cls(process, parameters, rows.y, values)
 
     def with_rows(self, new: Rows, values: Values) -> "Model":
         """Some rows more in O(t n²); ``values`` are those of all rows."""
-        y = np.concatenate((self.y, new.y))
-        self.gp.append(new.x, np.zeros(len(new.y)), variance=new.known)
-        return replace(self, y=y, values=values)
+        self.process.append(new.x, values.targets[len(self.y) :], variance=new.known)
+        self.process.set_targets(values.targets)
+        return replace(self, y=np.concatenate((self.y, new.y)), values=values)
 
     @property
     def data(self) -> Data:
         """What parameters are learned from."""
-        return Data(self.gp.X, self.values.targets, self.gp.known_variances)
-
-    @cached_property
-    def _weights(self) -> tuple[Array, float]:
-        """α in units of a power of two, and that. Made when first asked for: rows that only come in do not pay."""
-        unit = unit_of(self.values.targets)
-        return self.gp.factor.solve(self.values.targets / unit), unit
-
-    @property
-    def alpha(self) -> Array:
-        """α."""
-        weights, unit = self._weights
-        return weights * unit
+        return Data(self.process.X, self.values.targets, self.process.known_variances)
 
     def mean(self, u: Array) -> Array:
         """At the rows of U, (m,) or (m, q)."""
-        weights, unit = self._weights
-        return self.gp.covariance(u).T @ weights * unit * self.values.scale + self.values.shift
+        return self.process.mean(u) * self.values.scale + self.values.shift
 
     def variance(self, u: Array) -> Array:
         """At the rows of U, with the white noise, in units of t², (m,)."""
-        return self.gp.posterior(u).variance + self.parameters.noise
+        return self.process.posterior(u).variance + self.parameters.noise
 
     def covariance(self, u: Array) -> Array:
         """At the rows of U jointly, with the white noise, in units of t², (m, m)."""
-        _, covariance = self.gp.posterior_covariance(u)
+        _, covariance = self.process.posterior_covariance(u)
         covariance[np.diag_indices_from(covariance)] += self.parameters.noise
         return covariance
-
-    def log_marginal_likelihood(self) -> float:
-        """Σ over the outputs of -½ tᵀα - Σ log Lᵢᵢ - n/2 log 2π."""
-        constant = self.gp.factor.logdet() + self.gp.n * float(np.log(2 * np.pi))
-        weights, unit = self._weights
-        quadratic = float(np.vdot(self.values.targets / unit, weights)) * unit * unit
-        return -0.5 * (quadratic + self.values.scale.size * constant)
 
 
 def as_they_are(y: Array) -> Values:

@@ -16,9 +16,11 @@ from sklearn.utils.validation import validate_data
 
 from lazybo.blas import one_thread
 from lazybo.checks import Array, as_array, finite, whole
-from lazybo.model.fit import MAX_POINTS, MAX_TARGET, Data, Lag, Priors, check_lag, is_due, prior_kernel
+from lazybo.model.fit import MAX_POINTS, MAX_TARGET, Data, Priors, prior_kernel
 from lazybo.model.kernels import Kernel as OwnKernel
 from lazybo.model.kernels import Matern52
+from lazybo.model.lag import Lag, check_lag, is_due
+from lazybo.model.process import root_of
 from lazybo.sklearn.kernels import composed, copied, read
 from lazybo.sklearn.learning import Learning, Minimizer, Parameters, log_likelihood
 from lazybo.sklearn.model import Model, Rows, Values, as_they_are, in_units, normalised
@@ -146,7 +148,7 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
             raise ValueError(f"y must have as many columns as before, but has {new.y.shape} after {old.y.shape}")
         y = np.concatenate((old.y, new.y))
         if self.optimizer is not None and parameters.free and is_due(self.lag, parameters.learned_at, len(y)):
-            x, known = np.concatenate((old.gp.X, new.x)), np.concatenate((old.gp.known_variances, new.known))
+            x, known = np.concatenate((old.process.X, new.x)), np.concatenate((old.process.known_variances, new.known))
             self._build(Rows(x, y, known), parameters, learn=True)
         else:
             self._model = old.with_rows(new, self._values(y))
@@ -179,9 +181,7 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
         count, rng = whole("n_samples", n_samples, 1), check_random_state(random_state)
         model, u = self._at(X)
         mean = model.mean(u)
-        values, vectors = np.linalg.eigh(model.covariance(u))
-        root = vectors * np.sqrt(np.maximum(values, 0.0))
-        drawn = np.tensordot(root, rng.standard_normal((*mean.shape, count)), axes=1)
+        drawn = np.tensordot(root_of(model.covariance(u)), rng.standard_normal((*mean.shape, count)), axes=1)
         return mean[..., None] + drawn * model.values.scale[..., None]
 
     @one_thread()
@@ -227,7 +227,7 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
     @property
     def X_train_(self) -> Array:  # noqa: N802 - scikit-learn's name
         """All points so far, (n, d); a view that must not be written to."""
-        return self._fitted("X_train_").gp.X
+        return self._fitted("X_train_").process.X
 
     @property
     def y_train_(self) -> Array:
@@ -238,19 +238,19 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
     @one_thread()
     def L_(self) -> Array:  # noqa: N802 - scikit-learn's name
         """The lower factor of K, (n, n); a copy."""
-        return self._fitted("L_").gp.factor.factor
+        return self._fitted("L_").process.factor.factor
 
     @property
     @one_thread()
     def alpha_(self) -> Array:
         """α = K⁻¹ t, (n,) or (n, q)."""
-        return self._fitted("alpha_").alpha
+        return self._fitted("alpha_").process.alpha
 
     @property
     @one_thread()
     def log_marginal_likelihood_value_(self) -> float:
         """Of all rows with the present parameters, the sum over all outputs."""
-        return self._fitted("log_marginal_likelihood_value_").log_marginal_likelihood()
+        return self._fitted("log_marginal_likelihood_value_").process.log_marginal_likelihood()
 
     def _fitted(self, name: str) -> Model:
         if not self.__sklearn_is_fitted__():
@@ -346,7 +346,8 @@ def _all_or_nothing(estimator: LazyGPRegressor) -> Iterator[None]:
         estimator.__dict__.update(before)
         model = before.get("_model")
         if model is not None:
-            model.gp.truncate(len(model.y))
+            model.process.truncate(len(model.y))
+            model.process.set_targets(model.values.targets)
         raise
 
 

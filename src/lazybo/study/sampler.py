@@ -28,8 +28,9 @@ from optuna.storages import BaseStorage
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from lazybo.model.fit import Lag, Priors
+from lazybo.model.fit import Priors
 from lazybo.model.kernels import Kernel, check_choice
+from lazybo.model.lag import Lag
 from lazybo.search.acquisition import Acquisition
 from lazybo.search.optimizer import Optimizer, check_seed
 from lazybo.search.space import Condition, Space

@@ -1,0 +1,53 @@
+"""The lag: when to learn the kernel parameters, decided from counts alone."""
+
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from lazybo.model.fit import MAX_POINTS
+
+Lag: TypeAlias = int | Literal["auto"] | None
+
+# The work model of `is_due`, in multiply-adds. One learning takes about 20 evaluations of m³/2 and one factorisation
+# of n³/6.
+LEARNING_PER_POINT_CUBED = 10
+# Each observation may spend this on learning: a constant that small problems do not notice, and some passes over the
+# factor.
+ALLOWANCE = 4_000_000
+ALLOWANCE_PER_ENTRY = 8
+
+
+def check_lag(lag: object) -> Lag:
+    """``lag`` itself if it is one of 1, 2, …, None or "auto"."""
+    if lag is None or lag == "auto":
+        return lag
+    if isinstance(lag, int | np.integer) and not isinstance(lag, bool) and lag >= 1:
+        return int(lag)
+    raise ValueError(f'lag must be a positive whole number, None (never learn) or "auto", not {lag!r}')
+
+
+def is_due(lag: Lag, learned_at: int, n: int) -> bool:
+    """Whether to learn with n observations when it last happened at ``learned_at`` (0: not yet).
+
+    - An integer l: every l observations; 1 is standard Bayesian optimisation.
+    - None: never, the paper's fully lazy mode.
+    - "auto": when the observations since then have paid for it, each `ALLOWANCE` and `ALLOWANCE_PER_ENTRY` for each of
+      the n² entries of K. That is every observation while n is small; later it keeps learning at O(n²) a step. No clock
+      is asked, so runs repeat.
+    """
+    lag = check_lag(lag)
+    if lag is None or n < 2 or n <= learned_at:
+        return False
+    if lag == "auto":
+        paid = ALLOWANCE * (n - learned_at) + ALLOWANCE_PER_ENTRY * (_sum_of_squares(n) - _sum_of_squares(learned_at))
+        return paid >= learning_work(n)
+    return learned_at == 0 or n - learned_at >= lag
+
+
+def learning_work(n: int) -> int:
+    """Multiply-adds of one learning with n observations, by the work model."""
+    return LEARNING_PER_POINT_CUBED * min(n, MAX_POINTS) ** 3 + n**3 // 6
+
+
+def _sum_of_squares(n: int) -> int:
+    return n * (n + 1) * (2 * n + 1) // 6

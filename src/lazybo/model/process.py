@@ -1,0 +1,289 @@
+"""The process itself: exact inference on a factor that is extended, never rebuilt, while the kernel stays.
+
+It knows targets in units of its own; `lazybo.model.gp` and the optimiser's surrogate translate to and from values.
+
+======  ===================================================================  ===============
+symbol  meaning                                                              shape
+======  ===================================================================  ===============
+X       points                                                               (n, d)
+t       targets, of one output or of q that share K; NaN: pending            (n,) or (n, q)
+v       known noise variance of each row, in units of t²                     (n,)
+σₙ²     noise variance that all rows share, in units of t² (`noise`)         scalar
+K       k(X, X) + diag(σₙ² + v) = L Lᵀ                                       (n, n)
+w       L⁻¹ t                                                                as t
+α       K⁻¹ t = L⁻ᵀ w                                                        as t
+U       points to predict at                                                 (m, d)
+V       L⁻¹ k(X, U)                                                          (n, m)
+======  ===================================================================  ===============
+
+Posterior (paper, algorithm 1): mean = Vᵀ w, covariance = k(U, U) - Vᵀ V. Pending rows are explained in
+`lazybo.model.weights`.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from lazybo.blas import one_thread
+from lazybo.checks import Array, as_array, as_shape, finite, positive
+from lazybo.model.cholesky import GrowingCholesky
+from lazybo.model.kernels import Kernel, as_kernel
+from lazybo.model.remembered import Remembered
+from lazybo.model.units import product, relative_variances
+from lazybo.model.weights import Weights
+
+# Rows appended at a time: bounds the work space to this many columns of K.
+BLOCK_ROWS = 512
+
+
+class Posterior(NamedTuple):
+    """Mean, (m,) or (m, q), and variance, (m,), of the latent function at m points.
+
+    The variance is infinite where it is beyond the largest double, for values from about 1e154 on.
+    """
+
+    mean: Array
+    variance: Array
+
+
+class PosteriorGradient(NamedTuple):
+    """The posterior and its derivatives with respect to the points; the latter (m, d)."""
+
+    mean: Array
+    variance: Array
+    mean_gradient: Array
+    variance_gradient: Array
+
+
+class Process:
+    """Gaussian process with a zero prior mean that takes t new rows in O(t n²).
+
+    ``kernel``, ``noise`` and ``factor`` are for reading; `set_parameters` changes them. ``rebuilds`` counts how often
+    all of K was factored: only by `set_parameters`.
+    """
+
+    def __init__(self, kernel: Kernel, noise: float = 1e-6) -> None:
+        self.kernel = as_kernel(kernel)
+        self.noise = positive("noise", noise)
+        self.factor = GrowingCholesky()
+        self.rebuilds = 0
+        self._x = np.zeros((0, kernel.dim))
+        self._z = kernel.features(self._x)
+        self._known = np.zeros(0)
+        self._weights = Weights()
+        self._remembered = Remembered()
+
+    # ------------------------------------------------------------------ state
+
+    @property
+    def n(self) -> int:
+        """Number of rows."""
+        return len(self._x)
+
+    @property
+    def X(self) -> Array:  # noqa: N802 - the name everyone gives it
+        """Points, (n, d); a view that must not be written to."""
+        return read_only(self._x)
+
+    @property
+    def features(self) -> Array:
+        """Z, the kernel's features of the points, (n, D); a view that must not be written to."""
+        return read_only(self._z)
+
+    @property
+    def targets(self) -> Array:
+        """t, NaN where pending, (n,) or (n, q); a view that must not be written to."""
+        return read_only(self._weights.targets)
+
+    @property
+    def known_variances(self) -> Array:
+        """v, (n,); a view that must not be written to."""
+        return read_only(self._known)
+
+    # ----------------------------------------------------------------- change
+
+    @one_thread()
+    def append(self, x: ArrayLike, targets: ArrayLike, *, variance: ArrayLike | None = None) -> None:
+        """Add rows X, (t, d), with targets, (t,) or (t, q), in O(t n²); a target that is NaN is pending.
+
+        ``variance`` is the known noise variance of each row beyond the shared noise, (t,).
+        """
+        new_x = self.kernel.check(x)
+        before = self._weights.targets if self.n else np.zeros((0, *np.shape(targets)[1:]))
+        new = as_targets("targets", targets, (len(new_x), *before.shape[1:]))
+        known = np.zeros(len(new_x)) if variance is None else as_variances(variance, len(new_x))
+        # Everything that may fail comes before the first change.
+        all_targets, new_z = np.concatenate((before, new)), self.kernel.features(new_x)
+        known = relative_variances(known, 1.0)
+        refactorisations = self.factor.refactorisations
+        solved = self._remembered.get(new_x[0]) if len(new_x) == 1 else None
+        _extend(self.factor, self.kernel, self._z, new_z, self.noise + known, solved)
+        self._remembered.clear()
+        if self.factor.refactorisations != refactorisations:
+            self._weights.forget()
+        self._x = np.concatenate((self._x, new_x))
+        self._z = np.concatenate((self._z, new_z))
+        self._known = np.concatenate((self._known, known))
+        self._weights.set(all_targets)
+
+    def append_alone(self, x: Array, target: float = np.nan, *, variance: float = 0.0) -> None:
+        """Add one row, (d,), of a process with one output: every bit depends on the rows before it and on nothing else.
+
+        `append` may use another solution for it, which differs in rounding: that of a row among others.
+        """
+        if self._remembered.get(x) is None:
+            point = self.kernel.check(x[None])
+            self._remembered.solve(self.factor, point, self.covariance(point))
+        self.append(x[None], [target], variance=[variance])
+
+    def truncate(self, n: int) -> None:
+        """Forget all but the first ``n`` rows; the factor takes O(1)."""
+        self.factor.truncate(n)
+        self._remembered.clear()
+        self._x, self._z, self._known = self._x[:n], self._z[:n], self._known[:n]
+        self._weights.truncate(n)
+
+    def set_targets(self, targets: ArrayLike) -> None:
+        """Other targets at the same points, NaN: pending. No factorisation, a few solves at the next posterior."""
+        shape = np.shape(targets)
+        self._weights.set(as_targets("targets", targets, (self.n, *shape[1:])).copy())
+
+    @one_thread()
+    def set_parameters(self, kernel: Kernel, noise: float, *, variance: ArrayLike | None = None) -> None:
+        """Another kernel (of the same columns) and noise: the one thing that factors all of K again, O(n³).
+
+        ``variance`` replaces the known variances as well, (n,).
+        """
+        if as_kernel(kernel).columns != self.kernel.columns:
+            raise ValueError("the new kernel must have the same columns as the old one")
+        noise = positive("noise", noise)
+        known = self._known if variance is None else relative_variances(as_variances(variance, self.n), 1.0)
+        z = kernel.features(self._x)
+        factor = GrowingCholesky()
+        factor.work, factor.refactorisations = self.factor.work, self.factor.refactorisations
+        _extend(factor, kernel, z[:0], z, noise + known)
+        self.kernel, self.noise, self._known = kernel, noise, known
+        self._z, self.factor = z, factor
+        self._remembered.clear()
+        self._weights.forget()
+        self.rebuilds += 1
+
+    # ---------------------------------------------------------------- predict
+
+    @one_thread()
+    def covariance(self, u: ArrayLike, rows: slice = slice(None)) -> Array:
+        """k between some rows of X and the rows of U, without noise, (n, m)."""
+        return self.kernel.between(self._z[rows], self.kernel.features(self.kernel.check(u, "U")))
+
+    @one_thread()
+    def mean(self, u: ArrayLike) -> Array:
+        """The posterior mean at the rows of U, (m,) or (m, q), in O(n m): without a solve for each point."""
+        return product(self.covariance(u).T @ self._weights.alpha(self.factor), self._weights.unit)
+
+    @one_thread()
+    def posterior(self, u: ArrayLike) -> Posterior:
+        """Mean and variance of the latent function at the rows of U."""
+        points = self.kernel.check(u, "U")
+        z = self.kernel.features(points)
+        v = self._remembered.solve(self.factor, points, self.kernel.between(self._z, z))
+        return Posterior(self._mean(v), _variance(self.kernel, z, v))
+
+    @one_thread()
+    def posterior_gradient(self, u: ArrayLike) -> PosteriorGradient:
+        """`posterior` and its derivatives with respect to U, for one output; two triangular solves for all rows.
+
+        ∂mean = Σᵢ αᵢ ∂k(u, xᵢ);  ∂variance = -2 Σᵢ βᵢ ∂k(u, xᵢ) with β = L⁻ᵀ V. Categorical and inactive entries have
+        derivative 0.
+        """
+        z = self.kernel.features(self.kernel.check(u, "U"))
+        k, slope = self.kernel.with_slope(z, self._z)
+        v = self.factor.solve_lower(k.T)
+        beta = self.factor.solve_upper(v)
+        by_mean = product(slope.by_points(self._weights.alpha(self.factor)), self._weights.unit)
+        return PosteriorGradient(self._mean(v), _variance(self.kernel, z, v), by_mean, -2.0 * slope.by_points(beta.T))
+
+    @one_thread()
+    def posterior_covariance(self, u: ArrayLike) -> tuple[Array, Array]:
+        """Mean, (m,) or (m, q), and joint covariance, (m, m), of the latent function at the rows of U."""
+        z = self.kernel.features(self.kernel.check(u, "U"))
+        v = self.factor.solve_lower(self.kernel.between(self._z, z))
+        return self._mean(v), self.kernel.between(z, z) - v.T @ v
+
+    @one_thread()
+    def log_marginal_likelihood(self) -> float:
+        """log p(t | X) = -½ tᵀα - Σ log Lᵢᵢ - n/2 log 2π (paper, algorithm 1, line 7), the sum over all outputs."""
+        if self._weights.pending.any():
+            raise ValueError("the likelihood is that of observed values, but some rows are pending")
+        w, unit = self._weights.whitened(self.factor), self._weights.unit
+        outputs = 1 if w.ndim == 1 else w.shape[1]
+        constant = self.factor.logdet() + self.n * float(np.log(2 * np.pi))
+        return -0.5 * (float(np.vdot(w, w)) * unit * unit + outputs * constant)
+
+    @property
+    @one_thread()
+    def whitened(self) -> Array:
+        """w = L⁻¹ t: the mean of anything is its V times this."""
+        return read_only(product(self._weights.whitened(self.factor), self._weights.unit))
+
+    @property
+    @one_thread()
+    def alpha(self) -> Array:
+        """α = K⁻¹ t; 0 where pending."""
+        return read_only(product(self._weights.alpha(self.factor), self._weights.unit))
+
+    def _mean(self, v: Array) -> Array:
+        return product(v.T @ self._weights.whitened(self.factor), self._weights.unit)
+
+
+def root_of(covariance: Array) -> Array:
+    """R with R Rᵀ = covariance, (m, m).
+
+    By eigenvalues: this root exists where points coincide and a Cholesky factor does not.
+    """
+    values, vectors = np.linalg.eigh(covariance)
+    return vectors * np.sqrt(np.maximum(values, 0.0))
+
+
+def as_targets(name: str, values: ArrayLike, shape: tuple[int, ...]) -> Array:
+    """``values`` as doubles of this shape, finite or NaN."""
+    targets = as_array(name, values, len(shape))
+    if targets.shape != shape:
+        raise ValueError(f"{name} must have shape {shape}, but has shape {targets.shape}")
+    finite(name, targets[~np.isnan(targets)])
+    return targets
+
+
+def as_variances(variance: ArrayLike, n: int) -> Array:
+    """``variance`` as n finite numbers that are not negative."""
+    known = as_shape("variance", variance, (n,))
+    if (known < 0).any():
+        raise ValueError(f"variance must not be negative, but its smallest entry is {known.min()}")
+    return known
+
+
+def read_only(array: Array) -> Array:
+    """A view that cannot be written to."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def _variance(kernel: Kernel, z: Array, v: Array) -> Array:
+    return np.maximum(kernel.diagonal(z) - np.einsum("ij,ij->j", v, v), 0.0)
+
+
+def _extend(
+    factor: GrowingCholesky, kernel: Kernel, z: Array, new_z: Array, noise: Array, solved: Array | None = None
+) -> None:
+    """Append the rows of K for new features to the factor of the old ones, all or none, a few hundred at a time."""
+    before, every = factor.n, np.concatenate((z, new_z))
+    try:
+        for start in range(0, len(new_z), BLOCK_ROWS):
+            rows = slice(start, start + BLOCK_ROWS)
+            block = kernel.between(new_z[rows], new_z[rows])
+            block[np.diag_indices_from(block)] += noise[rows]
+            factor.append(kernel.between(every[: before + start], new_z[rows]), block, solved=solved)
+    except BaseException:
+        factor.truncate(before)
+        raise

@@ -1,0 +1,81 @@
+"""The candidate pool: points that fill the space, whose posterior is kept as the factor grows.
+
+V = L⁻¹ k(X, pool) gets one row more for each new row of X, at O(n) a point instead of O(n²).
+"""
+
+from itertools import pairwise
+
+import numpy as np
+from scipy.stats import qmc
+
+from lazybo.checks import Array
+from lazybo.model.process import Process
+from lazybo.model.weights import CHUNK_ROWS
+from lazybo.search.space import Space
+
+POOL_POINTS = 512
+
+
+class Pool:
+    """Points spread over the space, whose posterior grows with the factor.
+
+    V of the first ``built`` rows is solved in chunks of `CHUNK_ROWS`, that of later ones row by row. So it is the same
+    to the last bit whether it grew with the factor or was made at once.
+    """
+
+    def __init__(self, points: Array) -> None:
+        self.points = points
+        self._gp: Process | None = None
+        self._factorisation = (0, 0)
+        self._v = np.zeros((0, len(points)))
+        self._n = 0
+        self._variance = np.zeros(len(points))
+
+    def posterior(self, gp: Process, built: int = 0) -> tuple[Array, Array]:
+        """Mean and standard deviation at the points, each (m,); O(n) a point for every row that is new."""
+        factorisation = (gp.rebuilds, gp.factor.refactorisations)
+        if gp is not self._gp or factorisation != self._factorisation or gp.n < self._n:
+            self._gp, self._factorisation, self._n = gp, factorisation, 0
+        if self._n == 0:
+            self._variance = gp.kernel.diagonal(gp.kernel.features(self.points))
+        if gp.n > self._n:
+            self._extend(gp, built)
+        mean = gp.whitened @ self._v[: gp.n]
+        return mean, np.sqrt(np.maximum(self._variance, 0.0))
+
+    def truncate(self, n: int, built: int) -> None:
+        """Forget all but the first ``n`` rows; of the first ``built`` rows, whole chunks only are ever kept."""
+        if self._gp is not None and n < self._n:
+            self._n = n
+            self._variance = self._gp.kernel.diagonal(self._gp.kernel.features(self.points))
+            for rows in _steps(0, n, built):
+                self._subtract(rows)
+
+    def _extend(self, gp: Process, built: int) -> None:
+        if gp.n > len(self._v):
+            grown = np.empty((max(gp.n, len(self._v) * 5 // 4 + 64), len(self.points)))
+            grown[: self._n] = self._v[: self._n]
+            self._v = grown
+        self._v[self._n : gp.n] = gp.covariance(self.points, slice(self._n, gp.n))
+        for rows in _steps(self._n, gp.n, built):
+            gp.factor.finish_solve(self._v[: rows.stop], rows.start, together=CHUNK_ROWS)
+            self._subtract(rows)
+        self._n = gp.n
+
+    def _subtract(self, rows: slice) -> None:
+        self._variance -= np.einsum("ij,ij->j", self._v[rows], self._v[rows])
+
+
+def _steps(first: int, stop: int, built: int) -> list[slice]:
+    """Rows [first, stop) as they are solved together: chunks of those that were ``built`` at once, then one by one."""
+    chunks = [*range(first, min(stop, built), CHUNK_ROWS)]
+    starts = [*chunks, *range(max(first, min(stop, built)), stop), stop]
+    return [slice(a, b) for a, b in pairwise(starts)]
+
+
+def spread_points(space: Space, rng: np.random.Generator, n: int) -> Array:
+    """Points that fill the space evenly (scrambled Sobol), (n, d)."""
+    if space.dim == 0:
+        return np.zeros((n, 0))
+    # A power of two: the only lengths for which Sobol's points are balanced.
+    return space.spread(qmc.Sobol(space.dim, rng=rng).random_base2(max(n - 1, 1).bit_length())[:n])
