@@ -64,6 +64,12 @@ def test_length_scale_prior_grows_with_the_dimension() -> None:
     np.testing.assert_allclose(wide.length_scales[0] / narrow.length_scales[0], 2.0)
 
 
+def test_choices_have_a_length_scale_prior_of_their_own() -> None:
+    columns = (Column(), Column(categories=3))
+    kernel, _ = prior_kernel(Matern52(np.ones(2), columns=columns), Priors(length_scale=0.4, choice_length_scale=1.6))
+    np.testing.assert_allclose(kernel.length_scales, np.sqrt(2) * np.array([0.4, 1.6]))
+
+
 def test_scaling_y_does_not_change_what_is_learned(rng: np.random.Generator) -> None:
     gp = drawn(rng, 50, Matern52([0.3, 0.8]), 1e-2)
     other = LazyGP(*prior_kernel(gp.kernel), transform=standardize)

@@ -143,3 +143,36 @@ def test_discrete_moves_find_the_best_of_a_small_space(rng: np.random.Generator)
     found = find_maxima(gp, space, pool, log_expected_improvement, best, x[:4], taken, rng)
     assert found[0].value == pytest.approx(values.max(), abs=1e-6)
     assert not taken(np.array([maximum.x for maximum in found])).any()
+
+
+def test_a_maximum_is_to_the_last_bit_the_point_of_its_configuration(rng: np.random.Generator) -> None:
+    """So the solution of the point that is chosen is that of the row appended next."""
+    space = Space({"lr": FloatDistribution(1e-5, 0.3, log=True), "x": FloatDistribution(-7.0, 11.0)})
+    gp, x = Process(Matern52([0.3, 0.3]), 1e-4), rng.random((20, 2))
+    gp.append(x, np.sin(7 * x).sum(axis=1))
+    pool = Pool(spread_points(space, rng, 64))
+    found = find_maxima(gp, space, pool, log_expected_improvement, -1.0, x[:2], nothing_taken, rng)
+    for maximum in found:
+        np.testing.assert_array_equal(maximum.x, space.encode(space.decode(maximum.x)))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_every_maximum_of_a_mixed_space_is_one_along_its_numbers(seed: int) -> None:
+    """Each choice has its optimum elsewhere: after a move to another choice there is more to climb."""
+    rng = np.random.default_rng(seed)
+    space = Space({"c": CategoricalDistribution("pqrst"), "x": FloatDistribution(0.0, 1.0)})
+    gp = Process(Matern52([2.0, 0.15], columns=space.columns), 1e-4)
+    x = space.sample(rng, 25)
+    gp.append(x, np.sin(9 * x[:, 1] + 2 * x[:, 0]) + 0.3 * x[:, 0])
+    best = float(gp.targets.min())
+
+    def acquisition(points: np.ndarray) -> np.ndarray:
+        mean, variance = gp.posterior(points)
+        return log_expected_improvement(mean, np.sqrt(variance), best).value
+
+    pool = Pool(spread_points(space, rng, 64))
+    found = find_maxima(gp, space, pool, log_expected_improvement, best, x[:4], nothing_taken, rng)
+    for maximum in found:
+        beside = np.repeat(maximum.x[None], 2, axis=0)
+        beside[:, 1] = np.clip(beside[:, 1] + [-0.03, 0.03], 0, 1)
+        assert acquisition(beside).max() < maximum.value + 0.05

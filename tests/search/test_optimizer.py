@@ -353,17 +353,6 @@ def test_diverged_values_do_no_harm() -> None:
     assert optimizer.best.value < 0.1
 
 
-def test_with_noise_the_incumbent_is_not_the_luckiest_value() -> None:
-    rng = np.random.default_rng(0)
-    optimizer = Optimizer({"x": FloatDistribution(-5.0, 5.0)}, seed=3)
-    for x in np.linspace(-5, 5, 41):
-        optimizer.observe({"x": float(x)}, x**2 + 3 * rng.standard_normal())
-    optimizer.observe({"x": 4.0}, -8.0)
-    optimizer.ask()
-    best = optimizer.maxima()[0][0]["x"]
-    assert abs(best) < 2.5
-
-
 def test_a_known_variance_is_believed() -> None:
     values = []
     for variance in (0.0, 1e4):

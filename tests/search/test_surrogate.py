@@ -1,0 +1,68 @@
+import json
+from typing import Any
+
+import numpy as np
+from optuna.distributions import FloatDistribution
+
+from lazybo.model.weights import CHUNK_ROWS
+from lazybo.search.acquisition import Acquired, log_expected_improvement
+from lazybo.search.optimizer import Optimizer
+
+LINE = {"x": FloatDistribution(-5.0, 5.0)}
+PLANE = {"x": FloatDistribution(-5.0, 5.0), "y": FloatDistribution(-5.0, 5.0)}
+
+
+def test_the_incumbent_is_the_best_posterior_mean_and_not_the_luckiest_value() -> None:
+    rng, given = np.random.default_rng(0), []
+
+    def acquisition(mean: np.ndarray, std: np.ndarray, best: float) -> Acquired:
+        given.append(best)
+        return log_expected_improvement(mean, std, best)
+
+    optimizer = Optimizer(LINE, seed=3, acquisition=acquisition)
+    for x in np.linspace(-5, 5, 41):
+        optimizer.observe({"x": float(x)}, x**2 + 3 * rng.standard_normal())
+    optimizer.observe({"x": 4.0}, -8.0)
+    optimizer.propose(0)
+    process, _ = optimizer.surrogate()
+    denoised = process.posterior(process.X).mean
+    np.testing.assert_allclose(given, denoised.min(), atol=1e-6)
+    assert given[0] > process.targets.min() + 1.0, "the lucky value is far below"
+
+
+def test_a_cut_in_the_middle_of_a_built_chunk_is_repeated_to_the_last_bit_after_a_restoration() -> None:
+    rng = np.random.default_rng(1)
+
+    def new() -> Optimizer:
+        return Optimizer(PLANE, seed=0, lag=None, n_startup=0)
+
+    def observe(optimizer: Optimizer, count: int) -> None:
+        for x, y in rng.uniform(-5, 5, (count, 2)):
+            optimizer.observe({"x": x, "y": y}, x**2 + np.sin(3 * y))
+
+    original, restored = new(), new()
+    observe(original, CHUNK_ROWS + 36)
+    waiting = original.announce({"x": 4.9, "y": 4.9})
+    observe(original, 40)
+    original.propose(0)
+    assert original.model_state()["built_rows"] == CHUNK_ROWS + 77
+    original.tell(waiting, 3.0, variance=0.5)
+    assert original.model_state()["built_rows"] == CHUNK_ROWS
+    restored.restore(json.loads(json.dumps(original.state())))
+    factors = [optimizer.surrogate()[0].factor.factor for optimizer in (original, restored)]
+    np.testing.assert_array_equal(*factors)
+    assert original.ask(2) == restored.ask(2)
+
+
+def test_a_restored_process_is_built_from_as_many_rows_as_the_original() -> None:
+    rng = np.random.default_rng(2)
+    optimizers: list[Any] = [Optimizer(PLANE, seed=0, lag=None, n_startup=0) for _ in range(2)]
+    for x, y in rng.uniform(-5, 5, (30, 2)):
+        optimizers[0].observe({"x": x, "y": y}, x**2 + np.sin(3 * y))
+    for _ in range(12):
+        suggestion = optimizers[0].ask()
+        optimizers[0].tell(suggestion, suggestion.params["x"] ** 2)
+    optimizers[0].propose(99)
+    optimizers[1].restore(optimizers[0].state())
+    factors = [optimizer.surrogate()[0].factor.factor for optimizer in optimizers]
+    np.testing.assert_array_equal(*factors)
