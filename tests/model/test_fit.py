@@ -42,7 +42,7 @@ def test_the_result_is_a_maximum_of_the_posterior(rng: np.random.Generator) -> N
     def log_posterior(value: np.ndarray) -> float:
         twin = LazyGP(gp.kernel.with_theta(value[:-1]), float(np.exp(value[-1])), transform=standardize)
         twin.append(gp.X, gp.y)
-        deviation = (value - priors.center(gp.kernel)) / priors.spread(gp.kernel)
+        deviation = (value - priors.center(gp.kernel)) / priors.deviations(gp.kernel)
         return twin.log_marginal_likelihood() - 0.5 * float(deviation @ deviation)
 
     here = log_posterior(phi)

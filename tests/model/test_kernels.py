@@ -205,7 +205,7 @@ class TestEveryKernel:
         center = priors.center(kernel)
         assert (lower < center).all()
         assert (center < upper).all()
-        assert priors.spread(kernel).shape == center.shape == (len(kernel.theta) + 1,)
+        assert priors.deviations(kernel).shape == center.shape == (len(kernel.theta) + 1,)
         np.testing.assert_allclose(prior_kernel(kernel, priors)[0].theta, center[:-1], rtol=1e-12)
 
     def test_a_copy_is_as_immutable_as_its_original(self, make: Make, rng: np.random.Generator) -> None:

@@ -61,7 +61,7 @@ def test_warping_equals_scipy(rng: np.random.Generator) -> None:
     y = np.exp(rng.standard_normal(60))
     warp = warping(y)
     unit = 2.0**warp.exponent
-    z = (y / unit - warp.middle) / warp.spread
+    z = (y / unit - warp.middle) / warp.width
     expected = (yeojohnson(z, warp.power) - warp.shift) / warp.scale
     np.testing.assert_allclose(warp(y), expected, atol=1e-10)
     best = max(POWERS, key=lambda power: yeojohnson_llf(power, z) - 0.5 * ((power - 1) / POWER_SPREAD) ** 2)

@@ -44,7 +44,8 @@ RUGGED_START = 0.3
 MAX_EVALUATIONS = 40
 # Squares of larger targets are no doubles.
 MAX_TARGET = 1e150
-# Far outside what the priors believe, near enough that K stays positive definite in doubles at any n.
+
+# Far outside what the priors allow in practice, and narrow enough that K stays positive definite in doubles at any n.
 _LOWER = {"length_scale": 5e-3, "output_scale": 1e-2, "share": 1e-2, "noise": 1e-7}
 _UPPER = {"length_scale": 1e3, "output_scale": 1e2, "share": 0.99, "noise": 1.0}
 
@@ -53,11 +54,11 @@ _UPPER = {"length_scale": 1e3, "output_scale": 1e2, "share": 0.99, "noise": 1.0}
 class Priors:
     """Log-normal priors, each by its median and the standard deviation of the logarithm.
 
-    They hold while data is scarce and give way as it comes; a spread of 0 never gives way. Distances in the unit cube
-    grow with √d, and the length scales' median with them: the correlation between two random points is then the same
-    in every dimension.
+    They dominate while data is scarce; a ``…_spread`` (that standard deviation) of 0 holds a parameter fixed.
+    Distances in the unit cube grow with √d, and the length scales' median with them: the correlation between two random
+    points is then the same in every dimension.
 
-    The noise gives way last: what is rugged and what is noisy look alike in few values, and an optimiser that takes
+    The prior of the noise is small and narrow: with few values rugged and noisy look alike, and an optimiser that takes
     valleys for noise evaluates the same place again and again (docs/tuning.md).
 
     ``share`` is how much of the variance an additive kernel gives to the sum over single columns. It lies between 0 and
@@ -90,8 +91,8 @@ class Priors:
             raise ValueError(f"there are no priors for the kernel's parameters {sorted(unknown)}, only for {[*_LOWER]}")
         return np.log([*(self._median(parameter, kernel.dim) for parameter in kernel.layout), self.noise])
 
-    def spread(self, kernel: Kernel) -> Array:
-        """The standard deviation of φ, (p + 1,)."""
+    def deviations(self, kernel: Kernel) -> Array:
+        """The standard deviations of φ, (p + 1,)."""
         return np.array([*(getattr(self, f"{each.kind}_spread") for each in kernel.layout), self.noise_spread])
 
     def bounds(self, kernel: Kernel) -> tuple[Array, Array]:
@@ -194,14 +195,14 @@ def _other_mode(kernel: Kernel, noise: float, priors: Priors) -> Array:
 
 def _ascend(data: Data, kernel: K, priors: Priors, start: Array) -> Learned[K]:
     """One run of L-BFGS-B on -log p(t | X, φ) - log p(φ)."""
-    center, spread = priors.center(kernel), priors.spread(kernel)
-    held = spread == 0
-    spread[held] = 1.0
+    center, deviations = priors.center(kernel), priors.deviations(kernel)
+    held = deviations == 0
+    deviations[held] = 1.0
 
     def negative_log_posterior(phi: Array) -> tuple[float, Array]:
         value, gradient = evidence(kernel.with_theta(phi[:-1]), float(np.exp(phi[-1])), *data)
-        deviation = (phi - center) / spread
-        return 0.5 * float(deviation @ deviation) - value, deviation / spread - gradient
+        deviation = (phi - center) / deviations
+        return 0.5 * float(deviation @ deviation) - value, deviation / deviations - gradient
 
     lower, upper = priors.bounds(kernel)
     lower[held] = upper[held] = center[held]

@@ -49,44 +49,46 @@ def standardize(y: Array) -> Targets:
 
 @dataclass(frozen=True, slots=True)
 class Warping:
-    """A monotone transform whose numbers are fixed: units of the spread around the median, bent, then standardised.
+    """A monotone transform whose numbers are fixed: centered at the median, scaled, bent, then standardised.
+
+    ``width`` is the distance between the quartiles.
 
     Bent by Yeo and Johnson's power λ ≤ 1: long upper tails are pulled in, so that a diverged training (1e30) says
-    "bad" and no more. ``middle`` and ``spread`` are in units of 2 to the ``exponent``, near the largest value: all
+    "bad" and no more. ``middle`` and ``width`` are in units of 2 to the ``exponent``, near the largest value: all
     doubles can be warped, also the smallest and the largest ones, and a power of two as a factor changes no bit.
     """
 
     exponent: int
     middle: float
-    spread: float
+    width: float
     power: float
     shift: float
     scale: float
 
     def __post_init__(self) -> None:
-        numbers = (self.middle, self.spread, self.power, self.shift, self.scale)
-        if not (isinstance(self.exponent, int) and np.isfinite(numbers).all() and self.spread > 0 and self.scale > 0):
-            raise ValueError(f"a warping needs finite numbers, spread and scale above 0, not {self}")
+        numbers = (self.middle, self.width, self.power, self.shift, self.scale)
+        if not (isinstance(self.exponent, int) and np.isfinite(numbers).all() and self.width > 0 and self.scale > 0):
+            raise ValueError(f"a warping needs finite numbers, width and scale above 0, not {self}")
 
     @property
     def log_slope(self) -> float:
         """The logarithm of how much a small difference around the median grows."""
-        return -math.log(2.0) * self.exponent - math.log(self.spread) - math.log(self.scale)
+        return -math.log(2.0) * self.exponent - math.log(self.width) - math.log(self.scale)
 
     def variances(self, known: Array) -> Array:
         """Known variances of values in units of the warped ones, at most what can be computed with, (n,)."""
         with np.errstate(over="ignore"):
-            deviations = np.ldexp(np.sqrt(known), -self.exponent) / self.spread / self.scale
+            deviations = np.ldexp(np.sqrt(known), -self.exponent) / self.width / self.scale
         return np.minimum(deviations, MAX_DEVIATION) ** 2
 
     def __call__(self, y: Array) -> Array:
         """Warped values, (n,)."""
-        deviation = _deviation(y, self.exponent, self.middle, self.spread)
+        deviation = _deviation(y, self.exponent, self.middle, self.width)
         return (_bend(deviation, self.power) - self.shift) / self.scale
 
     def inverse(self, warped: Array) -> Array:
         """The values that warp to these; the largest ones for what lies beyond the range of the warping, (n,)."""
-        y = self.middle + self.spread * _unbend(warped * self.scale + self.shift, self.power)
+        y = self.middle + self.width * _unbend(warped * self.scale + self.shift, self.power)
         with np.errstate(over="ignore"):
             return np.clip(np.ldexp(y, self.exponent), -LARGEST, LARGEST)
 
@@ -105,11 +107,11 @@ def warping(y: Array) -> Warping:
         return Warping(exponent, 0.0, 1.0, 1.0, 0.0, 1.0)
     y = np.ldexp(y, -exponent)
     low, middle, high = (float(q) for q in np.quantile(y, (0.25, 0.5, 0.75)))
-    spread = high - low or standardize(y).scale
-    z = _deviation(y, 0, middle, spread)
+    width = high - low or standardize(y).scale
+    z = _deviation(y, 0, middle, width)
     power = max(POWERS, key=lambda power: _log_likelihood(z, power)) if len(y) > 2 else 1.0
     _, shift, scale = standardize(_bend(z, power))
-    return Warping(exponent, middle, spread, float(power), shift, scale)
+    return Warping(exponent, middle, width, float(power), shift, scale)
 
 
 def scaling(y: Array) -> Warping:
@@ -133,10 +135,10 @@ def _exponent(y: Array) -> int:
     return int(np.frexp(np.abs(y).max(initial=0.0))[1])
 
 
-def _deviation(y: Array, exponent: int, middle: float, spread: float) -> Array:
-    """(y / 2^exponent - middle) / spread, within what can be raised to a power and squared."""
+def _deviation(y: Array, exponent: int, middle: float, width: float) -> Array:
+    """(y / 2^exponent - middle) / width, within what can be raised to a power and squared."""
     with np.errstate(over="ignore"):
-        return np.clip((np.ldexp(y, -exponent) - middle) / spread, -MAX_DEVIATION, MAX_DEVIATION)
+        return np.clip((np.ldexp(y, -exponent) - middle) / width, -MAX_DEVIATION, MAX_DEVIATION)
 
 
 def _bend(z: Array, power: float) -> Array:

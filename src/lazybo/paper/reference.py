@@ -39,7 +39,7 @@ class Reference:
 
         def transform(y: Array) -> Targets:
             made = warp(y)
-            return Targets((y - made.middle) / made.spread, made.middle, made.spread)
+            return Targets((y - made.middle) / made.width, made.middle, made.width)
 
         self._gp = LazyGP(options["kernel"], options["noise"], transform=transform)
         self._rng = np.random.default_rng((seed, 2))

@@ -165,7 +165,7 @@ def _along(space: Space, centre: Array, j: int) -> Array:
     x = np.repeat(centre[None], int(space.levels[j]) if listed else GRID + 1, axis=0)
     if listed:
         shares = (np.arange(len(x)) + 0.5) / len(x)
-        x[:, j] = space.spread(np.repeat(shares[:, None], space.dim, axis=1))[:, j]
+        x[:, j] = space.from_uniform(np.repeat(shares[:, None], space.dim, axis=1))[:, j]
         return x
     x[1:, j] = np.linspace(0.0, 1.0, GRID)
     x[:, j] = space.snap(x)[:, j]

@@ -68,7 +68,7 @@ def probability_of_improvement(mean: Array, std: Array, best: float, xi: float =
 
 
 def confidence_bound(mean: Array, std: Array, best: float, kappa: float = 2.0) -> Acquired:
-    """κ σ - μ: the upper confidence bound of -f. The incumbent plays no part."""
+    """κ σ - μ: the upper confidence bound of -f. The incumbent is not used."""
     del best
     return Acquired(kappa * std - mean, np.full_like(mean, -1.0), np.full_like(std, kappa))
 

@@ -13,7 +13,7 @@ from lazybo.checks import Array
 from lazybo.search.acquisition import Acquisition
 from lazybo.search.maxima import BEST_CENTERS, STARTS, Maximum, find_maxima
 from lazybo.search.observations import Observations, State
-from lazybo.search.pool import spread_points
+from lazybo.search.pool import sobol_points
 from lazybo.search.space import MAX_LISTED, Space
 from lazybo.search.surrogate import Surrogate
 
@@ -70,7 +70,7 @@ class Chooser:
         )
 
     def _taken(self, points: Array) -> NDArray[np.bool_]:
-        """Which points were asked for or observed already, or are next to a pending one; none, once every one was."""
+        """Which points have a row already or are next to a pending one, (m,); none once every point has a row."""
         if self._observations.remaining <= 0:
             return np.zeros(len(points), dtype=bool)
         taken = self._observations.contain(points)
@@ -93,4 +93,4 @@ class Chooser:
 
 def startup_point(space: Space, seed: int, number: int) -> Array:
     """The point under this number of a sequence that fills the space: parallel runs share it without repetition."""
-    return spread_points(space, np.random.default_rng(seed), number + 1)[number]
+    return sobol_points(space, np.random.default_rng(seed), number + 1)[number]

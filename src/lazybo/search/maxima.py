@@ -90,13 +90,13 @@ def find_maxima(
     chosen = _best_of_each(values, center, starts)
     start, center = candidates[chosen], center[chosen]
     u = start
-    # A new choice may have its optimum elsewhere: where there are both, climb again after the moves.
+    # A new choice may have its optimum elsewhere: with choices in the space, climb again after the moves.
     for _ in range(2 if space.categorical.any() else 1):
         if not space.categorical.all():
             free = ~space.categorical & ~np.isnan(u)
             u = space.repair(space.snap(climb(gradient, u, center, free, gp.kernel.ranges)), rng)
         u = move_discrete(space, value, u, center, rng)
-    # Where the top is taken, the way to it is not.
+    # If the optimum was evaluated already, fall back to its start.
     u = np.where(taken(u)[:, None], start, u)
     u = space.settle(u[~taken(u)])
     mean, variance = gp.posterior(u)

@@ -73,9 +73,9 @@ def _steps(first: int, stop: int, built: int) -> list[slice]:
     return [slice(a, b) for a, b in pairwise(starts)]
 
 
-def spread_points(space: Space, rng: np.random.Generator, n: int) -> Array:
+def sobol_points(space: Space, rng: np.random.Generator, n: int) -> Array:
     """Points that fill the space evenly (scrambled Sobol), (n, d)."""
     if space.dim == 0:
         return np.zeros((n, 0))
     # A power of two: the only lengths for which Sobol's points are balanced.
-    return space.spread(qmc.Sobol(space.dim, rng=rng).random_base2(max(n - 1, 1).bit_length())[:n])
+    return space.from_uniform(qmc.Sobol(space.dim, rng=rng).random_base2(max(n - 1, 1).bit_length())[:n])

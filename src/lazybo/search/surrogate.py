@@ -26,7 +26,7 @@ from lazybo.model.process import Process
 from lazybo.model.targets import Warping
 from lazybo.model.weights import CHUNK_ROWS
 from lazybo.search.observations import Observations, State
-from lazybo.search.pool import POOL_POINTS, Pool, spread_points
+from lazybo.search.pool import POOL_POINTS, Pool, sobol_points
 from lazybo.search.space import Space
 
 # The warping of the values is made anew when their number has grown by this share.
@@ -127,7 +127,7 @@ class Surrogate:
         """Points spread over the space, new ones whenever the kernel was learned."""
         if self._pool is None:
             rng = np.random.default_rng((seed, self.fitted.learned_at, 1))
-            self._pool = Pool(spread_points(self._space, rng, POOL_POINTS))
+            self._pool = Pool(sobol_points(self._space, rng, POOL_POINTS))
         return self._pool
 
     def denoised(self, process: Process) -> tuple[NDArray[np.intp], Array]:

@@ -97,9 +97,9 @@ class Learning:
         """
         noises = (prior_kernel(kernel, self.priors)[1], NOISY_START) if noise is None else (noise,)
         starts = [(kernel, start) for start in noises]
-        center, spread = self.priors.center(kernel), self.priors.spread(kernel)
+        center, deviations = self.priors.center(kernel), self.priors.deviations(kernel)
         for _ in range(self.restarts):
-            phi = center + spread * self.rng.standard_normal(len(center))
+            phi = center + deviations * self.rng.standard_normal(len(center))
             starts.append((kernel.with_theta(phi[:-1]), float(np.exp(phi[-1]))))
         found = [maximum_a_posteriori(data, *start, self.priors, max_points=self.max_points) for start in starts]
         best = max(found, key=lambda learned: learned.log_posterior)

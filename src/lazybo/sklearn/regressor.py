@@ -1,6 +1,7 @@
 """LazyGPRegressor: the lazy Gaussian process with the interface of scikit-learn's GaussianProcessRegressor.
 
-What it computes is in `lazybo.sklearn.model`, what it learns in `lazybo.sklearn.learning`; this is the door.
+What it computes is in `lazybo.sklearn.model`, what it learns in `lazybo.sklearn.learning`. This module validates the
+input and has the public methods.
 """
 
 from collections.abc import Iterator
@@ -266,7 +267,7 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
         tags.input_tags.allow_nan = _allows_nan(self.kernel)
         return tags
 
-    # ------------------------------------------------------------------- door
+    # -------------------------------------------------------------- validate
 
     def _at(self, points: ArrayLike) -> tuple[Model, Array]:
         """What to predict with, and the points as doubles."""
@@ -281,7 +282,7 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
         return Model.build(nothing, as_they_are(nothing.y), self._first_parameters(u.shape[1])), u
 
     def _rows(self, x: ArrayLike, y: ArrayLike, kernel: object, *, reset: bool) -> Rows:
-        """Rows that came, with ``alpha`` for each; the parameters are looked at as well, before anything changes."""
+        """Validated rows, with ``alpha`` for each; the estimator's parameters are validated too, before any change."""
         self._check_parameters()
         finite_only = _finite_only(kernel)
         with _unwarned():
@@ -337,7 +338,7 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
 
 @contextmanager
 def _all_or_nothing(estimator: LazyGPRegressor) -> Iterator[None]:
-    """Whatever fails within, also by Ctrl-C, the attributes are as before, and the process has the rows it had."""
+    """After any failure within, Ctrl-C included, the attributes and the rows of the process are as before."""
     before = estimator.__dict__.copy()
     try:
         yield

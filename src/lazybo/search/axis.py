@@ -1,0 +1,182 @@
+"""One parameter: its values <-> coordinates of a point."""
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
+
+from lazybo.checks import Array
+
+# So many levels on either side may stand for one that is no value of the distribution, and so many if those are none.
+NEAR_LEVELS = 8
+FAR_LEVELS = 2**15
+
+
+class Axis:
+    """One parameter that can vary: its values <-> [0, 1], or 0, 1, … for choices.
+
+    A discrete number is at one of ``levels`` values; all ways to its coordinate go through its level, so that equal
+    values have equal coordinates to the last bit.
+    """
+
+    def __init__(self, distribution: BaseDistribution) -> None:
+        self.distribution = distribution
+        self.categories = len(distribution.choices) if isinstance(distribution, CategoricalDistribution) else 0
+        self.levels = float(self.categories) if self.categories else _levels(distribution)
+        self._continuous = math.isinf(self.levels)
+        if not self.categories:
+            assert isinstance(distribution, FloatDistribution | IntDistribution)
+            self._log = distribution.log
+            self._low, self._high, self._step = distribution.low, distribution.high, distribution.step or 0
+            # Where high - low is beyond the largest double, the axis is measured in units of 2.
+            self._half = 0.5 if math.isinf(float(self._high) - float(self._low)) else 1.0
+            self._origin = self._measure(self._low)
+            self._extent = self._measure(self._high) - self._origin
+
+    def _measure(self, value: float) -> float:
+        """Where a number lies on a linear or logarithmic scale."""
+        return math.log(value) if self._log else float(value) * self._half
+
+    def encode(self, value: Any) -> float:
+        """The coordinate of a value."""
+        if self.categories:
+            return float(self.distribution.to_internal_repr(value))
+        if not self._continuous:
+            level = self._level_of(value)
+            if self._log and self._low + level * self._step <= 0:
+                raise ValueError(f"{value} has no logarithm")
+            return float(self._at_level(level))
+        return (self._measure(value) - self._origin) / self._extent
+
+    def decode(self, x: float) -> Any:
+        """The value at a coordinate."""
+        distribution = self.distribution
+        if isinstance(distribution, CategoricalDistribution):
+            return distribution.choices[int(x)]
+        # The ends are themselves, not what rounding makes of them.
+        end = self._low if x <= 0.0 else self._high if x >= 1.0 else None
+        if end is not None and contains(distribution, float(end)):
+            return distribution.to_external_repr(float(end))
+        if not self._continuous:
+            return self._known_value(int(self._level(x)))
+        scaled = self._origin + float(x) * self._extent
+        return min(max(math.exp(scaled) if self._log else scaled / self._half, self._low), self._high)
+
+    def _known_value(self, level: int) -> Any:
+        """The value nearest to a level that the distribution itself contains, as it would be read from a study.
+
+        Studies keep doubles: not every whole number beyond 2⁵³ is one, and far from 0 a small step is lost in rounding.
+        """
+        for distance in range(NEAR_LEVELS):
+            for near in (level - distance, level + distance):
+                value = float(self._low + near * self._step)
+                for double in (value, math.nextafter(value, -math.inf), math.nextafter(value, math.inf)):
+                    if contains(self.distribution, double):
+                        return self.distribution.to_external_repr(double)
+        offsets = np.arange(-FAR_LEVELS, FAR_LEVELS)
+        values = float(self._low) + (float(level) + offsets) * float(self._step)
+        multiple = (values - float(self._low)) / float(self._step)
+        order = np.argsort(np.abs(offsets), kind="stable")
+        for i in order[(np.abs(multiple - np.round(multiple)) < 1e-8)[order]]:
+            if contains(self.distribution, float(values[i])):
+                return self.distribution.to_external_repr(float(values[i]))
+        return self.distribution.to_external_repr(float(self._low + level * self._step))
+
+    def _level_of(self, value: Any) -> int:
+        """The level nearest to a value, also beyond the ends."""
+        whole = self.distribution
+        if isinstance(whole, IntDistribution) and value == int(value):
+            return round(Fraction(int(value) - whole.low, whole.step))
+        return round((value * self._half - self._low * self._half) / (self._step * self._half))
+
+    def from_uniform(self, u: Array) -> Array:
+        """Coordinates for numbers in [0, 1): each level gets an equal share."""
+        if self._continuous:
+            return u
+        level = np.minimum(np.floor(u * self.levels), self.levels - 1)
+        return level if self.categories else self._at_level(level)
+
+    def snap(self, x: Array) -> Array:
+        """The nearest coordinates that a value has."""
+        return x if self.categories or self._continuous else self._at_level(self._level(x))
+
+    def next_to(self, x: float) -> list[float]:
+        """The coordinates one discrete move away: the next levels, or every other choice."""
+        if self.categories:
+            return [float(c) for c in range(self.categories) if c != x]
+        if self._continuous:
+            return []
+        level = self._level(x)
+        near = np.array([k for k in (level - 1, level + 1) if 0 <= k < self.levels])
+        return [float(value) for value in self._at_level(near)]
+
+    def _level(self, x: Any) -> Any:
+        """The level nearest to a coordinate."""
+        if not self._log:
+            return np.round(x * (self.levels - 1))
+        value = np.exp(self._origin + x * self._extent)
+        return np.clip(np.round((value - self._low) / self._step), 0, self.levels - 1)
+
+    def _at_level(self, level: Any) -> Any:
+        """The coordinates of levels counted from 0."""
+        if not self._log:
+            return level / (self.levels - 1)
+        return (np.log(self._low + level * self._step) - self._origin) / self._extent
+
+
+def _levels(distribution: BaseDistribution) -> float:
+    """How many values a number can take."""
+    assert isinstance(distribution, FloatDistribution | IntDistribution)
+    if distribution.step is None:
+        return float("inf")
+    if isinstance(distribution, IntDistribution):
+        return float((distribution.high - distribution.low) // distribution.step + 1)
+    count = (distribution.high / 2 - distribution.low / 2) / (distribution.step / 2)
+    return float(round(count) + 1) if math.isfinite(count) else math.inf
+
+
+def contains(distribution: BaseDistribution, value: Any) -> bool:
+    """Whether a value, as a user gives it, is one of the distribution's."""
+    numeric = not isinstance(distribution, CategoricalDistribution)
+    try:
+        if numeric and not _is_number(value):
+            return False
+        return distribution._contains(distribution.to_internal_repr(value))
+    except (TypeError, ValueError, OverflowError):
+        return False
+
+
+def _is_number(value: Any) -> bool:
+    """Text that looks like a number is rejected, and so are bools."""
+    return hasattr(value, "__float__") and not isinstance(value, bool | np.bool_ | str | bytes)
+
+
+def plain_value(distribution: BaseDistribution, value: Any) -> Any:
+    """A value of the distribution without NumPy types; a choice as the distribution has it."""
+    if isinstance(distribution, CategoricalDistribution):
+        return distribution.choices[int(distribution.to_internal_repr(value))]
+    if isinstance(distribution, IntDistribution) and value == int(value):
+        return int(value)
+    return value if type(value) in (int, float) else float(value)
+
+
+def only_value(distribution: BaseDistribution) -> Any:
+    """The one value of a single-valued distribution."""
+    if isinstance(distribution, CategoricalDistribution):
+        return distribution.choices[0]
+    return distribution.low  # type: ignore[attr-defined]
+
+
+def has_place(axis: Axis | None, value: Any) -> bool:
+    """Whether a number has a coordinate on this axis, also beyond its ends."""
+    try:
+        return axis is not None and not axis.categories and _is_number(value) and math.isfinite(axis.encode(value))
+    except (TypeError, ValueError, OverflowError):
+        return False
