@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
-from benchmarks import guard, paired, parallel, report
+from benchmarks import guard, paired, parallel, report, resume
 from benchmarks.optimizers import OPTIMIZERS, Peer, peer
 from benchmarks.peers.encoding import UnitCube
 from benchmarks.problems import Problem, levy
@@ -281,3 +281,9 @@ def test_a_step_does_no_more_work_than_it_did(n: int) -> None:
 def test_quick_problems_end_where_they_did(name: str) -> None:
     measured, (_, band) = guard.quality(name), guard.QUALITY[name]
     assert band.holds(measured), f"{measured:.3g} is outside {band.low:g} to {band.high:g}"
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2, 3, 4, 6])
+def test_a_run_that_was_stopped_and_resumed_is_the_same_to_the_last_bit(seed: int) -> None:
+    run = replace(resume.make_run(seed), n_trials=13, stops=(7, 10))
+    assert resume.differences(run) == []

@@ -215,7 +215,6 @@ doors = {
     "gp.posterior_covariance": lambda: gp.posterior_covariance(u),
     "gp.sample": lambda: gp.sample(u, 2, rng),
     "gp.covariance": lambda: gp.covariance(u),
-    "gp.innovation": lambda: gp.innovation(u, np.zeros(3)),
     "gp.inverse": lambda: gp.inverse(np.arange(3)),
     "gp.replace_y": lambda: (gp.replace_y(y + 1), gp.log_marginal_likelihood()),
     "gp.log_marginal_likelihood_gradient": lambda: gp.log_marginal_likelihood_gradient(),

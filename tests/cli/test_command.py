@@ -247,8 +247,8 @@ def test_the_output_of_a_program_is_not_obeyed_by_the_terminal(terminal: "Callab
 
 
 def test_what_is_exported_to_a_terminal_is_not_obeyed(terminal: "Callable[..., Terminal]") -> None:
-    Path("evil.py").write_text("import json\nprint(json.dumps({'value': 1, 'note': '\\x1b]0;owned\\x07'}))\n")
-    call("tune", "--trials", "1", "--float", "x=0:1", "--", sys.executable, "evil.py", "{x}")
+    study = optuna.create_study(study_name="lazybo", storage="sqlite:///lazybo.db")
+    study.add_trial(optuna.trial.create_trial(value=1.0, user_attrs={"note": "\x1b]0;owned\x07"}))
     assert "\x1b]0;owned" in call("export").stdout, "programs get what is there"
     shown = terminal("export")
     assert shown.wait() == 0
@@ -290,6 +290,18 @@ def test_a_polite_end_leaves_no_program_behind() -> None:
     driver.terminate()
     assert driver.wait(DEADLINE) == 128 + signal.SIGTERM
     until(lambda: born(int(Path("child").read_text())) is None)
+    assert [trial.state.name for trial in trials()] == ["WAITING"]
+
+
+def test_a_polite_end_is_no_failure_of_a_function_that_runs() -> None:
+    Path("mine.py").write_text(
+        "import pathlib, time\ndef f(params):\n    pathlib.Path('begun').touch()\n    time.sleep(600)\n"
+    )
+    command = [LAZYBO, "tune", "--trials", "5", "--float", "x=0:1", "mine:f"]
+    driver = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    until(Path("begun").exists)
+    driver.terminate()
+    assert driver.wait(DEADLINE) == 128 + signal.SIGTERM
     assert [trial.state.name for trial in trials()] == ["WAITING"]
 
 

@@ -60,17 +60,43 @@ def test_warping_does_not_see_units(rng: np.random.Generator, factor: float) -> 
 def test_warping_equals_scipy(rng: np.random.Generator) -> None:
     y = np.exp(rng.standard_normal(60))
     warp = warping(y)
-    z = (y - warp.middle) / warp.spread
+    unit = 2.0**warp.exponent
+    z = (y / unit - warp.middle) / warp.spread
     expected = (yeojohnson(z, warp.power) - warp.shift) / warp.scale
     np.testing.assert_allclose(warp(y), expected, atol=1e-10)
     best = max(POWERS, key=lambda power: yeojohnson_llf(power, z) - 0.5 * ((power - 1) / POWER_SPREAD) ** 2)
     assert warp.power == best
-    small = 1e-7
-    numeric = (warp(np.array([warp.middle + small])) - warp(np.array([warp.middle])))[0] / small
-    assert warp.slope == pytest.approx(numeric, rel=1e-4)
+    small, middle = 1e-7, unit * warp.middle
+    numeric = (warp(np.array([middle + small])) - warp(np.array([middle])))[0] / small
+    assert np.exp(warp.log_slope) == pytest.approx(numeric, rel=1e-4)
+    assert warp.variances(np.array([4.0])) == pytest.approx(4.0 * numeric**2, rel=1e-3)
 
 
 def test_centring_and_scaling_do_not_bend(rng: np.random.Generator) -> None:
     y = rng.lognormal(size=50)
     np.testing.assert_allclose(centring(y)(y), y - y.mean(), atol=1e-12)
     np.testing.assert_allclose(scaling(y)(y), (y - y.mean()) / y.std(), atol=1e-12)
+
+
+@pytest.mark.parametrize("make", [warping, scaling])
+@given(
+    y=arrays(float, st.integers(1, 20), elements=st.floats(-1.0, 1.0, allow_subnormal=False)),
+    exponent=st.integers(-960, 1023),
+)
+def test_a_power_of_two_changes_no_bit_of_the_warped_values(make: object, y: np.ndarray, exponent: int) -> None:
+    y = np.where(np.abs(y) < 2.0**-50, 0.0, y)
+    scaled = np.ldexp(y, exponent)
+    one, other = make(y), make(scaled)  # type: ignore[operator]
+    np.testing.assert_array_equal(one(y), other(scaled))
+
+
+@pytest.mark.parametrize("make", [warping, scaling, centring])
+@given(arrays(float, st.integers(1, 20), elements=st.floats(allow_nan=False, allow_infinity=False)))
+def test_every_double_can_be_warped_and_comes_back_as_a_number(make: object, y: np.ndarray) -> None:
+    warp = make(y)  # type: ignore[operator]
+    warped = warp(y)
+    assert np.isfinite(warped).all()
+    assert np.isfinite(warp.inverse(warped)).all()
+    assert np.isfinite(warp.inverse(np.array([-1e3, 1e3]))).all()
+    assert np.isfinite(warp.variances(np.abs(y))).all()
+    assert np.isfinite(warp.log_slope)

@@ -39,12 +39,13 @@ SPACE: dict[str, BaseDistribution] = {
 PARAMS = {"lr": 0.003, "layers": 5, "kind": None}
 
 
-@pytest.fixture(params=["memory", "journal", "sqlite"])
+@pytest.fixture(params=["memory", "journal", "plain journal", "sqlite"])
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> BaseStorage:
     if request.param == "memory":
         return InMemoryStorage()
-    if request.param == "journal":
-        return JournalStorage(JournalFileBackend(str(tmp_path / "journal")))
+    if request.param in ("journal", "plain journal"):
+        plain = JournalStorage(JournalFileBackend(str(tmp_path / "journal")))
+        return open_storage(plain) if request.param == "journal" else plain
     return open_storage(tmp_path / "s.db")
 
 
@@ -157,10 +158,10 @@ def test_where_another_trial_came_first_the_proposal_is_made_again(book: Ledger,
     assert len(study.trials) == 2
 
 
-def test_a_database_begins_no_trial_that_is_not_needed_any_more(tmp_path: Path) -> None:
-    study = optuna.create_study(storage=open_storage(tmp_path / "s.db"))
+@pytest.mark.parametrize("storage", ["memory", "journal", "sqlite"], indirect=True)
+def test_no_trial_is_begun_that_is_not_needed_any_more(book: Ledger, study: optuna.Study) -> None:
     study.ask(SPACE)
-    assert open_ledger(study, SPACE, "me").begin(0, PARAMS, lambda _: None) is None
+    assert book.begin(0, PARAMS, lambda _: None) is None
     assert len(study.trials) == 1
 
 
@@ -187,7 +188,7 @@ def test_a_waiting_trial_is_claimed_once_and_can_be_put_back(book: Ledger, study
     assert not book.claim(entry.trial_id)
 
 
-@pytest.mark.parametrize("storage", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("storage", ["memory", "journal", "sqlite"], indirect=True)
 def test_no_number_is_taken_at_or_beyond_the_end(
     book: Ledger, study: optuna.Study, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,3 +1,4 @@
+import json
 import math
 
 import numpy as np
@@ -198,3 +199,63 @@ def test_what_is_not_a_configuration_is_refused(params: object, message: str) ->
 def test_what_is_not_a_space_is_refused(space: dict, conditions: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Space(space, conditions)
+
+
+# ------------------------------------------------------------------ extremes
+
+WIDE = [
+    FloatDistribution(-1e308, 1e308),
+    FloatDistribution(-1.7e308, 1.7e308),
+    FloatDistribution(1e-300, 1e300, log=True),
+    FloatDistribution(5e-324, 1.7e308, log=True),
+    FloatDistribution(0.0, 1e-320),
+    FloatDistribution(-8e307, 8e307, step=1e306),
+    FloatDistribution(-1e6, 1e6, step=1e-6),
+    FloatDistribution(0.1, 2e6, step=1e-3),
+    FloatDistribution(1e-6, 0.3, log=True),
+    IntDistribution(0, 2**60 - 1),
+    IntDistribution(-(2**60), 2**60 - 1),
+    IntDistribution(1, 2**60 - 1, log=True),
+    IntDistribution(0, 10**16, step=1000),
+]
+
+
+@pytest.mark.parametrize("distribution", WIDE, ids=str)
+@given(u=st.floats(0.0, 1.0))
+def test_a_decoded_value_is_one_that_optuna_knows(distribution: BaseDistribution, u: float) -> None:
+    space = Space({"p": distribution})
+    for place in (u, 0.0, 1.0):
+        value = space.decode(space.snap(np.array([[place]]))[0])["p"]
+        internal = distribution.to_internal_repr(value)
+        assert distribution._contains(internal)
+        assert distribution.to_external_repr(internal) == value
+        space.check({"p": value})
+        assert 0.0 <= space.encode({"p": value})[0] <= 1.0
+
+
+@pytest.mark.parametrize("distribution", WIDE, ids=str)
+def test_the_ends_of_a_range_are_themselves(distribution: BaseDistribution) -> None:
+    low, high = distribution.low, distribution.high  # type: ignore[attr-defined]
+    space = Space({"p": distribution})
+    assert space.decode(np.array([0.0]))["p"] == low
+    assert space.decode(np.array([1.0]))["p"] == pytest.approx(high, rel=1e-9)
+    if distribution._contains(float(high)):
+        assert space.decode(np.array([1.0]))["p"] == high
+        assert space.encode({"p": high})[0] == 1.0
+    assert space.encode({"p": low})[0] == 0.0
+
+
+@pytest.mark.parametrize("value", ["0.2", b"1", True, np.bool_(True), None, 1j, [1], 10**400, math.inf, math.nan])
+@pytest.mark.parametrize("distribution", [FloatDistribution(0.0, 5.0), IntDistribution(0, 5)], ids=["float", "int"])
+@pytest.mark.parametrize("outside", [False, True])
+def test_what_is_no_number_is_refused(distribution: BaseDistribution, value: object, outside: bool) -> None:
+    with pytest.raises(ValueError, match="is not in"):
+        Space({"a": distribution}).check({"a": value}, outside=outside)
+
+
+def test_configurations_become_plain_python_values() -> None:
+    space = Space({"x": FloatDistribution(0, 9), "n": IntDistribution(0, 9), "c": CategoricalDistribution([1, "b"])})
+    plain = space.plain({"x": np.float32(0.5), "n": np.int64(3), "c": np.int64(1)})
+    assert plain == {"x": 0.5, "n": 3, "c": 1}
+    assert [type(value) for value in plain.values()] == [float, int, int]
+    assert json.loads(json.dumps(plain)) == plain

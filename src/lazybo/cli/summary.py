@@ -18,6 +18,7 @@ from lazybo.programs import placeholders
 from lazybo.report import records
 from lazybo.run import ledger
 from lazybo.run.optimize import STOPPED_KEY
+from lazybo.text import shortened
 
 STATES = {
     TrialState.COMPLETE: "complete",
@@ -29,6 +30,7 @@ STATES = {
 _COLOURS = {"complete": "green", "pruned": "yellow", "failed": "red", "running": "cyan", "waiting": "dim"}
 # Kinds of failures that are told apart, the most frequent first.
 FAILURES_SHOWN = 5
+REASON_LENGTH = 300
 
 
 def overview(study: Study) -> dict[str, Any]:
@@ -187,7 +189,9 @@ def _failures(trials: Sequence[FrozenTrial]) -> list[dict[str, Any]]:
 
 def _failure_line(row: dict[str, Any]) -> str:
     where = f", {row['output']}" if row["output"] else ""
-    return f"{row['count']} × {row['reason']} (last: trial {row['last']}{where})"
+    return (
+        f"{row['count']} × {shortened(console.clean(row['reason']), REASON_LENGTH)} (last: trial {row['last']}{where})"
+    )
 
 
 def _running_line(row: dict[str, Any]) -> str:

@@ -227,17 +227,23 @@ def _way(reading: dict[str, str]) -> str:
     return " and ".join(f"by {key} '{way}'" for key, way in reading.items()) or "in the usual way"
 
 
+class _Signalled(KeyboardInterrupt):
+    """A signal to end. As an interrupt, for any other exception in an objective is a failed trial."""
+
+
 @contextmanager
 def _ending_on_signals() -> Iterator[None]:
     """A polite end (SIGTERM, a closed terminal) stops now, as the second Ctrl-C does: no program is left behind."""
 
     def end(number: int, _: Any) -> None:
-        raise SystemExit(128 + number)
+        raise _Signalled(number)
 
     numbers = [signal.SIGTERM, signal.SIGHUP] if hasattr(signal, "SIGHUP") else [signal.SIGTERM]
     before = {number: signal.signal(number, end) for number in numbers}
     try:
         yield
+    except _Signalled as ended:
+        raise SystemExit(128 + ended.args[0]) from None
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

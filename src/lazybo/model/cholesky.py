@@ -121,27 +121,39 @@ class GrowingCholesky:
         self.finish_solve(x, 0)
         return x
 
-    def finish_solve(self, x: Array, done: int) -> None:
+    def finish_solve(self, x: Array, done: int, *, together: int = PANEL_ROWS) -> None:
         """Turn B into X with L X = B in place, when its first ``done`` rows hold the solution already.
 
-        ``x`` is a C-ordered array of finite doubles, (n,) or (n, m). After t new rows this costs O(t n) a column
-        instead of O(n²): a right-hand side that only grew keeps what was solved.
+        ``x`` is a C-ordered array of finite doubles, (m,) or (m, c), for the first m rows of L. After t new rows this
+        costs O(t n) a column instead of O(n²): a right-hand side that only grew keeps what was solved.
+
+        Rows are solved ``together`` up to its next multiple. Where ``done`` is such a multiple, the solution is to the
+        last bit the one from the beginning.
         """
-        if x.dtype != np.float64 or len(x) != self._n or not 0 <= done <= self._n:
+        m = len(x)
+        if x.dtype != np.float64 or not 0 <= done <= m <= self._n:
             raise ValueError(
-                f"need {self._n} rows of doubles of which 0 to {self._n} are done, not {x.shape} and {done}"
+                f"need at most {self._n} rows of doubles, some of them done, not {x.shape} of which {done} are done"
             )
-        for panel, rows in self._filled()[done // PANEL_ROWS :]:
+        for panel, rows in self._filled(m)[done // PANEL_ROWS :]:
             first = max(done - panel.start, 0)
-            if first == rows:
-                continue
-            here, solved = slice(panel.start + first, panel.start + rows), slice(panel.start, panel.start + first)
-            if panel.start:
-                _subtract_product(x[here], panel.left[first:rows], x[: panel.start])
-            if first:
-                _subtract_product(x[here], panel.diagonal[first:rows, :first], x[solved])
-            x[here] = _solve_triangle(panel.diagonal[first:, first:], rows - first, x[here], transposed=False)
-        self.work += (self._n**2 - done**2) // 2 * (x.size // max(self._n, 1))
+            while first < rows:
+                stop = min((first // together + 1) * together, rows)
+                self._solve_rows(x, panel, first, stop)
+                first = stop
+        self.work += (m**2 - done**2) // 2 * (x.size // max(m, 1))
+
+    def _solve_rows(self, x: Array, panel: _Panel, first: int, stop: int) -> None:
+        """The solution in rows [first, stop) of a panel, from that in all rows before them."""
+        here, solved = slice(panel.start + first, panel.start + stop), slice(panel.start, panel.start + first)
+        if panel.start:
+            _subtract_product(x[here], panel.left[first:stop], x[: panel.start])
+        if first:
+            _subtract_product(x[here], panel.diagonal[first:stop, :first], x[solved])
+        if stop - first == 1:
+            x[here] /= panel.diagonal[first, first]
+        else:
+            x[here] = _solve_triangle(panel.diagonal[first:, first:], stop - first, x[here], transposed=False)
 
     def solve_upper(self, b: ArrayLike) -> Array:
         """X with Lᵀ X = B; B is (n,) or (n, m)."""
@@ -241,10 +253,11 @@ class GrowingCholesky:
 
     # ----------------------------------------------------------------- solves
 
-    def _filled(self) -> list[tuple[_Panel, int]]:
-        """The panels in use, each with its number of rows in use."""
-        in_use = -(-self._n // PANEL_ROWS)
-        return [(panel, min(PANEL_ROWS, self._n - panel.start)) for panel in self._panels[:in_use]]
+    def _filled(self, n: int | None = None) -> list[tuple[_Panel, int]]:
+        """The panels that hold the first n rows (all of them by default), each with its number of rows."""
+        n = self._n if n is None else n
+        in_use = -(-n // PANEL_ROWS)
+        return [(panel, min(PANEL_ROWS, n - panel.start)) for panel in self._panels[:in_use]]
 
     def _right_hand_side(self, b: ArrayLike) -> Array:
         try:

@@ -20,7 +20,7 @@ from scipy.optimize import minimize
 
 from lazybo.blas import one_thread
 from lazybo.checks import Array, positive
-from lazybo.model.gp import LazyGP, evidence
+from lazybo.model.gp import LazyGP, evidence, relative_variances
 from lazybo.model.kernels import Kernel, Parameter
 
 Lag: TypeAlias = int | Literal["auto"] | None
@@ -42,6 +42,8 @@ NOISY = 1e-3
 NOISY_START = 1e-2
 RUGGED_START = 0.3
 MAX_EVALUATIONS = 40
+# Squares of larger targets are no doubles.
+MAX_TARGET = 1e150
 
 # The work model of `is_due`, in multiply-adds. One learning takes about 20 evaluations of m³/2 and one factorisation
 # of n³/6.
@@ -151,7 +153,7 @@ def prior_kernel(kernel: K, priors: Priors | None = None) -> tuple[K, float]:
 def learn(gp: LazyGP, priors: Priors | None = None, *, max_points: int = MAX_POINTS) -> Learned[Kernel]:
     """Give ``gp`` its maximum a posteriori parameters, learned from all rows with a value; factors K once."""
     rows, scale = ~gp.pending, gp.targets.scale
-    data = Data(gp.X[rows], gp.targets.values[rows], gp.known_variances[rows] / scale / scale)
+    data = Data(gp.X[rows], gp.targets.values[rows], relative_variances(gp.known_variances[rows], scale))
     learned = maximum_a_posteriori(data, gp.kernel, gp.noise, priors, max_points=max_points)
     gp.set_parameters(learned.kernel, learned.noise)
     return learned
@@ -167,6 +169,12 @@ def maximum_a_posteriori(
         raise ValueError(f"learning needs at least 2 observations, but there are {n}")
     if not isinstance(max_points, int) or max_points < 2:
         raise ValueError(f"max_points must be a whole number of at least 2, not {max_points!r}")
+    largest = float(np.abs(data.targets).max())
+    if largest > MAX_TARGET:
+        raise ValueError(
+            f"kernel parameters are learned from targets within ±{MAX_TARGET:g}, but one is {largest:g}: standardise "
+            "the values (transform=standardize, or normalize_y=True)"
+        )
     priors, part = priors or Priors(), data.part(subset(n, max_points))
     starts = [np.append(kernel.theta, np.log(noise))]
     if n <= SECOND_START_POINTS or (n <= MAX_POINTS and n % SECOND_START_EVERY == 0):

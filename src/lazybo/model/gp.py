@@ -21,6 +21,7 @@ target is what the others predict there, so its weight in α is 0. With p the pe
 that target is -(A_pp)⁻¹ α⁰_p: no other factor is needed.
 """
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -28,20 +29,30 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import lapack
 
 from lazybo.blas import one_thread
-from lazybo.checks import Array, as_array, as_shape, positive
+from lazybo.checks import Array, as_array, as_shape, finite, positive
 from lazybo.model.cholesky import GrowingCholesky
 from lazybo.model.kernels import Kernel, as_kernel
 from lazybo.model.targets import Targets, Transform, identity
 
 # Rows appended at a time: bounds the work space to this many columns of K.
 BLOCK_ROWS = 512
-MAX_VALUE = 1e150
-# The solutions of so few predicted points are kept until the next change.
-MAX_REMEMBERED = 32
+# Targets beyond these are solved for in units of a power of two, so that nothing overflows on the way.
+SMALL_TARGET, LARGE_TARGET = 1e-100, 1e100
+# Known variances count as at most this, in units of the targets².
+MAX_VARIANCE = 1e50
+# The solutions of so few points are kept until the next change. They are always solved as so many columns: then the
+# solution of a point does not depend, in any bit, on the points beside it.
+MAX_REMEMBERED = 8
+# w = L⁻¹ t is kept in whole chunks of so many rows; the last rows are solved again, so that w is the same however often
+# it grew.
+CHUNK_ROWS = 64
 
 
 class Posterior(NamedTuple):
-    """Mean and variance of the latent function at m points, in units of y; each (m,)."""
+    """Mean and variance of the latent function at m points, in units of y; each (m,).
+
+    The variance is infinite where it is beyond the largest double, for values from about 1e154 on.
+    """
 
     mean: Array
     variance: Array
@@ -75,6 +86,7 @@ class LazyGP:
         self._known = np.zeros(0)
         self._known_scale = 1.0
         self._targets = Targets(np.zeros(0), 0.0, 1.0)
+        self._unit = 1.0  # of what is solved: t = unit · right-hand side
         self._whitened_targets = np.zeros(0)
         self._whitened = np.zeros(0)
         self._weights: tuple[Array, Array] | None = None
@@ -145,7 +157,7 @@ class LazyGP:
         Known variances are there in the scale that the targets had when K was last factored, or when the first of them
         came: another scale would be another K.
         """
-        return self._noise + self._known / self._known_scale / self._known_scale
+        return self._noise + relative_variances(self._known, self._known_scale)
 
     # ----------------------------------------------------------------- change
 
@@ -156,7 +168,7 @@ class LazyGP:
         ``variance`` is the known noise variance of each value beyond the shared noise, in units of y², (t,).
         """
         new_x = self._kernel.check(x)
-        new_y = _check_values(as_shape("y", y, (len(new_x),)))
+        new_y = as_shape("y", y, (len(new_x),))
         known = np.zeros(len(new_x)) if variance is None else as_shape("variance", variance, (len(new_x),))
         if (known < 0).any():
             raise ValueError(f"variance must not be negative, but its smallest entry is {known.min()}")
@@ -167,6 +179,16 @@ class LazyGP:
         """Add points, (t, d), whose values are still to come, in O(t n²): less variance there, the same mean."""
         new_x = self._kernel.check(x)
         self._append(new_x, np.full(len(new_x), np.nan), np.zeros(len(new_x)))
+
+    def append_alone(self, x: Array, variance: float) -> None:
+        """Learn one row, (d,), with the value 0: every bit depends on the rows before it and on nothing else.
+
+        `append` may use another solution for it, which differs in rounding: that of a row among others.
+        """
+        if x.tobytes() not in self._remembered:
+            point = self._kernel.check(x[None])
+            self._remember(point, self.covariance(point))
+        self.append(x[None], [0.0], variance=[variance])
 
     def truncate(self, n: int) -> None:
         """Forget all but the first ``n`` observations; the factor takes O(1)."""
@@ -181,7 +203,7 @@ class LazyGP:
         values = as_array("y", y, 1).copy()
         if values.shape != (self.n,):
             raise ValueError(f"y must have shape ({self.n},), but has shape {values.shape}")
-        _check_values(values[~np.isnan(values)])
+        finite("y", values[~np.isnan(values)])
         self._set_y(values, self._transformed(values))
 
     @one_thread()
@@ -191,7 +213,7 @@ class LazyGP:
             raise ValueError("the new kernel must have the same columns as the old one")
         noise, scale = positive("noise", noise), self._targets.scale
         z = kernel.features(self._x)
-        diagonal = noise + self._known / scale / scale
+        diagonal = noise + relative_variances(self._known, scale)
         factor = GrowingCholesky()
         factor.work, factor.refactorisations = self._factor.work, self._factor.refactorisations
         _extend(factor, kernel, z[:0], z, diagonal)
@@ -212,9 +234,7 @@ class LazyGP:
         """Mean and variance of the latent function at the rows of U, in units of y."""
         points = self._kernel.check(u, "U")
         z = self._kernel.features(points)
-        v = self._factor.solve_lower(self._kernel.between(self._z, z))
-        if len(points) <= MAX_REMEMBERED:
-            self._remembered = {point.tobytes(): v[:, i] for i, point in enumerate(points)}
+        v = self._remember_or_solve(points, z)
         return Posterior(self._mean(v), self._variance(z, v))
 
     @one_thread()
@@ -229,21 +249,27 @@ class LazyGP:
         k, slope = self._kernel.with_slope(z, self._z)
         v = self._factor.solve_lower(k.T)
         beta = self._factor.solve_upper(v)
+        by_mean = slope.by_points(self._solved()[1])
+        by_variance = -2.0 * slope.by_points(beta.T)
         scale = self._targets.scale
         return PosteriorGradient(
             self._mean(v),
             self._variance(z, v),
-            scale * slope.by_points(self.alpha),
-            -2.0 * scale**2 * slope.by_points(beta.T),
+            _product(by_mean, self._unit, scale),
+            _product(by_variance, scale, scale),
         )
 
     @one_thread()
     def posterior_covariance(self, u: ArrayLike) -> tuple[Array, Array]:
         """Mean, (m,), and joint covariance, (m, m), of the latent function at the rows of U, in units of y."""
+        mean, covariance = self._joint(u)
+        return mean, _product(covariance, self._targets.scale, self._targets.scale)
+
+    def _joint(self, u: ArrayLike) -> tuple[Array, Array]:
+        """The mean in units of y and the joint covariance in units of the targets²."""
         z = self._kernel.features(self._kernel.check(u, "U"))
         v = self._factor.solve_lower(self._kernel.between(self._z, z))
-        covariance = self._kernel.between(z, z) - v.T @ v
-        return self._mean(v), self._targets.scale**2 * covariance
+        return self._mean(v), self._kernel.between(z, z) - v.T @ v
 
     @one_thread()
     def sample(self, u: ArrayLike, size: int, rng: np.random.Generator) -> Array:
@@ -252,10 +278,10 @@ class LazyGP:
         The root of the covariance is taken by eigenvalues: it exists where points coincide and a Cholesky factor does
         not.
         """
-        mean, covariance = self.posterior_covariance(u)
+        mean, covariance = self._joint(u)
         values, vectors = np.linalg.eigh(covariance)
         root = vectors * np.sqrt(np.maximum(values, 0.0))
-        return mean + rng.standard_normal((size, len(mean))) @ root.T
+        return mean + _product(rng.standard_normal((size, len(mean))) @ root.T, self._targets.scale)
 
     @one_thread()
     def inverse(self, rows: NDArray[np.intp]) -> Array:
@@ -266,20 +292,13 @@ class LazyGP:
         return _inverted(k)[1]
 
     @one_thread()
-    def innovation(self, x: ArrayLike, y: ArrayLike, *, variance: ArrayLike | None = None) -> Array:
-        """(y - mean) / std of values not yet appended, noise included, (t,): about normal while the parameters fit."""
-        mean, latent = self.posterior(x)
-        scale = self._targets.scale
-        known = np.zeros(len(mean)) if variance is None else as_shape("variance", variance, mean.shape)
-        total = latent / scale / scale + self._noise + known / scale / scale
-        return (as_shape("y", y, mean.shape) - mean) / scale / np.sqrt(total)
-
-    @one_thread()
     def log_marginal_likelihood(self) -> float:
         """log p(t | X) = -½ tᵀα - Σ log Lᵢᵢ - n/2 log 2π (paper, algorithm 1, line 7), of the transformed values."""
         self._refuse_pending()
-        w = self.whitened
-        return -0.5 * (float(w @ w) + self._factor.logdet() + self.n * float(np.log(2 * np.pi)))
+        w = self._whiten()
+        return -0.5 * (
+            float(w @ w) * self._unit * self._unit + self._factor.logdet() + self.n * float(np.log(2 * np.pi))
+        )
 
     @one_thread()
     def log_marginal_likelihood_gradient(self) -> tuple[float, Array]:
@@ -296,12 +315,14 @@ class LazyGP:
     @property
     def whitened(self) -> Array:
         """w = L⁻¹ t, (n,): the mean of anything is its V times this."""
-        return _read_only(self._solved()[0] if self.pending.any() else self._whiten())
+        w = self._solved()[0] if self.pending.any() else self._whiten()
+        return _read_only(w if self._unit == 1.0 else _product(w, self._unit))
 
     @property
     def alpha(self) -> Array:
         """α = K⁻¹ t, (n,); 0 where pending."""
-        return _read_only(self._solved()[1])
+        alpha = self._solved()[1]
+        return _read_only(alpha if self._unit == 1.0 else _product(alpha, self._unit))
 
     # ---------------------------------------------------------------- private
 
@@ -311,11 +332,32 @@ class LazyGP:
 
     def _mean(self, v: Array) -> Array:
         _, shift, scale = self._targets
-        return v.T @ self.whitened * scale + shift
+        w = self._solved()[0] if self.pending.any() else self._whiten()
+        return _product(v.T @ w, self._unit, scale) + shift
 
     def _variance(self, z: Array, v: Array) -> Array:
-        variance = self._kernel.diagonal(z) - np.einsum("ij,ij->j", v, v)
-        return np.maximum(variance, 0.0) * self._targets.scale**2
+        return _product(self._target_variance(z, v), self._targets.scale, self._targets.scale)
+
+    def _target_variance(self, z: Array, v: Array) -> Array:
+        """In units of the targets², (m,)."""
+        return np.maximum(self._kernel.diagonal(z) - np.einsum("ij,ij->j", v, v), 0.0)
+
+    def _remember_or_solve(self, points: Array, z: Array) -> Array:
+        """V of points that were checked, with their features, (n, m)."""
+        covariance = self._kernel.between(self._z, z)
+        if len(points) <= MAX_REMEMBERED:
+            return self._remember(points, covariance)
+        return self._factor.solve_lower(covariance)
+
+    def _remember(self, points: Array, covariance: Array) -> Array:
+        """V of a few points, (n, m), kept in case that one of them is appended next."""
+        m = len(points)
+        columns = np.zeros((self.n, MAX_REMEMBERED))
+        columns[:, :m] = covariance
+        self._factor.finish_solve(columns, 0)
+        v = columns[:, :m]
+        self._remembered = {point.tobytes(): v[:, i] for i, point in enumerate(points)}
+        return v
 
     def _append(self, new_x: Array, new_y: Array, known: Array) -> None:
         """Everything that may fail comes before the first change."""
@@ -324,7 +366,7 @@ class LazyGP:
         known_scale = self._known_scale if self._known.any() else targets.scale
         new_z = self._kernel.features(new_x)
         refactorisations = self._factor.refactorisations
-        noise = self._noise + known / known_scale / known_scale
+        noise = self._noise + relative_variances(known, known_scale)
         solved = self._remembered.get(new_x[0].tobytes()) if len(new_x) == 1 else None
         _extend(self._factor, self._kernel, self._z, new_z, noise, solved)
         self._remembered = {}
@@ -345,7 +387,7 @@ class LazyGP:
         return Targets(targets, shift, scale)
 
     def _set_y(self, y: Array, targets: Targets) -> None:
-        self._y, self._targets = y, targets
+        self._y, self._targets, self._unit = y, targets, unit_of(targets.values)
         self._weights = None
 
     def _forget_solutions(self) -> None:
@@ -357,12 +399,14 @@ class LazyGP:
     def _whiten(self) -> Array:
         """w = L⁻¹ t. Where earlier targets are unchanged, w only grows: w₂ = D⁻¹ (t₂ - Qᵀ w₁)."""
         values, before = self._targets.values, self._whitened_targets
+        if self._unit != 1.0:
+            values = values / self._unit
         if values is not before:
-            done = min(len(values), len(before))
-            if not np.array_equal(values[:done], before[:done]):
-                done = 0
+            common = min(len(values), len(before))
+            changed = np.flatnonzero(values[:common] != before[:common])
+            done = (int(changed[0]) if len(changed) else common) // CHUNK_ROWS * CHUNK_ROWS
             w = np.concatenate((self._whitened[:done], values[done:]))
-            self._factor.finish_solve(w, done)
+            self._factor.finish_solve(w, done, together=CHUNK_ROWS)
             self._whitened, self._whitened_targets = w, values
         return self._whitened
 
@@ -436,11 +480,26 @@ def _extend(
         raise
 
 
-def _check_values(y: Array) -> Array:
-    """Values whose squares, the units of a variance, are still numbers."""
-    if np.abs(y).max(initial=0.0) > MAX_VALUE:
-        raise ValueError(f"y must lie within ±{MAX_VALUE:g}, but has {y[np.abs(y).argmax()]}")
-    return y
+def relative_variances(known: Array, scale: float) -> Array:
+    """Known variances in units of the targets², at most `MAX_VARIANCE`."""
+    with np.errstate(over="ignore"):
+        return np.minimum(known / scale / scale, MAX_VARIANCE)
+
+
+def unit_of(targets: Array) -> float:
+    """A power of two near the largest target, where their squares would not be numbers; otherwise 1."""
+    largest = float(np.abs(targets).max(initial=0.0))
+    if largest == 0.0 or SMALL_TARGET <= largest <= LARGE_TARGET:
+        return 1.0
+    return math.ldexp(1.0, min(math.frexp(largest)[1], 1023))
+
+
+def _product(values: Array, *factors: "float | Array") -> Array:
+    """values · factors, one after the other; infinity where that is beyond the largest double."""
+    with np.errstate(over="ignore"):
+        for factor in factors:
+            values = values * factor
+    return values
 
 
 def _read_only(array: Array) -> Array:

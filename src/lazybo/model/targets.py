@@ -6,6 +6,7 @@ A transform is a function from all values y, (n,), to `Targets`. Predictions ret
 + shift.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
@@ -41,7 +42,7 @@ def standardize(y: Array) -> Targets:
     mean = float(small.mean())
     deviation = float(small.std())
     scale = deviation * unit
-    if deviation <= 8 * np.finfo(np.float64).eps or scale < np.finfo(np.float64).tiny:  # what is left is rounding
+    if deviation <= 8 * np.finfo(np.float64).eps or scale == 0:  # what is left is rounding
         return Targets(np.zeros_like(y), mean * unit, 1.0)
     return Targets((small - mean) / deviation, mean * unit, scale)
 
@@ -51,67 +52,91 @@ class Warping:
     """A monotone transform whose numbers are fixed: units of the spread around the median, bent, then standardised.
 
     Bent by Yeo and Johnson's power λ ≤ 1: long upper tails are pulled in, so that a diverged training (1e30) says
-    "bad" and no more.
+    "bad" and no more. ``middle`` and ``spread`` are in units of 2 to the ``exponent``, near the largest value: all
+    doubles can be warped, also the smallest and the largest ones, and a power of two as a factor changes no bit.
     """
 
+    exponent: int
     middle: float
     spread: float
     power: float
     shift: float
     scale: float
 
+    def __post_init__(self) -> None:
+        numbers = (self.middle, self.spread, self.power, self.shift, self.scale)
+        if not (isinstance(self.exponent, int) and np.isfinite(numbers).all() and self.spread > 0 and self.scale > 0):
+            raise ValueError(f"a warping needs finite numbers, spread and scale above 0, not {self}")
+
     @property
-    def slope(self) -> float:
-        """How much a small difference around the median grows: what known standard deviations are multiplied by."""
-        return 1.0 / self.spread / self.scale
+    def log_slope(self) -> float:
+        """The logarithm of how much a small difference around the median grows."""
+        return -math.log(2.0) * self.exponent - math.log(self.spread) - math.log(self.scale)
+
+    def variances(self, known: Array) -> Array:
+        """Known variances of values in units of the warped ones, at most what can be computed with, (n,)."""
+        with np.errstate(over="ignore"):
+            deviations = np.ldexp(np.sqrt(known), -self.exponent) / self.spread / self.scale
+        return np.minimum(deviations, MAX_DEVIATION) ** 2
 
     def __call__(self, y: Array) -> Array:
         """Warped values, (n,)."""
-        return (_bend(_deviation(y, self.middle, self.spread), self.power) - self.shift) / self.scale
+        deviation = _deviation(y, self.exponent, self.middle, self.spread)
+        return (_bend(deviation, self.power) - self.shift) / self.scale
 
     def inverse(self, warped: Array) -> Array:
         """The values that warp to these; the largest ones for what lies beyond the range of the warping, (n,)."""
-        return self.middle + self.spread * _unbend(warped * self.scale + self.shift, self.power)
+        y = self.middle + self.spread * _unbend(warped * self.scale + self.shift, self.power)
+        with np.errstate(over="ignore"):
+            return np.clip(np.ldexp(y, self.exponent), -LARGEST, LARGEST)
 
 
 # Powers to choose from; 1 is no bending at all.
 POWERS = np.linspace(-3.0, 1.0, 17)
 POWER_SPREAD = 0.6
 MAX_DEVIATION = 1e25
+LARGEST = float(np.finfo(np.float64).max)
 
 
 def warping(y: Array) -> Warping:
     """The warping after which y looks most like a normal sample: maximum a posteriori over `POWERS`."""
+    exponent = _exponent(y)
     if len(y) == 0:
-        return Warping(0.0, 1.0, 1.0, 0.0, 1.0)
-    # Halved, so that differences of the largest doubles do not overflow.
-    low, middle, high = (2.0 * float(q) for q in np.quantile(y / 2, (0.25, 0.5, 0.75)))
+        return Warping(exponent, 0.0, 1.0, 1.0, 0.0, 1.0)
+    y = np.ldexp(y, -exponent)
+    low, middle, high = (float(q) for q in np.quantile(y, (0.25, 0.5, 0.75)))
     spread = high - low or standardize(y).scale
-    z = _deviation(y, middle, spread)
+    z = _deviation(y, 0, middle, spread)
     power = max(POWERS, key=lambda power: _log_likelihood(z, power)) if len(y) > 2 else 1.0
     _, shift, scale = standardize(_bend(z, power))
-    return Warping(middle, spread, float(power), shift, scale)
+    return Warping(exponent, middle, spread, float(power), shift, scale)
 
 
 def scaling(y: Array) -> Warping:
     """Mean 0 and standard deviation 1, unbent."""
-    _, shift, scale = standardize(y)
-    return Warping(shift, scale, 1.0, 0.0, 1.0)
+    exponent = _exponent(y)
+    _, shift, scale = standardize(np.ldexp(y, -exponent))
+    return Warping(exponent, shift, scale, 1.0, 0.0, 1.0)
 
 
 def centring(y: Array) -> Warping:
     """Mean 0 in the units of y: with a kernel of variance 1 the paper's experiments see their values so."""
-    return Warping(standardize(y).shift, 1.0, 1.0, 0.0, 1.0)
+    return Warping(0, standardize(y).shift, 1.0, 1.0, 0.0, 1.0)
 
 
 # What the optimiser may do with its values, by name.
 WARPINGS: dict[str, Callable[[Array], Warping]] = {"warped": warping, "scaled": scaling, "centred": centring}
 
 
-def _deviation(y: Array, middle: float, spread: float) -> Array:
-    """(y - middle) / spread, within what can be raised to a power and squared."""
+def _exponent(y: Array) -> int:
+    """The power of two next above the largest value; 0 for none, and for zeros."""
+    return int(np.frexp(np.abs(y).max(initial=0.0))[1])
+
+
+def _deviation(y: Array, exponent: int, middle: float, spread: float) -> Array:
+    """(y / 2^exponent - middle) / spread, within what can be raised to a power and squared."""
     with np.errstate(over="ignore"):
-        return np.clip((y - middle) / spread, -MAX_DEVIATION, MAX_DEVIATION)
+        return np.clip((np.ldexp(y, -exponent) - middle) / spread, -MAX_DEVIATION, MAX_DEVIATION)
 
 
 def _bend(z: Array, power: float) -> Array:

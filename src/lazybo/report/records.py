@@ -190,7 +190,8 @@ def place(distribution: BaseDistribution, value: Any) -> float:
     low, high, log = distribution.low, distribution.high, distribution.log  # type: ignore[attr-defined]
     if log:
         low, high, value = math.log(low), math.log(high), math.log(value)
-    return float((value - low) / (high - low))
+    # Halves, since the difference of two doubles may be beyond the largest one.
+    return float((value / 2 - low / 2) / (high / 2 - low / 2))
 
 
 def varies(study: Study) -> bool:

@@ -24,7 +24,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from lazybo.study.databases import database_of
-from lazybo.study.journal import exclusive
+from lazybo.study.journal import exclusive, has_lock
 from lazybo.study.model import announcement, joined, parts
 from lazybo.study.retry import patiently
 
@@ -156,10 +156,29 @@ def _initial(params: Params, space: Mapping[str, BaseDistribution]) -> dict[str,
     return parts(INITIAL_KEY, json.dumps(_numbers(params, space)))
 
 
-class StorageLedger:
-    """Through the calls that every Optuna storage has: the number first, then the parameters.
+def _negotiate(
+    insert: Callable[[int, float, Params], Entry], expected: int, params: Params, again: Propose, end: Bound
+) -> Entry | None:
+    """Insert a trial under the number that it was proposed for; where others came first, propose again."""
+    for attempt in count():
+        # Numbers from and below which the trial is wanted.
+        low, high = (expected, expected + 1) if attempt < POLITENESS else (0, end())
+        try:
+            return insert(low, high, params)
+        except _Overtaken as overtaken:
+            expected = overtaken.number
+            proposed = again(expected)
+            if proposed is None:
+                return None
+            params = proposed
+    raise AssertionError("attempts do not end")
 
-    Steps that must not be interrupted by others are made under the lock of the storage (`exclusive`).
+
+class StorageLedger:
+    """Through the calls that every Optuna storage has.
+
+    Steps that must not be interrupted by others are made under the lock of the storage (`exclusive`). Where it has
+    none, a trial gets its number first, then its parameters.
     """
 
     def __init__(self, study: Study, space: Mapping[str, BaseDistribution], driver: str) -> None:
@@ -187,13 +206,30 @@ class StorageLedger:
                 self._storage.create_new_trial(self._study._study_id, waiting)
 
     def begin(self, expected: int, params: Params, again: Propose, end: Bound = lambda: inf) -> Entry | None:  # noqa: D102 (Ledger)
-        del end  # a number that was given cannot be taken back
+        if has_lock(self._storage):
+            return _negotiate(lambda *trial: patiently(partial(self._create, *trial)), expected, params, again, end)
+        # Without a lock a number that was given cannot be taken back.
         blank = create_trial(state=TrialState.RUNNING, system_attrs={DRIVER_KEY: self._driver})
         trial_id = patiently(partial(self._storage.create_new_trial, self._study._study_id, blank))
         number = self._storage.get_trial_number_from_id(trial_id)
         if number != expected:
             params = again(number) or params  # it has its number, so it is run
         self.fill_in(trial_id, {}, params)
+        return Entry(trial_id, number, params)
+
+    def _create(self, low: int, high: float, params: Params) -> Entry:
+        """A trial under a number in [low, high), all at once."""
+        with exclusive(self._storage):
+            number = self._storage.get_n_trials(self._study._study_id)
+            if not low <= number < high:
+                raise _Overtaken(number)
+            running = create_trial(
+                state=TrialState.RUNNING,
+                params=params,
+                distributions={name: self._space[name] for name in params},
+                system_attrs={DRIVER_KEY: self._driver},
+            )
+            trial_id = self._storage.create_new_trial(self._study._study_id, running)
         return Entry(trial_id, number, params)
 
     def claim(self, trial_id: int) -> bool:  # noqa: D102 (Ledger)
@@ -310,21 +346,12 @@ class DatabaseLedger:
         return [_given(numbers[i], marks[i], self._space) for i in connection.execute(ids).scalars()]
 
     def begin(self, expected: int, params: Params, again: Propose, end: Bound = lambda: inf) -> Entry | None:  # noqa: D102 (Ledger)
-        for attempt in count():
-            # Numbers from and below which the trial is wanted.
-            low, high = (expected, expected + 1) if attempt < POLITENESS else (0, end())
-            try:
-                entry = self._write(partial(self._insert_trial, low, high, params))
-            except _Overtaken as overtaken:
-                expected = overtaken.number
-                proposed = again(expected)
-                if proposed is None:
-                    return None
-                params = proposed
-            else:
-                self._notes = {}
-                return entry
-        raise AssertionError("attempts do not end")
+        entry = _negotiate(
+            lambda *trial: self._write(partial(self._insert_trial, *trial)), expected, params, again, end
+        )
+        if entry is not None:
+            self._notes = {}
+        return entry
 
     def _insert_trial(self, low: int, high: float, params: Params, connection: "Connection") -> Entry:
         """A trial under a number in [low, high)."""

@@ -37,7 +37,7 @@ def present(study: Study, **facts: Any) -> Iterator[str]:
     driver = uuid.uuid4().hex[:12]
     gone = threading.Event()
     _here.add(driver)
-    _write(study, driver, {**_note(0), **facts})
+    patiently(partial(_write, study, driver, {**_note(0), **facts}))
     beating = threading.Thread(target=_beat, args=(study, driver, facts, gone), name="lazybo-presence", daemon=True)
     beating.start()
     try:
@@ -48,7 +48,7 @@ def present(study: Study, **facts: Any) -> Iterator[str]:
         _here.discard(driver)
         # A note that cannot be taken away is that of a driver that is not here any more.
         with contextlib.suppress(Exception):
-            _write(study, driver, None)
+            patiently(partial(_write, study, driver, None))
 
 
 class Drivers:
@@ -94,7 +94,7 @@ def _beat(study: Study, driver: str, facts: Mapping[str, Any], gone: threading.E
 
 
 def _write(study: Study, driver: str, note: Mapping[str, Any] | None) -> None:
-    patiently(partial(study._storage.set_study_system_attr, study._study_id, f"{NOTE_KEY}:{driver}", note))
+    study._storage.set_study_system_attr(study._study_id, f"{NOTE_KEY}:{driver}", note)
 
 
 def _note(beat: int) -> dict[str, Any]:

@@ -5,10 +5,16 @@ Inside, small is good: values are negated at the door when the direction is "max
 Every configuration that was asked for or observed is one row of the process, in that order. A row whose value is still
 to come is pending: it lowers the variance around it and leaves the mean alone. When the value comes, only the
 right-hand side changes. A failed row has the worst value so far.
+
+An optimiser that was restored goes on as the original, to the last bit. So every number here is a function of the rows
+and of what `model_state` says, never of the calls that led to it: the process is built in chunks from the rows that
+were there when it was learned, and grows row by row after them.
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import astuple, dataclass
 from typing import Any, Literal, overload
 
@@ -17,10 +23,10 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
 from lazybo.blas import one_thread
-from lazybo.checks import Array, positive, whole
+from lazybo.checks import Array, as_number, positive, shortened, whole
 from lazybo.model.fit import Data, Lag, Priors, check_lag, is_due, maximum_a_posteriori, prior_kernel
-from lazybo.model.gp import LazyGP
-from lazybo.model.kernels import Kernel, Matern52, kernel_for
+from lazybo.model.gp import CHUNK_ROWS, LazyGP
+from lazybo.model.kernels import Kernel, kernel_for
 from lazybo.model.targets import WARPINGS, Warping
 from lazybo.search.acquisition import ACQUISITIONS, Acquisition
 from lazybo.search.propose import BEST_CENTRES, POOL_POINTS, STARTS, Maximum, Pool, find_maxima, spread_points
@@ -36,7 +42,11 @@ PENDING_GAP = 0.02
 # From this many at once the local maxima make the better batch (`python -m benchmarks.batch`: better for 20, worse
 # for 5).
 LARGE_BATCH = 10
-STATE_VERSION = 1
+# The process is built anew when the slope of the warping has changed by this factor, for known variances.
+RESCALE = 2.0
+# Startup points are listed up to this number; those after it are random.
+MAX_SPREAD = 2**16
+STATE_VERSION = 2
 # As many bits as NumPy's own seeds have; every storage and JSON can hold them.
 MAX_SEED = 2**128 - 1
 
@@ -110,13 +120,14 @@ class Optimizer:
         self._variances: list[float] = []
         self._numbers: list[int | None] = []
         self._row_of: dict[int, int] = {}
-        self._taken_keys: set[bytes] = set()
+        self._taken_keys: Counter[bytes] = Counter()  # how many rows are at each point
         self._next_number = 0
 
         self._gp: LazyGP | None = None
         self._pool: Pool | None = None
         self._learned_at = 0
-        self._built_rows = 0  # how many rows the process was last built from at once
+        self._built_rows = 0  # how many rows the process was last built from at once, 0: it is to be built
+        self._built_warping: Warping | None = None  # known variances are in its units until the process is built anew
         self._warping: Warping | None = None
         self._warped_at = 0
 
@@ -135,27 +146,31 @@ class Optimizer:
     def propose(self, number: int) -> dict[str, Any]:
         """The configuration that `ask` would suggest under this number; nothing is recorded.
 
-        Random numbers depend on the seed and on ``number`` alone, so that a resumed or parallel run goes on alike.
+        As in `ask`, the kernel is learned if it is due. Random numbers depend on the seed and on ``number`` alone, so
+        that a resumed or parallel run goes on alike.
         """
         return self.space.decode(self._propose(whole("number", number, 0), 1)[0])
 
     def propose_batch(self, number: int, n: int) -> list[dict[str, Any]]:
         """The configurations that ``ask(n)`` would suggest, the first under this number; nothing is recorded."""
-        suggestions = self._ask(whole("number", number, 0), whole("n", n, 1))
-        for suggestion in reversed(suggestions):
-            self.forget(suggestion)
-        return [suggestion.params for suggestion in suggestions]
+        number, n, before, rows = whole("number", number, 0), whole("n", n, 1), self._next_number, len(self._values)
+        try:
+            return [suggestion.params for suggestion in self._ask(number, n)]
+        finally:
+            while len(self._values) > rows:
+                self._remove(len(self._values) - 1)
+            self._next_number = before
 
     def announce(self, params: Mapping[str, Any]) -> Suggestion:
         """An evaluation that was begun elsewhere: pending until told, as if it had been asked for."""
-        self.space.check(params)
-        return self._pend(dict(params))
+        return self._pend(self.space.plain(params))
 
     def maxima(self) -> list[tuple[dict[str, Any], float]]:
         """The distinct local maxima of the acquisition as it stands, best first: configurations and values."""
         if self._n_good() == 0:
             return []
-        found = self._maxima(np.random.default_rng((self.seed, self._next_number)), POOL_POINTS // 16)
+        with self._looking():
+            found = self._maxima(np.random.default_rng((self.seed, self._next_number)), POOL_POINTS // 16)
         return [(self.space.decode(maximum.x), maximum.value) for maximum in found]
 
     def _ask(self, number: int, wanted: int) -> list[Suggestion]:
@@ -183,8 +198,8 @@ class Optimizer:
         if self.space.dim == 0:
             return [np.zeros(0)]
         if len(self._values) < self.n_startup or self._n_good() == 0:
-            point = self._startup_point(number)
-            return [self._random_point(rng) if self._taken(point[None])[0] else point]
+            point = self._startup_point(number) if number < MAX_SPREAD else None
+            return [self._random_point(rng) if point is None or self._taken(point[None])[0] else point]
         if self._remaining() == 1:
             return [self._random_point(rng)]
         maxima = self._maxima(rng, count)
@@ -199,7 +214,8 @@ class Optimizer:
         incumbents = self.space.clip(gp.X[good[np.argsort(denoised, kind="stable")[:BEST_CENTRES]]])
         starts = max(STARTS, 2 * count)
         best, pool = float(denoised.min()), self._current_pool()
-        return find_maxima(gp, self.space, pool, self._acquisition, best, incumbents, self._taken, rng, starts)
+        built = self._built_rows
+        return find_maxima(gp, self.space, pool, self._acquisition, best, incumbents, self._taken, rng, starts, built)
 
     # ------------------------------------------------------------------ tell
 
@@ -221,36 +237,42 @@ class Optimizer:
 
         With ``outside`` numbers may lie outside their range, as they do after it was narrowed.
         """
-        self.space.check(params, outside=outside)
-        self._add(dict(params), self._door(value), _check_variance(variance), None)
+        params, inside, variance = (
+            self.space.plain(params, outside=outside),
+            self._door(value),
+            _check_variance(variance),
+        )
+        self._add(params, inside, variance, None)
 
     def forget(self, suggestion: Suggestion | int) -> None:
         """Give up a pending suggestion: it will never be told."""
-        row = self._pending_row(suggestion)
+        self._remove(self._pending_row(suggestion))
+
+    def _remove(self, row: int) -> None:
         self._cut(row)
-        self._taken_keys.discard(self._points[row].tobytes())
+        key = self._points[row].tobytes()
+        self._taken_keys[key] -= 1
+        if not self._taken_keys[key]:
+            del self._taken_keys[key]
         for column in (self._params, self._points, self._values, self._variances, self._numbers):
             del column[row]
         self._row_of = {number: i for i, number in enumerate(self._numbers) if number is not None}
 
     def _pending_row(self, suggestion: Suggestion | int) -> int:
         number = suggestion.number if isinstance(suggestion, Suggestion) else suggestion
-        row = self._row_of.get(number) if isinstance(number, int | np.integer) else None
+        known = isinstance(number, int | np.integer) and not isinstance(number, bool)
+        row = self._row_of.get(number) if known else None
         if row is None:
-            raise ValueError(f"number {number!r} was never asked for; use observe() for results from elsewhere")
+            given = shortened(number)
+            raise ValueError(f"number {given} was never asked for; use observe() for results from elsewhere")
         if not math.isnan(self._values[row]):
             raise ValueError(f"number {number} was told already")
         return row
 
     def _door(self, value: float | None) -> float:
         """The value inside: small is good, infinity is a failure."""
-        if value is None:
-            return math.inf
-        try:
-            number = float(value)
-        except (TypeError, ValueError):
-            raise ValueError(f"the value must be a number, or None for a failure, not {value!r}") from None
-        return self._sign * number if math.isfinite(number) else math.inf
+        double = math.inf if value is None else as_number("the value (or None for a failure)", value)
+        return self._sign * double if math.isfinite(double) else math.inf
 
     def _add(self, params: dict[str, Any], value: float, variance: float, number: int | None) -> None:
         x = self.space.encode(params)
@@ -261,7 +283,7 @@ class Optimizer:
         self._values.append(value)
         self._variances.append(variance)
         self._numbers.append(number)
-        self._taken_keys.add(x.tobytes())
+        self._taken_keys[x.tobytes()] += 1
 
     # ------------------------------------------------------------------ look
 
@@ -281,12 +303,27 @@ class Optimizer:
 
     @one_thread()
     def surrogate(self) -> tuple[LazyGP, Warping]:
-        """The process with all that was told, and the warping from values to its targets; in both small is good."""
+        """The process with all that was told, and the warping from values to its targets; in both small is good.
+
+        It is what the next `ask` would begin with; looking at it does not change what is suggested later.
+        """
         if self._n_good() == 0:
             raise ValueError("there is no model yet: no evaluation has succeeded")
-        gp = self._synchronise()
-        assert self._warping is not None, "values are warped before they are used"
-        return gp, self._warping
+        with self._looking():
+            gp = self._synchronise()
+            assert self._warping is not None, "values are warped before they are used"
+            return gp, self._warping
+
+    @contextmanager
+    def _looking(self) -> Iterator[None]:
+        """What is learned within is forgotten: when the kernel is learned depends on when it is asked."""
+        learned = (self._kernel, self._noise, self._learned_at, self._warping, self._warped_at)
+        built = (self._built_rows, self._built_warping, self._gp, self._pool)
+        try:
+            yield
+        finally:
+            self._kernel, self._noise, self._learned_at, self._warping, self._warped_at = learned
+            self._built_rows, self._built_warping, self._gp, self._pool = built
 
     def _n_good(self) -> int:
         return int(np.isfinite(self._values).sum())
@@ -300,7 +337,7 @@ class Optimizer:
             "seed": self.seed,
             "next_number": self._next_number,
             "rows": [
-                {"params": params, "value": _plain(value), "variance": variance, "number": number}
+                {"params": dict(params), "value": _plain(value), "variance": variance, "number": number}
                 for params, value, variance, number in zip(
                     self._params, self._values, self._variances, self._numbers, strict=True
                 )
@@ -312,37 +349,55 @@ class Optimizer:
         """What was learned, as plain data for JSON: kernel parameters, warping, counters."""
         return {
             "kernel": self._kernel.name,
-            "theta": self._kernel.theta.tolist(),
+            "parameters": self._kernel.values.tolist(),
             "noise": self._noise,
             "learned_at": self._learned_at,
             "built_rows": self._built_rows,
-            "warping": [*astuple(self._warping), self._warped_at] if self._warping else None,
+            "built_warping": list(astuple(self._built_warping)) if self._built_warping else None,
+            "warping": list(astuple(self._warping)) if self._warping else None,
+            "warped_at": self._warped_at,
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on where `state` was taken, in an optimiser made with the same arguments that has not been used yet."""
         if self._values or self._next_number:
             raise ValueError("restore() needs a new optimiser, but this one has been used")
-        if state.get("version") != STATE_VERSION:
-            raise ValueError(f"the state must be of version {STATE_VERSION}, not {state.get('version')!r}")
-        for row in state["rows"]:
-            self.space.check(row["params"], outside=True)
-        self.restore_model(state["model"])
-        for row in state["rows"]:
-            self._add(dict(row["params"]), _from_plain(row["value"]), float(row["variance"]), row["number"])
-        self.seed, self._next_number = int(state["seed"]), int(state["next_number"])
+        if not isinstance(state, Mapping) or state.get("version") != STATE_VERSION:
+            found = state.get("version") if isinstance(state, Mapping) else state
+            raise ValueError(f"the state must be of version {STATE_VERSION}, not {shortened(found)}")
+        with _readable("state"):
+            seed, next_number = whole("seed", state["seed"], 0), whole("next_number", state["next_number"], 0)
+            rows = [self._read_row(row) for row in state["rows"]]
+            numbers = [number for *_, number in rows if number is not None]
+            if len(set(numbers)) < len(numbers) or max(numbers, default=-1) >= next_number:
+                raise ValueError(f"a number twice, or one from {next_number} on")
+            self.restore_model(state["model"])
+        for row in rows:
+            self._add(*row)
+        self.seed, self._next_number = seed, next_number
+
+    def _read_row(self, row: Mapping[str, Any]) -> tuple[dict[str, Any], float, float, int | None]:
+        """The arguments of `_add` for a row of `state`."""
+        number = None if row["number"] is None else whole("number", row["number"], 0)
+        params = self.space.plain(row["params"], outside=True)
+        return params, _from_plain(row["value"]), _check_variance(row["variance"]), number
 
     def restore_model(self, state: Mapping[str, Any]) -> None:
         """Begin with what was learned when `model_state` was taken."""
-        kernel = state.get("kernel", Matern52.name)  # states had no name while there was one kernel
-        if kernel != self._kernel.name:
-            raise ValueError(f"the state is one of the kernel {kernel!r}, but this one is {self._kernel.name!r}")
-        self._kernel = self._kernel.with_theta(state["theta"])
-        self._noise = positive("noise", state["noise"])
-        self._learned_at, self._built_rows = int(state["learned_at"]), int(state["built_rows"])
-        if state["warping"] is not None:
-            *numbers, self._warped_at = state["warping"]
-            self._warping = Warping(*numbers)
+        with _readable("model's state"):
+            if not isinstance(state, Mapping):
+                raise ValueError(f"it must be a mapping, not {shortened(state)}")
+            if state["kernel"] != self._kernel.name:
+                raise ValueError(f"it is one of the kernel {state['kernel']!r}, not of {self._kernel.name!r}")
+            kernel = self._kernel.with_values(state["parameters"])
+            noise, built_rows = positive("noise", state["noise"]), whole("built_rows", state["built_rows"], 0)
+            learned_at, warped_at = (whole(name, state[name], 0) for name in ("learned_at", "warped_at"))
+            warping, built = (Warping(*state[n]) if state[n] else None for n in ("warping", "built_warping"))
+            if built_rows and not built:
+                raise ValueError("a process that was built without a warping")
+        self._kernel, self._noise, self._learned_at = kernel, noise, learned_at
+        self._warping, self._warped_at = warping, warped_at
+        self._built_rows, self._built_warping = built_rows, built
         self._gp = self._pool = None
 
     # ----------------------------------------------------------------- model
@@ -360,35 +415,50 @@ class Optimizer:
         good = np.flatnonzero(np.isfinite(self._values))
         if is_due(self.lag, self._learned_at, len(good)):
             self._learn(targets, good)
-        if self._gp is None:
-            self._gp = LazyGP(self._kernel, self._noise)
-            # A restored optimiser appends as the original did, so that not even rounding differs.
-            for _ in range(len(self._points) - self._built_rows if self._built_rows else 0):
-                self._append_rows(self._gp, self._built_rows if self._gp.n == 0 else self._gp.n + 1)
-            self._built_rows = self._built_rows or len(self._points)
-        self._append_rows(self._gp, len(self._points))
-        self._gp.replace_y(targets)
-        return self._gp
+        elif self._rescaled():
+            self._build_anew()
+        gp = self._gp or self._build()
+        for row in range(gp.n, len(self._points)):
+            gp.append_alone(self._points[row], self._target_variances(slice(row, row + 1))[0])
+        gp.replace_y(targets)
+        self._gp = gp
+        return gp
 
-    def _append_rows(self, gp: LazyGP, upto: int) -> None:
-        """The rows that the process does not have yet, as one block; their values come with all others."""
-        if gp.n < upto:
-            new = slice(gp.n, upto)
-            gp.append(self._points[new], np.zeros(upto - gp.n), variance=self._target_variances()[new])
+    def _build(self) -> LazyGP:
+        """A process of the rows that it was built from before a restoration, or of all; their values come later."""
+        gp = LazyGP(self._kernel, self._noise)
+        if not self._built_rows:
+            self._built_rows, self._built_warping = len(self._points), self._warping
+        built = min(self._built_rows, len(self._points))
+        for start in range(0, built, CHUNK_ROWS):
+            rows = slice(start, min(start + CHUNK_ROWS, built))
+            gp.append(self._points[rows], np.zeros(rows.stop - start), variance=self._target_variances(rows))
+        return gp
+
+    def _build_anew(self) -> None:
+        """At the next use, from all rows."""
+        self._gp = self._pool = None
+        self._built_rows, self._built_warping = 0, None
 
     def _learn(self, targets: Array, rows: NDArray[np.intp]) -> None:
         """Learn from evaluations that succeeded; the process then is factored with what was learned."""
-        variances = self._target_variances()
-        data = Data(np.array(self._points)[rows], targets[rows], variances[rows])
+        assert self._warping is not None, "values are warped before they are used"
+        variances = self._warping.variances(np.array(self._variances)[rows])
+        data = Data(np.array(self._points)[rows], targets[rows], variances)
         learned = maximum_a_posteriori(data, self._kernel, self._noise, self._priors)
         self._kernel, self._noise, self._learned_at = learned.kernel, learned.noise, len(rows)
-        self._gp = self._pool = None
-        self._built_rows = 0
+        self._build_anew()
 
-    def _target_variances(self) -> Array:
-        """Known variances in units of the targets², (n,)."""
-        assert self._warping is not None, "values are warped before they are used"
-        return np.array(self._variances) * self._warping.slope**2
+    def _rescaled(self) -> bool:
+        """Whether known variances in the units of the built process are far from what they are now."""
+        if self._warping is None or self._built_warping is None or not any(self._variances):
+            return False
+        return abs(self._warping.log_slope - self._built_warping.log_slope) > math.log(RESCALE)
+
+    def _target_variances(self, rows: slice) -> Array:
+        """Known variances of some rows in units of the targets², as the process has them."""
+        assert self._built_warping is not None, "the process is built"
+        return self._built_warping.variances(np.array(self._variances[rows]))
 
     def _targets(self) -> Array:
         """What the process sees: warped values, the worst of them for failures, NaN where pending."""
@@ -404,10 +474,21 @@ class Optimizer:
         return targets
 
     def _cut(self, row: int) -> None:
-        """Take this row and those after it out of the process; the next ask appends them again as they are then."""
-        if self._gp is not None and row < self._gp.n:
+        """Take this row and those after it out of the process; the next ask appends them again as they are then.
+
+        Rows that were built in one chunk go together: what is left of a chunk has another rounding.
+        """
+        if row < self._built_rows:
+            row = self._built_rows = row // CHUNK_ROWS * CHUNK_ROWS
+        if self._built_rows == 0:
+            self._build_anew()
+        elif self._gp is not None and row < self._gp.n:
+            if self._gp.factor.refactorisations:  # its jitter is on rows that stay
+                self._gp = self._pool = None
+                return
             self._gp.truncate(row)
-            self._pool = None
+            if self._pool is not None:
+                self._pool.truncate(row, self._built_rows)
 
     def _current_pool(self) -> Pool:
         if self._pool is None:
@@ -479,10 +560,26 @@ def _plain(value: float) -> float | str | None:
 
 
 def _from_plain(value: float | str | None) -> float:
-    return math.nan if value is None else math.inf if value == "failed" else float(value)
+    if value is None or value == "failed":
+        return math.nan if value is None else math.inf
+    double = as_number("a value", value)
+    if not math.isfinite(double):
+        raise ValueError(f"a value must be finite, None or 'failed', not {value!r}")
+    return double
 
 
 def _check_variance(variance: float) -> float:
-    if not (isinstance(variance, int | float | np.floating) and math.isfinite(variance) and variance >= 0):
-        raise ValueError(f"variance must be a number that is not negative, not {variance!r}")
-    return float(variance)
+    double = as_number("variance", variance)
+    if not (math.isfinite(double) and double >= 0):
+        raise ValueError(f"variance must be a number that is not negative, not {shortened(variance)}")
+    return double
+
+
+@contextmanager
+def _readable(what: str) -> Iterator[None]:
+    """Whatever is wrong with plain data from elsewhere is one ValueError."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, OverflowError) as error:
+        reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+        raise ValueError(f"this {what} cannot be read: {reason}") from None

@@ -22,6 +22,7 @@ The search goes from wide and cheap to narrow and exact:
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TypeAlias
 
 import numpy as np
@@ -30,7 +31,7 @@ from scipy.spatial.distance import cdist
 from scipy.stats import qmc
 
 from lazybo.checks import Array
-from lazybo.model.gp import LazyGP
+from lazybo.model.gp import CHUNK_ROWS, LazyGP
 from lazybo.search.acquisition import Acquisition
 from lazybo.search.space import Space
 
@@ -63,36 +64,60 @@ class Maximum:
 
 
 class Pool:
-    """Points spread over the space, whose posterior grows with the factor."""
+    """Points spread over the space, whose posterior grows with the factor.
+
+    V of the first ``built`` rows is solved in chunks of `CHUNK_ROWS`, that of later ones row by row. So it is the same
+    to the last bit whether it grew with the factor or was made at once.
+    """
 
     def __init__(self, points: Array) -> None:
         self.points = points
-        self._key: tuple[object, ...] = ()
+        self._gp: LazyGP | None = None
+        self._factorisation = (0, 0)
         self._v = np.zeros((0, len(points)))
         self._n = 0
         self._variance = np.zeros(len(points))
 
-    def posterior(self, gp: LazyGP) -> tuple[Array, Array]:
+    def posterior(self, gp: LazyGP, built: int = 0) -> tuple[Array, Array]:
         """Mean and standard deviation at the points, each (m,); O(n) a point for every row that is new."""
-        key = (id(gp), gp.rebuilds, gp.factor.refactorisations)
-        if key != self._key or gp.n < self._n:
-            self._key, self._n = key, 0
+        factorisation = (gp.rebuilds, gp.factor.refactorisations)
+        if gp is not self._gp or factorisation != self._factorisation or gp.n < self._n:
+            self._gp, self._factorisation, self._n = gp, factorisation, 0
+        if self._n == 0:
             self._variance = gp.kernel.diagonal(gp.kernel.features(self.points))
         if gp.n > self._n:
-            self._extend(gp)
+            self._extend(gp, built)
         mean = gp.whitened @ self._v[: gp.n]
         return mean, np.sqrt(np.maximum(self._variance, 0.0))
 
-    def _extend(self, gp: LazyGP) -> None:
+    def truncate(self, n: int, built: int) -> None:
+        """Forget all but the first ``n`` rows; of the first ``built`` rows, whole chunks only are ever kept."""
+        if self._gp is not None and n < self._n:
+            self._n = n
+            self._variance = self._gp.kernel.diagonal(self._gp.kernel.features(self.points))
+            for rows in _steps(0, n, built):
+                self._subtract(rows)
+
+    def _extend(self, gp: LazyGP, built: int) -> None:
         if gp.n > len(self._v):
             grown = np.empty((max(gp.n, len(self._v) * 5 // 4 + 64), len(self.points)))
             grown[: self._n] = self._v[: self._n]
             self._v = grown
-        new = slice(self._n, gp.n)
-        self._v[new] = gp.covariance(self.points, new)
-        gp.factor.finish_solve(self._v[: gp.n], self._n)
-        self._variance -= np.einsum("ij,ij->j", self._v[new], self._v[new])
+        self._v[self._n : gp.n] = gp.covariance(self.points, slice(self._n, gp.n))
+        for rows in _steps(self._n, gp.n, built):
+            gp.factor.finish_solve(self._v[: rows.stop], rows.start, together=CHUNK_ROWS)
+            self._subtract(rows)
         self._n = gp.n
+
+    def _subtract(self, rows: slice) -> None:
+        self._variance -= np.einsum("ij,ij->j", self._v[rows], self._v[rows])
+
+
+def _steps(first: int, stop: int, built: int) -> list[slice]:
+    """Rows [first, stop) as they are solved together: chunks of those that were ``built`` at once, then one by one."""
+    chunks = [*range(first, min(stop, built), CHUNK_ROWS)]
+    starts = [*chunks, *range(max(first, min(stop, built)), stop), stop]
+    return [slice(a, b) for a, b in pairwise(starts)]
 
 
 class NearField:
@@ -165,12 +190,14 @@ def find_maxima(
     taken: Callable[[Array], NDArray[np.bool_]],
     rng: np.random.Generator,
     starts: int = STARTS,
+    built: int = 0,
 ) -> list[Maximum]:
     """The distinct local maxima of the acquisition among points that are not taken, best first.
 
-    ``best`` is the value to improve on, ``incumbents`` the best points observed, (b, d).
+    ``best`` is the value to improve on, ``incumbents`` the best points observed, (b, d). The process was ``built`` from
+    so many rows at once.
     """
-    mean, std = pool.posterior(gp)
+    mean, std = pool.posterior(gp, built)
     order = np.argsort(-acquisition(mean, std, best).value, kind="stable")
     apart = _apart(gp.kernel.features(pool.points[order]), max(POOL_CENTRES, starts - 2))
     centres = np.vstack((pool.points[order[apart]], incumbents[:BEST_CENTRES]))

@@ -17,6 +17,7 @@ A conditional parameter has a `Condition`: it is active while its parent, itself
 import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 from itertools import product
 from typing import Any
@@ -30,11 +31,14 @@ from optuna.distributions import (
     IntDistribution,
 )
 
-from lazybo.checks import Array
+from lazybo.checks import Array, shortened
 from lazybo.model.kernels import Column
 
 # More configurations than this are never listed one by one.
 MAX_LISTED = 100_000
+# So many levels on either side may stand for one that is no value of the distribution, and so many if those are none.
+NEAR_LEVELS = 8
+FAR_LEVELS = 2**15
 
 
 @dataclass(frozen=True)
@@ -99,7 +103,7 @@ class Space:
             raise ValueError(f"unknown parameter {unknown[0]!r}; this space has {sorted(self.distributions)}")
         for name, value in params.items():
             if not _contains(self.distributions[name], value) and not (outside and self._has_place(name, value)):
-                raise ValueError(f"{name}={value!r} is not in {self.distributions[name]}")
+                raise ValueError(f"{name}={shortened(value)} is not in {self.distributions[name]}")
         for name in self.distributions:
             active = self._is_active(name, params)
             if active and name not in params and name not in self.optional:
@@ -110,11 +114,16 @@ class Space:
                     f"parameter {name!r} is only active while {condition.parent!r} is one of {condition.values}"
                 )
 
+    def plain(self, params: Mapping[str, Any], *, outside: bool = False) -> dict[str, Any]:
+        """A configuration that was checked, as plain Python values: no NumPy scalars, choices as the space has them."""
+        self.check(params, outside=outside)
+        return {name: _plain(self.distributions[name], value) for name, value in params.items()}
+
     def _has_place(self, name: str, value: Any) -> bool:
         axis = self._axes.get(name)
         try:
-            return axis is not None and not axis.categories and math.isfinite(axis.encode(value))
-        except (TypeError, ValueError):
+            return axis is not None and not axis.categories and _is_number(value) and math.isfinite(axis.encode(value))
+        except (TypeError, ValueError, OverflowError):
             return False
 
     def encode(self, params: Mapping[str, Any]) -> Array:
@@ -247,28 +256,64 @@ class _Axis:
             assert isinstance(distribution, FloatDistribution | IntDistribution)
             self._log = distribution.log
             self._low, self._high, self._step = distribution.low, distribution.high, distribution.step or 0
-            self._origin = math.log(self._low) if self._log else float(self._low)
-            self._extent = (math.log(self._high) if self._log else float(self._high)) - self._origin
+            # Where high - low is beyond the largest double, the axis is measured in units of 2.
+            self._half = 0.5 if math.isinf(float(self._high) - float(self._low)) else 1.0
+            self._origin = self._measure(self._low)
+            self._extent = self._measure(self._high) - self._origin
+
+    def _measure(self, value: float) -> float:
+        """Where a number lies on a linear or logarithmic scale."""
+        return math.log(value) if self._log else float(value) * self._half
 
     def encode(self, value: Any) -> float:
         if self.categories:
             return float(self.distribution.to_internal_repr(value))
         if not self._continuous:
-            level = round((value - self._low) / self._step)
+            level = self._level_of(value)
             if self._log and self._low + level * self._step <= 0:
                 raise ValueError(f"{value} has no logarithm")
             return float(self._at_level(level))
-        return ((math.log(value) if self._log else float(value)) - self._origin) / self._extent
+        return (self._measure(value) - self._origin) / self._extent
 
     def decode(self, x: float) -> Any:
         distribution = self.distribution
         if isinstance(distribution, CategoricalDistribution):
             return distribution.choices[int(x)]
+        # The ends are themselves, not what rounding makes of them.
+        end = self._low if x <= 0.0 else self._high if x >= 1.0 else None
+        if end is not None and _contains(distribution, float(end)):
+            return distribution.to_external_repr(float(end))
         if not self._continuous:
-            value = self._low + int(self._level(x)) * self._step
-            return int(value) if isinstance(distribution, IntDistribution) else min(float(value), self._high)
+            return self._known_value(int(self._level(x)))
         scaled = self._origin + float(x) * self._extent
-        return min(max(math.exp(scaled) if self._log else scaled, self._low), self._high)
+        return min(max(math.exp(scaled) if self._log else scaled / self._half, self._low), self._high)
+
+    def _known_value(self, level: int) -> Any:
+        """The value nearest to a level that the distribution itself contains, as it would be read from a study.
+
+        Studies keep doubles: not every whole number beyond 2⁵³ is one, and far from 0 a small step is lost in rounding.
+        """
+        for distance in range(NEAR_LEVELS):
+            for near in (level - distance, level + distance):
+                value = float(self._low + near * self._step)
+                for double in (value, math.nextafter(value, -math.inf), math.nextafter(value, math.inf)):
+                    if _contains(self.distribution, double):
+                        return self.distribution.to_external_repr(double)
+        offsets = np.arange(-FAR_LEVELS, FAR_LEVELS)
+        values = float(self._low) + (float(level) + offsets) * float(self._step)
+        multiple = (values - float(self._low)) / float(self._step)
+        order = np.argsort(np.abs(offsets), kind="stable")
+        for i in order[(np.abs(multiple - np.round(multiple)) < 1e-8)[order]]:
+            if _contains(self.distribution, float(values[i])):
+                return self.distribution.to_external_repr(float(values[i]))
+        return self.distribution.to_external_repr(float(self._low + level * self._step))
+
+    def _level_of(self, value: Any) -> int:
+        """The level nearest to a value, also beyond the ends."""
+        whole = self.distribution
+        if isinstance(whole, IntDistribution) and value == int(value):
+            return round(Fraction(int(value) - whole.low, whole.step))
+        return round((value * self._half - self._low * self._half) / (self._step * self._half))
 
     def spread(self, u: Array) -> Array:
         if self._continuous:
@@ -307,14 +352,33 @@ def _levels(distribution: BaseDistribution) -> float:
     assert isinstance(distribution, FloatDistribution | IntDistribution)
     if distribution.step is None:
         return float("inf")
-    return float(round((distribution.high - distribution.low) / distribution.step) + 1)
+    if isinstance(distribution, IntDistribution):
+        return float((distribution.high - distribution.low) // distribution.step + 1)
+    count = (distribution.high / 2 - distribution.low / 2) / (distribution.step / 2)
+    return float(round(count) + 1) if math.isfinite(count) else math.inf
 
 
 def _contains(distribution: BaseDistribution, value: Any) -> bool:
+    numeric = not isinstance(distribution, CategoricalDistribution)
     try:
+        if numeric and not _is_number(value):
+            return False
         return distribution._contains(distribution.to_internal_repr(value))
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return False
+
+
+def _is_number(value: Any) -> bool:
+    """Text that looks like a number is none, nor is a truth value."""
+    return hasattr(value, "__float__") and not isinstance(value, bool | np.bool_ | str | bytes)
+
+
+def _plain(distribution: BaseDistribution, value: Any) -> Any:
+    if isinstance(distribution, CategoricalDistribution):
+        return distribution.choices[int(distribution.to_internal_repr(value))]
+    if isinstance(distribution, IntDistribution) and value == int(value):
+        return int(value)
+    return value if type(value) in (int, float) else float(value)
 
 
 def _only(distribution: BaseDistribution) -> Any:

@@ -22,8 +22,9 @@ from lazybo.sklearn.kernels import Meaning, composed, read
 # As in scikit-learn: called with (objective, initial θ, bounds), returns the best θ and its objective.
 Minimizer: TypeAlias = Callable[..., tuple[Array, float]]
 
-# Ranges and sizes outside of this are taken for its ends, so that their squares are numbers.
+# Sizes outside of this are taken for its ends, so that their squares are numbers; and ranges outside of that.
 SMALLEST, LARGEST = 1e-75, 1e75
+SMALLEST_RANGE, LARGEST_RANGE = 1e-290, 1e308
 
 
 class Parameters(NamedTuple):
@@ -135,9 +136,9 @@ class Units:
     """The ranges of the columns of X and the size of the targets: what the priors call 1."""
 
     def __init__(self, data: Data) -> None:
-        with np.errstate(over="ignore"):
-            ranges = np.ptp(data.x, axis=0)
-        self.ranges = np.where(ranges > 0, np.clip(ranges, SMALLEST, LARGEST), 1.0)
+        # Halves, since the range itself may be beyond the largest double.
+        ranges = 2.0 * np.clip(np.ptp(data.x / 2, axis=0), 0.0, LARGEST_RANGE / 2)
+        self.ranges = np.where(ranges > 0, np.maximum(ranges, SMALLEST_RANGE), 1.0)
         largest = float(np.abs(data.targets).max())
         size = largest * float(np.sqrt(np.mean((data.targets / largest) ** 2))) if largest else 1.0
         self.size = float(np.clip(size, SMALLEST, LARGEST))
@@ -152,4 +153,6 @@ class Units:
 
     def outside(self, kernel: Matern52, noise: float) -> tuple[Matern52, float]:
         """Parameters that hold in these units, outside of them."""
-        return Matern52(kernel.length_scales * self.ranges, kernel.output_scale * self.size**2), noise * self.size**2
+        with np.errstate(over="ignore"):
+            length_scales = np.minimum(kernel.length_scales * self.ranges, LARGEST_RANGE)
+        return Matern52(length_scales, kernel.output_scale * self.size**2), noise * self.size**2

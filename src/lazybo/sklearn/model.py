@@ -22,7 +22,7 @@ import numpy as np
 
 from lazybo.checks import Array
 from lazybo.model.fit import Data
-from lazybo.model.gp import LazyGP
+from lazybo.model.gp import LazyGP, unit_of
 from lazybo.model.targets import standardize
 from lazybo.sklearn.learning import Parameters
 
@@ -74,13 +74,21 @@ class Model:
         return Data(self.gp.X, self.values.targets, self.gp.known_variances)
 
     @cached_property
+    def _weights(self) -> tuple[Array, float]:
+        """α in units of a power of two, and that. Made when first asked for: rows that only come in do not pay."""
+        unit = unit_of(self.values.targets)
+        return self.gp.factor.solve(self.values.targets / unit), unit
+
+    @property
     def alpha(self) -> Array:
-        """α. Made when it is first asked for: rows that only come in do not pay for it."""
-        return self.gp.factor.solve(self.values.targets)
+        """α."""
+        weights, unit = self._weights
+        return weights * unit
 
     def mean(self, u: Array) -> Array:
         """At the rows of U, (m,) or (m, q)."""
-        return self.gp.covariance(u).T @ self.alpha * self.values.scale + self.values.shift
+        weights, unit = self._weights
+        return self.gp.covariance(u).T @ weights * unit * self.values.scale + self.values.shift
 
     def variance(self, u: Array) -> Array:
         """At the rows of U, with the white noise, in units of t², (m,)."""
@@ -95,12 +103,20 @@ class Model:
     def log_marginal_likelihood(self) -> float:
         """Σ over the outputs of -½ tᵀα - Σ log Lᵢᵢ - n/2 log 2π."""
         constant = self.gp.factor.logdet() + self.gp.n * float(np.log(2 * np.pi))
-        return -0.5 * (float(np.vdot(self.values.targets, self.alpha)) + self.values.scale.size * constant)
+        weights, unit = self._weights
+        quadratic = float(np.vdot(self.values.targets / unit, weights)) * unit * unit
+        return -0.5 * (quadratic + self.values.scale.size * constant)
 
 
 def as_they_are(y: Array) -> Values:
     """y itself."""
     return Values(y, np.zeros(y.shape[1:]), np.ones(y.shape[1:]))
+
+
+def in_units(y: Array) -> Values:
+    """y itself, or in units of a power of two where the squares of y, the units of a kernel, are no numbers."""
+    unit = unit_of(y)
+    return Values(y / unit, np.zeros(y.shape[1:]), np.full(y.shape[1:], unit))
 
 
 def normalised(y: Array) -> Values:

@@ -16,13 +16,12 @@ from sklearn.utils.validation import validate_data
 
 from lazybo.blas import one_thread
 from lazybo.checks import Array, as_array, finite, whole
-from lazybo.model.fit import MAX_POINTS, Data, Lag, Priors, check_lag, is_due, prior_kernel
-from lazybo.model.gp import MAX_VALUE
+from lazybo.model.fit import MAX_POINTS, MAX_TARGET, Data, Lag, Priors, check_lag, is_due, prior_kernel
 from lazybo.model.kernels import Kernel as OwnKernel
 from lazybo.model.kernels import Matern52
 from lazybo.sklearn.kernels import composed, copied, read
 from lazybo.sklearn.learning import Learning, Minimizer, Parameters, log_likelihood
-from lazybo.sklearn.model import Model, Rows, Values, as_they_are, normalised
+from lazybo.sklearn.model import Model, Rows, Values, as_they_are, in_units, normalised
 
 # Data that is fitted is noisier than an objective that is optimised: here the noise gives way sooner.
 PRIORS = Priors(noise_spread=2.0)
@@ -50,7 +49,9 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
     n_restarts_optimizer : int, default=0
         Further starts of a learning, drawn from the kernel's bounds or from the priors.
     normalize_y : bool, default=False
-        Whether y is brought to mean 0 and standard deviation 1, column by column, over all rows so far.
+        Whether y is brought to mean 0 and standard deviation 1, column by column, over all rows so far. Without it, and
+        without a ``kernel``, y above 1e100 or below 1e-100 is divided by a power of two, and all that is said of
+        the normalised y holds for that.
     lag : "auto", int or None, default="auto"
         When `partial_fit` learns the parameters anew, as in `lazybo.fit.is_due`; None: only `fit` does.
     priors : lazybo.fit.Priors or None, default=None
@@ -165,7 +166,8 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
         if return_std:
             return model.mean(u), np.multiply.outer(np.sqrt(model.variance(u)), scale)
         if return_cov:
-            return model.mean(u), np.multiply.outer(model.covariance(u), scale**2)
+            with np.errstate(over="ignore"):
+                return model.mean(u), np.multiply.outer(model.covariance(u), scale) * scale
         return model.mean(u)
 
     @one_thread()
@@ -270,8 +272,11 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
         """What to predict with, and the points as doubles."""
         if self.__sklearn_is_fitted__():
             finite_only = _finite_only(self.kernel_)
-            return self._model, validate_data(self, points, dtype=float, ensure_all_finite=finite_only, reset=False)
-        u = check_array(points, dtype=float, ensure_all_finite=_finite_only(self.kernel))
+            with _unwarned():
+                u = validate_data(self, points, dtype=float, ensure_all_finite=finite_only, reset=False)
+            return self._model, u
+        with _unwarned():
+            u = check_array(points, dtype=float, ensure_all_finite=_finite_only(self.kernel))
         nothing = Rows(np.zeros((0, u.shape[1])), np.zeros(0), np.zeros(0))
         return Model.build(nothing, as_they_are(nothing.y), self._first_parameters(u.shape[1])), u
 
@@ -279,13 +284,18 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
         """Rows that came, with ``alpha`` for each; the parameters are looked at as well, before anything changes."""
         self._check_parameters()
         finite_only = _finite_only(kernel)
-        points, values = validate_data(
-            self, x, y, reset=reset, dtype=float, ensure_all_finite=finite_only, multi_output=True, y_numeric=True
-        )
+        with _unwarned():
+            points, values = validate_data(
+                self, x, y, reset=reset, dtype=float, ensure_all_finite=finite_only, multi_output=True, y_numeric=True
+            )
         values = np.array(values, dtype=float)
         values = values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values
-        if np.abs(values).max() > MAX_VALUE:
-            raise ValueError(f"y must lie within ±{MAX_VALUE:g}, but has {values.flat[np.abs(values).argmax()]}")
+        learned = self.kernel is not None and self.optimizer is not None and not self.normalize_y
+        if learned and np.abs(values).max() > MAX_TARGET:
+            raise ValueError(
+                f"a kernel is learned from y within ±{MAX_TARGET:g}, but y has {values.flat[np.abs(values).argmax()]}: "
+                "set normalize_y=True, or leave the kernel out"
+            )
         alpha = finite("alpha", as_array("alpha", np.atleast_1d(self.alpha), 1))
         if len(alpha) not in (1, len(values)):
             raise ValueError(
@@ -322,7 +332,7 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
         )
 
     def _values(self, y: Array) -> Values:
-        return normalised(y) if self.normalize_y else as_they_are(y)
+        return normalised(y) if self.normalize_y else in_units(y) if self.kernel is None else as_they_are(y)
 
 
 @contextmanager
@@ -338,6 +348,11 @@ def _all_or_nothing(estimator: LazyGPRegressor) -> Iterator[None]:
         if model is not None:
             model.gp.truncate(len(model.y))
         raise
+
+
+def _unwarned() -> np.errstate:
+    """scikit-learn's checks add all entries up, which may overflow where each of them is finite."""
+    return np.errstate(over="ignore", invalid="ignore")
 
 
 def _finite_only(kernel: object) -> bool | str:

@@ -83,6 +83,11 @@ def exclusive(storage: BaseStorage) -> AbstractContextManager[object]:
     return storage._lock if isinstance(storage, InMemoryStorage) else nullcontext()
 
 
+def has_lock(storage: BaseStorage) -> bool:
+    """Whether `exclusive` keeps others away."""
+    return isinstance(storage, Journal | InMemoryStorage)
+
+
 def is_journal(path: Path) -> bool:
     """Whether a file is an Optuna journal."""
     try:

@@ -93,8 +93,18 @@ class AdditiveMatern52:
     def with_theta(self, theta: ArrayLike) -> "AdditiveMatern52":
         """The same kernel with other parameters."""
         values = np.exp(as_shape("theta", theta, (self.dim + 2,)))
-        output_scale, odds = values[-2:]
-        return replace(self, length_scales=values[:-2], output_scale=output_scale, share=odds / (1.0 + odds))
+        values[-1] /= 1.0 + values[-1]
+        return self.with_values(values)
+
+    @property
+    def values(self) -> Array:
+        """The length scales, the output scale and the share, (d + 2,)."""
+        return np.append(self.length_scales, [self.output_scale, self.share])
+
+    def with_values(self, values: ArrayLike) -> "AdditiveMatern52":
+        """The same kernel with other length scales, another output scale and another share, (d + 2,)."""
+        checked = as_shape("values", values, (self.dim + 2,))
+        return replace(self, length_scales=checked[:-2], output_scale=checked[-2], share=checked[-1])
 
     def check(self, x: ArrayLike, name: str = "X") -> Array:
         """``x`` as points of this kernel: (n, d), numbers finite, choices known, NaN in conditional columns only."""

@@ -71,6 +71,13 @@ class Kernel(Protocol):
     def with_theta(self, theta: ArrayLike) -> Self:
         """The same kernel with other parameters."""
 
+    @property
+    def values(self) -> Array:
+        """The parameters themselves, (p,): what to keep, since exp(log x) is not x to the last bit."""
+
+    def with_values(self, values: ArrayLike) -> Self:
+        """The same kernel with these parameters, to the last bit."""
+
     def check(self, x: ArrayLike, name: str = "X") -> Array:
         """``x`` as points of this kernel, or a ValueError."""
 

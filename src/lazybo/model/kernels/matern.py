@@ -28,7 +28,7 @@ from lazybo.model.kernels.base import Parameter
 from lazybo.model.kernels.columns import Column, Coordinates, coordinates_of
 
 MAX_DISTANCE = 1e3
-MIN_LENGTH_SCALE = 1e-100
+MIN_LENGTH_SCALE = 1e-300
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +68,12 @@ class Matern52:
     @property
     def theta(self) -> Array:
         """The logarithms of the length scales and of the output scale, (d + 1,)."""
-        return np.log(np.append(self.length_scales, self.output_scale))
+        return np.log(self.values)
+
+    @property
+    def values(self) -> Array:
+        """The length scales and the output scale, (d + 1,)."""
+        return np.append(self.length_scales, self.output_scale)
 
     @property
     def layout(self) -> list[Parameter]:
@@ -82,8 +87,12 @@ class Matern52:
 
     def with_theta(self, theta: ArrayLike) -> "Matern52":
         """The same kernel with other parameters."""
-        values = np.exp(as_shape("theta", theta, (self.dim + 1,)))
-        return replace(self, length_scales=values[:-1], output_scale=values[-1])
+        return self.with_values(np.exp(as_shape("theta", theta, (self.dim + 1,))))
+
+    def with_values(self, values: ArrayLike) -> "Matern52":
+        """The same kernel with other length scales and another output scale, (d + 1,)."""
+        checked = as_shape("values", values, (self.dim + 1,))
+        return replace(self, length_scales=checked[:-1], output_scale=checked[-1])
 
     def check(self, x: ArrayLike, name: str = "X") -> Array:
         """``x`` as points of this kernel: (n, d), numbers finite, choices known, NaN in conditional columns only."""
