@@ -36,8 +36,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "UCB": {"acquisition": "ucb"},
     "additive kernel": {"kernel": "additive"},
     "additive kernel, share 0.2": {"kernel": "additive", "priors": Priors(share=0.2)},
-    "additive kernel, share 0.2, spread 2": {"kernel": "additive", "priors": Priors(share=0.2, share_spread=2.0)},
-    "additive kernel, share 0.5, spread 2": {"kernel": "additive", "priors": Priors(share=0.5, share_spread=2.0)},
+    "additive kernel, share's spread 1": {"kernel": "additive", "priors": Priors(share_spread=1.0)},
+    "additive kernel, share 0.2, spread 1": {"kernel": "additive", "priors": Priors(share=0.2, share_spread=1.0)},
 }
 
 

@@ -125,6 +125,17 @@ class TestEveryKernel:
         np.testing.assert_allclose(kernel.between(z, u), kernel.between(u, z).T, rtol=1e-14)
         assert kernel.between(z[:0], u).shape == (0, 8)
 
+    def test_an_entry_does_not_depend_on_the_others(self, make: Make, rng: np.random.Generator) -> None:
+        """To the last bit: a process that is built again must be the same, whatever its rows came with."""
+        for columns in (MIXED, (NUMERIC,) * 9):
+            kernel = make(rng, columns)
+            z, u = (kernel.features(mixed_points(rng, n, columns)) for n in (12, 5))
+            k = kernel.between(z, u)
+            for i in range(12):
+                np.testing.assert_array_equal(kernel.between(z[[i]], u), k[[i]])
+                for j in range(5):
+                    assert kernel.between(z[[i]], u[[j]]) == k[i, j]
+
     def test_gradient_by_the_points(self, make: Make, rng: np.random.Generator) -> None:
         kernel, x, u = make(rng, MIXED), mixed_points(rng, 25), mixed_points(rng, 8)
         weights = rng.standard_normal((8, 25))

@@ -73,7 +73,7 @@ class Priors:
     noise: float = 2e-5
     noise_spread: float = 1.0
     share: float = 0.5
-    share_spread: float = 1.0
+    share_spread: float = 2.0
 
     def __post_init__(self) -> None:
         for field in fields(self):

@@ -152,8 +152,10 @@ class AdditiveMatern52:
         unit = np.sqrt(5.0 * self.dim)
         z = z * unit
         values = z.T[self.joint.coordinates.first]
-        centred = values - (unit * INACTIVE_VALUE / self.length_scales)[:, None]
-        if max(centred.max(initial=0.0), -centred.min(initial=0.0)) > MAX_EXPONENT:
+        middle = unit * INACTIVE_VALUE / self.length_scales
+        centred = values - middle[:, None]
+        # In and around the unit cube the kernel decides this, not the points: an entry must not depend on the others.
+        if 2.0 * middle.max() > MAX_EXPONENT or np.abs(centred).max(initial=0.0) > MAX_EXPONENT:
             return Lines(z, values, None)
         return Lines(z, values, np.exp(centred))
 
@@ -178,10 +180,14 @@ class AdditiveMatern52:
             for j, _ in self._wide:
                 decay[j] = np.exp(-s[j])
         np.multiply(s, decay, out=g)
-        total: Array = np.einsum("jab,jab->ab", s, g)
-        total *= 1.0 / 3.0
+        values = s * g
+        values *= 1.0 / 3.0
         g += decay
-        total += g.sum(axis=0)
+        values += g
+        # Column by column: a sum by NumPy is rounded in another way if there is but one entry.
+        total: Array = values[0]
+        for value in values[1:]:
+            total += value
         total *= self.output_scale * self.share / self.dim
         return total
 
