@@ -12,8 +12,10 @@ from optuna.trial import TrialState
 from lazybo.report import records
 from lazybo.search.optimizer import Optimizer
 from lazybo.study.curves import MIN_CURVES, Curves
-from lazybo.study.model import Structure, StudyModel
+from lazybo.study.factory import model_of
+from lazybo.study.model import StudyModel
 from lazybo.study.sampler import LazySampler
+from lazybo.study.structure import Structure
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 
@@ -116,7 +118,7 @@ def test_pruned_trials_do_not_poison_the_model() -> None:
     study = pruned_study(None, 25)
     pruned = [trial for trial in study.trials if trial.state == TrialState.PRUNED]
     assert len(pruned) >= 5
-    gp, warping = records.model_of(study).optimizer.surrogate()
+    gp, warping = model_of(study, study.trials).optimizer.surrogate()
     for trial in pruned:
         x, y = trial.params["x"], trial.params["y"]
         truth = 0.9 - 0.3 * (x - 0.3) ** 2 - 0.3 * (y + 0.2) ** 2

@@ -21,9 +21,11 @@ from optuna.samplers import PartialFixedSampler, TPESampler
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from lazybo.search.space import Condition
-from lazybo.study import model as study_model
-from lazybo.study.model import SUGGESTION_KEY, Patience, StudyModel
-from lazybo.study.sampler import LazySampler, infer_structure
+from lazybo.study import waiting
+from lazybo.study.attributes import SUGGESTION_KEY
+from lazybo.study.model import StudyModel
+from lazybo.study.sampler import LazySampler
+from lazybo.study.structure import infer_structure
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 
@@ -137,7 +139,7 @@ def test_what_was_learned_but_cannot_be_read_is_learned_anew(caplog: pytest.LogC
     study = optuna.create_study(sampler=LazySampler(seed=0))
     for trial in whole.trials:
         for key, text in trial.system_attrs.items():
-            trial.system_attrs[key] = text.replace('"theta": [', '"theta": ["?", ')
+            trial.system_attrs[key] = text.replace('"parameters": [', '"parameters": ["?", ')
         study.add_trial(trial)
     optuna.logging.enable_propagation()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -148,7 +150,7 @@ def test_what_was_learned_but_cannot_be_read_is_learned_anew(caplog: pytest.LogC
     assert any("cannot be used" in record.message for record in caplog.records)
     assert len(study.trials) == 20
     written = json.loads(study.trials[-1].system_attrs[f"{SUGGESTION_KEY}:0"])
-    assert all(isinstance(number, float) for number in written["model"]["theta"]), "and written anew"
+    assert all(isinstance(number, float) for number in written["model"]["parameters"]), "and written anew"
 
 
 def test_a_database_sees_no_more_commits_than_with_optunas_own_sampler(tmp_path: Path) -> None:
@@ -175,15 +177,13 @@ def test_a_study_may_go_on_with_another_kernel(caplog: pytest.LogCaptureFixture)
         study.optimize(bowl, n_trials=3)
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     optuna.logging.disable_propagation()
-    assert any("kernel 'matern52', but this one is 'additive'" in record.message for record in caplog.records)
-    gp, _ = sampler._memory.model.optimizer.surrogate()  # type: ignore[union-attr]
+    assert any("the kernel 'matern52', not of 'additive'" in record.message for record in caplog.records)
+    gp, _ = model_of(sampler).optimizer.surrogate()
     assert gp.kernel.name == "additive"
     study.sampler = resumed = LazySampler(seed=0, kernel="additive")
-    resumed.infer_relative_search_space(study, study.trials[-1])
-    resumed._remember(study, 13)
     study.ask({"x": FloatDistribution(-5, 5), "y": FloatDistribution(-5, 5)})
-    theta = [each._memory.model.optimizer._kernel.theta for each in (sampler, resumed)]  # type: ignore[union-attr]
-    assert theta[0].shape == theta[1].shape == (4,)
+    kernels = [model_of(each).optimizer.surrogate()[0].kernel for each in (sampler, resumed)]
+    assert kernels[0].theta.shape == kernels[1].theta.shape == (4,)
 
 
 @pytest.mark.parametrize("kernel", ["rbf", 3])
@@ -314,13 +314,13 @@ def test_threads_of_one_study_know_of_each_other(tmp_path: Path, kind: str) -> N
 
 @pytest.mark.parametrize("hours", [-3, 3])
 def test_clocks_of_other_hosts_do_not_matter(hours: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(study_model, "PATIENCE", 0.05)
+    monkeypatch.setattr(waiting, "ANNOUNCE_TIMEOUT", 0.05)
     trial = create_trial(state=TrialState.RUNNING)
     trial.datetime_start = datetime.now() + timedelta(hours=hours)
-    patience = Patience()
-    assert patience.is_undecided(trial), "it has just been seen for the first time"
+    unannounced = waiting.Unannounced()
+    assert unannounced.is_awaited(trial), "it has just been seen for the first time"
     time.sleep(0.06)
-    assert not patience.is_undecided(trial), "it had its time"
+    assert not unannounced.is_awaited(trial), "it had its time"
 
 
 def test_a_trial_that_runs_elsewhere_is_pending() -> None:

@@ -17,10 +17,9 @@ from optuna.trial import FrozenTrial, TrialState
 from lazybo.blas import one_thread
 from lazybo.checks import Array
 from lazybo.run import ledger
-from lazybo.search.optimizer import Optimizer
 from lazybo.search.space import Space
+from lazybo.study.factory import model_of
 from lazybo.study.model import StudyModel
-from lazybo.study.sampler import infer_structure
 
 # Points at which the importances are measured; of a slice that are all the levels of a parameter, up to so many, or
 # a grid, fine enough for the bends between trials that are close together.
@@ -118,7 +117,7 @@ def importances(study: Study) -> dict[str, float]:
     Sobol's total effect (the expected squared change when this parameter alone is drawn anew, over 2), as shares of
     their sum.
     """
-    optimizer = model_of(study).optimizer
+    optimizer = _model(study).optimizer
     space, rng = optimizer.space, np.random.default_rng(0)
     if space.dim == 0:
         return {}
@@ -137,7 +136,7 @@ def importances(study: Study) -> dict[str, float]:
 @one_thread()
 def slices(study: Study) -> list[Slice]:
     """The model through the best trial, along each parameter that is active there and can vary."""
-    optimizer = model_of(study).optimizer
+    optimizer = _model(study).optimizer
     gp, warping = optimizer.surrogate()
     sign = -1.0 if _maximizes(study) else 1.0
     best, space = optimizer.best, optimizer.space
@@ -175,7 +174,7 @@ def _along(space: Space, centre: Array, j: int) -> Array:
 @one_thread()
 def coordinates(study: Study) -> Coordinates:
     """Complete trials as lines over the parameters that can vary, the worst first."""
-    space = model_of(study).optimizer.space
+    space = _model(study).optimizer.space
     trials = sorted(_complete(ledger.read(study)), key=_value, reverse=not _maximizes(study))
     lines = space.clip(np.array([space.encode(trial.params) for trial in trials]).reshape(len(trials), space.dim))
     scale = np.where(space.categorical, np.maximum(space.levels - 1, 1.0), 1.0)
@@ -199,27 +198,12 @@ def varies(study: Study) -> bool:
     return any(not d.single() for trial in ledger.read(study) for d in trial.distributions.values())
 
 
-@one_thread()
-def model_of(study: Study) -> StudyModel:
-    """The model that the optimiser would go on with."""
+def _model(study: Study) -> StudyModel:
+    """The model that the last run or sampler would continue with."""
     trials = ledger.read(study)
-    distributions: dict[str, BaseDistribution] = {}
-    for trial in trials:
-        distributions.update(trial.distributions)
     if not _complete(trials):
         raise ValueError(f"the study {study.study_name!r} has no completed trial yet, so there is no model of it")
-    structure = infer_structure(distributions, trials)
-    optimizer = Optimizer(
-        distributions,
-        conditions=structure.conditions,
-        optional=structure.optional,
-        direction="maximize" if _maximizes(study) else "minimize",
-        seed=0,
-    )
-    model = StudyModel(structure, optimizer)
-    model.recall(study._storage.get_study_system_attrs(study._study_id), trials)
-    model.absorb(trials, -1)
-    return model
+    return model_of(study, trials)
 
 
 def _complete(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:

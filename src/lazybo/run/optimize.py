@@ -5,6 +5,7 @@ import math
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from numbers import Real
 from pathlib import Path
@@ -32,13 +33,14 @@ from lazybo.run.orphans import EVALUATES_HERE, NOTES_ALL
 from lazybo.run.presence import present
 from lazybo.run.warm_start import known_results
 from lazybo.search.acquisition import Acquisition
-from lazybo.search.optimizer import Optimizer
+from lazybo.search.optimizer import check_seed
 from lazybo.search.shorthand import as_distributions
 from lazybo.search.space import Condition, Space
-from lazybo.study.model import Structure, StudyModel
+from lazybo.study.factory import ModelOptions, keep_options, open_model
 from lazybo.study.retry import patiently
 from lazybo.study.sampler import LazySampler
 from lazybo.study.storage import Direction, explained, open_storage, open_study
+from lazybo.study.structure import Structure
 
 # Why the last run on a study began no more trials: None if it had all of them.
 STOPPED_KEY = "lazybo:stopped"
@@ -106,23 +108,12 @@ def optimize(
     and ``targets`` are those of the optimiser.
     """
     limits = _limits(n_trials, timeout, target, patience, trial_timeout, retries, max_failures)
-    options: dict[str, Any] = {"lag": lag, "acquisition": acquisition}
-    space = as_distributions(space)
-    structure = Structure(space, dict(conditions or {}), frozenset())
-    model_options: dict[str, Any] = {"kernel": kernel, "noise": noise, "priors": priors, "targets": targets}
-    optimizer = Optimizer(
-        space,
-        conditions=conditions,
-        direction=direction,
-        seed=seed,
-        batch=batch,
-        n_startup=n_startup_trials,
-        **options,
-        **model_options,
-    )
-    first = check_initial(initial, optimizer.space)
-    known = known_results(warm_start, optimizer.space, direction)
-    call = _call(objective, optimizer.space)
+    structure = Structure(as_distributions(space), dict(conditions or {}), frozenset())
+    options = ModelOptions(check_seed(seed), lag, acquisition, batch, n_startup_trials, kernel, noise, priors, targets)
+    checked = options.optimizer(structure, direction).space
+    first = check_initial(initial, checked)
+    known = known_results(warm_start, checked, direction)
+    call = _call(objective, checked)
     n_parallel = None if n_parallel is None else whole("n_parallel", n_parallel, 1)
     _check_objects(callbacks, pruner, study_name)
 
@@ -130,17 +121,18 @@ def optimize(
         payload = _sendable(call) if engine.remote else call
         opened = open_storage(storage)
         stack.enter_context(explained(opened))
-        study, optimizer.seed = open_study(opened, study_name, direction, structure, seed)
+        study, seed = open_study(opened, study_name, direction, structure, seed)
         kept.append(study)
+        options, trials = replace(options, seed=seed), ledger.read(study)
+        keep_options(study, options, structure, trials)
         # A kernel object has the columns of this space; the sampler finds its own space in the trials.
         by_name = kernel if isinstance(kernel, str) else None
-        study.sampler = LazySampler(seed=optimizer.seed, n_startup_trials=n_startup_trials, kernel=by_name, **options)
+        study.sampler = LazySampler.with_options(replace(options, kernel=by_name))
         study.pruner = pruner or MedianPruner()
-        model = StudyModel(structure, optimizer)
-        model.recall(study._storage.get_study_system_attrs(study._study_id), ledger.read(study))
+        model = open_model(study, options, structure, trials)
         for params, value in known:
-            optimizer.observe(params, value, outside=True)
-        ledger.open_ledger(study, space, driver="").enqueue(first)
+            model.optimizer.observe(params, value, outside=True)
+        ledger.open_ledger(study, structure.distributions, driver="").enqueue(first)
         driver = Driver(
             study,
             model,

@@ -19,16 +19,15 @@ from optuna.storages.journal._file import BaseJournalFileLock
 from optuna.study import Study
 
 from lazybo.search.optimizer import check_seed
+from lazybo.study.attributes import RUN_KEY, joined, parts
 from lazybo.study.databases import file_of, name_of, repair_values, sqlite_url
 from lazybo.study.journal import Journal, is_journal, open_journal
-from lazybo.study.model import Structure, joined, parts
 from lazybo.study.retry import database_reason, patiently
+from lazybo.study.structure import Structure
 from lazybo.text import without_password
 
 Direction = Literal["minimize", "maximize"]
 
-# What a run is about: its space and its seed.
-RUN_KEY = "lazybo:run"
 # The study's name where none is given, so that the same call finds it again.
 DEFAULT_NAME = "lazybo"
 # Seconds to wait for an SQLite file that another process writes to: while a run goes on, and before it begins.
