@@ -11,7 +11,7 @@ from optuna.trial import TrialState
 
 from lazybo.report import records
 from lazybo.search.optimizer import Optimizer
-from lazybo.study.curves import MIN_CURVES, Curves
+from lazybo.study.curves import MIN_CURVES, NEIGHBOURS, Curves
 from lazybo.study.factory import model_of
 from lazybo.study.model import StudyModel
 from lazybo.study.sampler import LazySampler
@@ -70,6 +70,27 @@ def test_a_forecast_grows_uncertain_away_from_what_was_seen() -> None:
     assert near is not None
     assert far is not None
     assert far.variance > 10 * near.variance
+
+
+def test_a_forecast_is_made_from_the_nearest_curves() -> None:
+    """Ends follow early values with slope 1 where they are small, and with slope 10 far away."""
+    curves = Curves(maximize=False)
+    for i in range(NEIGHBOURS):
+        curves.add({1: 0.01 * i}, 0.01 * i)
+        curves.add({1: 100.0 + i}, 10 * (100.0 + i))
+    near = curves.forecast(1, 0.19)
+    far = curves.forecast(1, 118.5)
+    assert near is not None
+    assert far is not None
+    assert far.value == pytest.approx(1185.0)
+    assert near.variance < 1e-3, "the far curves have no part in it"
+
+
+def test_a_line_through_few_points_is_not_certain() -> None:
+    """Four points may lie on a line by chance: the variance is a share of that of the ends."""
+    forecast = curves_of([1.0, 2.0, 3.0, 4.0], 1.0).forecast(1, 3.5)
+    assert forecast is not None
+    assert 0.05 * np.var([1, 2, 3, 4]) < forecast.variance < np.var([1, 2, 3, 4])
 
 
 @pytest.mark.parametrize("maximize", [False, True])
@@ -178,4 +199,4 @@ def test_a_resumed_study_makes_the_same_forecasts(tmp_path: Path) -> None:
     whole = pruned_study(None, 20)
     for left, right in zip(whole.trials, study.trials, strict=True):
         assert left.state == right.state
-        assert left.params == pytest.approx(right.params, abs=1e-5)
+        assert left.params == right.params, "to the last bit"

@@ -97,7 +97,7 @@ def model_of(study: Study, trials: Sequence[FrozenTrial]) -> StudyModel:
     try:
         structure = _kept_structure(written, trials)
         options = ModelOptions.from_json(written, structure) if written else ModelOptions()
-    except (LookupError, TypeError, ValueError) as error:
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
         _logger.warning(f"The options of this study cannot be read ({error!r}); its model has the default ones.")
         structure, options = _kept_structure({}, trials), ModelOptions()
     if "kernel" in written.get("not kept", {}):
