@@ -109,7 +109,17 @@ def optimize(
     """
     limits = _limits(n_trials, timeout, target, patience, trial_timeout, retries, max_failures)
     structure = Structure(as_distributions(space), dict(conditions or {}), frozenset())
-    options = ModelOptions(check_seed(seed), lag, acquisition, batch, n_startup_trials, kernel, noise, priors, targets)
+    options = ModelOptions(
+        seed=check_seed(seed),
+        lag=lag,
+        acquisition=acquisition,
+        batch=batch,
+        n_startup=n_startup_trials,
+        kernel=kernel,
+        noise=noise,
+        priors=priors,
+        targets=targets,
+    )
     checked = options.optimizer(structure, direction).space
     first = check_initial(initial, checked)
     known = known_results(warm_start, checked, direction)

@@ -30,6 +30,9 @@ from lazybo.study.structure import Structure, infer_structure
 
 _logger = optuna.logging.get_logger("optuna.samplers.lazybo")
 
+# The options that the Gaussian process depends on. The others only matter for suggestions.
+OF_PROCESS = ("lag", "kernel", "noise", "priors", "targets")
+
 
 @dataclass(frozen=True)
 class ModelOptions:
@@ -136,17 +139,17 @@ class Unkept(NamedTuple):
     """Options that are not kept with a study yet, as a part of an announcement."""
 
     attributes: dict[str, Any]
-    needed: bool  # the model of the study would have other options without them, apart from the seed
+    needed: bool  # reports would show another Gaussian process without them
 
 
 def unkept_options(study: Study, options: ModelOptions, trials: Sequence[FrozenTrial]) -> Unkept:
-    """What a sampler has to keep with the next announcement. That can wait if only the seed differs."""
+    """What a sampler has to keep with its next announcement."""
     ours = json.loads(json.dumps(options.to_json()))
     kept = kept_options(study, trials)
     if kept == ours:
         return Unkept({}, needed=False)
     shown = kept or ModelOptions().to_json()
-    return Unkept({"options": ours}, needed={**shown, "seed": 0} != {**ours, "seed": 0})
+    return Unkept({"options": ours}, needed=any(shown.get(name) != ours[name] for name in OF_PROCESS))
 
 
 def _attributes(study: Study) -> dict[str, Any]:
