@@ -3,11 +3,9 @@
 import contextlib
 import math
 import sys
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from numbers import Real
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,7 +14,7 @@ from optuna.pruners import BasePruner, MedianPruner
 from optuna.storages import BaseStorage
 from optuna.study import Study
 
-from lazybo.checks import whole
+from lazybo.checks import finite_number, seconds, whole
 from lazybo.model.fit import Lag, Priors
 from lazybo.model.kernels import Kernel
 from lazybo.run import ledger
@@ -174,11 +172,11 @@ def _limits(
 ) -> Limits:
     limits = Limits(
         n_trials=_count("n_trials", n_trials),
-        timeout=_seconds("timeout", timeout),
-        target=None if target is None else _finite("target", target),
+        timeout=seconds("timeout", timeout),
+        target=None if target is None else finite_number("target", target),
         patience=_count("patience", patience),
         max_failures=_count("max_failures", max_failures),
-        trial_timeout=_seconds("trial_timeout", trial_timeout),
+        trial_timeout=seconds("trial_timeout", trial_timeout),
         retries=whole("retries", retries, 0),
     )
     if target is None and math.inf == limits.n_trials == limits.timeout == limits.patience:
@@ -202,33 +200,6 @@ def _check_objects(callbacks: object, pruner: object, study_name: object) -> Non
 def _count(name: str, value: int | None) -> float:
     # Nobody counts further than the largest index, and a double can hold it.
     return math.inf if value is None else min(whole(name, value, 1), sys.maxsize)
-
-
-def _seconds(name: str, value: float | None) -> float:
-    """Seconds to wait; more than a lock can wait for, 292 years, are no limit at all."""
-    if value is None:
-        return math.inf
-    seconds = _double(value)
-    if not seconds > 0:
-        raise ValueError(f"{name} must be a positive number of seconds, not {value!r}")
-    return seconds if seconds < threading.TIMEOUT_MAX else math.inf
-
-
-def _finite(name: str, value: float) -> float:
-    number = _double(value)
-    if not math.isfinite(number):
-        raise ValueError(f"{name} must be a finite number, not {value!r}")
-    return number
-
-
-def _double(value: Any) -> float:
-    """A number as a double: infinite if it is too large for one, NaN if it is no number."""
-    if isinstance(value, bool) or not isinstance(value, Real):
-        return math.nan
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf if value > 0 else -math.inf  # type: ignore[operator] # mypy sees no order of Real
 
 
 def _call(objective: Callable[..., Any], space: Space) -> Call:

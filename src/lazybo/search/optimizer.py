@@ -13,7 +13,7 @@ were there when it was learned, and grows row by row after them.
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass
 from typing import Any, Literal, overload
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
 from lazybo.blas import one_thread
-from lazybo.checks import Array, as_number, positive, shortened, whole
+from lazybo.checks import Array, as_number, one_of, positive, shortened, whole
 from lazybo.model.fit import Data, Lag, Priors, check_lag, is_due, maximum_a_posteriori, prior_kernel
 from lazybo.model.gp import CHUNK_ROWS, LazyGP
 from lazybo.model.kernels import Kernel, kernel_for
@@ -103,12 +103,12 @@ class Optimizer:
         targets: Literal["warped", "scaled", "centred"] = "warped",
     ) -> None:
         self.space = Space(as_distributions(space), conditions, optional)
-        self.direction = _one_of("direction", direction, ("minimize", "maximize"))
+        self.direction = one_of("direction", direction, ("minimize", "maximize"))
         self.lag = check_lag(lag)
-        self.batch = _one_of("batch", batch, ("auto", "fantasy", "maxima"))
+        self.batch = one_of("batch", batch, ("auto", "fantasy", "maxima"))
         self.seed = check_seed(seed)
         self.n_startup = default_startup(self.space.dim) if n_startup is None else whole("n_startup", n_startup, 0)
-        self._make_warping = WARPINGS[_one_of("targets", targets, tuple(WARPINGS))]
+        self._make_warping = WARPINGS[one_of("targets", targets, tuple(WARPINGS))]
         self._acquisition = _check_acquisition(acquisition)
         self._priors = priors or Priors()
         self._kernel, self._noise = self._first_kernel(kernel, noise)
@@ -532,12 +532,6 @@ def default_startup(dim: int) -> int:
     return min(max(dim, 5), 10)
 
 
-def _one_of(name: str, value: Any, choices: Sequence[str]) -> Any:
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {list(choices)}, not {value!r}")
-    return value
-
-
 def check_seed(seed: int | None) -> int:
     """The seed, or a new one."""
     if seed is None:
@@ -551,7 +545,7 @@ def check_seed(seed: int | None) -> int:
 def _check_acquisition(acquisition: str | Acquisition) -> Acquisition:
     if callable(acquisition):
         return acquisition
-    return ACQUISITIONS[_one_of("acquisition", acquisition, tuple(ACQUISITIONS))]
+    return ACQUISITIONS[one_of("acquisition", acquisition, tuple(ACQUISITIONS))]
 
 
 def _plain(value: float) -> float | str | None:

@@ -31,7 +31,7 @@ from optuna.distributions import (
     IntDistribution,
 )
 
-from lazybo.checks import Array, shortened
+from lazybo.checks import Array, is_float_like, shortened
 from lazybo.model.kernels import Column
 
 # More configurations than this are never listed one by one.
@@ -122,7 +122,9 @@ class Space:
     def _has_place(self, name: str, value: Any) -> bool:
         axis = self._axes.get(name)
         try:
-            return axis is not None and not axis.categories and _is_number(value) and math.isfinite(axis.encode(value))
+            return (
+                axis is not None and not axis.categories and is_float_like(value) and math.isfinite(axis.encode(value))
+            )
         except (TypeError, ValueError, OverflowError):
             return False
 
@@ -361,16 +363,11 @@ def _levels(distribution: BaseDistribution) -> float:
 def _contains(distribution: BaseDistribution, value: Any) -> bool:
     numeric = not isinstance(distribution, CategoricalDistribution)
     try:
-        if numeric and not _is_number(value):
+        if numeric and not is_float_like(value):
             return False
         return distribution._contains(distribution.to_internal_repr(value))
     except (TypeError, ValueError, OverflowError):
         return False
-
-
-def _is_number(value: Any) -> bool:
-    """Text that looks like a number is none, nor is a truth value."""
-    return hasattr(value, "__float__") and not isinstance(value, bool | np.bool_ | str | bytes)
 
 
 def _plain(distribution: BaseDistribution, value: Any) -> Any:
