@@ -2,6 +2,7 @@
 
 import math
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import optuna
@@ -101,6 +102,25 @@ def test_a_forecast_is_never_better_than_the_median(maximize: bool) -> None:
     assert best.value == 3.0
 
 
+def test_a_forecast_is_no_further_than_the_last_value_and_the_ends() -> None:
+    """A steep line continued far beyond what was seen is not believed."""
+    steep = curves_of([3.0, 6.0, 9.0, 12.0, 15.0], 1 / 3)
+    far, near = steep.forecast(1, 60.0), steep.forecast(1, 4.5)
+    assert far is not None
+    assert near is not None
+    assert far.value == 60.0
+    assert near.value == pytest.approx(13.5)
+
+
+def test_a_worse_early_value_never_means_a_better_end() -> None:
+    curves = Curves(maximize=False)
+    for i in range(5):
+        curves.add({1: float(i)}, 5.0 - i)
+    forecast = curves.forecast(1, -10.0)
+    assert forecast is not None
+    assert forecast.value == pytest.approx(3.0), "the mean of the ends, not a line that falls"
+
+
 def test_values_that_are_not_finite_or_huge_do_no_harm() -> None:
     curves = Curves(maximize=False)
     for i in range(6):
@@ -189,6 +209,26 @@ def test_a_pruned_trial_without_a_forecast_is_pending_until_there_is_one() -> No
     assert model.optimizer.pending == []
     assert model.optimizer._values[0] == pytest.approx(10.0)
     assert model.optimizer._variances[0] > 0
+
+
+@pytest.mark.parametrize("direction", ["minimize", "maximize"])
+def test_a_pruned_trial_is_observed_no_better_than_the_median(direction: Literal["minimize", "maximize"]) -> None:
+    """Its last value is far better than that of every other trial, but the pruner knew better."""
+    space = {"x": FloatDistribution(0, 1)}
+    sign = 1.0 if direction == "minimize" else -1.0
+    model = StudyModel(Structure(dict(space), {}, frozenset()), Optimizer(space, seed=0, direction=direction))
+    for number, end in enumerate([1.0, 2.0, 3.0, 4.0, 5.0, None]):
+        trial = optuna.trial.create_trial(
+            state=TrialState.PRUNED if end is None else TrialState.COMPLETE,
+            value=None if end is None else sign * end,
+            params={"x": 0.1 * number},
+            distributions=dict(space),
+            intermediate_values={1: sign * (-9.0 if end is None else end)},
+        )
+        trial.number = number
+        model.finish(trial)
+    assert model.optimizer.state()["rows"][-1]["value"] == 3.0, "inside, small is good"
+    assert model.optimizer.best.value == sign * 1.0
 
 
 def test_a_resumed_study_makes_the_same_forecasts(tmp_path: Path) -> None:

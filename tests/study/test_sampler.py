@@ -536,14 +536,17 @@ def test_a_study_under_the_number_of_a_deleted_one_is_another(tmp_path: Path) ->
     assert len(ids) == 1, "SQLite gives the number again"
 
 
-def test_studies_in_turn_keep_their_models() -> None:
+@pytest.mark.parametrize("shared", [False, True])
+def test_studies_in_turn_keep_their_models(shared: bool) -> None:
     sampler = LazySampler(seed=0)
-    studies = [optuna.create_study(sampler=sampler) for _ in range(3)]
+    storage = optuna.storages.InMemoryStorage() if shared else None
+    studies = [optuna.create_study(sampler=sampler, storage=storage) for _ in range(3)]
     kept: list[StudyModel] = []
     for _ in range(2):
         for study in studies:
             study.optimize(bowl, n_trials=8)
             kept.append(model_of(sampler))
+    assert len({id(model) for model in kept}) == 3
     assert [id(model) for model in kept[:3]] == [id(model) for model in kept[3:]]
 
 
