@@ -536,6 +536,22 @@ def test_a_study_under_the_number_of_a_deleted_one_is_another(tmp_path: Path) ->
     assert len(ids) == 1, "SQLite gives the number again"
 
 
+def test_a_study_under_the_number_of_a_deleted_one_may_have_more_trials(tmp_path: Path) -> None:
+    sampler, space = LazySampler(seed=0), {"x": FloatDistribution(-5, 5), "y": FloatDistribution(-5, 5)}
+    storage = optuna.storages.get_storage(f"sqlite:///{tmp_path}/s.db")
+    first = optuna.create_study(study_name="s", storage=storage, sampler=sampler)
+    first.optimize(bowl, n_trials=3)
+    optuna.delete_study(study_name="s", storage=storage)
+    second = optuna.create_study(study_name="s", storage=storage, sampler=sampler)
+    second.add_trials(
+        create_trial(params={"x": 0.1 * i, "y": 1.0}, distributions=dict(space), value=float(i)) for i in range(6)
+    )
+    second.ask(dict(space))
+    assert first._study_id == second._study_id
+    assert model_of(sampler).optimizer.best.params == {"x": 0.0, "y": 1.0}
+    assert model_of(sampler).optimizer.best.value == 0.0
+
+
 @pytest.mark.parametrize("shared", [False, True])
 def test_studies_in_turn_keep_their_models(shared: bool) -> None:
     sampler = LazySampler(seed=0)

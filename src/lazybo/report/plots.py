@@ -1,4 +1,4 @@
-"""Records of numbers (`records`) -> pictures. The only module that needs matplotlib."""
+"""Pictures of the records of `report.records`. The only module that needs matplotlib."""
 
 import io
 import math
@@ -24,10 +24,10 @@ BLUE, ORANGE, AMBER, GREY, RED = "#2166ac", "#d6604d", "#e08214", "#888888", "#b
 # Slices side by side, and the longest label that does not run into its neighbour.
 COLUMNS = 3
 LABEL_LENGTH = 16
-# Choices beyond this many are named only here and there.
+# Of more choices than this, only some are labelled.
 LABELS = 12
 LOG_TICKS = 5
-# From here on a whole number is written as a power of ten.
+# Larger whole numbers are written as powers of ten.
 LARGEST_PLAIN = 1e5
 PNG_DPI = 150
 # matplotlib computes with multiples of what it draws. Values beyond this are drawn there.
@@ -68,11 +68,11 @@ def draw_times(record: Times, title: str) -> Figure:
         (record.numbers, record.evaluation, BLUE, "evaluation"),
         (record.waited_numbers, record.waits, ORANGE, "between evaluations: optimiser and storage"),
     ):
-        # A clock that ticks in microseconds may show nothing at all.
+        # With a clock of microseconds a wait may be 0, which has no logarithm.
         shown = np.maximum(seconds, 1e-6)
         axes.scatter(numbers, shown, s=14, color=colour, alpha=0.7, linewidths=0, label=name)
     axes.set_yscale("log")
-    # Whole decades, so that there are always two labels with their unit, and none between them without.
+    # Whole decades, so that there are always two labels with units, and none between them without.
     low, high = axes.get_ylim()
     axes.set_ylim(10 ** np.floor(np.log10(low)), 10 ** np.ceil(np.log10(high)))
     axes.yaxis.set_major_formatter(EngFormatter(unit="s"))
@@ -105,7 +105,7 @@ def draw_slices(records: Sequence[Slice], title: str) -> Figure:
 
 
 def draw_parallel(record: Coordinates, title: str) -> Figure:
-    """Trials as lines over their parameters, the better the darker and the further in front."""
+    """Trials as lines over their parameters; better ones are darker and drawn on top."""
     width = max(8.0, 1.5 * len(record.names) + 2)
     figure = Figure(figsize=(width, 4.5), layout="constrained")
     axes = figure.subplots()
@@ -254,5 +254,5 @@ def _cut(text: str, length: int = LABEL_LENGTH) -> str:
 
 
 def plain(text: str) -> str:
-    """A text that stands in a picture as it is: dollar signs would begin a formula."""
+    """A text that matplotlib shows unchanged: a dollar sign would start a formula."""
     return printable(text).replace("$", r"\$")
