@@ -1,17 +1,17 @@
 """One BLAS thread while lazybo does linear algebra.
 
-Its matrices are small: more threads gain nothing, and they fight with evaluations, and with each other, for the cores.
-That has been seen to cost thirty times the run.
+The matrices are small: more threads gain nothing, and they compete for the cores with evaluations and with each other.
+Runs that took thirty times as long have been seen.
 
-`one_thread` stands at every door: public functions and methods that do linear algebra. OpenBLAS without OpenMP, MKL and
-BLIS have one setting for the whole process: the first thread to come sets it, the last one to go restores it. OpenBLAS
-with OpenMP has one for each thread, which each thread sets for itself.
+`one_thread` guards every public function and method that does linear algebra. OpenBLAS without OpenMP, MKL and BLIS
+have one setting for the whole process: the first thread that enters sets it, the last one that leaves restores it.
+OpenBLAS with OpenMP has one setting for each thread, and each thread sets its own.
 
-Only libraries that are loaded when a door is first used are limited. NumPy and SciPy, which do all of the work here,
-are imported by this module; a library that comes later (torch, for example) works for others, and keeps its setting.
+Only libraries that are loaded when the guard is first used are limited. NumPy and SciPy, which do all of the work here,
+are imported by this module. A library that is loaded later (torch, for example) keeps its setting.
 
-threadpoolctl lets one thread at a time control OpenBLAS, and ignores all others. The guard must hold in every thread,
-so it sets the number past that rule. Where others change the number while lazybo works, theirs stays.
+threadpoolctl lets only one thread at a time control OpenBLAS. The guard must work in every thread, so it sets the
+number without that rule. If other code changes the number while lazybo works, its number stays.
 """
 
 import os
@@ -26,7 +26,7 @@ from threadpoolctl import ThreadpoolController
 
 
 class _Guard(ContextDecorator):
-    """Reentrant and without state of its own, so that one will do for all doors and threads."""
+    """Reentrant and without state of its own, so that one object serves all functions and threads."""
 
     def __enter__(self) -> None:
         depth = getattr(_here, "depth", 0)
@@ -55,7 +55,7 @@ def one_thread() -> _Guard:
 
 
 class _Process:
-    """How many threads are inside, and what to restore when the last of them leaves."""
+    """How many threads are inside a guard, and what to restore when the last one leaves."""
 
     def __init__(self) -> None:
         self.inside = 0
@@ -70,7 +70,7 @@ _lock = threading.Lock()
 
 
 def _limit(libraries: list[Any]) -> _Numbers:
-    """Set those that have more threads to one; what they had before."""
+    """Set libraries with more threads to one thread; returns the numbers they had."""
     before = [(library, number) for library in libraries if (number := library.get_num_threads() or 1) > 1]
     for library, _ in before:
         _set(library, 1)
@@ -89,14 +89,14 @@ def _set(library: Any, number: int) -> None:
 
 @cache
 def _libraries() -> tuple[list[Any], list[Any]]:
-    """The BLAS libraries with a setting for each thread, and those with one for the process. The search takes ms."""
+    """The BLAS libraries with a setting for each thread, and those with one for the process.."""
     found = [library for library in ThreadpoolController().lib_controllers if library.user_api == "blas"]
     own = [lib for lib in found if lib.internal_api == "openblas" and getattr(lib, "threading_layer", "") == "openmp"]
     return own, [library for library in found if library not in own]
 
 
 def _after_fork() -> None:
-    """Only the thread that forked lives on in the child: the others will never leave."""
+    """Only the thread that forked exists in the child: the others will never leave the guard."""
     global _lock
     _lock = threading.Lock()
     inside = getattr(_here, "depth", 0) > 0

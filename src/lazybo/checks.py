@@ -1,6 +1,9 @@
-"""What comes from outside is checked here, once, at the door: arrays of doubles, or a ValueError that says why."""
+"""Validation of arguments: the value as lazybo uses it, or a ValueError that says what was expected."""
 
 import math
+import threading
+from collections.abc import Sequence
+from numbers import Real
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -10,7 +13,7 @@ Array: TypeAlias = NDArray[np.float64]
 
 
 def as_array(name: str, value: ArrayLike, ndim: int) -> Array:
-    """``value`` as doubles with ``ndim`` dimensions; entries are not looked at."""
+    """``value`` as doubles with ``ndim`` dimensions; the entries are not checked."""
     try:
         array = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError, OverflowError) as error:
@@ -29,7 +32,7 @@ def as_shape(name: str, value: ArrayLike, shape: tuple[int, ...]) -> Array:
 
 
 def finite(name: str, array: Array) -> Array:
-    """``array`` itself, when no entry is NaN or infinite."""
+    """``array`` itself if no entry is NaN or infinite."""
     bad = ~np.isfinite(array)
     if bad.any():
         where = tuple(int(i) for i in np.argwhere(bad)[0])
@@ -38,7 +41,7 @@ def finite(name: str, array: Array) -> Array:
 
 
 def as_number(name: str, value: Any) -> float:
-    """``value`` as a double, infinite where it is too large for one; text is no number, even if it looks like one."""
+    """``value`` as a double, infinite if it is too large for one. Text is rejected, even if it looks like a number."""
     try:
         if isinstance(value, str | bytes | bytearray):
             raise TypeError
@@ -57,15 +60,50 @@ def positive(name: str, value: Any) -> float:
     return double
 
 
+def finite_number(name: str, value: object) -> float:
+    """``value`` as a finite double; bools are rejected."""
+    double = as_number(name, value) if is_number(value) else math.nan
+    if not math.isfinite(double):
+        raise ValueError(f"{name} must be a finite number, not {shortened(value)}")
+    return double
+
+
 def whole(name: str, value: object, least: int) -> int:
-    """A whole number of at least ``least``; a truth value is none."""
+    """``value`` as an int of at least ``least``; bools are rejected."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise ValueError(f"{name} must be a whole number of at least {least}, not {shortened(value)}")
     return int(value)
 
 
+def seconds(name: str, value: object) -> float:
+    """``value`` as a positive number of seconds; infinite for None, and for more than a lock can wait (292 years)."""
+    if value is None:
+        return math.inf
+    number = as_number(name, value) if is_number(value) else math.nan
+    if not number > 0:
+        raise ValueError(f"{name} must be a positive number of seconds, not {shortened(value)}")
+    return number if number < threading.TIMEOUT_MAX else math.inf
+
+
+def one_of(name: str, value: Any, choices: Sequence[str]) -> Any:
+    """``value`` itself if it is one of the choices."""
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {list(choices)}, not {shortened(value)}")
+    return value
+
+
+def is_number(value: object) -> bool:
+    """Whether ``value`` is a real number of Python or NumPy; bools are not."""
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def is_float_like(value: object) -> bool:
+    """Whether ``value`` can be converted to a float without being a text or a bool: also decimals and tensors."""
+    return hasattr(value, "__float__") and not isinstance(value, bool | np.bool_ | str | bytes)
+
+
 def shortened(value: object, length: int = 80) -> str:
-    """What was given, for a message: not all of a large array, text or number."""
+    """The repr of a value for a message, cut if it is long."""
     try:
         text = repr(value)
     except Exception:  # also Python's refusal to write an int of 5,000 digits

@@ -3,34 +3,34 @@
 import re
 import unicodedata
 
-# Colours and other attributes of text, which many programs print: they carry nothing to read.
+# Colours and other attributes of text, which many programs print.
 _COLOURS = re.compile(r"\x1b\[[0-9;:]*m")
-# Controls, controls of direction, half characters, and separators that a terminal may take for the end of a line.
+# Control characters, controls of direction, lone surrogates, and separators that a terminal may take for a line end.
 _UNSAFE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-# Letters of some scripts, and emoji, are joined and parted by these.
+# These join or separate letters of some scripts, and emoji.
 _JOINERS = "\u200c\u200d"
-# Everything from the first colon to the last @ of a word: a password may itself hold an @ or a slash.
+# Everything from the first colon to the last @ of a word: a password may contain an @ or a slash.
 _USER = re.compile(r"(://[^:/@\s]*):[^\s'\"]*@")
 _QUERY = re.compile(r"([?&;]\w*(?:password|passwd|pwd)=)[^&;\s'\"]+", re.IGNORECASE)
 
 
 def without_colours(text: str) -> str:
-    """A text without the escape sequences that colour it."""
+    """A text without the escape sequences for colours."""
     return _COLOURS.sub("", text)
 
 
 def printable(text: object) -> str:
-    r"""A text as one line that changes nothing but the line it stands in: an escape is written as ``\x1b``."""
+    r"""A text as one line without control characters: an escape is written as ``\x1b``."""
     return "".join(_escaped(c) if _is_unsafe(c) else c for c in without_colours(str(text)))
 
 
 def without_password(text: str) -> str:
-    """A text in which no URL shows its password."""
+    """A text in which the passwords of URLs are replaced by asterisks."""
     return _QUERY.sub(r"\1***", _USER.sub(r"\1:***@", text))
 
 
 def shortened(text: str, length: int) -> str:
-    """A text of at most this length."""
+    """A text cut to at most this length."""
     return text if len(text) <= length else text[: length - 1] + "…"
 
 

@@ -235,7 +235,7 @@ def test_a_database_of_something_else_is_refused_and_left_alone() -> None:
 
 def test_a_locked_database_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     made()
-    monkeypatch.setattr(studies, "OPENING_PATIENCE", 0.1)
+    monkeypatch.setattr(studies, "OPENING_TIMEOUT", 0.1)
     database = sqlite3.connect(DEFAULT_STORAGE)
     database.execute("BEGIN EXCLUSIVE")
     try:

@@ -3,6 +3,7 @@
 import itertools
 import math
 import re
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import TrialState, create_trial
 
+from lazybo import LazySampler, optimize
 from lazybo.cli.draw import draw
 from lazybo.model.targets import warping
 from lazybo.report import plots, records
@@ -197,6 +199,40 @@ def test_unwarping_undoes_warping(scale: float, rng: np.random.Generator) -> Non
             warped.inverse(warped(scale * values)), scale * values, rtol=1e-9, atol=1e-12 * scale
         )
         assert np.isfinite(warped.inverse(np.array([-1e6, 1e6]))).all()
+
+
+EXTREMES: dict[str, Callable[[float], float]] = {
+    "tiny": lambda x: 1e-300 * (x - 0.3) ** 2,
+    "huge": lambda x: 1e308 * ((x - 0.3) ** 2 - 0.5),
+    "from tiny to huge": lambda x: 10.0 ** (607 * x - 300),
+    "of both signs": lambda x: (1e308 if x > 0.5 else -1e308) * abs(x - 0.5),
+    "all the same": lambda _: 1e308,
+}
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("by", ["optimize", "sampler"])
+@pytest.mark.parametrize("kind", EXTREMES)
+def test_extreme_values_are_optimised_modelled_and_drawn(kind: str, by: str) -> None:
+    objective = EXTREMES[kind]
+    if by == "optimize":
+        study = optimize(objective, {"x": (0.0, 1.0)}, n_trials=9, seed=0, progress=False)
+    else:
+        study = optuna.create_study(sampler=LazySampler(seed=0), direction="maximize")
+        study.optimize(lambda trial: objective(trial.suggest_float("x", 0, 1)), n_trials=9)
+    assert len({trial.params["x"] for trial in study.trials}) == 9
+    assert sum(records.importances(study).values()) == pytest.approx(float(kind != "all the same"))
+    found = records.slices(study)
+    for record in found:
+        assert np.all(np.isfinite([record.low, record.middle, record.high]))
+        assert np.all(np.array(record.low) <= record.middle)
+    figures = [
+        plots.draw_history(records.history(study), "title"),
+        plots.draw_slices(found, "title"),
+        plots.draw_parallel(records.coordinates(study), "title"),
+    ]
+    for figure in figures:
+        assert plots.as_bytes(figure, "png")
 
 
 # ---------------------------------------------------------------- texts and ticks

@@ -28,8 +28,8 @@ from lazybo.run.channel import StudyReporter
 from lazybo.run.ledger import DatabaseLedger, Entry, Ledger, Result, StorageLedger, open_ledger
 from lazybo.study import retry
 from lazybo.study.journal import WholeLines
-from lazybo.study.model import Structure
 from lazybo.study.storage import open_storage, open_study
+from lazybo.study.structure import Structure
 
 SPACE: dict[str, BaseDistribution] = {
     "lr": FloatDistribution(1e-5, 1e-1, log=True),

@@ -2,6 +2,7 @@
 
 import math
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import optuna
@@ -11,9 +12,11 @@ from optuna.trial import TrialState
 
 from lazybo.report import records
 from lazybo.search.optimizer import Optimizer
-from lazybo.study.curves import MIN_CURVES, Curves
-from lazybo.study.model import Structure, StudyModel
+from lazybo.study.curves import MIN_CURVES, NEIGHBOURS, Curves
+from lazybo.study.factory import model_of
+from lazybo.study.model import StudyModel
 from lazybo.study.sampler import LazySampler
+from lazybo.study.structure import Structure
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 
@@ -70,12 +73,52 @@ def test_a_forecast_grows_uncertain_away_from_what_was_seen() -> None:
     assert far.variance > 10 * near.variance
 
 
+def test_a_forecast_is_made_from_the_nearest_curves() -> None:
+    """Ends follow early values with slope 1 where they are small, and with slope 10 far away."""
+    curves = Curves(maximize=False)
+    for i in range(NEIGHBOURS):
+        curves.add({1: 0.01 * i}, 0.01 * i)
+        curves.add({1: 100.0 + i}, 10 * (100.0 + i))
+    near = curves.forecast(1, 0.19)
+    far = curves.forecast(1, 118.5)
+    assert near is not None
+    assert far is not None
+    assert far.value == pytest.approx(1185.0)
+    assert near.variance < 1e-3, "the far curves have no part in it"
+
+
+def test_a_line_through_few_points_is_not_certain() -> None:
+    """Four points may lie on a line by chance: the variance is a share of that of the ends."""
+    forecast = curves_of([1.0, 2.0, 3.0, 4.0], 1.0).forecast(1, 3.5)
+    assert forecast is not None
+    assert 0.05 * np.var([1, 2, 3, 4]) < forecast.variance < np.var([1, 2, 3, 4])
+
+
 @pytest.mark.parametrize("maximize", [False, True])
 def test_a_forecast_is_never_better_than_the_median(maximize: bool) -> None:
     curves = curves_of([1.0, 2.0, 3.0, 4.0, 5.0], 1.0, maximize=maximize)
     best = curves.forecast(1, 100.0 if maximize else -100.0)
     assert best is not None
     assert best.value == 3.0
+
+
+def test_a_forecast_is_no_further_than_the_last_value_and_the_ends() -> None:
+    """A steep line continued far beyond what was seen is not believed."""
+    steep = curves_of([3.0, 6.0, 9.0, 12.0, 15.0], 1 / 3)
+    far, near = steep.forecast(1, 60.0), steep.forecast(1, 4.5)
+    assert far is not None
+    assert near is not None
+    assert far.value == 60.0
+    assert near.value == pytest.approx(13.5)
+
+
+def test_a_worse_early_value_never_means_a_better_end() -> None:
+    curves = Curves(maximize=False)
+    for i in range(5):
+        curves.add({1: float(i)}, 5.0 - i)
+    forecast = curves.forecast(1, -10.0)
+    assert forecast is not None
+    assert forecast.value == pytest.approx(3.0), "the mean of the ends, not a line that falls"
 
 
 def test_values_that_are_not_finite_or_huge_do_no_harm() -> None:
@@ -116,7 +159,7 @@ def test_pruned_trials_do_not_poison_the_model() -> None:
     study = pruned_study(None, 25)
     pruned = [trial for trial in study.trials if trial.state == TrialState.PRUNED]
     assert len(pruned) >= 5
-    gp, warping = records.model_of(study).optimizer.surrogate()
+    gp, warping = model_of(study, study.trials).optimizer.surrogate()
     for trial in pruned:
         x, y = trial.params["x"], trial.params["y"]
         truth = 0.9 - 0.3 * (x - 0.3) ** 2 - 0.3 * (y + 0.2) ** 2
@@ -168,6 +211,26 @@ def test_a_pruned_trial_without_a_forecast_is_pending_until_there_is_one() -> No
     assert model.optimizer._observations.variances()[0] > 0
 
 
+@pytest.mark.parametrize("direction", ["minimize", "maximize"])
+def test_a_pruned_trial_is_observed_no_better_than_the_median(direction: Literal["minimize", "maximize"]) -> None:
+    """Its last value is far better than that of every other trial, but the pruner knew better."""
+    space = {"x": FloatDistribution(0, 1)}
+    sign = 1.0 if direction == "minimize" else -1.0
+    model = StudyModel(Structure(dict(space), {}, frozenset()), Optimizer(space, seed=0, direction=direction))
+    for number, end in enumerate([1.0, 2.0, 3.0, 4.0, 5.0, None]):
+        trial = optuna.trial.create_trial(
+            state=TrialState.PRUNED if end is None else TrialState.COMPLETE,
+            value=None if end is None else sign * end,
+            params={"x": 0.1 * number},
+            distributions=dict(space),
+            intermediate_values={1: sign * (-9.0 if end is None else end)},
+        )
+        trial.number = number
+        model.finish(trial)
+    assert model.optimizer.state()["rows"][-1]["value"] == 3.0, "inside, small is good"
+    assert model.optimizer.best.value == sign * 1.0
+
+
 def test_a_resumed_study_makes_the_same_forecasts(tmp_path: Path) -> None:
     storage = f"sqlite:///{tmp_path}/s.db"
     for _ in range(4):
@@ -176,4 +239,4 @@ def test_a_resumed_study_makes_the_same_forecasts(tmp_path: Path) -> None:
     whole = pruned_study(None, 20)
     for left, right in zip(whole.trials, study.trials, strict=True):
         assert left.state == right.state
-        assert left.params == pytest.approx(right.params, abs=1e-5)
+        assert left.params == right.params, "to the last bit"

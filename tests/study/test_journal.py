@@ -90,7 +90,7 @@ def test_what_is_no_journal_is_not_mended(tmp_path: Path) -> None:
     with path.open("ab") as file:
         file.write(b"these are notes\n")
     before = path.read_bytes()
-    with pytest.raises(ValueError, match=r"cannot be mended.*these are notes"):
+    with pytest.raises(ValueError, match=r"cannot be repaired.*these are notes"):
         repair_storage(path)
     assert path.read_bytes() == before
 

@@ -15,8 +15,8 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
 from lazybo import Condition, optimize, repair_storage
-from lazybo.study.model import Structure
 from lazybo.study.storage import open_storage, open_study
+from lazybo.study.structure import Structure
 
 SPACE: dict[str, BaseDistribution] = {"x": FloatDistribution(0, 1), "k": CategoricalDistribution(["a", "b"])}
 STRUCTURE = Structure(SPACE, {}, frozenset())

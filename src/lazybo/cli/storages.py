@@ -15,11 +15,6 @@ from lazybo.programs.placeholders import nearest
 from lazybo.study.storage import open_storage
 from lazybo.text import without_password
 
-# What was tuned: the words of a command, or the name of a Python function.
-COMMAND_KEY = "lazybo:command"
-OBJECTIVE_KEY = "lazybo:objective"
-# How the value of a program is read, where that is not the usual way: the key, the regular expression, the file.
-READING_KEY = "lazybo:value"
 # Databases that Optuna can keep studies in, and what an address looks like.
 SCHEMES = ("sqlite", "postgresql", "mysql", "mariadb", "oracle", "mssql")
 EXAMPLES = "a file such as study.db, or postgresql+psycopg://user@host/database"

@@ -13,11 +13,11 @@ from optuna.study import Study, load_study
 from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.cli import console
-from lazybo.cli.storages import COMMAND_KEY, OBJECTIVE_KEY
 from lazybo.programs import placeholders
 from lazybo.report import records
 from lazybo.run import ledger
 from lazybo.run.optimize import STOPPED_KEY
+from lazybo.study.attributes import COMMAND_KEY, OBJECTIVE_KEY
 from lazybo.text import shortened
 
 STATES = {

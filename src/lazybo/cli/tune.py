@@ -17,13 +17,14 @@ from optuna.trial import FrozenTrial, TrialState
 from lazybo.cli import console
 from lazybo.cli.config import Plan
 from lazybo.cli.progress import LogLines, reason_of
-from lazybo.cli.storages import COMMAND_KEY, OBJECTIVE_KEY, READING_KEY, open_checked
+from lazybo.cli.storages import open_checked
 from lazybo.programs import Program, groups
 from lazybo.programs.program import NO_VALUE, last_lines
 from lazybo.run.driver import Callback
 from lazybo.run.optimize import STOPPED_KEY, optimize
-from lazybo.study.model import Structure
+from lazybo.study.attributes import COMMAND_KEY, OBJECTIVE_KEY, READING_KEY
 from lazybo.study.storage import REMEDY, open_study
+from lazybo.study.structure import Structure
 
 # Lines of output that are shown where a program gave no value.
 LINES_SHOWN = 5

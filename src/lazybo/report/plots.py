@@ -1,4 +1,4 @@
-"""Records of numbers (`records`) -> pictures. The only module that needs matplotlib."""
+"""Pictures of the records of `report.records`. The only module that needs matplotlib."""
 
 import io
 import math
@@ -24,19 +24,21 @@ BLUE, ORANGE, AMBER, GREY, RED = "#2166ac", "#d6604d", "#e08214", "#888888", "#b
 # Slices side by side, and the longest label that does not run into its neighbour.
 COLUMNS = 3
 LABEL_LENGTH = 16
-# Choices beyond this many are named only here and there.
+# Of more choices than this, only some are labelled.
 LABELS = 12
 LOG_TICKS = 5
-# From here on a whole number is written as a power of ten.
+# Larger whole numbers are written as powers of ten.
 LARGEST_PLAIN = 1e5
 PNG_DPI = 150
+# matplotlib computes with multiples of what it draws. Values beyond this are drawn there.
+LARGEST_DRAWN = 1e300
 
 
 def draw_history(record: History, title: str) -> Figure:
     """Values of all trials, and the best so far as a line."""
     figure, axes = _figure(title, "trial", "value")
-    axes.scatter(record.numbers, record.values, s=14, color=GREY, alpha=0.6, linewidths=0, label="trial")
-    axes.step(record.numbers, record.best, where="post", color=BLUE, linewidth=2, label="best so far")
+    axes.scatter(record.numbers, drawable(record.values), s=14, color=GREY, alpha=0.6, linewidths=0, label="trial")
+    axes.step(record.numbers, drawable(record.best), where="post", color=BLUE, linewidth=2, label="best so far")
     limits = _limits(record.values)
     axes.set_ylim(limits)
     for numbers, mark, colour, name in ((record.pruned, "|", AMBER, "pruned"), (record.failed, "x", RED, "failed")):
@@ -66,11 +68,11 @@ def draw_times(record: Times, title: str) -> Figure:
         (record.numbers, record.evaluation, BLUE, "evaluation"),
         (record.waited_numbers, record.waits, ORANGE, "between evaluations: optimiser and storage"),
     ):
-        # A clock that ticks in microseconds may show nothing at all.
+        # With a clock of microseconds a wait may be 0, which has no logarithm.
         shown = np.maximum(seconds, 1e-6)
         axes.scatter(numbers, shown, s=14, color=colour, alpha=0.7, linewidths=0, label=name)
     axes.set_yscale("log")
-    # Whole decades, so that there are always two labels with their unit, and none between them without.
+    # Whole decades, so that there are always two labels with units, and none between them without.
     low, high = axes.get_ylim()
     axes.set_ylim(10 ** np.floor(np.log10(low)), 10 ** np.ceil(np.log10(high)))
     axes.yaxis.set_major_formatter(EngFormatter(unit="s"))
@@ -103,7 +105,7 @@ def draw_slices(records: Sequence[Slice], title: str) -> Figure:
 
 
 def draw_parallel(record: Coordinates, title: str) -> Figure:
-    """Trials as lines over their parameters, the better the darker and the further in front."""
+    """Trials as lines over their parameters; better ones are darker and drawn on top."""
     width = max(8.0, 1.5 * len(record.names) + 2)
     figure = Figure(figsize=(width, 4.5), layout="constrained")
     axes = figure.subplots()
@@ -137,6 +139,12 @@ def draw_parallel(record: Coordinates, title: str) -> Figure:
     return figure
 
 
+def drawable(values: Sequence[float]) -> list[float]:
+    """Values that matplotlib can draw."""
+    drawn: list[float] = np.clip(values, -LARGEST_DRAWN, LARGEST_DRAWN).tolist()
+    return drawn
+
+
 def as_bytes(figure: Figure, kind: str) -> bytes:
     """A picture as the content of a file: "png", "svg" or "pdf"."""
     buffer = io.BytesIO()
@@ -149,17 +157,18 @@ def _draw_slice(axes: Axes, record: Slice) -> None:
     where: list[Any] = list(range(len(record.places))) if distinct else record.places
     at = {place: i for i, place in enumerate(record.places)} if distinct else None
     spread = [at[value] if at else value for value, _ in record.seen if not at or value in at]
-    values = [value for place, value in record.seen if not at or place in at]
+    values = drawable([value for place, value in record.seen if not at or place in at])
+    low, middle, high = drawable(record.low), drawable(record.middle), drawable(record.high)
     axes.scatter(spread, values, s=8, color=GREY, alpha=0.4, linewidths=0, label="trials")
     if distinct:
-        errors = [np.subtract(record.middle, record.low), np.subtract(record.high, record.middle)]
-        axes.errorbar(where, record.middle, errors, fmt="_", color=BLUE, markersize=14, capsize=3, label="model ± 2σ")
+        errors = [np.subtract(middle, low), np.subtract(high, middle)]
+        axes.errorbar(where, middle, errors, fmt="_", color=BLUE, markersize=14, capsize=3, label="model ± 2σ")
         shown = where[:: max(1, math.ceil(len(where) / LABELS))]
         axes.set_xticks(shown, [_cut(str(record.places[i])) for i in shown], rotation=30 if len(where) > 3 else 0)
         axes.set_xlim(-0.5, len(where) - 0.5)
     else:
-        axes.fill_between(where, record.low, record.high, color=BLUE, alpha=0.18, linewidth=0, label="± 2σ")
-        axes.plot(where, record.middle, color=BLUE, label="model")
+        axes.fill_between(where, low, high, color=BLUE, alpha=0.18, linewidth=0, label="± 2σ")
+        axes.plot(where, middle, color=BLUE, label="model")
         axes.set_xscale("log" if record.log else "linear")
         if record.log:
             ticks = log_ticks(record.places[0], record.places[-1])
@@ -168,7 +177,7 @@ def _draw_slice(axes: Axes, record: Slice) -> None:
         else:
             axes.xaxis.set_major_locator(_ticker(record.places[0]))
     best, value = record.best
-    axes.plot([at[best] if at else best], [value], "*", color=RED, markersize=11, label="best trial")
+    axes.plot([at[best] if at else best], drawable([value]), "*", color=RED, markersize=11, label="best trial")
     axes.set_xlabel(_cut(record.name, 28))
     axes.spines[["top", "right"]].set_visible(False)
 
@@ -190,8 +199,8 @@ def _legend(axes: Axes) -> None:
 
 
 def _limits(values: Sequence[float]) -> tuple[float, float]:
-    """The range that most values and the best ones lie in: what diverged does not flatten all others."""
-    low, first, last, high = np.quantile(values, (0.0, 0.25, 0.75, 1.0))
+    """The range of most values and of the best ones: values that diverged do not flatten all others."""
+    low, first, last, high = np.quantile(drawable(values), (0.0, 0.25, 0.75, 1.0))
     reach = 6.0 * (last - first) or abs(high) or 1.0
     bottom, top = max(low, first - reach), min(high, last + reach)
     margin = 0.06 * (top - bottom) or 0.5 * abs(top) or 1.0
@@ -218,7 +227,8 @@ def log_ticks(low: float, high: float) -> list[float]:
         ticks = [tick for tick in ticks if low * (1 - 1e-9) <= tick <= high * (1 + 1e-9)]
         if len(ticks) <= LOG_TICKS:
             break
-    ticks = ticks[:: math.ceil(len(ticks) / LOG_TICKS)]
+    most = LOG_TICKS if max(-first, last) < 100 else LOG_TICKS - 2  # exponents of three digits take more space
+    ticks = ticks[:: math.ceil(len(ticks) / most)]
     return ticks if len(ticks) > 1 else [low, high]
 
 
@@ -244,5 +254,5 @@ def _cut(text: str, length: int = LABEL_LENGTH) -> str:
 
 
 def plain(text: str) -> str:
-    """A text that stands in a picture as it is: dollar signs would begin a formula."""
+    """A text that matplotlib shows unchanged: a dollar sign would start a formula."""
     return printable(text).replace("$", r"\$")

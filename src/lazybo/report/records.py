@@ -1,7 +1,8 @@
-"""What a study shows, as small records of numbers: its course, its times, and what the model makes of it.
+"""Reports of a study as small records of numbers: its history, its times, and its model.
 
-The model is the Gaussian process that the optimiser itself would go on with. Its band is exact in the warped values
-that it sees; in the units of the study it is the way back of the mean and of two standard deviations around it.
+The model is the one that the last run or sampler would continue with (`study.factory`). Its band is exact for the
+warped values that it is trained on. In the units of the study, the band is the inverse of the mean and of the mean plus
+and minus two standard deviations.
 """
 
 import math
@@ -17,16 +18,17 @@ from optuna.trial import FrozenTrial, TrialState
 from lazybo.blas import one_thread
 from lazybo.checks import Array
 from lazybo.run import ledger
-from lazybo.search.optimizer import Optimizer
 from lazybo.search.space import Space
+from lazybo.study.factory import model_of
 from lazybo.study.model import StudyModel
-from lazybo.study.sampler import infer_structure
 
-# Points at which the importances are measured; of a slice that are all the levels of a parameter, up to so many, or
-# a grid, fine enough for the bends between trials that are close together.
+# Points at which the importances are measured.
 SAMPLE = 1024
+# A slice has all levels of a parameter if there are at most so many, else a grid of so many points: fine enough for
+# trials that are close together.
 LEVELS = 101
 GRID = 501
+# Half the width of a band, in standard deviations.
 BAND = 2.0
 
 
@@ -43,9 +45,9 @@ class History:
 
 @dataclass(frozen=True)
 class Times:
-    """Seconds of each evaluation, and of the wait before it: from the last end elsewhere to its own beginning.
+    """Seconds of each evaluation, and of the wait before it: from the last end of another trial to its own start.
 
-    What lies between is the optimiser and the storage. A trial before which none had ended has no wait.
+    The wait is the time of the optimiser and the storage. A trial that started before any other had ended has none.
     """
 
     numbers: list[int]
@@ -71,7 +73,7 @@ class Slice:
 
 @dataclass(frozen=True)
 class Coordinates:
-    """Trials as lines over their parameters: places in [0, 1], NaN where a parameter was not active."""
+    """Trials as lines over their parameters: positions in [0, 1], NaN where a parameter was not active."""
 
     names: list[str]
     distributions: list[BaseDistribution]
@@ -80,7 +82,7 @@ class Coordinates:
 
 
 def history(study: Study) -> History:
-    """The course of a study."""
+    """Values by trial number, and the best so far."""
     trials = ledger.read(study)
     complete = _complete(trials)
     values = [_value(trial) for trial in complete]
@@ -95,7 +97,7 @@ def history(study: Study) -> History:
 
 
 def times(study: Study) -> Times:
-    """What evaluations took, and what came between them."""
+    """How long evaluations took, and the waits between them."""
     spans = sorted(
         (trial.datetime_start.timestamp(), trial.datetime_complete.timestamp(), trial.number)
         for trial in ledger.read(study)
@@ -115,10 +117,10 @@ def times(study: Study) -> Times:
 def importances(study: Study) -> dict[str, float]:
     """The share of each parameter in the variation of the model's mean over the space, the largest first.
 
-    Sobol's total effect (the expected squared change when this parameter alone is drawn anew, over 2), as shares of
-    their sum.
+    These are Sobol's total effects, as shares of their sum. A total effect is half the expected squared change of the
+    mean when only this parameter is resampled.
     """
-    optimizer = model_of(study).optimizer
+    optimizer = _model(study).optimizer
     space, rng = optimizer.space, np.random.default_rng(0)
     if space.dim == 0:
         return {}
@@ -137,17 +139,17 @@ def importances(study: Study) -> dict[str, float]:
 @one_thread()
 def slices(study: Study) -> list[Slice]:
     """The model through the best trial, along each parameter that is active there and can vary."""
-    optimizer = model_of(study).optimizer
+    optimizer = _model(study).optimizer
     gp, warping = optimizer.surrogate()
     sign = -1.0 if _maximizes(study) else 1.0
     best, space = optimizer.best, optimizer.space
-    centre = space.clip(space.encode(best.params)[None])[0]
+    center = space.clip(space.encode(best.params)[None])[0]
     trials = _complete(ledger.read(study))
     found = []
     for j, name in enumerate(space.names):
-        if math.isnan(centre[j]):
+        if math.isnan(center[j]):
             continue
-        x = space.repair(_along(space, centre, j))
+        x = space.repair(_along(space, center, j))
         posterior = gp.posterior(x)
         spread = BAND * np.sqrt(posterior.variance)
         band = [sign * warping.inverse(posterior.mean + k * spread) for k in (-sign, 0.0, sign)]
@@ -159,10 +161,10 @@ def slices(study: Study) -> list[Slice]:
     return found
 
 
-def _along(space: Space, centre: Array, j: int) -> Array:
-    """Points along one column: all its levels, or a grid from end to end that also meets the centre, (m, d)."""
+def _along(space: Space, center: Array, j: int) -> Array:
+    """Points along one column: all its levels, or a grid from end to end that includes the center, (m, d)."""
     listed = space.levels[j] <= LEVELS
-    x = np.repeat(centre[None], int(space.levels[j]) if listed else GRID + 1, axis=0)
+    x = np.repeat(center[None], int(space.levels[j]) if listed else GRID + 1, axis=0)
     if listed:
         shares = (np.arange(len(x)) + 0.5) / len(x)
         x[:, j] = space.from_uniform(np.repeat(shares[:, None], space.dim, axis=1))[:, j]
@@ -175,7 +177,7 @@ def _along(space: Space, centre: Array, j: int) -> Array:
 @one_thread()
 def coordinates(study: Study) -> Coordinates:
     """Complete trials as lines over the parameters that can vary, the worst first."""
-    space = model_of(study).optimizer.space
+    space = _model(study).optimizer.space
     trials = sorted(_complete(ledger.read(study)), key=_value, reverse=not _maximizes(study))
     lines = space.clip(np.array([space.encode(trial.params) for trial in trials]).reshape(len(trials), space.dim))
     scale = np.where(space.categorical, np.maximum(space.levels - 1, 1.0), 1.0)
@@ -184,13 +186,13 @@ def coordinates(study: Study) -> Coordinates:
 
 
 def place(distribution: BaseDistribution, value: Any) -> float:
-    """Where a value lies on an axis of `Coordinates`."""
+    """The position of a value on an axis of `Coordinates`."""
     if isinstance(distribution, CategoricalDistribution):
         return distribution.to_internal_repr(value) / max(len(distribution.choices) - 1, 1)
     low, high, log = distribution.low, distribution.high, distribution.log  # type: ignore[attr-defined]
     if log:
         low, high, value = math.log(low), math.log(high), math.log(value)
-    # Halves, since the difference of two doubles may be beyond the largest one.
+    # Halves, since the difference of two doubles may overflow.
     return float((value / 2 - low / 2) / (high / 2 - low / 2))
 
 
@@ -199,27 +201,12 @@ def varies(study: Study) -> bool:
     return any(not d.single() for trial in ledger.read(study) for d in trial.distributions.values())
 
 
-@one_thread()
-def model_of(study: Study) -> StudyModel:
-    """The model that the optimiser would go on with."""
+def _model(study: Study) -> StudyModel:
+    """The model that the last run or sampler would continue with."""
     trials = ledger.read(study)
-    distributions: dict[str, BaseDistribution] = {}
-    for trial in trials:
-        distributions.update(trial.distributions)
     if not _complete(trials):
         raise ValueError(f"the study {study.study_name!r} has no completed trial yet, so there is no model of it")
-    structure = infer_structure(distributions, trials)
-    optimizer = Optimizer(
-        distributions,
-        conditions=structure.conditions,
-        optional=structure.optional,
-        direction="maximize" if _maximizes(study) else "minimize",
-        seed=0,
-    )
-    model = StudyModel(structure, optimizer)
-    model.recall(study._storage.get_study_system_attrs(study._study_id), trials)
-    model.absorb(trials, -1)
-    return model
+    return model_of(study, trials)
 
 
 def _complete(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:

@@ -35,8 +35,10 @@ from lazybo.run.ledger import ATTEMPTS_KEY, DRIVER_KEY, Entry, Ledger, Params, R
 from lazybo.run.limits import Limits, Tally
 from lazybo.run.orphans import Orphans
 from lazybo.run.progress import Progress
-from lazybo.study.model import PATIENCE, VARIANCE_KEY, Patience, StudyModel, announced_params
+from lazybo.study.attributes import VARIANCE_KEY
+from lazybo.study.model import StudyModel, announced_params
 from lazybo.study.retry import patiently
+from lazybo.study.waiting import Unannounced, wait_for_earlier
 
 _logger = logging.getLogger("lazybo")
 Callback = Callable[[Study, FrozenTrial], object]
@@ -116,7 +118,7 @@ class Driver:
         self._ahead: list[Params] = []  # proposed, for the numbers from _next on
         self._next = 0  # the number of the next trial
         self._others: set[int] = set()  # trials that run in other processes
-        self._patience = Patience()
+        self._unannounced = Unannounced()
         self._undecided = False  # whether one of them has just begun and not said yet what it evaluates
         self._finished = 0
         self._tally = Tally(model.optimizer.direction)
@@ -218,7 +220,7 @@ class Driver:
         if not self._ahead:
             self._ahead = self._propose(self._wanted())
         params = self._ahead.pop(0)
-        self._ledger.note(self.model.news())
+        self._ledger.note(self.model.unsaved_attributes())
         entry = self._ledger.begin(self._next, params, self._propose_again, self._end_of_numbers)
         if entry is None:
             self._ahead = []
@@ -244,10 +246,7 @@ class Driver:
         self._look(number)
         if self._end_of_numbers() <= number:
             return None
-        deadline = time.monotonic() + PATIENCE
-        while time.monotonic() < deadline and self._undecided:
-            time.sleep(0.005)
-            self._look(number)
+        wait_for_earlier(lambda: self._undecided, lambda: self._look(number))
         self._next = number
         return self._propose(1)[0]
 
@@ -477,7 +476,7 @@ class Driver:
             self._look(except_number)
             return
         self._others = {trial.number for trial in elsewhere if trial.system_attrs.get(DRIVER_KEY) in living}
-        self._undecided = self._patience.any_undecided(elsewhere)
+        self._undecided = self._unannounced.any_awaited(elsewhere)
         self._waiting = [trial for trial in trials if trial.state == TrialState.WAITING]
         self._next = len(trials)
         self._finished = sum(trial.state.is_finished() for trial in trials)

@@ -23,9 +23,10 @@ from optuna.storages import RDBStorage
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
+from lazybo.study.attributes import joined, parts
 from lazybo.study.databases import database_of
 from lazybo.study.journal import exclusive, has_lock
-from lazybo.study.model import announcement, joined, parts
+from lazybo.study.model import announcement
 from lazybo.study.retry import patiently
 
 if TYPE_CHECKING:

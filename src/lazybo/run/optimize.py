@@ -3,10 +3,9 @@
 import contextlib
 import math
 import sys
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from numbers import Real
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,7 +14,7 @@ from optuna.pruners import BasePruner, MedianPruner
 from optuna.storages import BaseStorage
 from optuna.study import Study
 
-from lazybo.checks import whole
+from lazybo.checks import finite_number, seconds, whole
 from lazybo.model.fit import Priors
 from lazybo.model.kernels import Kernel
 from lazybo.model.lag import Lag
@@ -33,13 +32,14 @@ from lazybo.run.orphans import EVALUATES_HERE, NOTES_ALL
 from lazybo.run.presence import present
 from lazybo.run.warm_start import known_results
 from lazybo.search.acquisition import Acquisition
-from lazybo.search.optimizer import Optimizer
+from lazybo.search.optimizer import check_seed
 from lazybo.search.shorthand import as_distributions
 from lazybo.search.space import Condition, Space
-from lazybo.study.model import Structure, StudyModel
+from lazybo.study.factory import ModelOptions, keep_options, open_model
 from lazybo.study.retry import patiently
 from lazybo.study.sampler import LazySampler
 from lazybo.study.storage import Direction, explained, open_storage, open_study
+from lazybo.study.structure import Structure
 
 # Why the last run on a study began no more trials: None if it had all of them.
 STOPPED_KEY = "lazybo:stopped"
@@ -107,23 +107,22 @@ def optimize(
     and ``targets`` are those of the optimiser.
     """
     limits = _limits(n_trials, timeout, target, patience, trial_timeout, retries, max_failures)
-    options: dict[str, Any] = {"lag": lag, "acquisition": acquisition}
-    space = as_distributions(space)
-    structure = Structure(space, dict(conditions or {}), frozenset())
-    model_options: dict[str, Any] = {"kernel": kernel, "noise": noise, "priors": priors, "targets": targets}
-    optimizer = Optimizer(
-        space,
-        conditions=conditions,
-        direction=direction,
-        seed=seed,
+    structure = Structure(as_distributions(space), dict(conditions or {}), frozenset())
+    options = ModelOptions(
+        seed=check_seed(seed),
+        lag=lag,
+        acquisition=acquisition,
         batch=batch,
         n_startup=n_startup_trials,
-        **options,
-        **model_options,
+        kernel=kernel,
+        noise=noise,
+        priors=priors,
+        targets=targets,
     )
-    first = check_initial(initial, optimizer.space)
-    known = known_results(warm_start, optimizer.space, direction)
-    call = _call(objective, optimizer.space)
+    checked = options.optimizer(structure, direction).space
+    first = check_initial(initial, checked)
+    known = known_results(warm_start, checked, direction)
+    call = _call(objective, checked)
     n_parallel = None if n_parallel is None else whole("n_parallel", n_parallel, 1)
     _check_objects(callbacks, pruner, study_name)
 
@@ -131,17 +130,18 @@ def optimize(
         payload = _sendable(call) if engine.remote else call
         opened = open_storage(storage)
         stack.enter_context(explained(opened))
-        study, optimizer.seed = open_study(opened, study_name, direction, structure, seed)
+        study, seed = open_study(opened, study_name, direction, structure, seed)
         kept.append(study)
+        options, trials = replace(options, seed=seed), ledger.read(study)
+        keep_options(study, options, structure, trials)
         # A kernel object has the columns of this space; the sampler finds its own space in the trials.
         by_name = kernel if isinstance(kernel, str) else None
-        study.sampler = LazySampler(seed=optimizer.seed, n_startup_trials=n_startup_trials, kernel=by_name, **options)
+        study.sampler = LazySampler.with_options(replace(options, kernel=by_name))
         study.pruner = pruner or MedianPruner()
-        model = StudyModel(structure, optimizer)
-        model.recall(study._storage.get_study_system_attrs(study._study_id), ledger.read(study))
+        model = open_model(study, options, structure, trials)
         for params, value in known:
-            optimizer.observe(params, value, outside=True)
-        ledger.open_ledger(study, space, driver="").enqueue(first)
+            model.optimizer.observe(params, value, outside=True)
+        ledger.open_ledger(study, structure.distributions, driver="").enqueue(first)
         driver = Driver(
             study,
             model,
@@ -173,11 +173,11 @@ def _limits(
 ) -> Limits:
     limits = Limits(
         n_trials=_count("n_trials", n_trials),
-        timeout=_seconds("timeout", timeout),
-        target=None if target is None else _finite("target", target),
+        timeout=seconds("timeout", timeout),
+        target=None if target is None else finite_number("target", target),
         patience=_count("patience", patience),
         max_failures=_count("max_failures", max_failures),
-        trial_timeout=_seconds("trial_timeout", trial_timeout),
+        trial_timeout=seconds("trial_timeout", trial_timeout),
         retries=whole("retries", retries, 0),
     )
     if target is None and math.inf == limits.n_trials == limits.timeout == limits.patience:
@@ -201,33 +201,6 @@ def _check_objects(callbacks: object, pruner: object, study_name: object) -> Non
 def _count(name: str, value: int | None) -> float:
     # Nobody counts further than the largest index, and a double can hold it.
     return math.inf if value is None else min(whole(name, value, 1), sys.maxsize)
-
-
-def _seconds(name: str, value: float | None) -> float:
-    """Seconds to wait; more than a lock can wait for, 292 years, are no limit at all."""
-    if value is None:
-        return math.inf
-    seconds = _double(value)
-    if not seconds > 0:
-        raise ValueError(f"{name} must be a positive number of seconds, not {value!r}")
-    return seconds if seconds < threading.TIMEOUT_MAX else math.inf
-
-
-def _finite(name: str, value: float) -> float:
-    number = _double(value)
-    if not math.isfinite(number):
-        raise ValueError(f"{name} must be a finite number, not {value!r}")
-    return number
-
-
-def _double(value: Any) -> float:
-    """A number as a double: infinite if it is too large for one, NaN if it is no number."""
-    if isinstance(value, bool) or not isinstance(value, Real):
-        return math.nan
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf if value > 0 else -math.inf  # type: ignore[operator] # mypy sees no order of Real
 
 
 def _call(objective: Callable[..., Any], space: Space) -> Call:

@@ -12,7 +12,7 @@ from optuna.distributions import (
     IntDistribution,
 )
 
-from lazybo.checks import Array
+from lazybo.checks import Array, is_float_like
 
 # So many levels on either side may stand for one that is no value of the distribution, and so many if those are none.
 NEAR_LEVELS = 8
@@ -146,16 +146,11 @@ def contains(distribution: BaseDistribution, value: Any) -> bool:
     """Whether a value, as a user gives it, is one of the distribution's."""
     numeric = not isinstance(distribution, CategoricalDistribution)
     try:
-        if numeric and not _is_number(value):
+        if numeric and not is_float_like(value):
             return False
         return distribution._contains(distribution.to_internal_repr(value))
     except (TypeError, ValueError, OverflowError):
         return False
-
-
-def _is_number(value: Any) -> bool:
-    """Text that looks like a number is rejected, and so are bools."""
-    return hasattr(value, "__float__") and not isinstance(value, bool | np.bool_ | str | bytes)
 
 
 def plain_value(distribution: BaseDistribution, value: Any) -> Any:
@@ -177,6 +172,6 @@ def only_value(distribution: BaseDistribution) -> Any:
 def has_place(axis: Axis | None, value: Any) -> bool:
     """Whether a number has a coordinate on this axis, also beyond its ends."""
     try:
-        return axis is not None and not axis.categories and _is_number(value) and math.isfinite(axis.encode(value))
+        return axis is not None and not axis.categories and is_float_like(value) and math.isfinite(axis.encode(value))
     except (TypeError, ValueError, OverflowError):
         return False

@@ -9,7 +9,7 @@ to come is pending: it lowers the variance around it and leaves the mean alone. 
 right-hand side changes. A failed row has the worst value so far.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, overload
@@ -17,7 +17,7 @@ from typing import Any, Literal, overload
 import numpy as np
 
 from lazybo.blas import one_thread
-from lazybo.checks import shortened, whole
+from lazybo.checks import one_of, shortened, whole
 from lazybo.model.fit import Priors
 from lazybo.model.kernels import Kernel
 from lazybo.model.lag import Lag, check_lag
@@ -91,9 +91,9 @@ class Optimizer:
         targets: Literal["warped", "scaled", "centred"] = "warped",
     ) -> None:
         self.space = Space(as_distributions(space), conditions, optional)
-        self.direction = _one_of("direction", direction, ("minimize", "maximize"))
+        self.direction = one_of("direction", direction, ("minimize", "maximize"))
         self.lag = check_lag(lag)
-        self.batch = _one_of("batch", batch, ("auto", "fantasy", "maxima"))
+        self.batch = one_of("batch", batch, ("auto", "fantasy", "maxima"))
         self.seed = check_seed(seed)
         self.n_startup = default_startup(self.space.dim) if n_startup is None else whole("n_startup", n_startup, 0)
         self._sign = -1.0 if direction == "maximize" else 1.0
@@ -106,7 +106,7 @@ class Optimizer:
             kernel=kernel,
             noise=noise,
             priors=priors,
-            make_warping=WARPINGS[_one_of("targets", targets, tuple(WARPINGS))],
+            make_warping=WARPINGS[one_of("targets", targets, tuple(WARPINGS))],
         )
         acquire = _check_acquisition(acquisition)
         self._chooser = Chooser(self.space, self._observations, self._surrogate, acquire, self.n_startup)
@@ -287,16 +287,10 @@ def _number(suggestion: Suggestion | int) -> object:
     return suggestion.number if isinstance(suggestion, Suggestion) else suggestion
 
 
-def _one_of(name: str, value: Any, choices: Sequence[str]) -> Any:
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {list(choices)}, not {value!r}")
-    return value
-
-
 def _check_acquisition(acquisition: str | Acquisition) -> Acquisition:
     if callable(acquisition):
         return acquisition
-    return ACQUISITIONS[_one_of("acquisition", acquisition, tuple(ACQUISITIONS))]
+    return ACQUISITIONS[one_of("acquisition", acquisition, tuple(ACQUISITIONS))]
 
 
 @contextmanager

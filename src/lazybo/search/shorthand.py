@@ -13,6 +13,8 @@ from optuna.distributions import (
     IntDistribution,
 )
 
+from lazybo.checks import is_number, shortened
+
 # Whether a range is logarithmic, by its third entry. All but "log" are scikit-optimize's words.
 SCALES = {"log": True, "log-uniform": True, "uniform": False}
 ACCEPTED = "a list of choices, a range (low, high) or (low, high, 'log'), or an Optuna distribution"
@@ -34,11 +36,11 @@ def as_distributions(space: Any) -> dict[str, BaseDistribution]:
     NumPy's numbers count as Python's. scikit-optimize's words "uniform" and "log-uniform" are understood, too.
     """
     if not isinstance(space, Mapping):
-        raise ValueError(f"the space must be a dict from names of parameters to {ACCEPTED}; not {_shown(space)}")
+        raise ValueError(f"the space must be a dict from names of parameters to {ACCEPTED}; not {shortened(space)}")
     distributions = {}
     for name, written in space.items():
         if not isinstance(name, str):
-            raise ValueError(f"parameter names must be strings, not {_shown(name)}")
+            raise ValueError(f"parameter names must be strings, not {shortened(name)}")
         try:
             distributions[name] = _distribution(written)
         except ValueError as error:
@@ -48,7 +50,7 @@ def as_distributions(space: Any) -> dict[str, BaseDistribution]:
 
 def is_range(written: Any) -> bool:
     """Whether a tuple begins with two numbers, and ends there or with a scale."""
-    if not isinstance(written, tuple) or len(written) not in (2, 3) or not all(map(_is_number, written[:2])):
+    if not isinstance(written, tuple) or len(written) not in (2, 3) or not all(map(is_number, written[:2])):
         return False
     return len(written) == 2 or (isinstance(written[2], str) and written[2] in SCALES)
 
@@ -58,9 +60,9 @@ def range_of(written: tuple[Any, ...]) -> FloatDistribution | IntDistribution:
     low, high = map(_plain, written[:2])
     log = len(written) == 3 and SCALES[written[2]]
     if low > high:
-        raise ValueError(f"is {_shown(written)}, which is no range, because its low end is above its high end")
+        raise ValueError(f"is {shortened(written)}, which is no range, because its low end is above its high end")
     if log and low <= 0:
-        raise ValueError(f"is {_shown(written)}, which is no logarithmic range, because its low end is not above 0")
+        raise ValueError(f"is {shortened(written)}, which is no logarithmic range, because its low end is not above 0")
     distribution: FloatDistribution | IntDistribution
     if isinstance(low, Integral) and isinstance(high, Integral):
         distribution = IntDistribution(int(low), int(high), log)
@@ -80,7 +82,7 @@ def _distribution(written: Any) -> BaseDistribution:
         return _choices(written)
     if is_range(written):
         return range_of(written)
-    raise ValueError(f"must be {ACCEPTED}; not {_shown(written)}{_hint(written)}")
+    raise ValueError(f"must be {ACCEPTED}; not {shortened(written)}{_hint(written)}")
 
 
 def _choices(written: list[Any]) -> CategoricalDistribution:
@@ -90,7 +92,7 @@ def _choices(written: list[Any]) -> CategoricalDistribution:
     for i, choice in enumerate(choices):
         # Optuna tells choices apart by ==, so the later of two equal ones could never be had.
         if any(_equal(choice, earlier) for earlier in choices[:i]):
-            raise ValueError(f"has the choice {_shown(choice)} twice")
+            raise ValueError(f"has the choice {shortened(choice)} twice")
     return CategoricalDistribution(choices)
 
 
@@ -105,16 +107,16 @@ def _hint(written: Any) -> str:
     """What else may have been meant."""
     if isinstance(written, set | frozenset):
         return ". A set has no order; write a list"
-    if isinstance(written, tuple) and len(written) == 3 and all(map(_is_number, written)):
+    if isinstance(written, tuple) and len(written) == 3 and all(map(is_number, written)):
         return ". For steps write IntDistribution or FloatDistribution(low, high, step=...) of optuna.distributions"
-    if isinstance(written, tuple) and len(written) == 3 and all(map(_is_number, written[:2])):
+    if isinstance(written, tuple) and len(written) == 3 and all(map(is_number, written[:2])):
         return ". The third entry of a range is 'log' or missing"
     if isinstance(written, tuple):
         return ". Tuples are ranges of two numbers; choices are a list"
     if isinstance(written, range | np.ndarray):
         return ". Write list(...) for choices"
     if written is None or isinstance(written, str | bool | Real):
-        return f". A constant is a list with one choice, [{_shown(written)}]"
+        return f". A constant is a list with one choice, [{shortened(written)}]"
     return ""
 
 
@@ -135,15 +137,3 @@ def _double(number: Any) -> float:
         return float(number)
     except OverflowError:
         raise ValueError("has a range with an end beyond ±1.8e308, the largest double") from None
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)
-
-
-def _shown(thing: Any) -> str:
-    try:
-        text = repr(thing)
-    except Exception:  # an int of 5000 digits, for example
-        text = f"a {type(thing).__name__}"
-    return text if len(text) <= 100 else text[:97] + "..."

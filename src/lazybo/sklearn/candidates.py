@@ -16,12 +16,10 @@ from lazybo.run import plain
 from lazybo.run.evaluate import Measured
 from lazybo.run.kfold import variance_of_mean
 from lazybo.sklearn.spaces import SearchSpace
+from lazybo.study.attributes import ERROR_KEY, FOLDS_KEY
 
 # What scikit-learn knows of one fold: scores, times, and what went wrong.
 Fold = dict[str, Any]
-# Attributes of a trial: its folds, or what ended the search.
-FOLDS_KEY = "folds"
-ERROR_KEY = "error"
 
 
 class Candidates:

@@ -9,9 +9,8 @@ from optuna.storages import BaseStorage
 from optuna.study import Study
 
 from lazybo.sklearn.spaces import described
-from lazybo.study.model import joined, parts
+from lazybo.study.attributes import SEARCH_KEY, joined, rewritable_parts
 
-KEY = "lazybo:search"
 REMEDY = "use another study_name, or another storage"
 # Longer texts are of no use in a message.
 SHOWN = 200
@@ -29,7 +28,7 @@ def check(storage: BaseStorage, study_name: str, ours: Mapping[str, str]) -> Non
     found = next((study for study in storage.get_all_studies() if study.study_name == study_name), None)
     if found is None or not storage.get_n_trials(found._study_id):
         return
-    written = joined(storage.get_study_system_attrs(found._study_id), KEY)
+    written = joined(storage.get_study_system_attrs(found._study_id), SEARCH_KEY)
     if not written:
         raise ValueError(f"the study {study_name!r} holds trials that no search made; {REMEDY}")
     theirs = json.loads(written)
@@ -42,9 +41,7 @@ def check(storage: BaseStorage, study_name: str, ours: Mapping[str, str]) -> Non
 
 def write(study: Study, ours: Mapping[str, str]) -> None:
     """Leave a note of what the search is about."""
-    text = json.dumps(ours)
-    study._storage.set_study_system_attr(study._study_id, f"{KEY}:length", len(text))
-    for key, part in parts(KEY, text).items():
+    for key, part in rewritable_parts(SEARCH_KEY, json.dumps(ours)).items():
         study._storage.set_study_system_attr(study._study_id, key, part)
 
 

@@ -36,8 +36,8 @@ from lazybo.run.optimize import optimize
 from lazybo.sklearn import identity
 from lazybo.sklearn.candidates import Candidates, counts, folds_of
 from lazybo.sklearn.spaces import SearchSpace
-from lazybo.study.model import Structure
 from lazybo.study.storage import open_storage, open_study
+from lazybo.study.structure import Structure
 
 MAX_SEED = 2**31 - 1
 

@@ -1,4 +1,4 @@
-"""Forecasts: what a pruned trial would have come to, judged by the trials that went on to their end.
+"""Forecasts of the final value of a pruned trial, made from the trials that completed.
 
 =======  ========================================================================  ======
 symbol   meaning                                                                   shape
@@ -8,9 +8,9 @@ u, e     of trials that completed: their values at step s, and at the end       
 =======  ========================================================================  ======
 
 e ≈ a + b u by least squares with b ≥ 0, over the m completed trials whose u is nearest to v. The forecast is a + b v
-with the variance of a prediction, σ² (1 + 1/m + (v - ū)² / Σ(u - ū)²): it grows with the distance from what was seen.
+with the variance of a prediction, σ² (1 + 1/m + (v - ū)² / Σ(u - ū)²): it grows with the distance from the data.
 
-A forecast is never better than the median of the completed trials, since a pruner stops what is worse.
+A forecast is never better than the median of the completed trials, since a pruner stops the worse ones.
 """
 
 import math
@@ -22,18 +22,18 @@ import numpy as np
 
 from lazybo.checks import Array
 
-# Fewer completed trials say nothing about where a curve will end.
+# With fewer completed trials there is no forecast.
 MIN_CURVES = 4
 # Completed trials that a forecast is made from.
 NEIGHBOURS = 20
-# Few points lie near a line by luck: σ² begins as the variance of the ends, with the weight of so many of them.
+# Few points may lie on a line by chance. So σ² has a prior: the variance of the ends, weighted as so many points.
 PRIOR_WEIGHT = 0.1
-# Squares of very large values are no numbers any more.
+# The squares of very large values overflow.
 MAX_VARIANCE = 1e300
 
 
 class Forecast(NamedTuple):
-    """The value that a trial would have come to, and the variance of the error in it."""
+    """The expected final value of a trial, and the variance of its error."""
 
     value: float
     variance: float
@@ -41,17 +41,17 @@ class Forecast(NamedTuple):
 
 @dataclass
 class Curves:
-    """The completed trials of a study: intermediate values by step, and the end."""
+    """The completed trials of a study: intermediate values by step, and the final value."""
 
     maximize: bool
     _curves: list[tuple[Mapping[int, float], float]] = field(default_factory=list)
 
     def add(self, intermediate: Mapping[int, float], end: float) -> None:
-        """A trial that completed."""
+        """Add a trial that completed."""
         self._curves.append(({step: v for step, v in intermediate.items() if math.isfinite(v)}, end))
 
     def forecast(self, step: int, value: float) -> Forecast | None:
-        """The end of a trial that has this value at this step; None: too little is known yet."""
+        """The final value of a trial with this value at this step; None if too few trials have completed."""
         pairs = [(at, end) for curve, end in self._curves if (at := _value_at(curve, step)) is not None]
         if len(pairs) < MIN_CURVES:
             return None
@@ -72,8 +72,8 @@ def _value_at(curve: Mapping[int, float], step: int) -> float | None:
 
 
 def _predicted(u: Array, e: Array, value: float) -> tuple[float, float]:
-    """Mean and variance of the end that belongs to ``value``, by a line through (u, e)."""
-    # In units of the largest of them, so that squares are numbers.
+    """Mean and variance of the final value for ``value``, by a line through (u, e)."""
+    # In units of the largest of them, so that squares do not overflow.
     unit_u, unit_e = max(float(np.abs(u).max()), abs(value)) or 1.0, float(np.abs(e).max()) or 1.0
     u, e, value, m = u / unit_u, e / unit_e, value / unit_u, len(u)
     mean_u, mean_e = float(u.mean()), float(e.mean())

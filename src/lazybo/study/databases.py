@@ -1,4 +1,4 @@
-"""Databases behind studies: where they are, and the repair of values that cannot be read."""
+"""The database behind a study: its file or URL, and the repair of values that cannot be read."""
 
 import logging
 import re
@@ -32,7 +32,7 @@ def file_of(storage: BaseStorage) -> Path | None:
 
 
 def name_of(storage: BaseStorage) -> str:
-    """What to call a storage in a message; without its password."""
+    """The name of a storage for messages, without its password."""
     database = database_of(storage)
     name = type(storage).__name__ if database is None else database.engine.url.render_as_string(hide_password=True)
     return str(file_of(storage) or name)

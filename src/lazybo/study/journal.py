@@ -1,7 +1,7 @@
-"""Journal files that stay readable, and whose writers can take turns.
+"""Journal files that stay readable after a crash, with a lock for several writes.
 
-A process that is killed while it writes, or a full disk, leaves a last line without its end. Optuna reads past it, but
-would write the next line onto it, and neither could be read again.
+A process that is killed while it writes, or a full disk, leaves an incomplete last line. Optuna skips it when it reads,
+but would append the next line to it, and then neither can be read.
 """
 
 import json
@@ -24,16 +24,19 @@ HEAD = b'{"op_code":'
 
 
 class WholeLines(JournalFileBackend):
-    """A journal file to which only whole lines are appended."""
+    """A journal file to which only complete lines are appended."""
 
     def __init__(self, file_path: str, lock_obj: BaseJournalFileLock | None = None) -> None:
         super().__init__(file_path, lock_obj)
         self._holder: int | None = None  # the thread that has the lock
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
-        """Write lines; what a dead process has left of one is removed first."""
+        """Write lines; an incomplete line of a dead process is removed first."""
         lines = "".join(json.dumps(log, separators=(",", ":")) + "\n" for log in logs)
-        with self.exclusive(), Path(self._file_path).open("r+b") as file:  # a deleted journal is not begun anew
+        with (
+            self.exclusive(),
+            Path(self._file_path).open("r+b") as file,
+        ):  # "r+": a deleted journal is not created again
             if _end_last_line(file):
                 _logger.warning(f"the last line of the journal {self._file_path!r} was cut short; it is removed")
             file.write(lines.encode())
@@ -42,7 +45,7 @@ class WholeLines(JournalFileBackend):
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """No other process writes in the meantime."""
+        """Hold the lock of the file: no other process writes."""
         if self._holder == threading.get_ident():
             yield
             return
@@ -55,7 +58,7 @@ class WholeLines(JournalFileBackend):
 
 
 class Journal(JournalStorage):
-    """A journal in a file, whose steps can be made one after the other by all processes."""
+    """A journal file with a lock that can be held for several writes."""
 
     def __init__(self, backend: WholeLines) -> None:
         super().__init__(backend)
@@ -70,21 +73,21 @@ class Journal(JournalStorage):
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Neither another process nor another thread writes in the meantime."""
+        """Hold the lock: no other process or thread writes."""
         assert isinstance(self._backend, WholeLines)
         with self._thread_lock, self._backend.exclusive():
             yield
 
 
 def exclusive(storage: BaseStorage) -> AbstractContextManager[object]:
-    """Nobody else writes in the meantime, where the storage has a lock for that: journal files and memory."""
+    """Hold the lock of a storage, if it has one for several writes: journal files and memory."""
     if isinstance(storage, Journal):
         return storage.exclusive()
     return storage._lock if isinstance(storage, InMemoryStorage) else nullcontext()
 
 
 def has_lock(storage: BaseStorage) -> bool:
-    """Whether `exclusive` keeps others away."""
+    """Whether `exclusive` holds a lock for this storage."""
     return isinstance(storage, Journal | InMemoryStorage)
 
 
@@ -98,18 +101,18 @@ def is_journal(path: Path) -> bool:
 
 
 def open_journal(path: str, lock: BaseJournalFileLock | None = None) -> Journal:
-    """The storage of a journal file; lines that were cut short are mended first."""
+    """The storage of a journal file; incomplete lines are repaired first."""
     repair_journal(path, lock or JournalFileSymlinkLock(path))
     return Journal(WholeLines(path, lock))
 
 
 def repair_journal(path: str, lock: BaseJournalFileLock) -> int:
-    """Make a journal readable in which lines were cut short; says how many those were.
+    """Make a journal with incomplete lines readable again; returns how many there were.
 
-    Nothing that was written completely is lost: of a line that was written onto such a rest, the rest is blanked.
+    No complete entry is lost: if an entry was appended to an incomplete line, only the incomplete part is blanked.
     """
     if not Path(path).exists() or not _broken(path):
-        return 0  # without the lock, which a killed process may hold for half a minute
+        return 0  # checked without the lock, which a killed process may hold for half a minute
     with get_lock_file(lock), Path(path).open("r+b") as file:
         mended = sum(_blank_rest(file, start, line) for start, line in _lines(file))
         mended += _end_last_line(file)
@@ -128,7 +131,7 @@ def _broken(path: str) -> bool:
 
 
 def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Every line with its place; those after the size that the file has now are not looked at."""
+    """Every line with its position, up to the size that the file has now."""
     size = os.fstat(file.fileno()).st_size
     start = 0
     file.seek(0)
@@ -150,19 +153,19 @@ def _is_whole(line: bytes) -> bool:
 
 
 def _blank_rest(file: BinaryIO, start: int, line: bytes) -> bool:
-    """Blank what stands before the whole entry at the end of a line: spaces mean nothing there."""
+    """Blank the incomplete part before the complete entry at the end of a line: JSON allows leading spaces."""
     if not line.endswith(b"\n") or _is_whole(line):
         return False
     at = line.rfind(HEAD)
     if at <= 0 or not _is_whole(line[at:]):
-        raise ValueError(f"the journal cannot be mended: its line at byte {start} is no entry: {line[:80]!r}")
+        raise ValueError(f"the journal cannot be repaired: its line at byte {start} is no entry: {line[:80]!r}")
     file.seek(start)
     file.write(b" " * at)
     return True
 
 
 def _end_last_line(file: BinaryIO) -> bool:
-    """End the last line if only its end is missing, remove it if more is; then stand at the end of the file."""
+    """Complete the last line if only its newline is missing, else remove it; then seek to the end."""
     end = file.seek(0, os.SEEK_END)
     if end == 0:
         return False
@@ -179,7 +182,7 @@ def _end_last_line(file: BinaryIO) -> bool:
 
 
 def _last_line(file: BinaryIO, end: int) -> bytes:
-    """What follows the last end of a line."""
+    """The text after the last newline."""
     block = 1 << 16
     start, rest = end, b""
     while start > 0 and b"\n" not in rest:

@@ -1,4 +1,4 @@
-"""The study of a run: opened or created, and refused when it is about something else."""
+"""Open or create the storage and the study of a run; a study with another space or direction is refused."""
 
 import json
 import os
@@ -19,21 +19,20 @@ from optuna.storages.journal._file import BaseJournalFileLock
 from optuna.study import Study
 
 from lazybo.search.optimizer import check_seed
+from lazybo.study.attributes import RUN_KEY, joined, parts
 from lazybo.study.databases import file_of, name_of, repair_values, sqlite_url
 from lazybo.study.journal import Journal, is_journal, open_journal
-from lazybo.study.model import Structure, joined, parts
 from lazybo.study.retry import database_reason, patiently
+from lazybo.study.structure import Structure
 from lazybo.text import without_password
 
 Direction = Literal["minimize", "maximize"]
 
-# What a run is about: its space and its seed.
-RUN_KEY = "lazybo:run"
-# The study's name where none is given, so that the same call finds it again.
+# The default name of a study, so that the same call finds it again.
 DEFAULT_NAME = "lazybo"
 # Seconds to wait for an SQLite file that another process writes to: while a run goes on, and before it begins.
-SQLITE_PATIENCE = 60
-OPENING_PATIENCE = 10
+SQLITE_TIMEOUT = 60
+OPENING_TIMEOUT = 10
 # Seconds between attempts to open a database whose tables others create at the same time.
 CREATION_WAITS = (0.1, 0.3, 1.0, 3.0)
 SQLITE_HEAD = b"SQLite format 3\0"
@@ -41,9 +40,9 @@ REMEDY = "use another study_name, or begin a new study and give this one as warm
 
 
 def open_storage(storage: str | Path | BaseStorage | None) -> BaseStorage:
-    """An Optuna storage: of a path (an SQLite file or a journal), a URL, or as it is; in memory for None.
+    """An Optuna storage from a path (an SQLite file or a journal), a URL or a storage; in memory for None.
 
-    What an unlucky end of an earlier process has damaged is repaired, and a warning says so (`repair_storage`).
+    Damage from a process that was killed is repaired, and a warning says so (`repair_storage`).
     """
     if storage is None:
         return InMemoryStorage()
@@ -61,11 +60,11 @@ def open_storage(storage: str | Path | BaseStorage | None) -> BaseStorage:
 
 
 def repair_storage(storage: str | Path | BaseStorage) -> None:
-    """Make a storage readable again that an unlucky end of a process has damaged; a warning says what was done.
+    """Make a storage readable again that a killed process has damaged; a warning says what was done.
 
     In a database a value that is missing, though its row says that there is a finite one, makes Optuna refuse every
     trial of the study. Such a row is removed: a pruned trial then has no value, and a completed one counts as failed,
-    which is what Optuna itself writes for a value of NaN. In a journal, lines that were cut short are removed.
+    which is what Optuna itself writes for a value of NaN. In a journal, incomplete lines are removed.
     Everything else stays as it is. `optimize()` and the ``lazybo`` command do the same when they open a storage; call
     this before ``optuna.load_study``.
     """
@@ -74,7 +73,7 @@ def repair_storage(storage: str | Path | BaseStorage) -> None:
 
 @contextmanager
 def explained(storage: BaseStorage) -> Iterator[None]:
-    """Let a storage that was deleted, or did not answer for long, end in a message about that."""
+    """Turn the errors of a storage that was deleted, or did not answer for long, into one clear message."""
     try:
         yield
     except (StorageInternalError, FileNotFoundError) as error:
@@ -124,7 +123,7 @@ def _open_url(url: str, name: str) -> BaseStorage:
 
 
 def _create_or_open(url: str) -> BaseStorage:
-    """A storage with its tables. Of several processes that create them at once, one succeeds; the others find them."""
+    """A storage with its tables. If several processes create them at once, one succeeds and the others try again."""
     for wait in CREATION_WAITS:
         try:
             return _open_once(url)
@@ -137,18 +136,18 @@ def _create_or_open(url: str) -> BaseStorage:
 
 def _open_once(url: str) -> BaseStorage:
     if url.startswith("sqlite"):
-        waiting = {"connect_args": {"timeout": SQLITE_PATIENCE}}
+        waiting = {"connect_args": {"timeout": SQLITE_TIMEOUT}}
         opened = get_storage(RDBStorage(url, engine_kwargs=waiting))
     else:
         opened = get_storage(url)
-    opened.get_all_studies()  # whether it can be read shows here
+    opened.get_all_studies()  # fails now if the storage cannot be read
     return opened
 
 
 def open_study(
     storage: BaseStorage, study_name: str | None, direction: Direction, structure: Structure, seed: int | None
 ) -> tuple[Study, int]:
-    """The study under this name, new if there is none, and the seed to go on with."""
+    """The study with this name, created if there is none, and the seed to continue with."""
     return patiently(partial(_open_study, storage, study_name or DEFAULT_NAME, direction, structure, seed))
 
 
@@ -230,11 +229,11 @@ def _check_sqlite_file(path: Path) -> None:
 def _has_studies(path: Path) -> bool:
     """Whether a database is Optuna's, or empty: opening it as a storage would add tables.
 
-    A process may have been killed in the middle of a write, which must be rolled back before anything can be read, or
-    while it created the tables.
+    It is opened for writing: a process may have been killed during a write, which SQLite must roll back before anything
+    can be read.
     """
     try:
-        with closing(sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True, timeout=OPENING_PATIENCE)) as connection:
+        with closing(sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True, timeout=OPENING_TIMEOUT)) as connection:
             tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
             both = (
                 "SELECT name FROM pragma_table_info('studies') UNION SELECT name FROM pragma_table_info('version_info')"

@@ -1,0 +1,196 @@
+"""The one place where the model of a study is made: by `optimize()`, by `LazySampler`, and for reports.
+
+The options are kept with the study, so that whatever opens its model later gets the same one. `optimize()` keeps them,
+and its space, as an attribute of the study. `LazySampler` puts them into the first announcement that it writes, which
+saves a commit.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from functools import partial
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import optuna
+from optuna.distributions import BaseDistribution, distribution_to_json, json_to_distribution
+from optuna.study import Study, StudyDirection
+from optuna.trial import FrozenTrial
+
+from lazybo.model.fit import Priors
+from lazybo.model.kernels import Kernel, kernel_for
+from lazybo.model.kernels.choice import KERNELS
+from lazybo.model.lag import Lag
+from lazybo.search.acquisition import Acquisition
+from lazybo.search.optimizer import Optimizer
+from lazybo.search.space import Condition, Space
+from lazybo.study.attributes import OPTIONS_KEY, joined, rewritable_parts
+from lazybo.study.model import StudyModel, parse_object, read_announcement
+from lazybo.study.retry import patiently
+from lazybo.study.structure import Structure, infer_structure
+
+_logger = optuna.logging.get_logger("optuna.samplers.lazybo")
+
+# The options that the Gaussian process depends on. The others only matter for suggestions.
+OF_PROCESS = ("lag", "kernel", "noise", "priors", "targets")
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """The options of an `Optimizer`, beside its space and its direction."""
+
+    seed: int = 0
+    lag: Lag = "auto"
+    acquisition: str | Acquisition = "logei"
+    batch: Literal["auto", "fantasy", "maxima"] = "auto"
+    n_startup: int | None = None
+    kernel: str | Kernel | None = None
+    noise: float | None = None
+    priors: Priors | None = None
+    targets: Literal["warped", "scaled", "centred"] = "warped"
+
+    def optimizer(self, structure: Structure, direction: Literal["minimize", "maximize"]) -> Optimizer:
+        """A new optimiser; refuses wrong options."""
+        return Optimizer(
+            structure.distributions,
+            conditions=structure.conditions,
+            optional=structure.optional,
+            direction=direction,
+            **{field.name: getattr(self, field.name) for field in fields(self)},
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data for JSON. Objects that it cannot hold are named under "not kept": `from_json` has the default."""
+        plain: dict[str, Any] = {
+            **{field.name: _plain_number(getattr(self, field.name)) for field in fields(self)},
+            "priors": None if self.priors is None else {k: float(v) for k, v in asdict(self.priors).items()},
+        }
+        lost = {}
+        if callable(self.acquisition):
+            plain["acquisition"], lost["acquisition"] = "logei", repr(self.acquisition)
+        if not isinstance(self.kernel, str | None):
+            known = KERNELS.get(self.kernel.name) is type(self.kernel)
+            plain["kernel"] = {"name": self.kernel.name, "values": self.kernel.values.tolist()} if known else None
+            if not known:
+                lost["kernel"] = repr(self.kernel)
+        return {**plain, "not kept": lost}
+
+    @staticmethod
+    def from_json(written: Mapping[str, Any], structure: Structure) -> "ModelOptions":
+        """The options of `to_json`. A kernel with parameters needs the columns of the space."""
+        known = {field.name: written[field.name] for field in fields(ModelOptions)}
+        if known["priors"] is not None:
+            known["priors"] = Priors(**known["priors"])
+        if isinstance(known["kernel"], Mapping):
+            space = Space(structure.distributions, structure.conditions, structure.optional)
+            named = kernel_for(known["kernel"]["name"], space.columns)
+            known["kernel"] = named.with_values(known["kernel"]["values"])
+        return ModelOptions(**known)
+
+
+def open_model(study: Study, options: ModelOptions, structure: Structure, trials: Sequence[FrozenTrial]) -> StudyModel:
+    """A model with what was learned earlier in this study; it is told of no trial yet."""
+    model = StudyModel(structure, options.optimizer(structure, direction_of(study)))
+    model.recall(_attributes(study), trials)
+    return model
+
+
+def model_of(study: Study, trials: Sequence[FrozenTrial]) -> StudyModel:
+    """The model that the last run or sampler of a study would continue with, told of all trials."""
+    written = kept_options(study, trials)
+    try:
+        structure = _kept_structure(written, trials)
+        options = ModelOptions.from_json(written, structure) if written else ModelOptions()
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        _logger.warning(f"The options of this study cannot be read ({error!r}); its model has the default ones.")
+        structure, options = _kept_structure({}, trials), ModelOptions()
+    if "kernel" in written.get("not kept", {}):
+        kernel = written["not kept"]["kernel"]
+        _logger.warning(f"This study has the kernel {kernel}, which cannot be restored; its model has the default one.")
+    model = open_model(study, options, structure, trials)
+    model.absorb(trials, -1)
+    return model
+
+
+def direction_of(study: Study) -> Literal["minimize", "maximize"]:
+    """The direction of a study as `Optimizer` takes it."""
+    return "maximize" if study.direction == StudyDirection.MAXIMIZE else "minimize"
+
+
+# ------------------------------------------------------------------ kept options
+
+
+def keep_options(study: Study, options: ModelOptions, structure: Structure, trials: Sequence[FrozenTrial]) -> None:
+    """Keep the options of a run that begins when its study has these trials."""
+    written = json.loads(json.dumps({**options.to_json(), "structure": _structure_to_json(structure)}))
+    if {**kept_options(study, trials), "trials": 0} != {**written, "trials": 0}:
+        text = json.dumps({**written, "trials": len(trials)})
+        for key, part in rewritable_parts(OPTIONS_KEY, text).items():
+            patiently(partial(study._storage.set_study_system_attr, study._study_id, key, part))
+
+
+def kept_options(study: Study, trials: Sequence[FrozenTrial]) -> dict[str, Any]:
+    """The latest options that were kept with a study or with its trials; empty if there are none."""
+    of_run = parse_object(joined(_attributes(study), OPTIONS_KEY))
+    later = (read_announcement(trial).get("options") for trial in reversed(trials[of_run.get("trials", 0) :]))
+    return next((options for options in later if options), of_run)
+
+
+class Unkept(NamedTuple):
+    """Options that are not kept with a study yet, as a part of an announcement."""
+
+    attributes: dict[str, Any]
+    needed: bool  # reports would show another Gaussian process without them
+
+
+def unkept_options(study: Study, options: ModelOptions, trials: Sequence[FrozenTrial]) -> Unkept:
+    """What a sampler has to keep with its next announcement."""
+    ours = json.loads(json.dumps(options.to_json()))
+    kept = kept_options(study, trials)
+    if kept == ours:
+        return Unkept({}, needed=False)
+    shown = kept or ModelOptions().to_json()
+    return Unkept({"options": ours}, needed=any(shown.get(name) != ours[name] for name in OF_PROCESS))
+
+
+def _attributes(study: Study) -> dict[str, Any]:
+    return patiently(partial(study._storage.get_study_system_attrs, study._study_id))
+
+
+def _structure_to_json(structure: Structure) -> dict[str, Any] | None:
+    """A structure as plain data; None if a choice cannot be written as JSON."""
+    try:
+        space = {name: distribution_to_json(d) for name, d in structure.distributions.items()}
+    except TypeError:
+        return None
+    conditions = {
+        name: [c.parent, [structure.distributions[c.parent].to_internal_repr(value) for value in c.values]]
+        for name, c in structure.conditions.items()
+    }
+    return {"space": space, "conditions": conditions, "optional": sorted(structure.optional)}
+
+
+def _kept_structure(written: Mapping[str, Any], trials: Sequence[FrozenTrial]) -> Structure:
+    """The structure of a run; of a sampler the one that its trials show."""
+    seen: dict[str, BaseDistribution] = {}
+    for trial in trials:
+        seen.update(trial.distributions)
+    structure = written.get("structure")
+    if not structure:
+        # As the sampler has it: without parameters that cannot vary, unless there are no others.
+        return infer_structure({name: d for name, d in seen.items() if not d.single()} or seen, trials)
+    # Choices that are tuples are lists in JSON. The trials have what was given.
+    space = {
+        name: seen[name] if name in seen and distribution_to_json(seen[name]) == text else json_to_distribution(text)
+        for name, text in structure["space"].items()
+    }
+    conditions = {
+        name: Condition(parent, tuple(space[parent].to_external_repr(value) for value in values))
+        for name, (parent, values) in structure["conditions"].items()
+    }
+    return Structure(space, conditions, frozenset(structure["optional"]))
+
+
+def _plain_number(value: Any) -> Any:
+    """NumPy's numbers as Python's, everything else as it is."""
+    return value.item() if isinstance(value, np.generic) else value

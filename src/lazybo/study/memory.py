@@ -1,0 +1,147 @@
+"""What a sampler remembers of a study between two trials: the trials that it has read, and the model."""
+
+import threading
+import warnings
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from optuna.distributions import BaseDistribution
+from optuna.storages import BaseStorage
+from optuna.storages._cached_storage import _CachedStorage
+from optuna.study import Study
+from optuna.trial import FrozenTrial, TrialState
+
+from lazybo.study.factory import ModelOptions, Unkept, unkept_options
+from lazybo.study.model import StudyModel
+from lazybo.study.retry import patiently
+from lazybo.study.structure import Structure, infer_structure
+from lazybo.study.waiting import Unannounced, wait_for_earlier
+
+# Studies that one sampler remembers at a time. It reads the others again from their storages.
+MAX_MEMORIES = 8
+
+Make = Callable[[Structure, Sequence[FrozenTrial]], StudyModel]
+
+
+class Memories:
+    """The memories of the last few studies."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._memories: list[Memory] = []  # the last one used comes first
+
+    def of(self, study: Study) -> "Memory":
+        """The memory of a study, a new one if there is none."""
+        with self._lock:
+            found = next((memory for memory in self._memories if memory.is_of(study)), None) or Memory(study)
+            # A storage that is gone does not come back, but a new one may get its address.
+            others = [memory for memory in self._memories if memory is not found and memory.storage() is not None]
+            self._memories = [found, *others[: MAX_MEMORIES - 1]]
+            return found
+
+
+class Memory:
+    """What is known of one study. Hold its lock to read or change it; only ``own`` needs no lock."""
+
+    def __init__(self, study: Study) -> None:
+        self.storage: weakref.ref[BaseStorage] = weakref.ref(_backend(study))
+        self.lock = threading.RLock()
+        self.own: set[int] = set()  # trials that this sampler began
+        self._study_id = study._study_id
+        self._unannounced = Unannounced()
+        self._warned = False
+        self._begin()
+
+    def _begin(self) -> None:
+        self.trials: list[FrozenTrial] = []
+        self.distributions: dict[str, BaseDistribution] = {}
+        self.model: StudyModel | None = None
+        self._unkept: Unkept | None = None
+        self.except_number = -1  # the trial that is being sampled
+        self.others_run = False  # whether trials run that were begun elsewhere
+        self._settled = 0  # all trials before this number have finished
+
+    def is_of(self, study: Study) -> bool:
+        """Whether this is the memory of a study."""
+        return self.storage() is _backend(study) and self._study_id == study._study_id
+
+    def read(self, study: Study, except_number: int) -> None:
+        """Read new trials, and those that had not finished when they were last read."""
+        trials = patiently(partial(study._get_trials, deepcopy=False, use_cache=False))
+        if not self._continues(trials):
+            self._begin()
+            self.own = {except_number}
+        self.trials, self.except_number, self.others_run = trials, except_number, False
+        settled = True
+        for trial in trials[self._settled :]:
+            if trial.number != except_number:
+                self.distributions.update(trial.distributions)
+            if trial.state == TrialState.RUNNING and trial.number not in self.own:
+                self.others_run = self.others_run or trial.number != except_number
+            elif trial.state.is_finished():
+                self._warn_of_constraints(study, trial)
+            settled = settled and trial.state.is_finished()
+            self._settled += settled
+
+    def _continues(self, trials: Sequence[FrozenTrial]) -> bool:
+        """Whether these trials continue the known ones: a study may be deleted, and its number used again."""
+        if len(trials) < len(self.trials):
+            return False
+        last = self._settled - 1
+        return last < 0 or _stamp(trials[last]) == _stamp(self.trials[last])
+
+    def wait_for_earlier(self, study: Study) -> None:
+        """Wait until earlier trials that have just begun elsewhere have announced what they evaluate."""
+        wait_for_earlier(
+            lambda: self._unannounced.any_awaited(self._earlier_elsewhere()),
+            lambda: self.read(study, self.except_number),
+        )
+
+    def _earlier_elsewhere(self) -> list[FrozenTrial]:
+        unsettled = self.trials[self._settled : self.except_number]
+        return [trial for trial in unsettled if trial.number not in self.own]
+
+    def _warn_of_constraints(self, study: Study, trial: FrozenTrial) -> None:
+        if trial.constraints and not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"the study {study.study_name!r} sets constraints, but LazySampler does not use them yet: it optimises "
+                "the value alone, and suggests what is not feasible too. Use optuna.samplers.TPESampler or GPSampler, "
+                "which use constraints, or return a bad value where a constraint is violated.",
+                stacklevel=2,
+            )
+
+    def unkept_options(self, study: Study, options: ModelOptions) -> Unkept:
+        """The options of the sampler, until they are kept with the study."""
+        self._unkept = self._unkept or unkept_options(study, options, self.trials)
+        return self._unkept
+
+    def note_kept_options(self) -> None:
+        """They were written."""
+        self._unkept = Unkept({}, needed=False)
+
+    def model_for(self, space: Mapping[str, BaseDistribution], make: Make) -> StudyModel:
+        """The model of this space, told of all trials; a new one if trials have shown another structure."""
+        if self.model is None or self.model.structure.distributions != space:
+            self.model = make(infer_structure(space, self.trials), self.trials)
+        self.model.absorb(self.trials, self.except_number)
+        if self.model.structure_outdated:
+            self.model.structure_outdated = False
+            structure = infer_structure(space, self.trials)
+            if structure != self.model.structure:
+                self.model = make(structure, self.trials)
+                self.model.absorb(self.trials, self.except_number)
+                self.model.structure_outdated = False
+        return self.model
+
+
+def _backend(study: Study) -> BaseStorage:
+    """The storage itself. Optuna puts a new cache around a database each time that a study of it is opened."""
+    storage = study._storage
+    return storage._backend if isinstance(storage, _CachedStorage) else storage
+
+
+def _stamp(trial: FrozenTrial) -> tuple[object, ...]:
+    """What distinguishes a finished trial from any other, also from one with its number in a study deleted since."""
+    return trial._trial_id, trial.state, trial.datetime_start, trial.datetime_complete

@@ -1,0 +1,196 @@
+"""Whatever opens the model of a study gets the one that its last run or sampler would continue with."""
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optuna
+import pytest
+from optuna.distributions import CategoricalDistribution, FloatDistribution
+
+from lazybo import Condition, LazySampler, Optimizer, optimize
+from lazybo.kernels import Column, Matern52
+from lazybo.model.fit import Priors
+from lazybo.report import records
+from lazybo.search.acquisition import expected_improvement
+from lazybo.study.attributes import OPTIONS_KEY, SUGGESTION_KEY
+from lazybo.study.factory import ModelOptions, kept_options, model_of
+from lazybo.study.structure import Structure
+
+optuna.logging.set_verbosity(optuna.logging.ERROR)
+
+SPACE = {"x": FloatDistribution(-5, 5), "y": FloatDistribution(-5, 5)}
+OPTIONS: list[dict[str, Any]] = [
+    {"lag": None, "kernel": Matern52([0.1, 0.2]), "noise": 1e-3},
+    {"lag": 7, "kernel": "additive", "targets": "scaled"},
+    {"priors": Priors(length_scale=0.2, noise=1e-2), "acquisition": "ucb"},
+]
+
+
+def bowl(params: dict[str, Any]) -> float:
+    return (params["x"] - 1) ** 2 + abs(params["y"] + 2)
+
+
+def suggested(trial: optuna.Trial) -> float:
+    return bowl({name: trial.suggest_float(name, -5, 5) for name in SPACE})
+
+
+def replayed(study: optuna.Study, **options: Any) -> Optimizer:
+    """An optimiser that asks and is told as the run was, without any storage."""
+    optimizer = Optimizer(SPACE, **options)
+    for trial in study.trials:
+        optimizer.tell(optimizer.ask(), trial.value)
+    assert [row["params"] for row in optimizer.state()["rows"]] == [trial.params for trial in study.trials]
+    return optimizer
+
+
+def assert_same(one: Optimizer, other: Optimizer) -> None:
+    """Both see the same model, to the last bit."""
+    points = np.random.default_rng(0).random((8, one.space.dim))
+    (gp, warping), (gp_other, warping_other) = one.surrogate(), other.surrogate()
+    assert gp.kernel.name == gp_other.kernel.name
+    assert gp.kernel.values.tolist() == gp_other.kernel.values.tolist()
+    assert gp.noise == gp_other.noise
+    assert warping == warping_other
+    assert gp.posterior(points).mean.tolist() == gp_other.posterior(points).mean.tolist()
+    assert one.propose(99) == other.propose(99)
+
+
+# ----------------------------------------------------------- the same model
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_reports_show_the_model_of_the_run_also_after_a_resume(options: dict[str, Any], tmp_path: Path) -> None:
+    storage = tmp_path / "s.db"
+    for trials in (9, 14):
+        optimize(bowl, SPACE, n_trials=trials, seed=3, storage=storage, progress=False, **options)
+        study = optuna.load_study(study_name="lazybo", storage=f"sqlite:///{storage}")
+        assert_same(model_of(study, study.trials).optimizer, replayed(study, seed=3, **options))
+
+
+def test_slices_are_those_of_the_model_of_the_run() -> None:
+    """A run with fixed length scales of 0.1 was explained with learned ones of 0.61."""
+    options = {"lag": None, "kernel": Matern52([0.1, 0.1]), "noise": 1e-6}
+    study = optimize(bowl, SPACE, n_trials=12, seed=0, progress=False, **options)
+    gp, warping = replayed(study, seed=0, **options).surrogate()
+    record = records.slices(study)[0]
+    best = study.best_params
+    x = [[(place + 5) / 10, (best["y"] + 5) / 10] for place in record.places]
+    assert record.middle == pytest.approx(warping.inverse(gp.posterior(x).mean).tolist())
+
+
+def test_a_parameter_that_no_trial_has_had_is_part_of_the_model() -> None:
+    space = {"opt": CategoricalDistribution(["a", "b", "c"]), "late": FloatDistribution(0, 1), **SPACE}
+    conditions = {"late": Condition("opt", ("c",))}
+    fixed = [{"opt": "a", "x": 1.0, "y": 2.0}, {"opt": "b", "x": 2.0, "y": 2.0}, {"opt": "a", "x": 4.0, "y": 2.0}]
+    study = optimize(bowl, space, conditions=conditions, initial=fixed, n_trials=3, seed=0, progress=False)
+    assert not any("late" in trial.params for trial in study.trials)
+    model = model_of(study, study.trials)
+    assert list(model.optimizer.space.names) == list(space)
+    assert model.structure.conditions == conditions
+
+
+@pytest.mark.parametrize("trials", [3, 12])
+@pytest.mark.parametrize(
+    "options", [{}, {"lag": None, "kernel": Matern52([0.1, 0.2])}, {"kernel": "additive", "n_startup_trials": 3}]
+)
+def test_reports_show_the_model_of_the_sampler(options: dict[str, Any], trials: int) -> None:
+    sampler = LazySampler(seed=5, **options)
+    study = optuna.create_study(sampler=sampler)
+    study.optimize(suggested, n_trials=trials)
+    shown = model_of(study, study.trials)
+    trial = study.ask(dict(SPACE))
+    theirs = sampler._memories.of(study).model
+    assert theirs is not None
+    theirs.optimizer.forget(theirs._pending[trial.number])
+    assert_same(shown.optimizer, theirs.optimizer)
+    assert shown.optimizer.n_startup == theirs.optimizer.n_startup
+
+
+def test_the_latest_options_count() -> None:
+    study = optimize(bowl, SPACE, n_trials=8, seed=3, lag=5, progress=False)
+    lags: list[Any] = [model_of(study, study.trials).optimizer.lag]
+    for sampler in (LazySampler(seed=3, lag=7), LazySampler(seed=3)):
+        study.sampler = sampler
+        study.optimize(suggested, n_trials=2)
+        lags.append(model_of(study, study.trials).optimizer.lag)
+    optimize(bowl, SPACE, n_trials=14, storage=study._storage, lag=5, progress=False)
+    lags.append(model_of(study, study.trials).optimizer.lag)
+    assert lags == [5, 7, "auto", 5]
+
+
+def test_a_sampler_writes_its_options_once(tmp_path: Path) -> None:
+    storage = f"sqlite:///{tmp_path}/s.db"
+    for _ in range(2):
+        sampler = LazySampler(seed=5, lag=3)
+        optuna.create_study(study_name="s", storage=storage, load_if_exists=True, sampler=sampler).optimize(
+            suggested, 8
+        )
+    study = optuna.load_study(study_name="s", storage=storage)
+    texts = [trial.system_attrs.get(f"{SUGGESTION_KEY}:0", "{}") for trial in study.trials]
+    assert ["options" in json.loads(text) for text in texts] == [i == 1 for i in range(16)]
+
+
+def test_a_run_writes_its_options_again_only_if_they_changed(tmp_path: Path) -> None:
+    storage, texts = tmp_path / "s.db", []
+    for trials, lag in ((3, 5), (6, 5), (9, 7)):
+        study = optimize(bowl, SPACE, n_trials=trials, storage=storage, lag=lag, progress=False)
+        texts.append(study._storage.get_study_system_attrs(study._study_id)[f"{OPTIONS_KEY}:0"])
+    assert texts[0] == texts[1] != texts[2]
+    assert json.loads(texts[2])["lag"] == 7
+
+
+# ---------------------------------------------------------------- plain data
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ModelOptions(),
+        ModelOptions(
+            seed=2**100, lag=None, acquisition="ei", batch="maxima", n_startup=4, noise=1e-3, targets="centred"
+        ),
+        ModelOptions(priors=Priors(noise=1e-3), kernel="additive"),
+    ],
+)
+def test_options_survive_json(options: ModelOptions) -> None:
+    structure = Structure(dict(SPACE), {}, frozenset())
+    assert ModelOptions.from_json(json.loads(json.dumps(options.to_json())), structure) == options
+
+
+def test_options_may_be_numpy_numbers() -> None:
+    options = ModelOptions(
+        lag=np.int64(3), n_startup=np.int64(2), noise=np.float64(0.5), priors=Priors(noise=np.float64(1e-3))
+    )  # type: ignore[arg-type]
+    assert json.loads(json.dumps(options.to_json()))["lag"] == 3
+
+
+class OwnKernel(Matern52):
+    """A kernel of a user."""
+
+
+def test_what_cannot_be_restored_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    kernel = OwnKernel(np.array([0.1, 0.1]), columns=(Column(), Column()))
+    study = optimize(bowl, SPACE, n_trials=7, seed=0, progress=False, kernel=kernel, acquisition=expected_improvement)
+    assert "expected_improvement" in kept_options(study, study.trials)["not kept"]["acquisition"]
+    assert "OwnKernel" in kept_options(study, study.trials)["not kept"]["kernel"]
+    optuna.logging.enable_propagation()
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    with caplog.at_level(logging.WARNING):
+        model = model_of(study, study.trials)
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    optuna.logging.disable_propagation()
+    assert any("OwnKernel" in record.message and "cannot be restored" in record.message for record in caplog.records)
+    assert model.optimizer.best.value == study.best_value
+
+
+@pytest.mark.parametrize("text", ["{", '{"lag": 3}', '{"structure": {"space": 3}}', "[1]"])
+def test_options_that_cannot_be_read_are_the_default_ones(text: str) -> None:
+    study = optimize(bowl, SPACE, n_trials=3, seed=0, lag=5, progress=False)
+    study._storage.set_study_system_attr(study._study_id, f"{OPTIONS_KEY}:0", text)
+    study._storage.set_study_system_attr(study._study_id, f"{OPTIONS_KEY}:length", len(text))
+    model = model_of(study, study.trials)
+    assert model.optimizer.lag == "auto"
+    assert model.optimizer.best.value == study.best_value

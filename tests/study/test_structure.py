@@ -1,0 +1,92 @@
+"""When parameters are active, inferred from trials."""
+
+from typing import Any
+
+import pytest
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.trial import FrozenTrial, TrialState, create_trial
+
+from lazybo.search.optimizer import Optimizer
+from lazybo.search.space import Condition
+from lazybo.study.model import StudyModel
+from lazybo.study.structure import Structure, infer_structure
+
+SPACE: dict[str, BaseDistribution] = {
+    "model": CategoricalDistribution(["forest", "svm"]),
+    "kernel": CategoricalDistribution(["rbf", "poly"]),
+    "layers": IntDistribution(1, 3),
+    "x": FloatDistribution(0, 1),
+    "y": FloatDistribution(0, 1),
+}
+
+
+def trial_of(params: dict[str, Any], state: TrialState = TrialState.COMPLETE, number: int = 0) -> FrozenTrial:
+    trial = create_trial(
+        state=state,
+        value=1.0 if state == TrialState.COMPLETE else None,
+        params=params,
+        distributions={name: SPACE[name] for name in params},
+        intermediate_values={1: 1.0} if state == TrialState.PRUNED else {},
+    )
+    trial.number = number
+    return trial
+
+
+def inferred(*params: dict[str, Any], state: TrialState = TrialState.COMPLETE) -> Structure:
+    names = {name for each in params for name in each}
+    space = {name: d for name, d in SPACE.items() if name in names}
+    return infer_structure(space, [*(trial_of(each) for each in params[:-1]), trial_of(params[-1], state)])
+
+
+def test_a_parameter_of_all_trials_is_always_active() -> None:
+    structure = inferred({"model": "svm", "x": 0.1}, {"model": "forest", "x": 0.2})
+    assert (structure.conditions, structure.optional) == ({}, frozenset())
+
+
+def test_a_parameter_depends_on_the_values_that_separate_trials_with_it_from_those_without() -> None:
+    structure = inferred({"layers": 1, "x": 0.1}, {"layers": 2, "x": 0.1, "y": 0.5}, {"layers": 3, "x": 0.2, "y": 0.1})
+    assert structure.conditions == {"y": Condition("layers", (2, 3))}
+    assert structure.optional == frozenset()
+
+
+def test_a_parent_must_be_active_whenever_its_child_is() -> None:
+    """y with kernel "rbf" always, but once without any kernel: it does not depend on the kernel."""
+    structure = inferred(
+        {"model": "svm", "kernel": "rbf", "y": 0.1}, {"model": "svm", "kernel": "poly"}, {"model": "forest", "y": 0.3}
+    )
+    assert structure.conditions == {"kernel": Condition("model", ("svm",))}
+    assert structure.optional == {"y"}
+
+
+def test_two_parameters_do_not_depend_on_each_other() -> None:
+    """Model and kernel are missing in turn. Each separates the other's trials, but one of them must come first."""
+    structure = inferred({"model": "svm", "kernel": "rbf"}, {"x": 0.1})
+    parents = {name: condition.parent for name, condition in structure.conditions.items()}
+    for name in parents:
+        seen, parent = {name}, parents[name]
+        while parent in parents:
+            assert parent not in seen, "a circle"
+            seen.add(parent)
+            parent = parents[parent]
+    Optimizer(structure.distributions, conditions=structure.conditions, optional=structure.optional)
+
+
+@pytest.mark.parametrize(("state", "counts"), [(TrialState.PRUNED, True), (TrialState.FAIL, False)])
+def test_pruned_trials_count_and_failed_ones_do_not(state: TrialState, counts: bool) -> None:
+    """A failed trial may have stopped before it asked for all of its parameters."""
+    structure = inferred({"model": "svm", "y": 0.1}, {"model": "forest"}, state=state)
+    assert structure.conditions == ({"y": Condition("model", ("svm",))} if counts else {})
+
+
+@pytest.mark.parametrize(
+    ("state", "outdated"), [(TrialState.COMPLETE, True), (TrialState.PRUNED, True), (TrialState.FAIL, False)]
+)
+def test_a_trial_that_lacks_a_parameter_makes_the_structure_outdated_unless_it_failed(
+    state: TrialState, outdated: bool
+) -> None:
+    space = {name: SPACE[name] for name in ("x", "y")}
+    model = StudyModel(Structure(space, {}, frozenset()), Optimizer(space, seed=0))
+    model.absorb([trial_of({"x": 0.1, "y": 0.2})], -1)
+    assert not model.structure_outdated
+    model.absorb([trial_of({"x": 0.1, "y": 0.2}), trial_of({"x": 0.3}, state, 1)], -1)
+    assert model.structure_outdated is outdated
