@@ -13,10 +13,11 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
 from lazybo import kfold, optimize
-from lazybo.run import driver, ledger
+from lazybo.run import driver
 from lazybo.run.evaluate import Trial
-from lazybo.run.ledger import ATTEMPTS_KEY, Entry, Result, open_ledger
+from lazybo.run.ledger import Entry, Result, open_ledger
 from lazybo.run.presence import present
+from lazybo.study.attributes import ATTEMPTS_KEY, DRIVER_KEY
 from lazybo.study.storage import open_storage
 
 SPACE: dict[str, BaseDistribution] = {"x": FloatDistribution(-5, 5), "y": FloatDistribution(-5, 5)}
@@ -77,7 +78,7 @@ def test_a_trial_whose_drivers_died_too_often_fails(study: optuna.Study, storage
 def test_a_trial_whose_driver_died_before_it_had_parameters_gets_some(
     study: optuna.Study, storage: BaseStorage
 ) -> None:
-    blank = optuna.trial.create_trial(state=TrialState.RUNNING, system_attrs={ledger.DRIVER_KEY: "dead"})
+    blank = optuna.trial.create_trial(state=TrialState.RUNNING, system_attrs={DRIVER_KEY: "dead"})
     storage.create_new_trial(study._study_id, blank)
     run(storage)
     assert study.trials[0].value == pytest.approx(bowl(study.trials[0].params))
@@ -101,7 +102,7 @@ def test_folds_that_were_recorded_are_not_evaluated_again(study: optuna.Study, s
 def test_trials_of_a_living_driver_are_left_to_it_and_counted(
     study: optuna.Study, storage: BaseStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(driver, "LOOK", 0.02)
+    monkeypatch.setattr(driver, "SYNC_INTERVAL", 0.02)
     with present(study) as other:
         theirs = begin(study, other)
         ended: list[optuna.Study] = []
@@ -123,7 +124,7 @@ def test_trials_of_a_living_driver_are_left_to_it_and_counted(
 def test_a_driver_that_dies_while_another_runs_is_taken_over(
     study: optuna.Study, storage: BaseStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(driver, "LOOK", 0.02)
+    monkeypatch.setattr(driver, "SYNC_INTERVAL", 0.02)
     begun = threading.Event()
     with present(study) as other:
         begin(study, other)

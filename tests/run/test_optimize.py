@@ -56,9 +56,9 @@ def test_it_maximises() -> None:
 
 @pytest.mark.parametrize("kernel", [lazybo.Matern52(np.full(2, 0.1)), "additive"])
 def test_the_model_begins_as_it_is_told_to(kernel: object) -> None:
-    options: dict = {"lag": None, "kernel": kernel, "noise": 1e-6, "targets": "centred"}
-    study = optimize(bowl, SPACE, n_trials=12, seed=0, n_startup_trials=5, **options)
-    optimizer = lazybo.Optimizer(SPACE, seed=0, n_startup=5, **options)
+    options: dict = {"lag": None, "kernel": kernel, "noise": 1e-6}
+    study = optimize(bowl, SPACE, n_trials=12, seed=0, n_startup_trials=5, value_transform="centred", **options)
+    optimizer = lazybo.Optimizer(SPACE, seed=0, n_startup=5, targets="centred", **options)
     for trial in study.trials:
         suggestion = optimizer.ask()
         assert trial.params == suggestion.params
@@ -196,10 +196,10 @@ def test_failures_that_are_not_in_a_row_do_not_end_it() -> None:
 
 
 def test_it_stops_at_the_target() -> None:
-    study = optimize(bowl, SPACE, n_trials=200, seed=0, target=0.5)
+    study = optimize(bowl, SPACE, n_trials=200, seed=0, target_value=0.5)
     assert study.best_value <= 0.5
     assert study.best_trial.number == len(study.trials) - 1
-    again = optimize(lambda p: -bowl(p), SPACE, n_trials=200, seed=0, target=-0.5, direction="maximize")
+    again = optimize(lambda p: -bowl(p), SPACE, n_trials=200, seed=0, target_value=-0.5, direction="maximize")
     assert len(again.trials) == len(study.trials)
 
 

@@ -17,7 +17,8 @@ from lazybo.cli.storages import COMMAND_KEY, OBJECTIVE_KEY
 from lazybo.programs import placeholders
 from lazybo.report import records
 from lazybo.run import ledger
-from lazybo.run.optimize import STOPPED_KEY
+from lazybo.run.limits import describe_stop
+from lazybo.study.attributes import STOPPED_KEY
 from lazybo.text import shortened
 
 STATES = {
@@ -140,7 +141,7 @@ def print_details(record: dict[str, Any]) -> None:
     if record["last_activity"]:
         console.line(f"last activity {record['last_activity'].replace('T', ' ')}", style="dim")
     if record["stopped"]:
-        console.line(f"the last run ended early: {record['stopped']}", style="yellow")
+        console.line(f"the last run ended early: {describe_stop(record['stopped'])}", style="yellow")
     if record["best"]:
         console.line()
         print_best(record["best"], record["importances"])

@@ -21,7 +21,9 @@ from lazybo.cli.storages import COMMAND_KEY, OBJECTIVE_KEY, READING_KEY, open_ch
 from lazybo.programs import Program, groups
 from lazybo.programs.program import NO_VALUE, last_lines
 from lazybo.run.driver import Callback
-from lazybo.run.optimize import STOPPED_KEY, optimize
+from lazybo.run.limits import StopReason
+from lazybo.run.optimize import optimize
+from lazybo.study.attributes import STOPPED_KEY
 from lazybo.study.model import Structure
 from lazybo.study.storage import REMEDY, open_study
 
@@ -72,7 +74,7 @@ def carry_out(plan: Plan, *, force: bool, progress: bool) -> tuple[Study, int]:
         _no_value(study, first.missing)
         return study, console.FAILED
     stopped = study._storage.get_study_system_attrs(study._study_id).get(STOPPED_KEY)
-    return study, console.INTERRUPTED if stopped == "interrupted" else 0
+    return study, console.INTERRUPTED if stopped == StopReason.INTERRUPTED else 0
 
 
 class FirstValue:
@@ -111,7 +113,7 @@ def _with_failures(study: Study, limits: dict[str, Any]) -> dict[str, Any]:
 
 def _no_value(study: Study, trial: FrozenTrial) -> None:
     """Say why a run ended after a trial without a value: the last lines of its output, and what would help."""
-    study._storage.set_study_system_attr(study._study_id, STOPPED_KEY, "the first trial gave no value")
+    study._storage.set_study_system_attr(study._study_id, STOPPED_KEY, StopReason.NO_FIRST_VALUE.value)
     folder = Path(str(trial.user_attrs.get("output", "")))
     for name in ("stdout", "stderr"):
         said = last_lines(folder / name, LINES_SHOWN)

@@ -19,7 +19,7 @@ GONE = ("no such table", "readonly database", "unable to open database file", "m
 PASSING = {errno.ENOSPC, errno.EDQUOT, errno.ESTALE, errno.EAGAIN, errno.EINTR}
 
 
-def patiently(action: Callable[[], _T]) -> _T:
+def with_retries(action: Callable[[], _T]) -> _T:
     """The result of an action on a storage; it is tried again while the storage is locked, full or away.
 
     The action must change nothing when it fails, or be one that may be done twice.

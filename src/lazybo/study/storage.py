@@ -22,7 +22,7 @@ from lazybo.search.optimizer import check_seed
 from lazybo.study.databases import file_of, name_of, repair_values, sqlite_url
 from lazybo.study.journal import Journal, is_journal, open_journal
 from lazybo.study.model import Structure, joined, parts
-from lazybo.study.retry import database_reason, patiently
+from lazybo.study.retry import database_reason, with_retries
 from lazybo.text import without_password
 
 Direction = Literal["minimize", "maximize"]
@@ -149,7 +149,7 @@ def open_study(
     storage: BaseStorage, study_name: str | None, direction: Direction, structure: Structure, seed: int | None
 ) -> tuple[Study, int]:
     """The study under this name, new if there is none, and the seed to go on with."""
-    return patiently(partial(_open_study, storage, study_name or DEFAULT_NAME, direction, structure, seed))
+    return with_retries(partial(_open_study, storage, study_name or DEFAULT_NAME, direction, structure, seed))
 
 
 def _open_study(

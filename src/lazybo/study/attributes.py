@@ -1,0 +1,78 @@
+"""Every attribute that lazybo writes to studies and trials: its key, what it holds, who writes it.
+
+Optuna keeps two kinds of attributes. Users see those marked "user" in ``study.user_attrs`` and ``trial.user_attrs``;
+all others are system attributes. Keys marked "in parts" hold a JSON text that may be longer than a database allows in
+one attribute: see `parts` and `joined`.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+# ------------------------------------------------------------------- of a study
+
+# The space of a run as texts, and its seed: what a second run must agree with. In parts; `study.storage`.
+RUN_KEY = "lazybo:run"
+# The options of the model of `optimize()`, and its space. In parts; `study.factory`.
+OPTIONS_KEY = "lazybo:options"
+# What the model has learned in `optimize()`. In parts; `StudyModel.unsaved_attributes`.
+MODEL_KEY = "lazybo:model"
+# What a search of `LazySearchCV` is about: settings as texts, data as digests. In parts; `sklearn.identity`.
+SEARCH_KEY = "lazybo:search"
+# User: what `lazybo run` tunes, the words of a command or the name of a Python function; `cli.tune`.
+COMMAND_KEY = "lazybo:command"
+OBJECTIVE_KEY = "lazybo:objective"
+# User: how the value of a program is read if not in the default way: the key, the regular expression, the file.
+READING_KEY = "lazybo:value"
+# Followed by ":" and the name of a driver: its machine, its process, and a count that rises; `run.presence`.
+HEARTBEAT_KEY = "lazybo:heartbeat"
+# Why the last run started no more trials, a `StopReason`; None if it had all of them; `run.optimize`, `cli.tune`.
+STOPPED_KEY = "lazybo:stopped"
+
+# ------------------------------------------------------------------- of a trial
+
+# The announcement of a trial: its parameters, and perhaps what was learned (``columns``, ``model``, ``finished``) and
+# the options of the sampler (``options``). In parts; `study.model`, for `LazySampler` and `optimize()`.
+SUGGESTION_KEY = "lazybo:suggestion"
+# The known variance of the noise in the value of a trial; `run.driver`.
+VARIANCE_KEY = "lazybo:variance"
+# User: what scikit-learn knows of each fold of a candidate, or why the candidate could not be evaluated;
+# `sklearn.candidates`.
+FOLDS_KEY = "folds"
+ERROR_KEY = "error"
+# The name of the driver that runs a trial; `run.ledger`.
+DRIVER_KEY = "lazybo:driver"
+# How many evaluations of a trial died with their worker or driver; `run.ledger`, `run.open_trials`.
+ATTEMPTS_KEY = "lazybo:attempts"
+# Which driver's worker started a trial, and the value of ATTEMPTS_KEY then; `run.orphans`.
+BEGAN_KEY = "lazybo:began"
+# The initial configuration that a trial was queued for, as it was given. In parts; `run.ledger`.
+INITIAL_KEY = "lazybo:initial"
+
+# --------------------------------------------------------------- texts in parts
+
+# Databases limit the length of one attribute, MySQL to 64 KiB. Longer texts are split.
+ATTRIBUTE_LENGTH = 30_000
+
+
+def parts(key: str, text: str) -> dict[str, str]:
+    """A text as attributes that are short enough for every storage.
+
+    The first part is written last: a text that was not written completely does not exist for `joined`.
+    """
+    starts = range(0, len(text), ATTRIBUTE_LENGTH)
+    in_order = {f"{key}:{part}": text[i : i + ATTRIBUTE_LENGTH] for part, i in enumerate(starts)}
+    return dict(reversed(in_order.items()))
+
+
+def rewritable_parts(key: str, text: str) -> dict[str, Any]:
+    """The same with the length of the text, for a text that may replace a longer one."""
+    return {**parts(key, text), f"{key}:length": len(text)}
+
+
+def joined(attributes: Mapping[str, Any], key: str) -> str:
+    """A text that was kept in parts; the rest of a longer one, which it replaced, is cut off."""
+    text, part = "", 0
+    while f"{key}:{part}" in attributes:
+        text += attributes[f"{key}:{part}"]
+        part += 1
+    return text[: attributes.get(f"{key}:length", len(text))]
