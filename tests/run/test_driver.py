@@ -2,6 +2,8 @@
 
 import threading
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -154,6 +156,42 @@ def test_what_another_driver_does_meanwhile_is_known(study: optuna.Study, storag
     assert [t.state for t in study.trials] == [TrialState.COMPLETE] * 20
     assert len({tuple(t.params.values()) for t in study.trials}) == 20
     assert study.best_value < 0.5
+
+
+class Hooked(ThreadPoolExecutor):
+    """An executor that calls a function when it has got its first task."""
+
+    def __init__(self, hook: Callable[[], object]) -> None:
+        super().__init__(4)
+        self._hook: Callable[[], object] | None = hook
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
+        future = super().submit(fn, *args, **kwargs)
+        hook, self._hook = self._hook, None
+        if hook is not None:
+            hook()
+        return future
+
+
+def test_proposals_of_a_batch_are_made_again_when_another_driver_has_come_in_between(
+    study: optuna.Study, storage: BaseStorage
+) -> None:
+    """Another driver takes the second number and evaluates what was to be the fourth trial of the batch."""
+    known = [({"x": x, "y": y}, bowl({"x": x, "y": y})) for x, y in [(-4, -4), (4, 3), (-2, 4), (3, -4), (0, -1)]]
+    options = {"n_trials": 5, "n_parallel": 4, "n_startup_trials": 1, "warm_start": known, "seed": 0}
+    batch = [trial.params for trial in optimize(bowl, SPACE, executor="threads", **{**options, "n_trials": 4}).trials]
+
+    def interfere() -> None:
+        theirs = other.begin(1, batch[3], never)
+        assert theirs is not None
+        other.finish(theirs, Result(TrialState.COMPLETE, bowl(batch[3]), {}, {}))
+
+    with present(study) as name, Hooked(interfere) as executor:
+        other = open_ledger(study, SPACE, name)
+        run(storage, executor=executor, **options)
+    assert study.trials[0].params == batch[0]
+    assert study.trials[1].params == batch[3]
+    assert len({tuple(trial.params.values()) for trial in study.trials}) == 5
 
 
 def test_a_value_that_comes_after_another_process_ended_the_trial_is_not_used(
