@@ -13,6 +13,7 @@ from optuna.study import Study, load_study
 from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.cli import console
+from lazybo.cli.progress import reason_of
 from lazybo.cli.storages import COMMAND_KEY, OBJECTIVE_KEY
 from lazybo.programs import placeholders
 from lazybo.report import records
@@ -178,9 +179,7 @@ def _failures(trials: Sequence[FrozenTrial]) -> list[dict[str, Any]]:
     reasons: dict[str, list[FrozenTrial]] = {}
     for trial in trials:
         if trial.state == TrialState.FAIL:
-            reason = str(trial.system_attrs.get("fail_reason", "no reason is known"))
-            # The folder at the end differs from trial to trial.
-            reasons.setdefault(reason.split(" (see ")[0], []).append(trial)
+            reasons.setdefault(reason_of(trial), []).append(trial)
     by_count = sorted(reasons.items(), key=lambda item: -len(item[1]))[:FAILURES_SHOWN]
     return [
         {"reason": reason, "count": len(found), "last": found[-1].number, "output": found[-1].user_attrs.get("output")}

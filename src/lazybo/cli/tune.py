@@ -16,14 +16,14 @@ from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.cli import console
 from lazybo.cli.config import Plan
-from lazybo.cli.progress import LogLines, reason_of
+from lazybo.cli.progress import LogLines
 from lazybo.cli.storages import COMMAND_KEY, OBJECTIVE_KEY, READING_KEY, open_checked
 from lazybo.programs import Program, groups
 from lazybo.programs.program import NO_VALUE, last_lines
 from lazybo.run.driver import Callback
 from lazybo.run.limits import StopReason
 from lazybo.run.optimize import optimize
-from lazybo.study.attributes import STOPPED_KEY
+from lazybo.study.attributes import FAILURE_KEY, STOPPED_KEY
 from lazybo.study.model import Structure
 from lazybo.study.storage import REMEDY, open_study
 
@@ -87,7 +87,7 @@ class FirstValue:
     def __call__(self, study: Study, trial: FrozenTrial) -> None:
         """A trial has ended."""
         self._known = self._known or _has_value(trial)
-        if not self._known and self.missing is None and reason_of(trial).startswith(NO_VALUE):
+        if not self._known and self.missing is None and trial.system_attrs.get(FAILURE_KEY, {}).get("kind") == NO_VALUE:
             self.missing = trial
             study.stop()
 

@@ -32,7 +32,7 @@ from lazybo.run.progress import Progress, WorkTime
 from lazybo.run.shared import SharedStudy
 from lazybo.run.source import TrialSource
 from lazybo.run.stopping import Stopping
-from lazybo.study.attributes import VARIANCE_KEY
+from lazybo.study.attributes import FAILURE_KEY, VARIANCE_KEY
 from lazybo.study.model import StudyModel
 from lazybo.study.retry import with_retries
 
@@ -240,6 +240,8 @@ def _result(outcome: Outcome) -> Result:
     if outcome.reason:
         system["fail_reason"] = outcome.reason
         user["traceback"] = outcome.traceback or outcome.reason
+    if outcome.failure:
+        system[FAILURE_KEY] = outcome.failure
     if outcome.variance:
         system[VARIANCE_KEY] = outcome.variance
     return Result(states.get(outcome.state, TrialState.FAIL), outcome.value, user, system)

@@ -106,6 +106,18 @@ class Measured:
     metrics: Mapping[str, Any] = field(default_factory=dict)
 
 
+class EvaluationFailed(RuntimeError):
+    """A failure that an objective of our own describes.
+
+    ``kind`` is a code for programs. ``where`` is the file or folder that shows more: it is part of the message, but not
+    of ``summary``, which is the same for all trials that fail in the same way.
+    """
+
+    def __init__(self, summary: str, *, kind: str = "", where: object = "") -> None:
+        super().__init__(f"{summary} (see {where})" if where else summary)
+        self.summary, self.kind = summary, kind
+
+
 @dataclass(frozen=True)
 class Outcome:
     """How a task ended. "invalid": the result is not a number; retrying cannot help.
@@ -121,6 +133,7 @@ class Outcome:
     seconds: float = 0.0
     variance: float = 0.0  # of the noise in the value, if known
     dropped: tuple[str, ...] = ()
+    failure: dict[str, str] = field(default_factory=dict)  # the kind and the summary of an EvaluationFailed
 
 
 def evaluate(objective: Call | bytes, task: Task) -> Outcome:
@@ -135,6 +148,11 @@ def evaluate(objective: Call | bytes, task: Task) -> Outcome:
         raise
     except TrialPruned:
         outcome = _ended("pruned", trial.user_attrs)
+    except EvaluationFailed as error:
+        failed = _ended("failed", trial.user_attrs)
+        described = {"kind": error.kind, "summary": plain.cut(error.summary, plain.REASON_LENGTH)}
+        reason = plain.cut(str(error), plain.REASON_LENGTH)
+        outcome = replace(failed, reason=reason, traceback=plain.trace(error), failure=described)
     except BaseException as error:  # an objective may call sys.exit(), or be cancelled by asyncio
         failed = _ended("failed", trial.user_attrs)
         outcome = replace(failed, reason=plain.reason(error), traceback=plain.trace(error))

@@ -39,6 +39,8 @@ VARIANCE_KEY = "lazybo:variance"
 # `sklearn.candidates`.
 FOLDS_KEY = "folds"
 ERROR_KEY = "error"
+# How a program failed: a code (``kind``), and the reason without paths (``summary``); `run.driver`.
+FAILURE_KEY = "lazybo:failure"
 # The name of the driver that runs a trial; `run.ledger`.
 DRIVER_KEY = "lazybo:driver"
 # How many evaluations of a trial died with their worker or driver; `run.ledger`, `run.open_trials`.
