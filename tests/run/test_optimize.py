@@ -598,6 +598,38 @@ def test_a_fold_that_fails_fails_its_trial() -> None:
     assert all((t.state == TrialState.FAIL) == (t.params["x"] > 0) for t in study.trials)
 
 
+def test_when_a_fold_has_failed_the_folds_after_it_are_not_evaluated() -> None:
+    folds: list[int] = []
+
+    def objective(params: dict[str, Any], fold: int) -> float:  # noqa: ARG001
+        folds.append(fold)
+        raise RuntimeError("at once")
+
+    optimize(lazybo.kfold(objective), SPACE, n_trials=2, seed=0)
+    assert folds == [0, 0]
+
+
+def test_when_a_fold_has_failed_a_fold_that_hangs_keeps_no_worker() -> None:
+    first: list[dict[str, Any]] = []
+    together, over = threading.Barrier(2), threading.Event()
+
+    def objective(params: dict[str, Any], fold: int) -> float:
+        first.append(params)
+        if params != first[0]:
+            together.wait(10)  # only passes if both workers are free
+        elif fold == 1:
+            over.wait(60)
+        else:
+            raise RuntimeError("at once")
+        return bowl(params)
+
+    try:
+        study = optimize(lazybo.kfold(objective, k=2), SPACE, n_trials=2, n_parallel=2, executor="threads", seed=0)
+    finally:
+        over.set()
+    assert [trial.state for trial in study.trials] == [TrialState.FAIL, TrialState.COMPLETE]
+
+
 # ----------------------------------------------------------------- bad input
 
 
