@@ -1,5 +1,8 @@
 """A run is killed again and again, and nothing may be lost: ``python -m benchmarks.faults --kills 100``.
 
+``--drivers 10 --races 5`` kills nothing: ten processes call `optimize()` at the same moment, with the same initial
+configurations, on five studies one after the other. Each configuration may be evaluated once, and the total is exact.
+
 A driver process calls `lazybo.optimize()` on an SQLite file. It is killed with SIGKILL at random moments, alone or with
 its workers, and the same call is made again; when a study is complete, the next one begins, until the kills are used
 up. Every evaluation writes a line to a log when it begins and when it is about to return: the log is the truth of what
@@ -48,7 +51,13 @@ SPACE: dict[str, BaseDistribution] = {
     "width": IntDistribution(1, 64),
     "kind": CategoricalDistribution(["a", "b", "c"]),
 }
-INITIAL = [{"x": 0.5, "rate": 0.1, "width": 8, "kind": "a"}, {"x": -0.5, "rate": 0.01, "width": 32, "kind": "b"}]
+INITIAL = [
+    {"x": 0.5, "rate": 0.1, "width": 8, "kind": "a"},
+    {"x": -0.5, "rate": 0.01, "width": 32, "kind": "b"},
+    {"x": 0.0, "rate": 0.5, "width": 1, "kind": "c"},
+    {"x": 0.25, "rate": 0.001, "width": 64, "kind": "a"},
+    {"x": -0.75, "rate": 0.02, "width": 16, "kind": "b"},
+]
 
 
 @dataclass(frozen=True)
@@ -61,6 +70,7 @@ class Setting:
     trials: int = 150
     seed: int = 0
     seconds: tuple[float, float] = (0.02, 0.06)  # of one evaluation
+    drivers: int = 1  # processes that call optimize() at the same moment
 
     @property
     def database(self) -> Path:
@@ -79,6 +89,8 @@ def drive(setting: Setting, start: int) -> None:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     evaluation = Evaluation(str(setting.log), start, setting.seconds)
     evaluation.write("ready")
+    while sum(line["event"] == "ready" for line in logged(setting)) < setting.drivers:
+        time.sleep(0.005)
     lazybo.optimize(
         evaluation,
         SPACE,
@@ -184,6 +196,21 @@ def torment(setting: Setting, kills: int, rng: random.Random) -> Report:
     report.law("drivers that failed by themselves", [])
     report.law("processes left over", left_over(sessions))
     _examine(setting, snapshots, killed_at, report)
+    return report
+
+
+def race(setting: Setting) -> Report:
+    """Let all drivers of a study begin at the same moment, and look at what there is when they have ended."""
+    report = Report()
+    processes = [launch(setting, start) for start in range(setting.drivers)]
+    for process in processes:
+        process.wait(timeout=DEADLINE + setting.trials)
+    report.counts["starts"] = len(processes)
+    report.law("drivers that failed by themselves", [said(setting) for process in processes if process.returncode])
+    _examine(setting, [], {}, report)
+    begun = [line["params"] for line in logged(setting) if line["event"] == "begin"]
+    report.law("initial configurations not evaluated once", [params for params in INITIAL if begun.count(params) != 1])
+    report.law("evaluations beside those of the trials", [None] * abs(len(begun) - setting.trials))
     return report
 
 
@@ -336,6 +363,8 @@ def show(report: Report, studies: int) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--drivers", type=int, default=1, help="processes that begin at once; kills nothing")
+    parser.add_argument("--races", type=int, default=5, help="studies that they begin one after the other")
     parser.add_argument("--executor", default="processes", choices=["serial", "threads", "processes"])
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--trials", type=int, default=150, help="trials of one study")
@@ -348,7 +377,12 @@ def main() -> int:
         return 0
     rng, report, studies = random.Random(options.seed), Report(), 0  # noqa: S311 - moments, not secrets
     workers = 1 if options.executor == "serial" else options.workers
-    while report.counts["kills"] < options.kills and report.is_good:
+    while options.drivers > 1 and studies < options.races and report.is_good:
+        with tempfile.TemporaryDirectory() as folder:
+            setting = Setting(folder, "serial", 1, options.trials, options.seed + studies, drivers=options.drivers)
+            report.add(race(setting))
+        studies += 1
+    while options.drivers == 1 and report.counts["kills"] < options.kills and report.is_good:
         with tempfile.TemporaryDirectory() as folder:
             setting = Setting(folder, options.executor, workers, options.trials, options.seed + studies)
             report.add(torment(setting, options.kills - report.counts["kills"], rng))

@@ -305,7 +305,7 @@ def test_failures_go_on_until_there_are_too_many_in_a_row() -> None:
     assert line.startswith("lazybo: the run failed: 3 evaluations in a row failed")
     assert "exit status 5" in line
     shown = call("show")
-    assert "3 × RuntimeError: it ended with exit status 5" in shown.stdout
+    assert "3 × it ended with exit status 5" in shown.stdout
 
 
 ACCURACY = r"Accuracy: (\S+)"
@@ -320,7 +320,7 @@ def test_a_first_trial_without_a_value_ends_the_run_and_says_what_would_help() -
     assert all(flag in result.stderr for flag in ("--value-regex", "--value-key", "--value-file"))
     assert "1 failed" in result.stdout
     assert "run the same command again" in result.stdout
-    assert json.loads(call("show", "--json").stdout)["stopped"] == "the first trial gave no value"
+    assert json.loads(call("show", "--json").stdout)["stopped"] == "no_first_value"
     for more in (["--value-regex", ACCURACY], []):  # with the flag, and with the flag in the file
         Path("tune.toml").write_text(f"value_regex = '{ACCURACY}'\n")
         words = ["tune.toml", "--study", "lazybo"] if not more else []
@@ -629,6 +629,6 @@ def test_the_line_of_the_readme_runs() -> None:
 def test_show_says_why_the_last_run_ended() -> None:
     options = ["--trials", "9", "--target", "5", "--float", "x=0:1"]
     assert call("tune", *options, "--", "train", "{x}").exit_code == 0
-    assert json.loads(call("show", "--json").stdout)["stopped"] == "the target was reached"
+    assert json.loads(call("show", "--json").stdout)["stopped"] == "target_reached"
     assert call("tune", "--trials", "2", "--float", "x=0:1", "--", "train", "{x}").exit_code == 0
     assert json.loads(call("show", "--json").stdout)["stopped"] is None

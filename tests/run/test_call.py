@@ -111,7 +111,7 @@ def test_a_parameter_that_is_not_active_keeps_its_default() -> None:
         assert got(objective, {"optimiser": "adam"}, names, conditional=conditional) is None
         assert got(objective, {"optimiser": "sgd", "momentum": 0.9}, names, conditional=conditional) == 0.9
     for objective in (lambda optimiser, momentum: 0, lambda optimiser, momentum=0, /: 0):
-        with pytest.raises(TypeError, match="'momentum' is not active in every trial, so its argument needs a default"):
+        with pytest.raises(TypeError, match="'momentum' is not active in every trial: give its argument a default"):
             call_of(objective, names, conditional)
 
 
@@ -139,9 +139,9 @@ def test_folds_come_with_the_parameters_in_either_form() -> None:
         (lambda params, t: 0, "the space has no parameter 't'"),
         (lambda a, b, c: a, "no parameter 'a', 'b', 'c'"),
         (lambda params, *, z: 0, "no parameter 'z'"),
-        (lambda x: x, "the parameter 'y' would never reach it"),
-        (lambda: 0, "the parameter 'x', 'y' would never reach it"),
-        (lambda z=1, x=2, /: 0, "would never reach it"),
+        (lambda x: x, "no argument takes the parameter 'y'"),
+        (lambda: 0, "no argument takes the parameter 'x', 'y'"),
+        (lambda z=1, x=2, /: 0, "no argument takes the parameter"),
         (Bound.method, "no parameter 'self'"),
     ],
 )
@@ -170,7 +170,7 @@ def test_an_objective_that_returns_no_number_but_a_coroutine_is_refused() -> Non
         (lambda p: 0, "no argument takes the fold"),
         (lambda x, y: 0, "no argument takes the fold.*by their names, .x, y, fold.$"),
         (lambda params, fold, trial: 0, "there is no trial for a single fold"),
-        (lambda x, fold: 0, "the parameter 'y' would never reach it"),
+        (lambda x, fold: 0, "no argument takes the parameter 'y'"),
     ],
 )
 def test_an_objective_of_folds_that_cannot_be_called_is_refused(objective: Any, message: str) -> None:

@@ -2,6 +2,8 @@
 
 import threading
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,11 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
 from lazybo import kfold, optimize
-from lazybo.run import driver, ledger
+from lazybo.run import driver
 from lazybo.run.evaluate import Trial
-from lazybo.run.ledger import ATTEMPTS_KEY, Entry, Result, open_ledger
+from lazybo.run.ledger import Entry, Result, open_ledger
 from lazybo.run.presence import present
+from lazybo.study.attributes import ATTEMPTS_KEY, DRIVER_KEY
 from lazybo.study.storage import open_storage
 
 SPACE: dict[str, BaseDistribution] = {"x": FloatDistribution(-5, 5), "y": FloatDistribution(-5, 5)}
@@ -77,7 +80,7 @@ def test_a_trial_whose_drivers_died_too_often_fails(study: optuna.Study, storage
 def test_a_trial_whose_driver_died_before_it_had_parameters_gets_some(
     study: optuna.Study, storage: BaseStorage
 ) -> None:
-    blank = optuna.trial.create_trial(state=TrialState.RUNNING, system_attrs={ledger.DRIVER_KEY: "dead"})
+    blank = optuna.trial.create_trial(state=TrialState.RUNNING, system_attrs={DRIVER_KEY: "dead"})
     storage.create_new_trial(study._study_id, blank)
     run(storage)
     assert study.trials[0].value == pytest.approx(bowl(study.trials[0].params))
@@ -101,7 +104,7 @@ def test_folds_that_were_recorded_are_not_evaluated_again(study: optuna.Study, s
 def test_trials_of_a_living_driver_are_left_to_it_and_counted(
     study: optuna.Study, storage: BaseStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(driver, "LOOK", 0.02)
+    monkeypatch.setattr(driver, "SYNC_INTERVAL", 0.02)
     with present(study) as other:
         theirs = begin(study, other)
         ended: list[optuna.Study] = []
@@ -123,7 +126,7 @@ def test_trials_of_a_living_driver_are_left_to_it_and_counted(
 def test_a_driver_that_dies_while_another_runs_is_taken_over(
     study: optuna.Study, storage: BaseStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(driver, "LOOK", 0.02)
+    monkeypatch.setattr(driver, "SYNC_INTERVAL", 0.02)
     begun = threading.Event()
     with present(study) as other:
         begin(study, other)
@@ -153,6 +156,42 @@ def test_what_another_driver_does_meanwhile_is_known(study: optuna.Study, storag
     assert [t.state for t in study.trials] == [TrialState.COMPLETE] * 20
     assert len({tuple(t.params.values()) for t in study.trials}) == 20
     assert study.best_value < 0.5
+
+
+class Hooked(ThreadPoolExecutor):
+    """An executor that calls a function when it has got its first task."""
+
+    def __init__(self, hook: Callable[[], object]) -> None:
+        super().__init__(4)
+        self._hook: Callable[[], object] | None = hook
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
+        future = super().submit(fn, *args, **kwargs)
+        hook, self._hook = self._hook, None
+        if hook is not None:
+            hook()
+        return future
+
+
+def test_proposals_of_a_batch_are_made_again_when_another_driver_has_come_in_between(
+    study: optuna.Study, storage: BaseStorage
+) -> None:
+    """Another driver takes the second number and evaluates what was to be the fourth trial of the batch."""
+    known = [({"x": x, "y": y}, bowl({"x": x, "y": y})) for x, y in [(-4, -4), (4, 3), (-2, 4), (3, -4), (0, -1)]]
+    options = {"n_trials": 5, "n_parallel": 4, "n_startup_trials": 1, "warm_start": known, "seed": 0}
+    batch = [trial.params for trial in optimize(bowl, SPACE, executor="threads", **{**options, "n_trials": 4}).trials]
+
+    def interfere() -> None:
+        theirs = other.begin(1, batch[3], never)
+        assert theirs is not None
+        other.finish(theirs, Result(TrialState.COMPLETE, bowl(batch[3]), {}, {}))
+
+    with present(study) as name, Hooked(interfere) as executor:
+        other = open_ledger(study, SPACE, name)
+        run(storage, executor=executor, **options)
+    assert study.trials[0].params == batch[0]
+    assert study.trials[1].params == batch[3]
+    assert len({tuple(trial.params.values()) for trial in study.trials}) == 5
 
 
 def test_a_value_that_comes_after_another_process_ended_the_trial_is_not_used(

@@ -56,9 +56,9 @@ def test_it_maximises() -> None:
 
 @pytest.mark.parametrize("kernel", [lazybo.Matern52(np.full(2, 0.1)), "additive"])
 def test_the_model_begins_as_it_is_told_to(kernel: object) -> None:
-    options: dict = {"lag": None, "kernel": kernel, "noise": 1e-6, "targets": "centred"}
-    study = optimize(bowl, SPACE, n_trials=12, seed=0, n_startup_trials=5, **options)
-    optimizer = lazybo.Optimizer(SPACE, seed=0, n_startup=5, **options)
+    options: dict = {"lag": None, "kernel": kernel, "noise": 1e-6}
+    study = optimize(bowl, SPACE, n_trials=12, seed=0, n_startup_trials=5, value_transform="centred", **options)
+    optimizer = lazybo.Optimizer(SPACE, seed=0, n_startup=5, targets="centred", **options)
     for trial in study.trials:
         suggestion = optimizer.ask()
         assert trial.params == suggestion.params
@@ -196,11 +196,27 @@ def test_failures_that_are_not_in_a_row_do_not_end_it() -> None:
 
 
 def test_it_stops_at_the_target() -> None:
-    study = optimize(bowl, SPACE, n_trials=200, seed=0, target=0.5)
+    study = optimize(bowl, SPACE, n_trials=200, seed=0, target_value=0.5)
     assert study.best_value <= 0.5
     assert study.best_trial.number == len(study.trials) - 1
-    again = optimize(lambda p: -bowl(p), SPACE, n_trials=200, seed=0, target=-0.5, direction="maximize")
+    again = optimize(lambda p: -bowl(p), SPACE, n_trials=200, seed=0, target_value=-0.5, direction="maximize")
     assert len(again.trials) == len(study.trials)
+
+
+def test_the_old_names_of_arguments_work_and_say_what_to_write() -> None:
+    new = optimize(bowl, SPACE, n_trials=8, seed=0, n_startup_trials=3, target_value=0.5, value_transform="scaled")
+    with pytest.warns(DeprecationWarning, match="is now called") as warned:
+        old = optimize(bowl, SPACE, n_trials=8, seed=0, n_startup_trials=3, target=0.5, targets="scaled")
+    assert [t.params for t in old.trials] == [t.params for t in new.trials]
+    assert [str(w.message).partition(";")[0] for w in warned] == [
+        "optimize(target=...) is now called target_value=",
+        "optimize(targets=...) is now called value_transform=",
+    ]
+    assert {Path(w.filename).name for w in warned} == {"test_optimize.py"}
+    with pytest.raises(TypeError, match="got both target= and target_value="):
+        optimize(bowl, SPACE, n_trials=8, target=0.5, target_value=0.5)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'tragets'"):
+        optimize(bowl, SPACE, n_trials=8, tragets="scaled")
 
 
 def test_it_stops_after_patience_trials_without_a_better_value() -> None:
@@ -332,6 +348,32 @@ def test_rounds_wait_for_their_slowest_and_the_asynchronous_loop_does_not(synchr
     assert (most_behind == 0) == synchronous
 
 
+KNOWN = [({"x": x, "y": y}, bowl({"x": x, "y": y})) for x, y in [(-4, -4), (4, 3), (-2, 4), (3, -4), (0, -1)]]
+
+
+@pytest.mark.parametrize("workers", [4, 9])
+def test_many_workers_get_a_trial_at_once_and_few_get_one_that_knows_the_last_value(workers: int) -> None:
+    """With many workers the next trial is proposed while all are busy, so it does not depend on the value that ends."""
+
+    def following(value: float) -> dict[str, Any]:
+        """What is evaluated after trial 0 ended with this value, while all others run."""
+        begun = threading.Event()
+
+        def objective(params: dict[str, Any], trial: Trial) -> float:
+            if trial.number == workers:
+                begun.set()
+            elif trial.number > 0:
+                assert begun.wait(60)
+            return value if trial.number == 0 else bowl(params)
+
+        options = {"n_parallel": workers, "executor": "threads", "warm_start": KNOWN, "n_startup_trials": 1}
+        study = optimize(objective, SPACE, n_trials=workers + 1, seed=0, **options)
+        assert all(trial.state == TrialState.COMPLETE for trial in study.trials)
+        return study.trials[workers].params
+
+    assert (following(0.0) == following(80.0)) == (workers == 9)
+
+
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
 def test_two_runs_at_once_in_one_process_share_a_study(tmp_path: Path, kind: str) -> None:
     begun: list[int] = []
@@ -358,11 +400,8 @@ def test_two_runs_at_once_in_one_process_share_a_study(tmp_path: Path, kind: str
             for _ in range(2)
         ]
         studies = [run.result(120) for run in runs]
-    # Without transactions a number that was given cannot be taken back: the other run may have had the last one.
-    count = len(studies[0].trials)
-    assert 21 <= count <= (22 if kind == "memory" else 21)
-    assert all(trial.state == TrialState.COMPLETE for trial in studies[0].trials)
-    assert sorted(begun) == list(range(1, count)), "each was begun once"
+    assert [trial.state for trial in studies[0].trials] == [TrialState.COMPLETE] * 21
+    assert sorted(begun) == list(range(1, 21)), "each was begun once"
 
 
 def test_many_threads_share_one_study(tmp_path: Path) -> None:
@@ -494,7 +533,7 @@ def test_a_part_of_a_conditional_space_brings_what_it_hangs_on() -> None:
     assert study.trials[2].params == {"kind": "c"}
     assert all(trial.state == TrialState.COMPLETE for trial in study.trials)
     for wrong, message in [
-        ({"shared": 0.5}, "'shared' is only active while 'kind' is one of .*; say which"),
+        ({"shared": 0.5}, "'shared' is only active while 'kind' is one of .*; give 'kind' too"),
         ({"kind": "b", "inner": "p"}, "'inner' is only active while"),
         ({"kind": "b", "depth": 1}, "only active while"),
     ]:
@@ -559,6 +598,38 @@ def test_a_fold_that_fails_fails_its_trial() -> None:
     assert all((t.state == TrialState.FAIL) == (t.params["x"] > 0) for t in study.trials)
 
 
+def test_when_a_fold_has_failed_the_folds_after_it_are_not_evaluated() -> None:
+    folds: list[int] = []
+
+    def objective(params: dict[str, Any], fold: int) -> float:  # noqa: ARG001
+        folds.append(fold)
+        raise RuntimeError("at once")
+
+    optimize(lazybo.kfold(objective), SPACE, n_trials=2, seed=0)
+    assert folds == [0, 0]
+
+
+def test_when_a_fold_has_failed_a_fold_that_hangs_keeps_no_worker() -> None:
+    first: list[dict[str, Any]] = []
+    together, over = threading.Barrier(2), threading.Event()
+
+    def objective(params: dict[str, Any], fold: int) -> float:
+        first.append(params)
+        if params != first[0]:
+            together.wait(10)  # only passes if both workers are free
+        elif fold == 1:
+            over.wait(60)
+        else:
+            raise RuntimeError("at once")
+        return bowl(params)
+
+    try:
+        study = optimize(lazybo.kfold(objective, k=2), SPACE, n_trials=2, n_parallel=2, executor="threads", seed=0)
+    finally:
+        over.set()
+    assert [trial.state for trial in study.trials] == [TrialState.FAIL, TrialState.COMPLETE]
+
+
 # ----------------------------------------------------------------- bad input
 
 
@@ -566,22 +637,22 @@ def test_a_fold_that_fails_fails_its_trial() -> None:
     ("change", "message"),
     [
         ({"n_trials": 0}, "n_trials must be"),
-        ({"n_trials": None}, "say when to stop"),
+        ({"n_trials": None}, "nothing would end this run"),
         ({"n_trials": 2.5}, "n_trials must be"),
         ({"timeout": -1}, "timeout must be"),
         ({"trial_timeout": 1.0}, "use executor='processes'"),
         ({"retries": -1}, "retries must be"),
         ({"patience": 0}, "patience must be"),
-        ({"target": math.nan}, "target must be"),
+        ({"target_value": math.nan}, "target_value must be"),
         ({"initial": [{"x": 1.0}, {"x": 9.0}]}, "initial configuration 1: x=9.0 is not in"),
         ({"initial": [{"z": 1.0}]}, "initial configuration 0: unknown parameter 'z'"),
         ({"initial": [3]}, "initial configuration 0: it must be a dict of parameters, not 3"),
         ({"initial": {"x": 1.0}}, "initial must be a list of dicts"),
         ({"initial": 3}, "initial must be a list of dicts"),
-        ({"timeout": math.inf, "n_trials": None}, "say when to stop"),
+        ({"timeout": math.inf, "n_trials": None}, "nothing would end this run"),
         ({"timeout": math.nan}, "timeout must be"),
-        ({"target": 10**400}, "target must be"),
-        ({"target": 1j}, "target must be"),
+        ({"target_value": 10**400}, "target_value must be"),
+        ({"target_value": 1j}, "target_value must be"),
         ({"seed": 10**400}, "seed must be below"),
         ({"n_parallel": 2.0}, "n_parallel must be"),
         ({"warm_start": [{"x": 1.0, "y": 2.0}]}, "row 0 .* no 'value'"),
@@ -606,7 +677,7 @@ def test_bad_arguments_are_refused_before_anything_is_evaluated(change: dict[str
         ({"callbacks": [3]}, "a callback must be a function"),
         ({"pruner": "median"}, "pruner must be one of optuna.pruners"),
         ({"pruner": optuna.pruners.NopPruner}, "pruner must be one of optuna.pruners"),
-        ({"study_name": 3}, "study_name must be a text"),
+        ({"study_name": 3}, "study_name must be a string"),
         ({"conditions": {"y": ("x", 1)}}, r"the condition of 'y' must be lazybo.Condition\(parent, values\)"),
     ],
 )
@@ -656,7 +727,7 @@ NUMBERS = st.one_of(
     st.floats(),
 )
 COUNTS = ("n_trials", "patience", "max_failures", "retries", "seed", "n_startup_trials", "lag")
-LIMITS = ("timeout", "trial_timeout", "target")
+LIMITS = ("timeout", "trial_timeout", "target_value")
 
 
 @settings(max_examples=150, deadline=None)
@@ -781,7 +852,7 @@ def test_no_error_holds_a_password() -> None:
 
 
 def test_an_error_before_there_is_a_study_holds_none() -> None:
-    with pytest.raises(ValueError, match="say when to stop") as raised:
+    with pytest.raises(ValueError, match="nothing would end this run") as raised:
         optimize(bowl, SPACE)
     assert not hasattr(raised.value, "study")
 
@@ -853,5 +924,5 @@ def test_two_runs_at_once_on_one_study_in_memory_leave_each_other_their_trials()
         thread.start()
     for thread in threads:
         thread.join(120)
-    assert sorted(seen) == list(range(len(study.trials)))
-    assert all(t.state == TrialState.COMPLETE for t in study.trials)
+    assert sorted(seen) == list(range(20))
+    assert [t.state for t in study.trials] == [TrialState.COMPLETE] * 20

@@ -10,9 +10,9 @@ from optuna.distributions import FloatDistribution
 from optuna.trial import TrialState
 
 from lazybo import optimize
-from lazybo.run.ledger import ATTEMPTS_KEY
-from lazybo.run.orphans import BEGAN_KEY, EVALUATES_HERE
+from lazybo.run.orphans import EVALUATES_HERE
 from lazybo.run.presence import present
+from lazybo.study.attributes import ATTEMPTS_KEY, BEGAN_KEY, DRIVER_KEY
 from lazybo.study.storage import open_storage
 
 SPACE = {"x": FloatDistribution(-1, 1)}
@@ -103,7 +103,7 @@ def test_a_trial_is_only_noted_when_it_is_run_again(tmp_path: Path) -> None:
     """A note costs a commit, which the first run of a trial does not pay."""
     study = optuna.create_study(storage=open_storage(tmp_path / "s.db"), study_name="lazybo")
     with present(study, **{EVALUATES_HERE: True}) as name:
-        attributes = {"lazybo:driver": name, ATTEMPTS_KEY: 0}
+        attributes = {DRIVER_KEY: name, ATTEMPTS_KEY: 0}
         running = optuna.trial.create_trial(state=TrialState.RUNNING, system_attrs=attributes)
         study._storage.create_new_trial(study._study_id, running)
     trials = resume(tmp_path, retries=2)

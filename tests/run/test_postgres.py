@@ -21,7 +21,8 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial, TrialState
 
-from lazybo.run.ledger import ATTEMPTS_KEY, open_ledger
+from lazybo.run.ledger import open_ledger
+from lazybo.study.attributes import ATTEMPTS_KEY
 from lazybo.study.databases import database_of
 from lazybo.study.storage import open_storage
 from tests import postgres

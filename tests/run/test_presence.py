@@ -13,6 +13,7 @@ import pytest
 
 from lazybo.run import presence
 from lazybo.run.presence import Drivers, born, machine, present
+from lazybo.study.attributes import HEARTBEAT_KEY
 from lazybo.study.storage import open_storage
 
 PROGRAM = """
@@ -58,7 +59,7 @@ def test_a_driver_in_another_process_is_seen_to_end(study: optuna.Study, tmp_pat
 
 def write(study: optuna.Study, name: str, **note: Any) -> None:
     """A note as a driver of another process or host would leave it."""
-    presence._write(study, name, {**presence._note(0), **note})
+    presence._write(study, name, {**presence._heartbeat(0), **note})
 
 
 def test_a_number_that_another_process_has_now_is_not_the_driver(study: optuna.Study) -> None:
@@ -126,7 +127,7 @@ def test_a_driver_elsewhere_counts_as_dead_when_it_is_silent_whatever_its_clock_
     write(study, "new", machine="another")
     drivers = Drivers(study)
     assert drivers.living() == {"old", "new"}
-    now += presence.SILENCE - 1
+    now += presence.TIMEOUT - 1
     assert drivers.living() == {"old", "new"}
     write(study, "new", machine="another", beat=1)
     assert drivers.living() == {"old", "new"}
@@ -135,15 +136,15 @@ def test_a_driver_elsewhere_counts_as_dead_when_it_is_silent_whatever_its_clock_
     assert Drivers(study).living() == {"old", "new"}, "who has just come has to listen for a while"
     presence._write(study, "old", {**old, "seen": old["seen"] + 20})
     assert drivers.living() == {"old", "new"}
-    now += presence.SILENCE + 1
+    now += presence.TIMEOUT + 1
     assert drivers.living() == set()
 
 
 def test_a_driver_gives_signs_of_life(study: optuna.Study, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(presence, "BEAT", 0.02)
+    monkeypatch.setattr(presence, "INTERVAL", 0.02)
 
     def seen(name: str) -> float:
-        note = study._storage.get_study_system_attrs(study._study_id)[f"{presence.NOTE_KEY}:{name}"]
+        note = study._storage.get_study_system_attrs(study._study_id)[f"{HEARTBEAT_KEY}:{name}"]
         return float(note["beat"])
 
     with present(study) as name:

@@ -95,7 +95,7 @@ def test_a_frame_of_polars_is_a_table() -> None:
     ("content", "message"),
     [
         (b"", "is empty"),
-        (b"SQLite format 3\0\xfb\xff", "is no CSV file.*open a study with optuna.load_study"),
+        (b"SQLite format 3\0\xfb\xff", "is not a CSV file.*open a study with optuna.load_study"),
         (b"lr,n,kind,value\n0.1,3,a\n", "row 0 .* has 3 cells, its heading 4"),
     ],
 )

@@ -21,7 +21,7 @@ from lazybo.programs import placeholders
 from lazybo.programs.output import Reading
 from lazybo.programs.placeholders import nearest
 from lazybo.programs.program import kind_of
-from lazybo.run.optimize import check_initial
+from lazybo.run.arguments import check_initial
 from lazybo.search.space import Condition, Space
 from lazybo.study.storage import DEFAULT_NAME
 from lazybo.text import shortened
@@ -94,7 +94,9 @@ class Plan:
     trial_timeout: float | None
     pruner: BasePruner
     initial: list[dict[str, Any]]
-    limits: dict[str, Any]  # as optimize() takes them: n_trials, timeout, target, patience, retries, max_failures, seed
+    limits: dict[
+        str, Any
+    ]  # as optimize() takes them: n_trials, timeout, target_value, patience, retries, max_failures, seed
 
     @property
     def on_a_cluster(self) -> bool:
@@ -246,7 +248,7 @@ def _limits(settings: Mapping[str, Any]) -> dict[str, Any]:
     limits = {
         "n_trials": _whole("trials", settings),
         "timeout": _seconds("timeout", settings),
-        "target": _finite("target", settings),
+        "target_value": _finite("target", settings),
         "patience": _whole("patience", settings),
     }
     if all(limit is None for limit in limits.values()):

@@ -21,6 +21,7 @@ from rich.table import Table
 from rich.text import Text
 from tqdm import tqdm
 
+from lazybo.run.failure import is_failed_trial
 from lazybo.text import printable, without_password
 
 # Exit codes that scripts can use.
@@ -33,8 +34,6 @@ _PIPE_WIDTH = 4000
 
 # A text, or a text and its style.
 Cell = str | tuple[str, str]
-# How the driver tells a log of a trial that failed.
-_FAILED_TRIAL = re.compile(r"trial \d+ failed")
 # What JSON would print as it is, and a terminal might obey.
 _UNSAFE_IN_JSON = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
 
@@ -140,5 +139,5 @@ class _Lines(logging.Handler):
     """Log records as lines that do not tear a progress bar. Trials that failed have lines of their own."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        if not _FAILED_TRIAL.match(record.getMessage()):
+        if not is_failed_trial(record):
             say(f"lazybo: {record.getMessage()}")

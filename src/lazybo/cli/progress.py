@@ -1,17 +1,15 @@
 """Plain lines about trials: every trial in a log, only those that failed above a bar."""
 
 import math
-import re
 
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.cli import console
+from lazybo.study.attributes import FAILURE_KEY
 from lazybo.text import shortened
 
 REASON_LENGTH = 160
-# The path at the end of a reason differs from trial to trial.
-_WHERE = re.compile(r" \(see [^()]*\)$")
 
 
 class LogLines:
@@ -68,9 +66,9 @@ class LogLines:
 
 
 def reason_of(trial: FrozenTrial) -> str:
-    """Why a trial failed, without the name of our own exception."""
-    reason = str(trial.system_attrs.get("fail_reason", "no reason is known")).removeprefix("RuntimeError: ")
-    return _WHERE.sub("", console.clean(reason))
+    """Why a trial failed, without paths, which differ from trial to trial."""
+    reason = trial.system_attrs.get("fail_reason", "no reason is known")
+    return console.clean(trial.system_attrs.get(FAILURE_KEY, {}).get("summary", reason))
 
 
 def _ends(study: Study) -> int:

@@ -13,11 +13,12 @@ from optuna.study import Study, load_study
 from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.cli import console
+from lazybo.cli.progress import reason_of
 from lazybo.programs import placeholders
 from lazybo.report import records
 from lazybo.run import ledger
-from lazybo.run.optimize import STOPPED_KEY
-from lazybo.study.attributes import COMMAND_KEY, OBJECTIVE_KEY
+from lazybo.run.limits import describe_stop
+from lazybo.study.attributes import COMMAND_KEY, OBJECTIVE_KEY, STOPPED_KEY
 from lazybo.text import shortened
 
 STATES = {
@@ -140,7 +141,7 @@ def print_details(record: dict[str, Any]) -> None:
     if record["last_activity"]:
         console.line(f"last activity {record['last_activity'].replace('T', ' ')}", style="dim")
     if record["stopped"]:
-        console.line(f"the last run ended early: {record['stopped']}", style="yellow")
+        console.line(f"the last run ended early: {describe_stop(record['stopped'])}", style="yellow")
     if record["best"]:
         console.line()
         print_best(record["best"], record["importances"])
@@ -177,9 +178,7 @@ def _failures(trials: Sequence[FrozenTrial]) -> list[dict[str, Any]]:
     reasons: dict[str, list[FrozenTrial]] = {}
     for trial in trials:
         if trial.state == TrialState.FAIL:
-            reason = str(trial.system_attrs.get("fail_reason", "no reason is known"))
-            # The folder at the end differs from trial to trial.
-            reasons.setdefault(reason.split(" (see ")[0], []).append(trial)
+            reasons.setdefault(reason_of(trial), []).append(trial)
     by_count = sorted(reasons.items(), key=lambda item: -len(item[1]))[:FAILURES_SHOWN]
     return [
         {"reason": reason, "count": len(found), "last": found[-1].number, "output": found[-1].user_attrs.get("output")}

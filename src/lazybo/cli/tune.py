@@ -16,13 +16,14 @@ from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.cli import console
 from lazybo.cli.config import Plan
-from lazybo.cli.progress import LogLines, reason_of
+from lazybo.cli.progress import LogLines
 from lazybo.cli.storages import open_checked
 from lazybo.programs import Program, groups
 from lazybo.programs.program import NO_VALUE, last_lines
 from lazybo.run.driver import Callback
-from lazybo.run.optimize import STOPPED_KEY, optimize
-from lazybo.study.attributes import COMMAND_KEY, OBJECTIVE_KEY, READING_KEY
+from lazybo.run.limits import StopReason
+from lazybo.run.optimize import optimize
+from lazybo.study.attributes import COMMAND_KEY, FAILURE_KEY, OBJECTIVE_KEY, READING_KEY, STOPPED_KEY
 from lazybo.study.storage import REMEDY, open_study
 from lazybo.study.structure import Structure
 
@@ -73,7 +74,7 @@ def carry_out(plan: Plan, *, force: bool, progress: bool) -> tuple[Study, int]:
         _no_value(study, first.missing)
         return study, console.FAILED
     stopped = study._storage.get_study_system_attrs(study._study_id).get(STOPPED_KEY)
-    return study, console.INTERRUPTED if stopped == "interrupted" else 0
+    return study, console.INTERRUPTED if stopped == StopReason.INTERRUPTED else 0
 
 
 class FirstValue:
@@ -86,7 +87,7 @@ class FirstValue:
     def __call__(self, study: Study, trial: FrozenTrial) -> None:
         """A trial has ended."""
         self._known = self._known or _has_value(trial)
-        if not self._known and self.missing is None and reason_of(trial).startswith(NO_VALUE):
+        if not self._known and self.missing is None and trial.system_attrs.get(FAILURE_KEY, {}).get("kind") == NO_VALUE:
             self.missing = trial
             study.stop()
 
@@ -112,7 +113,7 @@ def _with_failures(study: Study, limits: dict[str, Any]) -> dict[str, Any]:
 
 def _no_value(study: Study, trial: FrozenTrial) -> None:
     """Say why a run ended after a trial without a value: the last lines of its output, and what would help."""
-    study._storage.set_study_system_attr(study._study_id, STOPPED_KEY, "the first trial gave no value")
+    study._storage.set_study_system_attr(study._study_id, STOPPED_KEY, StopReason.NO_FIRST_VALUE.value)
     folder = Path(str(trial.user_attrs.get("output", "")))
     for name in ("stdout", "stderr"):
         said = last_lines(folder / name, LINES_SHOWN)

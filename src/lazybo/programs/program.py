@@ -21,7 +21,7 @@ from optuna.exceptions import TrialPruned
 
 from lazybo.programs import groups, placeholders
 from lazybo.programs.output import MAX_LINE, Last, Reading, Step, Value
-from lazybo.run.evaluate import Trial
+from lazybo.run.evaluate import EvaluationFailed, Trial
 from lazybo.text import shortened
 
 CHUNK = 1 << 16
@@ -31,8 +31,8 @@ LOOK = 0.1
 LEFT_IN_PIPE = 1 << 20
 # Bytes at the end of an output in which its last lines are looked for.
 LAST_WORDS = 4096
-# How the reason of a failure begins where a program ended well and said no value.
-NO_VALUE = "it gave no value"
+# The kind of failure of a program that succeeded but gave no value.
+NO_VALUE = "no_value"
 
 
 @dataclass(frozen=True)
@@ -75,9 +75,9 @@ class Program:
         if _stamp(value_file) != before:
             said = self._read(value_file)
         elif self.value_file:
-            raise RuntimeError(f"{NO_VALUE}: it did not write {value_file}")
+            raise _no_value(f"it did not write {value_file}")
         if said is None:
-            raise RuntimeError(f"{NO_VALUE}: {self._what_it_said(folder / 'stdout')}")
+            raise self._what_it_said(folder / "stdout")
         return {**said.metrics, "value": said.value}
 
     def _read(self, path: Path) -> Value:
@@ -85,21 +85,22 @@ class Program:
         try:
             found = self.reading.value_in(_tail(path, MAX_LINE))
         except OSError as error:
-            raise RuntimeError(f"{NO_VALUE}: {path} cannot be read: {error.strerror}") from None
+            raise _no_value(f"{path} cannot be read: {error.strerror}") from None
         if found is None:
-            raise RuntimeError(f"{NO_VALUE}: {path} does not hold {self.reading}")
+            raise _no_value(f"{path} does not hold {self.reading}")
         return found
 
-    def _what_it_said(self, stdout: Path) -> str:
+    def _what_it_said(self, stdout: Path) -> EvaluationFailed:
         """Why its output has no value."""
         lines = _tail(stdout, MAX_LINE).splitlines()
         if not lines:
-            return f"it printed nothing to standard output (see {stdout.parent})"
+            return _no_value("it printed nothing to standard output", stdout.parent)
         for line in reversed(lines):
             found = self.reading.unreadable(line)
             if found is not None:
-                return f"value_regex matched {shortened(found, 100)!r}, but its group holds no number (see {stdout})"
-        return f"no line of its output is {self.reading} (see {stdout})"
+                reason = f"value_regex matched {shortened(found, 100)!r}, but its group holds no number"
+                return _no_value(reason, stdout)
+        return _no_value(f"no line of its output is {self.reading}", stdout)
 
     def _new_folder(self, number: int) -> Path:
         """A folder that is not there yet. A program of an earlier run of this trial that still runs is ended."""
@@ -119,7 +120,7 @@ class Program:
             try:
                 process = groups.start(argv, folder, cwd=self.cwd, environment=environment, stderr=stderr)
             except OSError as error:
-                raise RuntimeError(f"it could not be started: {error.strerror}: {error.filename}") from None
+                raise EvaluationFailed(f"it could not be started: {error.strerror}: {error.filename}") from None
             try:
                 said = self._follow(process, kept, trial)
             except BaseException:
@@ -131,7 +132,8 @@ class Program:
                 assert process.stdout is not None, "it is a pipe"
                 process.stdout.close()
         if process.returncode != 0:
-            raise RuntimeError(_death(process.returncode) + _last_words(folder / "stderr"))
+            last, where = _last_words(folder / "stderr")
+            raise EvaluationFailed(_death(process.returncode) + last, where=where)
         return said
 
     def _follow(self, process: "subprocess.Popen[bytes]", kept: IO[bytes], trial: Trial) -> Value | None:
@@ -163,7 +165,7 @@ class Program:
             selector.register(pipe, selectors.EVENT_READ)
             while left > 0:
                 if time.monotonic() >= deadline:
-                    raise RuntimeError(f"it ran longer than its timeout of {self.timeout:g} s")
+                    raise EvaluationFailed(f"it ran longer than its timeout of {self.timeout:g} s")
                 ended = process.poll() is not None
                 if selector.select(0 if ended else LOOK):
                     data = os.read(pipe, CHUNK)
@@ -175,7 +177,7 @@ class Program:
                     break  # a child that it left behind holds the pipe
         while process.poll() is None:  # it has closed its standard output and goes on
             if time.monotonic() >= deadline:
-                raise RuntimeError(f"it ran longer than its timeout of {self.timeout:g} s")
+                raise EvaluationFailed(f"it ran longer than its timeout of {self.timeout:g} s")
             time.sleep(LOOK / 10)
 
 
@@ -187,7 +189,7 @@ def _stamp(path: Path) -> tuple[int, int, int] | None:
         return None
     if not stat.S_ISREG(found.st_mode):
         # Whoever opens a FIFO waits for the other side, perhaps for ever.
-        raise RuntimeError(f"the value file {path} is {kind_of(found.st_mode)}; name a file")
+        raise EvaluationFailed(f"the value file {path} is {kind_of(found.st_mode)}; name a file")
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
@@ -217,10 +219,14 @@ def _death(status: int) -> str:
     return f"it was killed by {name}" + (" (out of memory?)" if -status == signal.SIGKILL else "")
 
 
-def _last_words(path: Path) -> str:
+def _no_value(reason: str, where: object = "") -> EvaluationFailed:
+    return EvaluationFailed(f"it gave no value: {reason}", kind=NO_VALUE, where=where)
+
+
+def _last_words(path: Path) -> tuple[str, Path]:
     """The last line on standard error, and where the others are."""
     lines = _tail(path, LAST_WORDS).decode(errors="replace").strip().splitlines()
-    return f": {lines[-1].strip()[:300]} (see {path})" if lines else f" (see {path.parent})"
+    return (f": {lines[-1].strip()[:300]}", path) if lines else ("", path.parent)
 
 
 def last_lines(path: Path, count: int) -> list[str]:

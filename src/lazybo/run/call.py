@@ -1,4 +1,4 @@
-"""How an objective is called: what each of its arguments stands for."""
+"""How an objective is called: what is passed as each of its arguments."""
 
 import inspect
 from collections.abc import Callable, Collection, Mapping
@@ -8,12 +8,12 @@ from typing import Any, TypeAlias
 
 # An argument under one of these names is the dict of all parameters, also beside arguments for single parameters.
 DICT_NAMES = ("params", "config")
-# More names of parameters than this are of no use in a message.
+# At most this many parameters are named in a message.
 SHOWN = 8
 
 
 class Given(Enum):
-    """What an argument may stand for, beside one parameter of the space."""
+    """What may be passed as an argument, besides one parameter of the space."""
 
     PARAMS = "the parameters as a dict"
     TRIAL = "the trial"
@@ -26,16 +26,16 @@ Source: TypeAlias = Given | str
 
 @dataclass(frozen=True)
 class Call:
-    """An objective, and what its arguments stand for. Parameters that are not active keep their defaults."""
+    """An objective, and what is passed as its arguments. Inactive parameters keep their defaults."""
 
     function: Callable[..., Any]
     positional: tuple[Source, ...] = ()
     keywords: Mapping[str, Source] = field(default_factory=dict)  # by the name of the argument
-    rest: bool = False  # whether **kwargs take the parameters that no other argument takes
+    rest: bool = False  # whether **kwargs get the parameters that no other argument gets
 
     @property
     def takes_trial(self) -> bool:
-        """Whether the objective sees its trial."""
+        """Whether the objective gets its trial."""
         return Given.TRIAL in (*self.positional, *self.keywords.values())
 
     def __call__(self, params: Mapping[str, Any], trial: object = None, fold: int | None = None) -> Any:
@@ -143,10 +143,10 @@ def _wrong(
     required = {argument.name for argument in named if argument.default is argument.empty} | set(call.positional)
     inactive = [name for name in conditional if name in required and name in everything]
     if inactive:
-        return f"{_listed(inactive)} is not active in every trial, so its argument needs a default"
+        return f"{_listed(inactive)} is not active in every trial: give its argument a default"
     unused = [name for name in names if name not in everything]
     if unused and not call.rest and not {Given.PARAMS, Given.TRIAL} & set(everything):
-        return f"the parameter {_listed(unused)} would never reach it"
+        return f"no argument takes the parameter {_listed(unused)}"
     return ""
 
 

@@ -1,7 +1,7 @@
-"""What happens in a worker: the objective is called, and whatever comes of it becomes an Outcome.
+"""What a worker does: it calls the objective and turns the result into an Outcome.
 
-Nothing but plain data of bounded size travels back (`lazybo.run.plain`): an exception is its text, since its class may
-not exist in the driver.
+Only plain data of bounded size is sent back (`lazybo.run.plain`): an exception becomes its text, since the driver may
+not have its class.
 """
 
 import math
@@ -18,7 +18,7 @@ from optuna.exceptions import TrialPruned
 from lazybo.run import plain
 from lazybo.run.call import Call
 
-# Databases keep steps as whole numbers of four bytes.
+# Databases keep steps as four-byte integers.
 MAX_STEP = 2**31 - 1
 
 
@@ -26,19 +26,19 @@ State = Literal["complete", "pruned", "failed", "invalid"]
 
 
 class Reporter(Protocol):
-    """Where a worker's news go."""
+    """What a worker reports to."""
 
-    def begin(self, number: int, fold: int | None) -> bool:
-        """An evaluation has reached its worker: its time counts from now on; True: nobody waits for it any more."""
+    def begin(self, number: int, fold: int | None) -> None:
+        """The evaluation starts: its timeout counts from now on."""
 
     def report(self, number: int, step: int, value: float) -> bool:
-        """Record the value of a trial at a step; True: stop this trial."""
+        """Record the value of a trial at a step; True if the trial should stop."""
 
 
 class Trial:
-    """What an objective sees of its trial: the parts of Optuna's trial that make sense in a worker.
+    """The trial that an objective gets: the parts of Optuna's trial that make sense in a worker.
 
-    The parameters are chosen before the evaluation begins; ``suggest_*`` look them up.
+    The parameters are chosen before the evaluation starts; ``suggest_*`` look them up.
     """
 
     def __init__(self, number: int, params: Mapping[str, Any], reporter: Reporter | None = None) -> None:
@@ -49,7 +49,7 @@ class Trial:
         self._prune = False
 
     def report(self, value: float, step: int) -> None:
-        """An intermediate value; it is recorded at once and decides whether the trial should be pruned."""
+        """Record an intermediate value and ask the pruner."""
         if isinstance(step, bool) or not isinstance(step, int | np.integer) or not 0 <= step <= MAX_STEP:
             raise ValueError(f"step must be a whole number from 0 to {MAX_STEP}, not {plain.short(step)}")
         try:
@@ -60,11 +60,11 @@ class Trial:
             self._prune = self._reporter.report(self.number, int(step), number)
 
     def should_prune(self) -> bool:
-        """Whether the pruner has given this trial up; raise `optuna.TrialPruned` then."""
+        """Whether the pruner wants to end this trial; raise `optuna.TrialPruned` then."""
         return self._prune
 
     def set_user_attr(self, key: str, value: Any) -> None:
-        """Something to keep with the trial."""
+        """Keep a value with the trial."""
         self.user_attrs[key] = value
 
     def suggest_float(self, name: str, *_: Any, **__: Any) -> float:
@@ -93,8 +93,8 @@ class Task:
     params: dict[str, Any]
     fold: int | None = None
     reporter: Reporter | None = None
-    timed: bool = False  # whether its time is limited, so that its beginning must be reported
-    noted: bool = False  # whether its beginning is to be reported if the driver can be reached
+    timed: bool = False  # whether it has a timeout, so that its start must be reported
+    noted: bool = False  # whether its start is reported if the driver can be reached
 
 
 @dataclass(frozen=True)
@@ -106,11 +106,23 @@ class Measured:
     metrics: Mapping[str, Any] = field(default_factory=dict)
 
 
+class EvaluationFailed(RuntimeError):
+    """A failure that an objective of our own describes.
+
+    ``kind`` is a code for programs. ``where`` is the file or folder that shows more: it is part of the message, but not
+    of ``summary``, which is the same for all trials that fail in the same way.
+    """
+
+    def __init__(self, summary: str, *, kind: str = "", where: object = "") -> None:
+        super().__init__(f"{summary} (see {where})" if where else summary)
+        self.summary, self.kind = summary, kind
+
+
 @dataclass(frozen=True)
 class Outcome:
-    """How a task ended. "invalid": the objective returned what is no value, which another evaluation will not mend.
+    """How a task ended. "invalid": the result is not a number; retrying cannot help.
 
-    ``dropped`` are metrics that are no plain data.
+    ``dropped`` names the metrics that have no plain form.
     """
 
     state: State
@@ -119,42 +131,48 @@ class Outcome:
     reason: str = ""
     traceback: str = ""
     seconds: float = 0.0
-    variance: float = 0.0  # of the noise in the value, as far as it is known
+    variance: float = 0.0  # of the noise in the value, if known
     dropped: tuple[str, ...] = ()
+    failure: dict[str, str] = field(default_factory=dict)  # the kind and the summary of an EvaluationFailed
 
 
 def evaluate(objective: Call | bytes, task: Task) -> Outcome:
-    """Call the objective; never raises but for an interrupt."""
+    """Call the objective. Raises nothing but KeyboardInterrupt."""
     start = time.perf_counter()
     trial = Trial(task.number, task.params, task.reporter)
     try:
-        _announce(task)
+        _report_begin(task)
         call = _load(objective) if isinstance(objective, bytes) else objective
         outcome = _outcome(call(trial.params, trial, task.fold), trial.user_attrs)
     except KeyboardInterrupt:
         raise
     except TrialPruned:
         outcome = _ended("pruned", trial.user_attrs)
+    except EvaluationFailed as error:
+        failed = _ended("failed", trial.user_attrs)
+        described = {"kind": error.kind, "summary": plain.cut(error.summary, plain.REASON_LENGTH)}
+        reason = plain.cut(str(error), plain.REASON_LENGTH)
+        outcome = replace(failed, reason=reason, traceback=plain.trace(error), failure=described)
     except BaseException as error:  # an objective may call sys.exit(), or be cancelled by asyncio
         failed = _ended("failed", trial.user_attrs)
         outcome = replace(failed, reason=plain.reason(error), traceback=plain.trace(error))
     return replace(outcome, seconds=time.perf_counter() - start)
 
 
-def _announce(task: Task) -> None:
-    """Say that the evaluation begins, where somebody wants to know."""
+def _report_begin(task: Task) -> None:
+    """Report that the evaluation starts, if the driver needs to know."""
     if task.reporter is None:
         return
     if task.timed:
         task.reporter.begin(task.number, task.fold)
     elif task.noted:
-        with suppress(OSError, EOFError):  # a driver that cannot be reached from here gets its result all the same
+        with suppress(OSError, EOFError):  # a driver that cannot be reached still gets the result
             task.reporter.begin(task.number, task.fold)
 
 
 @lru_cache(maxsize=1)
 def _load(payload: bytes) -> Call:
-    """The objective as it was sent; a worker that evaluates it again has it already."""
+    """The objective as it was sent. A worker loads it once."""
     import cloudpickle
 
     call: Call = cloudpickle.loads(payload)
@@ -162,7 +180,7 @@ def _load(payload: bytes) -> Call:
 
 
 def _outcome(returned: Any, attributes: Mapping[str, Any]) -> Outcome:
-    """A returned value, or a dict with ``value`` and metrics."""
+    """The outcome for a returned value, or a dict with ``value`` and metrics."""
     metrics: dict[Any, Any] = dict(attributes)
     variance = 0.0
     if isinstance(returned, Measured):
@@ -198,7 +216,7 @@ def _is_value(name: object) -> bool:
 
 
 def _number(thing: Any) -> float:
-    """A float; texts are none, though Python would read them."""
+    """A float. Strings are rejected, although Python would parse them."""
     if isinstance(thing, str | bytes):
-        raise TypeError("a text is no number")
+        raise TypeError("a string is not a number")
     return float.__pos__(float(thing))

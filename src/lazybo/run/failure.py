@@ -1,5 +1,6 @@
-"""How a run that fails tells where everything is that it has recorded."""
+"""How a run that fails tells where its recorded trials are, and how trials that failed are logged."""
 
+import logging
 from contextlib import suppress
 from typing import Any
 
@@ -7,9 +8,11 @@ from optuna.storages import BaseStorage, InMemoryStorage, JournalStorage, RDBSto
 from optuna.storages._cached_storage import _CachedStorage
 from optuna.study import Study
 
+_logger = logging.getLogger("lazybo")
+
 
 class RunFailed(RuntimeError):
-    """A run has ended early: too many evaluations failed, or nothing can run them any more.
+    """A run ended early: too many evaluations failed, or there is nothing left to run them on.
 
     ``study`` holds every trial that was recorded.
     """
@@ -18,19 +21,19 @@ class RunFailed(RuntimeError):
 
 
 class InvalidValue(RunFailed, TypeError):
-    """The objective returned what is no value, which another evaluation would not mend."""
+    """The result of an evaluation is not a number; retrying cannot help."""
 
 
-def carry(error: BaseException, study: Study) -> None:
-    """Let an exception that leaves `optimize()` hold the study, and say so."""
-    with suppress(Exception):  # one with slots has room for neither
+def attach_study(error: BaseException, study: Study) -> None:
+    """Give an exception that leaves `optimize()` the study, and say so in its notes."""
+    with suppress(Exception):  # a class with slots may have room for neither
         error.study = study  # type: ignore[attr-defined]
         if not isinstance(error, RunFailed):
-            error.add_note(f"lazybo: {whereabouts(study)}")
+            error.add_note(f"lazybo: {how_to_resume(study)}")
 
 
-def whereabouts(study: Study) -> str:
-    """Where the finished trials are, and how to go on: a sentence. It holds no password."""
+def how_to_resume(study: Study) -> str:
+    """Where the finished trials are, and how to go on: a sentence without passwords."""
     if isinstance(study._storage, InMemoryStorage):
         return "The finished trials are in error.study."
     where = _place(study._storage)
@@ -46,9 +49,19 @@ def _place(storage: BaseStorage) -> str:
         url = make_url(storage.url)
         if url.get_backend_name() == "sqlite" and url.database:
             return url.database
-        # Drivers of databases take passwords as options too.
+        # Database drivers accept passwords as URL options too.
         return url.set(query={}).render_as_string(hide_password=True)
     backend: Any = getattr(storage, "_backend", None)
     if isinstance(storage, JournalStorage) and hasattr(backend, "_file_path"):
         return str(backend._file_path)
     return f"its {type(storage).__name__}"
+
+
+def log_failed_trial(number: int, params: dict[str, Any], reason: str) -> None:
+    """Warn of a trial that failed."""
+    _logger.warning(f"trial {number} failed with {params}: {reason}", extra={"lazybo_failed_trial": number})
+
+
+def is_failed_trial(record: logging.LogRecord) -> bool:
+    """Whether a log record is one of `log_failed_trial`."""
+    return hasattr(record, "lazybo_failed_trial")

@@ -8,15 +8,15 @@ from typing import Any
 from lazybo.checks import whole
 from lazybo.run.call import call_of
 
-# No data set has more parts; a run keeps a note of each.
+# No data set has more parts, and a run keeps a record of each.
 MAX_FOLDS = 100_000
 
 
 class KFold:
     """The mean of ``objective(params, fold)`` over ``fold`` = 0 … k−1; the parameters may also come by their names.
 
-    `lazybo.optimize` evaluates the folds as tasks of their own, in parallel where there are workers, and takes their
-    spread as the noise of the mean. Anywhere else it is an ordinary function of the parameters.
+    `lazybo.optimize` evaluates each fold as its own task, in parallel if there are workers, and takes the variance of
+    the folds as the noise of the mean. Anywhere else it is an ordinary function of the parameters.
     """
 
     def __init__(self, objective: Callable[..., float], k: int = 3) -> None:
@@ -25,7 +25,7 @@ class KFold:
         self.objective = objective
         self.k = whole("k", k, 2)
         if self.k > MAX_FOLDS:
-            raise ValueError(f"k must be at most {MAX_FOLDS}")
+            raise ValueError(f"k must be at most {MAX_FOLDS}, not {self.k}")
 
     def __call__(self, params: Mapping[str, Any]) -> float:
         """The mean, one fold after the other."""
@@ -39,7 +39,7 @@ def kfold(objective: Callable[..., float], k: int = 3) -> KFold:
 
 
 def mean_of(values: Sequence[float]) -> float:
-    """The mean, also of values whose sum no float can hold."""
+    """The mean, also if no float can hold the sum."""
     try:
         return statistics.fmean(values)
     except OverflowError:
@@ -47,7 +47,7 @@ def mean_of(values: Sequence[float]) -> float:
 
 
 def variance_of_mean(values: Sequence[float]) -> float:
-    """The variance of the mean of the folds as their spread shows it: s²/k."""
+    """The variance of the mean of k folds, from their sample variance: s²/k; 0 if no float can hold it."""
     try:
         variance = statistics.variance(values) / len(values)
     except OverflowError:

@@ -1,18 +1,51 @@
-"""When a run ends, and the count that decides it."""
+"""When a run ends: its limits, the counts that are compared with them, and the reasons to stop."""
 
 import math
 from dataclasses import dataclass
+from enum import StrEnum
 
 from optuna.trial import TrialState
 
 
+class StopReason(StrEnum):
+    """Why a run starts no more trials. Studies keep these codes: change none of them."""
+
+    TARGET = "target_reached"
+    TIMEOUT = "timeout_reached"
+    PATIENCE = "no_improvement"
+    FAILURES = "too_many_failures"
+    INVALID_VALUE = "invalid_value"
+    NO_FIRST_VALUE = "no_first_value"
+    CALLBACK_FAILED = "callback_failed"
+    STOP_CALLED = "stop_called"
+    INTERRUPTED = "interrupted"
+
+
+DESCRIPTIONS = {
+    StopReason.TARGET: "the target was reached",
+    StopReason.TIMEOUT: "the timeout was reached",
+    StopReason.PATIENCE: "no better value in as many trials as patience allows",
+    StopReason.FAILURES: "too many evaluations in a row failed",
+    StopReason.INVALID_VALUE: "the objective returned something that is not a number",
+    StopReason.NO_FIRST_VALUE: "the first trial gave no value",
+    StopReason.CALLBACK_FAILED: "a callback failed",
+    StopReason.STOP_CALLED: "study.stop() was called",
+    StopReason.INTERRUPTED: "it was interrupted",
+}
+
+
+def describe_stop(code: str) -> str:
+    """A kept `StopReason` as words. Earlier versions kept the words themselves."""
+    return DESCRIPTIONS[StopReason(code)] if code in set(StopReason) else code
+
+
 @dataclass(frozen=True)
 class Limits:
-    """When a run ends, and what it puts up with."""
+    """When a run ends, and how many failures and deaths it tolerates."""
 
     n_trials: float = math.inf
     timeout: float = math.inf
-    target: float | None = None
+    target_value: float | None = None
     patience: float = math.inf
     max_failures: float = math.inf
     trial_timeout: float = math.inf
@@ -20,7 +53,7 @@ class Limits:
 
 
 class Tally:
-    """What the trials of a study have shown, as far as a run's end depends on it."""
+    """Counts over the trials of a study that the limits are compared with."""
 
     def __init__(self, direction: str) -> None:
         self.failed = 0
@@ -35,20 +68,20 @@ class Tally:
         return None if math.isinf(self._best) else self._sign * self._best
 
     def count(self, state: TrialState, value: float | None) -> None:
-        """A trial has ended."""
+        """Add a trial that ended."""
         failed = state == TrialState.FAIL
         self.failed += failed
         self.failed_in_a_row = self.failed_in_a_row + 1 if failed else 0
-        inside = math.inf if value is None or state != TrialState.COMPLETE else self._sign * value
-        self._since_best = 0 if inside < self._best else self._since_best + 1
-        self._best = min(self._best, inside)
+        minimized = math.inf if value is None or state != TrialState.COMPLETE else self._sign * value
+        self._since_best = 0 if minimized < self._best else self._since_best + 1
+        self._best = min(self._best, minimized)
 
-    def reached(self, limits: Limits, seconds: float) -> str | None:
-        """Which limit was reached, if any."""
-        if limits.target is not None and self._best <= self._sign * limits.target:
-            return "the target was reached"
+    def reached(self, limits: Limits, seconds: float) -> StopReason | None:
+        """The limit that was reached, if any."""
+        if limits.target_value is not None and self._best <= self._sign * limits.target_value:
+            return StopReason.TARGET
         if seconds >= limits.timeout:
-            return "the timeout was reached"
+            return StopReason.TIMEOUT
         if self._since_best >= limits.patience:
-            return f"there was no better value in {self._since_best} trials"
+            return StopReason.PATIENCE
         return None

@@ -1,40 +1,36 @@
-"""Trials whose driver died: they wait to be run again, and a death that cost an evaluation counts against the retries.
+"""Orphans: running trials whose driver died. They are run again, until they have died more often than retries allow.
 
-A trial costs two commits: one more for its beginning in a worker would be too dear. What is known without it:
+A trial costs two commits. A third one, to record when a worker starts it, would be too slow. Without it:
 
-- A driver that evaluates in its own process begins an evaluation as soon as its trial is written: its death counts.
+- A driver that evaluates in its own process starts an evaluation as soon as its trial is written: its death counts.
 - A driver with workers may die while they start: the first death of a trial's driver does not count.
-- A trial that is run again, and every trial where there are no retries, is noted when a worker has it, before the
-  objective is called. Its driver's death counts if, and only if, that note is there.
+- For a trial that is run again, and for every trial if retries is 0, the start is recorded before the objective is
+  called. The death of the driver counts only if that record is there.
 
-So a trial never fails without having been evaluated, and one that kills its driver each time does fail in the end.
+So a trial never fails without having been evaluated, and a trial that kills its driver each time does fail in the end.
 """
 
-import logging
 from contextlib import suppress
 from functools import partial
 
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
-from lazybo.run.ledger import ATTEMPTS_KEY, DRIVER_KEY, Entry, Ledger, Result
+from lazybo.run.ledger import Entry, Ledger, Result
 from lazybo.run.presence import Drivers
-from lazybo.study.retry import patiently
+from lazybo.study.attributes import ATTEMPTS_KEY, BEGAN_KEY, DRIVER_KEY
+from lazybo.study.retry import with_retries
 
-_logger = logging.getLogger("lazybo")
-
-# Who evaluates a trial that is noted, and how often it had died by then.
-BEGAN_KEY = "lazybo:began"
-# What a driver says in its note: that it evaluates in its own process, and that it notes every beginning.
+# What a driver writes about itself: it evaluates in its own process; it records the start of every evaluation.
 EVALUATES_HERE = "evaluates_here"
-NOTES_ALL = "notes_all"
+RECORDS_ALL = "records_all"
 
 
 class Orphans:
     """The trials of drivers that died, as the driver ``name`` finds them."""
 
-    def __init__(self, study: Study, book: Ledger, name: str, retries: int) -> None:
-        self._study, self._ledger, self._name, self._retries = study, book, name, retries
+    def __init__(self, study: Study, ledger: Ledger, name: str, retries: int) -> None:
+        self._study, self._ledger, self._name, self._retries = study, ledger, name, retries
         self._drivers = Drivers(study)
 
     def living(self) -> set[str]:
@@ -42,37 +38,36 @@ class Orphans:
         return self._drivers.living() - {self._name}
 
     def take_over(self, trial: FrozenTrial) -> None:
-        """Let a trial wait to be run again, or end it when it has died too often."""
+        """Queue a trial to be run again, or fail it if it died too often."""
         driver = trial.system_attrs[DRIVER_KEY]
-        now = patiently(partial(self._study._storage.get_trial, trial._trial_id))
+        now = with_retries(partial(self._study._storage.get_trial, trial._trial_id))
         if now.state != TrialState.RUNNING or now.system_attrs.get(DRIVER_KEY) != driver:
             return  # another process was faster
-        died = now.system_attrs.get(ATTEMPTS_KEY, 0)
-        if not self._had_begun(now):
-            self._ledger.put_back(trial._trial_id, died, driver)
+        counts = self._had_begun(now)
+        deaths = now.system_attrs.get(ATTEMPTS_KEY, 0) + counts
+        if deaths <= self._retries or not counts:
+            self._ledger.put_back(trial._trial_id, deaths, driver)
             return
-        if died + 1 <= self._retries:
-            self._ledger.put_back(trial._trial_id, died + 1, driver)
-            return
-        reason = f"the process that ran it died, {died + 1} times in all"
+        reason = f"the process that ran it died, {deaths} times in all"
         failed = Result(TrialState.FAIL, None, {"traceback": reason}, {"fail_reason": reason})
         self._ledger.finish(Entry(trial._trial_id, trial.number, trial.params), failed)
 
-    def note_begin(self, entry: Entry, died: int) -> None:
-        """A worker has a trial that is noted. Called in any thread, before the objective is."""
-        # A storage that does not answer is no reason to lose the evaluation: its driver's death will not count.
+    def note_begin(self, entry: Entry, deaths: int) -> None:
+        """Record that a worker starts a trial. Called in any thread, before the objective is."""
+        # If the storage does not answer, the evaluation goes on: a death of its driver will not count.
         with suppress(Exception):
-            self._study._storage.set_trial_system_attr(entry.trial_id, BEGAN_KEY, _began(self._name, died))
+            self._study._storage.set_trial_system_attr(entry.trial_id, BEGAN_KEY, _began(self._name, deaths))
 
     def _had_begun(self, trial: FrozenTrial) -> bool:
-        driver, died = trial.system_attrs[DRIVER_KEY], trial.system_attrs.get(ATTEMPTS_KEY)
-        if trial.system_attrs.get(BEGAN_KEY) == _began(driver, died or 0):
+        """Whether the death of a trial's driver counts."""
+        driver, deaths = trial.system_attrs[DRIVER_KEY], trial.system_attrs.get(ATTEMPTS_KEY)
+        if trial.system_attrs.get(BEGAN_KEY) == _began(driver, deaths or 0):
             return True
         here = self._drivers.fact(driver, EVALUATES_HERE)
         if here is None:
-            return True  # it has left no note, or one of an earlier version: nobody knows
-        return bool(here) and died is None and not self._drivers.fact(driver, NOTES_ALL)
+            return True  # the driver wrote nothing about itself
+        return bool(here) and deaths is None and not self._drivers.fact(driver, RECORDS_ALL)
 
 
-def _began(driver: str, died: int) -> str:
-    return f"{driver} {died}"
+def _began(driver: str, deaths: int) -> str:
+    return f"{driver} {deaths}"

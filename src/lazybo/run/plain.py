@@ -1,8 +1,8 @@
 """The boundary to objectives: whatever they return, raise or attach becomes plain data of bounded size.
 
-An objective is somebody else's code. Its metrics may hold cycles, objects that fail when they are printed, or a
-gigabyte; its exceptions likewise. All of that is turned into plain data here, in the worker, before anything travels.
-No function of this module raises anything but an interrupt from the keyboard.
+An objective is foreign code. Its metrics and exceptions may hold cycles, objects that fail when they are printed, or a
+gigabyte. The worker turns all of that into plain data before anything is sent. No function of this module raises
+anything but KeyboardInterrupt.
 """
 
 import math
@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Set
 from typing import Any
 
-# The end of a long traceback is what matters; storages may limit the length of a text.
+# The end of a long traceback matters most; storages may limit the length of a text.
 TRACEBACK_LENGTH = 20_000
 REASON_LENGTH = 1_000
 # Characters that all metrics of one trial may take as JSON, and those of one name: Optuna's tables hold 512.
@@ -26,7 +26,7 @@ _shortened.maxstring = _shortened.maxother = _shortened.maxlong = 100
 
 
 def reason(error: BaseException) -> str:
-    """What an exception says, in a few lines at most."""
+    """The type and message of an exception, in a few lines at most."""
     try:
         lines = list(traceback.TracebackException.from_exception(error, compact=True).format_exception_only())
         return cut("".join(lines).strip(), REASON_LENGTH)
@@ -37,7 +37,7 @@ def reason(error: BaseException) -> str:
 
 
 def trace(error: BaseException) -> str:
-    """The end of an exception's traceback, with what caused it."""
+    """The end of an exception's traceback, with its causes."""
     kept: deque[str] = deque()
     length = 0
     try:
@@ -48,13 +48,13 @@ def trace(error: BaseException) -> str:
                 length -= len(kept.popleft())
     except KeyboardInterrupt:
         raise
-    except BaseException:  # it cannot be printed, but where it was raised can
+    except BaseException:  # its message cannot be printed, but its frames can
         kept.extend([*traceback.format_tb(error.__traceback__), reason(error)])
     return _printable("".join(kept)[-TRACEBACK_LENGTH:])
 
 
 def short(thing: object) -> str:
-    """What a thing looks like, on one short line."""
+    """A short representation of an object, on one line."""
     try:
         text = _shortened.repr(thing)
         return _printable(text if len(text) <= 100 else text[:97] + "...")
@@ -65,7 +65,7 @@ def short(thing: object) -> str:
 
 
 def cut(text: str, length: int) -> str:
-    """A text without its middle if it is too long, and without halves of characters, which no file can hold."""
+    """A text, without its middle if it is too long, and without lone surrogates, which no encoding has."""
     if len(text) > length:
         text = f"{text[: length * 3 // 4]} [...] {text[len(text) - length // 5 :]}"
     return _printable(text)
@@ -74,8 +74,8 @@ def cut(text: str, length: int) -> str:
 def metrics(given: Mapping[Any, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Metrics as JSON holds them, and what was dropped: names, each with the reason.
 
-    A metric is no reason to lose an evaluation. Numbers, texts, lists and dicts stay what they are, arrays become
-    lists, other objects their texts. JSON has no NaN and no infinity: those become None.
+    A bad metric never costs an evaluation. Numbers, strings, lists and dicts are kept, arrays become lists, other
+    objects strings. JSON has no NaN and no infinity: those become None.
     """
     plain: dict[str, Any] = {}
     dropped: list[str] = []
@@ -120,7 +120,7 @@ class _Converter:
 
     def data(self, thing: Any) -> Any:
         """A thing as JSON holds it."""
-        # The methods of the built-in types: a subclass may have its own, which can do anything.
+        # Methods of the built-in types: those of a subclass could do anything.
         if thing is None or thing is True or thing is False:
             self._pay(5)
             return thing
@@ -139,7 +139,7 @@ class _Converter:
         if isinstance(thing, Mapping | list | tuple | Set | deque):
             return self._container(thing)
         if hasattr(thing, "tolist"):
-            # Of an array that is far too large no list is made.
+            # Make no list of an array that is far too large.
             size = getattr(thing, "nbytes", 0)
             if isinstance(size, int) and size // 4 > self.left:
                 raise _NotPlain(_TOO_LONG)
@@ -160,7 +160,7 @@ class _Converter:
     def _container(self, thing: Any) -> Any:
         if isinstance(thing, Mapping):
             return self._nested(thing, lambda: {self.key(k): self.data(v) for k, v in thing.items()})
-        if isinstance(thing, Set):  # in an order that does not change
+        if isinstance(thing, Set):  # in a stable order
             return self._nested(thing, lambda: sorted((self.data(part) for part in thing), key=repr))
         return self._nested(thing, lambda: [self.data(part) for part in thing])
 
@@ -188,5 +188,5 @@ class _Converter:
 
 
 def _printable(text: str) -> str:
-    """Halves of surrogate pairs are in no encoding: one in a message would fail whoever prints it."""
+    """Replace lone surrogates: no encoding has them, so printing one would raise."""
     return text.encode(errors="replace").decode()

@@ -1,14 +1,16 @@
-"""One line about a run, on a terminal or in a notebook."""
+"""The progress bar of a run, on a terminal or in a notebook, and the time that the optimiser takes."""
 
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 
 from tqdm import tqdm
 
 from lazybo.text import printable
 
-# Characters of the line in a notebook, which has no width to ask for, and seconds between two states of the line.
+# Characters of the line in a notebook, whose width is unknown, and seconds between two updates.
 NOTEBOOK_WIDTH = 100
 INTERVAL = 0.1
 
@@ -16,8 +18,8 @@ INTERVAL = 0.1
 class Progress:
     """A bar of trials with the best value, how many run and failed, and the optimiser's share of the time.
 
-    Silent where nobody looks: when standard error is neither a terminal nor a notebook. In a notebook it is a line of
-    text, not a widget: it needs no other package, and is still there when the notebook is opened again.
+    Nothing is printed if standard error is neither a terminal nor a notebook. In a notebook it is a line of text, not
+    a widget: that needs no other package, and is still there when the notebook is opened again.
     """
 
     def __init__(self, wanted: bool, total: int | None, done: int) -> None:
@@ -35,7 +37,7 @@ class Progress:
         self._shown = -INTERVAL
 
     def show(self, done: int, best: float | None, running: int, failed: int, share: float) -> None:
-        """The state of the run."""
+        """Update the bar."""
         if self._bar.disable:
             return
         parts = [f"{running} running", f"optimiser {share:.0%}"]
@@ -50,7 +52,7 @@ class Progress:
             self._bar.refresh()
 
     def say(self, text: str) -> None:
-        """A line above the bar, or on standard error."""
+        """Print a line above the bar, on standard error."""
         tqdm.write(printable(text), file=sys.stderr)
 
     def __enter__(self) -> "Progress":
@@ -58,6 +60,28 @@ class Progress:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._bar.close()
+
+
+class WorkTime:
+    """The seconds that the driver works itself, without those it waits for evaluations."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    @contextmanager
+    def measured(self) -> Iterator[None]:
+        """Add the time of this block."""
+        start = time.perf_counter()
+        yield
+        self.seconds += time.perf_counter() - start
+
+    @contextmanager
+    def paused(self, condition: bool) -> Iterator[None]:
+        """Leave out the time of this block, within one that is measured, if the condition holds."""
+        start = time.perf_counter()
+        yield
+        if condition:
+            self.seconds -= time.perf_counter() - start
 
 
 def in_notebook() -> bool:

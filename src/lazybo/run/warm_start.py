@@ -1,4 +1,4 @@
-"""Results from elsewhere, to begin with: earlier studies, or tables of results."""
+"""Known results for a run to start with: earlier studies, or tables."""
 
 import csv
 import logging
@@ -27,7 +27,7 @@ def known_results(source: Any, space: Space, direction: str) -> list[Known]:
 
     A table is a CSV file, a data frame, a list of dicts with the parameters and ``value`` (Optuna's
     ``trials_dataframe()`` names them ``params_…``), or a list of pairs of parameters and value. Where there is a column
-    ``state``, as in Optuna's tables, trials that did not complete or fail teach nothing.
+    ``state``, as in Optuna's tables, only trials that completed or failed are used.
     """
     if source is None:
         return []
@@ -85,7 +85,7 @@ def _from_trials(trials: Sequence[FrozenTrial], space: Space, where: str) -> lis
     if misfits and not results:
         raise ValueError(f"no trial of {where} to start from fits this space")
     if misfits:
-        _logger.warning(f"{misfits} trials of {where} to start from do not fit this space and teach nothing")
+        _logger.warning(f"{misfits} trials of {where} to start from do not fit this space and are not used")
     return results
 
 
@@ -109,7 +109,7 @@ def _csv_rows(name: str | Path, space: Space) -> list[dict[str, Any]]:
     if "://" in str(name):
         raise ValueError(f"the table to start from must be a CSV file, not the URL of a storage; {LOAD}")
     try:
-        # A spreadsheet program may have written a mark at the beginning.
+        # Spreadsheet programs may write a byte order mark first.
         with Path(name).open(newline="", encoding="utf-8-sig") as file:
             heading = file.readline()
             file.seek(0)
@@ -117,7 +117,7 @@ def _csv_rows(name: str | Path, space: Space) -> list[dict[str, Any]]:
     except OSError as error:
         raise ValueError(f"the table to start from cannot be read: {error}") from None
     except (UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"the table to start from, {str(name)!r}, is no CSV file: {error}; {LOAD}") from None
+        raise ValueError(f"the table to start from, {str(name)!r}, is not a CSV file: {error}; {LOAD}") from None
     if not rows:
         raise ValueError(f"the table to start from, {str(name)!r}, is empty; it needs a heading with 'value'")
     columns = [column.strip() for column in rows[0]]
@@ -130,7 +130,7 @@ def _csv_rows(name: str | Path, space: Space) -> list[dict[str, Any]]:
 
 
 def _parsed(name: str, text: str, space: Space) -> Any:
-    """A cell of a CSV file, as its column means it."""
+    """A cell of a CSV file as a value of its column."""
     distribution = space.distributions.get(name.removeprefix("params_"))
     if text == "":
         return None
@@ -155,14 +155,14 @@ def _from_rows(rows: Iterable[Any], space: Space) -> list[Known]:
             space.check(params, outside=True)
         except (TypeError, ValueError, OverflowError) as error:
             if state == TrialState.FAIL.name:
-                continue  # it failed before it had its parameters
+                continue  # it failed before it got its parameters
             raise ValueError(f"row {i} of the table to start from: {error}") from None
         results.append((params, value))
     return results
 
 
 def _state(row: Any, space: Space) -> str | None:
-    """What Optuna's tables say about a trial."""
+    """The state of a trial in Optuna's tables; None in others."""
     if not isinstance(row, Mapping) or "state" not in row or "state" in space.distributions:
         return None
     state = row["state"]
@@ -186,7 +186,7 @@ def _split(row: Any, space: Space) -> Known:
         if name in cells and not _empty(cells[name])
     }
     for name in cells:
-        # An empty cell is a parameter that was not active, unless it is the choice None of one that is always active.
+        # An empty cell is an inactive parameter, or the choice None of one that is always active.
         if name not in params and name not in space.conditions and _has_none(space.distributions.get(name)):
             params[name] = None
     if _empty(value):
@@ -205,7 +205,7 @@ def _pair(row: Any) -> tuple[Mapping[str, Any], Any]:
 
 
 def _plain(cell: Any, distribution: BaseDistribution) -> Any:
-    """A cell as a value of its parameter: tables keep whole numbers as 3.0 where some are missing."""
+    """A cell as a value of its parameter. Tables keep integers as 3.0 in a column with missing cells."""
     cell = cell.item() if isinstance(cell, np.generic) else cell
     if isinstance(distribution, CategoricalDistribution):
         return cell

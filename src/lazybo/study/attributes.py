@@ -23,6 +23,10 @@ COMMAND_KEY = "lazybo:command"
 OBJECTIVE_KEY = "lazybo:objective"
 # User: how the value of a program is read if not in the default way: the key, the regular expression, the file.
 READING_KEY = "lazybo:value"
+# Followed by ":" and the name of a driver: its machine, its process, and a count that rises; `run.presence`.
+HEARTBEAT_KEY = "lazybo:heartbeat"
+# Why the last run started no more trials, a `StopReason`; None if it had all of them; `run.optimize`, `cli.tune`.
+STOPPED_KEY = "lazybo:stopped"
 
 # ------------------------------------------------------------------- of a trial
 
@@ -35,6 +39,16 @@ VARIANCE_KEY = "lazybo:variance"
 # `sklearn.candidates`.
 FOLDS_KEY = "folds"
 ERROR_KEY = "error"
+# How a program failed: a code (``kind``), and the reason without paths (``summary``); `run.driver`.
+FAILURE_KEY = "lazybo:failure"
+# The name of the driver that runs a trial; `run.ledger`.
+DRIVER_KEY = "lazybo:driver"
+# How many evaluations of a trial died with their worker or driver; `run.ledger`, `run.open_trials`.
+ATTEMPTS_KEY = "lazybo:attempts"
+# Which driver's worker started a trial, and the value of ATTEMPTS_KEY then; `run.orphans`.
+BEGAN_KEY = "lazybo:began"
+# The initial configuration that a trial was queued for, as it was given. In parts; `run.ledger`.
+INITIAL_KEY = "lazybo:initial"
 
 # --------------------------------------------------------------- texts in parts
 

@@ -9,7 +9,7 @@ from optuna.storages._cached_storage import _CachedStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
-from lazybo.study.retry import patiently
+from lazybo.study.retry import with_retries
 
 _logger = logging.getLogger("lazybo")
 
@@ -78,8 +78,8 @@ def repair_values(storage: BaseStorage) -> None:
             connection.execute(delete(values).where(lost))
             return len(damaged)
 
-    if patiently(look):
-        count = patiently(mend)
+    if with_retries(look):
+        count = with_retries(mend)
         which = f"{count} trial{'s' * (count != 1)}"
         _logger.warning(
             f"the storage {name_of(storage)!r} had NaN as the value of {which}, which made its studies "

@@ -26,7 +26,7 @@ from lazybo.search.optimizer import Optimizer
 from lazybo.search.space import Condition, Space
 from lazybo.study.attributes import OPTIONS_KEY, joined, rewritable_parts
 from lazybo.study.model import StudyModel, parse_object, read_announcement
-from lazybo.study.retry import patiently
+from lazybo.study.retry import with_retries
 from lazybo.study.structure import Structure, infer_structure
 
 _logger = optuna.logging.get_logger("optuna.samplers.lazybo")
@@ -126,7 +126,7 @@ def keep_options(study: Study, options: ModelOptions, structure: Structure, tria
     if {**kept_options(study, trials), "trials": 0} != {**written, "trials": 0}:
         text = json.dumps({**written, "trials": len(trials)})
         for key, part in rewritable_parts(OPTIONS_KEY, text).items():
-            patiently(partial(study._storage.set_study_system_attr, study._study_id, key, part))
+            with_retries(partial(study._storage.set_study_system_attr, study._study_id, key, part))
 
 
 def kept_options(study: Study, trials: Sequence[FrozenTrial]) -> dict[str, Any]:
@@ -154,7 +154,7 @@ def unkept_options(study: Study, options: ModelOptions, trials: Sequence[FrozenT
 
 
 def _attributes(study: Study) -> dict[str, Any]:
-    return patiently(partial(study._storage.get_study_system_attrs, study._study_id))
+    return with_retries(partial(study._storage.get_study_system_attrs, study._study_id))
 
 
 def _structure_to_json(structure: Structure) -> dict[str, Any] | None:

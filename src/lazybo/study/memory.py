@@ -14,7 +14,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.study.factory import ModelOptions, Unkept, unkept_options
 from lazybo.study.model import StudyModel
-from lazybo.study.retry import patiently
+from lazybo.study.retry import with_retries
 from lazybo.study.structure import Structure, infer_structure
 from lazybo.study.waiting import Unannounced, wait_for_earlier
 
@@ -68,7 +68,7 @@ class Memory:
 
     def read(self, study: Study, except_number: int) -> None:
         """Read new trials, and those that had not finished when they were last read."""
-        trials = patiently(partial(study._get_trials, deepcopy=False, use_cache=False))
+        trials = with_retries(partial(study._get_trials, deepcopy=False, use_cache=False))
         if not self._continues(trials):
             self._begin()
             self.own = {except_number}

@@ -1,4 +1,4 @@
-"""Storages that are locked or away for a moment: what is asked of them is asked again."""
+"""Retries while a storage is locked, full or unreachable for a moment."""
 
 import errno
 import logging
@@ -11,7 +11,7 @@ from optuna.exceptions import StorageInternalError
 _logger = logging.getLogger("lazybo")
 _T = TypeVar("_T")
 
-# Seconds between attempts while a storage is locked, full or away, a restarted server for example.
+# Seconds between attempts while a storage is locked, full or unreachable, for example while a server restarts.
 RETRY_WAITS = (1, 2, 4, 8, 15, 30)
 # What SQLite says of a file that was deleted or replaced while it was open: waiting does not bring it back.
 GONE = ("no such table", "readonly database", "unable to open database file", "malformed", "not a database")
@@ -19,10 +19,10 @@ GONE = ("no such table", "readonly database", "unable to open database file", "m
 PASSING = {errno.ENOSPC, errno.EDQUOT, errno.ESTALE, errno.EAGAIN, errno.EINTR}
 
 
-def patiently(action: Callable[[], _T]) -> _T:
-    """The result of an action on a storage; it is tried again while the storage is locked, full or away.
+def with_retries(action: Callable[[], _T]) -> _T:
+    """The result of an action on a storage. It is retried while the storage is locked, full or unreachable.
 
-    The action must change nothing when it fails, or be one that may be done twice.
+    An action that fails must have changed nothing, or be safe to repeat.
     """
     for wait in (*RETRY_WAITS, None):
         try:

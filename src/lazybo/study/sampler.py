@@ -33,7 +33,7 @@ from lazybo.search.optimizer import check_seed
 from lazybo.search.space import Space
 from lazybo.study.factory import ModelOptions, open_model
 from lazybo.study.memory import Memories
-from lazybo.study.retry import patiently
+from lazybo.study.retry import with_retries
 from lazybo.study.structure import Structure
 
 _logger = optuna.logging.get_logger("optuna.samplers.lazybo")
@@ -140,7 +140,7 @@ class LazySampler(BaseSampler):
             always = memory.others_run or unkept.needed
             written = model.announcement(trial.number, always=always, extra=unkept.attributes)
             for key, text in written.items():
-                patiently(partial(study._storage.set_trial_system_attr, trial._trial_id, key, text))
+                with_retries(partial(study._storage.set_trial_system_attr, trial._trial_id, key, text))
             if written:
                 memory.note_kept_options()
             return params

@@ -22,7 +22,7 @@ from lazybo.search.optimizer import check_seed
 from lazybo.study.attributes import RUN_KEY, joined, parts
 from lazybo.study.databases import file_of, name_of, repair_values, sqlite_url
 from lazybo.study.journal import Journal, is_journal, open_journal
-from lazybo.study.retry import database_reason, patiently
+from lazybo.study.retry import database_reason, with_retries
 from lazybo.study.structure import Structure
 from lazybo.text import without_password
 
@@ -148,7 +148,7 @@ def open_study(
     storage: BaseStorage, study_name: str | None, direction: Direction, structure: Structure, seed: int | None
 ) -> tuple[Study, int]:
     """The study with this name, created if there is none, and the seed to continue with."""
-    return patiently(partial(_open_study, storage, study_name or DEFAULT_NAME, direction, structure, seed))
+    return with_retries(partial(_open_study, storage, study_name or DEFAULT_NAME, direction, structure, seed))
 
 
 def _open_study(

@@ -1,8 +1,8 @@
-"""What an engine promises, and the book that every engine keeps of its unfinished tasks.
+"""`Engine`, what all executors become, and `OpenTasks`, in which every engine keeps its unfinished tasks.
 
-An engine runs calls somewhere: here, in threads, in processes, on a cluster. A future that it gives out stays pending
-until its task has ended, so it can be cancelled at any time, also while the task runs. `Engine.stop` does the same and
-says whether the worker is free again.
+An engine runs calls in this thread, in threads, in processes or on a cluster. Its futures stay pending until the task
+has ended, so they can be cancelled at any time, also while the task runs. `Engine.stop` does the same and says whether
+the worker is free again.
 """
 
 import socket
@@ -26,7 +26,7 @@ class WorkerDied(Exception):
 
 
 class EngineBroken(Exception):
-    """What the caller gave to run tasks on can run none any more. The message names the remedy."""
+    """The executor of the caller cannot run tasks any more. The message says what to do."""
 
 
 class Engine(Executor, ABC):
@@ -44,7 +44,7 @@ class Engine(Executor, ABC):
 
     @abstractmethod
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """A future of one call. What goes wrong with the call, also on its way to a worker, is in the future."""
+        """A future of one call. Every error of the call, also of sending it to a worker, is in the future."""
 
     @abstractmethod
     def stop(self, future: Future[Any]) -> bool:
@@ -64,15 +64,15 @@ class Engine(Executor, ABC):
 class OpenTasks(Generic[Task]):
     """The tasks of an engine that have not ended, by their futures.
 
-    Whoever takes a task out of the book ends its future. So each ends once, whichever comes first: its result, its
-    failure, a cancellation. ``abandon`` ends a task that was cancelled and says whether its worker will be free.
+    Each future ends once, by what comes first: its result, its failure, or a cancellation. The thread that takes a
+    task out of this table ends its future. ``abandon`` ends a cancelled task and says whether its worker will be free.
     """
 
     def __init__(self, abandon: Callable[[Task], bool]) -> None:
         self._abandon = abandon
         self._changed = threading.Condition()
         self._tasks: dict[Future[Any], Task] = {}
-        self._unsettled: set[Future[Any]] = set()  # those in the book, and those just taken out of it
+        self._unsettled: set[Future[Any]] = set()  # open ones, and those just taken out of the table
         self._closed = False
 
     def add(self, task: Task) -> Future[Any]:
@@ -89,7 +89,7 @@ class OpenTasks(Generic[Task]):
 
     def end(self, future: Future[Any], *, result: object = None, error: BaseException | None = None) -> None:
         """End a future, unless it has ended."""
-        # A future that is cancelled between the two steps is one that was cancelled in time.
+        # A future may be cancelled between the two steps: then it ends as cancelled.
         if self._take(future) is None or not future.set_running_or_notify_cancel():
             return
         if error is not None:
@@ -98,7 +98,7 @@ class OpenTasks(Generic[Task]):
             future.set_result(result)
 
     def stop(self, future: Future[Any]) -> bool:
-        """Cancel a future and abandon its task; whether its worker will be free, as that of an ended task is."""
+        """Cancel a future and abandon its task; whether its worker will be free. True if it has ended."""
         task = self._take(future)
         if task is None:
             return True
@@ -114,7 +114,7 @@ class OpenTasks(Generic[Task]):
             self._closed = True
             futures = list(self._tasks)
         if cancel:
-            # Those that wait, the latest, go first: stopping the others would only let them begin.
+            # The latest first: stopping a running task would only start a waiting one.
             for future in reversed(futures):
                 self.stop(future)
         if wait:
@@ -133,7 +133,7 @@ class OpenTasks(Generic[Task]):
 
     def _settle(self, future: Future[Any]) -> None:
         task = self._take(future)
-        if task is not None:  # nobody here has ended it: the caller cancelled the future
+        if task is not None:  # the caller cancelled the future
             future.set_running_or_notify_cancel()
             self._abandon(task)
         with self._changed:
@@ -142,11 +142,11 @@ class OpenTasks(Generic[Task]):
 
 
 def local_address(peer: str) -> str:
-    """The address of this machine on its way to another one."""
+    """The address of this machine on the route to another one."""
     family = socket.AF_INET6 if ":" in peer else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect((peer, 9))  # of a datagram socket: chooses the route and sends nothing
+            probe.connect((peer, 9))  # connecting a datagram socket chooses the route and sends nothing
             return str(probe.getsockname()[0])
-        except OSError:  # no way there
+        except OSError:  # no route
             return "127.0.0.1"

@@ -1,4 +1,4 @@
-"""From what a caller may give as ``executor`` to an engine."""
+"""The engine for what a caller gives as ``executor``."""
 
 from concurrent.futures import Executor
 from importlib import import_module
@@ -6,7 +6,8 @@ from types import ModuleType
 from typing import Any
 
 from lazybo.run.executors.base import Engine
-from lazybo.run.executors.local import ForeignEngine, ProcessEngine, SerialEngine, ThreadEngine
+from lazybo.run.executors.foreign import ForeignEngine
+from lazybo.run.executors.local import ProcessEngine, SerialEngine, ThreadEngine
 
 ACCEPTED = (
     "executor must be None, 'serial', 'threads', 'processes', 'dask', 'dask://host:port', 'ray', 'ray://host:port', "
@@ -50,7 +51,7 @@ def _named(name: str, n_parallel: int | None) -> Engine | None:
 
 
 def _given(executor: object, n_parallel: int | None) -> Engine | None:
-    # By name, so that nothing is imported which the caller has not imported.
+    # By the names of their classes: nothing is imported that the caller has not imported.
     if isinstance(executor, ModuleType) and executor.__name__ == "ray":
         return _optional("ray").connect(None, n_parallel)
     if _is_a(executor, "distributed.", "Client"):
@@ -67,7 +68,7 @@ def _is_a(thing: object, module: str, name: str) -> bool:
 
 
 def _optional(name: str) -> Any:
-    """The module of an engine whose package is not installed everywhere."""
+    """The module of an engine that needs an optional package."""
     try:
         return import_module(f"lazybo.run.executors.{name}")
     except ImportError as error:
@@ -75,7 +76,7 @@ def _optional(name: str) -> Any:
 
 
 def _cpu_count() -> int:
-    """The processors that this process may use, as affinity and containers limit them."""
+    """The processors that this process may use, within its affinity and container limits."""
     from loky import cpu_count
 
     return int(cpu_count())

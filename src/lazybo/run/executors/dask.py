@@ -18,12 +18,12 @@ from lazybo.run.executors.base import Engine, EngineBroken, OpenTasks, P, T, Wor
 
 _logger = logging.getLogger(__name__)
 
-# How often the workers of the cluster are counted at most, in seconds.
-RECOUNT = 1.0
-# Seconds in which a worker that was told to end has ended, if it can hear.
-DEAF = 10.0
-# How long the scheduler may take to forget a task, in seconds.
-PATIENCE = 5.0
+# Seconds between two counts of the cluster's workers.
+RECOUNT_INTERVAL = 1.0
+# Seconds after which a worker that was told to end counts as not responding.
+END_TIMEOUT = 10.0
+# Seconds that the scheduler may take to forget a cancelled task.
+CANCEL_TIMEOUT = 5.0
 
 
 def start_cluster(workers: int) -> "DaskEngine":
@@ -45,7 +45,7 @@ def connect(address: str, workers: int | None) -> "DaskEngine":
 
 
 class DaskEngine(Engine):
-    """Runs tasks on the cluster of a client. The caller's client stays open; ``release`` closes one of our own.
+    """Runs tasks on the cluster of a client. The caller's client stays open; ``release`` closes one that we opened.
 
     Dask itself tries a task again when its worker dies, on up to ``allowed-failures`` more workers.
     """
@@ -65,7 +65,7 @@ class DaskEngine(Engine):
         self._owns_cluster = owns_cluster
         self._given = workers
         self._workers = workers or 1
-        self._counted = -RECOUNT
+        self._counted = -RECOUNT_INTERVAL
         known = client.scheduler_info()["workers"].values()
         self.can_stop = all(worker["nthreads"] == 1 and worker["nanny"] for worker in known)
         self._address = client.scheduler.address
@@ -83,9 +83,13 @@ class DaskEngine(Engine):
 
         Those of a worker that is being restarted are missing only for a while.
         """
-        if self._given is None and time.monotonic() - self._counted > RECOUNT and self._client.status == "running":
+        if (
+            self._given is None
+            and time.monotonic() - self._counted > RECOUNT_INTERVAL
+            and self._client.status == "running"
+        ):
             self._counted = time.monotonic()
-            # A scheduler that is gone is found out by the tasks that it has.
+            # If the scheduler is gone, its tasks will fail and say so.
             with contextlib.suppress(OSError):
                 self._workers = max(self._workers, sum(self._client.nthreads().values()))
         return self._workers
@@ -96,7 +100,7 @@ class DaskEngine(Engine):
         future = self._open.add(sent)
         key = f"{self._prefix}{next(self._numbers):09}"
         try:
-            # Without a time in which tasks count as one batch: the first comes first.
+            # fifo_timeout: tasks run in the order of their submission, however close together.
             call = partial(fn, *args, **kwargs)
             running = self._client.submit(call, key=key, pure=False, fifo_timeout="0 ms")
             sent.append(running)
@@ -108,7 +112,7 @@ class DaskEngine(Engine):
     def stop(self, future: Future[Any]) -> bool:
         """End one task. If it runs, its worker is restarted, unless that would cost something else.
 
-        Other tasks that run there and data that lie there are a reason against; so is a worker that nobody restarts.
+        It is not restarted if other tasks run there, if it holds data, or if no nanny would start it again.
         """
         return self._open.stop(future)
 
@@ -128,7 +132,7 @@ class DaskEngine(Engine):
         except distributed.scheduler.KilledWorker as error:
             self._open.end(future, error=_died(str(error), error, error.allowed_failures + 1))
         except CancelledError as error:
-            # Ours are out of the book by now: this is a cluster that was restarted, or one that is lost.
+            # Tasks that we cancelled are not open any more: the cluster was restarted or is lost.
             restarted = getattr(error, "reason", None) == "scheduler-restart"
             self._open.end(
                 future, error=_died("the Dask cluster was restarted", error) if restarted else self._broken(error)
@@ -138,7 +142,7 @@ class DaskEngine(Engine):
         else:
             self._open.end(future, result=result)
         finally:
-            # Results are not kept on the workers: one that holds nothing can be restarted.
+            # Workers keep no results, so that they can be restarted.
             running.release()
 
     def _abandon(self, sent: list[distributed.Future]) -> bool:
@@ -149,29 +153,29 @@ class DaskEngine(Engine):
             return False
 
     def _end(self, running: distributed.Future) -> bool:
-        # Where it is has to be asked first: of a cancelled task the scheduler knows nothing.
+        # Ask first where the task runs: the scheduler forgets a cancelled task.
         places = self._client.processing().items()
         address, keys = next(((address, keys) for address, keys in places if running.key in keys), ("", ()))
         self._client.cancel([running])
         self._wait_until_forgotten(running.key)
         worker = self._client.scheduler_info()["workers"].get(address)
         if worker is None or address in self._restarts or self._closing:
-            return True  # it waits at the scheduler, or its worker goes anyway
+            return True  # it waits at the scheduler, or its worker ends anyway
         others = set(keys) - {running.key}
         in_line = worker["nthreads"] == 1 and all(key.startswith(self._prefix) for key in others)
         if in_line and any(key < running.key for key in others):
-            return True  # it waits behind that one
+            return True  # it waits behind another task of ours
         if (others and not in_line) or not worker["nanny"] or self._client.has_what([address])[address]:
             return False
-        # Not in this thread: it may take seconds.
+        # In another thread, since it may take seconds.
         thread = threading.Thread(target=self._restart, args=(address,), name="lazybo-restart", daemon=True)
         self._restarts[address] = thread
         thread.start()
         return True
 
     def _wait_until_forgotten(self, key: str) -> None:
-        """A cancellation is on its way for a moment, in which a task that waits could still begin."""
-        deadline = time.monotonic() + PATIENCE
+        """Wait until the scheduler has handled a cancellation: until then, a queued task could still start."""
+        deadline = time.monotonic() + CANCEL_TIMEOUT
         while time.monotonic() < deadline:
             if self._client.sync(self._client.scheduler.get_task_status, keys=[key])[key] is None:
                 return
@@ -180,12 +184,12 @@ class DaskEngine(Engine):
     def _restart(self, address: str) -> None:
         """End the process of a worker; its nanny starts another.
 
-        By its own hand: a nanny that is asked to restart a worker whose task hangs waits for seconds, and has been
-        seen to give the worker up instead. It is asked only if the worker is too busy to hear.
+        The worker ends itself: a nanny that is asked to restart a worker whose task hangs waits for seconds, and
+        sometimes gives the worker up. The nanny is asked only if the worker does not respond.
         """
         try:
             self._client.run(_end_process, workers=[address], wait=False, on_error="ignore")
-            deadline = time.monotonic() + DEAF
+            deadline = time.monotonic() + END_TIMEOUT
             while address in self._client.nthreads():
                 if time.monotonic() > deadline:
                     self._client.restart_workers([address], raise_for_error=False)
@@ -197,7 +201,7 @@ class DaskEngine(Engine):
             del self._restarts[address]
 
     def _is_lost(self, error: BaseException) -> bool:
-        """Whether the scheduler is gone. The client learns of it a moment after the first call that fails."""
+        """Whether the scheduler is gone. The client notices a moment after the first call that fails."""
         return self._client.status != "running" or isinstance(error, distributed.comm.CommClosedError)
 
     def _broken(self, cause: BaseException) -> EngineBroken:

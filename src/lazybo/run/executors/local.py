@@ -1,4 +1,4 @@
-"""Engines of this machine: at once, in threads, in processes, and on whatever executor the caller brings."""
+"""Engines of this machine: in the caller's thread, in threads, in processes."""
 
 import os
 import signal
@@ -7,19 +7,19 @@ import time
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
+from concurrent.futures import BrokenExecutor, Future
 from contextlib import contextmanager
 from functools import partial
 from multiprocessing import resource_tracker
 from typing import TYPE_CHECKING, Any
 
-from lazybo.run.executors.base import Engine, EngineBroken, OpenTasks, P, T, WorkerDied
+from lazybo.run.executors.base import Engine, OpenTasks, P, T, WorkerDied
 
 if TYPE_CHECKING:
     from loky import ProcessPoolExecutor
 
-# How often a worker looks whether the process that started it is still there, in seconds.
-WATCH = 1.0
+# Seconds between a worker's checks whether the process that started it still runs.
+PARENT_CHECK_INTERVAL = 1.0
 
 
 class SerialEngine(Engine):
@@ -32,7 +32,7 @@ class SerialEngine(Engine):
         self._open = OpenTasks[str](lambda _: True)
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """A future that has ended. An interrupt from the keyboard is the caller's, not the task's."""
+        """A future that has ended. KeyboardInterrupt is raised here, not kept in the future."""
         future = self._open.add("runs")
         try:
             result = fn(*args, **kwargs)
@@ -46,7 +46,7 @@ class SerialEngine(Engine):
         return future
 
     def stop(self, future: Future[Any]) -> bool:
-        """True: when a caller has a future, its task has ended."""
+        """True: the task of every future has ended."""
         return self._open.stop(future)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
@@ -55,7 +55,7 @@ class SerialEngine(Engine):
 
 
 class _Task:
-    """A call that waits for a slot or has one."""
+    """A call that waits for a slot, or runs in one."""
 
     def __init__(self, call: Callable[[], object]) -> None:
         self.call = call
@@ -65,18 +65,18 @@ class _Task:
 
 
 class _SlotEngine(Engine):
-    """Tasks that queue for one of ``workers`` slots."""
+    """Tasks wait in a queue for one of ``workers`` slots."""
 
     def __init__(self, workers: int) -> None:
         self._workers = workers
         self._open = OpenTasks(self._abandon)
-        self._line = _Line(workers, self._start)
+        self._slots = _Slots(workers, self._start)
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """A future of one call, which waits for a slot."""
         task = _Task(partial(fn, *args, **kwargs))
         task.future = self._open.add(task)
-        self._line.join(task)
+        self._slots.enqueue(task)
         return task.future
 
     def stop(self, future: Future[Any]) -> bool:
@@ -84,10 +84,10 @@ class _SlotEngine(Engine):
         return self._open.stop(future)
 
     def _abandon(self, task: _Task) -> bool:
-        if self._line.drop(task) or not self._line.leave(task):
+        if self._slots.drop(task) or not self._slots.leave(task):
             return True
         ended = self._kill(task)
-        self._line.advance()
+        self._slots.advance()
         return ended
 
     @abstractmethod
@@ -100,9 +100,9 @@ class _SlotEngine(Engine):
 
 
 class ThreadEngine(_SlotEngine):
-    """Runs each task in a daemon thread of its own, so that one that hangs keeps neither a slot nor the interpreter.
+    """Runs each task in its own daemon thread, so a task that hangs blocks neither a slot nor the interpreter's exit.
 
-    A thread cannot be ended: one that is stopped gives up its slot and goes on in vain.
+    A thread cannot be ended: when its task is stopped, the slot is free, but the thread runs on.
     """
 
     remote = False
@@ -114,7 +114,7 @@ class ThreadEngine(_SlotEngine):
     def _start(self, task: _Task) -> None:
         try:
             threading.Thread(target=self._work, args=(task,), name="lazybo-task", daemon=True).start()
-        except RuntimeError as error:  # the system has no thread left
+        except RuntimeError as error:  # the system cannot start another thread
             self._finish(task, error=error)
 
     def _work(self, task: _Task) -> None:
@@ -126,8 +126,8 @@ class ThreadEngine(_SlotEngine):
             self._finish(task, result=result)
 
     def _finish(self, task: _Task, *, result: object = None, error: BaseException | None = None) -> None:
-        if self._line.leave(task):
-            self._line.advance()
+        if self._slots.leave(task):
+            self._slots.advance()
         self._open.end(task.future, result=result, error=error)
 
     def _kill(self, task: _Task) -> bool:  # noqa: ARG002
@@ -137,8 +137,8 @@ class ThreadEngine(_SlotEngine):
 class ProcessEngine(_SlotEngine):
     """Runs tasks in processes, one pool of one process for each slot.
 
-    So a worker that dies takes only its own task with it, and stopping a task ends one process (and those it started).
-    Workers start when they are needed, and are kept.
+    A worker that dies loses only its own task, and stopping a task ends one process (and those it started). Workers
+    start when they are needed, and are kept.
     """
 
     can_stop = True
@@ -156,29 +156,29 @@ class ProcessEngine(_SlotEngine):
     def _start(self, task: _Task) -> None:
         try:
             with self._lock:
-                # Under the lock: a pool that is shut down while it starts its process is left in pieces.
+                # Under the lock: a pool that is shut down while it starts its process cannot be closed properly.
                 if task.stopped:
                     return
                 task.pool, running = self._send(task.call)
-        except Exception as error:  # the system has no process, memory or file left
-            if self._line.leave(task):
+        except Exception as error:  # the system has no processes, memory or file descriptors left
+            if self._slots.leave(task):
                 self._open.end(task.future, error=error)
         else:
             running.add_done_callback(partial(self._finish, task))
 
     def _send(self, call: Callable[[], object]) -> "tuple[ProcessPoolExecutor, Future[Any]]":
-        """Begin a call in an idle worker or a new one."""
+        """Start a call in an idle worker or a new one."""
         while True:
             pool = self._idle.pop() if self._idle else _new_pool()
             try:
                 with _no_interrupts():
                     return pool, pool.submit(call)
             except BrokenExecutor:
-                # Its worker died while it had nothing to do: that is no task's fault.
+                # Its worker died while it was idle, so no task is lost.
                 self._retire(pool, kill=True)
 
     def _finish(self, task: _Task, running: Future[Any]) -> None:
-        if not self._line.leave(task):
+        if not self._slots.leave(task):
             return  # it was stopped
         error = running.exception()
         assert task.pool is not None, "a task that ended was sent"
@@ -190,7 +190,7 @@ class ProcessEngine(_SlotEngine):
                 error = death
             else:
                 self._idle.append(task.pool)
-        self._line.advance()
+        self._slots.advance()
         self._open.end(task.future, result=None if error else running.result(), error=error)
 
     def _kill(self, task: _Task) -> bool:
@@ -201,7 +201,7 @@ class ProcessEngine(_SlotEngine):
         return True
 
     def _retire(self, pool: "ProcessPoolExecutor", *, kill: bool) -> None:
-        """End a pool in the background: this may be its own thread, which ending a pool waits for."""
+        """Shut a pool down in the background: that waits for the pool's own thread, which may be this one."""
         thread = threading.Thread(target=pool.shutdown, kwargs={"kill_workers": kill}, name="lazybo-retire")
         thread.start()
         self._retiring = [*(t for t in self._retiring if t.is_alive()), thread]
@@ -215,83 +215,24 @@ class ProcessEngine(_SlotEngine):
             thread.join()
 
 
-class ForeignEngine(Engine):
-    """Runs tasks on another executor, which the caller opened and will close; ``release`` closes one of our own."""
+class _Slots:
+    """A number of slots, and the queue of tasks that wait for one."""
 
-    def __init__(
-        self, executor: Executor, workers: int | None, *, release: Callable[[], object] = lambda: None
-    ) -> None:
-        own = getattr(executor, "_max_workers", None)
-        self._workers = workers or (own if isinstance(own, int) else 1)
-        self.remote = not isinstance(executor, ThreadPoolExecutor)
-        stop: Callable[[Future[Any]], bool] = Future.cancel
-        if isinstance(executor, Engine):
-            self._workers = workers or executor.workers
-            self.remote, self.host, self.can_stop = executor.remote, executor.host, executor.can_stop
-            stop = executor.stop
-        self._executor = executor
-        self._release = release
-        self._open = OpenTasks[list[Future[Any]]](lambda sent: all(stop(running) for running in sent))
-
-    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """A future of one call, which waits in the executor's own queue."""
-        sent: list[Future[Any]] = []
-        future = self._open.add(sent)
-        try:
-            sent.append(self._executor.submit(fn, *args, **kwargs))
-        except Exception as error:
-            # An executor that was closed says so by a plain RuntimeError.
-            broken = isinstance(error, RuntimeError)
-            self._open.end(future, error=self._broken(error) if broken else error)
-        else:
-            sent[0].add_done_callback(partial(self._finish, future))
-        return future
-
-    def stop(self, future: Future[Any]) -> bool:
-        """End one task. False if it runs: an executor of this kind lets it run on."""
-        return self._open.stop(future)
-
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Take no more tasks. The caller's executor stays open."""
-        self._open.close(wait, cancel_futures, self._release)
-
-    def _finish(self, future: Future[Any], running: Future[Any]) -> None:
-        if running.cancelled():
-            self._open.stop(future)
-            return
-        error = running.exception()
-        if isinstance(error, BrokenExecutor):
-            error = self._broken(error)
-        self._open.end(future, result=None if error else running.result(), error=error)
-
-    def _broken(self, cause: BaseException) -> EngineBroken:
-        name = type(self._executor).__name__
-        error = EngineBroken(
-            f"the {name} runs nothing any more ({cause}). "
-            "Give a new one, or executor='processes', which replaces workers that die."
-        )
-        error.__cause__ = cause
-        return error
-
-
-class _Line:
-    """Tasks that wait for one of some slots, first come first served."""
-
-    def __init__(self, slots: int, start: Callable[[_Task], None]) -> None:
-        self._slots = slots
+    def __init__(self, count: int, start: Callable[[_Task], None]) -> None:
+        self._count = count
         self._start = start
         self._lock = threading.Lock()
         self._waiting: deque[_Task] = deque()
         self._running: set[_Task] = set()
 
-    def join(self, task: _Task) -> None:
-        """Queue up."""
+    def enqueue(self, task: _Task) -> None:
+        """Add a task to the queue."""
         with self._lock:
             self._waiting.append(task)
         self.advance()
 
     def drop(self, task: _Task) -> bool:
-        """Whether the task still waited: it does so no more."""
+        """Take a task out of the queue; False if it was not there."""
         with self._lock:
             if task not in self._waiting:
                 return False
@@ -299,7 +240,7 @@ class _Line:
             return True
 
     def leave(self, task: _Task) -> bool:
-        """Whether the task still had a slot: it is free then, for `advance` to give away."""
+        """Free the slot of a task; False if it had none. `advance` starts the next task."""
         with self._lock:
             if task not in self._running:
                 return False
@@ -307,10 +248,10 @@ class _Line:
             return True
 
     def advance(self) -> None:
-        """Start tasks in the slots that are free."""
+        """Start waiting tasks in the free slots."""
         while True:
             with self._lock:
-                if not self._waiting or len(self._running) >= self._slots:
+                if not self._waiting or len(self._running) >= self._count:
                     return
                 task = self._waiting.popleft()
                 self._running.add(task)
@@ -325,18 +266,18 @@ def _new_pool() -> "ProcessPoolExecutor":
         timeout=None,
         initializer=_begin_worker,
         initargs=(os.getpid(),),
-        # A worker that grows, for it keeps its data, is no leak to be plugged by a restart.
+        # A worker that keeps its data grows. That is not a memory leak, so loky must not restart it.
         env={"LOKY_MAX_MEMORY_LEAK_SIZE": "1e18"},
     )
 
 
 @contextmanager
 def _no_interrupts() -> Iterator[None]:
-    """Processes that are started in here are born deaf to Ctrl-C, which reaches all that share the terminal."""
+    """Processes started in this block ignore Ctrl-C, which the terminal sends to all of its processes."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    # Otherwise it starts with the first of them, and lifts the block.
+    # The resource tracker would start with the first process, and unblock the signal.
     resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -346,12 +287,12 @@ def _no_interrupts() -> Iterator[None]:
 
 
 def _begin_worker(parent: int) -> None:
-    """Leave Ctrl-C to the driver, and end when it is gone: what it cannot receive is not worth computing."""
+    """Ignore Ctrl-C, which the driver handles, and end when the driver is gone, since nobody would get the result."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_watch, args=(parent,), name="lazybo-watch", daemon=True).start()
 
 
 def _watch(parent: int) -> None:
     while os.getppid() == parent:
-        time.sleep(WATCH)
+        time.sleep(PARENT_CHECK_INTERVAL)
     os._exit(1)

@@ -1,7 +1,7 @@
 """Tasks on the ranks of an MPI job: ``mpiexec -n 5 python -m mpi4py.futures program.py`` has four workers.
 
-A rank that dies ends the whole job, as a rule: MPI sees to that, and no engine can prevent it. A task that runs cannot
-be ended either: when it is stopped its rank stays busy, and the job ends no sooner than the task.
+MPI usually ends the whole job when a rank dies, and no engine can prevent that. A running task cannot be ended either:
+when it is stopped, its rank stays busy, and the job ends no sooner than the task.
 """
 
 import socket
@@ -11,13 +11,13 @@ from functools import partial
 from mpi4py.futures import MPIPoolExecutor
 
 from lazybo.run.executors.base import local_address
-from lazybo.run.executors.local import ForeignEngine
+from lazybo.run.executors.foreign import ForeignEngine
 
 
 def start_pool(workers: int | None) -> ForeignEngine:
     """An engine with a pool of its own."""
     pool = MPIPoolExecutor(max_workers=workers)
-    # Without waiting: all tasks have ended, but for those that were stopped and may run for ever.
+    # Without waiting: only tasks that were stopped may still run, and they may run for ever.
     return use_pool(pool, workers, release=partial(pool.shutdown, wait=False))
 
 
@@ -31,8 +31,8 @@ def use_pool(
 
 
 def _own_address() -> str:
-    """Where ranks on other nodes find this one: on the way to the world, or else under its name."""
-    address = local_address("192.0.2.1")  # kept for documentation: an address of nobody
+    """The address under which other nodes reach this rank: that of the default route, or of the host's name."""
+    address = local_address("192.0.2.1")  # reserved for documentation, used by no host
     if not address.startswith("127."):
         return address
     try:

@@ -11,7 +11,7 @@ from ray import exceptions
 
 from lazybo.run.executors.base import Engine, EngineBroken, OpenTasks, P, T, WorkerDied, local_address
 
-# What Ray says when a worker, its node or what it had computed is gone.
+# What Ray raises when a worker, its node or its result is lost.
 DEATHS = (
     exceptions.WorkerCrashedError,
     exceptions.OutOfMemoryError,
@@ -33,7 +33,7 @@ def connect(address: str | None, workers: int | None) -> "RayEngine":
 
 
 class RayEngine(Engine):
-    """Runs tasks on a Ray cluster, one processor each. ``release`` closes a connection of our own."""
+    """Runs tasks on a Ray cluster, one processor each. ``release`` closes a connection that we opened."""
 
     can_stop = True
 
@@ -42,7 +42,7 @@ class RayEngine(Engine):
         self.host = host
         self._release = release
         self._open = OpenTasks(self._abandon)
-        # A worker that dies is told, not hidden: who submits decides about another attempt.
+        # Without Ray's own retries: the caller decides about them.
         self._run = ray.remote(num_cpus=1, max_retries=0)(_call)
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
@@ -50,7 +50,7 @@ class RayEngine(Engine):
         sent: list[Any] = []
         future = self._open.add(sent)
         if not ray.is_initialized():
-            # Ray itself would quietly start a cluster here.
+            # Ray would start a new cluster here without asking.
             self._open.end(future, error=_broken("ray.shutdown() was called"))
             return future
         try:

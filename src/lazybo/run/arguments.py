@@ -1,0 +1,144 @@
+"""Checks of the arguments of `optimize()`. Each error names the argument, what was expected, and what was given."""
+
+import functools
+import math
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from numbers import Real
+from typing import Any, ParamSpec, TypeVar
+
+import numpy as np
+from optuna.pruners import BasePruner
+
+from lazybo.checks import whole
+from lazybo.run.limits import Limits
+from lazybo.search.space import Space
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def renamed(**new_names: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Accept arguments under their old names too, with a DeprecationWarning: ``@renamed(old="new")``."""
+
+    def decorate(function: Callable[P, T]) -> Callable[P, T]:
+        @functools.wraps(function)
+        def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
+            for old, new in new_names.items():
+                if old not in kwargs:
+                    continue
+                if new in kwargs:
+                    raise TypeError(f"{function.__name__}() got both {old}= and {new}=, its new name; give {new}= only")
+                text = f"{function.__name__}({old}=...) is now called {new}=; the old name will be removed"
+                warnings.warn(text, DeprecationWarning, stacklevel=2)
+                kwargs[new] = kwargs.pop(old)
+            return function(*args, **kwargs)
+
+        return wrapper
+
+    return decorate
+
+
+def check_limits(
+    n_trials: int | None,
+    timeout: float | None,
+    target_value: float | None,
+    patience: int | None,
+    trial_timeout: float | None,
+    retries: int,
+    max_failures: int | None,
+) -> Limits:
+    """The limits of a run; one of them must be able to end it."""
+    limits = Limits(
+        n_trials=_count("n_trials", n_trials),
+        timeout=_seconds("timeout", timeout),
+        target_value=None if target_value is None else _finite("target_value", target_value),
+        patience=_count("patience", patience),
+        max_failures=_count("max_failures", max_failures),
+        trial_timeout=_seconds("trial_timeout", trial_timeout),
+        retries=whole("retries", retries, 0),
+    )
+    if target_value is None and math.inf == limits.n_trials == limits.timeout == limits.patience:
+        raise ValueError("nothing would end this run: give n_trials, timeout, target_value or patience")
+    return limits
+
+
+def check_objects(callbacks: object, pruner: object, study_name: object) -> None:
+    """Reject wrong types here, which would otherwise be noticed while trials run, or never."""
+    if not isinstance(callbacks, Sequence) or isinstance(callbacks, str):
+        raise TypeError(f"callbacks must be a list of functions of (study, trial), not {callbacks!r}")
+    for callback in callbacks:
+        if not callable(callback):
+            raise TypeError(f"a callback must be a function of (study, trial), not {callback!r}")
+    if not isinstance(pruner, BasePruner | None):
+        raise TypeError(f"pruner must be one of optuna.pruners, such as MedianPruner(), not {pruner!r}")
+    if not isinstance(study_name, str | None):
+        raise TypeError(f"study_name must be a string, not {study_name!r}")
+
+
+def _count(name: str, value: int | None) -> float:
+    # No count is larger than sys.maxsize, which a double can hold.
+    return math.inf if value is None else min(whole(name, value, 1), sys.maxsize)
+
+
+def _seconds(name: str, value: float | None) -> float:
+    """A timeout. One of more than 292 years, the longest that a lock can wait, is none."""
+    if value is None:
+        return math.inf
+    seconds = _double(value)
+    if not seconds > 0:
+        raise ValueError(f"{name} must be a positive number of seconds, not {value!r}")
+    return seconds if seconds < threading.TIMEOUT_MAX else math.inf
+
+
+def _finite(name: str, value: float) -> float:
+    number = _double(value)
+    if not math.isfinite(number):
+        raise ValueError(f"{name} must be a finite number, not {value!r}")
+    return number
+
+
+def _double(value: Any) -> float:
+    """A number as a double: infinite if it is too large for one, NaN if it is not a number."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return math.nan
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf  # type: ignore[operator] # mypy sees no order of Real
+
+
+def check_initial(initial: Iterable[Mapping[str, Any]], space: Space) -> list[dict[str, Any]]:
+    """The initial configurations, complete or in part. The error names the first that does not fit the space.
+
+    A parameter that is active for only one value of its parent sets the parent to that value.
+    """
+    if isinstance(initial, Mapping | str) or not isinstance(initial, Iterable):
+        raise ValueError(f"initial must be a list of dicts of parameters, not {initial!r}")
+    first = []
+    for i, params in enumerate(initial):
+        try:
+            first.append(_known_part(params, space))
+        except ValueError as error:
+            raise ValueError(f"initial configuration {i}: {error}") from None
+    return first
+
+
+def _known_part(params: Mapping[str, Any], space: Space) -> dict[str, Any]:
+    if not isinstance(params, Mapping):
+        raise ValueError(f"it must be a dict of parameters, not {params!r}")
+    known = dict(params)
+    for name in params:
+        while (condition := space.conditions.get(name)) is not None and condition.parent not in known:
+            if len(condition.values) > 1:
+                raise ValueError(
+                    f"{name!r} is only active while {condition.parent!r} is one of {condition.values}; "
+                    f"give {condition.parent!r} too"
+                )
+            known[condition.parent], name = condition.values[0], condition.parent
+    # Raises ValueError if no values of the other parameters make this a configuration of the space.
+    space.complete(known, np.full(space.dim, np.nan), np.random.default_rng(0))
+    distributions = {name: space.distributions[name] for name in known}
+    return {name: d.to_external_repr(d.to_internal_repr(known[name])) for name, d in distributions.items()}

@@ -1,0 +1,160 @@
+"""`Ledger`, the records it writes, and the steps that all ledgers share."""
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from math import inf, isfinite
+from typing import Any, Protocol
+
+from optuna.distributions import BaseDistribution
+from optuna.study import Study
+from optuna.trial import FrozenTrial, TrialState
+
+from lazybo.study.attributes import INITIAL_KEY, joined, parts
+from lazybo.study.retry import with_retries
+
+Params = dict[str, Any]
+Space = Mapping[str, BaseDistribution]
+# From the number of a trial to its parameters, with all earlier trials known; None: no more trials are needed.
+Propose = Callable[[int], Params | None]
+# New trials are needed below this number, as far as is known now.
+Bound = Callable[[], float]
+
+# After losing this many races for a number, a trial takes any number with its last proposal. Many processes with
+# short evaluations would otherwise only wait for each other.
+MAX_REPROPOSALS = 30
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A trial in the study: its id in the storage, its number, and its parameters."""
+
+    trial_id: int
+    number: int
+    params: Params
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a trial ended. Its value is finite or None, since databases have no NaN.
+
+    A complete trial with a value that is not finite becomes a failed one; a pruned trial keeps its state.
+    """
+
+    state: TrialState
+    value: float | None
+    user_attrs: Mapping[str, Any]
+    system_attrs: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        if self.value is not None and not isfinite(self.value):
+            if self.state == TrialState.COMPLETE:
+                reason = {"fail_reason": f"the value is {self.value}"}
+                object.__setattr__(self, "state", TrialState.FAIL)
+                object.__setattr__(self, "system_attrs", {**self.system_attrs, **reason})
+            object.__setattr__(self, "value", None)
+
+
+class Ledger(Protocol):
+    """What a run writes to its study. Each call is retried while the storage is locked or unreachable.
+
+    After a kill between any two writes, a trial is queued, or it runs under the name of a driver that is gone.
+    """
+
+    def enqueue(self, first: Sequence[Params]) -> None:
+        """Queue the configurations that the study does not have yet."""
+
+    def begin(self, expected: int, params: Params, again: Propose, end: Bound = lambda: inf) -> Entry | None:
+        """Create a running trial with these parameters; if its number is not ``expected``, with those of ``again``.
+
+        None if the study needs no more trials: ``again`` returned None, or all numbers below ``end`` are taken.
+        """
+
+    def claim(self, trial_id: int) -> bool:
+        """Take a queued trial; False if another process was faster."""
+
+    def fill_in(self, trial_id: int, known: Mapping[str, Any], params: Params) -> None:
+        """Write the parameters that a running trial lacks. Other processes see all of them at once."""
+
+    def put_back(self, trial_id: int, attempts: int, driver: str) -> None:
+        """Queue a trial that ``driver`` ran, with its new count of attempts; nothing if another driver has it."""
+
+    def finish(self, entry: Entry, result: Result) -> bool:
+        """End a trial; False if another process has ended it."""
+
+    def note(self, attributes: Mapping[str, Any]) -> None:
+        """Attributes of the study, to be written no later than with the next trial."""
+
+
+def read(study: Study) -> list[FrozenTrial]:
+    """All trials as they are now, by number."""
+    return with_retries(partial(study._get_trials, deepcopy=False, use_cache=False))
+
+
+# ---------------------------------------------------------------- begin a trial
+
+
+class Overtaken(Exception):
+    """Another process took the expected number; the next free one is ``number``."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+def negotiate(
+    insert: Callable[[int, float, Params], Entry], expected: int, params: Params, again: Propose, end: Bound
+) -> Entry | None:
+    """Insert a trial under the number it was proposed for; propose again while other processes are faster.
+
+    ``insert(low, high, params)`` creates a trial under a number in [low, high) or raises `Overtaken`.
+    """
+    for attempt in count():
+        low, high = (expected, expected + 1) if attempt < MAX_REPROPOSALS else (0, end())
+        try:
+            return insert(low, high, params)
+        except Overtaken as overtaken:
+            expected = overtaken.number
+            proposed = again(expected)
+            if proposed is None:
+                return None
+            params = proposed
+    raise AssertionError("attempts do not end")
+
+
+# -------------------------------------------------------- initial configurations
+
+
+def internal(params: Mapping[str, Any], space: Space) -> dict[str, float]:
+    """Parameters as Optuna's internal numbers, which can be compared."""
+    return {name: float(space[name].to_internal_repr(value)) for name, value in params.items()}
+
+
+def configuration_of(params: dict[str, float], attributes: Mapping[str, Any], space: Space) -> object:
+    """What a trial was queued with, or else its parameters, as internal numbers; None if it is of another space."""
+    text = joined(attributes, INITIAL_KEY)
+    if text:
+        return json.loads(text)
+    try:
+        return params or internal(attributes.get("fixed_params", {}), space)
+    except (KeyError, ValueError):
+        return None
+
+
+def missing(first: Sequence[Params], present: Iterable[object], space: Space) -> list[Params]:
+    """The configurations that no trial has. One that is listed twice needs two trials."""
+    left = list(present)
+    result = []
+    for params in first:
+        numbers = internal(params, space)
+        if numbers in left:
+            left.remove(numbers)
+        else:
+            result.append(params)
+    return result
+
+
+def initial_mark(params: Params, space: Space) -> dict[str, str]:
+    """The attributes that mark a trial as the one of this initial configuration."""
+    return parts(INITIAL_KEY, json.dumps(internal(params, space)))

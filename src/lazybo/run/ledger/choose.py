@@ -1,0 +1,19 @@
+"""The ledger that suits a storage."""
+
+from collections.abc import Mapping
+
+from optuna.distributions import BaseDistribution
+from optuna.study import Study
+
+from lazybo.run.ledger.base import Ledger
+from lazybo.run.ledger.database import DatabaseLedger
+from lazybo.run.ledger.storage import StorageLedger
+from lazybo.study.databases import database_of
+
+
+def open_ledger(study: Study, space: Mapping[str, BaseDistribution], driver: str) -> Ledger:
+    """The ledger of a study for the driver with this name."""
+    database = database_of(study._storage)
+    if database is not None:
+        return DatabaseLedger(study, database, space, driver)
+    return StorageLedger(study, space, driver)

@@ -1,0 +1,154 @@
+"""The ledger of storages without transactions: memory, journal files, and any other Optuna storage."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from math import inf
+from typing import Any
+
+from optuna.exceptions import UpdateFinishedTrialError
+from optuna.study import Study
+from optuna.trial import TrialState, create_trial
+
+from lazybo.run.ledger.base import (
+    Bound,
+    Entry,
+    Overtaken,
+    Params,
+    Propose,
+    Result,
+    Space,
+    configuration_of,
+    initial_mark,
+    internal,
+    missing,
+    negotiate,
+    read,
+)
+from lazybo.study.attributes import ATTEMPTS_KEY, DRIVER_KEY
+from lazybo.study.journal import exclusive, has_lock
+from lazybo.study.model import announcement
+from lazybo.study.retry import with_retries
+
+
+class StorageLedger:
+    """Writes through the calls that every Optuna storage has.
+
+    Steps that read and then write hold the lock of the storage (`exclusive`). In a storage without one, a trial gets
+    its number first and its parameters after it.
+    """
+
+    def __init__(self, study: Study, space: Space, driver: str) -> None:
+        self._study, self._storage = study, study._storage
+        self._space = space
+        self._driver = driver
+
+    def enqueue(self, first: Sequence[Params]) -> None:  # noqa: D102 (Ledger)
+        if first:
+            with_retries(partial(self._enqueue, first))
+
+    def _enqueue(self, first: Sequence[Params]) -> None:
+        with exclusive(self._storage):
+            there = [
+                configuration_of(
+                    internal(_inside(trial.params, self._space), self._space), trial.system_attrs, self._space
+                )
+                for trial in read(self._study)
+            ]
+            for params in missing(first, there, self._space):
+                waiting = create_trial(
+                    state=TrialState.WAITING,
+                    params=params,
+                    distributions={name: self._space[name] for name in params},
+                    system_attrs=initial_mark(params, self._space),
+                )
+                self._storage.create_new_trial(self._study._study_id, waiting)
+
+    def begin(self, expected: int, params: Params, again: Propose, end: Bound = lambda: inf) -> Entry | None:  # noqa: D102 (Ledger)
+        if has_lock(self._storage):
+            return negotiate(lambda *trial: with_retries(partial(self._create, *trial)), expected, params, again, end)
+        # Without a lock, a number cannot be given back.
+        blank = create_trial(state=TrialState.RUNNING, system_attrs={DRIVER_KEY: self._driver})
+        trial_id = with_retries(partial(self._storage.create_new_trial, self._study._study_id, blank))
+        number = self._storage.get_trial_number_from_id(trial_id)
+        if number != expected:
+            params = again(number) or params  # the trial exists, so it is run even if it is not needed
+        self.fill_in(trial_id, {}, params)
+        return Entry(trial_id, number, params)
+
+    def _create(self, low: int, high: float, params: Params) -> Entry:
+        """Create a complete trial under a number in [low, high), in one step."""
+        with exclusive(self._storage):
+            number = self._storage.get_n_trials(self._study._study_id)
+            if not low <= number < high:
+                raise Overtaken(number)
+            running = create_trial(
+                state=TrialState.RUNNING,
+                params=params,
+                distributions={name: self._space[name] for name in params},
+                system_attrs={DRIVER_KEY: self._driver},
+            )
+            trial_id = self._storage.create_new_trial(self._study._study_id, running)
+        return Entry(trial_id, number, params)
+
+    def claim(self, trial_id: int) -> bool:  # noqa: D102 (Ledger)
+        return with_retries(partial(self._claim, trial_id))
+
+    def _claim(self, trial_id: int) -> bool:
+        """Write the driver's name first: nobody would take over a trial that runs without a name."""
+        with exclusive(self._storage):
+            if self._storage.get_trial(trial_id).state != TrialState.WAITING:
+                return False
+            try:
+                self._storage.set_trial_system_attr(trial_id, DRIVER_KEY, self._driver)
+                if not self._storage.set_trial_state_values(trial_id, TrialState.RUNNING):
+                    return False
+                # Without a lock, another process may have written its name in between.
+                self._storage.set_trial_system_attr(trial_id, DRIVER_KEY, self._driver)
+            except UpdateFinishedTrialError:
+                return False
+            return True
+
+    def fill_in(self, trial_id: int, known: Mapping[str, Any], params: Params) -> None:  # noqa: D102 (Ledger)
+        for key, text in announcement(params, self._space).items():
+            with_retries(partial(self._storage.set_trial_system_attr, trial_id, key, text))
+        for name, value in params.items():
+            if name not in known:
+                number = self._space[name].to_internal_repr(value)
+                with_retries(partial(self._storage.set_trial_param, trial_id, name, number, self._space[name]))
+
+    def put_back(self, trial_id: int, attempts: int, driver: str) -> None:  # noqa: D102 (Ledger)
+        with_retries(partial(self._put_back, trial_id, attempts, driver))
+
+    def _put_back(self, trial_id: int, attempts: int, driver: str) -> None:
+        """Write the state first: a kill in between repeats an attempt, but never counts one that was not made."""
+        with exclusive(self._storage):
+            trial = self._storage.get_trial(trial_id)
+            if trial.state != TrialState.RUNNING or trial.system_attrs.get(DRIVER_KEY) != driver:
+                return
+            try:
+                self._storage.set_trial_state_values(trial_id, TrialState.WAITING)
+                self._storage.set_trial_system_attr(trial_id, ATTEMPTS_KEY, attempts)
+            except UpdateFinishedTrialError:
+                return  # it ended in the meantime
+
+    def finish(self, entry: Entry, result: Result) -> bool:  # noqa: D102 (Ledger)
+        return with_retries(partial(self._finish, entry.trial_id, result))
+
+    def _finish(self, trial_id: int, result: Result) -> bool:
+        try:
+            for key, value in result.user_attrs.items():
+                self._storage.set_trial_user_attr(trial_id, key, value)
+            for key, value in result.system_attrs.items():
+                self._storage.set_trial_system_attr(trial_id, key, value)
+            values = None if result.value is None else [result.value]
+            return bool(self._storage.set_trial_state_values(trial_id, result.state, values))
+        except UpdateFinishedTrialError:
+            return False
+
+    def note(self, attributes: Mapping[str, Any]) -> None:  # noqa: D102 (Ledger)
+        for key, value in attributes.items():
+            with_retries(partial(self._storage.set_study_system_attr, self._study._study_id, key, value))
+
+
+def _inside(params: Params, space: Space) -> Params:
+    return {name: value for name, value in params.items() if name in space}

@@ -1,0 +1,234 @@
+"""The trials that run in this process's workers: their tasks, folds, deadlines and retries."""
+
+import logging
+import math
+import queue
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import CancelledError, Future
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TypeAlias
+
+from optuna.study import Study
+
+from lazybo.run import plain
+from lazybo.run.call import Call
+from lazybo.run.channel import StudyReporter
+from lazybo.run.evaluate import Outcome, Reporter, Task, evaluate
+from lazybo.run.executors import Engine, EngineBroken, WorkerDied
+from lazybo.run.failure import RunFailed, how_to_resume
+from lazybo.run.kfold import mean_of, variance_of_mean
+from lazybo.run.ledger import Entry
+from lazybo.run.limits import Limits
+from lazybo.study.attributes import ATTEMPTS_KEY
+from lazybo.study.retry import with_retries
+
+_logger = logging.getLogger("lazybo")
+
+
+@dataclass
+class OpenTrial:
+    """A trial that runs here."""
+
+    entry: Entry
+    deaths: int  # how many evaluations of it died with their worker or driver
+    records_begin: bool  # whether the study records when a worker starts it
+    folds: dict[int | None, float] = field(default_factory=dict)  # the values known so far
+
+
+@dataclass
+class _Running:
+    """A task that was submitted."""
+
+    trial: OpenTrial
+    fold: int | None
+    deadline: float = math.inf  # set when a worker starts it
+
+
+@dataclass(frozen=True)
+class Began:
+    """The event that a worker starts an evaluation."""
+
+    number: int
+    fold: int | None
+
+
+# A task that ended, one that a worker starts, or None: something else changed.
+Event: TypeAlias = Future[Outcome] | Began | None
+# A trial whose evaluation ended, and how.
+Ended: TypeAlias = tuple[OpenTrial, Outcome]
+
+
+class OpenTrials:
+    """The trials that run here. An engine evaluates each as one task, or as one task for each fold.
+
+    ``connect`` gives what workers report to; ``reports`` says whether they need it from the start. ``note_begin`` is
+    called when a worker starts a trial whose start is recorded.
+    """
+
+    def __init__(
+        self,
+        study: Study,
+        engine: Engine,
+        objective: Call | bytes,
+        *,
+        folds: int | None,
+        limits: Limits,
+        reports: bool,
+        connect: Callable[[StudyReporter], Reporter],
+        note_begin: Callable[[Entry, int], object],
+    ) -> None:
+        self.engine = engine
+        self._study, self._objective, self._limits = study, objective, limits
+        self._folds: tuple[int | None, ...] = (None,) if folds is None else tuple(range(folds))
+        self._note_begin = note_begin
+        self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self.trials: dict[int, OpenTrial] = {}  # by number
+        self._tasks: list[tuple[OpenTrial, int | None]] = []  # to submit before any other trial starts
+        self._running: dict[Future[Outcome], _Running] = {}
+        self._reporter = StudyReporter(study, self._on_begin)
+        self._connect = partial(connect, self._reporter)
+        self._worker_reporter = self._connect() if reports else None
+
+    @property
+    def has_tasks(self) -> bool:
+        """Whether tasks wait to be submitted."""
+        return bool(self._tasks)
+
+    @property
+    def are_running(self) -> bool:
+        """Whether tasks were submitted that have not ended."""
+        return bool(self._running)
+
+    @property
+    def free_workers(self) -> int:
+        """How many more tasks the engine can run now."""
+        return self.engine.workers - len(self._running)
+
+    @property
+    def free_slots(self) -> int:
+        """How many new trials the free workers can run."""
+        return self.free_workers // len(self._folds)
+
+    def add(self, entry: Entry, deaths: int | None, values: Mapping[int, float]) -> OpenTrial:
+        """Open a trial. ``deaths`` is None if it never ran before; ``values`` are its recorded intermediate values."""
+        known = [fold for fold in self._folds if fold is not None and fold in values]
+        records_begin = deaths is not None or self._limits.retries == 0
+        trial = OpenTrial(entry, deaths or 0, records_begin, {fold: values[fold] for fold in known})
+        self.trials[entry.number] = trial
+        self._reporter.open(entry.number, entry.trial_id)
+        self._tasks += [(trial, fold) for fold in self._folds if fold not in trial.folds]
+        return trial
+
+    def stop(self, trial: OpenTrial) -> dict[int, float]:
+        """Stop the other folds of a trial that ended. Gives its reported values."""
+        self._tasks = [(other, fold) for other, fold in self._tasks if other is not trial]
+        for future, running in list(self._running.items()):
+            if running.trial is trial:
+                del self._running[future]
+                self.engine.stop(future)
+        return self._reporter.close(trial.entry.number)
+
+    def submit(self) -> None:
+        """Submit the next task."""
+        trial, fold = self._tasks.pop(0)
+        timed = math.isfinite(self._limits.trial_timeout)
+        if trial.records_begin and self._worker_reporter is None:
+            try:
+                self._worker_reporter = self._connect()
+            except OSError as error:
+                _logger.warning(f"workers cannot report when an evaluation starts: {error}")
+        task = Task(trial.entry.number, trial.entry.params, fold, self._worker_reporter, timed, trial.records_begin)
+        future = self.engine.submit(evaluate, self._objective, task)
+        self._running[future] = _Running(trial, fold)
+        future.add_done_callback(self._events.put)
+
+    def _on_begin(self, number: int, fold: int | None) -> None:
+        """A worker starts an evaluation, and waits until this returns. Called in any thread."""
+        trial = self.trials.get(number)
+        if trial is not None and trial.records_begin:
+            self._note_begin(trial.entry, trial.deaths)
+        self._events.put(Began(number, fold))
+
+    def wake(self) -> None:
+        """Let `wait` return."""
+        self._events.put(None)
+
+    def wait(self, until: float) -> Event:
+        """The next event; None at the next deadline, or at ``until`` on the monotonic clock."""
+        seconds = min([until, *(running.deadline for running in self._running.values())]) - time.monotonic()
+        try:
+            return self._events.get(timeout=None if seconds == math.inf else max(seconds, 0.0))
+        except queue.Empty:
+            return None
+
+    def handle(self, event: Event) -> Iterator[Ended]:
+        """The trials that end by this event, or because their time is over."""
+        if isinstance(event, Began):
+            self._start_clock(event)
+        elif event is not None:
+            ended = self._settle(event)
+            if ended is not None:
+                yield ended
+        yield from self._overdue()
+
+    def _start_clock(self, began: Began) -> None:
+        """The timeout of an evaluation counts from here: engines may queue tasks, and workers take time to start."""
+        for running in self._running.values():
+            if (running.trial.entry.number, running.fold) == (began.number, began.fold):
+                running.deadline = time.monotonic() + self._limits.trial_timeout
+
+    def _settle(self, future: Future[Outcome]) -> Ended | None:
+        """A task has ended; the trial, if it ends too."""
+        running = self._running.pop(future, None)
+        if running is None:
+            return None  # its trial has ended
+        try:
+            outcome = future.result()
+        except (WorkerDied, CancelledError) as error:
+            return self._worker_died(running, error)
+        except EngineBroken as error:
+            raise RunFailed(f"{error} {how_to_resume(self._study)}") from error
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # for example, a result that cannot be pickled
+            outcome = Outcome("failed", reason=plain.reason(error))
+        if running.fold is None or outcome.state != "complete":
+            return running.trial, outcome
+        return self._add_fold(running.trial, running.fold, outcome)
+
+    def _add_fold(self, trial: OpenTrial, fold: int, outcome: Outcome) -> Ended | None:
+        """Record a fold as an intermediate value, so that a resumed run need not repeat it."""
+        assert outcome.value is not None, "a complete outcome has a value"
+        trial.folds[fold] = outcome.value
+        storage = self._study._storage
+        with_retries(partial(storage.set_trial_intermediate_value, trial.entry.trial_id, fold, outcome.value))
+        if len(trial.folds) < len(self._folds):
+            return None
+        values = [trial.folds[fold] for fold in self._folds]
+        metrics = {**outcome.metrics, "folds": values}
+        return trial, replace(outcome, value=mean_of(values), variance=variance_of_mean(values), metrics=metrics)
+
+    def _worker_died(self, running: _Running, error: BaseException) -> Ended | None:
+        """Submit the task again, or fail the trial if it used up its retries."""
+        trial = running.trial
+        trial.deaths += getattr(error, "attempts", 1)
+        trial.records_begin = True
+        if trial.deaths > self._limits.retries:
+            return trial, Outcome("failed", reason=f"its worker died, {trial.deaths} times in all: {error}")
+        _logger.warning(f"trial {trial.entry.number}: its worker died ({error}); it is run again")
+        storage = self._study._storage
+        with_retries(partial(storage.set_trial_system_attr, trial.entry.trial_id, ATTEMPTS_KEY, trial.deaths))
+        self._tasks.append((trial, running.fold))
+        return None
+
+    def _overdue(self) -> Iterator[Ended]:
+        """Trials with a task that ran longer than allowed. Its worker is freed where the engine can do so."""
+        now = time.monotonic()
+        for future, running in list(self._running.items()):
+            if running.deadline <= now and future in self._running:
+                del self._running[future]
+                self.engine.stop(future)
+                seconds = self._limits.trial_timeout
+                yield running.trial, Outcome("failed", reason=f"it ran longer than trial_timeout={seconds:g} s")

@@ -1,0 +1,54 @@
+"""The study as all its processes change it: what is finished, queued, and run by other processes."""
+
+from collections.abc import Container
+
+from optuna.study import Study
+from optuna.trial import FrozenTrial, TrialState
+
+from lazybo.run import ledger
+from lazybo.run.orphans import Orphans
+from lazybo.study.attributes import DRIVER_KEY
+from lazybo.study.model import StudyModel
+from lazybo.study.waiting import Unannounced, wait_for_earlier
+
+
+class SharedStudy:
+    """The trials of a study as of the last `sync`. ``own`` are the numbers of the trials that run here."""
+
+    def __init__(self, study: Study, model: StudyModel, orphans: Orphans, own: Container[int]) -> None:
+        self.finished = 0  # how many trials ended
+        self.queued: list[FrozenTrial] = []  # trials to run before new ones are proposed
+        self.elsewhere: set[int] = set()  # numbers of the trials that other processes run
+        self.next_number = 0
+        self._study, self._model, self._orphans, self._own = study, model, orphans, own
+        self._unannounced = Unannounced()
+        self._awaits = False  # whether a trial elsewhere has just begun and its parameters are not known yet
+
+    def sync(self, except_number: int = -1) -> None:
+        """Read what other processes have done, and take over the trials of those that died.
+
+        ``except_number`` is a trial of this process that is being created.
+        """
+        trials = ledger.read(self._study)
+        elsewhere = [
+            trial
+            for trial in trials
+            if trial.state == TrialState.RUNNING and trial.number != except_number and trial.number not in self._own
+        ]
+        living = self._orphans.living() if elsewhere else set()
+        orphans = [trial for trial in elsewhere if trial.system_attrs.get(DRIVER_KEY) not in {None, *living}]
+        if orphans:
+            for trial in orphans:
+                self._orphans.take_over(trial)
+            self.sync(except_number)
+            return
+        self.elsewhere = {trial.number for trial in elsewhere if trial.system_attrs.get(DRIVER_KEY) in living}
+        self._awaits = self._unannounced.any_awaited(elsewhere)
+        self.queued = [trial for trial in trials if trial.state == TrialState.WAITING]
+        self.next_number = len(trials)
+        self.finished = sum(trial.state.is_finished() for trial in trials)
+        self._model.absorb(trials, except_number)
+
+    def wait_for_earlier(self, number: int) -> None:
+        """Wait until other processes have written the parameters of the trials before this number."""
+        wait_for_earlier(lambda: self._awaits, lambda: self.sync(number))

@@ -1,0 +1,130 @@
+"""Where the next trial of a run comes from: the study's queue, or a proposal of the optimiser."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from optuna.trial import FrozenTrial
+
+from lazybo.run.ledger import Entry, Ledger, Params
+from lazybo.run.limits import Limits
+from lazybo.run.open_trials import OpenTrials
+from lazybo.run.shared import SharedStudy
+from lazybo.run.stopping import Stopping
+from lazybo.study.attributes import ATTEMPTS_KEY
+from lazybo.study.model import StudyModel, announced_params
+
+# With this many workers or more, the next trial is proposed before a worker is free. It does not know the value that
+# comes next, as if there were one more worker: that costs too much with few workers, and few workers wait little.
+MANY_WORKERS = 8
+
+
+@dataclass(frozen=True)
+class Started:
+    """A trial that is running in the study under this driver's name."""
+
+    entry: Entry
+    deaths: int | None = None  # None: it never ran before
+    values: Mapping[int, float] = field(default_factory=dict)  # its recorded intermediate values
+    invalid: str = ""  # why it cannot be evaluated
+
+
+class TrialSource:
+    """Starts trials in the study, one at a time, until it has as many as the limits allow."""
+
+    def __init__(
+        self,
+        model: StudyModel,
+        ledger: Ledger,
+        shared: SharedStudy,
+        open_trials: OpenTrials,
+        limits: Limits,
+        stopping: Stopping,
+    ) -> None:
+        self._model, self._ledger, self._shared, self._open = model, ledger, shared, open_trials
+        self._limits, self._stopping = limits, stopping
+        self._ahead: list[Params] = []  # proposals for the numbers from shared.next_number on
+
+    @property
+    def has_proposal(self) -> bool:
+        """Whether the next trial is proposed already."""
+        return bool(self._ahead)
+
+    @property
+    def left(self) -> float:
+        """How many trials are still to be started, here or elsewhere."""
+        return self._limits.n_trials - self._shared.finished - len(self._open.trials) - len(self._shared.elsewhere)
+
+    def start(self) -> Started | None:
+        """Start a queued trial, or a new one; None if no more trials are needed."""
+        while self._stopping.reason is None:
+            if self._shared.elsewhere:
+                self._shared.sync()
+            if self.left <= 0:
+                return None
+            started = self._start_queued(self._shared.queued.pop(0)) if self._shared.queued else self._start_new()
+            if started is not None:
+                return started
+            self._shared.sync()  # another process was faster, and may have started the last one that was needed
+        return None
+
+    def propose_ahead(self) -> None:
+        """With many workers: propose the trial of the next free worker while all of them are busy."""
+        many = self._open.engine.workers >= MANY_WORKERS
+        if many and not self._ahead and not self._shared.queued and self.left > 0:
+            self._ahead = self._propose(1)
+
+    def _start_new(self) -> Started | None:
+        if not self._ahead:
+            self._ahead = self._propose(int(max(1, min(self._open.free_slots, self.left))))
+        params = self._ahead.pop(0)
+        self._ledger.note(self._model.unsaved_attributes())
+        entry = self._ledger.begin(self._shared.next_number, params, self._propose_again, self._end_of_numbers)
+        if entry is None or entry.params is not params:
+            self._ahead = []  # these proposals do not know the trials of other processes
+        if entry is None:
+            return None
+        self._shared.next_number = entry.number + 1
+        return Started(entry)
+
+    def _propose(self, count: int) -> list[Params]:
+        number = self._shared.next_number
+        if count > 1:
+            return self._model.optimizer.propose_batch(number, count)
+        return [self._model.optimizer.propose(number)]
+
+    def _propose_again(self, number: int) -> Params | None:
+        """The proposal for ``number``, after other processes took the numbers before it."""
+        self._shared.sync(number)
+        if self._end_of_numbers() <= number:
+            return None
+        self._shared.wait_for_earlier(number)
+        self._shared.next_number = number
+        return self._propose(1)[0]
+
+    def _end_of_numbers(self) -> float:
+        """New trials are needed below this number; queued trials already have numbers."""
+        return self._shared.next_number + self.left - len(self._shared.queued)
+
+    def _start_queued(self, trial: FrozenTrial) -> Started | None:
+        """Run a trial that somebody enqueued, or whose driver died; None if another process was faster."""
+        if not self._ledger.claim(trial._trial_id):
+            return None
+        optimizer = self._model.optimizer
+        # A driver that died while it wrote the parameters had announced all of them.
+        announced = announced_params(trial, self._model.structure.distributions)
+        fixed = announced or trial.params or trial.system_attrs.get("fixed_params", {})
+        params = dict(fixed)
+        try:
+            optimizer.space.check(fixed)
+        except ValueError:
+            proposal = optimizer.space.encode(optimizer.propose(trial.number))
+            rng = np.random.default_rng((optimizer.seed, trial.number))
+            try:
+                params = optimizer.space.complete(fixed, proposal, rng)
+            except ValueError as error:
+                entry = Entry(trial._trial_id, trial.number, params)
+                return Started(entry, invalid=f"it was enqueued with {fixed}: {error}")
+        self._ledger.fill_in(trial._trial_id, trial.params, params)
+        entry = Entry(trial._trial_id, trial.number, params)
+        return Started(entry, trial.system_attrs.get(ATTEMPTS_KEY), trial.intermediate_values)
