@@ -155,7 +155,7 @@ def test_a_line_without_end_is_not_kept() -> None:
     ],
 )
 def test_what_a_line_says(line: bytes, said: object) -> None:
-    assert Reading().meaning(line) == said
+    assert Reading().parse(line) == said
 
 
 ACCURACY = Reading(regex=r"Accuracy: (\S+)")
@@ -189,7 +189,7 @@ EITHER = Reading(regex=r"(?:epoch (?P<step>\d+) )?acc=(?P<value>\S+)")
     ],
 )
 def test_a_key_or_a_regular_expression_finds_the_value(reading: Reading, line: bytes, said: object) -> None:
-    assert reading.meaning(line) == said
+    assert reading.parse(line) == said
 
 
 @pytest.mark.parametrize(
