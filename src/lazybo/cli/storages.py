@@ -54,9 +54,7 @@ class Place:
             )
         study = optuna.load_study(study_name=name, storage=self.storage)
         if len(study.directions) > 1:
-            raise ValueError(
-                f"the study {name!r} has {len(study.directions)} objectives; only one is supported"
-            )
+            raise ValueError(f"the study {name!r} has {len(study.directions)} objectives; only one is supported")
         return study
 
 
