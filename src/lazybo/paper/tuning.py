@@ -91,7 +91,7 @@ def import_networks() -> Any:
     try:
         from lazybo.paper import networks
     except ImportError as error:
-        raise ValueError(f"training needs torch ({error}): pip install 'lazybo[paper]'") from None
+        raise ValueError(f"trainings need torch ({error}): pip install 'lazybo[paper]'") from None
     return networks
 
 

@@ -19,6 +19,7 @@ from lazybo.paper.records import append_rows, quartiles, read_rows
 from lazybo.search.optimizer import Optimizer
 
 METHODS = ("rounds", "free")
+# Evaluations after which a simulation ends without having reached its targets.
 BUDGET = 1000
 
 FIELDS = ("workers", "method", "seed", "target", "reached", "evaluations", "hours")
@@ -83,7 +84,14 @@ def simulate(
 
 
 def run_all(
-    path: Path, counts: Iterable[int], seeds: int, say: Callable[[str], None], *, table: Table, targets: Iterable[float]
+    path: Path,
+    counts: Iterable[int],
+    seeds: int,
+    say: Callable[[str], None],
+    *,
+    table: Table,
+    targets: Iterable[float],
+    budget: int = BUDGET,
 ) -> None:
     """Run and record the simulations that are not recorded yet."""
     done = {tuple(row[name] for name in FIELDS[:3]) for row in read_rows(path)}
@@ -93,7 +101,7 @@ def run_all(
             for method in METHODS if workers > 1 else ("free",):
                 if (str(workers), method, str(seed)) in done:
                     continue
-                append_rows(path, FIELDS, simulate(table, workers, method, seed, targets))
+                append_rows(path, FIELDS, simulate(table, workers, method, seed, targets, budget))
                 say(f"{workers} workers, {method}, seed {seed}")
 
 
