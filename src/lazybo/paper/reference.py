@@ -37,8 +37,9 @@ class Reference:
         warp = WARPINGS[options["targets"]]
 
         def transform(y: Array) -> Targets:
-            made = warp(y)
-            return Targets((y - made.middle) / made.spread, made.middle, made.spread)
+            warping = warp(y)
+            shift, above = warping.inverse(np.array([0.0, 1.0]))  # both of the paper's warpings are linear
+            return Targets(warping(y), float(shift), float(above - shift))
 
         self._gp = LazyGP(options["kernel"], options["noise"], transform=transform)
         self._rng = np.random.default_rng((seed, 2))
