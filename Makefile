@@ -19,6 +19,7 @@ test: $(VENV)/.dev
 # Tests that need torch, Dask, Ray, MPI, PostgreSQL, Jupyter or a browser (Chromium), in a second environment.
 test-extra: $(VENV)-extra/.installed
 	$(VENV)-extra/bin/python -m pytest -m extra
+	SCIPY_ARRAY_API=1 $(VENV)-extra/bin/python -m pytest -m array_api tests/sklearn
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .

@@ -30,11 +30,15 @@ def _checks() -> Iterator[Any]:
     """Every check of every search. pytest-xdist needs names without the memory address that a repr may hold."""
     for name, search in SEARCHES.items():
         for estimator, check in estimator_checks_generator(search):
-            yield pytest.param(estimator, check, id=f"{name}-{getattr(check, 'func', check).__name__}")
+            check_name = getattr(check, "func", check).__name__
+            marks = [pytest.mark.array_api] if "array_api" in check_name else []
+            yield pytest.param(estimator, check, id=f"{name}-{check_name}", marks=marks)
 
 
 # scikit-learn itself casts an infinite class label to an integer before it raises its error.
 @pytest.mark.filterwarnings("ignore:invalid value encountered in cast:RuntimeWarning")
+# Ridge says that it uses another solver for arrays that are not NumPy's.
+@pytest.mark.filterwarnings("ignore:Using Array API dispatch:UserWarning")
 @pytest.mark.parametrize(("estimator", "check"), list(_checks()))
 def test_scikit_learns_own_checks(estimator: LazySearchCV, check: Any) -> None:
     check(estimator)
