@@ -17,7 +17,7 @@ def main() -> None:
     try:
         code = app(standalone_mode=False)
     except TyperException as error:  # an argument that Typer rejects
-        with_help = f"{error.format_message()} (lazybo --help says more)"
+        with_help = f"{error.format_message()} (see lazybo --help)"
         try:
             console.fail(with_help)
         except Exit as end:
