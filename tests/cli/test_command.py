@@ -351,7 +351,7 @@ def test_ctrl_c_once_waits_and_twice_stops_now(terminal: Callable[..., Terminal]
     once.until(lambda: "waiting for 1 running evaluations" in once.shown)
     Path("go-0").touch()
     assert once.wait() == 130
-    assert "the same command goes on" in once.shown
+    assert "run the same command again" in once.shown
     assert [trial.state.name for trial in trials()] == ["COMPLETE"]
 
     twice = terminal(*command)
