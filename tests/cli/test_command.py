@@ -17,6 +17,7 @@ from typing import Any
 import optuna
 import pytest
 
+from lazybo.cli import tune
 from lazybo.run.presence import born
 
 LAZYBO = str(Path(sys.executable).parent / "lazybo")
@@ -303,6 +304,22 @@ def test_a_polite_end_is_no_failure_of_a_function_that_runs() -> None:
     driver.terminate()
     assert driver.wait(DEADLINE) == 128 + signal.SIGTERM
     assert [trial.state.name for trial in trials()] == ["WAITING"]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_polite_end_is_not_lost_in_a_finaliser(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tune, "LOST_AFTER", 0.05)
+
+    class Finalised:
+        def __del__(self) -> None:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(0.01)  # the handler's exception ends here, and Python ignores it
+
+    finalised = Finalised()
+    with pytest.raises(SystemExit) as ended, tune._ending_on_signals():
+        del finalised
+        time.sleep(DEADLINE)
+    assert ended.value.code == 128 + signal.SIGTERM
 
 
 def test_bad_input_is_one_line_and_exit_code_2() -> None:

@@ -4,6 +4,7 @@ import importlib
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,6 +30,8 @@ from lazybo.study.structure import Structure
 
 # How many lines of output are shown if a program gave no value.
 LINES_SHOWN = 5
+# Seconds after which the exception of a signal that has not ended the run must have been lost.
+LOST_AFTER = 2.0
 
 
 def run_plan(plan: Plan, *, force: bool, progress: bool) -> tuple[Study, int]:
@@ -237,8 +240,15 @@ class _Signalled(KeyboardInterrupt):
 @contextmanager
 def _ending_on_signals() -> Iterator[None]:
     """SIGTERM and SIGHUP stop the run at once, as a second Ctrl-C does, and leave no program running."""
+    timers: list[threading.Timer] = []
 
     def end(number: int, _: Any) -> None:
+        if _is_unwinding(sys.exception()):
+            return
+        # Python ignores an exception that is raised while it runs a finaliser. So the signal is sent once more.
+        timers.append(threading.Timer(LOST_AFTER, os.kill, (os.getpid(), number)))
+        timers[-1].daemon = True
+        timers[-1].start()
         raise _Signalled(number)
 
     numbers = [signal.SIGTERM, signal.SIGHUP] if hasattr(signal, "SIGHUP") else [signal.SIGTERM]
@@ -248,8 +258,19 @@ def _ending_on_signals() -> Iterator[None]:
     except _Signalled as ended:
         raise SystemExit(128 + ended.args[0]) from None
     finally:
+        for timer in timers:
+            timer.cancel()
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _is_unwinding(error: BaseException | None) -> bool:
+    """Whether the exception of an earlier signal is being handled: it was not lost."""
+    while error is not None:
+        if isinstance(error, _Signalled):
+            return True
+        error = error.__context__
+    return False
 
 
 def exit_with(code: int) -> None:
