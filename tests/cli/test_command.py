@@ -315,10 +315,14 @@ def test_a_polite_end_is_not_lost_in_a_finaliser(monkeypatch: pytest.MonkeyPatch
             os.kill(os.getpid(), signal.SIGTERM)
             time.sleep(0.01)  # the handler's exception ends here, and Python ignores it
 
-    finalised = Finalised()
-    with pytest.raises(SystemExit) as ended, tune._ending_on_signals():
-        del finalised
-        time.sleep(DEADLINE)
+    def run() -> None:
+        finalised = Finalised()
+        with tune._ending_on_signals():
+            del finalised
+            time.sleep(DEADLINE)
+
+    with pytest.raises(SystemExit) as ended:
+        run()
     assert ended.value.code == 128 + signal.SIGTERM
 
 
