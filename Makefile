@@ -1,9 +1,9 @@
-# The two commands of the README need only Python (3.11 or newer) and make; everything else is installed into .venv.
+# The commands in the README need only Python (3.11 or newer) and make; everything else is installed into .venv.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
-# One BLAS thread: small matrices gain nothing from more, and threads that fight cost much.
+# One BLAS thread: small matrices gain nothing from more, and competing threads are slow.
 export OMP_NUM_THREADS := 1
 export OPENBLAS_NUM_THREADS := 1
 
@@ -12,12 +12,14 @@ export OPENBLAS_NUM_THREADS := 1
 demo: $(VENV)/.demo
 	$(BIN)/python -m lazybo.demo
 
+# One pytest process for each core; tests that must not run at the same time share an xdist_group.
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses=logical --maxprocesses=8 --dist=loadgroup
 
-# Tests that need torch, Dask, Ray, MPI, PostgreSQL or a browser (Chromium), in an environment of their own.
+# Tests that need torch, Dask, Ray, MPI, PostgreSQL, Jupyter or a browser (Chromium), in a second environment.
 test-extra: $(VENV)-extra/.installed
 	$(VENV)-extra/bin/python -m pytest -m extra
+	SCIPY_ARRAY_API=1 $(VENV)-extra/bin/python -m pytest -m array_api tests/sklearn
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
@@ -28,12 +30,12 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-# An environment for the commands in benchmarks/: $(VENV)-bench/bin/python -m benchmarks.NAME
+# The environment for the commands in benchmarks/: $(VENV)-bench/bin/python -m benchmarks.NAME
 bench: $(VENV)-bench/.installed
 	$(VENV)-bench/bin/python -m benchmarks.engine
 	$(VENV)-bench/bin/python -m benchmarks.overhead
 
-# The peers of the benchmarks, each in an environment of its own: benchmarks/peers/NAME.txt into .venv-peer-NAME.
+# Other optimisers for the benchmarks, each in its own environment: benchmarks/peers/NAME.txt in .venv-peer-NAME.
 PEERS := $(patsubst benchmarks/peers/%.txt,%,$(wildcard benchmarks/peers/*.txt))
 peers: $(PEERS:%=.venv-peer-%/.installed)
 
@@ -41,7 +43,7 @@ peers: $(PEERS:%=.venv-peer-%/.installed)
 	$(PYTHON) -m venv .venv-peer-$*
 	.venv-peer-$*/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
 	.venv-peer-$*/bin/python -m pip install --quiet --requirement $<
-# HEBO asks for versions that no longer go together; it works with those of its file.
+# HEBO requires versions that conflict with each other; it works with the versions in its file.
 	if [ $* = hebo ]; then .venv-peer-$*/bin/python -m pip install --quiet --no-deps HEBO==0.3.6; fi
 	touch $@
 

@@ -1,6 +1,6 @@
 import os
 
-# Before NumPy: small matrices gain nothing from threads, and threads that fight cost much.
+# Before NumPy is imported: small matrices gain nothing from threads, and competing threads are slow.
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 
@@ -25,9 +25,9 @@ def rng() -> np.random.Generator:
 
 @pytest.fixture
 def mpirun() -> Callable[..., str]:
-    """Run a program whose first rank drives the others, and give its output.
+    """Run a program on several MPI ranks and return its output.
 
-    The launcher is beside the interpreter, where Open MPI's wheel puts it, or on the path.
+    Open MPI's wheel puts mpirun beside the interpreter; otherwise it is on the path.
     """
 
     def run(ranks: int, program: Path, *arguments: object) -> str:

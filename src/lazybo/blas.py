@@ -89,7 +89,7 @@ def _set(library: Any, number: int) -> None:
 
 @cache
 def _libraries() -> tuple[list[Any], list[Any]]:
-    """The BLAS libraries with a setting for each thread, and those with one for the process.."""
+    """The BLAS libraries with a setting for each thread, and those with one for the process. Slow: some ms."""
     found = [library for library in ThreadpoolController().lib_controllers if library.user_api == "blas"]
     own = [lib for lib in found if lib.internal_api == "openblas" and getattr(lib, "threading_layer", "") == "openmp"]
     return own, [library for library in found if library not in own]

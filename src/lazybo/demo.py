@@ -1,4 +1,4 @@
-"""What ``make demo`` shows: Levy's function in 5-D minimised, and what extending the factor saves at every step."""
+"""``make demo``: minimise Levy's function in 5-D, and show how much time extending the factor saves."""
 
 import sys
 import time
@@ -27,14 +27,14 @@ def main() -> None:
     overall = 1e3 * np.mean(seconds)
     print(f"\ntime per step: {overall:.1f} ms on average (first 20: {early:.1f}, last 20: {late:.1f})\n")
     print("one more observation, with the kernel's parameters kept:")
-    print(f"{'n':>6} {'extend':>10} {'factor anew':>12} {'ratio':>7}")
+    print(f"{'n':>6} {'extend':>10} {'rebuild':>12} {'ratio':>7}")
     for n in SIZES:
         extend, anew = one_more(n)
         print(f"{n:6} {1e3 * extend:7.2f} ms {1e3 * anew:9.2f} ms {anew / extend:6.0f}×")
 
 
 def minimise_levy() -> tuple[list[tuple[int, float]], list[float]]:
-    """The evaluations that improved, and the seconds each step of the optimiser took."""
+    """Run the optimiser; returns the improvements and the seconds of each step."""
     optimizer = Optimizer({f"x{j}": FloatDistribution(-10.0, 10.0) for j in range(5)}, seed=0)
     improvements: list[tuple[int, float]] = []
     seconds: list[float] = []
@@ -52,7 +52,7 @@ def minimise_levy() -> tuple[list[tuple[int, float]], list[float]]:
 
 
 def _progress(number: int, best: float) -> None:
-    """A line that is written over on a terminal, and now and then in a log."""
+    """Rewrite one line on a terminal; in a log, print a line every 50 evaluations."""
     if sys.stdout.isatty():
         print(f"\r{number:4}/{EVALUATIONS}  best {best:.5f}", end="\n" if number == EVALUATIONS else "", flush=True)
     elif number % 50 == 0:
@@ -60,7 +60,7 @@ def _progress(number: int, best: float) -> None:
 
 
 def one_more(n: int) -> tuple[float, float]:
-    """Seconds to extend a process of n observations by one, and to factor its covariance anew; medians of nine."""
+    """Median seconds, of nine: to extend the factor of n observations by one row, and to factor from scratch."""
     rng = np.random.default_rng(n)
     x = rng.random((n + 1, 5))
     gp = LazyGP(Matern52(np.full(5, 0.5)), 1e-4)

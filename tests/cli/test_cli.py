@@ -126,7 +126,7 @@ def test_a_parameter_may_be_named_in_every_way_of_a_flag() -> None:
     [
         ("tune", "there are no parameters"),
         ("tune --trials 3 --float x=0:1", "there is nothing to tune"),
-        ("tune --float x=0:1 -- train {x}", "say when to stop: --trials"),
+        ("tune --float x=0:1 -- train {x}", "there is no limit: give --trials"),
         ("tune --trials 3 --float x=0:1 -- train {y}", "the placeholder {y} has no parameter"),
         ("tune --trials 3 --float x=0:1 -- train", "the parameter 'x' has no placeholder"),
         ("tune --trials 3 --float x=1:0 -- train {x}", "low (1) is greater than high (0)"),
@@ -137,7 +137,7 @@ def test_a_parameter_may_be_named_in_every_way_of_a_flag() -> None:
         ("tune --trials 3 --int x=0:9:0 -- train {x}", "step must be positive"),
         ("tune --trials 3 --float x -- train {x}", "write --float NAME=LOW:HIGH"),
         ("tune --trials 3 --float x=0:1 --int x=0:1 -- train {x}", "was given twice"),
-        ("tune --trials 3 --choice x=a,a -- train {x}", "'a' is there twice"),
+        ("tune --trials 3 --choice x=a,a -- train {x}", "'a' is given twice"),
         ("tune --trials 0 --float x=0:1 -- train {x}", "trials must be at least 1, not 0"),
         ("tune --trials 3 --trial-timeout 0 --float x=0:1 -- train {x}", "positive number of seconds"),
         ("tune --trials 3 --float x=0:1 -- trian {x}", "'trian' was not found in PATH"),
@@ -148,12 +148,12 @@ def test_a_parameter_may_be_named_in_every_way_of_a_flag() -> None:
         ("tune --trials 3 --float trial=0:1 -- train {trial}", "rename it"),
         ("tune --trials 3 --float x=0:1 nomodule:f", "'nomodule' cannot be imported"),
         ("tune --trials 3 --float x=0:1 json:nothing", "there is no 'nothing' in 'json'"),
-        ("tune --trials 3 --float x=0:1 json:__doc__", "is no function"),
+        ("tune --trials 3 --float x=0:1 json:__doc__", "is not a function"),
         ("tune --trials 3 --float x=0:1 --storage no/where.db -- train {x}", "does not exist"),
         ("tune --trials 3 --float x=0:1 --value-regex 'acc=(' -- train {x}", "is not a regular expression: missing )"),
         ("tune --trials 3 --float x=0:1 --value-regex acc -- train {x}", "must have one group around the number"),
         ("tune --trials 3 --float x=0:1 --value-regex '(a)(b)' -- train {x}", "must have one group around the number"),
-        ("tune --trials 3 --float x=0:1 --value-key '' -- train {x}", "value_key must name a key"),
+        ("tune --trials 3 --float x=0:1 --value-key '' -- train {x}", "value_key must be a key"),
         ("tune --trials 3 --float x=0:1 --value-key a --value-regex '(b)' -- train {x}", "give one of them"),
         ("tune --trials 3 --float x=0:1 --value-key a math:sqrt", "a Python function returns its value"),
         ("tune --trials 3 --float x=0:1 --value-file . -- train {x}", "value_file '.' is a folder"),
@@ -178,7 +178,7 @@ def test_a_parameter_may_be_named_in_every_way_of_a_flag() -> None:
         ("show sqlite3:///x.db", "begins with 'sqlite3' (did you mean 'sqlite'?); give a file such as study.db"),
         ("show sqlite://x.db", "needs a third slash: give 'sqlite:///x.db', or 'x.db' alone"),
         ("show redis://h", "databases: sqlite, postgresql"),
-        ("show postgresql+psycopg9://u@h/d", "names a driver that SQLAlchemy does not know"),
+        ("show postgresql+psycopg9://u@h/d", "SQLAlchemy does not know the driver in"),
         ("tune nothing.toml", "nothing.toml cannot be read"),
         ("show nothing.db", "there is no storage 'nothing.db'"),
         ("show train", "is not an SQLite database"),
@@ -330,7 +330,7 @@ def test_a_first_trial_without_a_value_ends_the_run_and_says_what_would_help() -
     changed = ["--study", "lazybo", "--trials", "9", "--float", "x=-1:2"]
     line = refused("tune", *changed, "--value-regex", r"Epoch (\d)", *program)
     assert rf"reads its values by value_regex '{ACCURACY}', not by value_regex 'Epoch (\d)'" in line
-    assert "not in the usual way" in refused("tune", *changed, *program)
+    assert "not by default" in refused("tune", *changed, *program)
     assert "not by value_file 'v'" in refused("tune", *changed, "--value-file", "v", *program)
     forced = call("tune", "--force", "--study", "lazybo", "--trials", "7", "--float", "x=-1:2", "--value-regex",
                   r"uracy: (\S+)", *program)  # fmt: skip
@@ -357,7 +357,7 @@ def test_with_max_failures_trials_without_a_value_go_on() -> None:
     result = tune("--max-failures", "3", "--", "echo", "x{x}")
     assert result.exit_code == 1
     assert "3 evaluations in a row failed" in result.stderr
-    assert "the same command goes on" in result.stderr.splitlines()[-1]
+    assert "run the same command again" in result.stderr.splitlines()[-1]
     assert "user_attrs" not in result.stderr.splitlines()[-1]
 
 
@@ -381,7 +381,7 @@ def test_a_flag_takes_the_place_of_the_files_other_way_to_read() -> None:
 def test_a_fifo_as_value_file_is_refused() -> None:
     os.mkfifo("pipe")
     line = refused(*shlex.split("tune --trials 3 --float x=0:1 --value-file pipe -- train {x}"))
-    assert "value_file 'pipe' is a FIFO; name a file" in line
+    assert "value_file 'pipe' is a FIFO; give the path of a file" in line
 
 
 def test_another_space_is_refused_in_the_words_of_the_command() -> None:
@@ -524,7 +524,7 @@ def test_show_lists_studies_and_details_one() -> None:
     assert table[0].split()[:2] == ["study", "direction"]
     assert [line.split()[0] for line in table[1:]] == ["lazybo", "second"]
     assert {record["study"] for record in json.loads(call("show", "--json").stdout)} == {"lazybo", "second"}
-    assert "there are 2 studies in lazybo.db, say which: lazybo, second" in refused("best")
+    assert "there are 2 studies in lazybo.db; give the name of one: lazybo, second" in refused("best")
     assert "did you mean 'second'?" in refused("show", "lazybo.db", "secnod")
 
 

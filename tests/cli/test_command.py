@@ -17,6 +17,7 @@ from typing import Any
 import optuna
 import pytest
 
+from lazybo.cli import tune
 from lazybo.run.presence import born
 
 LAZYBO = str(Path(sys.executable).parent / "lazybo")
@@ -305,6 +306,26 @@ def test_a_polite_end_is_no_failure_of_a_function_that_runs() -> None:
     assert [trial.state.name for trial in trials()] == ["WAITING"]
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_polite_end_is_not_lost_in_a_finaliser(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tune, "LOST_AFTER", 0.05)
+
+    class Finalised:
+        def __del__(self) -> None:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(0.01)  # the handler's exception ends here, and Python ignores it
+
+    def run() -> None:
+        finalised = Finalised()
+        with tune._ending_on_signals():
+            del finalised
+            time.sleep(DEADLINE)
+
+    with pytest.raises(SystemExit) as ended:
+        run()
+    assert ended.value.code == 128 + signal.SIGTERM
+
+
 def test_bad_input_is_one_line_and_exit_code_2() -> None:
     for arguments, message in (
         (["tune", "--trials", "3", "--float", "x=0:1", "--", "echo", "{y}"], "the placeholder {y} has no parameter"),
@@ -351,7 +372,7 @@ def test_ctrl_c_once_waits_and_twice_stops_now(terminal: Callable[..., Terminal]
     once.until(lambda: "waiting for 1 running evaluations" in once.shown)
     Path("go-0").touch()
     assert once.wait() == 130
-    assert "the same command goes on" in once.shown
+    assert "run the same command again" in once.shown
     assert [trial.state.name for trial in trials()] == ["COMPLETE"]
 
     twice = terminal(*command)

@@ -127,10 +127,10 @@ def other_labels(folder: Path) -> Path:
     [
         (no_folder, "does not exist"),
         (no_files, "has no train-images-idx3-ubyte"),
-        (cut_short, "says it has 31360 bytes"),
-        (cut_short_and_packed, "cannot be unpacked"),
+        (cut_short, "should have 31360 bytes"),
+        (cut_short_and_packed, "cannot be decompressed"),
         (labels_for_images, "does not begin with 2051"),
-        (no_zip, "is no .npz file, or is cut short"),
+        (no_zip, "is not an .npz file, or is truncated"),
         (objects, "cannot be read as arrays"),
         (other_names, r"holds \['images'\], not x_train"),
         (other_shape, "must hold images of 28×28"),
@@ -147,7 +147,7 @@ def test_what_is_wrong_is_one_line_with_a_remedy(tmp_path: Path, make: Callable[
 @pytest.mark.parametrize("content", [b"no pickle", pickle.dumps({b"labels": []}), pickle.dumps(Path)])
 def test_a_broken_batch_is_refused_and_runs_no_code(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "data_batch_1").write_bytes(content)
-    with pytest.raises(ValueError, match=r"data_batch_1 is no batch of CIFAR-10.*toronto"):
+    with pytest.raises(ValueError, match=r"data_batch_1 is not a batch of CIFAR-10.*toronto"):
         load_cifar10(tmp_path)
 
 

@@ -55,7 +55,7 @@ def test_the_lag_experiment_end_to_end_and_again(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (("levy", "--methods", "best"), "--methods must be some of naive"),
-        (("levy", "--seed-points", "1,few"), "--seed-points must be whole numbers"),
+        (("levy", "--seed-points", "1,few"), "--seed-points must be positive whole numbers"),
         (("lenet", "--data", "nowhere"), "nowhere does not exist; give --data"),
         (("resnet",), "CIFAR-10 is needed"),
         (("tables", "--out", "nowhere"), "nothing is recorded in nowhere"),
@@ -159,7 +159,7 @@ def test_simulated_workers_find_the_best_and_sooner(method: str) -> None:
 def test_simulations_are_recorded_once(tmp_path: Path) -> None:
     path, said = tmp_path / "workers.csv", list[str]()
     for _ in range(2):
-        workers.run_all(path, (1, 3), 2, said.append, table=toy_table(), targets=(91.0, 99.0))
+        workers.run_all(path, (1, 3), 2, said.append, table=toy_table(), targets=(91.0, 99.0), budget=27)
     assert len(said) == 6
     table = tables.workers_table(path)
     assert "| 91 % | 3 | rounds |" in table

@@ -97,11 +97,11 @@ def test_an_inactive_parameter_takes_its_argument_and_its_flag_with_it(command: 
     [
         (["{momentun}", "{momentum}"], "{momentun} has no parameter (did you mean 'momentum'?)"),
         (["train"], "'momentum' has no placeholder in the command; add {momentum}"),
-        (["{momentum:.2d}"], "cannot write momentum=0.5"),
-        (["{momentum"], "write {{ or }} for a brace that stays"),
-        (['{"a": {momentum}}'], "for a brace that stays"),
-        (["{momentum!r}"], "without a plain name"),
-        (["{}"], "without a plain name"),
+        (["{momentum:.2d}"], "cannot format momentum=0.5"),
+        (["{momentum"], "write {{ or }} for a literal brace"),
+        (['{"a": {momentum}}'], "for a literal brace"),
+        (["{momentum!r}"], "that is not a plain name"),
+        (["{}"], "that is not a plain name"),
         (["{momentum.__class__}", "{momentum}"], "{momentum.__class__} has no parameter"),
     ],
 )
@@ -155,7 +155,7 @@ def test_a_line_without_end_is_not_kept() -> None:
     ],
 )
 def test_what_a_line_says(line: bytes, said: object) -> None:
-    assert Reading().meaning(line) == said
+    assert Reading().parse(line) == said
 
 
 ACCURACY = Reading(regex=r"Accuracy: (\S+)")
@@ -189,7 +189,7 @@ EITHER = Reading(regex=r"(?:epoch (?P<step>\d+) )?acc=(?P<value>\S+)")
     ],
 )
 def test_a_key_or_a_regular_expression_finds_the_value(reading: Reading, line: bytes, said: object) -> None:
-    assert reading.meaning(line) == said
+    assert reading.parse(line) == said
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_a_key_or_a_regular_expression_finds_the_value(reading: Reading, line: b
         ({"regex": r"(a)(b)"}, "must have one group around the number"),
         ({"regex": r"(?P<step>\d+) (\d+)"}, "must have one group around the number"),
         ({"regex": r"(?P<val>\d+)"}, "has a group 'val'; call it value or step"),
-        ({"key": ""}, "value_key must name a key"),
+        ({"key": ""}, "value_key must be a key"),
         ({"key": "a", "regex": "(b)"}, "give one of them"),
     ],
 )
@@ -295,7 +295,7 @@ def test_the_value_of_a_program_that_prints_for_people(tmp_path: Path) -> None:
     assert program(tmp_path, "awk", awk, reading=ACCURACY)(Trial(1, {})) == {"value": 0.75}
     bar = 'BEGIN {{ for (i = 0; i < 60000; i++) printf "\\r%d of 60000 steps, Accuracy: %d", i, i }}'
     assert program(tmp_path, "awk", bar, reading=ACCURACY)(Trial(2, {})) == {"value": 59999.0}, "a line of 2 MB"
-    with pytest.raises(RuntimeError, match="value_regex matched 'Accuracy: 0,5', but its group holds no number"):
+    with pytest.raises(RuntimeError, match="value_regex matched 'Accuracy: 0,5', but its group is not a number"):
         program(tmp_path, "echo", "Accuracy: 0,5", reading=ACCURACY)(Trial(3, {}))
     with pytest.raises(RuntimeError, match="is a line that matches value_regex"):
         program(tmp_path, "echo", "accuracy: 0.5", reading=ACCURACY)(Trial(4, {}))
@@ -308,10 +308,10 @@ def test_a_value_file_that_is_no_file_is_a_clear_failure(kind: str, tmp_path: Pa
     path = "/dev/null" if kind == "a device" else "value"
     make = {"a FIFO": "mkfifo value", "a folder": "mkdir value", "a device": ":"}[kind]
     run = program(tmp_path, "sh", "-c", f"{make}; touch ran", value_file=path, timeout=DEADLINE)
-    with pytest.raises(RuntimeError, match=f"the value file .* is {kind}; name a file"):
+    with pytest.raises(RuntimeError, match=f"the value file .* is {kind}; give the path of a regular file"):
         run(Trial(0, {}))
     (tmp_path / "ran").unlink(missing_ok=True)
-    with pytest.raises(RuntimeError, match=f"the value file .* is {kind}; name a file"):
+    with pytest.raises(RuntimeError, match=f"the value file .* is {kind}; give the path of a regular file"):
         run(Trial(1, {}))
     assert not (tmp_path / "ran").exists(), "a program that would wait for the other side is not begun"
 

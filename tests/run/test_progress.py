@@ -1,4 +1,4 @@
-"""The line about a run: on a terminal (tests/cli/test_command.py), in a notebook, and nowhere else."""
+"""The progress line of a run: on a terminal (tests/cli/test_command.py), in a notebook, and nowhere else."""
 
 import subprocess
 import sys
@@ -12,7 +12,7 @@ from optuna.distributions import FloatDistribution
 import lazybo
 study = lazybo.optimize(lambda params: params["x"] ** 2, {"x": FloatDistribution(-1, 1)}, n_trials=3)
 """
-# What IPython offers, as far as it matters: a shell, which has a kernel where it serves a notebook.
+# A stand-in for IPython: a shell, which has a kernel in a notebook.
 SHELL = """
 import sys, types
 shell = types.SimpleNamespace({})
@@ -43,9 +43,11 @@ def test_a_log_and_a_shell_in_a_pipe_show_none() -> None:
     assert not in_notebook()
 
 
+@pytest.mark.extra
 def test_a_real_kernel_shows_it() -> None:
-    pytest.importorskip("ipykernel")
-    nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
+    import nbclient
+    import nbformat
+
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(RUN)])
     nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
     said = "".join(part.get("text", "") for part in notebook.cells[0].outputs if part.get("name") == "stdout")

@@ -239,7 +239,9 @@ def test_a_study_that_no_search_made_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "search.db"
     space = {"C": optuna.distributions.FloatDistribution(0, 1)}
     lazybo.optimize(lambda p: p["C"], space, n_trials=2, storage=path, study_name="Counted", direction="maximize")
-    with pytest.raises(ValueError, match="'Counted' holds trials that no search made; use another study_name"):
+    with pytest.raises(
+        ValueError, match="'Counted' has trials that were not made by LazySearchCV; use another study_name"
+    ):
         search(path, spaces=space).fit(X, Y)
 
 

@@ -188,6 +188,12 @@ def test_slices_have_no_spikes_where_trials_were_pruned() -> None:
     assert np.sum(rises[1:] != rises[:-1]) <= 3, "one maximum; towards an end the mean may turn once more"
 
 
+def completed(number: int) -> optuna.trial.FrozenTrial:
+    trial = optuna.trial.create_trial(value=3.0, params={"x": 0.05}, distributions={"x": FloatDistribution(0, 1)})
+    trial.number = number
+    return trial
+
+
 def test_a_pruned_trial_without_a_forecast_is_pending_until_there_is_one() -> None:
     space = {"x": FloatDistribution(0, 1)}
     model = StudyModel(Structure(dict(space), {}, frozenset()), Optimizer(space, seed=0))
@@ -207,6 +213,8 @@ def test_a_pruned_trial_without_a_forecast_is_pending_until_there_is_one() -> No
     assert [suggestion.params for suggestion in model.optimizer.pending] == [{"x": 0.9}]
     model.absorb(trials, -1)
     assert model.optimizer.pending == []
+    model.absorb([*trials, completed(len(trials))], -1)
+    assert len(model.optimizer.state()["rows"]) == len(trials) + 1, "the pruned trial is observed once"
     assert model.optimizer._observations.values[0] == pytest.approx(10.0)
     assert model.optimizer._observations.variances()[0] > 0
 

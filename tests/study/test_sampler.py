@@ -353,6 +353,19 @@ def test_clocks_of_other_hosts_do_not_matter(hours: int, monkeypatch: pytest.Mon
     assert not unannounced.is_awaited(trial), "it had its time"
 
 
+def test_a_trial_that_has_announced_its_parameters_is_not_awaited() -> None:
+    trial = create_trial(state=TrialState.RUNNING, system_attrs={f"{SUGGESTION_KEY}:0": "{}"})
+    assert not waiting.Unannounced().is_awaited(trial)
+
+
+def test_a_sampler_does_not_wait_for_its_own_trials(monkeypatch: pytest.MonkeyPatch) -> None:
+    study = optuna.create_study(sampler=LazySampler(seed=0))
+    study.optimize(bowl, n_trials=2)
+    study.ask()  # runs, and has no parameters yet
+    monkeypatch.setattr(time, "sleep", pytest.fail)
+    study.ask({"x": FloatDistribution(-5, 5), "y": FloatDistribution(-5, 5)})
+
+
 def test_the_time_of_all_trials_begins_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiting, "ANNOUNCE_TIMEOUT", 0.05)
     trials = [create_trial(state=TrialState.RUNNING) for _ in range(3)]

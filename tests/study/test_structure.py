@@ -58,6 +58,13 @@ def test_a_parent_must_be_active_whenever_its_child_is() -> None:
     assert structure.optional == {"y"}
 
 
+def test_a_parameter_does_not_depend_on_a_float() -> None:
+    """No two trials have the same x, so its values would separate any trials."""
+    structure = inferred({"x": 0.1, "y": 0.2}, {"x": 0.3}, {"x": 0.5, "y": 0.1})
+    assert structure.conditions == {}
+    assert structure.optional == {"y"}
+
+
 def test_two_parameters_do_not_depend_on_each_other() -> None:
     """Model and kernel are missing in turn. Each separates the other's trials, but one of them must come first."""
     structure = inferred({"model": "svm", "kernel": "rbf"}, {"x": 0.1})

@@ -10,14 +10,14 @@ __all__ = ["app", "main"]
 
 
 def main() -> None:
-    """Run the command; whatever is wrong with its arguments is one line and the exit code 2."""
+    """Run the command. Wrong arguments print one line and end with exit code 2."""
     from typer.exceptions import Exit, TyperException
 
     console.quiet_libraries()
     try:
         code = app(standalone_mode=False)
-    except TyperException as error:  # what Typer itself refuses
-        with_help = f"{error.format_message()} (lazybo --help says more)"
+    except TyperException as error:  # an argument that Typer rejects
+        with_help = f"{error.format_message()} (see lazybo --help)"
         try:
             console.fail(with_help)
         except Exit as end:
@@ -25,7 +25,7 @@ def main() -> None:
     except KeyboardInterrupt:
         code = console.INTERRUPTED
     except BrokenPipeError:
-        # Whoever read our output has left; Python's own farewell must not fail in turn.
+        # The reader of our output is gone. Without this, Python prints another error when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = console.FAILED
     sys.exit(code if isinstance(code, int) else 0)

@@ -12,12 +12,12 @@ from lazybo.cli import console, parameters, summary
 from lazybo.cli.config import DEFAULT_STORAGE, make_plan, settings_of
 from lazybo.cli.export import FORMATS, format_of, rows_of
 from lazybo.cli.storages import StorageArgument, StudyArgument, find
-from lazybo.cli.tune import carry_out, exit_with
+from lazybo.cli.tune import exit_with, run_plan
 from lazybo.paper.command import app as paper
 
 app = typer.Typer(
     name="lazybo",
-    help="Bayesian optimisation of any program or Python function, and a look at what happened.",
+    help="Bayesian optimisation of any program or Python function; inspect and plot the results.",
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
@@ -53,8 +53,8 @@ lazybo tune --trials 100 --float x=-5:5 mymodule:objective
 lazybo tune --trials 50 --float x=0:1 --maximize --value-regex 'Accuracy: (\\S+)' -- ./train.sh {x}
 
 The value is the last line of standard output that is a number or a JSON object with "value"; lines such as
-{"step": 3, "value": 0.7} are intermediate values, by which a trial can be pruned. --value-key and --value-regex
-read other output. The same command again resumes.
+{"step": 3, "value": 0.7} are intermediate values, which the pruner uses. --value-key and --value-regex
+read other output. Run the same command again to resume.
 
 Exit codes: 0 done, 1 the run failed or no trial completed, 2 bad input, 130 interrupted."""
 )
@@ -63,7 +63,7 @@ def tune(
         list[str] | None,
         typer.Argument(
             metavar="[FILE.toml] [MODULE:FUNCTION | -- COMMAND...]",
-            help="What to tune. {name} in the command is replaced by a parameter's value, {{ is a brace. No shell.",
+            help="What to tune. {name} in the command becomes the value of that parameter, {{ is a brace. No shell.",
         ),
     ] = None,
     floats: Annotated[
@@ -76,11 +76,15 @@ def tune(
     ] = None,
     choices: Annotated[
         list[str] | None,
-        typer.Option("--choice", metavar="NAME=A,B,C", help="One of some texts.", rich_help_panel=WHAT),
+        typer.Option("--choice", metavar="NAME=A,B,C", help="One of these texts.", rich_help_panel=WHAT),
     ] = None,
     maximize: Annotated[
         bool | None,
-        typer.Option("--maximize/--minimize", help="Large or small is good (default: small).", rich_help_panel=WHAT),
+        typer.Option(
+            "--maximize/--minimize",
+            help="Which values are better: larger or smaller (default: smaller).",
+            rich_help_panel=WHAT,
+        ),
     ] = None,
     value_file: Annotated[
         str | None,
@@ -92,7 +96,7 @@ def tune(
         str | None,
         typer.Option(
             metavar="KEY",
-            help="The program prints JSON objects with the value under this key; metrics.acc is one within another.",
+            help="The program prints JSON objects with the value under this key; metrics.acc is a nested key.",
             rich_help_panel=WHAT,
         ),
     ] = None,
@@ -114,21 +118,24 @@ def tune(
         ),
     ] = None,
     trials: Annotated[
-        int | None, typer.Option(help="Trials in total, earlier runs included.", rich_help_panel=WHEN)
+        int | None, typer.Option(help="Total number of trials, earlier runs included.", rich_help_panel=WHEN)
     ] = None,
-    timeout: Annotated[float | None, typer.Option(help="Seconds for this run.", rich_help_panel=WHEN)] = None,
+    timeout: Annotated[
+        float | None, typer.Option(help="Stop this run after so many seconds.", rich_help_panel=WHEN)
+    ] = None,
     target: Annotated[float | None, typer.Option(help="Stop at this value.", rich_help_panel=WHEN)] = None,
     patience: Annotated[
-        int | None, typer.Option(help="Stop after so many trials without a better one.", rich_help_panel=WHEN)
+        int | None, typer.Option(help="Stop after so many trials without an improvement.", rich_help_panel=WHEN)
     ] = None,
     trial_timeout: Annotated[
-        float | None, typer.Option(help="Seconds for one trial; it fails after them.", rich_help_panel=WHEN)
+        float | None, typer.Option(help="Seconds for one trial; a longer trial fails.", rich_help_panel=WHEN)
     ] = None,
     max_failures: Annotated[
-        int | None, typer.Option(help="Give up after so many failures in a row (default: 10).", rich_help_panel=WHEN)
+        int | None, typer.Option(help="Stop after so many failures in a row (default: 10).", rich_help_panel=WHEN)
     ] = None,
     retries: Annotated[
-        int | None, typer.Option(help="Run a trial again whose worker died (default: 2).", rich_help_panel=WHEN)
+        int | None,
+        typer.Option(help="How often to run a trial again whose worker died (default: 2).", rich_help_panel=WHEN),
     ] = None,
     pruner: Annotated[
         str | None, typer.Option(help="median (default), hyperband, halving or none.", rich_help_panel=WHEN)
@@ -146,22 +153,23 @@ def tune(
         str | None, typer.Option(help=f"An SQLite file or a URL (default: {DEFAULT_STORAGE}).", rich_help_panel=KEPT)
     ] = None,
     study: Annotated[
-        str | None, typer.Option(help="A name (default: that of the TOML file, or lazybo).", rich_help_panel=KEPT)
+        str | None,
+        typer.Option(help="The study's name (default: the name of the TOML file, or lazybo).", rich_help_panel=KEPT),
     ] = None,
     output: Annotated[
         str | None, typer.Option(metavar="DIR", help="The folder for the output of all trials.", rich_help_panel=KEPT)
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(help="Makes a run with one worker repeatable.", rich_help_panel=KEPT)
+        int | None, typer.Option(help="Seed; makes a run with one worker repeatable.", rich_help_panel=KEPT)
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Go on with a study that had another command.", rich_help_panel=KEPT)
+        bool, typer.Option("--force", help="Resume a study that was made with another command.", rich_help_panel=KEPT)
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Tune a program in any language, or a Python function."""
-    with console.refusing():
+    with console.exit_on_bad_input():
         flags: dict[str, Any] = {
             "parameters": parameters.from_flags(floats or (), ints or (), choices or ()),
             "direction": None if maximize is None else "maximize" if maximize else "minimize",
@@ -185,7 +193,7 @@ def tune(
             "seed": seed,
         }
         plan = make_plan(settings_of(words or (), flags))
-    found, code = carry_out(plan, force=force, progress=not quiet)
+    found, code = run_plan(plan, force=force, progress=not quiet)
     code = code or (console.FAILED if summary.best_of(found) is None else 0)
     if as_json:
         console.print_json({**summary.overview(found), "best": summary.best_record(found)})
@@ -202,8 +210,8 @@ lazybo show lenet.db
 lazybo show lenet.db lenet --json"""
 )
 def show(storage: StorageArgument = DEFAULT_STORAGE, study: StudyArgument = None, as_json: JsonFlag = False) -> None:
-    """The studies in a storage; of one study: progress, best, importances, failures, what runs."""
-    with console.refusing():
+    """List the studies in a storage, or show one: progress, best, importances, failures, running trials."""
+    with console.exit_on_bad_input():
         place = find(storage, study)
         if study is None and place.study_name is None and len(place.storage.get_all_studies()) != 1:
             records = summary.overviews(place.storage)
@@ -225,11 +233,11 @@ lazybo best lenet.db --json | jq .params.lr"""
 def best(
     storage: StorageArgument = DEFAULT_STORAGE,
     study: StudyArgument = None,
-    command: Annotated[bool, typer.Option("--command", help="Print its command line, ready to run.")] = False,
+    command: Annotated[bool, typer.Option("--command", help="Print the command line, ready to run.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """The best trial: as text, as JSON, or as the command line to run it again."""
-    with console.refusing():
+    """Print the best trial as text, as JSON, or as the command line that runs it again."""
+    with console.exit_on_bad_input():
         found = find(storage, study).study()
         record = summary.best_record(found)
         if record is None:
@@ -256,14 +264,14 @@ def export(
     study: StudyArgument = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="A file (default: standard output).")] = None,
     file_format: Annotated[
-        str | None, typer.Option("--format", help="csv, json or parquet (default: as the file is called, or csv).")
+        str | None, typer.Option("--format", help="csv, json or parquet (default: from the file name, or csv).")
     ] = None,
 ) -> None:
-    """All trials as CSV, JSON or Parquet."""
-    with console.refusing():
+    """Export all trials as CSV, JSON or Parquet."""
+    with console.exit_on_bad_input():
         name = format_of(output, file_format)
         if name == "parquet" and output is None and sys.stdout.isatty():
-            raise ValueError("Parquet is not for a terminal: give a file with -o")
+            raise ValueError("Parquet is binary and cannot be shown on a terminal; give a file with -o")
         convert = FORMATS[name]
         content = convert(rows_of(find(storage, study).study()))
         if output is not None:
@@ -294,11 +302,11 @@ def plot(
         ),
     ] = None,
 ) -> None:
-    """Pictures: the course, time per step, slices of the model, parallel coordinates."""
+    """Draw the history, the time per step, slices of the model, or parallel coordinates."""
     console.needs("matplotlib", "plot")
     from lazybo.cli import draw
 
-    with console.refusing():
+    with console.exit_on_bad_input():
         for path in draw.draw(kind.value, find(storage, study).study(), output):
             console.plain(str(path))
 
@@ -312,22 +320,22 @@ lazybo dashboard lenet.db --port 8090"""
 )
 def dashboard(
     storage: StorageArgument = DEFAULT_STORAGE,
-    host: Annotated[str, typer.Option(help="Who can reach it; it has no password.")] = "127.0.0.1",
+    host: Annotated[str, typer.Option(help="The address to listen on; the dashboard has no password.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535)] = 8080,
 ) -> None:
-    """Start optuna-dashboard on a storage, reachable from this machine only unless said otherwise."""
+    """Start optuna-dashboard on a storage; by default only this machine can connect."""
     console.needs("optuna_dashboard", "dashboard")
     import optuna_dashboard
 
-    with console.refusing():
+    with console.exit_on_bad_input():
         place = find(storage, None)
-        print(f"http://{host}:{port}/dashboard  (Ctrl-C ends it)", flush=True)
+        print(f"http://{host}:{port}/dashboard  (Ctrl-C stops it)", flush=True)
         optuna_dashboard.run_server(place.storage, host=host, port=port)
 
 
 @app.command()
 def demo() -> None:
-    """Minimise Levy's function in 5-D, and show what extending the factor saves."""
+    """Minimise Levy's function in 5-D, and show how much time extending the factor saves."""
     from lazybo.demo import main
 
     main()
@@ -337,7 +345,7 @@ def demo() -> None:
 def version(
     show_version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,
 ) -> None:
-    """Bayesian optimisation of any program or Python function, and a look at what happened."""
+    """Bayesian optimisation of any program or Python function; inspect and plot the results."""
     if show_version:
         from importlib.metadata import version as installed
 

@@ -1,4 +1,4 @@
-"""A TOML file and flags -> one plan, checked before anything is changed."""
+"""A TOML file and flags -> one plan, validated before anything is changed."""
 
 import math
 import os
@@ -33,7 +33,7 @@ PRUNERS: dict[str, type[BasePruner]] = {
     "halving": optuna.pruners.SuccessiveHalvingPruner,
     "none": optuna.pruners.NopPruner,
 }
-# What each setting must be, as isinstance knows it and as a person reads it.
+# The type of each setting, for isinstance and for messages.
 _TEXT, _WHOLE, _SECONDS, _NUMBER = (
     (str, "a text"),
     (int, "a whole number"),
@@ -67,11 +67,11 @@ SETTINGS: dict[str, tuple[Any, str]] = {
 }
 LEAST = {"trials": 1, "parallel": 1, "patience": 1, "max_failures": 1, "retries": 0, "seed": 0}
 MOST = {"parallel": 10_000}
-# Counts go into databases; locks and queues wait no longer than 292 years.
+# Counts must fit into a database. Locks and queues reject longer timeouts.
 LARGEST_COUNT, LONGEST_WAIT = 2**63 - 1, 1e9
 LOCAL_EXECUTORS = ("serial", "threads", "processes")
 CLUSTERS = ("dask", "ray", "mpi")
-# A Python objective, not a program: a module and a function of it.
+# A Python objective, not a program: module:function.
 OBJECTIVE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 
@@ -105,7 +105,7 @@ class Plan:
 
 
 def read_settings(path: Path) -> dict[str, Any]:
-    """The settings of a TOML file; its name is that of the study unless it says another."""
+    """The settings in a TOML file. The study is named after the file unless the file names it."""
     try:
         with path.open("rb") as file:
             settings = tomllib.load(file)
@@ -123,14 +123,14 @@ def read_settings(path: Path) -> dict[str, Any]:
 
 
 def settings_of(words: Sequence[str], flags: Mapping[str, Any]) -> dict[str, Any]:
-    """All settings of a call: those of the TOML file that the words begin with, the words, then the flags."""
+    """All settings of a call: the TOML file, if it is the first word, then the other words, then the flags."""
     rest = list(words)
     settings: dict[str, Any] = read_settings(Path(rest.pop(0))) if rest and rest[0].endswith(".toml") else {}
     if len(rest) == 1 and OBJECTIVE.fullmatch(rest[0]):
         settings = {key: value for key, value in settings.items() if key != "command"} | {"objective": rest[0]}
     elif rest:
         settings = {key: value for key, value in settings.items() if key != "objective"} | {"command": rest}
-    # Two ways to read a value: one on the command line takes the place of the other in the file.
+    # value_key and value_regex exclude each other: a flag replaces whichever of them the file has.
     ways = {key for key in ("value_key", "value_regex") if flags.get(key) is not None}
     settings = {key: value for key, value in settings.items() if not ways or key not in ("value_key", "value_regex")}
     tables = {**settings.get("parameters", {}), **flags.get("parameters", {})}
@@ -138,7 +138,7 @@ def settings_of(words: Sequence[str], flags: Mapping[str, Any]) -> dict[str, Any
 
 
 def make_plan(settings: Mapping[str, Any]) -> Plan:
-    """The plan that settings describe, or one ValueError."""
+    """Make a plan from settings; raises one ValueError if they are wrong."""
     space, conditions = distributions_of(settings["parameters"])
     checked = Space(space, conditions)
     command = _command(settings)
@@ -180,7 +180,7 @@ def default_output(storage: str, study: str) -> str:
 def _command(settings: Mapping[str, Any]) -> tuple[str, ...] | None:
     command, objective = settings.get("command"), settings.get("objective")
     if command and objective:
-        raise ValueError("there is a command and a Python objective; give one of them")
+        raise ValueError("both a command and a Python objective were given; give one of them")
     if isinstance(command, str):
         try:
             command = shlex.split(command)
@@ -189,10 +189,10 @@ def _command(settings: Mapping[str, Any]) -> tuple[str, ...] | None:
     if command:
         for word in command:
             if not isinstance(word, str):
-                raise ValueError(f"the command must be a list of texts, not with {word!r}; write {str(word)!r}")
+                raise ValueError(f"the command must be a list of texts, but has {word!r}; write {str(word)!r}")
         return tuple(command)
     if not objective:
-        raise ValueError("there is nothing to tune: give a command after --, or module:function, or a TOML file")
+        raise ValueError("there is nothing to tune: give a command after --, a module:function, or a TOML file")
     if not OBJECTIVE.fullmatch(objective):
         raise ValueError(f"the objective must be named as module:function, not {objective!r}")
     return None
@@ -206,34 +206,38 @@ def _check_program(plan: Plan, *, all_used: bool) -> None:
         placeholders.check([plan.value_file], values, all_used=False)
         _check_value_file(Path(plan.value_file))
         if not placeholders.names(plan.value_file) and plan.parallel != 1 and (plan.parallel or plan.on_a_cluster):
-            raise ValueError(f"trials that run at the same time need files of their own: {plan.value_file}.{{trial}}")
+            raise ValueError(
+                f"trials that run at the same time need a value file each, for example {plan.value_file}.{{trial}}"
+            )
     program = plan.command[0]
     if os.name != "posix":
-        raise ValueError("programs are run on Linux, macOS and other POSIX systems; tune a module:function here")
+        raise ValueError("programs can only be run on POSIX systems (Linux, macOS); tune a module:function instead")
     if not placeholders.names(program) and not plan.on_a_cluster and shutil.which(program) is None:
         where = "is not an executable file" if os.sep in program else "was not found in PATH; give its full path"
         raise ValueError(f"the program {program!r} {where}")
 
 
 def _check_value_file(path: Path) -> None:
-    """Refuse what is there already and is no file: to open a FIFO is to wait for its other side."""
+    """Reject an existing path that is not a regular file. Opening a FIFO would block until a writer opens it."""
     try:
         mode = path.stat().st_mode
     except OSError:
         return
     if not stat.S_ISREG(mode):
-        raise ValueError(f"value_file {str(path)!r} is {kind_of(mode)}; name a file, which the program will write")
+        raise ValueError(
+            f"value_file {str(path)!r} is {kind_of(mode)}; give the path of a file that the program will write"
+        )
 
 
 def _check_function(settings: Mapping[str, Any]) -> None:
     for key in ("value_file", "value_key", "value_regex"):
         if settings.get(key) is not None:
-            raise ValueError(f"{key} says where a program's value is; a Python function returns its value")
+            raise ValueError(f"{key} is for programs; a Python function returns its value")
 
 
 def _executor(executor: str | None, *, is_program: bool, timed: bool) -> str | None:
     if executor is None:
-        # A thread that waits for a program costs nothing; a Python function is ended with its process.
+        # A thread that waits for a program costs nothing. A timeout can stop a Python function only with its process.
         return "threads" if is_program else "processes" if timed else None
     known = (*LOCAL_EXECUTORS, *CLUSTERS)
     if executor in known or executor.startswith(("dask://", "ray://")):
@@ -252,7 +256,7 @@ def _limits(settings: Mapping[str, Any]) -> dict[str, Any]:
         "patience": _whole("patience", settings),
     }
     if all(limit is None for limit in limits.values()):
-        raise ValueError("say when to stop: --trials, --timeout, --target or --patience")
+        raise ValueError("there is no limit: give --trials, --timeout, --target or --patience")
     for key in ("retries", "max_failures", "seed"):
         if settings.get(key) is not None:
             limits[key] = _whole(key, settings)
@@ -282,7 +286,7 @@ def _finite(key: str, settings: Mapping[str, Any]) -> float | None:
     value: float | None = settings.get(key)
     try:
         finite = value is None or math.isfinite(value)
-    except OverflowError:  # a whole number of TOML that is too large for a double
+    except OverflowError:  # an integer in TOML may be too large for a double
         finite = False
     if not finite:
         raise ValueError(f"{key} must be a finite number, not {_short(value)}")

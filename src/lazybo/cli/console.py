@@ -1,7 +1,7 @@
-"""What the command prints: results on standard output, all else on standard error, colours on a terminal only.
+"""Printing: results to standard output, everything else to standard error, colours only on a terminal.
 
-Names, values, messages and output come from programs and storages. All of it passes `clean`, so that nothing but our
-own colours reaches a terminal, and no password.
+Names, values, messages and output come from programs and storages. `clean` and `field` remove escape sequences and
+passwords from all of it before it is printed.
 """
 
 import contextlib
@@ -34,29 +34,29 @@ _PIPE_WIDTH = 4000
 
 # A text, or a text and its style.
 Cell = str | tuple[str, str]
-# What JSON would print as it is, and a terminal might obey.
+# Control characters that JSON does not escape and a terminal may execute.
 _UNSAFE_IN_JSON = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
 
 
 def clean(text: object) -> str:
-    """A text as people may see it: one line, no escape sequences, no password of a URL."""
+    """A text on one line, without escape sequences and without the password of a URL."""
     return printable(without_password(re.sub(r"\s*[\r\n]+\s*", " ", str(text).rstrip())))
 
 
 def field(text: object) -> str:
-    """A name or a value within a line: what would end the line is shown as it is written."""
+    """A name or value to print within a line: line breaks and control characters are shown as escapes."""
     return printable(without_password(str(text)))
 
 
 def line(*parts: Cell, style: str = "", soft_wrap: bool = False) -> None:
-    """Print a line of results: texts, or texts with their styles."""
+    """Print one line of results; each part is a text, or a text and its style."""
     pairs = [part if isinstance(part, tuple) else (part, "") for part in parts]
     text = Text.assemble(*((field(part), its_style) for part, its_style in pairs), style=style)
     _out().print(text, soft_wrap=soft_wrap)
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[Cell]], left: Collection[str]) -> None:
-    """Print results in columns: under the headings unless all are empty, to the right unless they are ``left``."""
+    """Print a table. Columns in ``left`` are left-aligned; there is no header if all headings are empty."""
     found = Table(box=None, pad_edge=False, show_header=any(headings), header_style="bold")
     for heading in headings:
         found.add_column(heading, overflow="fold", justify="left" if heading in left else "right")
@@ -67,7 +67,7 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[Cell]], left: Collect
 
 
 def plain(text: str) -> None:
-    """Print a line for other programs: as it is, but for a terminal."""
+    """Print a line for other programs; unchanged unless the output is a terminal."""
     print(field(text) if sys.stdout.isatty() else text)
 
 
@@ -76,13 +76,13 @@ def _out() -> Console:
 
 
 def say(text: str) -> None:
-    """A line for people, above a progress bar if there is one."""
+    """Print a message to standard error, above the progress bar if there is one."""
     tqdm.write(clean(text), file=sys.stderr)
     sys.stderr.flush()
 
 
 def fail(message: object, code: int = BAD_INPUT) -> NoReturn:
-    """End with one line that says why."""
+    """Print one line with the error and exit."""
     line = clean(" ".join(str(message).split()))
     console = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
     console.print(Text.assemble(("lazybo: ", "bold red"), line))
@@ -90,8 +90,8 @@ def fail(message: object, code: int = BAD_INPUT) -> NoReturn:
 
 
 @contextlib.contextmanager
-def refusing() -> Iterator[None]:
-    """Bad input is one line and the exit code 2."""
+def exit_on_bad_input() -> Iterator[None]:
+    """Print an error about the input as one line and exit with code 2. LAZYBO_DEBUG shows the traceback."""
     try:
         yield
     except (ValueError, TypeError, ImportError, OSError, StorageInternalError) as error:
@@ -101,7 +101,7 @@ def refusing() -> Iterator[None]:
 
 
 def needs(package: str, extra: str) -> None:
-    """Refuse what needs a package that is not installed."""
+    """Exit with a message if a package is not installed."""
     try:
         __import__(package)
     except ImportError:
@@ -109,23 +109,23 @@ def needs(package: str, extra: str) -> None:
 
 
 def print_json(thing: Any) -> None:
-    """Plain data for programs."""
+    """Print plain data as JSON."""
     print(as_json(thing, 2))
 
 
 def as_json(thing: Any, indent: int) -> str:
-    """Plain data as JSON; characters that a terminal might obey are escaped."""
+    """Plain data as JSON, with control characters escaped."""
     text = json.dumps(thing, indent=indent, ensure_ascii=False, default=str)
     return _UNSAFE_IN_JSON.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
 
 
 def short(value: Any) -> str:
-    """A value as people read it."""
+    """A value for people: floats with six digits."""
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def quiet_libraries() -> None:
-    """Our own warnings and those of libraries as plain lines; what Optuna has to say is said by the command itself."""
+    """Print warnings and log records as plain lines. Optuna's own progress messages are turned off."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)

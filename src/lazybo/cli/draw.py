@@ -1,4 +1,4 @@
-"""`lazybo plot`: which pictures, and into which files."""
+"""`lazybo plot`: which figures to draw, and the files to write."""
 
 import html
 from collections.abc import Callable
@@ -26,7 +26,7 @@ KINDS = ("png", "svg", "pdf", "html")
 
 
 def draw(kind: str, study: Study, output: Path | None) -> list[Path]:
-    """Write one picture, or all; gives the files. All of them as pictures are files of their own."""
+    """Write one figure or all of them and return the files: one HTML page, or one image for each figure."""
     if not records.history(study).numbers:
         raise ValueError(f"no trial of the study {study.study_name!r} has completed yet: there is nothing to draw")
     name = "".join("_" if char == "/" or printable(char) != char else char for char in study.study_name)
@@ -37,7 +37,9 @@ def draw(kind: str, study: Study, output: Path | None) -> list[Path]:
     drawable = list(PICTURES) if records.varies(study) else ["history", "time"]
     kinds = drawable if kind == "all" else [kind]
     if not set(kinds) <= set(drawable):
-        raise ValueError(f"no parameter of the study {study.study_name!r} can vary: there are no {kind}")
+        raise ValueError(
+            f"no parameter of the study {study.study_name!r} varies, so there is nothing to draw for {kind!r}"
+        )
     figures = {each: PICTURES[each](study, f"{study.study_name}: {TITLES[each]}") for each in kinds}
     if suffix == "html":
         path.write_text(_page(study.study_name, figures))
@@ -49,7 +51,7 @@ def draw(kind: str, study: Study, output: Path | None) -> list[Path]:
 
 
 def _page(name: str, figures: dict[str, Figure]) -> str:
-    """A page that needs no other file: the pictures are in it, as vectors."""
+    """A self-contained HTML page with the figures as inline SVG."""
     pictures = []
     for figure in figures.values():
         svg = plots.as_bytes(figure, "svg").decode()

@@ -15,7 +15,7 @@ Row = dict[str, Any]
 
 
 def rows_of(study: Study) -> list[Row]:
-    """One row for each trial, all with the same columns; None where a trial has nothing there."""
+    """One row for each trial, all with the same columns; None where a trial has no such entry."""
     rows: list[Row] = []
     for trial in ledger.read(study):
         start, end = trial.datetime_start, trial.datetime_complete
@@ -36,7 +36,7 @@ def rows_of(study: Study) -> list[Row]:
 
 
 def as_csv(rows: list[Row]) -> bytes:
-    """A table with a heading, empty cells for None."""
+    """CSV with a header; None is an empty cell."""
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, list(rows[0]) if rows else ["number", "value", "state"])
     writer.writeheader()
@@ -67,7 +67,7 @@ def as_parquet(rows: list[Row]) -> bytes:
 
 
 def _text(cell: object) -> str:
-    """A cell as text. Half characters, which JSON may hold and files may not, are written as escapes."""
+    """A cell as text. Lone surrogates, which JSON allows and UTF-8 files do not, become escapes."""
     return str(cell).encode(errors="backslashreplace").decode()
 
 
@@ -75,8 +75,8 @@ FORMATS: dict[str, Callable[[list[Row]], bytes]] = {"csv": as_csv, "json": as_js
 
 
 def format_of(path: Path | None, given: str | None) -> str:
-    """The format that was named, or that the file's name says."""
+    """The format that was given, or the one of the file's suffix."""
     name = given or (path.suffix.removeprefix(".").lower() if path else "csv")
     if name not in FORMATS:
-        raise ValueError(f"the format must be one of {', '.join(FORMATS)}, not {name!r}; say --format")
+        raise ValueError(f"the format must be one of {', '.join(FORMATS)}, not {name!r}; choose it with --format")
     return name

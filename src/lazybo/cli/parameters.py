@@ -1,4 +1,4 @@
-"""Parameters as a person writes them, in flags or in a TOML file -> Optuna distributions and conditions."""
+"""Parameters from flags or a TOML file -> Optuna distributions and conditions."""
 
 import csv
 import math
@@ -12,13 +12,13 @@ from lazybo.search.space import Condition
 from lazybo.text import shortened
 
 NUMBER_KEYS = ("type", "low", "high", "log", "step", "if")
-# The largest whole number that a database holds.
+# The largest integer that a database can store.
 LARGEST = 2**63 - 1
 KEYS = {"float": NUMBER_KEYS, "int": NUMBER_KEYS, "choice": ("type", "choices", "if")}
 
 
 def from_flags(floats: Iterable[str], ints: Iterable[str], choices: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """The tables that a TOML file would have for these flags."""
+    """The tables that a TOML file would contain for these flags."""
     tables: dict[str, dict[str, Any]] = {}
     for kind, texts in (("float", floats), ("int", ints), ("choice", choices)):
         for text in texts:
@@ -34,7 +34,7 @@ def from_flags(floats: Iterable[str], ints: Iterable[str], choices: Iterable[str
 
 
 def _choices(text: str) -> dict[str, Any]:
-    """Text, as it stands: a comma within a choice is quoted as in a CSV file."""
+    """Choices are texts, taken literally. A choice with a comma is quoted as in a CSV file."""
     return {"type": "choice", "choices": next(csv.reader([text]))}
 
 
@@ -71,7 +71,7 @@ def distributions_of(tables: Mapping[str, Any]) -> tuple[dict[str, BaseDistribut
 
 
 def examples(space: Mapping[str, BaseDistribution]) -> dict[str, list[Any]]:
-    """Values of every parameter that show how it is written: all choices, or the ends of a range."""
+    """Example values of every parameter: all choices, or both ends of a range."""
     return {
         name: list(d.choices) if isinstance(d, CategoricalDistribution) else [d.low, d.high]  # type: ignore[attr-defined]
         for name, d in space.items()
@@ -121,7 +121,7 @@ def _check_range(low: float, high: float, log: bool, step: float | None) -> None
 def _is_number(value: Any, *, whole: bool) -> bool:
     if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
         return False
-    # Larger whole numbers fit in no database, and the largest not even in a double.
+    # Larger integers do not fit into a database, and the largest not even into a double.
     return abs(value) <= LARGEST if isinstance(value, int) else math.isfinite(value)
 
 
@@ -133,7 +133,7 @@ def _categorical(table: Mapping[str, Any]) -> BaseDistribution:
         if not isinstance(choice, str | int | float):
             raise ValueError(f"a choice must be a text, a number, true or false, not {choice!r}")
         if choices.count(choice) > 1:
-            raise ValueError(f"the choice {choice!r} is there twice")
+            raise ValueError(f"the choice {choice!r} is given twice")
     return CategoricalDistribution(choices)
 
 

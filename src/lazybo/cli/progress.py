@@ -1,4 +1,4 @@
-"""Plain lines about trials: every trial in a log, only those that failed above a bar."""
+"""One line for each trial in a log; above a progress bar only the failed trials."""
 
 import math
 
@@ -13,7 +13,7 @@ REASON_LENGTH = 160
 
 
 class LogLines:
-    """A callback that says how trials ended and what the best one is. A reason is told once."""
+    """A callback that prints how each trial ended and the best value. A repeated reason is shortened."""
 
     def __init__(self, study: Study, *, only_failures: bool) -> None:
         self._maximizes = study.direction == StudyDirection.MAXIMIZE
@@ -26,11 +26,11 @@ class LogLines:
         self._before = _ends(study)
 
     def begun(self, study: Study) -> bool:
-        """Whether any trial has ended since."""
+        """Whether any trial has ended since this object was made."""
         return _ends(study) > self._before
 
     def __call__(self, _: Study, trial: FrozenTrial) -> None:
-        """A trial has ended."""
+        """Print the line of a trial that has ended."""
         self._count(trial)
         if trial.state == TrialState.FAIL or not self._only_failures:
             console.say(self.line(trial))

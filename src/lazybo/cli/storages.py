@@ -1,4 +1,4 @@
-"""Studies that are there already: found in a storage, or refused. Nothing is created."""
+"""Open existing studies. Nothing is created."""
 
 import re
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from lazybo.programs.placeholders import nearest
 from lazybo.study.storage import open_storage
 from lazybo.text import without_password
 
-# Databases that Optuna can keep studies in, and what an address looks like.
+# Databases that Optuna supports, and what a valid storage looks like.
 SCHEMES = ("sqlite", "postgresql", "mysql", "mariadb", "oracle", "mssql")
 EXAMPLES = "a file such as study.db, or postgresql+psycopg://user@host/database"
 
@@ -23,25 +23,25 @@ StorageArgument = Annotated[
     str, typer.Argument(metavar="[STORAGE]", help="An SQLite file, a URL, or the TOML file of a study.")
 ]
 StudyArgument = Annotated[
-    str | None, typer.Argument(metavar="[STUDY]", help="The study's name; not needed where there is only one.")
+    str | None, typer.Argument(metavar="[STUDY]", help="The study's name; not needed if there is only one.")
 ]
 
 
 @dataclass(frozen=True)
 class Place:
-    """A storage, and which study in it was meant."""
+    """A storage and the name of the study that the user asked for, if any."""
 
     storage: BaseStorage
     name: str
     study_name: str | None
 
     def study(self) -> Study:
-        """The study that was meant, or the only one."""
+        """The study that the user asked for, or the only one."""
         known = sorted(summary.study_name for summary in self.storage.get_all_studies())
         if not known:
             raise ValueError(f"there is no study in {self.name}")
         if self.study_name is None and len(known) > 1:
-            raise ValueError(f"there are {len(known)} studies in {self.name}, say which: {', '.join(known)}")
+            raise ValueError(f"there are {len(known)} studies in {self.name}; give the name of one: {', '.join(known)}")
         name = self.study_name or known[0]
         if name not in known:
             raise ValueError(
@@ -49,12 +49,12 @@ class Place:
             )
         study = optuna.load_study(study_name=name, storage=self.storage)
         if len(study.directions) > 1:
-            raise ValueError(f"the study {name!r} has {len(study.directions)} objectives; this shows studies with one")
+            raise ValueError(f"the study {name!r} has {len(study.directions)} objectives; only one is supported")
         return study
 
 
 def find(storage: str, study: str | None) -> Place:
-    """An existing storage: a file, a URL, or what a TOML file says."""
+    """Open an existing storage: a file, a URL, or the storage that a TOML file names."""
     if storage.endswith(".toml"):
         settings: dict[str, Any] = read_settings(Path(storage))
         storage, study = settings.get("storage", DEFAULT_STORAGE), study or settings["study"]
@@ -64,7 +64,7 @@ def find(storage: str, study: str | None) -> Place:
 
 
 def open_checked(storage: str) -> BaseStorage:
-    """A storage; an address that no database can have is refused in plain words."""
+    """Open a storage. An invalid URL raises a ValueError that says what is wrong with it."""
     if "://" not in storage:
         return open_storage(storage)
     scheme, _, place = storage.partition("://")
@@ -77,22 +77,22 @@ def open_checked(storage: str) -> BaseStorage:
     if database == "sqlite" and place and not place.startswith("/") and "@" not in place:
         raise ValueError(f"the storage {storage!r} needs a third slash: give 'sqlite:///{place}', or {place!r} alone")
     if place.partition("?")[0].count("@") > 1:
-        # What follows the first @ would be taken for the host, and named in messages.
+        # SQLAlchemy would take the text after the first @ as the host, and print it in messages.
         raise ValueError(f"the storage {without_password(storage)!r} has a password with an @; write %40 for it")
     try:
         return open_storage(storage)
     except ValueError as error:
-        raise ValueError(_in_plain_words(str(error), database, scheme)) from error
+        raise ValueError(_driver_error(str(error), database, scheme)) from error
 
 
-def _in_plain_words(message: str, database: str, scheme: str) -> str:
-    """What SQLAlchemy says of drivers that are missing, with what to do."""
+def _driver_error(message: str, database: str, scheme: str) -> str:
+    """SQLAlchemy's error about a missing driver, with what to do."""
     message = without_password(message)
     missing = re.search(r"No module named '(\w+)'", message)
     if missing and database == "postgresql":
         return f"the storage needs the package {missing[1]}: pip install 'lazybo[postgresql]'"
     if missing:
-        return f"the storage needs the package {missing[1]}, the driver of {scheme}: install it, or name another driver"
+        return f"the storage needs the package {missing[1]}, the driver of {scheme}: install it, or use another driver"
     if "Can't load plugin" in message:
-        return f"{scheme!r} names a driver that SQLAlchemy does not know; give {EXAMPLES}"
+        return f"SQLAlchemy does not know the driver in {scheme!r}; give {EXAMPLES}"
     return message

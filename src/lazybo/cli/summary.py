@@ -1,4 +1,4 @@
-"""What is to be said of a study, as plain data: for JSON as it is, for people as tables."""
+"""Summaries of studies: first as plain data, which JSON prints unchanged, then as tables for people."""
 
 import os
 import shlex
@@ -29,7 +29,7 @@ STATES = {
     TrialState.WAITING: "waiting",
 }
 _COLOURS = {"complete": "green", "pruned": "yellow", "failed": "red", "running": "cyan", "waiting": "dim"}
-# Kinds of failures that are told apart, the most frequent first.
+# How many reasons of failures are shown, the most frequent first.
 FAILURES_SHOWN = 5
 REASON_LENGTH = 300
 
@@ -50,7 +50,7 @@ def overview(study: Study) -> dict[str, Any]:
 
 
 def details(study: Study) -> dict[str, Any]:
-    """All that `lazybo show` says of one study."""
+    """Everything that `lazybo show` prints about one study."""
     trials = ledger.read(study)
     attributes = study._storage.get_study_system_attrs(study._study_id)
     return {
@@ -78,7 +78,7 @@ def best_of(study: Study) -> FrozenTrial | None:
 
 
 def best_record(study: Study) -> dict[str, Any] | None:
-    """The best trial, its command line if it was a program, and the metrics it gave."""
+    """The best trial with its metrics and, for a program, its command line."""
     best = best_of(study)
     if best is None:
         return None
@@ -109,7 +109,7 @@ def overviews(storage: BaseStorage) -> list[dict[str, Any]]:
 
 
 def print_result(study: Study, output: Path | None, *, interrupted: bool) -> None:
-    """How a run ended."""
+    """Print the result of a run."""
     record, best = overview(study), best_record(study)
     if best is not None:
         print_best(best)
@@ -118,13 +118,13 @@ def print_result(study: Study, output: Path | None, *, interrupted: bool) -> Non
     counts = _counts(record)
     console.line(counts + (f"; output in {os.path.relpath(output)}" if output and output.exists() else ""))
     if interrupted:
-        console.line("interrupted; the same command goes on", style="yellow")
+        console.line("interrupted; run the same command again to resume", style="yellow")
     elif best is None and record["trials"]["failed"]:
-        console.line("mend what failed and run the same command again: failures before the first value do not count")
+        console.line("fix the program and run the same command again: failures before the first value do not count")
 
 
 def print_overview(records: Sequence[dict[str, Any]]) -> None:
-    """Studies as a table."""
+    """Print studies as a table."""
     rows = []
     for record in records:
         counts = [(str(count), _COLOURS[state] if count else "dim") for state, count in record["trials"].items()]
@@ -136,7 +136,7 @@ def print_overview(records: Sequence[dict[str, Any]]) -> None:
 
 
 def print_details(record: dict[str, Any]) -> None:
-    """A study for people."""
+    """Print one study."""
     console.line((record["study"], "bold"), f"  {record['direction']}  {_counts(record)}")
     if record["last_activity"]:
         console.line(f"last activity {record['last_activity'].replace('T', ' ')}", style="dim")
@@ -154,7 +154,7 @@ def print_details(record: dict[str, Any]) -> None:
 
 
 def print_best(best: dict[str, Any], importances: dict[str, float] | None = None) -> None:
-    """The best trial, with what each parameter matters where that is known."""
+    """Print the best trial, with the importance of each parameter where it is known."""
     console.line(("best ", "bold"), (console.short(best["value"]), "bold green"), f" (trial {best['number']})")
     names = [*(name for name in importances or {} if name in best["params"])]
     rows: list[list[console.Cell]] = []
@@ -174,7 +174,7 @@ def _counts(record: dict[str, Any]) -> str:
 
 
 def _failures(trials: Sequence[FrozenTrial]) -> list[dict[str, Any]]:
-    """Reasons of failures, how often each, and the last trial with it."""
+    """The most frequent reasons of failures: their counts, and the last trial of each."""
     reasons: dict[str, list[FrozenTrial]] = {}
     for trial in trials:
         if trial.state == TrialState.FAIL:

@@ -1,9 +1,10 @@
-"""`lazybo tune`: a plan is carried out by `lazybo.optimize`."""
+"""`lazybo tune`: run a plan with `lazybo.optimize`."""
 
 import importlib
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,13 +28,15 @@ from lazybo.study.attributes import COMMAND_KEY, FAILURE_KEY, OBJECTIVE_KEY, REA
 from lazybo.study.storage import REMEDY, open_study
 from lazybo.study.structure import Structure
 
-# Lines of output that are shown where a program gave no value.
+# How many lines of output are shown if a program gave no value.
 LINES_SHOWN = 5
+# Seconds after which the exception of a signal that has not ended the run must have been lost.
+LOST_AFTER = 2.0
 
 
-def carry_out(plan: Plan, *, force: bool, progress: bool) -> tuple[Study, int]:
-    """Run the trials of a plan; gives the study and the exit code."""
-    with console.refusing():
+def run_plan(plan: Plan, *, force: bool, progress: bool) -> tuple[Study, int]:
+    """Run the trials of a plan and return the study and the exit code."""
+    with console.exit_on_bad_input():
         objective = _objective(plan)
         study, new = _open(plan, force=force)
     lines = LogLines(study, only_failures=not progress or sys.stderr.isatty())
@@ -65,7 +68,7 @@ def carry_out(plan: Plan, *, force: bool, progress: bool) -> tuple[Study, int]:
     except Exception as error:
         begun = lines.begun(study)
         if new and not study.get_trials(deepcopy=False):
-            # A cluster that cannot be reached, for example: what was refused leaves no study behind.
+            # For example, the cluster cannot be reached: a call that ran nothing leaves no study behind.
             study._storage.delete_study(study._study_id)
         _explain(error, begun=begun)
     finally:
@@ -78,14 +81,14 @@ def carry_out(plan: Plan, *, force: bool, progress: bool) -> tuple[Study, int]:
 
 
 class FirstValue:
-    """A callback that ends a run whose first trial gave no value: those after it would give none either."""
+    """A callback that stops a run whose first trial gave no value: later trials would give none either."""
 
     def __init__(self, study: Study) -> None:
         self.missing: FrozenTrial | None = None
         self._known = any(_has_value(trial) for trial in study.get_trials(deepcopy=False))
 
     def __call__(self, study: Study, trial: FrozenTrial) -> None:
-        """A trial has ended."""
+        """Check a trial that has ended."""
         self._known = self._known or _has_value(trial)
         if not self._known and self.missing is None and trial.system_attrs.get(FAILURE_KEY, {}).get("kind") == NO_VALUE:
             self.missing = trial
@@ -97,9 +100,9 @@ def _has_value(trial: FrozenTrial) -> bool:
 
 
 def _with_failures(study: Study, limits: dict[str, Any]) -> dict[str, Any]:
-    """Limits as `optimize` counts: trials that failed before any had a value are no part of ``--trials``.
+    """The limits for `optimize`: trials that failed before the first value do not count as ``--trials``.
 
-    A program that never worked is mended, and the same command is to run all its trials.
+    So a user can fix a program that never worked, and the same command still runs all trials.
     """
     if limits["n_trials"] is None:
         return limits
@@ -112,7 +115,7 @@ def _with_failures(study: Study, limits: dict[str, Any]) -> dict[str, Any]:
 
 
 def _no_value(study: Study, trial: FrozenTrial) -> None:
-    """Say why a run ended after a trial without a value: the last lines of its output, and what would help."""
+    """Print the last lines of a trial that gave no value, and the flags that may help."""
     study._storage.set_study_system_attr(study._study_id, STOPPED_KEY, StopReason.NO_FIRST_VALUE.value)
     folder = Path(str(trial.user_attrs.get("output", "")))
     for name in ("stdout", "stderr"):
@@ -122,22 +125,23 @@ def _no_value(study: Study, trial: FrozenTrial) -> None:
         for line in said:
             console.say(f"  | {line}")
     console.say(
-        "lazybo: the run ended, since its first trial gave no value. Let the program print it last on standard output, "
-        "as a number or as JSON with \"value\", or say where it is: --value-regex 'accuracy: (\\S+)', "
+        "lazybo: the run stopped because its first trial gave no value. Print the value last on standard output, "
+        "as a number or as JSON with \"value\", or tell lazybo where it is: --value-regex 'accuracy: (\\S+)', "
         "--value-key accuracy for JSON, or --value-file PATH"
     )
 
 
 def _explain(error: Exception, *, begun: bool) -> NoReturn:
-    """One line: bad input if nothing has been begun, else a run that failed."""
+    """Exit with one line: bad input if no trial has run, otherwise a failed run."""
     if os.environ.get("LAZYBO_DEBUG"):
         raise error
     if not begun and isinstance(error, ValueError | TypeError | ImportError | OSError):
         console.fail(error)
     kind = "" if isinstance(error, RuntimeError | TypeError) else f"{type(error).__name__}: "
-    # The lines after the first one speak to Python programs.
+    # The lines after the first one are for callers of the Python function.
     what = str(error).partition("\n")[0]
-    console.fail(f"the run failed: {kind}{what}. The study keeps its trials; the same command goes on", console.FAILED)
+    remedy = "The study keeps its trials; run the same command again to resume"
+    console.fail(f"the run failed: {kind}{what}. {remedy}", console.FAILED)
 
 
 def _objective(plan: Plan) -> Callable[..., Any]:
@@ -156,9 +160,9 @@ def _objective(plan: Plan) -> Callable[..., Any]:
 
 
 def load(name: str, *, by_value: bool = False) -> Callable[..., Any]:
-    """The function that ``module:function`` names, from this folder or what is installed.
+    """Import the function ``module:function``, from this folder or an installed package.
 
-    ``by_value`` for workers on other machines, which do not have this folder.
+    ``by_value`` pickles the module itself, for workers on other machines that do not have this folder.
     """
     module_name, _, path = name.partition(":")
     if str(Path.cwd()) not in sys.path:
@@ -176,18 +180,18 @@ def load(name: str, *, by_value: bool = False) -> Callable[..., Any]:
             raise ValueError(f"there is no {part!r} in {thing.__name__!r}")
         thing = getattr(thing, part)
     if not callable(thing):
-        raise ValueError(f"{name} is no function but {thing!r}")
+        raise ValueError(f"{name} is not a function but {thing!r}")
     return thing
 
 
 def _open(plan: Plan, *, force: bool) -> tuple[Study, bool]:
-    """The study, and whether it is new or resumed; a study of another command is refused."""
+    """Open or create the study, and tell whether it is new. A study of another command raises a ValueError."""
     storage = open_checked(plan.storage)
     about = _about(plan)
     there = [summary for summary in storage.get_all_studies() if summary.study_name == plan.study]
     for summary in there:
         if not force:
-            _refuse_another(storage, summary._study_id, plan.study, about)
+            _check_same_command(storage, summary._study_id, plan.study, about)
     structure = Structure(plan.space, plan.conditions, frozenset())
     try:
         study, _ = open_study(storage, plan.study, plan.direction, structure, plan.limits.get("seed"))
@@ -199,15 +203,15 @@ def _open(plan: Plan, *, force: bool) -> tuple[Study, bool]:
 
 
 def _about(plan: Plan) -> dict[str, Any]:
-    """What the values of a study are: what is run, and how its value is read."""
+    """The attributes that decide whether values are comparable: what is run, and how its value is read."""
     if not plan.command:
         return {OBJECTIVE_KEY: plan.objective}
     ways = {"value_key": plan.reading.key, "value_regex": plan.reading.regex, "value_file": plan.value_file}
     return {COMMAND_KEY: list(plan.command), READING_KEY: {key: way for key, way in ways.items() if way is not None}}
 
 
-def _refuse_another(storage: BaseStorage, study_id: int, name: str, about: dict[str, Any]) -> None:
-    """Refuse a study of other values, unless it has none yet: a program that never worked may be changed."""
+def _check_same_command(storage: BaseStorage, study_id: int, name: str, about: dict[str, Any]) -> None:
+    """Reject a study of another command. If it has no value yet, the command may change: it never worked."""
     trials = storage.get_all_trials(study_id, deepcopy=False)
     if not any(_has_value(trial) or trial.state == TrialState.RUNNING for trial in trials):
         return
@@ -218,7 +222,7 @@ def _refuse_another(storage: BaseStorage, study_id: int, name: str, about: dict[
         what = next(iter(there.values()))
         words = " ".join(what) if isinstance(what, list) else what
         raise ValueError(f"the study {name!r} tunes another command: {words}. {remedy}")
-    # Studies of earlier versions do not say it: theirs was the usual way, or any file.
+    # Studies of earlier versions have no such attribute: they used the default, or a value file.
     ours = about.get(READING_KEY, {})
     theirs = kept.get(READING_KEY, {key: way for key, way in ours.items() if key == "value_file"})
     if there and theirs != ours:
@@ -226,18 +230,25 @@ def _refuse_another(storage: BaseStorage, study_id: int, name: str, about: dict[
 
 
 def _way(reading: dict[str, str]) -> str:
-    return " and ".join(f"by {key} '{way}'" for key, way in reading.items()) or "in the usual way"
+    return " and ".join(f"by {key} '{way}'" for key, way in reading.items()) or "by default"
 
 
 class _Signalled(KeyboardInterrupt):
-    """A signal to end. As an interrupt, for any other exception in an objective is a failed trial."""
+    """SIGTERM or SIGHUP arrived. It is a KeyboardInterrupt because other exceptions only fail the trial."""
 
 
 @contextmanager
 def _ending_on_signals() -> Iterator[None]:
-    """A polite end (SIGTERM, a closed terminal) stops now, as the second Ctrl-C does: no program is left behind."""
+    """SIGTERM and SIGHUP stop the run at once, as a second Ctrl-C does, and leave no program running."""
+    timers: list[threading.Timer] = []
 
     def end(number: int, _: Any) -> None:
+        if _is_unwinding(sys.exception()):
+            return
+        # Python ignores an exception that is raised while it runs a finaliser. So the signal is sent once more.
+        timers.append(threading.Timer(LOST_AFTER, os.kill, (os.getpid(), number)))
+        timers[-1].daemon = True
+        timers[-1].start()
         raise _Signalled(number)
 
     numbers = [signal.SIGTERM, signal.SIGHUP] if hasattr(signal, "SIGHUP") else [signal.SIGTERM]
@@ -247,8 +258,19 @@ def _ending_on_signals() -> Iterator[None]:
     except _Signalled as ended:
         raise SystemExit(128 + ended.args[0]) from None
     finally:
+        for timer in timers:
+            timer.cancel()
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _is_unwinding(error: BaseException | None) -> bool:
+    """Whether the exception of an earlier signal is being handled: it was not lost."""
+    while error is not None:
+        if isinstance(error, _Signalled):
+            return True
+        error = error.__context__
+    return False
 
 
 def exit_with(code: int) -> None:

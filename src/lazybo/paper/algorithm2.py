@@ -1,11 +1,11 @@
 """Algorithm 2 of the paper, the naive Cholesky factorisation: three nested loops, O(n³/6) multiply-adds.
 
-As printed, but for two slips of its typesetting: line 6 assigns to K[i, j], and the second inner loop runs over k.
+As printed, except for two typos: line 6 assigns to K[i, j], and the second inner loop runs over k.
 """
 
 
 def cholesky(k: list[list[float]]) -> list[list[float]]:
-    """The lower factor of ``k``, written over it and returned."""
+    """Overwrite ``k`` with its lower factor and return it."""
     n = len(k)
     for i in range(n):
         for j in range(i):

@@ -1,7 +1,7 @@
-"""``lazybo paper EXPERIMENT``: every experiment, table and figure of the paper, at its size or scaled down.
+"""``lazybo paper EXPERIMENT``: every experiment, table and figure of the paper, in full size or scaled down.
 
-Numbers go to CSV files in ``--out``, and what is recorded there is not run again: a killed experiment goes on with the
-same command.
+Numbers are written to CSV files in ``--out``. Recorded runs are not run again: the same command resumes a killed
+experiment.
 """
 
 from collections.abc import Callable
@@ -39,12 +39,12 @@ LEVY_METHODS = ",".join(levy.METHODS)
 
 
 def main() -> None:
-    """The command by itself: ``python -m lazybo.paper``."""
+    """Run the command as ``python -m lazybo.paper``."""
     app(prog_name="python -m lazybo.paper")
 
 
 def experiment(name: str) -> Callable[[F], F]:
-    """A command of the app; what is wrong with its input is one line and the exit code 2."""
+    """Register a command. A ValueError prints one line and exits with code 2."""
 
     def register(function: F) -> F:
         @wraps(function)
@@ -140,7 +140,7 @@ def resnet_command(
     executor: Annotated[str | None, typer.Option(help="threads, processes, dask://host:port, ray or mpi.")] = None,
     seed: Annotated[int, typer.Option(min=0)] = 0,
 ) -> None:
-    """Tables 3 and 4: ResNet32 on CIFAR-10, three hyperparameters, one after the other or with parallel workers."""
+    """Tables 3 and 4: ResNet32 on CIFAR-10, three hyperparameters, sequential or with parallel workers."""
     chosen = _methods(methods, tuple(LABELS))
     training = _training("resnet", load_cifar10(data), images, tuning.Scale(epochs, batch, folds))
     for method in chosen:
@@ -162,7 +162,7 @@ def workers_command(
 
 @experiment("figures")
 def figures_command(out: Out = OUT) -> None:
-    """All six figures as PNG and SVG, from what is recorded."""
+    """Draw all six figures as PNG and SVG from the recorded numbers."""
     try:
         from lazybo.paper import figures
     except ImportError as error:
@@ -177,7 +177,7 @@ def tables_command(
     out: Out = OUT,
     into: Annotated[Path | None, typer.Option(help="A Markdown file to write them into, between their marks.")] = None,
 ) -> None:
-    """All tables of what is recorded; nothing is run."""
+    """Print all tables of the recorded numbers; nothing is run."""
     found = tables.recorded(out)
     if not found:
         raise ValueError(f"nothing is recorded in {out}; run an experiment with --out {out} first")
@@ -185,7 +185,7 @@ def tables_command(
         _show(out, *found)
         return
     if not into.is_file():
-        raise ValueError(f"--into must be a file, but there is none at {into}")
+        raise ValueError(f"--into must be an existing file, but {into} is not one")
     into.write_text(tables.insert(into.read_text(), found))
 
 
@@ -200,7 +200,7 @@ def _training(network: str, images: Images, count: int | None, scale: tuning.Sca
 
 
 def _tune(training: tuning.Training, out: Path, method: str, iterations: int, seed: int, **where: Any) -> None:
-    """One study, exported also when it was interrupted."""
+    """Run one study, and export it even if it is interrupted."""
     storage = out / f"{training.network}.db"
     try:
         tuning.tune(training, method, iterations=iterations, seed=seed, storage=storage, **where)
@@ -212,5 +212,5 @@ def _tune(training: tuning.Training, out: Path, method: str, iterations: int, se
 def _whole_numbers(option: str, text: str) -> list[int]:
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdigit() and int(part) > 0 for part in parts):
-        raise ValueError(f"{option} must be whole numbers from 1 on, separated by commas, not {text!r}")
+        raise ValueError(f"{option} must be positive whole numbers, separated by commas, not {text!r}")
     return [int(part) for part in parts]

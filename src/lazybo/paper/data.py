@@ -1,6 +1,6 @@
-"""Images and labels from the files that people have: MNIST's idx files, CIFAR-10's python batches, or an .npz.
+"""Load images and labels from MNIST's idx files, CIFAR-10's python batches, or an .npz file.
 
-What is missing, cut short or of another kind is one ValueError that says what was expected and where to get it.
+A missing, truncated or wrong file raises one ValueError that says what was expected and where to get it.
 """
 
 import gzip
@@ -44,11 +44,13 @@ class Images:
         return len(self.labels)
 
     def some(self, count: int | None, seed: int = 0) -> "Images":
-        """A random part of them, the same for the same seed; all if there is no count."""
+        """A random subset, the same for the same seed; all images if ``count`` is None."""
         if count is None:
             return self
         if not 20 <= count <= len(self):
-            raise ValueError(f"--images must be from 20 to {len(self)}, which is what {self.source} has, not {count}")
+            raise ValueError(
+                f"--images must be from 20 to {len(self)}, the number of images in {self.source}, not {count}"
+            )
         rows = np.random.default_rng(seed).permutation(len(self))[:count]
         return Images(self.pixels[rows], self.labels[rows], self.source)
 
@@ -96,11 +98,11 @@ def _checked(pixels: Any, labels: Any, shape: tuple[int, int, int], path: Path, 
 
 def _npz(path: Path) -> tuple[Any, Any]:
     if not zipfile.is_zipfile(path):
-        raise ValueError(f"{path} is no .npz file, or is cut short")
+        raise ValueError(f"{path} is not an .npz file, or is truncated")
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
-    except Exception as error:  # whatever broken contents do; objects, which could run code, are refused
+    except Exception as error:  # a broken file may raise anything; pickled objects, which could run code, are rejected
         raise ValueError(f"{path} cannot be read as arrays ({type(error).__name__})") from None
     for images, labels in (("x_train", "y_train"), ("x", "y")):
         if images in arrays and labels in arrays:
@@ -121,21 +123,21 @@ def _read_idx(folder: Path, name: str) -> Pixels:
     try:
         data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     except (OSError, EOFError):
-        raise ValueError(f"{path} cannot be unpacked: it is cut short, or no gzip file") from None
+        raise ValueError(f"{path} cannot be decompressed: it is truncated, or not a gzip file") from None
     axes, magic = (3, IDX_IMAGES) if "images" in name else (1, IDX_LABELS)
     head = 4 + 4 * axes
     if len(data) < head or struct.unpack(">i", data[:4])[0] != magic:
         raise ValueError(
-            f"{path} is no idx file of {'images' if axes == 3 else 'labels'}: it does not begin with {magic}"
+            f"{path} is not an idx file of {'images' if axes == 3 else 'labels'}: it does not begin with {magic}"
         )
     shape = struct.unpack(f">{axes}i", data[4:head])
     if len(data) - head != np.prod(shape):
-        raise ValueError(f"{path} says it has {np.prod(shape)} bytes of {shape}, but has {len(data) - head}")
+        raise ValueError(f"{path} should have {np.prod(shape)} bytes for its shape {shape}, but has {len(data) - head}")
     return np.frombuffer(data, np.uint8, offset=head).reshape(shape)
 
 
 class _PlainUnpickler(pickle.Unpickler):
-    """Reads arrays and plain data only: a file from the internet must not run code."""
+    """An unpickler for arrays and plain data only: a downloaded file must not run code."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module.removesuffix("._multiarray_umath").split(".")[0], name) in {
@@ -162,8 +164,8 @@ def _read_batch(path: Path) -> tuple[Pixels, Labels]:
     try:
         batch = _PlainUnpickler(io.BytesIO(path.read_bytes()), encoding="bytes").load()
         rows, labels = batch[b"data"], np.asarray(batch[b"labels"])
-    except Exception as error:  # whatever a broken pickle does
-        raise ValueError(f"{path} is no batch of CIFAR-10, or is cut short ({type(error).__name__})") from None
+    except Exception as error:  # a broken pickle may raise anything
+        raise ValueError(f"{path} is not a batch of CIFAR-10, or is truncated ({type(error).__name__})") from None
     if not isinstance(rows, np.ndarray) or rows.dtype != np.uint8 or rows.ndim != 2 or rows.shape[1] != 3072:
         raise ValueError(f"{path} must hold rows of 3072 bytes")
     return rows, labels

@@ -1,8 +1,7 @@
-"""The time of the factorisation over the iterations: algorithm 3, LAPACK, and algorithm 2 as printed (figure 5).
+"""The time of each factorisation: algorithm 3, LAPACK, and algorithm 2 as printed (figure 5).
 
-All three factor the same matrices: the covariance of random points with the paper's kernel. Algorithm 2 is
-three nested loops in Python and is timed while that takes less than a second; beyond, its time follows from its
-operation count.
+All three factor the same matrices: the covariance of random points with the paper's kernel. Algorithm 2 is three
+nested loops in Python. It is timed up to n = 200; larger times are extrapolated from its operation count.
 """
 
 import time
@@ -19,7 +18,7 @@ from lazybo.paper.levy import space
 from lazybo.paper.presets import NOISE, unit_kernel
 from lazybo.paper.records import append_rows, read_rows
 
-# Where algorithm 2 is timed; its time elsewhere is by operation count from the nearest of these below.
+# Sizes at which algorithm 2 is timed; others are extrapolated by operation count from the next smaller one.
 LOOP_SIZES = (*range(1, 31), 50, 100, 150, 200)
 FIELDS = ("n", "extended_seconds", "lapack_seconds", "algorithm2_seconds", "algorithm2_measured")
 
@@ -57,12 +56,12 @@ def measure(steps: int, dim: int = 5) -> list[dict[str, Any]]:
 
 
 def operations(n: int) -> int:
-    """Turns of the inner loops of algorithm 2, and one for each pivot."""
+    """Operation count of algorithm 2: iterations of the inner loops, plus one for each pivot."""
     return n * (n - 1) * (n - 2) // 6 + n * (n - 1) + n
 
 
 def record(path: Path, steps: int) -> list[dict[str, float]]:
-    """The recorded rows; measured first where there are none of so many steps."""
+    """The recorded rows; measured first if none are recorded for so many steps."""
     if len(read_rows(path)) != steps:
         path.unlink(missing_ok=True)
         append_rows(path, FIELDS, measure(steps))

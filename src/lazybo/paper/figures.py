@@ -1,7 +1,7 @@
 """The paper's six figures as PNG and SVG, drawn from recorded numbers.
 
-Each figure first gathers its numbers, here or in the module of its experiment; drawing is the rest. What has not been
-recorded is left out, and the figure says so.
+Each figure first collects its numbers, here or in the module of its experiment, then draws them. Numbers that are not
+recorded are left out, and the figure says so.
 """
 
 from collections.abc import Callable
@@ -21,12 +21,12 @@ from lazybo.paper.records import read_rows
 
 COLOURS = {"naive": "#d95f02", "lazy": "#1f78b4", "ours": "#33a02c", "lag3": "#7570b3", "algorithm2": "#666666"}
 STYLE: Any = {"font.size": 9, "axes.grid": True, "grid.alpha": 0.3, "svg.hashsalt": "lazybo", "svg.fonttype": "none"}
-# Iterations over which times are smoothed: a shared machine stalls now and then.
+# Times are smoothed over so many iterations: a shared machine stalls now and then.
 WINDOW = 15
 
 
 def draw_all(folder: Path, say: Callable[[str], None]) -> list[Path]:
-    """All figures whose numbers are in the folder, or need none; the files that were written."""
+    """Draw all figures whose numbers are in the folder, and return the written files."""
     written = []
     for name, draw in FIGURES.items():
         with rc_context(STYLE):
@@ -51,7 +51,7 @@ def smooth(values: Array, window: int = WINDOW) -> Array:
 
 
 def step_seconds(folder: Path, method: str) -> Array:
-    """The optimiser's seconds a step over the iterations of Levy from one seed point, the median over seeds, (n,)."""
+    """Seconds of the optimiser at each iteration of Levy from one seed point, the median over seeds, (n,)."""
     recorded = levy.recorded(folder / "levy.csv").items()
     courses = [course for run, course in recorded if (run.method, run.seed_points) == (method, 1)]
     steps = [np.diff(course.seconds, prepend=0.0) for course in courses]
@@ -60,7 +60,7 @@ def step_seconds(folder: Path, method: str) -> Array:
 
 
 def overhead(folder: Path) -> Figure | None:
-    """The optimiser's overhead in LeNet5's tuning, beside the training, and over 1000 steps of as many parameters."""
+    """Figure 1: the optimiser's overhead beside the training of LeNet5, and over 1000 steps in as many dimensions."""
     rows = read_rows(folder / "lenet.csv")
     if not rows:
         return None
@@ -140,7 +140,7 @@ def surface(_folder: Path) -> Figure:
     figure = Figure(figsize=(5.6, 4.6), layout="constrained")
     axes: Any = figure.add_subplot(projection="3d")
     x, y = np.meshgrid(axis, axis)
-    # Thousands of polygons: as pixels also in the SVG.
+    # Thousands of polygons: rasterised in the SVG too.
     axes.plot_surface(x, y, values, cmap="viridis", rcount=70, ccount=70, linewidth=0, rasterized=True)
     axes.set(xlabel="x₁", ylabel="x₂", title="−Levy in 2-D, maximum 0 at (1, 1)")
     axes.set_xticks(range(-10, 11, 5))
@@ -173,7 +173,7 @@ def factorisations(folder: Path) -> Figure | None:
 
 
 def lags(folder: Path) -> Figure | None:
-    """Figure 6: iterations and time to a fixed accuracy over the lag; runs that never got there count as infinite."""
+    """Figure 6: iterations and time to a fixed accuracy by lag; runs that never reached it count as infinite."""
     path = folder / "lag.csv"
     rows = lag.latest(path)
     if not rows:

@@ -35,7 +35,7 @@ class Process:
 
 
 def process() -> Process:
-    """The paper's kernel on 12 random points, with values scaled so that its variance of 1 can be seen."""
+    """The paper's kernel on 12 random points, with values scaled so that a variance of 1 is visible."""
     rng = np.random.default_rng(SEED)
     points = np.sort(rng.random(SEED_POINTS))
     values = negative_levy(points)
@@ -45,7 +45,7 @@ def process() -> Process:
     mean, variance = gp.posterior(grid[:, None])
     std = np.sqrt(variance)
     draws = gp.sample(grid[:, None], 3, rng)
-    # The acquisition minimises: small is good there.
+    # The acquisition functions minimise.
     improvement = expected_improvement(-mean, std, -float(values.max()), XI).value
     return Process(
         *(raw(grid), negative_levy(grid), raw(points), values, mean, std, draws, improvement),
@@ -54,7 +54,7 @@ def process() -> Process:
 
 
 def raw(u: Array) -> Array:
-    """Points of the unit interval in [-10, 10]."""
+    """Map points of the unit interval to [-10, 10]."""
     return (2.0 * u - 1.0) * BOUND
 
 
@@ -65,7 +65,7 @@ def negative_levy(u: Array) -> Array:
 
 
 def local_maxima(values: Array, least: float = 1e-3) -> NDArray[np.intp]:
-    """Where values on a grid are higher than on both sides, best first; below ``least`` of the best they are none."""
+    """Indices of the local maxima on a grid, best first; those below ``least`` times the best are left out."""
     padded = np.concatenate(([-np.inf], values, [-np.inf]))
     top = (padded[1:-1] > padded[:-2]) & (padded[1:-1] >= padded[2:]) & (values >= least * values.max())
     rows = np.flatnonzero(top)

@@ -13,7 +13,7 @@ from lazybo.paper.records import Row, append_rows, quartiles, read_rows
 
 SEED_POINTS = 200
 LAGS: tuple[Lag, ...] = (1, 2, 3, 5, 10, 20, 50, 100, None, "auto")
-# The paper does not say which; to this one most runs of most lags get, and not at once.
+# The paper does not name its accuracy. Most runs reach this one, but not at once.
 ACCURACY = -0.5
 FIELDS = ("kernel", "dim", "accuracy", "budget", "lag", "seed", "reached", "iterations", "seconds", "best")
 
@@ -49,18 +49,18 @@ def run_all(
 
 
 def name_of(lag: Lag) -> str:
-    """A lag in a table."""
+    """A lag as shown in a table."""
     return "∞" if lag is None else str(lag)
 
 
 def latest(path: Path) -> list[Row]:
-    """The runs to the accuracy, with the budget and in the dimension, that were recorded last."""
+    """All runs with the accuracy, budget and dimension of the last recorded run."""
     rows = read_rows(path)
     return [row for row in rows if all(row[name] == rows[-1][name] for name in ("dim", "accuracy", "budget"))]
 
 
 def summary(path: Path, kernel: str) -> list[dict[str, object]]:
-    """For each lag: quartiles of iterations and seconds, runs that did not get there as infinitely long."""
+    """Quartiles of iterations and seconds for each lag; runs that did not reach the accuracy count as infinite."""
     rows = [row for row in latest(path) if row["kernel"] == kernel]
     found: list[dict[str, object]] = []
     for lag in dict.fromkeys(row["lag"] for row in rows):

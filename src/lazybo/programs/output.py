@@ -1,8 +1,8 @@
-r"""What a program says: its value, values on the way to it, and metrics, in lines of bounded length.
+r"""Parse the output of a program: its value, its intermediate values and its metrics.
 
 A line that is a number, or a JSON object with ``value``, is a value; the last one counts. An object with ``step`` and
-``value`` is an intermediate value. All else is for people to read. `Reading` may name another key of the objects, or
-a regular expression that finds the value in a line.
+``value`` is an intermediate value. All other lines are ignored. `Reading` may name another key of the objects, or a
+regular expression that finds the value in a line.
 """
 
 import json
@@ -15,11 +15,11 @@ from typing import Any
 
 from lazybo.text import without_colours
 
-# A longer line is no value, and is not kept in memory.
+# A longer line is not kept in memory and cannot be a value.
 MAX_LINE = 1 << 20
-# Some regular expressions take the square of a line's length: longer lines are not searched.
+# The time of some regular expressions grows with the square of the line's length: skip longer lines.
 MAX_SEARCHED = 10_000
-# Only lines that begin with one of these can be a number: digits, signs, a point, nan and inf.
+# The first byte of a number: a digit, a sign, a point, or the first letter of nan and inf.
 _NUMBER_STARTS = frozenset(b"0123456789+-.nNiI")
 _MAX_NUMBER = 64
 VALUE, STEP = "value", "step"
@@ -27,7 +27,7 @@ VALUE, STEP = "value", "step"
 
 @dataclass(frozen=True)
 class Value:
-    """A result and the metrics beside it."""
+    """The value of a trial and its metrics."""
 
     value: float
     metrics: dict[str, Any] = field(default_factory=dict)
@@ -42,9 +42,9 @@ class Step:
 
 
 class Lines:
-    """Bytes as they come -> whole lines. Of a line that is too long nothing is kept.
+    """Split chunks of bytes into lines. A line that is too long is dropped.
 
-    ``at_returns``: a carriage return ends a line too, as it does for the eye on a terminal.
+    With ``at_returns`` a carriage return also ends a line, as in a progress bar on a terminal.
     """
 
     def __init__(self, *, at_returns: bool = False) -> None:
@@ -53,7 +53,7 @@ class Lines:
         self._at_returns = at_returns
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """The lines that these bytes complete."""
+        """Add bytes and yield the lines that are now complete."""
         *whole, rest = (data.replace(b"\r", b"\n") if self._at_returns else data).split(b"\n")
         for line in whole:
             if not self._too_long and len(self._rest) + len(line) <= MAX_LINE:
@@ -65,7 +65,7 @@ class Lines:
             self._rest += rest
 
     def end(self) -> Iterator[bytes]:
-        """The last line, if it had no end."""
+        """Yield the last line if it has no line break."""
         if self._rest:
             yield self._rest
         self._rest = b""
@@ -73,9 +73,9 @@ class Lines:
 
 @dataclass(frozen=True)
 class Reading:
-    r"""How a value is read: from the lines of a program, or from a file.
+    r"""How to read a value from the lines of a program or from a file.
 
-    ``key`` is the key of a JSON object that holds the value; ``metrics.accuracy`` is a key within another object.
+    ``key`` is the key of the value in a JSON object; ``metrics.accuracy`` is a nested key.
     ``regex`` is searched in every line. Its group ``value``, or its only group, is the value; a group ``step`` makes
     it an intermediate value: ``epoch (?P<step>\d+).*acc=(?P<value>\S+)``.
     """
@@ -85,9 +85,9 @@ class Reading:
 
     def __post_init__(self) -> None:
         if self.key is not None and self.regex is not None:
-            raise ValueError("value_key and value_regex are two ways to read a value; give one of them")
+            raise ValueError("value_key and value_regex exclude each other; give one of them")
         if self.key == "":
-            raise ValueError("value_key must name a key of the JSON objects that the program prints, not ''")
+            raise ValueError("value_key must be a key of the JSON objects that the program prints, not ''")
         if self.regex is not None:
             _check_regex(self.regex)
 
@@ -99,76 +99,76 @@ class Reading:
         return "a number or a JSON object with a number as 'value'"
 
     def lines(self) -> Lines:
-        """An empty store of lines."""
+        """A new line splitter for this way of reading."""
         return Lines(at_returns=self.regex is not None)
 
-    def meaning(self, line: bytes) -> Value | Step | None:
-        """What a line says, if anything."""
+    def parse(self, line: bytes) -> Value | Step | None:
+        """The value or intermediate value in a line, or None."""
         if self.regex is not None:
             found = self._matches(line)
             return found[-1] if found else None
         text = line.strip()
         if text[:1] == b"{":
-            said = _object(text)
-            return None if said is None else self._step(said) if STEP in said else self._value(said)
+            parsed = _object(text)
+            return None if parsed is None else self._step(parsed) if STEP in parsed else self._value(parsed)
         if self.key is None and text and text[0] in _NUMBER_STARTS and len(text) <= _MAX_NUMBER:
             number = _number(text.decode(errors="replace"))
             return None if number is None else Value(number)
         return None
 
     def value_in(self, content: bytes) -> Value | None:
-        """The value in a file: the whole of it is an object, or its last line that says a value counts."""
-        said = _object(content) if self.regex is None else None
-        whole = None if said is None else self._value(said)
-        if whole is not None:
-            return whole
+        """The value in a file: the file is one JSON object, or its last line with a value counts."""
+        parsed = _object(content) if self.regex is None else None
+        value = None if parsed is None else self._value(parsed)
+        if value is not None:
+            return value
         last = Last()
         for line in content.splitlines():
-            last.note(self.meaning(line))
+            last.add(self.parse(line))
         return last.value
 
     def unreadable(self, line: bytes) -> str | None:
-        """What the regular expression found in a line, if it is no number."""
+        """The text that the regular expression matched in a line, if its group is not a number."""
         if self.regex is None or len(line) > MAX_SEARCHED:
             return None
-        found = [m for m in _compiled(self.regex).finditer(_text(line)) if _said(m) is None]
+        found = [m for m in _compiled(self.regex).finditer(_text(line)) if _from_match(m) is None]
         return found[-1].group() if found else None
 
     def _matches(self, line: bytes) -> list[Value | Step]:
-        assert self.regex is not None, "there is one to match"
+        assert self.regex is not None, "called only with a regular expression"
         if len(line) > MAX_SEARCHED:
             return []
-        found = [_said(match) for match in _compiled(self.regex).finditer(_text(line))]
-        return [said for said in found if said is not None]
+        found = [_from_match(match) for match in _compiled(self.regex).finditer(_text(line))]
+        return [each for each in found if each is not None]
 
-    def _value(self, said: Mapping[str, Any]) -> Value | None:
+    def _value(self, parsed: Mapping[str, Any]) -> Value | None:
         key = self.key or VALUE
-        value = _at(said, key)
+        value = _at(parsed, key)
         if not _is_number(value):
             return None
-        # A metric may not be called as the value is: it would take its place.
-        return Value(float(value), {name: metric for name, metric in said.items() if name not in (key, VALUE)})
+        # A metric called "value" would overwrite the value.
+        return Value(float(value), {name: metric for name, metric in parsed.items() if name not in (key, VALUE)})
 
-    def _step(self, said: Mapping[str, Any]) -> Step | None:
-        step, value = said[STEP], _at(said, self.key or VALUE)
+    def _step(self, parsed: Mapping[str, Any]) -> Step | None:
+        step, value = parsed[STEP], _at(parsed, self.key or VALUE)
         if not _is_number(step) or not _is_number(value) or not math.isfinite(step) or step < 0 or step != int(step):
             return None
         return Step(int(step), float(value))
 
 
 class Last:
-    """The value of all that was said: the last one, or the last intermediate value if there was no other."""
+    """The value of a whole output: the last value, or the last intermediate value if there is no other."""
 
     def __init__(self) -> None:
         self._value: Value | None = None
         self._step: Step | None = None
 
-    def note(self, said: Value | Step | None) -> None:
-        """What a line said."""
-        if isinstance(said, Value):
-            self._value = said
-        elif said is not None:
-            self._step = said
+    def add(self, parsed: Value | Step | None) -> None:
+        """Add the result of one line."""
+        if isinstance(parsed, Value):
+            self._value = parsed
+        elif parsed is not None:
+            self._step = parsed
 
     @property
     def value(self) -> Value | None:
@@ -198,8 +198,8 @@ def _compiled(regex: str) -> re.Pattern[str]:
     return re.compile(regex)
 
 
-def _said(match: re.Match[str]) -> Value | Step | None:
-    """What a match says; None where its groups are no numbers."""
+def _from_match(match: re.Match[str]) -> Value | Step | None:
+    """The value or intermediate value of a match; None if its groups are not numbers."""
     named = match.groupdict()
     value = _number(named[VALUE] if VALUE in named else match.group(1))
     if value is None or named.get(STEP) is None:
@@ -221,23 +221,23 @@ def _number(text: str | None) -> float | None:
 
 def _object(text: bytes) -> dict[str, Any] | None:
     try:
-        said = json.loads(text)
+        parsed = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    return said if isinstance(said, dict) else None
+    return parsed if isinstance(parsed, dict) else None
 
 
-def _at(said: Mapping[str, Any], key: str) -> Any:
-    """What an object has under a key, or under the parts of a dotted one."""
-    if key in said:
-        return said[key]
+def _at(parsed: Mapping[str, Any], key: str) -> Any:
+    """The entry of an object under a key, or under a dotted path of keys."""
+    if key in parsed:
+        return parsed[key]
     head, dot, rest = key.partition(".")
-    inner = said.get(head)
+    inner = parsed.get(head)
     return _at(inner, rest) if dot and isinstance(inner, dict) else None
 
 
 def _is_number(thing: object) -> bool:
-    """Whole numbers of JSON may be too large for a double: those are none."""
+    """Whether this is a number that fits into a double. Bools and larger integers are rejected."""
     if isinstance(thing, bool) or not isinstance(thing, int | float):
         return False
     try:

@@ -1,7 +1,6 @@
 """Commands with placeholders: ``{lr}`` becomes a value, ``{lr:.3f}`` a formatted one, ``{{`` a brace.
 
-A command is a list of arguments from beginning to end. No shell reads it, so no value can be anything but text in its
-own argument.
+A command is always a list of arguments and never passed to a shell, so a value is only ever text in its own argument.
 """
 
 import difflib
@@ -9,27 +8,27 @@ from collections.abc import Collection, Mapping, Sequence
 from string import Formatter
 from typing import Any
 
-# What every trial has beside its parameters: its number, and the folder of its output.
+# Placeholders of every trial beside its parameters: its number, and the folder of its output.
 RESERVED = ("trial", "folder")
 
 
 def names(text: str) -> list[str]:
-    """The placeholders in an argument, in their order."""
+    """The placeholders in an argument, in order."""
     found = []
     for _, name, spec, conversion in _parsed(text):
         if name is None:
             continue
         if not name or conversion or "{" in (spec or ""):
-            raise ValueError(f"{text!r} has a placeholder without a plain name; write {{{{ for a brace that stays")
+            raise ValueError(f"{text!r} has a placeholder that is not a plain name; write {{{{ for a literal brace")
         found.append(name)
     return found
 
 
 def fill(command: Sequence[str], values: Mapping[str, Any]) -> list[str]:
-    """The arguments with their values.
+    """Replace the placeholders by values.
 
-    An argument whose parameter is not active is left out, and with it the flag directly before it: of
-    ``--opt sgd --momentum {momentum}`` only ``--opt sgd`` stays.
+    An argument whose parameter is not active is left out, and so is the flag directly before it:
+    ``--opt adam --momentum {momentum}`` becomes ``--opt adam``.
     """
     filled: list[str] = []
     last_is_a_flag = False
@@ -46,7 +45,7 @@ def fill(command: Sequence[str], values: Mapping[str, Any]) -> list[str]:
 
 
 def fill_one(text: str, values: Mapping[str, Any]) -> str:
-    """One argument, or the name of a file, with its values."""
+    """Replace the placeholders in one argument or file name."""
     parts = []
     for literal, name, spec, _ in _parsed(text):
         parts.append(literal)
@@ -56,23 +55,23 @@ def fill_one(text: str, values: Mapping[str, Any]) -> str:
 
 
 def check(command: Sequence[str], examples: Mapping[str, Sequence[Any]], *, all_used: bool = True) -> None:
-    """Refuse a placeholder without a parameter, a parameter without a placeholder, and a format that does not fit.
+    """Validate a command: every placeholder has a parameter, every parameter a placeholder, and all formats work.
 
-    ``examples`` has values of every parameter.
+    ``examples`` has some values of every parameter; the formats are tried with them.
     """
     taken = [name for name in RESERVED if name in examples]
     if taken:
-        raise ValueError(f"the parameter {taken[0]!r} has the name of a placeholder that every trial has; rename it")
+        raise ValueError(f"the parameter {taken[0]!r} has the name of a built-in placeholder; rename it")
     used = {name for word in command for name in names(word)}
     for name in sorted(used - set(examples) - set(RESERVED)):
         hint = nearest(name, [*examples, *RESERVED])
         raise ValueError(
-            f"the placeholder {{{name}}} has no parameter{hint}; add one, or write {{{{{name}}}}} for the text itself"
+            f"the placeholder {{{name}}} has no parameter{hint}; add one, or write {{{{{name}}}}} for the literal text"
         )
     for name in examples:
         if all_used and name not in used:
             raise ValueError(
-                f"the parameter {name!r} has no placeholder in the command; add {{{name}}}, or say "
+                f"the parameter {name!r} has no placeholder in the command; add {{{name}}}, or give "
                 "--from-environment if the program reads LAZYBO_PARAMS"
             )
     for word in command:
@@ -80,7 +79,7 @@ def check(command: Sequence[str], examples: Mapping[str, Sequence[Any]], *, all_
 
 
 def nearest(name: str, known: Collection[str]) -> str:
-    """A hint at the known name that was probably meant."""
+    """A hint with the most similar known name, or an empty text."""
     close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     return f" (did you mean {close[0]!r}?)" if close else ""
 
@@ -91,24 +90,24 @@ def _check_formats(word: str, examples: Mapping[str, Sequence[Any]]) -> None:
             try:
                 _written(value, spec or "")
             except ValueError as error:
-                raise ValueError(f"the placeholder in {word!r} cannot write {name}={value!r}: {error}") from None
+                raise ValueError(f"the placeholder in {word!r} cannot format {name}={value!r}: {error}") from None
 
 
 def _parsed(text: str) -> list[tuple[str, str | None, str | None, str | None]]:
     try:
         return list(Formatter().parse(text))
     except ValueError as error:
-        raise ValueError(f"{text!r}: {error}; write {{{{ or }}}} for a brace that stays") from None
+        raise ValueError(f"{text!r}: {error}; write {{{{ or }}}} for a literal brace") from None
 
 
 def _written(value: Any, spec: str) -> str:
     if spec:
         return format(value, spec)
     if isinstance(value, bool):
-        return str(value).lower()  # as TOML and JSON have it, and most programs
+        return str(value).lower()  # as in TOML and JSON
     return str(value)
 
 
 def _is_flag(word: str) -> bool:
-    """Whether an argument names an option: not a negative number, and not a mere dash."""
+    """Whether an argument is a flag: not a negative number, and not a single dash."""
     return word.startswith("-") and len(word.lstrip("-")) > 0 and not word[1:2].isdigit()

@@ -1,7 +1,8 @@
-"""A program in any language as an objective: run with the parameters of a trial, read as it goes, ended when it must.
+"""A program in any language as an objective.
 
-Every run has a folder: ``stdout``, ``stderr``, ``command``, ``params.json``. A second run of the same trial has a
-folder of its own beside the first.
+The program runs with the parameters of a trial. Its output is parsed while it runs, and it is stopped when it is pruned
+or times out. Every run has a folder with ``stdout``, ``stderr``, ``command`` and ``params.json``. A second run of the
+same trial gets a second folder.
 """
 
 import json
@@ -25,12 +26,12 @@ from lazybo.run.evaluate import EvaluationFailed, Trial
 from lazybo.text import shortened
 
 CHUNK = 1 << 16
-# Seconds between looks at a program that says nothing.
-LOOK = 0.1
-# What may still be in a pipe when its program has ended; more comes from a child that escaped its group.
+# Seconds between checks of a program that prints nothing.
+POLL = 0.1
+# Bytes to read from the pipe after the program has ended; a child that left its process group may write on.
 LEFT_IN_PIPE = 1 << 20
-# Bytes at the end of an output in which its last lines are looked for.
-LAST_WORDS = 4096
+# Bytes at the end of an output that are read for its last lines.
+LAST_BYTES = 4096
 # The kind of failure of a program that succeeded but gave no value.
 NO_VALUE = "no_value"
 
@@ -39,8 +40,8 @@ NO_VALUE = "no_value"
 class Program:
     """The objective of a command with placeholders.
 
-    ``folder`` and ``cwd`` must mean the same to every worker. ``value_file`` names the file that holds the value; the
-    last value on standard output counts where it is None. ``reading`` says what a value is. ``timeout`` is in seconds.
+    ``folder`` and ``cwd`` must be the same folders for every worker. ``value_file`` is the path of the file with the
+    value; if it is None, the last value on standard output counts. ``reading`` parses values. ``timeout`` in seconds.
     """
 
     command: tuple[str, ...]
@@ -52,7 +53,7 @@ class Program:
     timeout: float | None = None
 
     def __call__(self, trial: Trial) -> dict[str, Any]:
-        """Run the program for a trial; gives its value and metrics."""
+        """Run the program for a trial and return its value and metrics."""
         folder = self._new_folder(trial.number)
         trial.set_user_attr("output", str(folder))
         values = {**trial.params, "trial": trial.number, "folder": str(folder)}
@@ -62,7 +63,7 @@ class Program:
         params = json.dumps(trial.params)
         (folder / "params.json").write_text(params + "\n")
         environment = {
-            "PYTHONUNBUFFERED": "1",  # so that a Python program's lines come when they are printed
+            "PYTHONUNBUFFERED": "1",  # so that the lines of a Python program arrive at once
             **os.environ,
             "LAZYBO_TRIAL": str(trial.number),
             "LAZYBO_PARAMS": params,
@@ -71,17 +72,17 @@ class Program:
             "LAZYBO_OUTPUT": str(folder),
         }
         before = _stamp(value_file)
-        said = self._run(argv, folder, environment, trial)
+        result = self._run(argv, folder, environment, trial)
         if _stamp(value_file) != before:
-            said = self._read(value_file)
+            result = self._read(value_file)
         elif self.value_file:
             raise _no_value(f"it did not write {value_file}")
-        if said is None:
-            raise self._what_it_said(folder / "stdout")
-        return {**said.metrics, "value": said.value}
+        if result is None:
+            raise self._why_no_value(folder / "stdout")
+        return {**result.metrics, "value": result.value}
 
     def _read(self, path: Path) -> Value:
-        """The value in a file. Of one that is very long the end is read: the last value counts."""
+        """The value in a file. Only the end of a very long file is read: the last value counts."""
         try:
             found = self.reading.value_in(_tail(path, MAX_LINE))
         except OSError as error:
@@ -90,20 +91,20 @@ class Program:
             raise _no_value(f"{path} does not hold {self.reading}")
         return found
 
-    def _what_it_said(self, stdout: Path) -> EvaluationFailed:
-        """Why its output has no value."""
+    def _why_no_value(self, stdout: Path) -> EvaluationFailed:
+        """Why no value was found in the output."""
         lines = _tail(stdout, MAX_LINE).splitlines()
         if not lines:
             return _no_value("it printed nothing to standard output", stdout.parent)
         for line in reversed(lines):
             found = self.reading.unreadable(line)
             if found is not None:
-                reason = f"value_regex matched {shortened(found, 100)!r}, but its group holds no number"
+                reason = f"value_regex matched {shortened(found, 100)!r}, but its group is not a number"
                 return _no_value(reason, stdout)
         return _no_value(f"no line of its output is {self.reading}", stdout)
 
     def _new_folder(self, number: int) -> Path:
-        """A folder that is not there yet. A program of an earlier run of this trial that still runs is ended."""
+        """Make a new folder. If a program of an earlier run of this trial is still running, stop it."""
         for attempt in range(1_000_000):
             folder = self.folder / (f"{number:06}.{attempt}" if attempt else f"{number:06}")
             try:
@@ -115,14 +116,14 @@ class Program:
         raise AssertionError("no trial is run a million times")
 
     def _run(self, argv: list[str], folder: Path, environment: dict[str, str], trial: Trial) -> Value | None:
-        """Run to the end; gives the last value on standard output."""
+        """Run to the end and return the last value on standard output."""
         with (folder / "stdout").open("wb", buffering=0) as kept, (folder / "stderr").open("wb") as stderr:
             try:
                 process = groups.start(argv, folder, cwd=self.cwd, environment=environment, stderr=stderr)
             except OSError as error:
                 raise EvaluationFailed(f"it could not be started: {error.strerror}: {error.filename}") from None
             try:
-                said = self._follow(process, kept, trial)
+                result = self._follow(process, kept, trial)
             except BaseException:
                 groups.end(process)
                 raise
@@ -132,32 +133,32 @@ class Program:
                 assert process.stdout is not None, "it is a pipe"
                 process.stdout.close()
         if process.returncode != 0:
-            last, where = _last_words(folder / "stderr")
-            raise EvaluationFailed(_death(process.returncode) + last, where=where)
-        return said
+            last, where = _last_error(folder / "stderr")
+            raise EvaluationFailed(_exit_reason(process.returncode) + last, where=where)
+        return result
 
     def _follow(self, process: "subprocess.Popen[bytes]", kept: IO[bytes], trial: Trial) -> Value | None:
-        """Keep and read what a program prints until it ends, is too late, or is pruned."""
+        """Save and parse the output of a program until it ends, times out or is pruned."""
         last, lines = Last(), self.reading.lines()
         for data in self._chunks(process):
             kept.write(data)
             for line in lines.feed(data):
-                last.note(self._heed(line, trial))
+                last.add(self._parse(line, trial))
         for line in lines.end():
-            last.note(self._heed(line, trial))
+            last.add(self._parse(line, trial))
         return last.value
 
-    def _heed(self, line: bytes, trial: Trial) -> Value | Step | None:
-        """What a line says; an intermediate value is reported, and may be the end of the trial."""
-        said = self.reading.meaning(line)
-        if isinstance(said, Step):
-            trial.report(said.value, said.step)
+    def _parse(self, line: bytes, trial: Trial) -> Value | Step | None:
+        """Parse a line. An intermediate value is reported, and raises TrialPruned if the pruner says so."""
+        parsed = self.reading.parse(line)
+        if isinstance(parsed, Step):
+            trial.report(parsed.value, parsed.step)
             if trial.should_prune():
                 raise TrialPruned
-        return said
+        return parsed
 
     def _chunks(self, process: "subprocess.Popen[bytes]") -> Iterator[bytes]:
-        """What comes through the pipe; raises when the time is over."""
+        """Yield the output of the program; raises RuntimeError at the timeout."""
         deadline = time.monotonic() + (self.timeout or float("inf"))
         assert process.stdout is not None, "it is a pipe"
         pipe, left = process.stdout.fileno(), LEFT_IN_PIPE
@@ -167,40 +168,40 @@ class Program:
                 if time.monotonic() >= deadline:
                     raise EvaluationFailed(f"it ran longer than its timeout of {self.timeout:g} s")
                 ended = process.poll() is not None
-                if selector.select(0 if ended else LOOK):
+                if selector.select(0 if ended else POLL):
                     data = os.read(pipe, CHUNK)
                     if not data:
                         break
                     left -= len(data) if ended else 0
                     yield data
                 elif ended:
-                    break  # a child that it left behind holds the pipe
-        while process.poll() is None:  # it has closed its standard output and goes on
+                    break  # a child that is still running keeps the pipe open
+        while process.poll() is None:  # it has closed its standard output and still runs
             if time.monotonic() >= deadline:
                 raise EvaluationFailed(f"it ran longer than its timeout of {self.timeout:g} s")
-            time.sleep(LOOK / 10)
+            time.sleep(POLL / 10)
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:
-    """What changes when a file is written, so that an old value is not taken for a new one."""
+    """Time, size and inode of a file: they change when it is written. So an old value is never read."""
     try:
         found = path.stat()
     except OSError:
         return None
     if not stat.S_ISREG(found.st_mode):
-        # Whoever opens a FIFO waits for the other side, perhaps for ever.
-        raise EvaluationFailed(f"the value file {path} is {kind_of(found.st_mode)}; name a file")
+        # Opening a FIFO blocks until the other side opens it, perhaps for ever.
+        raise EvaluationFailed(f"the value file {path} is {kind_of(found.st_mode)}; give the path of a regular file")
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 def kind_of(mode: int) -> str:
-    """What there is under a path that is no file."""
+    """The kind of a path that is not a regular file, for messages."""
     kinds = ((stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a FIFO"), (stat.S_ISSOCK, "a socket"))
     return next((name for is_kind, name in kinds if is_kind(mode)), "a device")
 
 
 def _tail(path: Path, size: int) -> bytes:
-    """The end of a file, from the beginning of a line if there is one."""
+    """The end of a file, from the start of a line if possible."""
     with path.open("rb") as file:
         skipped = file.seek(0, os.SEEK_END) - size
         file.seek(max(skipped, 0))
@@ -209,7 +210,7 @@ def _tail(path: Path, size: int) -> bytes:
     return rest if skipped > 0 and end else content
 
 
-def _death(status: int) -> str:
+def _exit_reason(status: int) -> str:
     if status > 0:
         return f"it ended with exit status {status}"
     try:
@@ -223,16 +224,16 @@ def _no_value(reason: str, where: object = "") -> EvaluationFailed:
     return EvaluationFailed(f"it gave no value: {reason}", kind=NO_VALUE, where=where)
 
 
-def _last_words(path: Path) -> tuple[str, Path]:
-    """The last line on standard error, and where the others are."""
-    lines = _tail(path, LAST_WORDS).decode(errors="replace").strip().splitlines()
+def _last_error(path: Path) -> tuple[str, Path]:
+    """The last line on standard error, and where to find the rest."""
+    lines = _tail(path, LAST_BYTES).decode(errors="replace").strip().splitlines()
     return (f": {lines[-1].strip()[:300]}", path) if lines else ("", path.parent)
 
 
 def last_lines(path: Path, count: int) -> list[str]:
     """The last lines of an output that are not empty."""
     try:
-        lines = _tail(path, LAST_WORDS).decode(errors="replace").splitlines()
+        lines = _tail(path, LAST_BYTES).decode(errors="replace").splitlines()
     except OSError:
         return []
     return [line for line in lines if line.strip()][-count:]

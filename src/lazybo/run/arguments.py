@@ -3,16 +3,14 @@
 import functools
 import math
 import sys
-import threading
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from numbers import Real
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 from optuna.pruners import BasePruner
 
-from lazybo.checks import whole
+from lazybo.checks import finite_number, seconds, whole
 from lazybo.run.limits import Limits
 from lazybo.search.space import Space
 
@@ -53,11 +51,11 @@ def check_limits(
     """The limits of a run; one of them must be able to end it."""
     limits = Limits(
         n_trials=_count("n_trials", n_trials),
-        timeout=_seconds("timeout", timeout),
-        target_value=None if target_value is None else _finite("target_value", target_value),
+        timeout=seconds("timeout", timeout),
+        target_value=None if target_value is None else finite_number("target_value", target_value),
         patience=_count("patience", patience),
         max_failures=_count("max_failures", max_failures),
-        trial_timeout=_seconds("trial_timeout", trial_timeout),
+        trial_timeout=seconds("trial_timeout", trial_timeout),
         retries=whole("retries", retries, 0),
     )
     if target_value is None and math.inf == limits.n_trials == limits.timeout == limits.patience:
@@ -81,33 +79,6 @@ def check_objects(callbacks: object, pruner: object, study_name: object) -> None
 def _count(name: str, value: int | None) -> float:
     # No count is larger than sys.maxsize, which a double can hold.
     return math.inf if value is None else min(whole(name, value, 1), sys.maxsize)
-
-
-def _seconds(name: str, value: float | None) -> float:
-    """A timeout. One of more than 292 years, the longest that a lock can wait, is none."""
-    if value is None:
-        return math.inf
-    seconds = _double(value)
-    if not seconds > 0:
-        raise ValueError(f"{name} must be a positive number of seconds, not {value!r}")
-    return seconds if seconds < threading.TIMEOUT_MAX else math.inf
-
-
-def _finite(name: str, value: float) -> float:
-    number = _double(value)
-    if not math.isfinite(number):
-        raise ValueError(f"{name} must be a finite number, not {value!r}")
-    return number
-
-
-def _double(value: Any) -> float:
-    """A number as a double: infinite if it is too large for one, NaN if it is not a number."""
-    if isinstance(value, bool) or not isinstance(value, Real):
-        return math.nan
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf if value > 0 else -math.inf  # type: ignore[operator] # mypy sees no order of Real
 
 
 def check_initial(initial: Iterable[Mapping[str, Any]], space: Space) -> list[dict[str, Any]]:

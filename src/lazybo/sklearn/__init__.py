@@ -1,7 +1,7 @@
 """lazybo as scikit-learn estimators; needs scikit-learn (``pip install 'lazybo[sklearn]'``)."""
 
 try:
-    import sklearn  # noqa: F401 (whether it is there)
+    import sklearn  # noqa: F401 (only to test that it is installed)
 except ImportError as error:
     raise ImportError(f"lazybo.sklearn needs scikit-learn ({error}): pip install 'lazybo[sklearn]'") from error
 

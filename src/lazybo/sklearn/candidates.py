@@ -1,4 +1,4 @@
-"""What becomes of a candidate: its folds are fitted and scored, and kept with its trial as scikit-learn needs them."""
+"""Fit and score the folds of a candidate, and store them with its trial in the form that scikit-learn needs."""
 
 import math
 import statistics
@@ -18,15 +18,15 @@ from lazybo.run.kfold import variance_of_mean
 from lazybo.sklearn.spaces import SearchSpace
 from lazybo.study.attributes import ERROR_KEY, FOLDS_KEY
 
-# What scikit-learn knows of one fold: scores, times, and what went wrong.
+# One fold as scikit-learn returns it: scores, times, and the error if there was one.
 Fold = dict[str, Any]
 
 
 class Candidates:
-    """The objective of a search: a configuration's mean score over the folds, here or in a worker.
+    """The objective of a search: the mean score of a configuration over the folds, in this process or a worker.
 
-    ``options`` are those of scikit-learn's function for one fold. ``guide`` is the metric to go by, where there are
-    several; None: the first.
+    ``options`` are passed to scikit-learn's function for one fold. ``guide`` names the metric to optimise if there are
+    several; None means the first one.
     """
 
     def __init__(
@@ -39,26 +39,26 @@ class Candidates:
         parallel: Mapping[str, Any],
         options: Mapping[str, Any],
     ) -> None:
-        self.error: Exception | None = None  # what ended the search, if it happened in this process
+        self.error: Exception | None = None  # the error that stopped the search, if it was raised in this process
         self._estimator, self._data, self._splits, self._space = estimator, data, splits, space
         self._guide, self._parallel, self._options = guide, parallel, options
-        self._config = get_config()  # of the caller's thread; workers have their own
+        self._config = get_config()  # of the caller's thread; other threads and processes have their own
 
     def __call__(self, params: Mapping[str, Any]) -> Measured:
-        """The mean and its noise, or NaN if a fit failed; what else went wrong is for the caller of the search."""
+        """The mean score and its noise variance, or NaN if a fit failed. Other errors stop the search."""
         try:
             with config_context(**self._config):
                 folds = self._fit_and_score(self._space.candidate(params))
-            values = [self._guiding(fold["test_scores"]) for fold in folds]
-        except Exception as error:  # with error_score="raise"; or an unknown parameter, which no candidate mends
+            values = [self._guide_score(fold["test_scores"]) for fold in folds]
+        except Exception as error:  # from error_score="raise", or an unknown parameter: no other candidate would work
             self.error = error
             return Measured(math.nan, metrics={ERROR_KEY: plain.reason(error)})
         for fold in folds:
             fold["fit_error"] = fold["fit_error"] and fold["fit_error"][-plain.TRACEBACK_LENGTH // len(folds) :]
         failed = any(fold["fit_error"] for fold in folds)
         value = math.nan if failed else statistics.fmean(values)
-        spread = len(values) > 1 and math.isfinite(value)
-        return Measured(value, variance_of_mean(values) if spread else 0.0, {FOLDS_KEY: folds})
+        has_variance = len(values) > 1 and math.isfinite(value)
+        return Measured(value, variance_of_mean(values) if has_variance else 0.0, {FOLDS_KEY: folds})
 
     def _fit_and_score(self, candidate: dict[str, Any]) -> list[Fold]:
         folds: list[Fold] = Parallel(**self._parallel)(
@@ -77,18 +77,18 @@ class Candidates:
         )
         return folds
 
-    def _guiding(self, scores: Any) -> float:
+    def _guide_score(self, scores: Any) -> float:
         if not isinstance(scores, Mapping):
             return float(scores)
         if self._guide is not None and self._guide not in scores:
             raise ValueError(
-                f"scoring gives the metrics {', '.join(map(repr, scores))}, so refit must be one of them, a function, "
-                f"or False; not {self._guide!r}"
+                f"scoring returns the metrics {', '.join(map(repr, scores))}, so refit must be one of them, a function "
+                f"or False, not {self._guide!r}"
             )
         return float(next(iter(scores.values())) if self._guide is None else scores[self._guide])
 
     def stop_at_errors(self, _: Study, trial: FrozenTrial) -> None:
-        """End the search where scikit-learn would; to be called after every trial."""
+        """A callback that raises the error of a trial where scikit-learn would raise it."""
         lost = trial.state == TrialState.FAIL and FOLDS_KEY not in trial.user_attrs
         if ERROR_KEY in trial.user_attrs or (lost and self._options["error_score"] == "raise"):
             reason = trial.user_attrs.get(ERROR_KEY) or trial.system_attrs.get("fail_reason")
@@ -96,24 +96,24 @@ class Candidates:
 
 
 def counts(trial: FrozenTrial) -> bool:
-    """Whether a trial is a candidate that was evaluated; one that ended the search is not."""
+    """Whether a trial counts as an evaluated candidate. A trial that stopped the search does not."""
     return FOLDS_KEY in trial.user_attrs or (trial.state == TrialState.FAIL and ERROR_KEY not in trial.user_attrs)
 
 
 def folds_of(trial: FrozenTrial, n_splits: int, failed: Any, train_scores: bool) -> list[Fold]:
-    """The folds of a candidate that counts; if its workers died, ``failed`` scores."""
+    """The folds of a candidate that counts; their scores are ``failed`` if its workers died."""
     if FOLDS_KEY in trial.user_attrs:
         return [
             {name: _score(kept) if "scores" in name else kept for name, kept in fold.items()}
             for fold in trial.user_attrs[FOLDS_KEY]
         ]
-    reason = str(trial.system_attrs.get("fail_reason", "it was ended by another process"))
+    reason = str(trial.system_attrs.get("fail_reason", "another process marked it as failed"))
     lost = {"fit_error": reason, "test_scores": failed, "n_test_samples": 0, "fit_time": 0.0, "score_time": 0.0}
     return [{**lost, **({"train_scores": failed} if train_scores else {})} for _ in range(n_splits)]
 
 
 def _score(kept: Any) -> Any:
-    """A score, or one for each metric, as it was: a study keeps NaN as None."""
+    """A stored score, or one for each metric. Studies store NaN as None; this converts it back."""
     if isinstance(kept, Mapping):
         return {name: _score(score) for name, score in kept.items()}
     return math.nan if kept is None else kept

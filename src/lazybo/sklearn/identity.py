@@ -1,4 +1,4 @@
-"""What a stored search is about: with anything else its candidates would not be comparable."""
+"""Fingerprint of a stored search, so that it resumes only if its candidates are comparable with new ones."""
 
 import json
 from collections.abc import Mapping
@@ -12,35 +12,35 @@ from lazybo.sklearn.spaces import described
 from lazybo.study.attributes import SEARCH_KEY, joined, rewritable_parts
 
 REMEDY = "use another study_name, or another storage"
-# Longer texts are of no use in a message.
+# Longer texts are cut in messages.
 SHOWN = 200
 
 
 def identity(settings: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, str]:
-    """Settings as texts and data as digests, each to be compared by itself."""
+    """Settings as texts and data as hashes, by name."""
     return {name: described(value) for name, value in settings.items()} | {
         name: _digest(value) for name, value in data.items()
     }
 
 
 def check(storage: BaseStorage, study_name: str, ours: Mapping[str, str]) -> None:
-    """Refuse a study that is there and about something else; nothing is written."""
+    """Raise a ValueError if the stored study is another search. Nothing is written."""
     found = next((study for study in storage.get_all_studies() if study.study_name == study_name), None)
     if found is None or not storage.get_n_trials(found._study_id):
         return
     written = joined(storage.get_study_system_attrs(found._study_id), SEARCH_KEY)
     if not written:
-        raise ValueError(f"the study {study_name!r} holds trials that no search made; {REMEDY}")
+        raise ValueError(f"the study {study_name!r} has trials that were not made by LazySearchCV; {REMEDY}")
     theirs = json.loads(written)
     for name, text in ours.items():
         if theirs.get(name) != text:
             shown = f": there {_short(theirs.get(name))}, here {_short(text)}" if not text.startswith("hash ") else ""
             hint = " (a splitter that shuffles needs a random_state)" if name == "cv splits" else ""
-            raise ValueError(f"the study {study_name!r} is a search with another {name}{shown}{hint}; {REMEDY}")
+            raise ValueError(f"the study {study_name!r} was made with another {name}{shown}{hint}; {REMEDY}")
 
 
 def write(study: Study, ours: Mapping[str, str]) -> None:
-    """Leave a note of what the search is about."""
+    """Store the fingerprint with the study."""
     for key, part in rewritable_parts(SEARCH_KEY, json.dumps(ours)).items():
         study._storage.set_study_system_attr(study._study_id, key, part)
 
@@ -48,7 +48,7 @@ def write(study: Study, ours: Mapping[str, str]) -> None:
 def _digest(thing: Any) -> str:
     try:
         return f"hash {joblib.hash(thing)}"
-    except Exception:  # what cannot be pickled decides what goes wrong
+    except Exception:  # pickling may raise anything
         return described(thing)
 
 

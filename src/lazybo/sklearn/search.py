@@ -1,8 +1,8 @@
-"""LazySearchCV: Bayesian search over an estimator's parameters, as scikit-learn's searches do it.
+"""LazySearchCV: Bayesian search over an estimator's parameters, with the interface of scikit-learn's searches.
 
-scikit-learn's `BaseSearchCV` reads the scoring, routes what `fit` is given, makes the table of results and predicts.
-Its own loop is not used: it raises as soon as all folds of one round failed, draws new splits for every round, and can
-take in no candidate that was evaluated before. Here every candidate is a trial of a study that `lazybo.optimize` runs.
+scikit-learn's `BaseSearchCV` parses the scoring, routes the parameters of `fit`, makes the table of results and
+predicts. Its own loop is not used: it raises as soon as all folds of one round failed, draws new splits for every
+round, and cannot reuse earlier evaluations. Here every candidate is a trial of a study that `lazybo.optimize` runs.
 """
 
 import copy
@@ -44,7 +44,7 @@ MAX_SEED = 2**31 - 1
 
 @dataclass(frozen=True)
 class _Problem:
-    """What one call of `fit` is about."""
+    """The validated input of one call of `fit`."""
 
     data: tuple[Any, Any]
     splits: list[tuple[Any, Any]]
@@ -60,47 +60,47 @@ class _Problem:
 class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no types
     """Search for the parameters of an estimator with a lazy Gaussian process, cross-validating each candidate.
 
-    Takes the place of `RandomizedSearchCV` and of scikit-optimize's `BayesSearchCV`. The mean test score is what is
-    searched for, and its spread over the folds is taken as its noise.
+    A drop-in replacement for `RandomizedSearchCV` and scikit-optimize's `BayesSearchCV`. It maximises the mean test
+    score; the variance over the folds tells the model how noisy that mean is.
 
     Parameters
     ----------
     estimator : estimator
-        With ``score``, or ``scoring`` must be given. A pipeline's parameters are called ``step__param``.
+        It has a ``score`` method, or ``scoring`` is given. A pipeline's parameters are called ``step__param``.
     search_spaces : dict or list of dicts
         For each parameter a list of values, a range ``(low, high)`` or ``(low, high, "log")``, a frozen distribution of
-        scipy.stats, or an Optuna distribution. From three numbers on a list is ordered: the model knows which are
-        neighbours. A list of dicts are sub-spaces: each candidate is of one of them.
+        scipy.stats, or an Optuna distribution. A list of three or more numbers is ordered: the model knows which are
+        neighbours. In a list of dicts each dict is a sub-space, and each candidate belongs to one of them.
     n_iter : int, default=50
-        How many candidates there are in all; fewer if the space holds fewer.
+        Total number of candidates; fewer if the space has fewer.
     scoring, refit, cv, error_score, return_train_score, pre_dispatch
-        As in `RandomizedSearchCV`. With several metrics the search goes by the one that ``refit`` names, and by the
-        first if it names none. A candidate with a fit that failed teaches that it failed, whatever ``error_score``.
+        As in `RandomizedSearchCV`. With several metrics the search maximises the one that ``refit`` names, or the
+        first. The model treats a candidate with a failed fit as failed, whatever ``error_score`` is.
     n_jobs : int or None, default=None
         How many folds joblib fits at once.
     n_points : int, default=1
-        How many candidates are evaluated at once: in rounds, as far as there are jobs for them; with an ``executor``
-        each is followed by the next as soon as it has ended.
+        How many candidates are evaluated at once. Without an ``executor`` they run in rounds of at most ``n_jobs``
+        candidates; with one, the next candidate starts as soon as another ends.
     random_state : int, RandomState instance or None, default=None
-        The same number gives the same search, unless there is an ``executor`` and more than one point.
+        The same integer gives the same search, except with an ``executor`` and ``n_points`` above 1.
     verbose : int, default=0
-        As in scikit-learn, with a line of progress on a terminal.
+        As in scikit-learn, with a progress bar on a terminal.
     storage : path, URL, Optuna storage or None, default=None
-        Where every candidate is kept when it begins and when it ends. The same `fit` again goes on: nothing that is
-        there is evaluated again, and it is in ``cv_results_``. A path is an SQLite file.
+        Where every candidate is recorded when it starts and when it ends. The same `fit` resumes the search:
+        recorded candidates are not evaluated again, and are part of ``cv_results_``. A path is an SQLite file.
     study_name : str or None, default=None
-        The name of the search in the storage; by default that of the estimator's class.
+        The name of the search in the storage; by default the name of the estimator's class.
     param_distributions : dict or list of dicts
-        The name of ``search_spaces`` in `RandomizedSearchCV`. One of the two must be given.
+        Another name for ``search_spaces``, as in `RandomizedSearchCV`. Give one of the two.
     executor : optional
-        Where whole candidates are evaluated, ``n_points`` of them at once: all that `lazybo.optimize` takes.
+        Where whole candidates are evaluated, ``n_points`` at once: any executor of `lazybo.optimize`.
 
     Attributes
     ----------
     cv_results_, best_estimator_, best_params_, best_score_, best_index_, refit_time_, scorer_, n_splits_, multimetric_
-        As in `RandomizedSearchCV`; the candidates are in the order in which they were begun.
+        As in `RandomizedSearchCV`; the candidates are in the order in which they started.
     study_ : optuna.study.Study
-        The search as a study. It is not pickled with the estimator.
+        The study of the search. It is not pickled with the estimator.
 
     """
 
@@ -159,10 +159,10 @@ class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no ty
 
     @_fit_context(prefer_skip_nested_validation=False)  # type: ignore[untyped-decorator] # the estimator is not validated yet
     def fit(self, X: Any, y: Any = None, **params: Any) -> "LazySearchCV":
-        """Evaluate candidates, and fit the best one to all of the data.
+        """Evaluate candidates, then fit the best one to all data.
 
         ``params`` go to the estimator's ``fit``; ``groups`` to the splitter, ``sample_weight`` to the scorers too, as
-        in scikit-learn. If anything is wrong, the estimator stays as it was.
+        in scikit-learn. If `fit` raises, the estimator is unchanged.
         """
         problem = self._problem(X, y, params)
         study = self._search(problem)
@@ -177,7 +177,7 @@ class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no ty
     # ---------------------------------------------------------------- problem
 
     def _problem(self, x: Any, y: Any, params: dict[str, Any]) -> _Problem:
-        """What was given, checked; nothing has been evaluated or written."""
+        """Validate the input. Nothing is evaluated or written yet."""
         if y is None and get_tags(self).target_tags.required:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
         scorers, refit_metric = self._get_scorers()
@@ -210,7 +210,7 @@ class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no ty
         )
 
     def _space(self) -> SearchSpace:
-        """What is searched, under either of its names."""
+        """The space, from whichever of its two arguments was given."""
         if (self.search_spaces is None) == (self.param_distributions is None):
             given = "neither is" if self.search_spaces is None else "both are"
             raise ValueError(f"give either search_spaces or param_distributions; here {given} given")
@@ -219,7 +219,7 @@ class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no ty
         return SearchSpace(self.search_spaces)
 
     def _splits(self, x: Any, y: Any, params: Mapping[str, Any]) -> list[tuple[Any, Any]]:
-        """The same splits for every candidate, also where the splitter draws new ones at every call."""
+        """The splits, drawn once, so that every candidate gets the same ones."""
         cv = check_cv(self.cv, y, classifier=is_classifier(self.estimator))
         splits = list(cv.split(x, y, **params))
         expected = cv.get_n_splits(x, y, **params)
@@ -232,19 +232,19 @@ class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no ty
             raise ValueError("No fits were performed. Was the CV iterator empty?")
         if self.storage is not None and joblib.hash(splits) != joblib.hash(list(cv.split(x, y, **params))):
             raise ValueError(
-                f"{cv} splits differently at every call, so a stored search could not go on; set its random_state"
+                f"{cv} splits differently at every call, so a stored search could not be resumed; set its random_state"
             )
         return splits
 
     # ----------------------------------------------------------------- search
 
     def _search(self, problem: _Problem) -> Study:
-        """The study with all candidates."""
+        """Run the search and return its study."""
         space, storage = problem.space, open_storage(self.storage)
         name = self.study_name or type(self.estimator).__name__
         identity.check(storage, name, problem.identity)
         seed = self._seed()
-        with _without_news_of_studies():
+        with _no_log_of_new_studies():
             study, _ = open_study(storage, name, "maximize", _structure(space), seed)
         identity.write(study, problem.identity)
         wanted = self._wanted(space)
@@ -255,7 +255,7 @@ class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no ty
             self.n_points if self.executor is not None else min(self.n_points, joblib.effective_n_jobs(self.n_jobs))
         )
         optimize(
-            Call(problem.candidates, (Given.PARAMS,)),  # also where a parameter is called "params"
+            Call(problem.candidates, (Given.PARAMS,)),  # a space may have a parameter called "params"
             space.distributions,
             conditions=space.conditions,
             n_trials=n_trials,
@@ -271,11 +271,11 @@ class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no ty
             progress=self.verbose > 0,
         )
         if sum(trial.state.is_finished() for trial in study.get_trials(deepcopy=False)) < n_trials:
-            raise KeyboardInterrupt  # the run has waited for what ran, and ended as if nothing were wrong
+            raise KeyboardInterrupt  # after Ctrl-C, optimize() waits for running trials and returns normally
         return study
 
     def _seed(self) -> int | None:
-        """A number, so that the study can be asked to repeat; None: the study's own, if it is resumed."""
+        """The seed of the study. None if a stored study decides: it keeps the seed that it was made with."""
         if isinstance(self.random_state, Integral):
             return int(self.random_state)
         if self.random_state is None and self.storage is not None:
@@ -297,13 +297,13 @@ class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no ty
     def _announce(self, n_splits: int, wanted: int, left: int) -> None:
         if self.verbose > 0:
             left = max(left, 0)
-            known = "" if left == wanted else f" ({wanted - left} candidates are known already)"
+            known = "" if left == wanted else f" ({wanted - left} candidates are already evaluated)"
             print(f"Fitting {n_splits} folds for each of {left} candidates, totalling {n_splits * left} fits{known}")
 
     # ---------------------------------------------------------------- results
 
     def _results(self, problem: _Problem, study: Study) -> dict[str, Any]:
-        """The attributes that tell of the candidates."""
+        """The fitted attributes about the candidates."""
         trials = [trial for trial in study.get_trials() if trial.state.is_finished() and counts(trial)]
         failed = math.nan if self.error_score == "raise" else self.error_score
         metrics = getattr(problem.scorers, "_scorers", None)
@@ -337,7 +337,7 @@ class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no ty
         return found
 
     def _refitted(self, problem: _Problem, best_params: dict[str, Any]) -> dict[str, Any]:
-        # Parameters may be estimators, and those that were given stay unfitted.
+        # Parameter values may be estimators: clone them, so that the user's own stay unfitted.
         best = clone(problem.estimator).set_params(**clone(best_params, safe=False))
         x, y = problem.data
         start = time.time()
@@ -347,7 +347,7 @@ class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no ty
             found["feature_names_in_"] = best.feature_names_in_
         return found
 
-    # ------------------------------------------------------------------- habits
+    # ------------------------------------------------------------ scikit-learn
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -355,13 +355,13 @@ class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no ty
         return tags
 
     def __sklearn_clone__(self) -> "LazySearchCV":
-        """A clone works on the same executor and storage: neither can be copied."""
+        """A clone shares the executor and the storage: neither can be copied."""
         bare = copy.copy(self).set_params(executor=None, storage=None)
         twin: LazySearchCV = super(LazySearchCV, bare).__sklearn_clone__()
         return twin.set_params(executor=self.executor, storage=self.storage)
 
     def __getstate__(self) -> dict[str, Any]:
-        # A stored study would be looked for wherever the pickle is read.
+        # Loading the pickle elsewhere would look for the study's storage there.
         return {name: value for name, value in super().__getstate__().items() if name != "study_"}
 
 
@@ -371,8 +371,8 @@ def _structure(space: SearchSpace) -> Structure:
 
 
 @contextmanager
-def _without_news_of_studies() -> Iterator[None]:
-    """Optuna logs every new study, and a search inside another makes many: not for those of this thread."""
+def _no_log_of_new_studies() -> Iterator[None]:
+    """Hide Optuna's log line about a new study in this thread: nested searches make many studies."""
     here = threading.get_ident()
     logger = logging.getLogger("optuna.storages._in_memory")
 

@@ -1,12 +1,11 @@
-"""Search spaces as scikit-learn's users write them, and as the optimiser sees them.
+"""Convert the search spaces of scikit-learn users to Optuna distributions.
 
 A parameter is a list of values, a range, a frozen distribution of scipy.stats, or an Optuna distribution. A tuple of
-two numbers is a range, as in scikit-optimize, also with "log" after them; any other tuple is a list. Inside, a
-parameter has an Optuna distribution of plain numbers and names, whatever its values are: those are looked up when a
-candidate is made.
+two numbers is a range, as in scikit-optimize, also with "log" after them; any other tuple is a list. The optimiser sees
+an Optuna distribution of plain numbers and names; the values themselves are looked up when a candidate is made.
 
-Of several sub-spaces one choice says which; a parameter is active while the choice is one that has it. What is the
-same in several sub-spaces is one parameter, so that each learns from the others.
+With several sub-spaces, one categorical parameter selects the sub-space. A parameter is active while a sub-space that
+has it is selected. Equal parameters of several sub-spaces are one parameter, so that the model shares their data.
 """
 
 import math
@@ -30,13 +29,14 @@ from sklearn.base import BaseEstimator
 from lazybo.search.shorthand import check_ends, is_range, range_of
 from lazybo.search.space import Condition, Space
 
-# The choice between sub-spaces; no estimator can have a parameter of this name.
+# The parameter that selects the sub-space. No estimator can have a parameter of this name.
 WHICH = "sub-space"
-# This much of either tail of a scipy.stats distribution is left out: it may have no end there.
+# Probability that is cut off at each tail of a scipy.stats distribution, whose support may be infinite.
 TAIL = 1e-3
-# A continuous distribution never gives its ends, which may be impossible (a penalty of 0); the optimiser likes ends.
+# Share of a uniform range that is cut off at each end. scipy.stats never draws the ends, which may be invalid
+# (a penalty of 0), but the optimiser often suggests them.
 END = 1e-6
-# Numbers are ordered from three of them on; for two, order means nothing.
+# A list of at least so many numbers is ordered; with two, the order means nothing.
 ORDERED_FROM = 3
 LABEL_LENGTH = 60
 
@@ -48,34 +48,34 @@ ACCEPTED = (
 
 @dataclass(frozen=True)
 class Axis:
-    """One parameter: what the optimiser sees, and how that becomes a value for the estimator."""
+    """One parameter: the distribution for the optimiser, and how to turn its values into the estimator's."""
 
     distribution: BaseDistribution
-    text: str  # all that the values depend on, to be compared with that of another search
-    values: tuple[Any, ...] | None = None  # by number of the choice or level
+    text: str  # describes all values; equal texts mean equal parameters
+    values: tuple[Any, ...] | None = None  # by the index of the choice
     quantile: Callable[[float], float] | None = None
 
     def value(self, inside: Any) -> Any:
-        """The estimator's value for one of the distribution."""
+        """The estimator's value for a value of the distribution."""
         if self.values is not None:
             return self.values[int(self.distribution.to_internal_repr(inside))]
         return inside if self.quantile is None else float(self.quantile(inside))
 
     def same(self, other: "Axis") -> bool:
-        """Whether two parameters of different sub-spaces are one."""
+        """Whether two parameters of different sub-spaces are equal."""
         if self.distribution != other.distribution or self.text != other.text:
             return False
-        # Two functions may have the same text; an estimator's text says all about it.
+        # Two different functions may have the same text. An estimator's text describes it completely.
         pairs = zip(self.values or (), other.values or (), strict=True)
         return all(a is b or _is_plain(a) or hasattr(a, "get_params") for a, b in pairs)
 
 
 class SearchSpace:
-    """One or several spaces of an estimator's parameters; errors speak of the argument ``called`` so."""
+    """One or several spaces of an estimator's parameters. Errors name the argument ``called``."""
 
     def __init__(self, search_spaces: Any, called: str = "search_spaces") -> None:
         subspaces = [dict(_axes(subspace, called)) for subspace in _subspaces(search_spaces, called)]
-        self._axes: dict[str, tuple[str, Axis]] = {}  # by the name inside: the estimator's name, and the rest
+        self._axes: dict[str, tuple[str, Axis]] = {}  # by the optimiser's name: the estimator's name, and the axis
         self.conditions: dict[str, Condition] = {}
         if len(subspaces) > 1:
             self._axes[WHICH] = (WHICH, Axis(CategoricalDistribution(range(len(subspaces))), f"{len(subspaces)}"))
@@ -86,7 +86,7 @@ class SearchSpace:
         """How many different candidates there are."""
 
     def _add(self, name: str, found: Mapping[int, Axis], count: int) -> None:
-        """One parameter for all sub-spaces in which it is the same."""
+        """Add one parameter for all sub-spaces in which it is equal."""
         groups: list[tuple[Axis, list[int]]] = []
         for i, axis in found.items():
             members = next((members for other, members in groups if other.same(axis)), None)
@@ -101,21 +101,21 @@ class SearchSpace:
                 self.conditions[inside] = Condition(WHICH, tuple(members))
 
     def candidate(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """The estimator's parameters of a configuration, by name as in scikit-learn."""
+        """The estimator's parameters for a configuration of the optimiser, sorted by name as in scikit-learn."""
         active = {name: axis.value(params[key]) for key, (name, axis) in self._axes.items() if key in params}
         return {name: active[name] for name in sorted(active) if name != WHICH}
 
     @property
     def text(self) -> str:
-        """What a candidate depends on, beside the numbers inside."""
+        """A description of the space, to compare it with that of a stored search."""
         return "; ".join(f"{inside}: {axis.text}" for inside, (_, axis) in self._axes.items())
 
 
 def described(thing: Any) -> str:
-    """A thing as a text that is the same in every process."""
+    """A repr without memory addresses, so that it is equal in every process."""
     if isinstance(thing, Mapping):
         return "{" + ", ".join(f"{key!r}: {described(value)}" for key, value in thing.items()) + "}"
-    # An estimator shortens its text unless it is told not to.
+    # scikit-learn shortens the repr of an estimator by default.
     text = thing.__repr__(N_CHAR_MAX=10**6) if isinstance(thing, BaseEstimator) else repr(thing)
     return re.sub(r" at 0x[0-9a-fA-F]+", "", text)
 
@@ -127,11 +127,11 @@ def _subspaces(search_spaces: Any, called: str) -> list[Mapping[str, Any]]:
     for space in spaces:
         if isinstance(space, tuple):
             raise ValueError(
-                "a sub-space with a number of iterations of its own is not supported: the search decides which "
-                "sub-space is worth more candidates; give the dicts alone, and n_iter for all of them"
+                "a sub-space cannot have its own number of iterations: the search itself decides how many candidates "
+                "each sub-space gets; give a list of dicts, and n_iter for all of them"
             )
         if not isinstance(space, Mapping) or not all(isinstance(name, str) for name in space):
-            raise ValueError(f"a search space must be a dict from names of parameters, not {space!r}")
+            raise ValueError(f"a search space must be a dict whose keys are parameter names, not {space!r}")
     if not any(spaces):
         raise ValueError(f"{called} is empty: give at least one parameter")
     return list(spaces)
@@ -166,7 +166,7 @@ def _axis(spec: Any) -> Axis:
 
 
 def _list_axis(values: list[Any]) -> Axis:
-    """Values to choose from; from three numbers on they are ordered, and the model knows which are neighbours."""
+    """A list of values. Three or more numbers are ordered, so the model knows which are neighbours."""
     if not values:
         raise ValueError("has an empty list of values")
     text = "[" + ", ".join(map(described, values)) + "]"
@@ -186,7 +186,7 @@ def _are_ordered(values: list[Any]) -> bool:
 
 
 def _ordered_axis(values: list[Any], text: str) -> Axis:
-    """Whole numbers with equal gaps are themselves; others are known by their rank: it suits geometric lists too."""
+    """Integers with equal gaps keep their values. Other numbers are modelled by rank, which suits geometric lists."""
     step = values[1] - values[0]
     whole = all(isinstance(value, Integral) for value in values)
     if whole and all(b - a == step for a, b in pairwise(values)):
@@ -195,7 +195,7 @@ def _ordered_axis(values: list[Any], text: str) -> Axis:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether Optuna takes it as a choice, and every storage can hold it."""
+    """Whether Optuna accepts the value as a choice and every storage can store it."""
     return value is None or type(value) in (bool, int, float, str)
 
 
@@ -203,16 +203,16 @@ def _is_plain(value: Any) -> bool:
 
 
 def _scipy_axis(spec: Any) -> Axis:
-    """A distribution of scipy.stats, by its own scale: the quantile, where it is not linear or logarithmic."""
+    """A distribution of scipy.stats. If it is neither uniform nor loguniform, the optimiser sees its quantiles."""
     generic = getattr(spec, "dist", spec)
     text = f"{getattr(generic, 'name', '?')}{getattr(spec, 'args', ())}{getattr(spec, 'kwds', {})}"
     if hasattr(generic, "xk"):
         return _list_axis(list(generic.xk))
     if not isinstance(generic, stats.rv_continuous | stats.rv_discrete):
-        raise ValueError(f"must have {ACCEPTED}, not {spec!r}, whose quantiles are not known")
+        raise ValueError(f"must have {ACCEPTED}, not {spec!r}, which has no quantile function (ppf)")
     low, high = map(float, spec.support())
     if not (math.isfinite(low) or low == -math.inf):
-        raise ValueError(f"has impossible parameters: {text}")
+        raise ValueError(f"has invalid parameters: {text}")
     if isinstance(generic, stats.rv_discrete):
         low, high = max(low, float(spec.ppf(TAIL))), min(high, float(spec.ppf(1 - TAIL)))
         if generic.name == "randint":
