@@ -19,7 +19,7 @@ CHECKPOINTS = (25, 50)
 # Options of the optimiser.
 VARIANTS: dict[str, dict[str, Any]] = {
     "default": {},
-    "values standardised, not warped": {"targets": "scaled"},
+    "values standardised, not warped": {"value_transform": "scaled"},
     "length scales 0.3 √d": {"priors": Priors(length_scale=0.3)},
     "length scales 1.0 √d": {"priors": Priors(length_scale=1.0)},
     "choices as near as numbers (0.5 √d)": {"priors": Priors(choice_length_scale=0.5)},

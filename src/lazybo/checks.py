@@ -1,15 +1,19 @@
 """Validation of arguments: the value as lazybo uses it, or a ValueError that says what was expected."""
 
+import functools
 import math
 import threading
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
 from numbers import Real
-from typing import Any, TypeAlias
+from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Array: TypeAlias = NDArray[np.float64]
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def as_array(name: str, value: ArrayLike, ndim: int) -> Array:
@@ -109,3 +113,26 @@ def shortened(value: object, length: int = 80) -> str:
     except Exception:  # also Python's refusal to write an int of 5,000 digits
         return f"a {type(value).__name__}"
     return text if len(text) <= length else f"{text[: length - 3]}..."
+
+
+def renamed(**new_names: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Accept arguments under their old names too, with a DeprecationWarning: ``@renamed(old="new")``."""
+
+    def decorate(function: Callable[P, T]) -> Callable[P, T]:
+        shown = function.__qualname__.removesuffix(".__init__")
+
+        @functools.wraps(function)
+        def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
+            for old, new in new_names.items():
+                if old not in kwargs:
+                    continue
+                if new in kwargs:
+                    raise TypeError(f"{shown}() got both {old}= and {new}=, its new name; give {new}= only")
+                text = f"{shown}({old}=...) is now called {new}=; the old name will be removed"
+                warnings.warn(text, DeprecationWarning, stacklevel=2)
+                kwargs[new] = kwargs.pop(old)
+            return function(*args, **kwargs)
+
+        return wrapper
+
+    return decorate

@@ -58,7 +58,7 @@ def test_it_maximises() -> None:
 def test_the_model_begins_as_it_is_told_to(kernel: object) -> None:
     options: dict = {"lag": None, "kernel": kernel, "noise": 1e-6}
     study = optimize(bowl, SPACE, n_trials=12, seed=0, n_startup_trials=5, value_transform="centred", **options)
-    optimizer = lazybo.Optimizer(SPACE, seed=0, n_startup=5, targets="centred", **options)
+    optimizer = lazybo.Optimizer(SPACE, seed=0, n_startup=5, value_transform="centred", **options)
     for trial in study.trials:
         suggestion = optimizer.ask()
         assert trial.params == suggestion.params
@@ -217,6 +217,8 @@ def test_the_old_names_of_arguments_work_and_say_what_to_write() -> None:
         optimize(bowl, SPACE, n_trials=8, target=0.5, target_value=0.5)
     with pytest.raises(TypeError, match="unexpected keyword argument 'tragets'"):
         optimize(bowl, SPACE, n_trials=8, tragets="scaled")
+    with pytest.warns(DeprecationWarning, match=r"Optimizer\(targets=...\) is now called value_transform="):
+        lazybo.Optimizer(SPACE, targets="scaled")
 
 
 def test_it_stops_after_patience_trials_without_a_better_value() -> None:

@@ -177,7 +177,7 @@ def test_units_of_the_value_do_not_change_the_run(factor: float, shift: float) -
 
 def test_centred_targets_keep_the_units_of_the_values_and_scaled_ones_do_not() -> None:
     def seen(targets: Any, factor: float) -> list[float]:
-        optimizer = Optimizer(PLANE, seed=0, lag=None, targets=targets)
+        optimizer = Optimizer(PLANE, seed=0, lag=None, value_transform=targets)
         for x in (-2.0, 0.5, 3.0):
             optimizer.observe({"x": x, "y": 0.0}, factor * x)
         return [round(t, 12) for t in optimizer.surrogate()[0].targets]
@@ -381,7 +381,7 @@ def test_a_known_variance_is_believed() -> None:
         ({"n_startup": -1}, "n_startup must be"),
         ({"seed": "lucky"}, "seed must be"),
         ({"noise": -1.0}, "noise must be"),
-        ({"targets": "raw"}, "targets must be one of"),
+        ({"value_transform": "raw"}, "value_transform must be one of"),
     ],
 )
 def test_wrong_arguments_are_refused(arguments: dict, message: str) -> None:
@@ -556,7 +556,7 @@ def test_a_power_of_two_as_a_unit_changes_no_suggestion(exponent: int, direction
     targets=st.sampled_from(["warped", "scaled", "centred"]),
 )
 def test_no_finite_value_stops_the_optimiser(values: list[float], variance: float, targets: Any) -> None:
-    optimizer = Optimizer(PLANE, seed=0, n_startup=2, targets=targets, direction="maximize")
+    optimizer = Optimizer(PLANE, seed=0, n_startup=2, value_transform=targets, direction="maximize")
     for value in values:
         optimizer.tell(optimizer.ask(), value, variance=variance)
     gp, warping = optimizer.surrogate()

@@ -207,7 +207,7 @@ def test_a_search_about_something_else_is_refused_and_the_stored_one_stays(tmp_p
     path = tmp_path / "search.db"
     search(path, n_iter=2).fit(X, Y)
     before = path.read_bytes()
-    with pytest.raises(ValueError, match=f"'Counted' is a search {message}.*use another study_name") as error:
+    with pytest.raises(ValueError, match=f"'Counted' was made {message}.*use another study_name") as error:
         search(path, n_iter=3).set_params(**options).fit(x, y)
     assert "\n" not in str(error.value)
     assert path.read_bytes() == before

@@ -24,7 +24,7 @@ optuna.logging.set_verbosity(optuna.logging.ERROR)
 SPACE = {"x": FloatDistribution(-5, 5), "y": FloatDistribution(-5, 5)}
 OPTIONS: list[dict[str, Any]] = [
     {"lag": None, "kernel": Matern52([0.1, 0.2]), "noise": 1e-3},
-    {"lag": 7, "kernel": "additive", "targets": "scaled"},
+    {"lag": 7, "kernel": "additive", "value_transform": "scaled"},
     {"priors": Priors(length_scale=0.2, noise=1e-2), "acquisition": "ucb"},
 ]
 
@@ -151,7 +151,7 @@ def test_a_run_writes_its_options_again_only_if_they_changed(tmp_path: Path) -> 
     [
         ModelOptions(),
         ModelOptions(
-            seed=2**100, lag=None, acquisition="ei", batch="maxima", n_startup=4, noise=1e-3, targets="centred"
+            seed=2**100, lag=None, acquisition="ei", batch="maxima", n_startup=4, noise=1e-3, value_transform="centred"
         ),
         ModelOptions(priors=Priors(noise=1e-3), kernel="additive"),
     ],

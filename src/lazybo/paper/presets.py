@@ -55,7 +55,7 @@ def paper_options(lag: Lag, space: Mapping[str, FloatDistribution], *, scaled: b
         "kernel": unit_kernel(space),
         "noise": NOISE,
         "priors": length_scales_only(),
-        "targets": "scaled" if scaled else "centred",
+        "value_transform": "scaled" if scaled else "centred",
         "acquisition": partial(log_expected_improvement, xi=XI),
     }
 

@@ -35,7 +35,7 @@ class Reference:
         self._low = np.array([d.low for d in space.values()])
         self._width = np.array([d.high - d.low for d in space.values()])
         self._lag, self._priors = options["lag"], options["priors"]
-        warp = WARPINGS[options["targets"]]
+        warp = WARPINGS[options["value_transform"]]
 
         def transform(y: Array) -> Targets:
             warping = warp(y)

@@ -1,11 +1,9 @@
 """Checks of the arguments of `optimize()`. Each error names the argument, what was expected, and what was given."""
 
-import functools
 import math
 import sys
-import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ParamSpec, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from optuna.pruners import BasePruner
@@ -13,30 +11,6 @@ from optuna.pruners import BasePruner
 from lazybo.checks import finite_number, seconds, whole
 from lazybo.run.limits import Limits
 from lazybo.search.space import Space
-
-P = ParamSpec("P")
-T = TypeVar("T")
-
-
-def renamed(**new_names: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Accept arguments under their old names too, with a DeprecationWarning: ``@renamed(old="new")``."""
-
-    def decorate(function: Callable[P, T]) -> Callable[P, T]:
-        @functools.wraps(function)
-        def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
-            for old, new in new_names.items():
-                if old not in kwargs:
-                    continue
-                if new in kwargs:
-                    raise TypeError(f"{function.__name__}() got both {old}= and {new}=, its new name; give {new}= only")
-                text = f"{function.__name__}({old}=...) is now called {new}=; the old name will be removed"
-                warnings.warn(text, DeprecationWarning, stacklevel=2)
-                kwargs[new] = kwargs.pop(old)
-            return function(*args, **kwargs)
-
-        return wrapper
-
-    return decorate
 
 
 def check_limits(

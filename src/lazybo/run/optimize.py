@@ -12,12 +12,12 @@ from optuna.pruners import BasePruner, MedianPruner
 from optuna.storages import BaseStorage
 from optuna.study import Study
 
-from lazybo.checks import whole
+from lazybo.checks import renamed, whole
 from lazybo.model.fit import Priors
 from lazybo.model.kernels import Kernel
 from lazybo.model.lag import Lag
 from lazybo.run import ledger
-from lazybo.run.arguments import check_initial, check_limits, check_objects, renamed
+from lazybo.run.arguments import check_initial, check_limits, check_objects
 from lazybo.run.call import Call, call_of
 from lazybo.run.channel import StudyReporter, listening
 from lazybo.run.driver import Callback, Driver, RunOptions
@@ -103,8 +103,8 @@ def optimize(
     with one worker repeatable.
 
     ``callbacks`` are called as ``f(study, trial)`` after each trial. ``pruner`` decides on trials that report (default:
-    Optuna's MedianPruner). ``lag``, ``acquisition``, ``batch``, ``n_startup_trials``, ``kernel``, ``noise`` and
-    ``priors`` are those of `lazybo.Optimizer`; ``value_transform``, its ``targets``, is how the model sees the values.
+    Optuna's MedianPruner). ``lag``, ``acquisition``, ``batch``, ``n_startup_trials``, ``kernel``, ``noise``,
+    ``priors`` and ``value_transform`` are those of `lazybo.Optimizer`.
     """
     limits = check_limits(n_trials, timeout, target_value, patience, trial_timeout, retries, max_failures)
     structure = Structure(as_distributions(space), dict(conditions or {}), frozenset())
@@ -117,7 +117,7 @@ def optimize(
         kernel=kernel,
         noise=noise,
         priors=priors,
-        targets=value_transform,
+        value_transform=value_transform,
     )
     checked = options.optimizer(structure, direction).space
     first = check_initial(initial, checked)

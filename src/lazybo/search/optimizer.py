@@ -17,7 +17,7 @@ from typing import Any, Literal, overload
 import numpy as np
 
 from lazybo.blas import one_thread
-from lazybo.checks import one_of, shortened, whole
+from lazybo.checks import one_of, renamed, shortened, whole
 from lazybo.model.fit import Priors
 from lazybo.model.kernels import Kernel
 from lazybo.model.lag import Lag, check_lag
@@ -69,10 +69,11 @@ class Optimizer:
     - ``n_startup``: how many points fill the space before the model is used.
     - ``kernel``: "matern52" (the default), "additive" (a share of the variance is a sum over single parameters) or a
       kernel of `lazybo.kernels`. A kernel object and ``noise`` are where learning starts; with the lag None they stay.
-    - ``targets``: what the model sees of the values: "warped" (bent towards a normal sample), "scaled" (mean 0,
+    - ``value_transform``: what the model sees of the values: "warped" (bent towards a normal sample), "scaled" (mean 0,
       standard deviation 1) or "centred" (mean 0 in their own units, as in the paper).
     """
 
+    @renamed(targets="value_transform")
     def __init__(
         self,
         space: Mapping[str, Any],
@@ -88,7 +89,7 @@ class Optimizer:
         kernel: str | Kernel | None = None,
         noise: float | None = None,
         priors: Priors | None = None,
-        targets: Literal["warped", "scaled", "centred"] = "warped",
+        value_transform: Literal["warped", "scaled", "centred"] = "warped",
     ) -> None:
         self.space = Space(as_distributions(space), conditions, optional)
         self.direction = one_of("direction", direction, ("minimize", "maximize"))
@@ -106,7 +107,7 @@ class Optimizer:
             kernel=kernel,
             noise=noise,
             priors=priors,
-            make_warping=WARPINGS[one_of("targets", targets, tuple(WARPINGS))],
+            make_warping=WARPINGS[one_of("value_transform", value_transform, tuple(WARPINGS))],
         )
         acquire = _check_acquisition(acquisition)
         self._chooser = Chooser(self.space, self._observations, self._surrogate, acquire, self.n_startup)

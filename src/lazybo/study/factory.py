@@ -32,7 +32,7 @@ from lazybo.study.structure import Structure, infer_structure
 _logger = optuna.logging.get_logger("optuna.samplers.lazybo")
 
 # The options that the Gaussian process depends on. The others only matter for suggestions.
-OF_PROCESS = ("lag", "kernel", "noise", "priors", "targets")
+OF_PROCESS = ("lag", "kernel", "noise", "priors", "value_transform")
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class ModelOptions:
     kernel: str | Kernel | None = None
     noise: float | None = None
     priors: Priors | None = None
-    targets: Literal["warped", "scaled", "centred"] = "warped"
+    value_transform: Literal["warped", "scaled", "centred"] = "warped"
 
     def optimizer(self, structure: Structure, direction: Literal["minimize", "maximize"]) -> Optimizer:
         """A new optimiser; refuses wrong options."""
