@@ -6,7 +6,6 @@ V = L⁻¹ k(X, pool) gets one row more for each new row of X, at O(n) a point i
 from itertools import pairwise
 
 import numpy as np
-from scipy.stats import qmc
 
 from lazybo.checks import Array
 from lazybo.model.process import Process
@@ -77,5 +76,8 @@ def sobol_points(space: Space, rng: np.random.Generator, n: int) -> Array:
     """Points that fill the space evenly (scrambled Sobol), (n, d)."""
     if space.dim == 0:
         return np.zeros((n, 0))
+    # Here, because scipy.stats is half of the time that `import lazybo` takes, and workers and `lazybo show` need none.
+    from scipy.stats import qmc
+
     # A power of two: the only lengths for which Sobol's points are balanced.
     return space.from_uniform(qmc.Sobol(space.dim, rng=rng).random_base2(max(n - 1, 1).bit_length())[:n])
