@@ -91,7 +91,7 @@ def seconds(name: str, value: object) -> float:
 
 def one_of(name: str, value: Any, choices: Sequence[str]) -> Any:
     """``value`` itself if it is one of the choices."""
-    if value not in choices:
+    if not isinstance(value, str) or value not in choices:
         raise ValueError(f"{name} must be one of {list(choices)}, not {shortened(value)}")
     return value
 

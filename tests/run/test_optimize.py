@@ -23,6 +23,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 import lazybo
 from lazybo import Condition, RunFailed, optimize
+from lazybo.fit import Priors
 from lazybo.run.evaluate import Trial
 from lazybo.run.failure import _place
 
@@ -681,6 +682,28 @@ def test_bad_arguments_are_refused_before_anything_is_evaluated(change: dict[str
         ({"pruner": optuna.pruners.NopPruner}, "pruner must be one of optuna.pruners"),
         ({"study_name": 3}, "study_name must be a string"),
         ({"conditions": {"y": ("x", 1)}}, r"the condition of 'y' must be lazybo.Condition\(parent, values\)"),
+        ({"conditions": 5}, "conditions must be a dict"),
+        ({"conditions": ["x"]}, "conditions must be a dict"),
+        ({"conditions": {"z": lazybo.Condition("x", (1,))}}, "conditions: .* 'z' .*does not exist; this space has"),
+        ({"conditions": {"y": lazybo.Condition("z", (1,))}}, "conditions: .* 'z' .*does not exist; this space has"),
+        ({"conditions": {"y": lazybo.Condition(["x"], (1,))}}, "conditions: .* does not exist"),
+        ({"conditions": {"y": lazybo.Condition("x", 1)}}, "conditions: .*'y' must have a list of values, not 1"),
+        ({"conditions": {"y": lazybo.Condition("x", "one")}}, "conditions: .*'y' must have a list of values, not 'one'"),
+        ({"conditions": {"y": lazybo.Condition("x", {1})}}, "conditions: .*'y' must have a list of values"),
+        ({"conditions": {"y": lazybo.Condition("x", ())}}, "conditions: .*'y' has no values"),
+        ({"priors": {"noise": 1e-3}}, r"priors must be lazybo.fit.Priors\(...\), not \{'noise'"),
+        ({"priors": False}, "priors must be lazybo.fit.Priors"),
+        ({"priors": Priors}, "priors must be lazybo.fit.Priors"),
+        ({"value_transform": "log"}, r"value_transform must be one of \['warped'"),
+        ({"value_transform": math.log}, "value_transform must be one of"),
+        ({"value_transform": np.array(["warped", "scaled"])}, "value_transform must be one of"),
+        ({"n_startup_trials": -1}, "n_startup_trials must be"),
+        ({"kernel": lazybo.Matern52}, "kernel must be one of lazybo.kernels"),
+        ({"kernel": "rbf"}, "kernel must be one of"),
+        ({"lag": np.array([1, 2])}, "lag must be"),
+        ({"direction": np.array(["minimize", "maximize"])}, "direction must be"),
+        ({"acquisition": abs}, "acquisition cannot be used: TypeError"),
+        ({"acquisition": lambda mean, std, best: mean}, r"acquisition cannot be used: .* shapes are \[\(\), \(\)\]"),
     ],
 )
 def test_objects_of_the_wrong_kind_are_refused_at_once(change: dict[str, Any], message: str, tmp_path: Path) -> None:

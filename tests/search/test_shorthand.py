@@ -99,11 +99,17 @@ def test_what_is_no_space_is_one_clear_error(space: Any) -> None:
         Optimizer(space)
 
 
-def test_choices_that_storages_cannot_hold_are_optunas_matter() -> None:
+def test_choices_may_be_tuples() -> None:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        space = as_distributions({"layers": [(64,), (64, 64)], "array": [np.zeros(2), np.ones(2)]})
+        warnings.simplefilter("ignore")  # Optuna's about storages
+        space = as_distributions({"layers": [(64,), (64, 64)]})
     assert space["layers"].choices == ((64,), (64, 64))
+
+
+@pytest.mark.parametrize("choices", [[np.zeros(2), np.ones(2)], [3, np.zeros(2)], [np.zeros(2), "a"]])
+def test_arrays_are_no_choices(choices: list) -> None:
+    with pytest.raises(ValueError, match=r"'p' has the choice array.*give tuples or names"):
+        as_distributions({"p": choices})
 
 
 ends = st.one_of(

@@ -259,3 +259,9 @@ def test_configurations_become_plain_python_values() -> None:
     assert plain == {"x": 0.5, "n": 3, "c": 1}
     assert [type(value) for value in plain.values()] == [float, int, int]
     assert json.loads(json.dumps(plain)) == plain
+
+
+@pytest.mark.parametrize(("optional", "message"), [("x", "must be a list of names"), (["z"], "unknown parameter 'z'")])
+def test_wrong_optional_parameters_are_refused(optional: object, message: str) -> None:
+    with pytest.raises(ValueError, match=f"optional .*{message}"):
+        Space({"x": IntDistribution(0, 1)}, optional=optional)  # type: ignore[arg-type]

@@ -665,6 +665,11 @@ def test_wrong_arguments_are_refused_at_once(wrong: dict) -> None:
         LazySampler(**wrong)
 
 
+def test_a_wrong_number_of_startup_trials_is_named_as_it_was_given() -> None:
+    with pytest.raises(ValueError, match="n_startup_trials must be a whole number"):
+        LazySampler(n_startup_trials=-1)
+
+
 @pytest.mark.parametrize("wrong", ["random", TPESampler, 3])
 def test_an_independent_sampler_that_is_none_is_refused_at_once(wrong: object) -> None:
     with pytest.raises(TypeError, match="independent_sampler must be one of"):

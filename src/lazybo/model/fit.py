@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from lazybo.blas import one_thread
-from lazybo.checks import Array, positive
+from lazybo.checks import Array, positive, shortened
 from lazybo.model.evidence import evidence
 from lazybo.model.gp import LazyGP
 from lazybo.model.kernels import Kernel, Parameter
@@ -132,6 +132,13 @@ class Learned(Generic[K]):
     log_posterior: float
     evaluations: int
     points: int
+
+
+def check_priors(priors: object) -> Priors:
+    """``priors`` itself, the default ones for None."""
+    if not isinstance(priors, Priors | None):
+        raise ValueError(f"priors must be lazybo.fit.Priors(...), not {shortened(priors)}")
+    return priors or Priors()
 
 
 def prior_kernel(kernel: K, priors: Priors | None = None) -> tuple[K, float]:

@@ -19,8 +19,8 @@ ALLOWANCE_PER_ENTRY = 8
 
 def check_lag(lag: object) -> Lag:
     """``lag`` itself if it is one of 1, 2, …, None or "auto"."""
-    if lag is None or lag == "auto":
-        return lag
+    if lag is None or (isinstance(lag, str) and lag == "auto"):
+        return lag  # type: ignore[return-value]
     if isinstance(lag, int | np.integer) and not isinstance(lag, bool) and lag >= 1:
         return int(lag)
     raise ValueError(f'lag must be a positive whole number, None (never learn) or "auto", not {lag!r}')

@@ -107,19 +107,20 @@ def optimize(
     ``priors`` and ``value_transform`` are those of `lazybo.Optimizer`.
     """
     limits = check_limits(n_trials, timeout, target_value, patience, trial_timeout, retries, max_failures)
-    structure = Structure(as_distributions(space), dict(conditions or {}), frozenset())
+    checked = Space(as_distributions(space), conditions)
+    structure = Structure(checked.distributions, checked.conditions, checked.optional)
     options = ModelOptions(
         seed=check_seed(seed),
         lag=lag,
         acquisition=acquisition,
         batch=batch,
-        n_startup=n_startup_trials,
+        n_startup=None if n_startup_trials is None else whole("n_startup_trials", n_startup_trials, 0),
         kernel=kernel,
         noise=noise,
         priors=priors,
         value_transform=value_transform,
     )
-    checked = options.optimizer(structure, direction).space
+    options.optimizer(structure, direction)  # refuses wrong options
     first = check_initial(initial, checked)
     known = known_results(warm_start, checked, direction)
     call = _call(objective, checked)

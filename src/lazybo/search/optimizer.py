@@ -290,8 +290,20 @@ def _number(suggestion: Suggestion | int) -> object:
 
 def _check_acquisition(acquisition: str | Acquisition) -> Acquisition:
     if callable(acquisition):
-        return acquisition
+        return _tried(acquisition)
     return ACQUISITIONS[one_of("acquisition", acquisition, tuple(ACQUISITIONS))]
+
+
+def _tried(acquisition: Acquisition) -> Acquisition:
+    """``acquisition`` itself if it works on two points: its first real use may be hours later."""
+    expected = "it must return three arrays (m,) for the mean (m,), the deviation (m,) and the incumbent"
+    try:
+        parts = [np.shape(part) for part in acquisition(np.array([0.0, 1.0]), np.array([1.0, 0.5]), 0.5)]
+    except Exception as error:  # the function is the user's: anything can go wrong in it
+        raise ValueError(f"acquisition cannot be used: {type(error).__name__}: {error}; {expected}") from error
+    if parts != [(2,)] * 3:
+        raise ValueError(f"acquisition cannot be used: for two points its shapes are {shortened(parts)}; {expected}")
+    return acquisition
 
 
 @contextmanager

@@ -90,7 +90,7 @@ def _choices(written: list[Any]) -> CategoricalDistribution:
         raise ValueError("is an empty list; give at least one choice")
     choices = [_plain(choice) for choice in written]
     for i, choice in enumerate(choices):
-        # Optuna tells choices apart by ==, so the later of two equal ones could never be had.
+        # Optuna tells choices apart by ==: the later of two equal ones could never be had, and arrays have no such ==.
         if any(_equal(choice, earlier) for earlier in choices[:i]):
             raise ValueError(f"has the choice {shortened(choice)} twice")
     return CategoricalDistribution(choices)
@@ -99,8 +99,9 @@ def _choices(written: list[Any]) -> CategoricalDistribution:
 def _equal(one: Any, other: Any) -> bool:
     try:
         return bool(one == other)
-    except ValueError:  # arrays: Optuna takes them, and says that storages cannot hold them
-        return False
+    except ValueError:
+        array = one if hasattr(one, "tolist") else other
+        raise ValueError(f"has the choice {shortened(array)}; give tuples or names instead of arrays") from None
 
 
 def _hint(written: Any) -> str:

@@ -14,7 +14,7 @@ A conditional parameter has a `Condition`: it is active while its parent, itself
 *optional* one may be absent from an observation for reasons unknown; points to evaluate always have it.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -55,9 +55,9 @@ class Space:
         optional: Collection[str] = (),
     ) -> None:
         self.distributions = dict(distributions)
-        self.conditions = dict(conditions or {})
-        self.optional = frozenset(optional)
-        _check(self.distributions, self.conditions)
+        self.conditions = _conditions(conditions)
+        self.optional = _names("optional", optional)
+        _check(self.distributions, self.conditions, self.optional)
         self._axes = {name: Axis(d) for name, d in self.distributions.items() if not d.single()}
         self.names = tuple(self._axes)
         self._parents_first = _parents_first(self.distributions, self.conditions)
@@ -231,7 +231,38 @@ class Space:
                 yield x
 
 
-def _check(distributions: dict[str, BaseDistribution], conditions: dict[str, Condition]) -> None:
+def _conditions(conditions: Mapping[str, Condition] | None) -> dict[str, Condition]:
+    """``conditions`` as a dict, the values of each as a tuple."""
+    if conditions is not None and not isinstance(conditions, Mapping):
+        raise ValueError(
+            "conditions must be a dict from the name of a parameter to its lazybo.Condition(parent, values), not "
+            f"{shortened(conditions)}"
+        )
+    checked = {}
+    for name, condition in (conditions or {}).items():
+        if not isinstance(condition, Condition):
+            raise ValueError(
+                f"conditions: the condition of {name!r} must be lazybo.Condition(parent, values), not {shortened(condition)}"
+            )
+        values = condition.values
+        if isinstance(values, str) or not isinstance(values, Sequence):
+            raise ValueError(f"conditions: the condition of {name!r} must have a list of values, not {shortened(values)}")
+        if not values:
+            raise ValueError(f"conditions: the condition of {name!r} has no values: it could never be active")
+        checked[name] = Condition(condition.parent, tuple(values))
+    return checked
+
+
+def _names(argument: str, names: Collection[str]) -> frozenset[str]:
+    """Names of parameters as a set."""
+    if isinstance(names, str) or not isinstance(names, Collection) or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"{argument} must be a list of names of parameters, not {shortened(names)}")
+    return frozenset(names)
+
+
+def _check(
+    distributions: dict[str, BaseDistribution], conditions: dict[str, Condition], optional: frozenset[str]
+) -> None:
     if not distributions:
         raise ValueError("the space is empty: give at least one parameter")
     for name, distribution in distributions.items():
@@ -242,14 +273,19 @@ def _check(distributions: dict[str, BaseDistribution], conditions: dict[str, Con
                 f"parameter {name!r} must have an Optuna FloatDistribution, IntDistribution or "
                 f"CategoricalDistribution, not {distribution!r}"
             )
+    unknown = optional - distributions.keys()
+    if unknown:
+        raise ValueError(f"optional names the unknown parameter {min(unknown)!r}; this space has {[*distributions]}")
     for name, condition in conditions.items():
-        if not isinstance(condition, Condition):
-            raise ValueError(f"the condition of {name!r} must be lazybo.Condition(parent, values), not {condition!r}")
-        if name not in distributions or condition.parent not in distributions:
-            raise ValueError(f"the condition of {name!r} on {condition.parent!r} names a parameter that does not exist")
+        parent = condition.parent
+        if name not in distributions or not isinstance(parent, str) or parent not in distributions:
+            raise ValueError(
+                f"conditions: the condition of {name!r} on {shortened(parent)} names a parameter that does not exist; "
+                f"this space has {[*distributions]}"
+            )
         for value in condition.values:
-            if not contains(distributions[condition.parent], value):
-                raise ValueError(f"the condition of {name!r}: {condition.parent}={value!r} can never be")
+            if not contains(distributions[parent], value):
+                raise ValueError(f"conditions: the condition of {name!r}: {parent}={shortened(value)} can never be")
 
 
 def _parents_first(distributions: dict[str, BaseDistribution], conditions: dict[str, Condition]) -> list[str]:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from lazybo.blas import one_thread
 from lazybo.checks import Array, positive, shortened, whole
-from lazybo.model.fit import Data, Priors, maximum_a_posteriori, prior_kernel
+from lazybo.model.fit import Data, Priors, check_priors, maximum_a_posteriori, prior_kernel
 from lazybo.model.kernels import Kernel, kernel_for
 from lazybo.model.lag import Lag, is_due
 from lazybo.model.process import Process
@@ -95,7 +95,7 @@ class Surrogate:
         self._space = space
         self._observations = observations
         self._lag = lag
-        self._priors = priors or Priors()
+        self._priors = check_priors(priors)
         self._make_warping = make_warping
         self.fitted = _first(kernel_for(kernel, space.columns), kernel, noise, self._priors)
         self._process: Process | None = None

@@ -24,7 +24,7 @@ from optuna.samplers import BaseSampler
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
-from lazybo.checks import shortened
+from lazybo.checks import shortened, whole
 from lazybo.model.fit import Priors
 from lazybo.model.kernels import Kernel, check_choice
 from lazybo.model.lag import Lag
@@ -69,7 +69,8 @@ class LazySampler(BaseSampler):
                 f"{shortened(independent_sampler)}"
             )
         priors = DETERMINISTIC if deterministic_objective else None
-        options = ModelOptions(check_seed(seed), lag, acquisition, n_startup=n_startup_trials, priors=priors)
+        n_startup = None if n_startup_trials is None else whole("n_startup_trials", n_startup_trials, 0)
+        options = ModelOptions(check_seed(seed), lag, acquisition, n_startup=n_startup, priors=priors)
         # Refuses wrong arguments here and now, not in the first trial.
         options.optimizer(Structure({"x": IntDistribution(0, 1)}, {}, frozenset()), "minimize")
         self._options = replace(options, kernel=check_choice(kernel))

@@ -99,6 +99,6 @@ class Kernel(Protocol):
 
 def as_kernel(kernel: object) -> Kernel:
     """``kernel`` itself if it is one."""
-    if not isinstance(kernel, Kernel):
+    if isinstance(kernel, type) or not isinstance(kernel, Kernel):
         raise ValueError(f"the kernel must be one of lazybo.kernels, such as Matern52, not {kernel!r}")
     return kernel
