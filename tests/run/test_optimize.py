@@ -26,6 +26,9 @@ from lazybo import Condition, RunFailed, optimize
 from lazybo.fit import Priors
 from lazybo.run.evaluate import Trial
 from lazybo.run.failure import _place
+from lazybo.run.warm_start import known_results
+from lazybo.search.shorthand import as_distributions
+from lazybo.search.space import Space
 
 SPACE = {"x": FloatDistribution(-5, 5), "y": FloatDistribution(-5, 5)}
 
@@ -951,3 +954,30 @@ def test_two_runs_at_once_on_one_study_in_memory_leave_each_other_their_trials()
         thread.join(120)
     assert sorted(seen) == list(range(20))
     assert [t.state for t in study.trials] == [TrialState.COMPLETE] * 20
+
+
+@pytest.mark.filterwarnings("ignore:Choices for a categorical")
+@pytest.mark.parametrize("kind", ["database", "journal"])
+def test_choices_that_are_tuples_survive_a_storage(kind: str, tmp_path: Path) -> None:
+    """JSON makes lists of them: initial configurations failed, and a resumed run knew none of its trials."""
+    space = {"layers": [(64,), (64, 64), (128,)], "x": (0.0, 1.0)}
+    path = tmp_path / "s.db"
+
+    def storage() -> Any:
+        return JournalStorage(JournalFileBackend(str(path))) if kind == "journal" else path
+
+    def objective(layers: tuple[int, ...], x: float) -> float:
+        assert isinstance(layers, tuple)
+        return x + len(layers)
+
+    def run(n_trials: int, **where: Any) -> optuna.Study:
+        initial = [{"layers": (64, 64)}, {"layers": (128,), "x": 0.5}]
+        return optimize(objective, space, n_trials=n_trials, seed=1, progress=False, initial=initial, **where)
+
+    whole = run(10)
+    for n_trials in (7, 10):
+        resumed = run(n_trials, storage=storage())
+    assert [t.value for t in resumed.trials] == [t.value for t in whole.trials]
+    known = known_results(resumed, Space(as_distributions(space)), "minimize")
+    assert [value for _, value in known] == [t.value for t in whole.trials]
+    assert all(isinstance(params["layers"], tuple) for params, _ in known)

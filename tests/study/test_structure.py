@@ -9,7 +9,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from lazybo.search.optimizer import Optimizer
 from lazybo.search.space import Condition
 from lazybo.study.model import StudyModel
-from lazybo.study.structure import Structure, infer_structure
+from lazybo.study.structure import Structure, as_given, infer_structure
 
 SPACE: dict[str, BaseDistribution] = {
     "model": CategoricalDistribution(["forest", "svm"]),
@@ -97,3 +97,22 @@ def test_a_trial_that_lacks_a_parameter_makes_the_structure_outdated_unless_it_f
     assert not model.structure_outdated
     model.absorb([trial_of({"x": 0.1, "y": 0.2}), trial_of({"x": 0.3}, state, 1)], -1)
     assert model.structure_outdated is outdated
+
+
+@pytest.mark.filterwarnings("ignore:Choices for a categorical")
+def test_a_parameter_may_depend_on_a_choice_that_is_a_list() -> None:
+    space = {"layers": CategoricalDistribution([[64], [64, 64]]), "y": FloatDistribution(0, 1)}  # type: ignore[list-item]
+    trials = [
+        create_trial(params=params, distributions={name: space[name] for name in params}, value=1.0)
+        for params in ({"layers": [64]}, {"layers": [64, 64], "y": 0.5})
+    ]
+    assert infer_structure(space, trials).conditions == {"y": Condition("layers", ([64, 64],))}
+
+
+@pytest.mark.filterwarnings("ignore:Choices for a categorical")
+def test_tuples_that_a_storage_made_lists_are_recognised() -> None:
+    choices = [(64,), (64, (8, 8)), [64, 64], "64"]
+    space = {"layers": CategoricalDistribution(choices), "x": FloatDistribution(0, 1)}  # type: ignore[arg-type]
+    for given, written in zip(choices, ([64], [64, [8, 8]], [64, 64], "64"), strict=True):
+        assert as_given({"layers": written, "x": 0.5, "z": [1]}, space) == {"layers": given, "x": 0.5, "z": [1]}
+    assert as_given({"layers": [7]}, space) == {"layers": [7]}, "no choice: it is refused where it is used"

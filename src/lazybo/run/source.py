@@ -13,6 +13,7 @@ from lazybo.run.shared import SharedStudy
 from lazybo.run.stopping import Stopping
 from lazybo.study.attributes import ATTEMPTS_KEY
 from lazybo.study.model import StudyModel, announced_params
+from lazybo.study.structure import as_given
 
 # With this many workers or more, the next trial is proposed before a worker is free. It does not know the value that
 # comes next, as if there were one more worker: that costs too much with few workers, and few workers wait little.
@@ -113,7 +114,8 @@ class TrialSource:
         optimizer = self._model.optimizer
         # A driver that died while it wrote the parameters had announced all of them.
         announced = announced_params(trial, self._model.structure.distributions)
-        fixed = announced or trial.params or trial.system_attrs.get("fixed_params", {})
+        written = announced or trial.params or trial.system_attrs.get("fixed_params", {})
+        fixed = as_given(written, self._model.structure.distributions)
         params = dict(fixed)
         try:
             optimizer.space.check(fixed)

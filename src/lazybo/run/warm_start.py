@@ -13,6 +13,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.search.space import Space
+from lazybo.study.structure import as_given
 
 _logger = logging.getLogger("lazybo")
 
@@ -76,12 +77,13 @@ def _from_trials(trials: Sequence[FrozenTrial], space: Space, where: str) -> lis
     for trial in trials:
         if trial.state not in (TrialState.COMPLETE, TrialState.FAIL):
             continue
+        params = as_given(trial.params, space.distributions)
         try:
-            space.check(trial.params, outside=True)
+            space.check(params, outside=True)
         except ValueError:
             misfits += trial.state == TrialState.COMPLETE
         else:
-            results.append((dict(trial.params), trial.value))
+            results.append((params, trial.value))
     if misfits and not results:
         raise ValueError(f"no trial of {where} to start from fits this space")
     if misfits:

@@ -18,7 +18,7 @@ from optuna.trial import FrozenTrial, TrialState
 from lazybo.search.optimizer import Optimizer, Suggestion
 from lazybo.study.attributes import MODEL_KEY, SUGGESTION_KEY, VARIANCE_KEY, joined, parts, rewritable_parts
 from lazybo.study.curves import Curves
-from lazybo.study.structure import Structure
+from lazybo.study.structure import Structure, as_given
 
 _logger = optuna.logging.get_logger("optuna.samplers.lazybo")
 
@@ -117,7 +117,8 @@ class StudyModel:
             self.structure_outdated = self.structure_outdated or trial.state != TrialState.FAIL
 
     def _in_space(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: value for name, value in params.items() if name in self.structure.distributions}
+        space = self.structure.distributions
+        return as_given({name: value for name, value in params.items() if name in space}, space)
 
     def recall(self, attributes: Mapping[str, Any], trials: Sequence[FrozenTrial]) -> None:
         """Restore what another process, or an earlier one, has learned about the same space.

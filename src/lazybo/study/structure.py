@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
 from optuna.trial import FrozenTrial, TrialState
@@ -18,6 +19,21 @@ class Structure:
     optional: frozenset[str]
 
 
+def as_given(params: Mapping[str, Any], space: Mapping[str, BaseDistribution]) -> dict[str, Any]:
+    """Parameters from a storage with their choices as the space has them: JSON makes lists of tuples."""
+    return {name: _as_given(value, space.get(name)) for name, value in params.items()}
+
+
+def _as_given(value: Any, distribution: BaseDistribution | None) -> Any:
+    if not isinstance(value, list) or not isinstance(distribution, CategoricalDistribution):
+        return value
+    return next((choice for choice in distribution.choices if _as_lists(choice) == value), value)
+
+
+def _as_lists(choice: Any) -> Any:
+    return [_as_lists(part) for part in choice] if isinstance(choice, list | tuple) else choice
+
+
 def infer_structure(space: Mapping[str, BaseDistribution], trials: Sequence[FrozenTrial]) -> Structure:
     """When each parameter is active, inferred from the trials that completed or were pruned.
 
@@ -32,11 +48,12 @@ def infer_structure(space: Mapping[str, BaseDistribution], trials: Sequence[Froz
         if all(name in params for params in seen):
             continue
         for parent in _possible_parents(name, space, conditions):
-            with_it = {params[parent] for params in seen if name in params and parent in params}
-            without = {params[parent] for params in seen if name not in params and parent in params}
+            # By their texts: choices may be lists, which no set can hold.
+            with_it = {repr(params[parent]): params[parent] for params in seen if name in params and parent in params}
+            without = {repr(params[parent]) for params in seen if name not in params and parent in params}
             without_parent = any(name in params and parent not in params for params in seen)
-            if with_it and not with_it & without and not without_parent:
-                conditions[name] = Condition(parent, tuple(sorted(with_it, key=repr)))
+            if with_it and with_it.keys().isdisjoint(without) and not without_parent:
+                conditions[name] = Condition(parent, tuple(with_it[text] for text in sorted(with_it)))
                 break
         else:
             optional.add(name)

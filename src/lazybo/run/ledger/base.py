@@ -14,6 +14,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.study.attributes import INITIAL_KEY, joined, parts
 from lazybo.study.retry import with_retries
+from lazybo.study.structure import as_given
 
 Params = dict[str, Any]
 Space = Mapping[str, BaseDistribution]
@@ -128,7 +129,7 @@ def negotiate(
 
 def internal(params: Mapping[str, Any], space: Space) -> dict[str, float]:
     """Parameters as Optuna's internal numbers, which can be compared."""
-    return {name: float(space[name].to_internal_repr(value)) for name, value in params.items()}
+    return {name: float(space[name].to_internal_repr(value)) for name, value in as_given(params, space).items()}
 
 
 def configuration_of(params: dict[str, float], attributes: Mapping[str, Any], space: Space) -> object:
