@@ -1,9 +1,10 @@
 """The loop beside other processes: those that died, and those that live."""
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,13 @@ from optuna.storages import BaseStorage, JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
-from lazybo import kfold, optimize
+from lazybo import RunFailed, kfold, optimize
 from lazybo.run import driver
 from lazybo.run.evaluate import Trial
 from lazybo.run.ledger import Entry, Result, open_ledger
+from lazybo.run.limits import StopReason
 from lazybo.run.presence import present
-from lazybo.study.attributes import ATTEMPTS_KEY, DRIVER_KEY
+from lazybo.study.attributes import ATTEMPTS_KEY, DRIVER_KEY, STOPPED_KEY
 from lazybo.study.storage import open_storage
 
 SPACE: dict[str, BaseDistribution] = {"x": FloatDistribution(-5, 5), "y": FloatDistribution(-5, 5)}
@@ -206,3 +208,95 @@ def test_a_value_that_comes_after_another_process_ended_the_trial_is_not_used(
     assert study.trials[2].value == 77.0
     assert "ended by another process" in caplog.text
     assert len(study.trials) == 8
+
+
+def test_a_fold_that_comes_after_another_process_ended_the_trial_is_not_used(
+    study: optuna.Study, storage: BaseStorage, caplog: pytest.LogCaptureFixture
+) -> None:
+    def objective(params: dict[str, Any], fold: int) -> float:
+        if fold == 1 and len(study.trials) == 3:
+            storage.set_trial_state_values(study.trials[2]._trial_id, TrialState.COMPLETE, [77.0])
+        return bowl(params)
+
+    run(storage, kfold(objective, 3))
+    assert study.trials[2].value == 77.0
+    assert "ended by another process" in caplog.text
+    assert len(study.trials) == 8
+
+
+class Dying(Executor):
+    """Loses the task of one submission, after something happened to its trial."""
+
+    def __init__(self, which: int, hook: Callable[[], object]) -> None:
+        self.which, self.hook = which, hook
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
+        future: Future[Any] = Future()
+        if self.which == 0:
+            self.hook()
+            future.cancel()
+        else:
+            future.set_result(fn(*args, **kwargs))
+        self.which -= 1
+        return future
+
+
+def test_a_worker_that_dies_after_another_process_ended_its_trial_does_not_end_the_run(
+    study: optuna.Study, storage: BaseStorage, caplog: pytest.LogCaptureFixture
+) -> None:
+    def end() -> None:
+        storage.set_trial_state_values(study.trials[2]._trial_id, TrialState.COMPLETE, [77.0])
+
+    run(storage, executor=Dying(2, end))
+    assert study.trials[2].value == 77.0
+    assert "ended by another process" in caplog.text
+    assert [t.state for t in study.trials] == [TrialState.COMPLETE] * 8
+
+
+def test_a_trial_that_runs_here_is_not_begun_again_when_another_process_queued_it(
+    study: optuna.Study, storage: BaseStorage
+) -> None:
+    """Another process took this one for dead, perhaps because its machine was suspended."""
+    calls: list[int] = []
+    others_ended = threading.Event()
+
+    def objective(params: dict[str, Any], trial: Trial) -> float:
+        calls.append(trial.number)
+        if trial.number == 1:
+            storage.set_trial_state_values(study.trials[1]._trial_id, TrialState.WAITING)
+            others_ended.wait(30)
+        elif trial.number == 7:
+            others_ended.set()
+        return bowl(params)
+
+    with present(study) as other:
+        theirs = begin(study, other)  # so that this process syncs with the study
+        ledger = open_ledger(study, SPACE, other)
+
+        def callback(_: optuna.Study, trial: Any) -> None:
+            if trial.number == 7:
+                ledger.finish(theirs, Result(TrialState.COMPLETE, 3.0, {}, {}))
+
+        run(storage, objective, executor="threads", n_parallel=2, callbacks=[callback])
+    assert sorted(calls) == [1, 2, 3, 4, 5, 6, 7]
+    assert [t.state for t in study.trials] == [TrialState.COMPLETE] * 8
+
+
+@pytest.mark.parametrize(
+    ("objective", "options", "reason"),
+    [
+        (lambda params: 1 / 0, {"max_failures": 2}, StopReason.FAILURES),
+        (lambda params: None, {}, StopReason.INVALID_VALUE),
+        (bowl, {"callbacks": [lambda study, trial: 1 / 0]}, StopReason.CALLBACK_FAILED),
+        (bowl, {"target_value": 1e9}, StopReason.TARGET),
+        (bowl, {}, None),
+    ],
+)
+def test_a_study_keeps_why_its_last_run_ended_early(
+    objective: Any, options: dict[str, Any], reason: StopReason | None
+) -> None:
+    storage = optuna.storages.InMemoryStorage()
+    with contextlib.suppress(RunFailed, ZeroDivisionError):
+        run(storage, objective, **options)
+    study_id = storage.get_study_id_from_name("s")
+    assert storage.get_study_system_attrs(study_id)[STOPPED_KEY] == reason

@@ -92,7 +92,10 @@ class Driver:
         self._dropped: set[str] = set()  # metrics that a warning has named
 
     def run(self) -> None:
-        """Run until the study has its trials, or there is another reason to stop; then wait for what runs."""
+        """Run until the study has its trials, or there is another reason to stop; then wait for what runs.
+
+        ``stopping`` then has the reason, and the error that the run ends with.
+        """
         self.stopping.count_earlier(ledger.read(self.study))
         self._shared.sync()
         self.stopping.check()
@@ -108,8 +111,6 @@ class Driver:
             except BaseException:
                 self._give_back()
                 raise
-        if self.stopping.error is not None:
-            raise self.stopping.error
 
     def _step(self) -> bool:
         """Submit what can be submitted, wait for one event, and handle it; False when the run is over."""

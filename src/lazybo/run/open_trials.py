@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeAlias
 
+from optuna.exceptions import UpdateFinishedTrialError
 from optuna.study import Study
 
 from lazybo.run import plain
@@ -203,7 +204,10 @@ class OpenTrials:
         assert outcome.value is not None, "a complete outcome has a value"
         trial.folds[fold] = outcome.value
         storage = self._study._storage
-        with_retries(partial(storage.set_trial_intermediate_value, trial.entry.trial_id, fold, outcome.value))
+        try:
+            with_retries(partial(storage.set_trial_intermediate_value, trial.entry.trial_id, fold, outcome.value))
+        except UpdateFinishedTrialError:
+            return trial, outcome  # another process ended it, as the ledger will say
         if len(trial.folds) < len(self._folds):
             return None
         values = [trial.folds[fold] for fold in self._folds]
@@ -215,11 +219,15 @@ class OpenTrials:
         trial = running.trial
         trial.deaths += getattr(error, "attempts", 1)
         trial.records_begin = True
+        failed = Outcome("failed", reason=f"its worker died, {trial.deaths} times in all: {error}")
         if trial.deaths > self._limits.retries:
-            return trial, Outcome("failed", reason=f"its worker died, {trial.deaths} times in all: {error}")
-        _logger.warning(f"trial {trial.entry.number}: its worker died ({error}); it is run again")
+            return trial, failed
         storage = self._study._storage
-        with_retries(partial(storage.set_trial_system_attr, trial.entry.trial_id, ATTEMPTS_KEY, trial.deaths))
+        try:
+            with_retries(partial(storage.set_trial_system_attr, trial.entry.trial_id, ATTEMPTS_KEY, trial.deaths))
+        except UpdateFinishedTrialError:
+            return trial, failed  # another process ended it, as the ledger will say
+        _logger.warning(f"trial {trial.entry.number}: its worker died ({error}); it is run again")
         self._tasks.append((trial, running.fold))
         return None
 

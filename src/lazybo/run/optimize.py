@@ -170,6 +170,8 @@ def _drive(study: Study, model: StudyModel, engine: Engine, run: RunOptions) -> 
         reason = driver.stopping.reason
         code = None if reason is None else reason.value
         with_retries(partial(study._storage.set_study_system_attr, study._study_id, STOPPED_KEY, code))
+        if driver.stopping.error is not None:
+            raise driver.stopping.error
 
 
 def _call(objective: Callable[..., Any], space: Space) -> Call:
