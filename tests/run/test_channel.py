@@ -40,6 +40,23 @@ def test_values_arrive_and_the_answer_comes_back() -> None:
     assert reporter.begun == [(1, None)]
 
 
+def test_an_error_of_the_driver_reaches_the_worker_as_its_text() -> None:
+    """The worker saw the end of the connection, and its trial failed with a bare EOFError."""
+
+    class Failing(Threshold):
+        def report(self, number: int, step: int, value: float) -> bool:
+            if step == 1:
+                raise ZeroDivisionError("in the pruner")
+            return super().report(number, step, value)
+
+    with listening(Failing(), "127.0.0.1") as sent:
+        remote = pickle.loads(pickle.dumps(sent))
+        assert not remote.report(1, 0, 2.0)
+        with pytest.raises(RuntimeError, match="could not handle a report: ZeroDivisionError: in the pruner"):
+            remote.report(1, 1, 2.0)
+        assert not remote.report(1, 2, 2.0), "the connection is still there"
+
+
 def test_many_workers_report_at_once() -> None:
     reporter = Threshold()
     with listening(reporter, "127.0.0.1") as sent:

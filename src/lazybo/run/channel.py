@@ -10,6 +10,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Connection, answer_challenge, deliver_challenge
@@ -17,6 +18,7 @@ from multiprocessing.connection import Client, Connection, answer_challenge, del
 from optuna.exceptions import UpdateFinishedTrialError
 from optuna.study import Study
 
+from lazybo.run import plain
 from lazybo.run.evaluate import Reporter
 from lazybo.study.retry import with_retries
 
@@ -90,7 +92,10 @@ class RemoteReporter:
         if self._connection is None:
             self._connection = self._connect()
         self._connection.send(message)
-        return self._connection.recv()
+        answer = self._connection.recv()
+        if isinstance(answer, _Failed):
+            raise RuntimeError(f"the driver could not handle a report: {answer.reason}")
+        return answer
 
     def _connect(self) -> Connection:
         """A new connection. A driver with too many unauthenticated connections may close ours: try again."""
@@ -200,10 +205,22 @@ def _disconnect(client: socket.socket) -> None:
         client.shutdown(socket.SHUT_RDWR)
 
 
+@dataclass(frozen=True)
+class _Failed:
+    """The answer to a message that raised an exception: a pruner that fails, or a storage that does not answer."""
+
+    reason: str
+
+
 def _answer(connection: Connection, reporter: Reporter) -> None:
     while True:
         verb, *arguments = connection.recv()
-        answer = reporter.report(*arguments) if verb == "report" else None
-        if verb == "begin":
-            reporter.begin(*arguments)
+        answer: object = None
+        try:
+            if verb == "report":
+                answer = reporter.report(*arguments)
+            elif verb == "begin":
+                reporter.begin(*arguments)
+        except Exception as error:
+            answer = _Failed(plain.reason(error))
         connection.send(answer)
