@@ -186,6 +186,7 @@ def test_a_study_in_which_nothing_varies_has_a_course_and_no_slices(tmp_path: Pa
     study = optuna.create_study(study_name="still")
     study.add_trial(create_trial(value=1.0, params={"x": 3}, distributions={"x": IntDistribution(3, 3)}))
     assert records.importances(study) == {}
+    assert records.slices(study) == []
     assert len(draw("all", study, tmp_path / "p.png")) == 2
     with pytest.raises(ValueError, match="no parameter of the study 'still' varies"):
         draw("slices", study, tmp_path / "p.png")

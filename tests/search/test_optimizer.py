@@ -76,6 +76,16 @@ def test_a_kernel_is_chosen_by_name_or_given() -> None:
         Optimizer(PLANE, kernel="rbf")
 
 
+def test_a_space_of_constants_has_no_model_and_no_maxima() -> None:
+    optimizer = Optimizer({"x": [1], "y": (2, 2)})
+    for _ in range(3):
+        optimizer.tell(optimizer.ask(), 1.0)
+    assert optimizer.ask().params == {"x": 1, "y": 2}
+    assert optimizer.maxima() == []
+    with pytest.raises(ValueError, match="no parameter of this space can vary"):
+        optimizer.surrogate()
+
+
 def test_it_finds_the_best_of_a_mixed_space() -> None:
     optimizer = Optimizer(MIXED, seed=0)
     asked = run(optimizer, mixed, 40)

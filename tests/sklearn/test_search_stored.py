@@ -323,3 +323,15 @@ def test_a_storage_in_memory_is_shared_by_clones() -> None:
     assert all(
         trial.state == TrialState.COMPLETE for trial in optuna.load_study(study_name="Counted", storage=storage).trials
     )
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"D": (0.1, 1.0)}, [{"C": (0.1, 1.0)}, {"C": (0.1, 1.0), "gama": ["scale", "auto"]}]]
+)
+def test_a_misspelt_parameter_leaves_no_study_behind(wrong: Any, tmp_path: Path) -> None:
+    """The corrected search was refused: its space was another one."""
+    x, y = make_classification(40, random_state=0)
+    with pytest.raises(ValueError, match="Invalid parameter"):
+        LazySearchCV(SVC(), wrong, n_iter=3, cv=2, storage=tmp_path / "s.db", random_state=0).fit(x, y)
+    assert not list(tmp_path.iterdir())
+    LazySearchCV(SVC(), {"C": (0.1, 1.0)}, n_iter=3, cv=2, storage=tmp_path / "s.db", random_state=0).fit(x, y)

@@ -140,6 +140,8 @@ def importances(study: Study) -> dict[str, float]:
 def slices(study: Study) -> list[Slice]:
     """The model through the best trial, along each parameter that is active there and can vary."""
     optimizer = _model(study).optimizer
+    if optimizer.space.dim == 0:
+        return []
     gp, warping = optimizer.surrogate()
     sign = -1.0 if _maximizes(study) else 1.0
     best, space = optimizer.best, optimizer.space

@@ -146,7 +146,7 @@ class Optimizer:
 
     def maxima(self) -> list[tuple[dict[str, Any], float]]:
         """The distinct local maxima of the acquisition as it stands, best first: configurations and values."""
-        if self._observations.n_complete == 0:
+        if self._observations.n_complete == 0 or self.space.dim == 0:
             return []
         rng = np.random.default_rng((self.seed, self._next_number))
         with self._surrogate.looking():
@@ -224,6 +224,8 @@ class Optimizer:
         """
         if self._observations.n_complete == 0:
             raise ValueError("there is no model yet: no evaluation has succeeded")
+        if self.space.dim == 0:
+            raise ValueError("there is no model: no parameter of this space can vary")
         with self._surrogate.looking():
             process = self._surrogate.sync()
             return process, self._surrogate.warping

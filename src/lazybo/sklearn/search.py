@@ -186,6 +186,8 @@ class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no ty
         routed = self._get_routed_params_for_fit(_check_method_params(x, params=params))
         splits = self._splits(x, y, routed.splitter.split)
         estimator = clone(self.estimator)
+        for candidate in space.examples():  # a name that is wrong is an error before a study is made
+            clone(estimator).set_params(**clone(candidate, safe=False))
         options = {
             "scorer": scorers,
             "fit_params": routed.estimator.fit,

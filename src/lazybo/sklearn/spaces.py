@@ -82,7 +82,8 @@ class SearchSpace:
         for name in dict.fromkeys(name for subspace in subspaces for name in subspace):
             self._add(name, {i: axes[name] for i, axes in enumerate(subspaces) if name in axes}, len(subspaces))
         self.distributions = {inside: axis.distribution for inside, (_, axis) in self._axes.items()}
-        self.size = Space(self.distributions, self.conditions).size
+        self._space = Space(self.distributions, self.conditions)
+        self.size = self._space.size
         """How many different candidates there are."""
 
     def _add(self, name: str, found: Mapping[int, Axis], count: int) -> None:
@@ -104,6 +105,13 @@ class SearchSpace:
         """The estimator's parameters for a configuration of the optimiser, sorted by name as in scikit-learn."""
         active = {name: axis.value(params[key]) for key, (name, axis) in self._axes.items() if key in params}
         return {name: active[name] for name in sorted(active) if name != WHICH}
+
+    def examples(self) -> Iterator[dict[str, Any]]:
+        """One candidate of each sub-space."""
+        anywhere, rng = np.full(self._space.dim, np.nan), np.random.default_rng(0)
+        for which in getattr(self.distributions.get(WHICH), "choices", (None,)):
+            fixed = {} if which is None else {WHICH: which}
+            yield self.candidate(self._space.complete(fixed, anywhere, rng))
 
     @property
     def text(self) -> str:
