@@ -155,6 +155,8 @@ def test_a_parameter_may_be_named_in_every_way_of_a_flag() -> None:
         ("tune --trials 3 --float x=0:1 nomodule:f", "'nomodule' cannot be imported"),
         ("tune --trials 3 --float x=0:1 json:nothing", "there is no 'nothing' in 'json'"),
         ("tune --trials 3 --float x=0:1 json:__doc__", "is not a function"),
+        ("tune --trials 3 --float x=0:1 json:__doc__.nothing", "there is no 'nothing' in 'str'"),
+        ("tune --trials 3 --float x=0:1 --output /dev/null -- train {x}", "output '/dev/null' is not a folder"),
         ("tune --trials 3 --float x=0:1 --storage no/where.db -- train {x}", "does not exist"),
         ("tune --trials 3 --float x=0:1 --value-regex 'acc=(' -- train {x}", "is not a regular expression: missing )"),
         ("tune --trials 3 --float x=0:1 --value-regex acc -- train {x}", "must have one group around the number"),

@@ -434,3 +434,12 @@ def test_all_programs_end_at_the_end_and_none_begins_after(tmp_path: Path) -> No
 def test_the_terminals_interrupt_does_not_reach_a_program(tmp_path: Path) -> None:
     script = "import os; print(int(os.getsid(0) == os.getpid() and os.getpgrp() == os.getpid()))"
     assert program(tmp_path, sys.executable, "-c", script)(Trial(0, {})) == {"value": 1.0}
+
+
+def test_a_program_that_cannot_be_identified_does_not_run_on(tmp_path: Path) -> None:
+    """Its file could not be written, because the disk is full for example."""
+    started = tmp_path / "started"
+    command = ["sh", "-c", f"touch {started}; sleep 60"]
+    with pytest.raises(FileNotFoundError), (tmp_path / "stderr").open("wb") as stderr:
+        groups.start(command, tmp_path / "gone", cwd=tmp_path, environment=os.environ, stderr=stderr)
+    assert not groups._live

@@ -202,6 +202,8 @@ def _check_program(plan: Plan, *, all_used: bool) -> None:
     assert plan.command is not None, "a program has a command"
     values = examples(plan.space)
     placeholders.check(plan.command, values, all_used=all_used)
+    if plan.output.exists() and not plan.output.is_dir():
+        raise ValueError(f"output {str(plan.output)!r} is not a folder; give another one with --output")
     if plan.value_file is not None:
         placeholders.check([plan.value_file], values, all_used=False)
         _check_value_file(Path(plan.value_file))

@@ -42,7 +42,7 @@ def draw(kind: str, study: Study, output: Path | None) -> list[Path]:
         )
     figures = {each: PICTURES[each](study, f"{study.study_name}: {TITLES[each]}") for each in kinds}
     if suffix == "html":
-        path.write_text(_page(study.study_name, figures))
+        path.write_text(_page(study.study_name, figures), encoding="utf-8")
         return [path]
     paths = {each: path.with_stem(f"{path.stem}-{each}") if kind == "all" else path for each in kinds}
     for each, figure in figures.items():

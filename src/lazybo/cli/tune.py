@@ -177,7 +177,8 @@ def load(name: str, *, by_value: bool = False) -> Callable[..., Any]:
         cloudpickle.register_pickle_by_value(thing)
     for part in path.split("."):
         if not hasattr(thing, part):
-            raise ValueError(f"there is no {part!r} in {thing.__name__!r}")
+            where = getattr(thing, "__name__", type(thing).__name__)
+            raise ValueError(f"there is no {part!r} in {where!r}")
         thing = getattr(thing, part)
     if not callable(thing):
         raise ValueError(f"{name} is not a function but {thing!r}")

@@ -46,9 +46,15 @@ def start(
             bufsize=0,
         )
         _live.add(process)
-    record = {"machine": machine(), "pid": process.pid, "born": born(process.pid)}
-    record |= {"parent": os.getpid(), "parent_born": born(os.getpid())}
-    (folder / _PROCESS_FILE).write_text(json.dumps(record))
+    try:
+        record = {"machine": machine(), "pid": process.pid, "born": born(process.pid)}
+        record |= {"parent": os.getpid(), "parent_born": born(os.getpid())}
+        (folder / _PROCESS_FILE).write_text(json.dumps(record))
+    except BaseException:  # for example, the disk is full: nobody would follow the program
+        assert process.stdout is not None, "it is a pipe"
+        process.stdout.close()
+        end(process)
+        raise
     return process
 
 
