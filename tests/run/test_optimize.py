@@ -25,10 +25,10 @@ import lazybo
 from lazybo import Condition, RunFailed, optimize
 from lazybo.fit import Priors
 from lazybo.run.evaluate import Trial
-from lazybo.run.failure import _place
 from lazybo.run.warm_start import known_results
 from lazybo.search.shorthand import as_distributions
 from lazybo.search.space import Space
+from lazybo.study.databases import name_of
 
 SPACE = {"x": FloatDistribution(-5, 5), "y": FloatDistribution(-5, 5)}
 
@@ -876,7 +876,7 @@ def test_with_a_storage_the_error_says_which_study_goes_on_where(kind: str, tmp_
 def test_no_error_holds_a_password() -> None:
     storage = RDBStorage.__new__(RDBStorage)  # a server to connect to is not needed for its name
     storage.url = "postgresql+psycopg://me:secret@host:1/db?password=secret&sslmode=require"
-    assert _place(storage) == "postgresql+psycopg://me:***@host:1/db"
+    assert name_of(storage) == "postgresql+psycopg://me:***@host:1/db"
 
 
 def test_an_error_before_there_is_a_study_holds_none() -> None:

@@ -1,6 +1,7 @@
 """Storages and studies: opened, created, or refused with a remedy."""
 
 import logging
+import re
 import sqlite3
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
 from lazybo import Condition, optimize, repair_storage
+from lazybo.study.databases import file_of, name_of
 from lazybo.study.storage import open_storage, open_study
 from lazybo.study.structure import Structure
 
@@ -207,11 +209,20 @@ def test_a_file_is_written_under_exactly_its_name(name: str, tmp_path: Path) -> 
     connection.close()
     study.tell(study.ask(), 1.0)
     assert len(optuna.load_study(storage=open_storage(str(tmp_path / name)), study_name="s").trials) == 1
+    assert file_of(storage) == tmp_path / name
+    assert name_of(storage) == str(tmp_path / name)
 
 
-@pytest.mark.parametrize("kind", ["path", "database", "journal"])
+def test_databases_in_memory_have_no_file() -> None:
+    for url in ("sqlite://", "sqlite:///:memory:", "sqlite:///file:m?mode=memory&cache=shared&uri=true"):
+        storage = RDBStorage.__new__(RDBStorage)  # it need not be opened for its name
+        storage.url = url
+        assert file_of(storage) is None
+
+
+@pytest.mark.parametrize("kind", ["path", "path?", "database", "journal"])
 def test_a_storage_that_is_deleted_ends_the_run_with_a_message_about_that(kind: str, tmp_path: Path) -> None:
-    path = tmp_path / "s"
+    path = tmp_path / ("s?" if kind == "path?" else "s")
     storage: Any = path
     if kind == "database":
         storage = RDBStorage(f"sqlite:///{path}")
@@ -225,9 +236,9 @@ def test_a_storage_that_is_deleted_ends_the_run_with_a_message_about_that(kind: 
             path.unlink()
         return float(params["x"])
 
-    with pytest.raises(RuntimeError, match=f"{path}.* is gone.*deleted.*call again"):
+    with pytest.raises(RuntimeError, match=f"{re.escape(str(path))}.* is gone.*deleted.*call again"):
         optimize(objective, SPACE, n_trials=4, storage=storage)
-    if kind != "path":  # a path without a file is a new study
+    if storage is not path:  # a path without a file is a new study
         with pytest.raises(ValueError, match=r"is gone.*open it anew"):
             optimize(objective, SPACE, n_trials=4, storage=storage)
     assert len(values) == 2

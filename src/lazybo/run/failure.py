@@ -4,9 +4,10 @@ import logging
 from contextlib import suppress
 from typing import Any
 
-from optuna.storages import BaseStorage, InMemoryStorage, JournalStorage, RDBStorage
-from optuna.storages._cached_storage import _CachedStorage
+from optuna.storages import InMemoryStorage
 from optuna.study import Study
+
+from lazybo.study.databases import name_of
 
 _logger = logging.getLogger("lazybo")
 
@@ -36,25 +37,8 @@ def how_to_resume(study: Study) -> str:
     """Where the finished trials are, and how to go on: a sentence without passwords."""
     if isinstance(study._storage, InMemoryStorage):
         return "The finished trials are in error.study."
-    where = _place(study._storage)
+    where = name_of(study._storage)
     return f"The study {study.study_name!r} in {where} keeps the finished trials; the same call again goes on."
-
-
-def _place(storage: BaseStorage) -> str:
-    if isinstance(storage, _CachedStorage):
-        storage = storage._backend
-    if isinstance(storage, RDBStorage):
-        from sqlalchemy import make_url
-
-        url = make_url(storage.url)
-        if url.get_backend_name() == "sqlite" and url.database:
-            return url.database
-        # Database drivers accept passwords as URL options too.
-        return url.set(query={}).render_as_string(hide_password=True)
-    backend: Any = getattr(storage, "_backend", None)
-    if isinstance(storage, JournalStorage) and hasattr(backend, "_file_path"):
-        return str(backend._file_path)
-    return f"its {type(storage).__name__}"
 
 
 def log_failed_trial(number: int, params: dict[str, Any], reason: str) -> None:

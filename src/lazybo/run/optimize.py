@@ -124,7 +124,6 @@ def optimize(
     first = check_initial(initial, checked)
     known = known_results(warm_start, checked, direction)
     call = _call(objective, checked)
-    n_parallel = None if n_parallel is None else whole("n_parallel", n_parallel, 1)
     check_objects(callbacks, pruner, study_name)
 
     with contextlib.ExitStack() as stack:

@@ -3,6 +3,7 @@
 import logging
 import re
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from optuna.storages import BaseStorage, JournalStorage, RDBStorage
 from optuna.storages._cached_storage import _CachedStorage
@@ -25,17 +26,26 @@ def file_of(storage: BaseStorage) -> Path | None:
     if isinstance(storage, JournalStorage) and isinstance(storage._backend, JournalFileBackend):
         return Path(storage._backend._file_path)
     database = database_of(storage)
-    if database is None or database.engine.dialect.name != "sqlite" or "uri" in database.engine.url.query:
+    if database is None or not database.url.startswith("sqlite"):
         return None
-    name = database.engine.url.database
-    return Path(name) if name and name != ":memory:" else None
+    from sqlalchemy import make_url
+
+    url = make_url(database.url)
+    name = url.database or ":memory:"
+    if "uri" in url.query:  # as `sqlite_url` writes names that a plain URL cannot hold
+        name = unquote(urlsplit(name).path)
+    return Path(name) if name != ":memory:" and url.query.get("mode") != "memory" else None
 
 
 def name_of(storage: BaseStorage) -> str:
     """The name of a storage for messages, without its password."""
-    database = database_of(storage)
-    name = type(storage).__name__ if database is None else database.engine.url.render_as_string(hide_password=True)
-    return str(file_of(storage) or name)
+    path, database = file_of(storage), database_of(storage)
+    if path is not None or database is None:
+        return str(path or type(storage).__name__)
+    from sqlalchemy import make_url
+
+    # Database drivers accept passwords as URL options too.
+    return make_url(database.url).set(query={}).render_as_string(hide_password=True)
 
 
 def sqlite_url(path: Path) -> str:

@@ -5,6 +5,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
+from lazybo.checks import whole
 from lazybo.run.executors.base import Engine
 from lazybo.run.executors.foreign import ForeignEngine
 from lazybo.run.executors.local import ProcessEngine, SerialEngine, ThreadEngine
@@ -20,8 +21,7 @@ def make_engine(executor: object, n_parallel: int | None) -> Engine:
 
     Without an executor tasks run in this thread, or in ``n_parallel`` processes.
     """
-    if n_parallel is not None and (type(n_parallel) is not int or n_parallel < 1):
-        raise ValueError(f"n_parallel must be a whole number of at least 1, got {n_parallel!r}")
+    n_parallel = None if n_parallel is None else whole("n_parallel", n_parallel, 1)
     if executor is None:
         executor = "serial" if n_parallel in (None, 1) else "processes"
     engine = _named(executor, n_parallel) if isinstance(executor, str) else _given(executor, n_parallel)
