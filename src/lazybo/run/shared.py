@@ -45,9 +45,7 @@ class SharedStudy:
         self.elsewhere = {trial.number for trial in elsewhere if trial.system_attrs.get(DRIVER_KEY) in living}
         self._awaits = self._unannounced.any_awaited(elsewhere)
         # A process that took this one for dead, after a suspension for example, queues trials that still run here.
-        self.queued = [
-            trial for trial in trials if trial.state == TrialState.WAITING and trial.number not in self._own
-        ]
+        self.queued = [trial for trial in trials if trial.state == TrialState.WAITING and trial.number not in self._own]
         self.next_number = len(trials)
         self.finished = sum(trial.state.is_finished() for trial in trials)
         self._model.absorb(trials, except_number)

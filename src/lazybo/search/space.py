@@ -240,15 +240,14 @@ def _conditions(conditions: Mapping[str, Condition] | None) -> dict[str, Conditi
         )
     checked = {}
     for name, condition in (conditions or {}).items():
+        which = f"conditions: the condition of {name!r}"
         if not isinstance(condition, Condition):
-            raise ValueError(
-                f"conditions: the condition of {name!r} must be lazybo.Condition(parent, values), not {shortened(condition)}"
-            )
+            raise ValueError(f"{which} must be lazybo.Condition(parent, values), not {shortened(condition)}")
         values = condition.values
         if isinstance(values, str) or not isinstance(values, Sequence):
-            raise ValueError(f"conditions: the condition of {name!r} must have a list of values, not {shortened(values)}")
+            raise ValueError(f"{which} must have a list of values, not {shortened(values)}")
         if not values:
-            raise ValueError(f"conditions: the condition of {name!r} has no values: it could never be active")
+            raise ValueError(f"{which} has no values: the parameter could never be active")
         checked[name] = Condition(condition.parent, tuple(values))
     return checked
 

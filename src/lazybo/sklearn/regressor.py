@@ -17,7 +17,7 @@ from sklearn.utils.validation import validate_data
 
 from lazybo.blas import one_thread
 from lazybo.checks import Array, as_array, finite, whole
-from lazybo.model.fit import MAX_POINTS, MAX_TARGET, Data, Priors, prior_kernel
+from lazybo.model.fit import MAX_POINTS, MAX_TARGET, Data, Priors, check_priors, prior_kernel
 from lazybo.model.kernels import Kernel as OwnKernel
 from lazybo.model.kernels import Matern52
 from lazybo.model.lag import Lag, check_lag, is_due
@@ -311,8 +311,7 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
         whole("n_restarts_optimizer", self.n_restarts_optimizer, 0)
         if self.max_points is not None:
             whole("max_points", self.max_points, 2)
-        if not (self.priors is None or isinstance(self.priors, Priors)):
-            raise ValueError(f"priors must be lazybo.fit.Priors or None, not {self.priors!r}")
+        check_priors(self.priors)
         if not (self.optimizer is None or self.optimizer == "fmin_l_bfgs_b" or callable(self.optimizer)):
             raise ValueError(f'optimizer must be "fmin_l_bfgs_b", a callable or None, not {self.optimizer!r}')
         if callable(self.optimizer) and not isinstance(self.kernel, Kernel):
