@@ -23,6 +23,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 import lazybo
 from lazybo import Condition, RunFailed, optimize
+from lazybo.acquisition import Acquired
 from lazybo.fit import Priors
 from lazybo.run.evaluate import Trial
 from lazybo.run.warm_start import known_results
@@ -705,8 +706,9 @@ def test_bad_arguments_are_refused_before_anything_is_evaluated(change: dict[str
         ({"kernel": "rbf"}, "kernel must be one of"),
         ({"lag": np.array([1, 2])}, "lag must be"),
         ({"direction": np.array(["minimize", "maximize"])}, "direction must be"),
-        ({"acquisition": abs}, "acquisition cannot be used: TypeError"),
-        ({"acquisition": lambda mean, std, best: mean}, r"acquisition cannot be used: .* shapes are \[\(\), \(\)\]"),
+        ({"acquisition": abs}, "acquisition.* must return .*Acquired .*, but raised TypeError"),
+        ({"acquisition": lambda mean, std, best: (mean, mean, std)}, r"must return .*Acquired .*, not \(array"),
+        ({"acquisition": lambda mean, std, best: Acquired(mean[:1], std, std)}, "must return .*, not Acquired"),
     ],
 )
 def test_objects_of_the_wrong_kind_are_refused_at_once(change: dict[str, Any], message: str, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from lazybo.model.kernels import Kernel
 from lazybo.model.lag import Lag, check_lag
 from lazybo.model.process import Process
 from lazybo.model.targets import WARPINGS, Warping
-from lazybo.search.acquisition import ACQUISITIONS, Acquisition
+from lazybo.search.acquisition import ACQUISITIONS, Acquired, Acquisition
 from lazybo.search.chooser import Chooser
 from lazybo.search.observations import PENDING, Observations, Result, State
 from lazybo.search.pool import POOL_POINTS
@@ -298,13 +298,13 @@ def _check_acquisition(acquisition: str | Acquisition) -> Acquisition:
 
 def _tried(acquisition: Acquisition) -> Acquisition:
     """``acquisition`` itself if it works on two points: its first real use may be hours later."""
-    expected = "it must return three arrays (m,) for the mean (m,), the deviation (m,) and the incumbent"
+    expected = "acquisition(mean, std, best) must return lazybo.acquisition.Acquired of three arrays as long as mean"
     try:
-        parts = [np.shape(part) for part in acquisition(np.array([0.0, 1.0]), np.array([1.0, 0.5]), 0.5)]
+        found = acquisition(np.array([0.0, 1.0]), np.array([1.0, 0.5]), 0.5)
     except Exception as error:  # the function is the user's: anything can go wrong in it
-        raise ValueError(f"acquisition cannot be used: {type(error).__name__}: {error}; {expected}") from error
-    if parts != [(2,)] * 3:
-        raise ValueError(f"acquisition cannot be used: for two points its shapes are {shortened(parts)}; {expected}")
+        raise ValueError(f"{expected}, but raised {type(error).__name__}: {error}") from error
+    if not isinstance(found, Acquired) or [np.shape(part) for part in found] != [(2,)] * 3:
+        raise ValueError(f"{expected}, not {shortened(found)}")
     return acquisition
 
 
