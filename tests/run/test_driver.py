@@ -318,3 +318,15 @@ def test_a_study_keeps_why_its_last_run_ended_early(
         run(storage, objective, **options)
     study_id = storage.get_study_id_from_name("s")
     assert storage.get_study_system_attrs(study_id)[STOPPED_KEY] == reason
+
+
+def test_a_trial_that_is_enqueued_meanwhile_takes_the_last_place(study: optuna.Study, storage: BaseStorage) -> None:
+    wanted = {"x": 3.0, "y": 3.0}
+
+    def callback(study: optuna.Study, trial: Any) -> None:
+        if trial.number == 1:
+            study.enqueue_trial(wanted)
+
+    run(storage, n_trials=3, callbacks=[callback])
+    assert [t.state for t in study.trials] == [TrialState.COMPLETE] * 3
+    assert study.trials[2].params == wanted
