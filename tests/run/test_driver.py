@@ -330,3 +330,10 @@ def test_a_trial_that_is_enqueued_meanwhile_takes_the_last_place(study: optuna.S
     run(storage, n_trials=3, callbacks=[callback])
     assert [t.state for t in study.trials] == [TrialState.COMPLETE] * 3
     assert study.trials[2].params == wanted
+
+
+def test_failures_of_an_earlier_run_do_not_count_as_failures_in_a_row(storage: BaseStorage) -> None:
+    for trials in (2, 4):
+        with pytest.raises(RunFailed, match="2 evaluations in a row failed"):
+            run(storage, lambda params: 1 / 0, max_failures=2)
+        assert len(optuna.load_study(storage=storage, study_name="s").trials) == trials

@@ -405,6 +405,23 @@ def test_a_suggestion_waits_for_an_earlier_trial_of_another_process(tmp_path: Pa
     assert {"x": 1.0, "y": -2.0} in [suggestion.params for suggestion in pending]
 
 
+def test_a_suggestion_is_announced_while_trials_of_others_run() -> None:
+    """Without others, and if nothing was learned, an attribute would be a commit for nothing."""
+    study = optuna.create_study(sampler=LazySampler(seed=0, lag=None))
+    study.optimize(bowl, n_trials=8)
+
+    def announced() -> bool:
+        trial = study.ask(study.trials[0].distributions)
+        return f"{SUGGESTION_KEY}:0" in study._storage.get_trial(trial._trial_id).system_attrs
+
+    announced()  # what the last values changed
+    assert not announced()
+    done = study.trials[0]
+    running = create_trial(state=TrialState.RUNNING, params=done.params, distributions=done.distributions)
+    study._storage.create_new_trial(study._study_id, running)
+    assert announced()
+
+
 def test_a_trial_that_runs_elsewhere_is_pending() -> None:
     space = {"x": FloatDistribution(-5, 5), "y": FloatDistribution(-5, 5)}
     study = optuna.create_study(sampler=LazySampler(seed=0))
