@@ -12,9 +12,9 @@ export OPENBLAS_NUM_THREADS := 1
 demo: $(VENV)/.demo
 	$(BIN)/python -m lazybo.demo
 
-# One pytest process for each core; tests that must not run at the same time share an xdist_group.
+# Several pytest processes (tests/conftest.py says how many); tests that must not run at the same time share an xdist_group.
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest --numprocesses=logical --maxprocesses=8 --dist=loadgroup
+	$(BIN)/python -m pytest --numprocesses=auto --dist=loadgroup
 
 # Tests that need torch, Dask, Ray, MPI, PostgreSQL, Jupyter or a browser (Chromium), in a second environment.
 test-extra: $(VENV)-extra/.installed

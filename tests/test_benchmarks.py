@@ -283,7 +283,7 @@ def test_quick_problems_end_where_they_did(name: str) -> None:
     assert band.holds(measured), f"{measured:.3g} is outside {band.low:g} to {band.high:g}"
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2, 3, 4, 6])
+@pytest.mark.parametrize("seed", [0, 1, 2])
 def test_a_run_that_was_stopped_and_resumed_is_the_same_to_the_last_bit(seed: int) -> None:
     run = replace(resume.make_run(seed), n_trials=13, stops=(7, 10))
     assert resume.differences(run) == []

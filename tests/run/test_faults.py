@@ -45,7 +45,7 @@ def until(condition: Callable[[], bool]) -> None:
 # ------------------------------------------------------------------ the driver
 
 
-@pytest.mark.parametrize(("executor", "kills", "trials"), [("threads", 6, 40), ("processes", 3, 30)])
+@pytest.mark.parametrize(("executor", "kills", "trials"), [("threads", 5, 30), ("processes", 2, 20)])
 def test_killed_at_any_moment_a_run_loses_nothing_it_has_recorded(
     executor: str, kills: int, trials: int, tmp_path: Path
 ) -> None:

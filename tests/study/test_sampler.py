@@ -237,8 +237,8 @@ def regrets(sampler: Callable[[int], optuna.samplers.BaseSampler], seeds: range,
 
 
 def test_branches_are_modelled_better_than_by_tpe() -> None:
-    ours = regrets(lambda seed: LazySampler(seed=seed), range(6), 50)
-    theirs = regrets(lambda seed: TPESampler(seed=seed), range(6), 50)
+    ours = regrets(lambda seed: LazySampler(seed=seed), range(4), 40)
+    theirs = regrets(lambda seed: TPESampler(seed=seed), range(4), 40)
     assert np.mean(ours) < 0.7 * np.mean(theirs)
 
 

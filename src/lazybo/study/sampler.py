@@ -130,6 +130,7 @@ class LazySampler(BaseSampler):
         if not search_space:
             return {}
         memory = self._memories.of(study)
+        memory.own.add(trial.number)  # also if it was begun without `before_trial`
         with memory.lock:
             memory.read(study, trial.number)
             memory.wait_for_earlier(study)
