@@ -14,7 +14,7 @@ from sklearn.gaussian_process.kernels import (
 )
 
 from lazybo.model.kernels import Matern52
-from lazybo.sklearn.kernels import composed, copied, read
+from lazybo.sklearn.kernels import composed, parse, validate
 
 DIM = 3
 
@@ -50,22 +50,22 @@ def expressions(draw: st.DrawFn) -> Kernel:
 
 
 def phi(kernel: Kernel) -> np.ndarray:
-    meaning = read(kernel, DIM)
-    return np.append(meaning.kernel.theta, np.log(max(meaning.noise, 1e-300)))
+    parsed = parse(kernel, DIM)
+    return np.append(parsed.kernel.theta, np.log(max(parsed.noise, 1e-300)))
 
 
 @given(expressions(), st.integers(0, 1000))
-def test_the_meaning_is_what_scikit_learn_computes(kernel: Kernel, seed: int) -> None:
+def test_the_parsed_kernel_is_what_scikit_learn_computes(kernel: Kernel, seed: int) -> None:
     x = np.random.default_rng(seed).random((6, DIM))
-    meaning = read(copied(kernel), DIM)
-    np.testing.assert_allclose(meaning.kernel(x) + meaning.noise * np.eye(6), kernel(x), rtol=1e-10, atol=1e-12)
-    np.testing.assert_allclose(meaning.kernel(x, x[:2]), kernel(x, x[:2]), rtol=1e-10, atol=1e-12)
+    parsed = parse(validate(kernel), DIM)
+    np.testing.assert_allclose(parsed.kernel(x) + parsed.noise * np.eye(6), kernel(x), rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(parsed.kernel(x, x[:2]), kernel(x, x[:2]), rtol=1e-10, atol=1e-12)
 
 
 @given(expressions())
 def test_the_jacobian_is_that_of_scikit_learns_theta(kernel: Kernel) -> None:
-    own = copied(kernel)
-    jacobian, theta = read(own, DIM).jacobian, own.theta
+    own = validate(kernel)
+    jacobian, theta = parse(own, DIM).jacobian, own.theta
     assert jacobian.shape == (DIM + 2, len(theta))
     for j in range(len(theta)):
         step = 1e-5 * np.eye(len(theta))[j]
@@ -75,23 +75,23 @@ def test_the_jacobian_is_that_of_scikit_learns_theta(kernel: Kernel) -> None:
 
 def test_one_object_used_twice_is_two_parameters() -> None:
     constant = ConstantKernel(2.0)
-    own = copied(constant * Matern(nu=2.5) + constant * WhiteKernel(0.5))
-    meaning = read(own, 1)
-    assert (meaning.kernel.output_scale, meaning.noise) == (2.0, 1.0)
-    np.testing.assert_array_equal(meaning.jacobian, [[0, 1, 0, 0], [1, 0, 0, 0], [0, 0, 1, 1]])
+    own = validate(constant * Matern(nu=2.5) + constant * WhiteKernel(0.5))
+    parsed = parse(own, 1)
+    assert (parsed.kernel.output_scale, parsed.noise) == (2.0, 1.0)
+    np.testing.assert_array_equal(parsed.jacobian, [[0, 1, 0, 0], [1, 0, 0, 0], [0, 0, 1, 1]])
 
 
 @pytest.mark.parametrize("dim", [1, 3])
-def test_composed_is_read_as_it_was(dim: int) -> None:
+def test_composed_is_parsed_back(dim: int) -> None:
     kernel = Matern52(np.linspace(0.5, 2, dim), 1.7)
-    meaning = read(composed(kernel, 0.25), dim)
-    np.testing.assert_array_equal(meaning.kernel.length_scales, kernel.length_scales)
-    assert (meaning.kernel.output_scale, meaning.noise) == (1.7, 0.25)
+    parsed = parse(composed(kernel, 0.25), dim)
+    np.testing.assert_array_equal(parsed.kernel.length_scales, kernel.length_scales)
+    assert (parsed.kernel.output_scale, parsed.noise) == (1.7, 0.25)
 
 
 def test_the_kernel_given_is_not_changed_by_what_happens_to_the_copy() -> None:
     kernel = ConstantKernel(2.0) * Matern(nu=2.5)
-    copied(kernel).theta = [0.0, 0.0]
+    validate(kernel).theta = [0.0, 0.0]
     assert kernel.k1.constant_value == 2.0
 
 
@@ -119,7 +119,7 @@ def test_the_kernel_given_is_not_changed_by_what_happens_to_the_copy() -> None:
 )
 def test_other_kernels_are_refused_with_what_is_supported(kernel: object) -> None:
     with pytest.raises(ValueError, match=r"must be ConstantKernel \* Matern\(nu=2\.5\) \+ WhiteKernel in any"):
-        copied(kernel)
+        validate(kernel)
 
 
 @pytest.mark.parametrize(
@@ -135,4 +135,4 @@ def test_other_kernels_are_refused_with_what_is_supported(kernel: object) -> Non
 )
 def test_wrong_parameters_are_one_clear_error(kernel: Kernel | Matern52, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        read(copied(kernel), DIM)
+        parse(validate(kernel), DIM)

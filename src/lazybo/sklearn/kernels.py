@@ -1,17 +1,17 @@
-"""What a scikit-learn kernel means here: a constant times Matérn 5/2, plus white noise.
+"""Parse a scikit-learn kernel: a constant times Matérn 5/2, plus white noise.
 
 ======  =======================================================================  ========
 symbol  meaning                                                                  shape
 ======  =======================================================================  ========
-θ       scikit-learn's: logarithms of what is not "fixed", from left to right    (p,)
+θ       scikit-learn's: logarithms of all parameters that are not "fixed"         (p,)
 φ       (log ℓ₁, …, log ℓ_d, log σ², log σₙ²), as in `lazybo.fit`                (d + 2,)
 J       ∂φ/∂θ                                                                    (d + 2, p)
 c       product of the constants in a term                                       scalar
 ======  =======================================================================  ========
 
-Sums and products are multiplied out. Every term must then have, beside constants, either a WhiteKernel or the one
-Matern of the expression: ``2.0 * (WhiteKernel() + Matern(nu=2.5))`` is as good as any other way to write it. So
-σ² = Σ c over the terms with the Matern, and σₙ² = Σ c · level over the others.
+Sums and products are multiplied out, so ``2.0 * (WhiteKernel() + Matern(nu=2.5))`` is accepted too. Each term must then
+be a product of constants and either a WhiteKernel or the Matern, of which there must be exactly one. Then σ² = Σ c over
+the terms with the Matern, and σₙ² = Σ c · level over the others.
 """
 
 from collections.abc import Iterator
@@ -26,13 +26,13 @@ from lazybo.model.kernels import Kernel as OwnKernel
 from lazybo.model.kernels import Matern52
 
 SUPPORTED = (
-    "ConstantKernel * Matern(nu=2.5) + WhiteKernel in any order, where only the Matern must be there; "
+    "ConstantKernel * Matern(nu=2.5) + WhiteKernel in any order, of which only the Matern is required; "
     "a kernel of lazybo.kernels; or None"
 )
 
 
-class Meaning(NamedTuple):
-    """The kernel and the noise variance (0: none) that an expression stands for, and J."""
+class Parsed(NamedTuple):
+    """A parsed kernel expression: our kernel, the noise variance (0 if there is none), and J."""
 
     kernel: OwnKernel
     noise: float
@@ -40,7 +40,7 @@ class Meaning(NamedTuple):
 
 
 class _Term(NamedTuple):
-    """A product of constants and of at most one other kernel."""
+    """A product of constants and at most one other kernel."""
 
     constants: tuple[ConstantKernel, ...]
     base: Any  # Matern, WhiteKernel or None
@@ -52,11 +52,11 @@ class _Term(NamedTuple):
         return float(np.prod([constant.constant_value for constant in self.constants]) * level)
 
 
-def copied(kernel: Any) -> Kernel | OwnKernel:
-    """``kernel`` itself if it is immutable, else a copy; a ValueError if it is none that is supported."""
+def validate(kernel: Any) -> Kernel | OwnKernel:
+    """Raise a ValueError if the kernel is not supported. Returns a copy, or the kernel itself if it is immutable."""
     if isinstance(kernel, OwnKernel):
         return kernel
-    # Cloned, an object that occurs twice becomes two, as θ has it.
+    # An object that occurs twice has two entries in θ; cloning makes it two objects.
     own = clone(kernel) if isinstance(kernel, Kernel) else kernel
     terms = _terms(own)
     if terms is None or None in (term.base for term in terms) or len(_materns(terms)) != 1:
@@ -64,21 +64,21 @@ def copied(kernel: Any) -> Kernel | OwnKernel:
     return own
 
 
-def read(kernel: Kernel | OwnKernel, dim: int) -> Meaning:
-    """What a kernel that `copied` has let through means for points with ``dim`` columns."""
+def parse(kernel: Kernel | OwnKernel, dim: int) -> Parsed:
+    """Parse a kernel that `validate` returned, for points with ``dim`` columns."""
     if isinstance(kernel, OwnKernel):
         if kernel.dim != dim:
             raise ValueError(f"the kernel has {kernel.dim} columns, but X has {dim}")
-        return Meaning(kernel, 0.0, np.eye(len(kernel.theta) + 1)[:, :-1])
+        return Parsed(kernel, 0.0, np.eye(len(kernel.theta) + 1)[:, :-1])
     terms = _terms(kernel)
-    assert terms is not None, "it was let through"
+    assert terms is not None, "validate accepted it"
     (matern,) = _materns(terms)
     signal = [term for term in terms if term.base is matern]
     white = [term for term in terms if term.base is not matern]
     output_scale, noise = (float(sum(term.value for term in part)) for part in (signal, white))
     if not 0 <= noise < np.inf:
         raise ValueError(f"the noise level of a WhiteKernel must not be negative, but is {noise}")
-    meaning = Matern52(_length_scales(matern, dim), output_scale)
+    own = Matern52(_length_scales(matern, dim), output_scale)
 
     place, size = _places(kernel)
     jacobian = np.zeros((dim + 2, size))
@@ -90,17 +90,17 @@ def read(kernel: Kernel | OwnKernel, dim: int) -> Meaning:
     for term in white:
         for leaf in (*term.constants, term.base):
             jacobian[dim + 1, place[id(leaf)]] += term.value / noise if noise else 0.0
-    return Meaning(meaning, noise, jacobian)
+    return Parsed(own, noise, jacobian)
 
 
 def composed(kernel: Matern52, noise: float) -> Kernel:
-    """The scikit-learn kernel with this meaning, for numeric columns."""
+    """The scikit-learn kernel for our kernel and noise, for numeric columns: the inverse of `parse`."""
     scales = kernel.length_scales.copy() if kernel.dim > 1 else float(kernel.length_scales[0])
     return ConstantKernel(kernel.output_scale) * Matern(scales, nu=2.5) + WhiteKernel(noise)
 
 
 def _terms(kernel: Any) -> list[_Term] | None:
-    """The expression multiplied out, or None. A subclass may compute anything, so only the classes themselves count."""
+    """The terms of an expression, or None if it is not supported. Subclasses are not: they may compute anything."""
     if type(kernel) is ConstantKernel:
         return [_Term((kernel,), None)]
     if type(kernel) is WhiteKernel or (type(kernel) is Matern and kernel.nu == 2.5):
@@ -118,12 +118,12 @@ def _terms(kernel: Any) -> list[_Term] | None:
 
 
 def _materns(terms: list[_Term]) -> list[Matern]:
-    """The different Matern objects; scikit-learn's kernels are not hashable, and equal ones are still two."""
+    """The different Matern objects, by id: scikit-learn's kernels are not hashable, and equal ones count twice."""
     return list({id(term.base): term.base for term in terms if type(term.base) is Matern}.values())
 
 
 def _places(kernel: Kernel) -> tuple[dict[int, slice], int]:
-    """Where in θ the parameters of each leaf are, by its id, and how many there are; fixed ones have no place."""
+    """The slice of θ for each leaf, by the id of the leaf, and the length of θ. Fixed parameters are not in θ."""
     places, start = {}, 0
     for leaf in _leaves(kernel):
         size = sum(parameter.n_elements for parameter in leaf.hyperparameters if not parameter.fixed)

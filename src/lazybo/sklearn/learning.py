@@ -1,7 +1,7 @@
-"""Learning as `LazyGPRegressor` understands it: what a scikit-learn kernel asks for, or lazybo's priors.
+"""How `LazyGPRegressor` learns kernel parameters: by maximum likelihood, or with lazybo's priors.
 
-A scikit-learn kernel says itself what is free and within which bounds: maximum likelihood. Without one the parameters
-are the most probable ones under `lazybo.fit.Priors`, which are made for the unit cube and for values of the size of 1.
+The parameters of a scikit-learn kernel are learned by maximum likelihood within the kernel's own bounds. Other kernels
+are learned by maximum a posteriori with `lazybo.fit.Priors`, which fit the unit cube and values of about size 1.
 """
 
 from collections.abc import Callable
@@ -17,20 +17,20 @@ from lazybo.model.evidence import evidence
 from lazybo.model.fit import NOISY_START, Data, K, Priors, maximum_a_posteriori, prior_kernel, subset
 from lazybo.model.kernels import Kernel as OwnKernel
 from lazybo.model.kernels import Matern52
-from lazybo.sklearn.kernels import Meaning, composed, read
+from lazybo.sklearn.kernels import Parsed, composed, parse
 
 # As in scikit-learn: called with (objective, initial θ, bounds), returns the best θ and its objective.
 Minimizer: TypeAlias = Callable[..., tuple[Array, float]]
 
-# Sizes outside of this are taken for its ends, so that their squares are numbers; and ranges outside of that.
+# The size of y and the ranges of X are clipped to these limits, so that nothing overflows.
 SMALLEST, LARGEST = 1e-75, 1e75
 SMALLEST_RANGE, LARGEST_RANGE = 1e-290, 1e308
 
 
 class Parameters(NamedTuple):
-    """A kernel and the white noise (which a scikit-learn kernel has in itself) as they stand.
+    """The current kernel, and the noise variance (a scikit-learn kernel contains it too).
 
-    ``learned_at`` is how many rows there were when they were last learned, 0: never. ``own``: no kernel was given.
+    ``learned_at`` is the number of rows when they were last learned (0: never). ``own``: the user gave no kernel.
     """
 
     kernel: Kernel | OwnKernel
@@ -38,9 +38,9 @@ class Parameters(NamedTuple):
     learned_at: int = 0
     own: bool = False
 
-    def meaning(self, dim: int) -> Meaning:
-        """What the kernel means for points with ``dim`` columns."""
-        return read(self.kernel, dim)
+    def parsed(self, dim: int) -> Parsed:
+        """The parsed kernel, for points with ``dim`` columns."""
+        return parse(self.kernel, dim)
 
     @property
     def free(self) -> bool:
@@ -50,7 +50,7 @@ class Parameters(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Learning:
-    """How parameters are learned: with which minimiser (None: L-BFGS-B), from how many further starts and rows."""
+    """How parameters are learned: the minimiser (None: L-BFGS-B), the number of restarts, the most rows, the priors."""
 
     minimizer: Minimizer | None
     restarts: int
@@ -59,7 +59,7 @@ class Learning:
     priors: Priors
 
     def learned(self, parameters: Parameters, data: Data) -> Parameters:
-        """Parameters learned from ``data``, sought from the present ones."""
+        """Parameters learned from ``data``, starting from the current ones."""
         kernel, first = parameters.kernel, parameters.learned_at == 0
         if isinstance(kernel, OwnKernel):
             kernel, noise = self.most_probable(kernel, None if first else parameters.noise, data)
@@ -68,13 +68,13 @@ class Learning:
                 kernel = self.most_probable_in_units(kernel, data, first=first)
             else:
                 kernel = self.maximum_likelihood(kernel, data)
-            noise = read(kernel, data.x.shape[1]).noise
+            noise = parse(kernel, data.x.shape[1]).noise
         return Parameters(kernel, noise, len(data.x), parameters.own)
 
     def maximum_likelihood(self, kernel: Kernel, data: Data) -> Kernel:
-        """``kernel`` with the parameters of the highest likelihood within its bounds.
+        """``kernel`` with its maximum likelihood parameters within its bounds.
 
-        Sought from the present ones, and from further ones that are drawn evenly from the bounds.
+        It starts from the current parameters; restarts are drawn uniformly from the bounds.
         """
         part, bounds = data.part(subset(len(data.x), self.max_points)), kernel.bounds
         if self.restarts and not np.isfinite(bounds).all():
@@ -90,10 +90,10 @@ class Learning:
         return kernel.clone_with_theta(theta)
 
     def most_probable(self, kernel: K, noise: float | None, data: Data) -> tuple[K, float]:
-        """Kernel and noise of the highest posterior density.
+        """Maximum a posteriori kernel and noise.
 
-        Sought from the present ones, and from further ones that are drawn from the priors. While there is no noise yet
-        (None), from the priors' and from a noisy start: the posterior often has a mode near each.
+        It starts from the current parameters; restarts are drawn from the priors. If no noise is known yet (None), it
+        starts from the priors' noise and from a large one, since the posterior often has a mode near each.
         """
         noises = (prior_kernel(kernel, self.priors)[1], NOISY_START) if noise is None else (noise,)
         starts = [(kernel, start) for start in noises]
@@ -106,24 +106,24 @@ class Learning:
         return best.kernel, best.noise
 
     def most_probable_in_units(self, kernel: Kernel, data: Data, *, first: bool) -> Kernel:
-        """The same for a kernel that was `composed`, in units of the data; the ``first`` time from the priors alone."""
-        units, before = Units(data), read(kernel, data.x.shape[1])
-        assert isinstance(before.kernel, Matern52), "that is what is composed"
+        """`most_probable` in units of the data, for a kernel from `composed`. The ``first`` start is the prior."""
+        units, before = Units(data), parse(kernel, data.x.shape[1])
+        assert isinstance(before.kernel, Matern52), "composed makes Matern kernels"
         if first:
             start: tuple[Matern52, float | None] = prior_kernel(before.kernel, self.priors)[0], None
         else:
             start = units.within(before.kernel, before.noise)
-        return composed(*units.outside(*self.most_probable(*start, units.enter(data))))
+        return composed(*units.outside(*self.most_probable(*start, units.data(data))))
 
 
 def log_likelihood(kernel: Kernel | OwnKernel, data: Data) -> tuple[float, Array]:
-    """log p(t | X, θ) and its derivatives by the kernel's θ; minus infinity where K is not positive definite."""
-    meaning = read(kernel, data.x.shape[1])
+    """log p(t | X, θ) and its derivatives by the kernel's θ; minus infinity if K is not positive definite."""
+    parsed = parse(kernel, data.x.shape[1])
     try:
-        value, gradient = evidence(meaning.kernel, meaning.noise, *data)
+        value, gradient = evidence(parsed.kernel, parsed.noise, *data)
     except np.linalg.LinAlgError:
-        return -np.inf, np.zeros(meaning.jacobian.shape[1])
-    return value, gradient @ meaning.jacobian
+        return -np.inf, np.zeros(parsed.jacobian.shape[1])
+    return value, gradient @ parsed.jacobian
 
 
 def _bfgs(objective: Callable[[Array], Any], start: Array, bounds: Array) -> tuple[Array, float]:
@@ -133,26 +133,26 @@ def _bfgs(objective: Callable[[Array], Any], start: Array, bounds: Array) -> tup
 
 
 class Units:
-    """The ranges of the columns of X and the size of the targets: what the priors call 1."""
+    """Units in which the priors fit: the range of each column of X, and the size (root mean square) of the targets."""
 
     def __init__(self, data: Data) -> None:
-        # Halves, since the range itself may be beyond the largest double.
+        # Halves, since the range itself may be larger than the largest double.
         ranges = 2.0 * np.clip(np.ptp(data.x / 2, axis=0), 0.0, LARGEST_RANGE / 2)
         self.ranges = np.where(ranges > 0, np.maximum(ranges, SMALLEST_RANGE), 1.0)
         largest = float(np.abs(data.targets).max())
         size = largest * float(np.sqrt(np.mean((data.targets / largest) ** 2))) if largest else 1.0
         self.size = float(np.clip(size, SMALLEST, LARGEST))
 
-    def enter(self, data: Data) -> Data:
+    def data(self, data: Data) -> Data:
         """``data`` in these units."""
         return Data(data.x / self.ranges, data.targets / self.size, data.known / self.size**2)
 
     def within(self, kernel: Matern52, noise: float) -> tuple[Matern52, float]:
-        """Parameters that hold outside, in these units."""
+        """Convert parameters from the units of X and the targets to these units."""
         return Matern52(kernel.length_scales / self.ranges, kernel.output_scale / self.size**2), noise / self.size**2
 
     def outside(self, kernel: Matern52, noise: float) -> tuple[Matern52, float]:
-        """Parameters that hold in these units, outside of them."""
+        """Convert parameters from these units to the units of X and the targets."""
         with np.errstate(over="ignore"):
             length_scales = np.minimum(kernel.length_scales * self.ranges, LARGEST_RANGE)
         return Matern52(length_scales, kernel.output_scale * self.size**2), noise * self.size**2

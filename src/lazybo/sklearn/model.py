@@ -1,4 +1,4 @@
-"""What a fitted regressor holds: a process of targets, and the way from and to the values.
+"""What a fitted regressor holds: the Gaussian process of its targets, and how targets and values are converted.
 
 ======  ==============================================================  ======================
 symbol  meaning                                                         shape
@@ -11,7 +11,7 @@ K       k(X, X) + diag(σₙ² + v) = L Lᵀ                                  (n
 U       points to predict at                                            (m, d)
 ======  ==============================================================  ======================
 
-K does not depend on y: all outputs share one factor, and a normalisation that moves costs no factorisation.
+K does not depend on y: all outputs share one factor, and a new normalisation of y needs no factorisation.
 """
 
 from dataclasses import dataclass, replace
@@ -26,12 +26,12 @@ from lazybo.model.targets import standardize
 from lazybo.model.units import unit_of
 from lazybo.sklearn.learning import Parameters
 
-# `Process` needs some noise; this is lost in rounding.
+# `Process` needs some noise; this much is lost in rounding.
 NO_NOISE = float(np.finfo(np.float64).tiny)
 
 
 class Rows(NamedTuple):
-    """Observations as they were given, and v."""
+    """Observations in the units of the user, and v."""
 
     x: Array
     y: Array
@@ -48,7 +48,7 @@ class Values(NamedTuple):
 
 @dataclass(frozen=True)
 class Model:
-    """Immutable but for the process, which belongs to the latest model that was made from it."""
+    """A fitted model. `with_rows` extends its process in place: after that, only the new model may be used."""
 
     process: Process
     parameters: Parameters
@@ -57,50 +57,50 @@ class Model:
 
     @classmethod
     def build(cls, rows: Rows, values: Values, parameters: Parameters) -> "Model":
-        """All rows at once, O(n³)."""
-        process = Process(parameters.meaning(rows.x.shape[1]).kernel, max(parameters.noise, NO_NOISE))
+        """A model of all rows, O(n³)."""
+        process = Process(parameters.parsed(rows.x.shape[1]).kernel, max(parameters.noise, NO_NOISE))
         process.append(rows.x, values.targets, variance=rows.known)
         return cls(process, parameters, rows.y, values)
 
     def with_rows(self, new: Rows, values: Values) -> "Model":
-        """Some rows more in O(t n²); ``values`` are those of all rows."""
+        """A model with t more rows, in O(t n²). ``values`` are those of all rows."""
         self.process.append(new.x, values.targets[len(self.y) :], variance=new.known)
         self.process.set_targets(values.targets)
         return replace(self, y=np.concatenate((self.y, new.y)), values=values)
 
     @property
     def data(self) -> Data:
-        """What parameters are learned from."""
+        """The data to learn parameters from."""
         return Data(self.process.X, self.values.targets, self.process.known_variances)
 
     def mean(self, u: Array) -> Array:
-        """At the rows of U, (m,) or (m, q)."""
+        """Mean at the rows of U, (m,) or (m, q)."""
         return self.process.mean(u) * self.values.scale + self.values.shift
 
     def variance(self, u: Array) -> Array:
-        """At the rows of U, with the white noise, in units of t², (m,)."""
+        """Variance at the rows of U, with the white noise, in units of t², (m,)."""
         return self.process.posterior(u).variance + self.parameters.noise
 
     def covariance(self, u: Array) -> Array:
-        """At the rows of U jointly, with the white noise, in units of t², (m, m)."""
+        """Joint covariance at the rows of U, with the white noise, in units of t², (m, m)."""
         _, covariance = self.process.posterior_covariance(u)
         covariance[np.diag_indices_from(covariance)] += self.parameters.noise
         return covariance
 
 
-def as_they_are(y: Array) -> Values:
-    """y itself."""
+def unchanged(y: Array) -> Values:
+    """y unchanged."""
     return Values(y, np.zeros(y.shape[1:]), np.ones(y.shape[1:]))
 
 
 def in_units(y: Array) -> Values:
-    """y itself, or in units of a power of two where the squares of y, the units of a kernel, are no numbers."""
+    """y unchanged, or divided by a power of two if the squares of y, the units of a kernel, would overflow."""
     unit = unit_of(y)
     return Values(y / unit, np.zeros(y.shape[1:]), np.full(y.shape[1:], unit))
 
 
 def normalised(y: Array) -> Values:
-    """Mean 0 and standard deviation 1, column by column."""
+    """y with mean 0 and standard deviation 1 in each column."""
     if y.ndim == 1:
         targets, shift, scale = standardize(y)
         return Values(targets, np.array(shift), np.array(scale))

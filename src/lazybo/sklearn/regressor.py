@@ -22,55 +22,55 @@ from lazybo.model.kernels import Kernel as OwnKernel
 from lazybo.model.kernels import Matern52
 from lazybo.model.lag import Lag, check_lag, is_due
 from lazybo.model.process import root_of
-from lazybo.sklearn.kernels import composed, copied, read
+from lazybo.sklearn.kernels import composed, parse, validate
 from lazybo.sklearn.learning import Learning, Minimizer, Parameters, log_likelihood
-from lazybo.sklearn.model import Model, Rows, Values, as_they_are, in_units, normalised
+from lazybo.sklearn.model import Model, Rows, Values, in_units, normalised, unchanged
 
-# Data that is fitted is noisier than an objective that is optimised: here the noise gives way sooner.
+# Regression data is noisier than objectives are, so the prior of the noise is wider than the optimiser's.
 PRIORS = Priors(noise_spread=2.0)
 
 
 class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
-    """Gaussian process regression that learns new rows in O(t n²): `partial_fit`.
+    """Gaussian process regression with `partial_fit`, which adds t rows to n in O(t n²).
 
-    With the same kernel parameters all numbers are those of scikit-learn's GaussianProcessRegressor. Several outputs
-    share the kernel and its factor.
+    With the same kernel parameters it gives the same numbers as scikit-learn's GaussianProcessRegressor. Several
+    outputs share the kernel and its factor.
 
     Parameters
     ----------
     kernel : scikit-learn kernel, kernel of lazybo.kernels or None, default=None
-        ``ConstantKernel * Matern(nu=2.5) + WhiteKernel`` in any order, where only the Matern must be there: learned by
-        maximum likelihood within its bounds. None: that kernel with a length scale for each column, learned with
-        ``priors`` in units of the columns' ranges and of the size of y. A `Matern52` may have categorical and
-        conditional columns (NaN: inactive); it is learned with ``priors`` as they are, made for the unit cube, and so
-        is a white noise beside it.
+        ``ConstantKernel * Matern(nu=2.5) + WhiteKernel`` in any order, of which only the Matern is required. It is
+        learned by maximum likelihood within its bounds. None: this kernel with a length scale for each column, learned
+        with ``priors`` in units of the columns' ranges and of the size of y. A kernel of lazybo.kernels may have
+        categorical and conditional columns (NaN: inactive). It is learned together with a white noise, with ``priors``
+        in the units of X, so X should lie in the unit cube.
     alpha : float or array of shape (n_samples,), default=1e-10
-        Noise variance of the rows that are given, in units of the normalised y: a number, or one for each row of that
-        call of `fit` or `partial_fit`.
+        Noise variance of the rows in a call of `fit` or `partial_fit`, in units of the normalised y: one number for
+        all of them, or one for each row.
     optimizer : "fmin_l_bfgs_b", callable or None, default="fmin_l_bfgs_b"
-        None: the parameters stay as they are. A callable is called as scikit-learn does, and needs one of its kernels.
+        None: the parameters are not learned. A callable is called as scikit-learn does, and needs one of its kernels.
     n_restarts_optimizer : int, default=0
-        Further starts of a learning, drawn from the kernel's bounds or from the priors.
+        Number of restarts when parameters are learned, drawn from the kernel's bounds or from the priors.
     normalize_y : bool, default=False
-        Whether y is brought to mean 0 and standard deviation 1, column by column, over all rows so far. Without it, and
-        without a ``kernel``, y above 1e100 or below 1e-100 is divided by a power of two, and all that is said of
-        the normalised y holds for that.
+        Whether each column of y is scaled to mean 0 and standard deviation 1, over all rows so far. If it is False and
+        no ``kernel`` is given, y above 1e100 or below 1e-100 is divided by a power of two; "the normalised y" is then
+        the result of that division.
     lag : "auto", int or None, default="auto"
-        When `partial_fit` learns the parameters anew, as in `lazybo.fit.is_due`; None: only `fit` does.
+        When `partial_fit` learns the parameters again, as in `lazybo.fit.is_due`. None: only `fit` learns them.
     priors : lazybo.fit.Priors or None, default=None
-        What is believed before there is data; for kernels that are not scikit-learn's.
+        Priors of the parameters, for kernels that are not scikit-learn's.
     max_points : int or None, default=400
-        At most so many rows, drawn at random, are learned from; None: all of them, O(n³) each evaluation.
+        Parameters are learned from at most so many rows, drawn at random. None: all rows, O(n³) each evaluation.
     random_state : int, RandomState instance or None, default=None
-        For the further starts.
+        For the restarts.
 
     Attributes
     ----------
     kernel_ : scikit-learn kernel or kernel of lazybo.kernels
-        The kernel with its present parameters; a scikit-learn kernel if ``kernel`` is None.
+        The kernel with its current parameters; a scikit-learn kernel if ``kernel`` is None.
     noise_ : float
-        The variance of the white noise, in units of the normalised y. As in scikit-learn it is part of what is
-        predicted, and ``alpha`` is not.
+        The variance of the white noise, in units of the normalised y. As in scikit-learn, predicted deviations include
+        it, but not ``alpha``.
     X_train_, y_train_ : ndarray
         All rows so far, their values normalised if ``normalize_y``.
     L_ : ndarray of shape (n_samples, n_samples)
@@ -78,9 +78,9 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
     alpha_ : ndarray of shape (n_samples,) or (n_samples, n_targets)
         The weights of the rows in the mean.
     log_marginal_likelihood_value_ : float
-        Of all rows, with the present parameters.
+        The log marginal likelihood of all rows with the current parameters.
     learned_at_ : int
-        How many rows there were when the parameters were last learned; 0: never.
+        The number of rows when the parameters were last learned; 0: never.
     n_features_in_, feature_names_in_
         As in every scikit-learn estimator.
 
@@ -115,7 +115,7 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
 
     @one_thread()
     def fit(self, X: ArrayLike, y: ArrayLike) -> "LazyGPRegressor":
-        """Forget everything, learn the kernel parameters from these rows, and factor K."""
+        """Discard all earlier rows, learn the kernel parameters from these rows, and factor K."""
         with _all_or_nothing(self):
             rows = self._rows(X, y, self.kernel, reset=True)
             self._build(rows, self._first_parameters(rows.x.shape[1]), learn=len(rows.y) > 1)
@@ -123,9 +123,9 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
 
     @one_thread()
     def partial_fit(self, X: ArrayLike, y: ArrayLike) -> "LazyGPRegressor":
-        """Learn t more rows: O(t n²) while the kernel parameters stay, which they do until the ``lag`` is over.
+        """Add t rows in O(t n²). If the ``lag`` says so, learn the kernel parameters again, which takes O(n³).
 
-        ``kernel`` is what the first rows were given with; to change it, call `fit`.
+        To use another ``kernel``, call `fit`.
         """
         with _all_or_nothing(self):
             if not self.__sklearn_is_fitted__():
@@ -136,14 +136,14 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
         return self
 
     def _build(self, rows: Rows, parameters: Parameters, *, learn: bool) -> None:
-        """A new process of all rows, with parameters learned from them or as they are."""
+        """Build a new model of all rows; ``learn`` its parameters first."""
         values = self._values(rows.y)
         if learn and self.optimizer is not None and parameters.free:
             parameters = self._learning(len(rows.y)).learned(parameters, Data(rows.x, values.targets, rows.known))
         self._model = Model.build(rows, values, parameters)
 
     def _extend(self, new: Rows) -> None:
-        """The same process with some rows more; or a new one if it is time to learn."""
+        """Add rows to the model; build a new one if its parameters are due to be learned."""
         old, parameters = self._model, self._model.parameters
         if new.y.shape[1:] != old.y.shape[1:]:
             raise ValueError(f"y must have as many columns as before, but has {new.y.shape} after {old.y.shape}")
@@ -158,12 +158,13 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
 
     @one_thread()
     def predict(self, X: ArrayLike, return_std: bool = False, return_cov: bool = False) -> Any:
-        """The mean at the rows of X, and if asked for its standard deviation, (m,), or joint covariance, (m, m).
+        """The mean at the rows of X, (m,).
 
-        Each has one more axis if there are several outputs. Before `fit` these are the prior's.
+        ``return_std`` adds the standard deviations, (m,); ``return_cov`` adds the joint covariance, (m, m). With
+        several outputs each has one more axis. Before `fit` they are those of the prior.
         """
         if return_std and return_cov:
-            raise RuntimeError("at most one of return_std and return_cov can be asked for")
+            raise RuntimeError("return_std and return_cov exclude each other; give one of them")
         model, u = self._at(X)
         scale = model.values.scale
         if return_std:
@@ -177,7 +178,7 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
     def sample_y(self, X: ArrayLike, n_samples: int = 1, random_state: int | np.random.RandomState | None = 0) -> Array:
         """Values drawn jointly at the rows of X, (m, n_samples), or (m, q, n_samples) with several outputs.
 
-        The root of the covariance is taken by eigenvalues: it exists where points coincide.
+        The root of the covariance is computed from its eigenvalues, so points may coincide.
         """
         count, rng = whole("n_samples", n_samples, 1), check_random_state(random_state)
         model, u = self._at(X)
@@ -189,15 +190,15 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
     def log_marginal_likelihood(
         self, theta: ArrayLike | None = None, eval_gradient: bool = False, clone_kernel: bool = True
     ) -> Any:
-        """log p(t | X) with the present parameters, or with others: θ of `kernel_`; O(n³) for those.
+        """log p(t | X), summed over all outputs, with the current parameters or with another θ of `kernel_` (O(n³)).
 
-        With ``eval_gradient`` also the derivatives by θ. The sum over all outputs. ``clone_kernel`` is there for
-        compatibility: `kernel_` is never changed, the factor belongs to it.
+        With ``eval_gradient`` also the derivatives by θ. ``clone_kernel`` exists for compatibility and has no effect:
+        `kernel_` is never changed.
         """
         del clone_kernel
         if theta is None:
             if eval_gradient:
-                raise ValueError("the gradient needs theta; kernel_.theta are the present parameters")
+                raise ValueError("the gradient needs theta; kernel_.theta has the current parameters")
             return self.log_marginal_likelihood_value_
         model, theta = self._fitted("log_marginal_likelihood"), as_array("theta", theta, 1)
         kernel, data = model.parameters.kernel, model.data
@@ -212,7 +213,7 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
 
     @property
     def kernel_(self) -> Kernel | OwnKernel:
-        """The kernel with its present parameters."""
+        """The kernel with its current parameters."""
         return self._fitted("kernel_").parameters.kernel
 
     @property
@@ -222,7 +223,7 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
 
     @property
     def learned_at_(self) -> int:
-        """How many rows there were when the parameters were last learned."""
+        """The number of rows when the parameters were last learned; 0: never."""
         return self._fitted("learned_at_").parameters.learned_at
 
     @property
@@ -232,7 +233,7 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
 
     @property
     def y_train_(self) -> Array:
-        """All values so far, normalised if asked for, (n,) or (n, q)."""
+        """All values so far, normalised with ``normalize_y``, (n,) or (n, q)."""
         return self._fitted("y_train_").values.targets
 
     @property
@@ -250,12 +251,12 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
     @property
     @one_thread()
     def log_marginal_likelihood_value_(self) -> float:
-        """Of all rows with the present parameters, the sum over all outputs."""
+        """The log marginal likelihood of all rows with the current parameters, summed over all outputs."""
         return self._fitted("log_marginal_likelihood_value_").process.log_marginal_likelihood()
 
     def _fitted(self, name: str) -> Model:
         if not self.__sklearn_is_fitted__():
-            raise AttributeError(f"{name} exists after fit or partial_fit, and neither has been called")
+            raise AttributeError(f"{name} does not exist yet: call fit or partial_fit first")
         return self._model
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -263,29 +264,29 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.requires_fit = False  # the prior predicts as well
+        tags.requires_fit = False  # without a fit, the prior predicts
         tags.input_tags.allow_nan = _allows_nan(self.kernel)
         return tags
 
     # -------------------------------------------------------------- validate
 
     def _at(self, points: ArrayLike) -> tuple[Model, Array]:
-        """What to predict with, and the points as doubles."""
+        """The model to predict with, and the validated points."""
         if self.__sklearn_is_fitted__():
             finite_only = _finite_only(self.kernel_)
-            with _unwarned():
+            with _no_overflow_warnings():
                 u = validate_data(self, points, dtype=float, ensure_all_finite=finite_only, reset=False)
             return self._model, u
-        with _unwarned():
+        with _no_overflow_warnings():
             u = check_array(points, dtype=float, ensure_all_finite=_finite_only(self.kernel))
         nothing = Rows(np.zeros((0, u.shape[1])), np.zeros(0), np.zeros(0))
-        return Model.build(nothing, as_they_are(nothing.y), self._first_parameters(u.shape[1])), u
+        return Model.build(nothing, unchanged(nothing.y), self._first_parameters(u.shape[1])), u
 
     def _rows(self, x: ArrayLike, y: ArrayLike, kernel: object, *, reset: bool) -> Rows:
-        """Validated rows, with ``alpha`` for each; the estimator's parameters are validated too, before any change."""
+        """Validate the rows and the estimator's parameters, before anything is changed. Each row gets its ``alpha``."""
         self._check_parameters()
         finite_only = _finite_only(kernel)
-        with _unwarned():
+        with _no_overflow_warnings():
             points, values = validate_data(
                 self, x, y, reset=reset, dtype=float, ensure_all_finite=finite_only, multi_output=True, y_numeric=True
             )
@@ -294,7 +295,7 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
         learned = self.kernel is not None and self.optimizer is not None and not self.normalize_y
         if learned and np.abs(values).max() > MAX_TARGET:
             raise ValueError(
-                f"a kernel is learned from y within ±{MAX_TARGET:g}, but y has {values.flat[np.abs(values).argmax()]}: "
+                f"with a kernel, y must lie within ±{MAX_TARGET:g}, but y has {values.flat[np.abs(values).argmax()]}: "
                 "set normalize_y=True, or leave the kernel out"
             )
         alpha = finite("alpha", as_array("alpha", np.atleast_1d(self.alpha), 1))
@@ -315,12 +316,12 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
         if not (self.optimizer is None or self.optimizer == "fmin_l_bfgs_b" or callable(self.optimizer)):
             raise ValueError(f'optimizer must be "fmin_l_bfgs_b", a callable or None, not {self.optimizer!r}')
         if callable(self.optimizer) and not isinstance(self.kernel, Kernel):
-            raise ValueError("a callable optimizer needs a scikit-learn kernel, which says what is free")
+            raise ValueError("a callable optimizer needs a scikit-learn kernel, which has bounds for its parameters")
 
     def _first_parameters(self, dim: int) -> Parameters:
         own = self.kernel is None
-        kernel = composed(*prior_kernel(Matern52(np.ones(dim)), self.priors)) if own else copied(self.kernel)
-        return Parameters(kernel, read(kernel, dim).noise, own=own)
+        kernel = composed(*prior_kernel(Matern52(np.ones(dim)), self.priors)) if own else validate(self.kernel)
+        return Parameters(kernel, parse(kernel, dim).noise, own=own)
 
     def _learning(self, count: int) -> Learning:
         return Learning(
@@ -332,12 +333,12 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
         )
 
     def _values(self, y: Array) -> Values:
-        return normalised(y) if self.normalize_y else in_units(y) if self.kernel is None else as_they_are(y)
+        return normalised(y) if self.normalize_y else in_units(y) if self.kernel is None else unchanged(y)
 
 
 @contextmanager
 def _all_or_nothing(estimator: LazyGPRegressor) -> Iterator[None]:
-    """After any failure within, Ctrl-C included, the attributes and the rows of the process are as before."""
+    """Undo all changes to the estimator and its process if the block raises, also at Ctrl-C."""
     before = estimator.__dict__.copy()
     try:
         yield
@@ -351,13 +352,13 @@ def _all_or_nothing(estimator: LazyGPRegressor) -> Iterator[None]:
         raise
 
 
-def _unwarned() -> np.errstate:
-    """scikit-learn's checks add all entries up, which may overflow where each of them is finite."""
+def _no_overflow_warnings() -> np.errstate:
+    """scikit-learn's checks sum all entries. The sum may overflow although each entry is finite."""
     return np.errstate(over="ignore", invalid="ignore")
 
 
 def _finite_only(kernel: object) -> bool | str:
-    """What scikit-learn's checks are told about NaN."""
+    """The argument ``ensure_all_finite`` of scikit-learn's checks."""
     return "allow-nan" if _allows_nan(kernel) else True
 
 
