@@ -235,9 +235,9 @@ class TestEveryKernel:
             ([[np.nan, 0.5, 0, 0]], "row 0, column 0 is nan .*not conditional"),
             ([[0.1, np.inf, 0, 0]], "row 0, column 1 is inf"),
             ([[0.1, 0.5, np.nan, 0]], "column 2 is nan"),
-            ([[0.1, 0.5, 3, 0]], "column 2 holds a choice from 0 to 2, not 3"),
-            ([[0.1, 0.5, 0.5, 0]], "column 2 holds a choice"),
-            ([[0.1, 0.5, -1, 0]], "column 2 holds a choice"),
+            ([[0.1, 0.5, 3, 0]], "column 2 must have choices from 0 to 2, not 3"),
+            ([[0.1, 0.5, 0.5, 0]], "column 2 must have choices"),
+            ([[0.1, 0.5, -1, 0]], "column 2 must have choices"),
             ([["a", 0, 0, 0]], "array of numbers"),
         ],
     )

@@ -12,21 +12,21 @@ D       D Dᵀ = C - QᵀQ; the new rows of L are [Qᵀ D]                (t, t)
 b       rows in a panel, `PANEL_ROWS`                               scalar
 ======  ==========================================================  =========
 
-L lives in panels of b rows. Panel k holds its part left of the diagonal as one C-ordered array (b, k b) and its
+L is stored in panels of b rows. Panel k holds its part left of the diagonal as one C-ordered array (b, k b) and its
 diagonal block as another (b, b). A panel is allocated once and never moved, so growing copies nothing, only the lower
 triangle takes memory, and every array handed to BLAS is contiguous or has a plain leading dimension: no hidden copy.
 
-A pivot that is not safely positive climbs one ladder:
+Pivots that are not safely positive are handled in three stages:
 
 1. *Jitter on the new row.* A pivot below ``PIVOT_FLOOR`` times the row's own diagonal is raised to that floor, as if
-   that one observation had a little more noise. Exact and near duplicates end here.
+   that one observation had a little more noise. This is enough for exact and near duplicates.
 2. *Refactorisation.* If that would take more than ``MAX_ROW_JITTER`` (the new rows contradict the old ones beyond
    rounding), the whole matrix is factored again with the smallest jitter of ``REFACTOR_JITTERS`` on its diagonal that
    works.
-3. *An error* that says what to try; the factor is as before.
+3. *An error* that says what to try. The factor is unchanged.
 
-Afterwards L Lᵀ = K + diag(``jitter``). Rung 2 changes the old rows too, and needs room for a few dense matrices;
-truncating takes back the new rows, not that jitter.
+Afterwards L Lᵀ = K + diag(``jitter``). Stage 2 changes the old rows too, and needs memory for a few dense
+matrices. Truncating removes the new rows, but not that jitter.
 """
 
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ from lazybo.checks import Array, as_array, as_shape, finite
 PANEL_ROWS = 256
 PIVOT_FLOOR = 1e-10
 MAX_ROW_JITTER = 1e-6
-# Multiply-adds up to which OpenBLAS calls a product small, and the rows below which a slab is not worth its call.
+# OpenBLAS treats products of up to so many multiply-adds as small. Slabs with fewer rows are not worth a call.
 SMALL_PRODUCT = 1_000_000
 MIN_SLAB_ROWS = 8
 REFACTOR_JITTERS = (1e-8, 1e-7, 1e-6, 1e-5, 1e-4)
@@ -58,8 +58,8 @@ class _Panel:
 class GrowingCholesky:
     """Lower Cholesky factor that is extended by rows in O(t n²) and shortened in O(1).
 
-    ``work`` counts the multiply-adds of all solves and factorisations so far, ``refactorisations`` how often rung 2
-    of the ladder ran: what a step costs can be tested without a clock.
+    ``work`` counts the multiply-adds of all solves and factorisations so far, ``refactorisations`` how often stage 2
+    ran, so that tests can check the cost of a step without a clock.
     """
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ class GrowingCholesky:
 
     @property
     def jitter(self) -> Array:
-        """What the ladder added to each diagonal entry, (n,)."""
+        """The jitter that was added to each diagonal entry, (n,)."""
         return self._jitter[: self._n].copy()
 
     @property
@@ -92,20 +92,20 @@ class GrowingCholesky:
     def append(self, cross: ArrayLike, block: ArrayLike, *, solved: Array | None = None) -> None:
         """Grow K to [[K, P], [Pᵀ, C]]: solve L Q = P, factor C - QᵀQ = D Dᵀ, add the rows [Qᵀ D].
 
-        ``cross`` is P, (n, t); ``block`` is C, (t, t), of which the lower triangle is read. For a single row
-        ``cross`` may be (n,) and ``block`` a number. ``solved`` is Q where it is known already, for a single row: then
-        the row costs O(n).
+        ``cross`` is P, (n, t); ``block`` is C, (t, t), of which the lower triangle is read. For a single row ``cross``
+        may be (n,) and ``block`` a number. If Q is already known for a single row, give it as ``solved``: then the row
+        costs O(n).
         """
         cross, block = self._checked(cross, block)
         before = self._n
         try:
-            # A row of L must not straddle two panels' diagonal blocks, so a block is cut where a panel ends.
+            # New rows that cross the end of a panel are split there: each part lies in one diagonal block.
             for new in self._cuts(len(block)):
                 self._extend(cross, block, new, solved if len(block) == 1 else None)
         except _PivotError as pivot:
             self._n = before
             self._refactorise(cross, block, pivot)
-        except BaseException:  # out of memory, Ctrl-C: all rows or none
+        except BaseException:  # for example MemoryError or Ctrl-C: add all rows or none
             self._n = before
             raise
 
@@ -122,18 +122,19 @@ class GrowingCholesky:
         return x
 
     def finish_solve(self, x: Array, done: int, *, together: int = PANEL_ROWS) -> None:
-        """Turn B into X with L X = B in place, when its first ``done`` rows hold the solution already.
+        """Solve L X = B in place, where the first ``done`` rows of ``x`` already hold X and the others hold B.
 
         ``x`` is a C-ordered array of finite doubles, (m,) or (m, c), for the first m rows of L. After t new rows this
-        costs O(t n) a column instead of O(n²): a right-hand side that only grew keeps what was solved.
+        costs O(t n) a column instead of O(n²): the solution of the old rows is kept.
 
-        Rows are solved ``together`` up to its next multiple. Where ``done`` is such a multiple, the solution is to the
-        last bit the one from the beginning.
+        Rows are solved in chunks that end at multiples of ``together``. If ``done`` is such a multiple, the result is
+        the same to the last bit as when all rows are solved.
         """
         m = len(x)
         if x.dtype != np.float64 or not 0 <= done <= m <= self._n:
             raise ValueError(
-                f"need at most {self._n} rows of doubles, some of them done, not {x.shape} of which {done} are done"
+                f"x must be an array of doubles with at most {self._n} rows, and done at most its length, "
+                f"not {x.dtype} of shape {x.shape} and {done}"
             )
         for panel, rows in self._filled(m)[done // PANEL_ROWS :]:
             first = max(done - panel.start, 0)
@@ -144,7 +145,7 @@ class GrowingCholesky:
         self.work += (m**2 - done**2) // 2 * (x.size // max(m, 1))
 
     def _solve_rows(self, x: Array, panel: _Panel, first: int, stop: int) -> None:
-        """The solution in rows [first, stop) of a panel, from that in all rows before them."""
+        """Solve rows [first, stop) of a panel; all rows before them must be solved."""
         here, solved = slice(panel.start + first, panel.start + stop), slice(panel.start, panel.start + first)
         if panel.start:
             _subtract_product(x[here], panel.left[first:stop], x[: panel.start])
@@ -203,7 +204,7 @@ class GrowingCholesky:
         return [slice(a, b) for a, b in zip([0, *stops], stops, strict=False) if a < b]
 
     def _extend(self, cross: Array, block: Array, new: slice, solved: Array | None) -> None:
-        """Append the rows ``new`` of the block; those before them are in the factor already."""
+        """Append the rows ``new`` of the block; the rows before them must be in the factor."""
         p = np.vstack((cross[:, new], block[new, : new.start].T)) if new.start else cross[:, new]
         c = block[new, new]
         q = self.solve_lower(p[:, 0] if p.shape[1] == 1 else p) if solved is None else solved
@@ -213,7 +214,7 @@ class GrowingCholesky:
         self._write(q.T, d, jitter)
 
     def _write(self, q_transposed: Array, d: Array, jitter: Array) -> None:
-        """Store rows [Qᵀ D]; they must fit into the panel that begins or goes on at row n."""
+        """Store rows [Qᵀ D]; they must fit into the panel of row n."""
         index, row = divmod(self._n, PANEL_ROWS)
         if index == len(self._panels):
             start = index * PANEL_ROWS
@@ -226,7 +227,7 @@ class GrowingCholesky:
         self._n += len(d)
 
     def _refactorise(self, cross: Array, block: Array, pivot: "_PivotError") -> None:
-        """Rung 2: factor all of [[K, P], [Pᵀ, C]] afresh, with jitter on the whole diagonal."""
+        """Stage 2: factor all of [[K, P], [Pᵀ, C]] again, with jitter on the whole diagonal."""
         lower = self.factor
         n, t = cross.shape
         whole = np.block([[lower @ lower.T, cross], [cross.T, np.tril(block) + np.tril(block, -1).T]])
@@ -241,7 +242,7 @@ class GrowingCholesky:
             raise np.linalg.LinAlgError(
                 f"the matrix is not positive definite: new row {pivot.row} has the squared pivot {pivot.value:.3g}, "
                 "and a jitter of "
-                f"{REFACTOR_JITTERS[-1]:g} times its diagonal does not mend it. Is the kernel symmetric and positive "
+                f"{REFACTOR_JITTERS[-1]:g} times its diagonal is not enough. Is the kernel symmetric and positive "
                 "semidefinite, and do the new rows come from the same kernel and parameters as the old ones? "
                 "Otherwise try a larger noise."
             )
@@ -270,7 +271,7 @@ class GrowingCholesky:
 
 
 class _PivotError(Exception):
-    """Rung 1 of the ladder is not enough for this row."""
+    """Stage 1 is not enough for this row."""
 
     def __init__(self, row: int, value: float) -> None:
         super().__init__(row, value)
@@ -281,8 +282,8 @@ class _PivotError(Exception):
 def _subtract_product(target: Array, a: Array, x: Array) -> None:
     """target -= A X.
 
-    OpenBLAS multiplies small matrices without packing them first, and with few columns packing A is what costs most:
-    slabs of A that are small enough make 8 columns three times as fast, 20 columns one and a half times.
+    With few columns most of the time is spent on packing A, which OpenBLAS skips for small products. So A is split into
+    small slabs: 8 columns become three times as fast, 20 columns one and a half times.
     """
     slab = SMALL_PRODUCT // max(x.size, 1)
     if x.ndim == 1 or not MIN_SLAB_ROWS <= slab < len(a):
@@ -296,7 +297,7 @@ def _solve_triangle(lower: Array, rows: int, b: Array, *, transposed: bool) -> A
     """Solve with the leading ``rows`` of a C-ordered lower triangle, or with its transpose.
 
     LAPACK reads a C-ordered lower triangle as an upper one, hence ``trans``; ``dtrtrs`` takes the leading dimension
-    from the shape, where SciPy's ``dtrsv`` and ``dtrsm`` would copy a partly filled block.
+    from the shape, while SciPy's ``dtrsv`` and ``dtrsm`` would copy a partly filled block.
     """
     if b.size == 0:
         return b
@@ -306,7 +307,7 @@ def _solve_triangle(lower: Array, rows: int, b: Array, *, transposed: bool) -> A
 
 
 def _factor_with_floor(s: Array, diagonal: Array, first: int) -> tuple[Array, Array]:
-    """D and the jitter of rung 1 with D Dᵀ = S + diag(jitter), each pivot at least PIVOT_FLOOR times K's diagonal.
+    """D and the jitter of stage 1 with D Dᵀ = S + diag(jitter), each pivot at least PIVOT_FLOOR times K's diagonal.
 
     ``first`` is the number of the first row, for the error.
     """
@@ -314,14 +315,14 @@ def _factor_with_floor(s: Array, diagonal: Array, first: int) -> tuple[Array, Ar
     d, info = lapack.dpotrf(s, lower=1)
     if info == 0 and (np.diagonal(d) ** 2 >= floor).all():
         return d, np.zeros(len(s))
-    # Row by row, so that each pivot can be looked at before it is divided by.
+    # Row by row, so that each pivot can be checked before it is divided by.
     d, jitter = np.zeros_like(s), np.zeros(len(s))
     for i in range(len(s)):
         if i:
             d[i, :i] = _solve_triangle(d, i, s[i, :i], transposed=False)
         pivot = s[i, i] - d[i, :i] @ d[i, :i]
         jitter[i] = np.maximum(0.0, floor[i] - pivot)
-        if not jitter[i] <= MAX_ROW_JITTER * diagonal[i]:  # NaN, from entries that overflowed, is too much as well
+        if not jitter[i] <= MAX_ROW_JITTER * diagonal[i]:  # also true for NaN, from entries that overflowed
             raise _PivotError(first + i, pivot)
         d[i, i] = np.sqrt(pivot + jitter[i])
     return d, jitter

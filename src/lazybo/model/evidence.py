@@ -1,4 +1,4 @@
-"""The log marginal likelihood and its gradient: what learning maximises."""
+"""The log marginal likelihood and its gradient, which learning maximises."""
 
 import numpy as np
 from scipy.linalg import lapack
@@ -10,7 +10,7 @@ from lazybo.model.kernels import Kernel
 def evidence(kernel: Kernel, noise: float, x: Array, targets: Array, known: Array) -> tuple[float, Array]:
     """log p(t | X) and its derivatives by (θ, log σₙ²), (p + 1,), for noise σₙ² + ``known`` on the diagonal; O(n³).
 
-    ``targets`` is (n,), or (n, q) for q independent outputs that share K; then it is the sum over them. With
+    ``targets`` is (n,), or (n, q) for q independent outputs that share K; then the result is the sum over them. With
     W = Σ α αᵀ - q K⁻¹, the derivative by any parameter is ½ Σ_ab W_ab ∂K_ab.
     """
     if len(x) == 0:

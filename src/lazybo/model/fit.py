@@ -4,10 +4,10 @@
 symbol  meaning                                                            shape
 ======  =================================================================  ========
 φ       (θ, log σₙ²), what is learned: the kernel's parameters, the noise  (p + 1,)
-n, m    observations, and those of them that are learned from              scalar
+n, m    observations, and how many of them are used for learning           scalar
 ======  =================================================================  ========
 
-`learn` maximises log p(t | X, φ) + log p(φ): maximum a posteriori. `lazybo.model.lag` says when.
+`learn` maximises log p(t | X, φ) + log p(φ): maximum a posteriori. `lazybo.model.lag` decides when.
 """
 
 from dataclasses import dataclass, fields, replace
@@ -27,42 +27,42 @@ from lazybo.model.units import relative_variances
 Rows: TypeAlias = NDArray[np.intp]
 K = TypeVar("K", bound=Kernel)
 
-# Learning uses at most this many observations: ten parameters are known well from a few hundred, and it bounds the
-# cubic cost.
+# Learning uses at most this many observations. A few hundred determine ten parameters well, and the cost is cubic.
 MAX_POINTS = 400
-# The posterior often has two modes, "rugged" and "noisy", and an ascent stays in the one it begins in. Up to so many
-# observations a start in the other one costs next to nothing; later, and up to `MAX_POINTS`, it is tried whenever their
-# number is a multiple of this: about a fifth more work. Without it noise of 0.5 was not noticed within 160 observations
-# (docs/tuning.md).
+# The posterior often has two modes, "rugged" and "noisy", and an ascent stays in the mode in which it starts. Up to
+# SECOND_START_POINTS observations the other mode is always tried too, which costs little. From there to `MAX_POINTS` it
+# is tried if the number of observations is a multiple of SECOND_START_EVERY: about a fifth more work. Without it, noise
+# of 0.5 was not found within 160 observations (docs/tuning.md).
 SECOND_START_POINTS = 30
 SECOND_START_EVERY = 5
-# Less noise than this is the rugged mode. The noisy one is sought from this noise, the rugged one from length scales of
-# this share of the prior's.
+# Less noise than NOISY is the rugged mode. The search for the noisy mode starts from the noise NOISY_START, that for
+# the rugged mode from the prior's length scales times RUGGED_START.
 NOISY = 1e-3
 NOISY_START = 1e-2
 RUGGED_START = 0.3
 MAX_EVALUATIONS = 40
-# Squares of larger targets are no doubles.
+# The squares of larger targets overflow.
 MAX_TARGET = 1e150
 
-# Far outside what the priors allow in practice, and narrow enough that K stays positive definite in doubles at any n.
+# Bounds far outside what the priors allow in practice, but narrow enough that K stays positive definite in doubles.
 _LOWER = {"length_scale": 5e-3, "output_scale": 1e-2, "share": 1e-2, "noise": 1e-7}
 _UPPER = {"length_scale": 1e3, "output_scale": 1e2, "share": 0.99, "noise": 1.0}
 
 
 @dataclass(frozen=True, slots=True)
 class Priors:
-    """Log-normal priors, each by its median and the standard deviation of the logarithm.
+    """Log-normal priors of the kernel parameters and the noise.
 
-    They dominate while data is scarce; a ``…_spread`` (that standard deviation) of 0 holds a parameter fixed.
-    Distances in the unit cube grow with √d, and the length scales' median with them: the correlation between two random
-    points is then the same in every dimension.
+    Each prior is given by its median and by a ``…_spread``, the standard deviation of the logarithm. A spread of 0
+    fixes the parameter. Priors matter most while there are few observations. Distances in the unit cube grow with √d,
+    so the median of the length scales is multiplied by √d: the correlation of two random points is then the same in
+    every dimension.
 
-    The prior of the noise is small and narrow: with few values rugged and noisy look alike, and an optimiser that takes
-    valleys for noise evaluates the same place again and again (docs/tuning.md).
+    The prior of the noise is small and narrow. With few values, a rugged and a noisy objective look alike, and an
+    optimiser that takes valleys for noise evaluates the same place again and again (docs/tuning.md).
 
-    ``share`` is how much of the variance an additive kernel gives to the sum over single columns. It lies between 0 and
-    1; what is log-normal are its odds, share / (1 - share).
+    ``share`` is the share of the variance that an additive kernel gives to the sum over single columns, between 0 and
+    1. Its odds, share / (1 - share), are log-normal.
     """
 
     length_scale: float = 0.5
@@ -82,7 +82,7 @@ class Priors:
         for name, low in _LOWER.items():
             median = getattr(self, name)
             if not low <= median <= _UPPER[name]:
-                raise ValueError(f"the prior's {name} must lie within {low:g} and {_UPPER[name]:g}, not {median:g}")
+                raise ValueError(f"the prior's {name} must be between {low:g} and {_UPPER[name]:g}, not {median:g}")
 
     def center(self, kernel: Kernel) -> Array:
         """The median of φ for a kernel, (p + 1,)."""
@@ -96,7 +96,7 @@ class Priors:
         return np.array([*(getattr(self, f"{each.kind}_spread") for each in kernel.layout), self.noise_spread])
 
     def bounds(self, kernel: Kernel) -> tuple[Array, Array]:
-        """The least and the greatest φ that is considered, each (p + 1,)."""
+        """Lower and upper bounds of φ, each (p + 1,)."""
         kinds = [*(parameter.kind for parameter in kernel.layout), "noise"]
         lower, upper = ([_positive(kind, limits[kind]) for kind in kinds] for limits in (_LOWER, _UPPER))
         return np.log(lower), np.log(upper)
@@ -109,7 +109,7 @@ class Priors:
 
 
 class Data(NamedTuple):
-    """What is learned from: points, (n, d), targets, (n,), and known noise variances in units of the targets², (n,).
+    """Data to learn from: points, (n, d), targets, (n,), and known noise variances in units of the targets², (n,).
 
     Targets of shape (n, q) are q independent outputs that share the parameters.
     """
@@ -119,13 +119,13 @@ class Data(NamedTuple):
     known: Array
 
     def part(self, rows: Rows) -> "Data":
-        """Some of it."""
+        """The data of some rows."""
         return Data(self.x[rows], self.targets[rows], self.known[rows])
 
 
 @dataclass(frozen=True, slots=True)
 class Learned(Generic[K]):
-    """What `learn` found: parameters, their log posterior density (up to a constant), and what it took."""
+    """The result of `learn`: parameters, their log posterior density (up to a constant), evaluations and rows used."""
 
     kernel: K
     noise: float
@@ -142,14 +142,14 @@ def check_priors(priors: object) -> Priors:
 
 
 def prior_kernel(kernel: K, priors: Priors | None = None) -> tuple[K, float]:
-    """The kernel and the noise at the middle of the priors: what to begin with before there is data."""
+    """The kernel and the noise at the medians of the priors: the start before there is data."""
     center = (priors or Priors()).center(kernel)
     return kernel.with_theta(center[:-1]), float(np.exp(center[-1]))
 
 
 @one_thread()
 def learn(gp: LazyGP, priors: Priors | None = None, *, max_points: int = MAX_POINTS) -> Learned[Kernel]:
-    """Give ``gp`` its maximum a posteriori parameters, learned from all rows with a value; factors K once."""
+    """Set ``gp`` to its maximum a posteriori parameters, learned from all rows with a value. K is factored once."""
     rows, scale = np.flatnonzero(~np.isnan(gp.y)), gp.targets.scale
     data = Data(gp.X[rows], gp.targets.values[rows], relative_variances(gp.known_variances[rows], scale))
     learned = maximum_a_posteriori(data, gp.kernel, gp.noise, priors, max_points=max_points)
@@ -161,7 +161,7 @@ def learn(gp: LazyGP, priors: Priors | None = None, *, max_points: int = MAX_POI
 def maximum_a_posteriori(
     data: Data, kernel: K, noise: float, priors: Priors | None = None, *, max_points: int = MAX_POINTS
 ) -> Learned[K]:
-    """The most probable parameters, sought from the present ``kernel`` and ``noise``, and from elsewhere if cheap."""
+    """Maximum a posteriori parameters. Starts from ``kernel`` and ``noise``, and in the other mode if it is cheap."""
     n = len(data.x)
     if n < 2:
         raise ValueError(f"learning needs at least 2 observations, but there are {n}")
@@ -170,7 +170,7 @@ def maximum_a_posteriori(
     largest = float(np.abs(data.targets).max())
     if largest > MAX_TARGET:
         raise ValueError(
-            f"kernel parameters are learned from targets within ±{MAX_TARGET:g}, but one is {largest:g}: standardise "
+            f"targets must lie within ±{MAX_TARGET:g} to learn kernel parameters, but one is {largest:g}: standardise "
             "the values (transform=standardize, or normalize_y=True)"
         )
     priors, part = priors or Priors(), data.part(subset(n, max_points))
@@ -183,14 +183,14 @@ def maximum_a_posteriori(
 
 
 def subset(n: int, size: int) -> Rows:
-    """The observations to learn from: all, or a random part that depends on n alone, so that runs repeat."""
+    """The rows to learn from: all, or a random subset that depends only on n, so that runs are repeatable."""
     if n <= size:
         return np.arange(n)
     return np.sort(np.random.default_rng(n).choice(n, size, replace=False))
 
 
 def _other_mode(kernel: Kernel, noise: float, priors: Priors) -> Array:
-    """Where to seek the mode that ``noise`` is not in."""
+    """The start for the other mode: the noisy one if ``noise`` is small, else the rugged one."""
     start = priors.center(kernel)
     if noise < NOISY:
         start[-1] = np.log(NOISY_START)
@@ -226,5 +226,5 @@ def _ascend(data: Data, kernel: K, priors: Priors, start: Array) -> Learned[K]:
 
 
 def _positive(kind: str, value: float) -> float:
-    """What θ has the logarithm of: the value itself, or the odds of a share."""
+    """The quantity whose logarithm is in θ: the value itself, or the odds of a share."""
     return value / (1.0 - value) if kind == "share" else value

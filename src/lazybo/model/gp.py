@@ -10,8 +10,8 @@ v       known noise variance of each observation, in units of y²             (n
 U       points to predict at                                                 (m, d)
 ======  ===================================================================  ========
 
-All inference is that of `lazybo.model.process`, in units of t. Here values become targets, and predictions return to
-units of y: mean · scale + shift.
+All inference is done by `lazybo.model.process`, in units of t. This module transforms values to targets, and
+predictions back to units of y: mean · scale + shift.
 """
 
 import numpy as np
@@ -26,10 +26,10 @@ from lazybo.model.units import product, relative_variances
 
 
 class LazyGP:
-    """Gaussian process with a zero prior mean (in units of the targets) that learns new rows in O(t n²).
+    """Gaussian process with a zero prior mean (in units of the targets) that adds t rows in O(t n²).
 
-    ``noise`` is the variance of the noise that all observations share, in units of the transformed values;
-    ``transform`` is one of `lazybo.targets`. ``process`` is the process of the targets: its factor, its weights.
+    ``noise`` is the variance of the noise that all observations share, in units of the transformed values.
+    ``transform`` is a function of `lazybo.targets`. ``process`` is the process of the targets, with factor and weights.
     """
 
     def __init__(self, kernel: Kernel, noise: float = 1e-6, *, transform: Transform = identity) -> None:
@@ -37,8 +37,8 @@ class LazyGP:
         self._transform = transform
         self._y = np.zeros(0)
         self._known = np.zeros(0)
-        # Known variances are in the process in the scale that the targets had when K was last factored, or when the
-        # first of them came: another scale would be another K.
+        # The process holds known variances in the scale that the targets had when K was last factored, or when the
+        # first of these variances was given: with another scale, K would change.
         self._known_scale = 1.0
         self._targets = Targets(np.zeros(0), 0.0, 1.0)
 
@@ -49,7 +49,7 @@ class LazyGP:
 
     @property
     def kernel(self) -> Kernel:
-        """The kernel with its present parameters."""
+        """The kernel with its current parameters."""
         return self.process.kernel
 
     @property
@@ -69,7 +69,7 @@ class LazyGP:
 
     @property
     def targets(self) -> Targets:
-        """The transformed values of all observations, NaN where pending, and the way back."""
+        """The transformed values of all observations, NaN where pending, with the inverse transform."""
         return self._targets
 
     @property
@@ -81,10 +81,10 @@ class LazyGP:
 
     @one_thread()
     def append(self, x: ArrayLike, y: ArrayLike, *, variance: ArrayLike | None = None) -> None:
-        """Learn rows X, (t, d), with values y, (t,), in O(t n²).
+        """Add rows X, (t, d), with values y, (t,), in O(t n²).
 
-        A value that is NaN is pending, still to come: less variance there, the same mean. ``variance`` is the known
-        noise variance of each value beyond the shared noise, in units of y², (t,).
+        NaN means that a value is pending: the row lowers the variance and does not change the mean. ``variance`` is the
+        known noise variance of each value, in addition to the shared noise, in units of y², (t,).
         """
         new_x = self.kernel.check(x)
         y = np.concatenate((self._y, as_targets("y", y, (len(new_x),))))
@@ -96,18 +96,18 @@ class LazyGP:
         self._set(y, targets)
 
     def truncate(self, n: int) -> None:
-        """Forget all but the first ``n`` observations; the factor takes O(1)."""
+        """Keep only the first ``n`` observations, in O(1) for the factor."""
         self.process.truncate(n)
         self._known = self._known[:n]
         self._set(self._y[:n], self._transformed(self._y[:n]))
 
     def replace_y(self, y: ArrayLike) -> None:
-        """Other values at the same points, NaN: pending. No factorisation, a few solves at the next posterior."""
+        """Replace all values (NaN: pending). Needs no factorisation, only a few solves at the next posterior."""
         values = as_targets("y", y, (self.n,)).copy()
         self._set(values, self._transformed(values))
 
     def set_parameters(self, kernel: Kernel, noise: float) -> None:
-        """Another kernel (of the same columns) and noise: the one thing that factors all of K again, O(n³)."""
+        """Change the kernel (of the same columns) and the noise. Only this factors all of K again, O(n³)."""
         scale = self._targets.scale
         self.process.set_parameters(kernel, noise, variance=relative_variances(self._known, scale))
         self._known_scale = scale
@@ -150,7 +150,7 @@ class LazyGP:
         return self.process.log_marginal_likelihood()
 
     def _transformed(self, y: Array) -> Targets:
-        """The targets of values, those of pending ones NaN."""
+        """The targets for these values, NaN where pending."""
         known = ~np.isnan(y)
         values, shift, scale = self._transform(y[known])
         targets = np.full(len(y), np.nan)

@@ -8,11 +8,11 @@ from lazybo.model.fit import MAX_POINTS
 
 Lag: TypeAlias = int | Literal["auto"] | None
 
-# The work model of `is_due`, in multiply-adds. One learning takes about 20 evaluations of m³/2 and one factorisation
+# The work model of `is_due`, in multiply-adds: to learn once takes about 20 evaluations of m³/2 and one factorisation
 # of n³/6.
 LEARNING_PER_POINT_CUBED = 10
-# Each observation may spend this on learning: a constant that small problems do not notice, and some passes over the
-# factor.
+# Each observation adds this to the budget for learning: a constant, which is small even for small problems, and some
+# passes over the factor.
 ALLOWANCE = 4_000_000
 ALLOWANCE_PER_ENTRY = 8
 
@@ -27,13 +27,13 @@ def check_lag(lag: object) -> Lag:
 
 
 def is_due(lag: Lag, learned_at: int, n: int) -> bool:
-    """Whether to learn with n observations when it last happened at ``learned_at`` (0: not yet).
+    """Whether to learn with n observations if the kernel was last learned at ``learned_at`` (0: never).
 
     - An integer l: every l observations; 1 is standard Bayesian optimisation.
     - None: never, the paper's fully lazy mode.
-    - "auto": when the observations since then have paid for it, each `ALLOWANCE` and `ALLOWANCE_PER_ENTRY` for each of
-      the n² entries of K. That is every observation while n is small; later it keeps learning at O(n²) a step. No clock
-      is asked, so runs repeat.
+    - "auto": when the budget covers the work. Each observation since then adds `ALLOWANCE`, and `ALLOWANCE_PER_ENTRY`
+      for each of the n² entries of K. That is every observation while n is small; later, learning costs O(n²) a step.
+      No clock is used, so runs are repeatable.
     """
     lag = check_lag(lag)
     if lag is None or n < 2 or n <= learned_at:
@@ -45,7 +45,7 @@ def is_due(lag: Lag, learned_at: int, n: int) -> bool:
 
 
 def learning_work(n: int) -> int:
-    """Multiply-adds of one learning with n observations, by the work model."""
+    """Multiply-adds to learn once with n observations, by the work model."""
     return LEARNING_PER_POINT_CUBED * min(n, MAX_POINTS) ** 3 + n**3 // 6
 
 

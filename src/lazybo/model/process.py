@@ -1,6 +1,7 @@
-"""The process itself: exact inference on a factor that is extended, never rebuilt, while the kernel stays.
+"""The Gaussian process: exact inference on a factor that is extended, and rebuilt only if the kernel changes.
 
-It knows targets in units of its own; `lazybo.model.gp` and the optimiser's surrogate translate to and from values.
+Targets are in the units of the process; `lazybo.model.gp` and the optimiser's surrogate convert values to targets and
+back.
 
 ======  ===================================================================  ===============
 symbol  meaning                                                              shape
@@ -33,14 +34,14 @@ from lazybo.model.remembered import Remembered
 from lazybo.model.units import product, relative_variances
 from lazybo.model.weights import Weights
 
-# Rows appended at a time: bounds the work space to this many columns of K.
+# Rows to append at a time; this limits the temporary memory to so many columns of K.
 BLOCK_ROWS = 512
 
 
 class Posterior(NamedTuple):
     """Mean, (m,) or (m, q), and variance, (m,), of the latent function at m points.
 
-    The variance is infinite where it is beyond the largest double, for values from about 1e154 on.
+    The variance is infinite where it would overflow, for values above about 1e154.
     """
 
     mean: Array
@@ -48,7 +49,7 @@ class Posterior(NamedTuple):
 
 
 class PosteriorGradient(NamedTuple):
-    """The posterior and its derivatives with respect to the points; the latter (m, d)."""
+    """The posterior, and its derivatives with respect to the points, each (m, d)."""
 
     mean: Array
     variance: Array
@@ -57,10 +58,10 @@ class PosteriorGradient(NamedTuple):
 
 
 class Process:
-    """Gaussian process with a zero prior mean that takes t new rows in O(t n²).
+    """Gaussian process with a zero prior mean that adds t rows in O(t n²).
 
-    ``kernel``, ``noise`` and ``factor`` are for reading; `set_parameters` changes them. ``rebuilds`` counts how often
-    all of K was factored: only by `set_parameters`.
+    Do not write to ``kernel``, ``noise`` and ``factor``; `set_parameters` changes them. ``rebuilds`` counts how often
+    `set_parameters` has factored all of K.
     """
 
     def __init__(self, kernel: Kernel, noise: float = 1e-6) -> None:
@@ -105,9 +106,9 @@ class Process:
 
     @one_thread()
     def append(self, x: ArrayLike, targets: ArrayLike, *, variance: ArrayLike | None = None) -> None:
-        """Add rows X, (t, d), with targets, (t,) or (t, q), in O(t n²); a target that is NaN is pending.
+        """Add rows X, (t, d), with targets, (t,) or (t, q), in O(t n²); NaN targets are pending.
 
-        ``variance`` is the known noise variance of each row beyond the shared noise, (t,).
+        ``variance`` is the known noise variance of each row, in addition to the shared noise, (t,).
         """
         new_x = self.kernel.check(x)
         before = self._weights.targets if self.n else np.zeros((0, *np.shape(targets)[1:]))
@@ -128,9 +129,9 @@ class Process:
         self._weights.set(all_targets)
 
     def append_alone(self, x: Array, target: float = np.nan, *, variance: float = 0.0) -> None:
-        """Add one row, (d,), of a process with one output: every bit depends on the rows before it and on nothing else.
+        """Add one row, (d,), to a process with one output, so that every bit depends only on the rows before it.
 
-        `append` may use another solution for it, which differs in rounding: that of a row among others.
+        In `append` the rounding of a row also depends on the rows that are added with it.
         """
         if self._remembered.get(x) is None:
             point = self.kernel.check(x[None])
@@ -138,20 +139,20 @@ class Process:
         self.append(x[None], [target], variance=[variance])
 
     def truncate(self, n: int) -> None:
-        """Forget all but the first ``n`` rows; the factor takes O(1)."""
+        """Keep only the first ``n`` rows, in O(1) for the factor."""
         self.factor.truncate(n)
         self._remembered.clear()
         self._x, self._z, self._known = self._x[:n], self._z[:n], self._known[:n]
         self._weights.truncate(n)
 
     def set_targets(self, targets: ArrayLike) -> None:
-        """Other targets at the same points, NaN: pending. No factorisation, a few solves at the next posterior."""
+        """Replace all targets (NaN: pending). Needs no factorisation, only a few solves at the next posterior."""
         shape = np.shape(targets)
         self._weights.set(as_targets("targets", targets, (self.n, *shape[1:])).copy())
 
     @one_thread()
     def set_parameters(self, kernel: Kernel, noise: float, *, variance: ArrayLike | None = None) -> None:
-        """Another kernel (of the same columns) and noise: the one thing that factors all of K again, O(n³).
+        """Change the kernel (of the same columns) and the noise. Only this factors all of K again, O(n³).
 
         ``variance`` replaces the known variances as well, (n,).
         """
@@ -178,7 +179,7 @@ class Process:
 
     @one_thread()
     def mean(self, u: ArrayLike) -> Array:
-        """The posterior mean at the rows of U, (m,) or (m, q), in O(n m): without a solve for each point."""
+        """The posterior mean at the rows of U, (m,) or (m, q), in O(n m). No solves are needed."""
         return product(self.covariance(u).T @ self._weights.alpha(self.factor), self._weights.unit)
 
     @one_thread()
@@ -191,7 +192,7 @@ class Process:
 
     @one_thread()
     def posterior_gradient(self, u: ArrayLike) -> PosteriorGradient:
-        """`posterior` and its derivatives with respect to U, for one output; two triangular solves for all rows.
+        """`posterior` and its derivatives with respect to U, for one output, by two triangular solves.
 
         ∂mean = Σᵢ αᵢ ∂k(u, xᵢ);  ∂variance = -2 Σᵢ βᵢ ∂k(u, xᵢ) with β = L⁻ᵀ V. Categorical and inactive entries have
         derivative 0.
@@ -214,7 +215,7 @@ class Process:
     def log_marginal_likelihood(self) -> float:
         """log p(t | X) = -½ tᵀα - Σ log Lᵢᵢ - n/2 log 2π (paper, algorithm 1, line 7), the sum over all outputs."""
         if self._weights.pending.any():
-            raise ValueError("the likelihood is that of observed values, but some rows are pending")
+            raise ValueError("the likelihood needs a target for every row, but some rows are pending")
         w, unit = self._weights.whitened(self.factor), self._weights.unit
         outputs = 1 if w.ndim == 1 else w.shape[1]
         constant = self.factor.logdet() + self.n * float(np.log(2 * np.pi))
@@ -223,7 +224,7 @@ class Process:
     @property
     @one_thread()
     def whitened(self) -> Array:
-        """w = L⁻¹ t: the mean of anything is its V times this."""
+        """w = L⁻¹ t; the mean at any points is Vᵀ w."""
         return read_only(product(self._weights.whitened(self.factor), self._weights.unit))
 
     @property
@@ -239,7 +240,7 @@ class Process:
 def root_of(covariance: Array) -> Array:
     """R with R Rᵀ = covariance, (m, m).
 
-    By eigenvalues: this root exists where points coincide and a Cholesky factor does not.
+    It is computed from the eigenvalues: if points coincide, there is no Cholesky factor.
     """
     values, vectors = np.linalg.eigh(covariance)
     return vectors * np.sqrt(np.maximum(values, 0.0))
@@ -255,7 +256,7 @@ def as_targets(name: str, values: ArrayLike, shape: tuple[int, ...]) -> Array:
 
 
 def as_variances(variance: ArrayLike, n: int) -> Array:
-    """``variance`` as n finite numbers that are not negative."""
+    """``variance`` as n finite numbers, none of them negative."""
     known = as_shape("variance", variance, (n,))
     if (known < 0).any():
         raise ValueError(f"variance must not be negative, but its smallest entry is {known.min()}")
@@ -276,7 +277,7 @@ def _variance(kernel: Kernel, z: Array, v: Array) -> Array:
 def _extend(
     factor: GrowingCholesky, kernel: Kernel, z: Array, new_z: Array, noise: Array, solved: Array | None = None
 ) -> None:
-    """Append the rows of K for new features to the factor of the old ones, all or none, a few hundred at a time."""
+    """Append the rows of K for new features to the factor, a few hundred at a time. If it fails, none are added."""
     before, every = factor.n, np.concatenate((z, new_z))
     try:
         for start in range(0, len(new_z), BLOCK_ROWS):

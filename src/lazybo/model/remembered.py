@@ -1,12 +1,12 @@
-"""Solutions V = L⁻¹ k(X, U) of the last few points that were predicted: one of them is often appended next."""
+"""A cache of V = L⁻¹ k(X, U) for the last few predicted points: one of them is often appended next."""
 
 import numpy as np
 
 from lazybo.checks import Array
 from lazybo.model.cholesky import GrowingCholesky
 
-# The solutions of so few points are kept. They are always solved as so many columns: then the solution of a point does
-# not depend, in any bit, on the points beside it.
+# Solutions are cached for up to so many points. These are always solved as so many columns, so that the solution of a
+# point does not depend on the other points, to the last bit.
 MAX_REMEMBERED = 8
 
 
@@ -17,11 +17,11 @@ class Remembered:
         self._solutions: dict[bytes, Array] = {}
 
     def get(self, point: Array) -> Array | None:
-        """The solution of a point, (n,), if it is kept."""
+        """The solution of a point, (n,), or None if it is not in the cache."""
         return self._solutions.get(point.tobytes())
 
     def solve(self, factor: GrowingCholesky, points: Array, covariance: Array) -> Array:
-        """V, (n, m), for k(X, U), (n, m); kept if there are few points."""
+        """V, (n, m), for k(X, U), (n, m). It is cached if there are few points."""
         m = len(points)
         if m > MAX_REMEMBERED:
             return factor.solve_lower(covariance)
@@ -33,5 +33,5 @@ class Remembered:
         return v
 
     def clear(self) -> None:
-        """The factor has changed."""
+        """Empty the cache, because the factor has changed."""
         self._solutions = {}

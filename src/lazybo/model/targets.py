@@ -1,9 +1,9 @@
-"""What the Gaussian process sees of the observed values y.
+"""Transforms of the observed values y to the targets of the Gaussian process.
 
-The factor does not depend on y, so a transform costs no factorisation.
+The factor does not depend on y, so a transform needs no factorisation.
 
-A transform is a function from all values y, (n,), to `Targets`. Predictions return to the units of y as mean · scale
-+ shift.
+A transform is a function from all values y, (n,), to `Targets`. Predictions are converted back to the units of y by
+mean · scale + shift.
 """
 
 import math
@@ -17,7 +17,7 @@ from lazybo.checks import Array
 
 
 class Targets(NamedTuple):
-    """Transformed values, and the way back to the units of y."""
+    """Transformed values, with the shift and scale of the inverse transform."""
 
     values: Array
     shift: float
@@ -28,7 +28,7 @@ Transform: TypeAlias = Callable[[Array], Targets]
 
 
 def identity(y: Array) -> Targets:
-    """y as it is."""
+    """y unchanged."""
     return Targets(y, 0.0, 1.0)
 
 
@@ -36,26 +36,25 @@ def standardize(y: Array) -> Targets:
     """Mean 0 and standard deviation 1; constant values become 0. Safe for values up to the largest double."""
     if len(y) == 0:
         return Targets(y, 0.0, 1.0)
-    # Dividing before the square keeps 1e300 from overflowing and 1e-300 from vanishing.
+    # Divided before it is squared, so that 1e300 does not overflow and 1e-300 does not underflow.
     unit = float(np.abs(y).max()) or 1.0
     small = y / unit
     mean = float(small.mean())
     deviation = float(small.std())
     scale = deviation * unit
-    if deviation <= 8 * np.finfo(np.float64).eps or scale == 0:  # what is left is rounding
+    if deviation <= 8 * np.finfo(np.float64).eps or scale == 0:  # only rounding errors are left
         return Targets(np.zeros_like(y), mean * unit, 1.0)
     return Targets((small - mean) / deviation, mean * unit, scale)
 
 
 @dataclass(frozen=True, slots=True)
 class Warping:
-    """A monotone transform whose numbers are fixed: centered at the median, scaled, bent, then standardised.
+    """A monotone transform with fixed numbers: centered at the median, scaled, warped, then standardised.
 
-    ``width`` is the distance between the quartiles.
-
-    Bent by Yeo and Johnson's power λ ≤ 1: long upper tails are pulled in, so that a diverged training (1e30) says
-    "bad" and no more. ``middle`` and ``width`` are in units of 2 to the ``exponent``, near the largest value: all
-    doubles can be warped, also the smallest and the largest ones, and a power of two as a factor changes no bit.
+    The warp is Yeo and Johnson's with the power λ ≤ 1. It shortens long upper tails, so that a diverged training (1e30)
+    counts as bad, but does not dominate. ``width`` is the distance between the quartiles. ``middle`` and ``width`` are
+    in units of 2 to the ``exponent``, near the largest value. So all doubles can be warped, also the smallest and the
+    largest, and values that are multiplied by a power of two are warped to the same bits.
     """
 
     exponent: int
@@ -68,15 +67,15 @@ class Warping:
     def __post_init__(self) -> None:
         numbers = (self.middle, self.width, self.power, self.shift, self.scale)
         if not (isinstance(self.exponent, int) and np.isfinite(numbers).all() and self.width > 0 and self.scale > 0):
-            raise ValueError(f"a warping needs finite numbers, width and scale above 0, not {self}")
+            raise ValueError(f"a warping needs finite numbers, and width and scale above 0, not {self}")
 
     @property
     def log_slope(self) -> float:
-        """The logarithm of how much a small difference around the median grows."""
+        """The logarithm of the slope at the median."""
         return -math.log(2.0) * self.exponent - math.log(self.width) - math.log(self.scale)
 
     def variances(self, known: Array) -> Array:
-        """Known variances of values in units of the warped ones, at most what can be computed with, (n,)."""
+        """Known variances of values in units of the warped values, clipped so that they do not overflow, (n,)."""
         with np.errstate(over="ignore"):
             deviations = np.ldexp(np.sqrt(known), -self.exponent) / self.width / self.scale
         return np.minimum(deviations, MAX_DEVIATION) ** 2
@@ -87,13 +86,13 @@ class Warping:
         return (_bend(deviation, self.power) - self.shift) / self.scale
 
     def inverse(self, warped: Array) -> Array:
-        """The values that warp to these; the largest ones for what lies beyond the range of the warping, (n,)."""
+        """The inverse of the warping, (n,); the largest double beyond its range."""
         y = self.middle + self.width * _unbend(warped * self.scale + self.shift, self.power)
         with np.errstate(over="ignore"):
             return np.clip(np.ldexp(y, self.exponent), -LARGEST, LARGEST)
 
 
-# Powers to choose from; 1 is no bending at all.
+# Powers to choose from; 1 is linear.
 POWERS = np.linspace(-3.0, 1.0, 17)
 POWER_SPREAD = 0.6
 MAX_DEVIATION = 1e25
@@ -115,28 +114,28 @@ def warping(y: Array) -> Warping:
 
 
 def scaling(y: Array) -> Warping:
-    """Mean 0 and standard deviation 1, unbent."""
+    """A linear warping to mean 0 and standard deviation 1."""
     exponent = _exponent(y)
     _, shift, scale = standardize(np.ldexp(y, -exponent))
     return Warping(exponent, shift, scale, 1.0, 0.0, 1.0)
 
 
 def centring(y: Array) -> Warping:
-    """Mean 0 in the units of y: with a kernel of variance 1 the paper's experiments see their values so."""
+    """A linear warping to mean 0 in the units of y, as in the paper's experiments, whose kernel has variance 1."""
     return Warping(0, standardize(y).shift, 1.0, 1.0, 0.0, 1.0)
 
 
-# What the optimiser may do with its values, by name.
+# The warpings that the optimiser offers, by name.
 WARPINGS: dict[str, Callable[[Array], Warping]] = {"warped": warping, "scaled": scaling, "centred": centring}
 
 
 def _exponent(y: Array) -> int:
-    """The power of two next above the largest value; 0 for none, and for zeros."""
+    """The exponent of the power of two above the largest value; 0 if there are only zeros or no values."""
     return int(np.frexp(np.abs(y).max(initial=0.0))[1])
 
 
 def _deviation(y: Array, exponent: int, middle: float, width: float) -> Array:
-    """(y / 2^exponent - middle) / width, within what can be raised to a power and squared."""
+    """(y / 2^exponent - middle) / width, clipped so that its powers and squares do not overflow."""
     with np.errstate(over="ignore"):
         return np.clip((np.ldexp(y, -exponent) - middle) / width, -MAX_DEVIATION, MAX_DEVIATION)
 
@@ -149,7 +148,7 @@ def _bend(z: Array, power: float) -> Array:
 
 
 def _unbend(bent: Array, power: float) -> Array:
-    """The inverse of `_bend`; for λ < 0 that ends at -1/λ, beyond which the largest deviation stands."""
+    """The inverse of `_bend`. For λ < 0 its range ends at -1/λ; beyond that it is the largest deviation."""
     up, down = np.maximum(bent, 0.0), np.maximum(-bent, 0.0)
     most = np.log1p(MAX_DEVIATION)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -159,9 +158,10 @@ def _unbend(bent: Array, power: float) -> Array:
 
 
 def _log_likelihood(z: Array, power: float) -> float:
-    """Of the bent values as a normal sample, and of the power, up to a constant.
+    """Log posterior of the power, up to a constant, if the warped values are a normal sample.
 
-    The Jacobian is (λ - 1) sign(z) log(1 + |z|). A few values are no reason to bend: the prior of λ is normal around 1.
+    The Jacobian is (λ - 1) sign(z) log(1 + |z|). The prior of λ is normal around 1: a few values are not enough
+    evidence for a warp.
     """
     variance = float(np.var(_bend(z, power)))
     if not (np.isfinite(variance) and variance > 0):

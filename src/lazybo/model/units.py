@@ -1,4 +1,4 @@
-"""Numbers of any size: powers of two as units, and products that may be too large for a double."""
+"""Avoid overflow: powers of two as units, and products that may be too large for a double."""
 
 import math
 
@@ -6,14 +6,14 @@ import numpy as np
 
 from lazybo.checks import Array
 
-# Targets beyond these are solved for in units of a power of two, so that nothing overflows on the way.
+# Targets outside of these limits are solved in units of a power of two, so that nothing overflows.
 SMALL_TARGET, LARGE_TARGET = 1e-100, 1e100
-# Known variances count as at most this, in units of the targets².
+# Known variances are limited to this, in units of the targets².
 MAX_VARIANCE = 1e50
 
 
 def unit_of(targets: Array) -> float:
-    """A power of two near the largest target, where their squares would not be numbers; otherwise 1."""
+    """A power of two near the largest target if their squares would overflow or underflow; otherwise 1."""
     largest = float(np.abs(targets).max(initial=0.0))
     if largest == 0.0 or SMALL_TARGET <= largest <= LARGE_TARGET:
         return 1.0
@@ -21,7 +21,7 @@ def unit_of(targets: Array) -> float:
 
 
 def product(values: Array, *factors: "float | Array") -> Array:
-    """values · factors, one after the other; infinity where that is beyond the largest double."""
+    """values · factors, multiplied one after the other; infinite where the product overflows."""
     with np.errstate(over="ignore"):
         for factor in factors:
             values = values * factor

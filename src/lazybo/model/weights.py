@@ -1,8 +1,8 @@
-"""The targets of a process and what is solved for them: w = L⁻¹ t and α = K⁻¹ t.
+"""The targets of a process, and the weights that are solved for them: w = L⁻¹ t and α = K⁻¹ t.
 
-A *pending* row has a point and no target yet (NaN). It lowers the variance and leaves the mean as it was: its target is
-what the others predict there, so its weight in α is 0. With p the pending rows, A = K⁻¹ and α⁰ = A [t; 0], that target
-is -(A_pp)⁻¹ α⁰_p: no other factor is needed.
+A *pending* row has a point and no target yet (NaN). It lowers the variance and does not change the mean: its target is
+what the other rows predict there, so its weight in α is 0. With p the pending rows, A = K⁻¹ and α⁰ = A [t; 0], that
+target is -(A_pp)⁻¹ α⁰_p: no other factor is needed.
 """
 
 import numpy as np
@@ -12,13 +12,13 @@ from lazybo.checks import Array
 from lazybo.model.cholesky import GrowingCholesky
 from lazybo.model.units import unit_of
 
-# w is kept in whole chunks of so many rows; the last rows are solved again, so that w is the same to the last bit
-# however often it grew.
+# w is kept in whole chunks of so many rows, and the rows after them are solved again. So w is the same to the last bit
+# however many times rows were added.
 CHUNK_ROWS = 64
 
 
 class Weights:
-    """w and α of the present targets, (n,) or (n, q), solved when first asked for.
+    """w and α of the current targets, (n,) or (n, q), solved when they are first needed.
 
     Both are in units of ``unit``, a power of two: t = unit · right-hand side.
     """
@@ -37,7 +37,7 @@ class Weights:
         return _any_in_row(np.isnan(self.targets))
 
     def set(self, targets: Array) -> None:
-        """Other targets; those that are NaN are pending."""
+        """Replace the targets; NaN means pending."""
         missing = np.isnan(targets)
         right = np.where(missing, 0.0, targets) if missing.any() else targets
         self.targets, self.unit = targets, unit_of(right)
@@ -45,12 +45,12 @@ class Weights:
         self._solved = None
 
     def truncate(self, n: int) -> None:
-        """Forget all but the first ``n`` rows."""
+        """Keep only the first ``n`` rows."""
         self._whitened, self._whitened_right = self._whitened[:n], self._whitened_right[:n]
         self.set(self.targets[:n])
 
     def forget(self) -> None:
-        """Nothing that was solved holds for another factor."""
+        """Discard all solutions, because the factor has changed."""
         self._whitened = self._whitened_right = np.zeros((0, *self.targets.shape[1:]))
         self._solved = None
 
@@ -63,7 +63,7 @@ class Weights:
         return self._solve(factor)[1]
 
     def _whiten(self, factor: GrowingCholesky) -> Array:
-        """L⁻¹ of the right-hand side. Where its first rows are unchanged, w only grows: w₂ = D⁻¹ (t₂ - Qᵀ w₁)."""
+        """L⁻¹ of the right-hand side. If its first rows are unchanged, only w₂ = D⁻¹ (t₂ - Qᵀ w₁) is computed."""
         right, before = self._right, self._whitened_right
         if right is not before:
             done = _unchanged(right, before) // CHUNK_ROWS * CHUNK_ROWS
@@ -90,7 +90,7 @@ class Weights:
 
 
 def _unchanged(right: Array, before: Array) -> int:
-    """How many of the first rows of two arrays are equal."""
+    """The number of leading rows that are equal in two arrays."""
     if right.shape[1:] != before.shape[1:]:
         return 0
     common = min(len(right), len(before))

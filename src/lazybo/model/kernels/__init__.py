@@ -1,4 +1,4 @@
-"""Covariance functions: what a kernel offers (`base`), and the kernels there are."""
+"""Covariance functions: the interface (`base`), and all kernels."""
 
 from lazybo.model.kernels.additive import AdditiveMatern52
 from lazybo.model.kernels.base import Kernel, Parameter, Slope, as_kernel

@@ -1,4 +1,4 @@
-"""Matérn 5/2 of which a share is a sum of one-dimensional kernels, one for each column.
+"""Matérn 5/2 with an additive part: a sum of one-dimensional kernels, one for each column.
 
 ======  ============================================================  ==========
 symbol  meaning                                                       shape
@@ -12,14 +12,15 @@ gⱼ      (1 + sⱼ) exp(-sⱼ)                                             (d, 
 θ       (log ℓ₁, …, log ℓ_d, log σ², log a/(1 - a))                   (d + 2,)
 ======  ============================================================  ==========
 
-Two points that share one coordinate and differ in all others are far apart for M(r), which knows nothing then; the
-additive part still knows what that coordinate is worth. Objectives that are nearly a sum over their parameters are
-learned from far fewer observations.
+Two points that agree in one coordinate and differ in all others are far apart for M(r), so they are uncorrelated there.
+In the additive part they stay correlated by that coordinate. Objectives that are nearly a sum over their parameters are
+therefore learned from far fewer observations.
 
-The √d: distances in the unit cube grow with √d and length scales with them, but a part that sees one column has no such
-distances. With it, -∂²k/∂x² at a point is the same for every a, so ℓⱼ stays the distance that matters along column j.
+Why √d: distances in the unit cube grow with √d, and so do the length scales, but the distance in one column does not.
+With the factor √d, -∂²k/∂x² at a point is the same for every a, so ℓⱼ is the distance that matters along column j for
+every share.
 
-Sums and positive multiples of positive semidefinite kernels are positive semidefinite: so is k, whatever its columns.
+Sums and positive multiples of positive semidefinite kernels are positive semidefinite, so k is too, for all columns.
 """
 
 from collections.abc import Sequence
@@ -36,15 +37,15 @@ from lazybo.model.kernels.base import Parameter
 from lazybo.model.kernels.columns import INACTIVE_VALUE, Column
 from lazybo.model.kernels.matern import MAX_DISTANCE, Matern52, MaternSlope
 
-# Entries of sⱼ that are worked on at a time, so that the temporaries stay in the processor's cache.
+# How many entries of sⱼ are computed at a time, so that temporary arrays stay in the CPU cache.
 BLOCK_ENTRIES = 16_384
-# Quotients of exponentials of numbers up to this are numbers.
+# For numbers up to this, quotients of their exponentials do not overflow.
 MAX_EXPONENT = 350.0
 
 
 @dataclass(frozen=True, eq=False)
 class AdditiveMatern52:
-    """Matérn 5/2, a ``share`` of whose variance is a sum of one-dimensional kernels; immutable."""
+    """Matérn 5/2 in which a ``share`` of the variance is a sum of one-dimensional kernels. Immutable."""
 
     length_scales: Array
     output_scale: float = 1.0
@@ -56,7 +57,7 @@ class AdditiveMatern52:
     def __post_init__(self) -> None:
         share = positive("share", self.share)
         if share >= 1:
-            raise ValueError(f"share must lie between 0 and 1, not {share}")
+            raise ValueError(f"share must be between 0 and 1, not {share}")
         scale = positive("output_scale", self.output_scale)
         joint = Matern52(self.length_scales, (1.0 - share) * scale, self.columns)
         object.__setattr__(self, "length_scales", joint.length_scales)
@@ -65,7 +66,7 @@ class AdditiveMatern52:
         object.__setattr__(self, "columns", joint.columns)
 
     def __setstate__(self, state: dict[str, object]) -> None:
-        """After a copy or unpickling: NumPy forgets that an array was read-only."""
+        """After a copy or unpickling NumPy arrays are writable: make them read-only again."""
         self.__dict__.update(state)
         self.length_scales.flags.writeable = False
 
@@ -82,7 +83,7 @@ class AdditiveMatern52:
 
     @property
     def layout(self) -> list[Parameter]:
-        """What the entries of θ are."""
+        """The kind of each entry of θ."""
         return [*self.joint.layout, Parameter("share")]
 
     @property
@@ -107,16 +108,16 @@ class AdditiveMatern52:
         return replace(self, length_scales=checked[:-2], output_scale=checked[-2], share=checked[-1])
 
     def check(self, x: ArrayLike, name: str = "X") -> Array:
-        """``x`` as points of this kernel: (n, d), numbers finite, choices known, NaN in conditional columns only."""
+        """Validated points of this kernel, (n, d): finite numbers, known choices, NaN only in conditional columns."""
         return self.joint.check(x, name)
 
     def __call__(self, x: ArrayLike, other: ArrayLike | None = None) -> Array:
-        """k between the rows of two sets of points, (m, n); of ``x`` with itself when there is no other."""
+        """k between the rows of two sets of points, (m, n); between those of ``x`` if there is no other."""
         z = self.features(self.check(x))
         return self.between(z, z if other is None else self.features(self.check(other)))
 
     def features(self, x: Array) -> Array:
-        """Z: the coordinates of points that were checked, in units of the length scales, (n, D)."""
+        """Z: the coordinates of validated points, in units of the length scales, (n, D)."""
         return self.joint.features(x)
 
     def diagonal(self, z: Array) -> Array:
@@ -154,7 +155,7 @@ class AdditiveMatern52:
         values = z.T[self.joint.coordinates.first]
         middle = unit * INACTIVE_VALUE / self.length_scales
         centred = values - middle[:, None]
-        # In and around the unit cube the kernel decides this, not the points: an entry must not depend on the others.
+        # Near the unit cube this depends only on the kernel: an entry of k must not depend on the other points.
         if 2.0 * middle.max() > MAX_EXPONENT or np.abs(centred).max(initial=0.0) > MAX_EXPONENT:
             return Lines(z, values, None)
         return Lines(z, values, np.exp(centred))
@@ -162,8 +163,8 @@ class AdditiveMatern52:
     def _additive(self, rows: "Lines", columns: "Lines", s: Array, g: Array) -> Array:
         """σ² a/d Σⱼ (1 + sⱼ + sⱼ²/3) exp(-sⱼ), (m, n); sⱼ and gⱼ are written to ``s`` and ``g``, (d, m, n).
 
-        exp(-|p - q|) is the smaller of exp(p) / exp(q) and exp(q) / exp(p): few exponentials and a quotient for each
-        entry instead of an exponential, where these are numbers.
+        exp(-|p - q|) is the smaller of exp(p) / exp(q) and exp(q) / exp(p). So each entry needs a division instead of
+        an exponential, unless exp(p) would overflow.
         """
         np.subtract(rows.values[:, :, None], columns.values[:, None, :], out=s)
         np.abs(s, out=s)
@@ -184,7 +185,7 @@ class AdditiveMatern52:
         values *= 1.0 / 3.0
         g += decay
         values += g
-        # Column by column: a sum by NumPy is rounded in another way if there is but one entry.
+        # Column by column: the rounding of np.sum depends on the shape, and is different for a single entry.
         total: Array = values[0]
         for value in values[1:]:
             total += value
@@ -192,27 +193,27 @@ class AdditiveMatern52:
         return total
 
     def _block_rows(self, width: int) -> int:
-        """Rows to work on at a time."""
+        """How many rows to compute at a time."""
         return max(1, BLOCK_ENTRIES // max(1, self.dim * width))
 
     @cached_property
     def joint(self) -> Matern52:
-        """The part that is not additive."""
+        """The part of the kernel that is not additive."""
         return Matern52(self.length_scales, (1.0 - self.share) * self.output_scale, self.columns)
 
     @cached_property
     def _wide(self) -> list[tuple[int, slice]]:
-        """Columns with several features each, and these features."""
+        """The columns with several features, each with the slice of its features."""
         first = self.joint.coordinates.first
         wide = [(j, column.width) for j, column in enumerate(self.columns) if column.width > 1]
         return [(j, slice(first[j], first[j] + width)) for j, width in wide]
 
 
 class Lines(NamedTuple):
-    """Points on the line of each column, in units in which distances are sⱼ.
+    """Points projected on each column, in units in which distances are sⱼ.
 
-    ``z`` are all features, (n, D), ``values`` the first one of each column, (d, n), and ``exp`` their exponentials from
-    the middle of the unit interval on, None if some are too large.
+    ``z`` are all features, (n, D), and ``values`` the first feature of each column, (d, n). ``exp`` are the
+    exponentials of ``values`` minus the middle of the unit interval, or None if some of them are too large.
     """
 
     z: Array
@@ -220,7 +221,7 @@ class Lines(NamedTuple):
     exp: Array | None
 
     def block(self, start: int, stop: int) -> "Lines":
-        """Some of the points."""
+        """The points from ``start`` to ``stop``."""
         if start == 0 and stop >= len(self.z):
             return self
         exp = None if self.exp is None else self.exp[:, start:stop]

@@ -1,4 +1,4 @@
-"""What a kernel must offer, so that the process, learning and the search work with it.
+"""The interface of a kernel: what the process, learning and the search need.
 
 ======  ============================================================  ==========
 symbol  meaning                                                       shape
@@ -22,17 +22,17 @@ from lazybo.model.kernels.columns import Column
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """What an entry of θ is: the logarithm of a length scale of a column, of k(x, x), or of the odds of a share."""
+    """The kind of an entry of θ: the log of a column's length scale, of k(x, x), or of the odds of a share."""
 
     kind: Literal["length_scale", "output_scale", "share"]
     column: Column | None = None
 
 
 class Slope(Protocol):
-    """The derivatives of k between two sets of points, from what was computed for k itself."""
+    """The derivatives of k between two sets of points; they reuse what was computed for k."""
 
     def by_points(self, weights: Array) -> Array:
-        """∂/∂u of Σᵢ wᵢ k(u, xᵢ) for each point u of the first set, (m, d); weights (m, n), or (n,) for all alike.
+        """∂/∂u of Σᵢ wᵢ k(u, xᵢ) for each point u of the first set, (m, d); weights (m, n), or (n,) for all points.
 
         Categorical and inactive entries have derivative 0.
         """
@@ -45,7 +45,7 @@ class Slope(Protocol):
 class Kernel(Protocol):
     """A covariance function of points with given columns; immutable, so a changed parameter is a new kernel."""
 
-    # What `Optimizer(kernel=…)` calls it.
+    # The name of the kernel in `Optimizer(kernel=…)`.
     name: ClassVar[str]
 
     @property
@@ -62,27 +62,27 @@ class Kernel(Protocol):
 
     @property
     def layout(self) -> Sequence[Parameter]:
-        """What the entries of θ are."""
+        """The kind of each entry of θ."""
 
     @property
     def ranges(self) -> Array:
-        """How far a step along each column must be to matter, (d,)."""
+        """The distance along each column that makes a difference, (d,), for example its length scale."""
 
     def with_theta(self, theta: ArrayLike) -> Self:
         """The same kernel with other parameters."""
 
     @property
     def values(self) -> Array:
-        """The parameters themselves, (p,): what to keep, since exp(log x) is not x to the last bit."""
+        """The parameters without logarithm, (p,). Save these: exp(log x) is not x to the last bit."""
 
     def with_values(self, values: ArrayLike) -> Self:
         """The same kernel with these parameters, to the last bit."""
 
     def check(self, x: ArrayLike, name: str = "X") -> Array:
-        """``x`` as points of this kernel, or a ValueError."""
+        """Validated points of this kernel, (n, d)."""
 
     def features(self, x: Array) -> Array:
-        """Z of points that were checked, (n, D)."""
+        """Z of validated points, (n, D)."""
 
     def diagonal(self, z: Array) -> Array:
         """k of each point with itself, (n,)."""
@@ -94,11 +94,11 @@ class Kernel(Protocol):
         """k between the rows of two feature arrays, (m, n), and its derivatives."""
 
     def __call__(self, x: ArrayLike, other: ArrayLike | None = None) -> Array:
-        """k between the rows of two sets of points, (m, n); of ``x`` with itself when there is no other."""
+        """k between the rows of two sets of points, (m, n); between those of ``x`` if there is no other."""
 
 
 def as_kernel(kernel: object) -> Kernel:
-    """``kernel`` itself if it is one."""
+    """Return ``kernel``; raise a ValueError if it is not a kernel."""
     if isinstance(kernel, type) or not isinstance(kernel, Kernel):
         raise ValueError(f"the kernel must be one of lazybo.kernels, such as Matern52, not {kernel!r}")
     return kernel

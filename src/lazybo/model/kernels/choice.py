@@ -1,4 +1,4 @@
-"""Kernels by name."""
+"""Choose a kernel by name."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ KERNELS: dict[str, type[Matern52] | type[AdditiveMatern52]] = {each.name: each f
 
 
 def check_choice(kernel: object) -> str | Kernel | None:
-    """``kernel`` itself if it is a name of `KERNELS`, a kernel, or None."""
+    """Return ``kernel`` if it is a name of `KERNELS`, a kernel, or None; raise a ValueError otherwise."""
     if kernel is None:
         return None
     if isinstance(kernel, str):
@@ -24,11 +24,11 @@ def check_choice(kernel: object) -> str | Kernel | None:
 
 
 def kernel_for(kernel: str | Kernel | None, columns: Sequence[Column]) -> Kernel:
-    """The kernel with this name (None: Matérn 5/2), all length scales 1; or the one given, if it has these columns."""
+    """A new kernel by name (None: Matérn 5/2) with length scales 1, or a kernel object with these columns."""
     chosen = check_choice(kernel)
     if chosen is None or isinstance(chosen, str):
         make = KERNELS[chosen or Matern52.name]
         return make(np.ones(max(len(columns), 1)), columns=columns)
     if tuple(chosen.columns) != tuple(columns):
-        raise ValueError(f"the kernel must have the columns of the space, {columns}")
+        raise ValueError(f"the kernel must have the columns of the space: {columns}")
     return chosen

@@ -1,4 +1,4 @@
-"""Points with mixed and conditional columns as Euclidean coordinates.
+"""Convert points with mixed and conditional columns to Euclidean coordinates.
 
 ======  ============================================================  ==========
 symbol  meaning                                                       shape
@@ -8,11 +8,12 @@ C       coordinates of X, one or more a column                        (n, D)
 ======  ============================================================  ==========
 
 - numeric: the value itself;
-- categorical with c choices: the choice's corner of a simplex with edge 1, so that unequal choices are one apart;
-- conditional (may be inactive, NaN): one more coordinate, 0 if active and 1 if not, beside a neutral value. Two
-  inactive entries coincide; an inactive and an active one are at least as far apart as any two active ones in [0, 1].
+- categorical with c choices: a corner of a simplex with edge 1, so that the distance of two different choices is 1;
+- conditional (may be inactive, NaN): one more coordinate, 0 if active and 1 if not. The other coordinates of an
+  inactive entry have a neutral value. Two inactive entries coincide; an inactive and an active one are at least as far
+  apart as any two active ones in [0, 1].
 
-A kernel that is positive definite in Euclidean space is so on these points, whatever their columns are.
+A kernel that is positive definite in Euclidean space is therefore positive definite on these points.
 """
 
 from dataclasses import dataclass
@@ -27,13 +28,13 @@ from lazybo.checks import Array, as_array
 Index: TypeAlias = NDArray[np.intp]
 Mask: TypeAlias = NDArray[np.bool_]
 
-# Where an inactive numeric entry lies: the middle of the unit interval, so that no active value is favoured.
+# The coordinate of an inactive numeric entry: the middle of the unit interval, so that no active value is favoured.
 INACTIVE_VALUE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """What a column holds: a number, or one of ``categories`` choices as 0, 1, …; NaN only when ``conditional``."""
+    """A column of numbers, or of ``categories`` choices as 0, 1, …. Only ``conditional`` columns may have NaN."""
 
     categories: int = 0
     conditional: bool = False
@@ -48,18 +49,18 @@ class Column:
 
     @property
     def width(self) -> int:
-        """How many coordinates it takes."""
+        """The number of coordinates."""
         return max(self.categories, 1) + self.conditional
 
 
 class Coordinates:
-    """How points with these columns become coordinates."""
+    """Converts points with these columns to coordinates."""
 
     def __init__(self, columns: tuple[Column, ...]) -> None:
         self.columns = columns
 
     def check(self, x: ArrayLike, name: str = "X") -> Array:
-        """``x`` as points: (n, d), numbers finite, choices known, NaN in conditional columns only."""
+        """Validated points, (n, d): finite numbers, known choices, NaN only in conditional columns."""
         points = as_array(name, x, 2)
         if points.shape[1] != len(self.columns):
             raise ValueError(f"{name} must have {len(self.columns)} columns, but has shape {points.shape}")
@@ -76,17 +77,17 @@ class Coordinates:
                 wrong = codes[(codes != np.floor(codes)) | (codes < 0) | (codes >= column.categories)]
                 if len(wrong):
                     known = f"from 0 to {column.categories - 1}"
-                    raise ValueError(f"{name}: column {j} holds a choice {known}, not {wrong[0]}")
+                    raise ValueError(f"{name}: column {j} must have choices {known}, not {wrong[0]}")
         return points
 
     def of(self, x: Array) -> Array:
-        """C of points that were checked, (n, D)."""
+        """C of validated points, (n, D)."""
         if not self._coded:
             return x
         return np.hstack([_coordinates(x[:, j], column) for j, column in enumerate(self.columns)])
 
     def without_slope(self, z: Array) -> Mask:
-        """Which entries of the points with features Z have no derivative: choices and inactive ones, (n, d)."""
+        """Which entries of the points with features Z have derivative 0: choices and inactive entries, (n, d)."""
         fixed = np.tile(self._categorical, (len(z), 1))
         fixed[:, self._conditional] |= z[:, self._last[self._conditional]] != 0
         return fixed
@@ -98,17 +99,17 @@ class Coordinates:
 
     @cached_property
     def first(self) -> Index:
-        """The first coordinate of each column, which for a numeric one is its value, (d,)."""
+        """The first coordinate of each column, (d,). For a numeric column it is the value."""
         return np.searchsorted(self.column, np.arange(len(self.columns)))
 
     @cached_property
     def _last(self) -> Index:
-        """The last coordinate of each column, which for a conditional one is 0 if active, (d,)."""
+        """The last coordinate of each column, (d,). For a conditional column it is 0 if active."""
         return np.searchsorted(self.column, np.arange(len(self.columns)), side="right") - 1
 
     @cached_property
     def _coded(self) -> bool:
-        """Whether any column needs more than its own value."""
+        """Whether any column is categorical or conditional."""
         return any(column.categories or column.conditional for column in self.columns)
 
     @cached_property
@@ -122,7 +123,7 @@ class Coordinates:
 
 @lru_cache(maxsize=64)
 def coordinates_of(columns: tuple[Column, ...]) -> Coordinates:
-    """The same object for the same columns: learning makes hundreds of kernels that differ in θ alone."""
+    """A cached object for these columns: learning makes hundreds of kernels that differ only in θ."""
     return Coordinates(columns)
 
 
@@ -131,7 +132,7 @@ def _coordinates(values: Array, column: Column) -> Array:
     inactive = np.isnan(values)
     coordinates = np.zeros((len(values), column.width))
     if column.categories:
-        # Corners at distance √2 · √½ = 1 from each other; an inactive entry lies in the middle of them.
+        # The distance of two corners is √2 · √½ = 1; an inactive entry is at the center.
         coordinates[:, : column.categories] = np.sqrt(0.5) / column.categories * inactive[:, None]
         active = np.flatnonzero(~inactive)
         coordinates[active, values[active].astype(np.intp)] = np.sqrt(0.5)

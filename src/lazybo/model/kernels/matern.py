@@ -33,7 +33,7 @@ MIN_LENGTH_SCALE = 1e-300
 
 @dataclass(frozen=True, eq=False)
 class Matern52:
-    """Matérn 5/2 with a length scale for each column; immutable, so a changed parameter is a new kernel."""
+    """Matérn 5/2 with a length scale for each column. Immutable: methods that change parameters return a new kernel."""
 
     length_scales: Array
     output_scale: float = 1.0
@@ -44,7 +44,7 @@ class Matern52:
     def __post_init__(self) -> None:
         scales = as_array("length_scales", self.length_scales, 1).copy()
         if len(scales) == 0 or not (np.isfinite(scales).all() and (scales >= MIN_LENGTH_SCALE).all()):
-            raise ValueError(f"length_scales must be positive finite numbers, one a column, not {scales}")
+            raise ValueError(f"length_scales must be positive finite numbers, one for each column, not {scales}")
         scales.flags.writeable = False
         columns = tuple(self.columns) or (Column(),) * len(scales)
         if not all(isinstance(column, Column) for column in columns):
@@ -56,7 +56,7 @@ class Matern52:
         object.__setattr__(self, "columns", columns)
 
     def __setstate__(self, state: dict[str, object]) -> None:
-        """After a copy or unpickling: NumPy forgets that an array was read-only."""
+        """After a copy or unpickling NumPy arrays are writable: make them read-only again."""
         self.__dict__.update(state)
         self.length_scales.flags.writeable = False
 
@@ -77,7 +77,7 @@ class Matern52:
 
     @property
     def layout(self) -> list[Parameter]:
-        """What the entries of θ are."""
+        """The kind of each entry of θ."""
         return [*(Parameter("length_scale", column) for column in self.columns), Parameter("output_scale")]
 
     @property
@@ -95,16 +95,16 @@ class Matern52:
         return replace(self, length_scales=checked[:-1], output_scale=checked[-1])
 
     def check(self, x: ArrayLike, name: str = "X") -> Array:
-        """``x`` as points of this kernel: (n, d), numbers finite, choices known, NaN in conditional columns only."""
+        """Validated points of this kernel, (n, d): finite numbers, known choices, NaN only in conditional columns."""
         return self.coordinates.check(x, name)
 
     def __call__(self, x: ArrayLike, other: ArrayLike | None = None) -> Array:
-        """k between the rows of two sets of points, (m, n); of ``x`` with itself when there is no other."""
+        """k between the rows of two sets of points, (m, n); between those of ``x`` if there is no other."""
         z = self.features(self.check(x))
         return self.between(z, z if other is None else self.features(self.check(other)))
 
     def features(self, x: Array) -> Array:
-        """Z: the coordinates of points that were checked, in units of the length scales, (n, D)."""
+        """Z: the coordinates of validated points, in units of the length scales, (n, D)."""
         z: Array = self.coordinates.of(x) / self._feature_scales
         return z
 
@@ -136,7 +136,7 @@ class Matern52:
 
     @cached_property
     def coordinates(self) -> Coordinates:
-        """How points become coordinates."""
+        """Converts points to coordinates."""
         return coordinates_of(tuple(self.columns))
 
     @cached_property
@@ -178,7 +178,7 @@ class MaternSlope:
 
 
 def scaled_distance(z: Array, other: Array) -> Array:
-    """s = √5 r. Differences are taken before they are squared: near duplicates keep their distance exactly."""
+    """s = √5 r, from differences of coordinates: this is exact for near duplicates, unlike a matrix product."""
     s = cdist(z, other)
     s *= np.sqrt(5.0)
     # Beyond this the kernel is 0 in doubles, and infinity · 0 would be NaN.
