@@ -532,7 +532,7 @@ def test_fit_parameters_that_are_no_arrays_reach_the_estimator(estimator: Any) -
 BAD: dict[str, tuple[dict[str, Any], str]] = {
     "n_iter": ({"n_iter": 0}, "'n_iter' parameter of LazySearchCV must be an int in the range"),
     "n_points": ({"n_points": 1.5}, "'n_points' parameter of LazySearchCV"),
-    "spaces": ({"search_spaces": {"max_depth": (9, 1)}}, "search_spaces: 'max_depth' is .* no range"),
+    "spaces": ({"search_spaces": {"max_depth": (9, 1)}}, "search_spaces: 'max_depth' has the range .* low end"),
     "two spaces": ({"param_distributions": {"max_depth": [1, 2]}}, "both are given"),
     "neither": ({"search_spaces": None}, "give either search_spaces or param_distributions; here neither is given"),
     "no spaces": ({"search_spaces": {}}, "search_spaces is empty"),

@@ -27,7 +27,7 @@ def known_results(source: Any, space: Space, direction: str) -> list[Known]:
     """All results of a study, a table, or several of them.
 
     A table is a CSV file, a data frame, a list of dicts with the parameters and ``value`` (Optuna's
-    ``trials_dataframe()`` names them ``params_…``), or a list of pairs of parameters and value. Where there is a column
+    ``trials_dataframe()`` names them ``params_…``), or a list of pairs of parameters and value. If there is a column
     ``state``, as in Optuna's tables, only trials that completed or failed are used.
     """
     if source is None:
@@ -183,7 +183,7 @@ def _split(row: Any, space: Space) -> Known:
     else:
         cells, value = _pair(row)
     params = {
-        name: _plain(cells[name], distribution)
+        name: _plain(name, cells[name], distribution)
         for name, distribution in space.distributions.items()
         if name in cells and not _empty(cells[name])
     }
@@ -206,13 +206,13 @@ def _pair(row: Any) -> tuple[Mapping[str, Any], Any]:
     return row[0], row[1]
 
 
-def _plain(cell: Any, distribution: BaseDistribution) -> Any:
+def _plain(name: str, cell: Any, distribution: BaseDistribution) -> Any:
     """A cell as a value of its parameter. Tables keep integers as 3.0 in a column with missing cells."""
     cell = cell.item() if isinstance(cell, np.generic) else cell
     if isinstance(distribution, CategoricalDistribution):
         return cell
     if isinstance(cell, str | bytes | bool):
-        raise ValueError(f"{cell!r} is not in {distribution}")
+        raise ValueError(f"{name} must be a number, not {cell!r}")
     if isinstance(distribution, IntDistribution) and isinstance(cell, float) and cell.is_integer():
         return int(cell)
     return cell

@@ -1,1 +1,1 @@
-"""The search: what to evaluate next, for a space and a model of it."""
+"""The search: what to evaluate next in a space."""

@@ -1,11 +1,11 @@
-"""Acquisition functions to maximise, when small values of the objective are good.
+"""Acquisition functions, which are maximised; the objective is minimised.
 
 ======  =====================================================  =====
 symbol  meaning                                                shape
 ======  =====================================================  =====
 μ, σ    posterior mean and standard deviation                  (m,)
 f'      the incumbent: the best (smallest) denoised value      scalar
-ξ       exploration: what counts as an improvement             scalar
+ξ       exploration: the least improvement that counts         scalar
 γ       f' - μ - ξ                                             (m,)
 z       γ / σ                                                  (m,)
 φ, Φ    density and distribution of the standard normal        (m,)
@@ -23,9 +23,9 @@ from scipy.special import erfcx, log_ndtr, ndtr
 
 from lazybo.checks import Array
 
-# σ below this is a point that is known; expected improvement would divide by it.
+# Smaller σ are raised to this: expected improvement divides by σ.
 MIN_STD = 1e-12
-# Below this z the series of Φ/φ is more exact than the difference of nearly equal numbers it replaces.
+# Below this z the series of Φ/φ is more exact than the formula, which subtracts nearly equal numbers.
 FAR_TAIL = -1e3
 
 
@@ -60,7 +60,7 @@ def log_expected_improvement(mean: Array, std: Array, best: float, xi: float = 0
 
 
 def probability_of_improvement(mean: Array, std: Array, best: float, xi: float = 0.0) -> Acquired:
-    """log Φ(z): the same maxima as Φ(z), and a gradient where that underflows."""
+    """log Φ(z): the same maxima as Φ(z), but with a gradient where Φ(z) underflows."""
     std = np.maximum(std, MIN_STD)
     z = (best - mean - xi) / std
     slope = 1.0 / _ratio(z)
@@ -93,7 +93,7 @@ def _ratio(z: Array) -> Array:
 def _log_h(z: Array) -> tuple[Array, Array]:
     """log(φ(z) + z Φ(z)) and its derivative Φ(z) / (φ(z) + z Φ(z))."""
     log_density = -0.5 * z * z - 0.5 * np.log(2 * np.pi)
-    # z > -1: nothing cancels, h is computed as it stands.
+    # z > -1: no cancellation, h is computed directly.
     near = np.maximum(z, -1.0)
     h = _density(near) + near * ndtr(near)
     # FAR_TAIL < z < -1: 1 + z r with r = Φ/φ; loses digits as 1/z², at most 6 of 16.

@@ -1,4 +1,4 @@
-"""Climbing to local maxima: BFGS for many starts at once, and moves between the values of discrete parameters."""
+"""Search for local maxima: BFGS from many starts at once, and moves between the values of discrete parameters."""
 
 from collections.abc import Callable
 from typing import TypeAlias
@@ -13,7 +13,7 @@ Index: TypeAlias = NDArray[np.intp]
 
 CLIMB_STEPS = 12
 DISCRETE_ROUNDS = 8
-# A climb ends when no start gains more than this any more, or can only step less than this.
+# BFGS ends when no start gains more than this, or when all steps are shorter than this.
 CONVERGED = 1e-2
 
 
@@ -24,9 +24,9 @@ def climb(
     free: NDArray[np.bool_],
     ranges: Array,
 ) -> Array:
-    """Maximise from all starts at once in the unit cube: one BFGS for each, one evaluation of all for each step.
+    """Maximise in the unit cube by BFGS from all starts at once; each step evaluates all of them together.
 
-    A start whose step does not improve halves it and tries again, while the others go on.
+    If a step does not improve the value, its length is halved. The other starts continue meanwhile.
     """
     scale = np.minimum(ranges, 1.0)
     inverse = np.tile(np.eye(u.shape[1]), (len(u), 1, 1))  # inverse Hessians of -f, in units of ``scale``
@@ -80,7 +80,7 @@ def move_discrete(
     center: Index,
     rng: np.random.Generator,
 ) -> Array:
-    """Hill climbing over whole numbers and choices: each point to its best neighbour while that is better."""
+    """Hill climbing over integers and choices: move each point to its best neighbour as long as that is better."""
     if np.isinf(space.levels).all():
         return u
     u = u.copy()

@@ -1,4 +1,4 @@
-"""One parameter: its values <-> coordinates of a point."""
+"""One parameter: convert its values to coordinates of a point and back."""
 
 import math
 from fractions import Fraction
@@ -12,17 +12,18 @@ from optuna.distributions import (
     IntDistribution,
 )
 
-from lazybo.checks import Array, is_float_like
+from lazybo.checks import Array, is_float_like, shortened
 
-# So many levels on either side may stand for one that is no value of the distribution, and so many if those are none.
+# If the distribution rejects the value of a level because of rounding, the nearest level that it accepts is used. First
+# so many levels on either side are tried, then so many.
 NEAR_LEVELS = 8
 FAR_LEVELS = 2**15
 
 
 class Axis:
-    """One parameter that can vary: its values <-> [0, 1], or 0, 1, … for choices.
+    """One parameter that can vary: converts its values to [0, 1], or to 0, 1, … for choices, and back.
 
-    A discrete number is at one of ``levels`` values; all ways to its coordinate go through its level, so that equal
+    A discrete number has one of ``levels`` values. Its coordinate is always computed from its level, so that equal
     values have equal coordinates to the last bit.
     """
 
@@ -35,13 +36,13 @@ class Axis:
             assert isinstance(distribution, FloatDistribution | IntDistribution)
             self._log = distribution.log
             self._low, self._high, self._step = distribution.low, distribution.high, distribution.step or 0
-            # Where high - low is beyond the largest double, the axis is measured in units of 2.
+            # If high - low would overflow, the axis has units of 2.
             self._half = 0.5 if math.isinf(float(self._high) - float(self._low)) else 1.0
             self._origin = self._measure(self._low)
             self._extent = self._measure(self._high) - self._origin
 
     def _measure(self, value: float) -> float:
-        """Where a number lies on a linear or logarithmic scale."""
+        """The position of a number on the linear or logarithmic scale."""
         return math.log(value) if self._log else float(value) * self._half
 
     def encode(self, value: Any) -> float:
@@ -51,7 +52,7 @@ class Axis:
         if not self._continuous:
             level = self._level_of(value)
             if self._log and self._low + level * self._step <= 0:
-                raise ValueError(f"{value} has no logarithm")
+                raise ValueError(f"{value} is not positive, so it has no place on a logarithmic scale")
             return float(self._at_level(level))
         return (self._measure(value) - self._origin) / self._extent
 
@@ -60,7 +61,7 @@ class Axis:
         distribution = self.distribution
         if isinstance(distribution, CategoricalDistribution):
             return distribution.choices[int(x)]
-        # The ends are themselves, not what rounding makes of them.
+        # The ends are returned exactly, without rounding errors.
         end = self._low if x <= 0.0 else self._high if x >= 1.0 else None
         if end is not None and contains(distribution, float(end)):
             return distribution.to_external_repr(float(end))
@@ -70,9 +71,10 @@ class Axis:
         return min(max(math.exp(scaled) if self._log else scaled / self._half, self._low), self._high)
 
     def _known_value(self, level: int) -> Any:
-        """The value nearest to a level that the distribution itself contains, as it would be read from a study.
+        """The value at a level, or the nearest one that the distribution accepts, as it would be read from a study.
 
-        Studies keep doubles: not every whole number beyond 2⁵³ is one, and far from 0 a small step is lost in rounding.
+        Studies store doubles: they cannot hold all integers beyond 2⁵³, and far from 0 small steps are lost in
+        rounding.
         """
         for distance in range(NEAR_LEVELS):
             for near in (level - distance, level + distance):
@@ -90,21 +92,21 @@ class Axis:
         return self.distribution.to_external_repr(float(self._low + level * self._step))
 
     def _level_of(self, value: Any) -> int:
-        """The level nearest to a value, also beyond the ends."""
+        """The level nearest to a value, which may be outside the range."""
         whole = self.distribution
         if isinstance(whole, IntDistribution) and value == int(value):
             return round(Fraction(int(value) - whole.low, whole.step))
         return round((value * self._half - self._low * self._half) / (self._step * self._half))
 
     def from_uniform(self, u: Array) -> Array:
-        """Coordinates for numbers in [0, 1): each level gets an equal share."""
+        """Coordinates for uniform numbers in [0, 1): all levels are equally likely."""
         if self._continuous:
             return u
         level = np.minimum(np.floor(u * self.levels), self.levels - 1)
         return level if self.categories else self._at_level(level)
 
     def snap(self, x: Array) -> Array:
-        """The nearest coordinates that a value has."""
+        """The nearest coordinates that belong to a value."""
         return x if self.categories or self._continuous else self._at_level(self._level(x))
 
     def next_to(self, x: float) -> list[float]:
@@ -125,14 +127,14 @@ class Axis:
         return np.clip(np.round((value - self._low) / self._step), 0, self.levels - 1)
 
     def _at_level(self, level: Any) -> Any:
-        """The coordinates of levels counted from 0."""
+        """The coordinates of levels, which count from 0."""
         if not self._log:
             return level / (self.levels - 1)
         return (np.log(self._low + level * self._step) - self._origin) / self._extent
 
 
 def _levels(distribution: BaseDistribution) -> float:
-    """How many values a number can take."""
+    """How many values a numeric parameter has; infinity if it is continuous."""
     assert isinstance(distribution, FloatDistribution | IntDistribution)
     if distribution.step is None:
         return float("inf")
@@ -143,7 +145,7 @@ def _levels(distribution: BaseDistribution) -> float:
 
 
 def contains(distribution: BaseDistribution, value: Any) -> bool:
-    """Whether a value, as a user gives it, is one of the distribution's."""
+    """Whether a value from a user belongs to the distribution."""
     numeric = not isinstance(distribution, CategoricalDistribution)
     try:
         if numeric and not is_float_like(value):
@@ -154,7 +156,7 @@ def contains(distribution: BaseDistribution, value: Any) -> bool:
 
 
 def plain_value(distribution: BaseDistribution, value: Any) -> Any:
-    """A value of the distribution without NumPy types; a choice as the distribution has it."""
+    """A value of the distribution without NumPy types; for choices the object in the distribution."""
     if isinstance(distribution, CategoricalDistribution):
         return distribution.choices[int(distribution.to_internal_repr(value))]
     if isinstance(distribution, IntDistribution) and value == int(value):
@@ -169,8 +171,18 @@ def only_value(distribution: BaseDistribution) -> Any:
     return distribution.low  # type: ignore[attr-defined]
 
 
+def allowed_values(distribution: BaseDistribution) -> str:
+    """The values of a distribution in words, for messages."""
+    if isinstance(distribution, CategoricalDistribution):
+        return f"one of {shortened(list(distribution.choices), 200)}"
+    assert isinstance(distribution, FloatDistribution | IntDistribution)
+    kind, usual = ("a whole number", 1) if isinstance(distribution, IntDistribution) else ("a number", None)
+    steps = "" if distribution.step == usual else f" in steps of {distribution.step}"
+    return f"{kind} from {distribution.low} to {distribution.high}{steps}"
+
+
 def has_place(axis: Axis | None, value: Any) -> bool:
-    """Whether a number has a coordinate on this axis, also beyond its ends."""
+    """Whether a number has a coordinate on this axis, which may be outside of [0, 1]."""
     try:
         return axis is not None and not axis.categories and is_float_like(value) and math.isfinite(axis.encode(value))
     except (TypeError, ValueError, OverflowError):

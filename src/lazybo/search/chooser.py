@@ -1,7 +1,7 @@
-"""Which points to evaluate next: first points that fill the space, then the maxima of the acquisition.
+"""Choose the next points: first startup points that fill the space, then the maxima of the acquisition function.
 
-Random numbers depend on the seed and on the number of the suggestion alone, so that a resumed or parallel run
-continues alike.
+Random numbers depend only on the seed and the number of the suggestion, so that a resumed run makes the same
+suggestions.
 """
 
 import numpy as np
@@ -17,16 +17,16 @@ from lazybo.search.pool import sobol_points
 from lazybo.search.space import MAX_LISTED, Space
 from lazybo.search.surrogate import Surrogate
 
-# Draws of random points before the rest of a nearly exhausted space is listed.
+# How many random points are drawn before the remaining points of a nearly exhausted space are listed.
 RANDOM_TRIES = 64
-# Nearer than this to a pending point, in length scales, nothing is suggested.
+# Suggestions keep at least this distance from pending points, in length scales.
 PENDING_GAP = 0.02
-# Startup points are listed up to this number; those after it are random.
+# Startup points come from the Sobol sequence up to this number; later ones are random.
 MAX_LISTED_STARTUP = 2**16
 
 
 class Chooser:
-    """Chooses points from the observations and their surrogate; records nothing."""
+    """Chooses points, given the observations and their surrogate. It records nothing."""
 
     def __init__(
         self, space: Space, observations: Observations, surrogate: Surrogate, acquisition: Acquisition, n_startup: int
@@ -39,7 +39,7 @@ class Chooser:
 
     @one_thread()
     def choose(self, seed: int, number: int, count: int) -> list[Array]:
-        """At least one and at most ``count`` points, the first to be suggested under ``number``."""
+        """At least one and at most ``count`` points; the first one is the suggestion with this ``number``."""
         rng = np.random.default_rng((seed, number))
         if self._space.dim == 0:
             return [np.zeros(0)]
@@ -53,7 +53,7 @@ class Chooser:
 
     @one_thread()
     def maxima(self, seed: int, rng: np.random.Generator, count: int) -> list[Maximum]:
-        """The distinct local maxima of the acquisition, best first; searched so that ``count`` may be found."""
+        """The distinct local maxima of the acquisition, best first. The search has starts for ``count`` maxima."""
         process = self._surrogate.sync()
         rows, means = self._surrogate.denoised(process)
         return find_maxima(
@@ -70,7 +70,7 @@ class Chooser:
         )
 
     def _taken(self, points: Array) -> NDArray[np.bool_]:
-        """Which points have a row already or are next to a pending one, (m,); none once every point has a row."""
+        """Which points have a row or are too near to a pending one, (m,). None, if every point has a row."""
         if self._observations.remaining <= 0:
             return np.zeros(len(points), dtype=bool)
         taken = self._observations.contain(points)
@@ -82,7 +82,7 @@ class Chooser:
         return taken
 
     def _random_point(self, rng: np.random.Generator) -> Array:
-        """A random point that is not taken, if one is found; from the list of those that are left in a small space."""
+        """A random point that is not taken, if there is one. In a small space the remaining points are listed."""
         points = self._space.sample(rng, RANDOM_TRIES)
         free = points[~self._taken(points)]
         if len(free) or self._space.size > MAX_LISTED:
@@ -92,5 +92,5 @@ class Chooser:
 
 
 def startup_point(space: Space, seed: int, number: int) -> Array:
-    """The point under this number of a sequence that fills the space: parallel runs share it without repetition."""
+    """The point with this number of a Sobol sequence: processes that share the numbers never repeat a point."""
     return sobol_points(space, np.random.default_rng(seed), number + 1)[number]

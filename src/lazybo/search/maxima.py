@@ -1,12 +1,12 @@
-"""Where to evaluate next: the maxima of the acquisition over a lazy Gaussian process.
+"""Find the maxima of the acquisition function of a lazy Gaussian process.
 
 ======  ====================================================================  ========
 symbol  meaning                                                               shape
 ======  ====================================================================  ========
 n, m    rows of the process; candidates                                       scalar
-V       L⁻¹ k(X, pool): what the pool keeps of the factor                     (n, m)
-c       centers: the points that the search begins from                       (c, d)
-M       rows of X near the centers that the search sees in full               scalar
+V       L⁻¹ k(X, pool), which the pool keeps                                  (n, m)
+c       centers: the points at which the search starts                        (c, d)
+M       rows of X near the centers that are used exactly                      scalar
 ======  ====================================================================  ========
 
 The search goes from wide and cheap to narrow and exact:
@@ -14,10 +14,10 @@ The search goes from wide and cheap to narrow and exact:
 1. A *pool* of points spread over the space keeps its posterior as the factor grows: a new row costs O(n) a point, not
    O(n²).
 2. Its best points and the best observations are the *centers*. Fresh candidates are drawn around each.
-3. The best candidates climb, all at once, on a *near field*: the exact mean and the variance given the M rows that
-   matter most.
-4. Whole numbers and choices move to their best neighbours.
-5. The finalists' exact posterior decides.
+3. The best candidates are improved by BFGS, all at once, on a *near field*: the exact mean, and the variance given the
+   M rows that matter most.
+4. Integers and choices move to their best neighbours.
+5. The exact posterior of the finalists decides.
 """
 
 from collections.abc import Callable
@@ -42,9 +42,9 @@ POOL_CENTERS = 6
 BEST_CENTERS = 4
 CANDIDATES_PER_CENTER = 16
 STARTS = 8
-# Pool points nearer than this to a better one, in the kernel's ranges, are no centers.
+# A pool point is not a center if it is nearer than this to a better one, in units of the kernel's ranges.
 CENTER_GAP = 0.25
-# Finalists nearer than this, in the kernel's ranges, are one maximum.
+# Finalists that are nearer than this, in units of the kernel's ranges, count as one maximum.
 SAME_MAXIMUM = 0.05
 
 
@@ -70,8 +70,8 @@ def find_maxima(
 ) -> list[Maximum]:
     """The distinct local maxima of the acquisition among points that are not taken, best first.
 
-    ``best`` is the value to improve on, ``incumbents`` the best points observed, (b, d). The process was ``built`` from
-    so many rows at once.
+    ``best`` is the value to improve on, ``incumbents`` the best points observed, (b, d). ``built``
+    is the number of rows that the process was built from at once.
     """
     mean, std = pool.posterior(gp, built)
     order = np.argsort(-acquisition(mean, std, best).value, kind="stable")
@@ -90,7 +90,7 @@ def find_maxima(
     chosen = _best_of_each(values, center, starts)
     start, center = candidates[chosen], center[chosen]
     u = start
-    # A new choice may have its optimum elsewhere: with choices in the space, climb again after the moves.
+    # The optimum may be elsewhere for another choice: if there are choices, run BFGS again after the moves.
     for _ in range(2 if space.categorical.any() else 1):
         if not space.categorical.all():
             free = ~space.categorical & ~np.isnan(u)
@@ -104,7 +104,7 @@ def find_maxima(
 
 
 def _apart(z: Array, count: int) -> list[int]:
-    """The first rows that are no neighbours of an earlier one, at most ``count``."""
+    """The first rows that keep `CENTER_GAP` from all earlier ones, at most ``count``."""
     kept: list[int] = []
     free = np.ones(len(z), dtype=bool)
     while free.any() and len(kept) < count:
@@ -114,7 +114,7 @@ def _apart(z: Array, count: int) -> list[int]:
 
 
 def _around(space: Space, centers: Array, ranges: Array, rng: np.random.Generator) -> tuple[Array, Index]:
-    """Fresh candidates around each center, the centers themselves first; and which center each belongs to."""
+    """The centers and new candidates around each; and the index of the center that each belongs to."""
     center = np.repeat(np.arange(len(centers)), CANDIDATES_PER_CENTER)
     u = centers[center].copy()
     m, d = u.shape
@@ -130,14 +130,14 @@ def _around(space: Space, centers: Array, ranges: Array, rng: np.random.Generato
 
 
 def _best_of_each(values: Array, center: Index, count: int) -> Index:
-    """The best candidate of each center, best first, at most ``count``: starts that lie apart."""
+    """The best candidate of each center, best first, at most ``count``: starts that are not too near to each other."""
     order = np.argsort(-values, kind="stable")
     _, first = np.unique(center[order], return_index=True)
     return order[np.sort(first)[:count]]
 
 
 def _distinct(gp: Process, points: Array, values: Array) -> list[Maximum]:
-    """Maxima with their values, best first, those that coincide counted once."""
+    """Maxima with their values, best first, without duplicates."""
     z = gp.kernel.features(points)
     kept: list[int] = []
     for i in np.argsort(-values, kind="stable"):

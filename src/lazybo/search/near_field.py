@@ -1,4 +1,4 @@
-"""The near field: the posterior around a few centers, cheap enough to climb on."""
+"""The near field: a cheap approximation of the posterior around a few centers, for the local search."""
 
 from typing import TypeAlias
 
@@ -14,15 +14,15 @@ from lazybo.search.acquisition import Acquisition
 Index: TypeAlias = NDArray[np.intp]
 
 NEAR_ROWS = 192
-# The near field's inverse is exact to about this; less variance than that is rounding.
+# The inverse is exact to about this; smaller variances are rounding errors.
 MIN_VARIANCE = 1e-9
 
 
 class NearField:
-    """The posterior around some centers, cheap enough to climb on.
+    """A cheap approximation of the posterior around some centers.
 
-    The mean is exact in the rows nearest to the centers and, for all others, linear around each center. The variance
-    is that given the nearest rows alone. With at most `NEAR_ROWS` rows both are exact.
+    The rows nearest to the centers enter the mean exactly; the part of all other rows is linear around each center. The
+    variance is the one given only the nearest rows. With at most `NEAR_ROWS` rows both are exact.
     """
 
     def __init__(self, gp: Process, centers: Array) -> None:
@@ -72,7 +72,7 @@ class NearField:
 
 @one_thread()
 def inverse_of(gp: Process, rows: Index) -> Array:
-    """The inverse of K between some rows, noise included, (r, r), O(r³): for many cheap looks at few rows."""
+    """The inverse of K between some rows, noise included, (r, r), O(r³)."""
     z = gp.features[rows]
     k = gp.kernel.between(z, z)
     k[np.diag_indices_from(k)] += (gp.noise + gp.known_variances + gp.factor.jitter)[rows]

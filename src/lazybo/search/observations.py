@@ -1,4 +1,4 @@
-"""What the optimiser was told or waits for: one record for each configuration, in the order in which they came.
+"""The observations of an optimiser: one record for each configuration that it suggested or was told.
 
 The index of a record is its *row*, here and in the Gaussian process.
 """
@@ -18,7 +18,7 @@ from lazybo.search.space import Space
 
 
 class State(Enum):
-    """What is known of an evaluation."""
+    """The state of an evaluation."""
 
     PENDING = auto()
     COMPLETE = auto()
@@ -27,7 +27,7 @@ class State(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How an evaluation stands. ``value`` is that of a complete one, NaN otherwise; small is good.
+    """The state of an evaluation, and its value if it is complete (NaN otherwise). Smaller values are better.
 
     ``variance`` is the known variance of the noise in the value.
     """
@@ -38,7 +38,7 @@ class Result:
 
     @classmethod
     def of(cls, value: float | None, sign: float, variance: float) -> "Result":
-        """The result for a value as a user gives it: None, NaN and infinity are failures."""
+        """The result for a value from the user: None, NaN and infinity are failures."""
         double = math.inf if value is None else as_number("the value (or None for a failure)", value)
         variance = _check_variance(variance)
         if not math.isfinite(double):
@@ -51,9 +51,9 @@ PENDING = Result(State.PENDING)
 
 @dataclass(slots=True)
 class Observation:
-    """A configuration, its point of the unit cube, and how its evaluation stands.
+    """A configuration, its point in the unit cube, and its result.
 
-    ``number`` is None if the configuration was observed rather than asked for.
+    ``number`` is None if the configuration was given to `Optimizer.observe`, not suggested.
     """
 
     params: dict[str, Any]
@@ -63,7 +63,7 @@ class Observation:
 
 
 class Observations:
-    """All observations, which points they take, and arrays of them."""
+    """All observations, in the order in which they were added, with arrays of their points and values."""
 
     def __init__(self, space: Space) -> None:
         self._space = space
@@ -82,7 +82,7 @@ class Observations:
     # ---------------------------------------------------------------- change
 
     def add(self, params: dict[str, Any], result: Result, number: int | None) -> None:
-        """A new row for a configuration that was checked."""
+        """Add a row for a validated configuration."""
         point = self._space.encode(params)
         if number is not None:
             self._row_of[number] = len(self._rows)
@@ -91,12 +91,12 @@ class Observations:
         self._changed()
 
     def resolve(self, row: int, result: Result) -> None:
-        """The result of a pending row."""
+        """Set the result of a pending row."""
         self._rows[row].result = result
         self._changed()
 
     def remove(self, row: int) -> None:
-        """Take a row out; those after it move up."""
+        """Remove a row; the rows after it move up."""
         key = self._rows.pop(row).point.tobytes()
         self._at[key] -= 1
         if not self._at[key]:
@@ -111,12 +111,12 @@ class Observations:
     # ------------------------------------------------------------------ look
 
     def pending_row(self, number: object) -> int:
-        """The row of a number that was asked for and is not told yet."""
+        """The row of a suggestion that was not told yet, by its number."""
         known = isinstance(number, int | np.integer) and not isinstance(number, bool)
         row = self._row_of.get(int(number)) if known else None  # type: ignore[call-overload]
         if row is None:
             given = shortened(number)
-            raise ValueError(f"number {given} was never asked for; use observe() for results from elsewhere")
+            raise ValueError(f"no suggestion has the number {given}; use observe() for results that were not asked for")
         if self._rows[row].result.state is not State.PENDING:
             raise ValueError(f"number {number} was told already")
         return row
@@ -130,7 +130,7 @@ class Observations:
 
     @property
     def n_complete(self) -> int:
-        """How many evaluations have a value."""
+        """The number of evaluations with a value."""
         return len(self.rows(State.COMPLETE))
 
     @property
@@ -156,7 +156,7 @@ class Observations:
 
     @property
     def remaining(self) -> float:
-        """How many points of the space have no row yet."""
+        """The number of points of the space without a row."""
         return self._space.size - len(self._at)
 
     def _select(self, rows: slice | NDArray[np.intp]) -> list[Observation]:
@@ -202,5 +202,5 @@ def _from_plain(value: float | str | None, variance: float) -> Result:
 def _check_variance(variance: float) -> float:
     double = as_number("variance", variance)
     if not (math.isfinite(double) and double >= 0):
-        raise ValueError(f"variance must be a number that is not negative, not {shortened(variance)}")
+        raise ValueError(f"variance must be a number of at least 0, not {shortened(variance)}")
     return double

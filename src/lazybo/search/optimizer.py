@@ -1,12 +1,12 @@
-"""Ask and tell: the optimiser. It knows no objective, clock, file or executor.
+"""The optimiser: ask and tell. It does not know the objective, and uses no clock, file or executor.
 
-It joins three parts: the observations (`observations`), the Gaussian process that is learned from them (`surrogate`)
-and the choice of the next points (`chooser`). Inside, small is good: values are negated on their way in when the
-direction is "maximize".
+It has three parts: the observations (`observations`), the Gaussian process that is learned from them (`surrogate`) and
+the choice of the next points (`chooser`). Internally, values are minimised: with the direction "maximize" they are
+negated.
 
-Every configuration that was asked for or observed is one row of the process, in that order. A row whose value is still
-to come is pending: it lowers the variance around it and leaves the mean alone. When the value comes, only the
-right-hand side changes. A failed row has the worst value so far.
+Every configuration that was suggested or observed is one row of the process, in that order. A row without a value is
+pending: it lowers the variance around it and does not change the mean. When its value is told, only the right-hand side
+changes. A failed row gets the worst value so far.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -31,17 +31,17 @@ from lazybo.search.shorthand import as_distributions
 from lazybo.search.space import Condition, Space
 from lazybo.search.surrogate import Surrogate
 
-# From this many at once the local maxima make the better batch (`python -m benchmarks.batch`: better for 20, worse
-# for 5).
+# From this size on, the best local maxima make a better batch (`python -m benchmarks.batch`: better for 20, worse for
+# 5).
 LARGE_BATCH = 10
 STATE_VERSION = 2
-# As many bits as NumPy's own seeds have; every storage and JSON can hold them.
+# NumPy's own seeds have 128 bits too. Every storage and JSON can hold them.
 MAX_SEED = 2**128 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """A configuration to evaluate, and the number to tell its value under."""
+    """A configuration to evaluate, and its number, by which its value can be told."""
 
     number: int
     params: dict[str, Any]
@@ -49,7 +49,7 @@ class Suggestion:
 
 @dataclass(frozen=True, slots=True)
 class Best:
-    """The best observation so far; ``number`` is None if it was observed rather than asked for."""
+    """The best observation so far; ``number`` is None if it was given to `Optimizer.observe`, not suggested."""
 
     params: dict[str, Any]
     value: float
@@ -62,15 +62,15 @@ class Optimizer:
     - ``space``: a dict of lists of choices, ranges ``(low, high)`` or ``(low, high, "log")``, and Optuna distributions
       (`lazybo.search.shorthand`). ``conditions`` says when a parameter is active; ``optional`` names parameters that
       observations may lack for other reasons.
-    - ``lag``: how often the kernel is learned: 1, an integer, None (never) or "auto".
+    - ``lag``: how often the kernel is learned: after so many observations, None (never) or "auto".
     - ``acquisition``: "logei", "ei", "pi", "ucb" or a function as in `lazybo.acquisition`.
-    - ``batch``: how ``ask(n)`` chooses several points: "fantasy" (one after the other, each pending for the next),
-      "maxima" (the n best local maxima, as in the paper) or "auto" (maxima for large batches).
-    - ``n_startup``: how many points fill the space before the model is used.
+    - ``batch``: how ``ask(n)`` chooses several points: "fantasy" (one after the other; earlier ones are pending for
+      later ones), "maxima" (the n best local maxima, as in the paper) or "auto" (maxima for large batches).
+    - ``n_startup``: how many points are spread over the space before the model is used.
     - ``kernel``: "matern52" (the default), "additive" (a share of the variance is a sum over single parameters) or a
-      kernel of `lazybo.kernels`. A kernel object and ``noise`` are where learning starts; with the lag None they stay.
-    - ``value_transform``: what the model sees of the values: "warped" (bent towards a normal sample), "scaled" (mean 0,
-      standard deviation 1) or "centred" (mean 0 in their own units, as in the paper).
+      kernel of `lazybo.kernels`. Learning starts from a kernel object and ``noise``; with the lag None they are kept.
+    - ``value_transform``: how the values are transformed for the model: "warped" (to look like a normal sample),
+      "scaled" (mean 0, standard deviation 1) or "centred" (mean 0 in their own units, as in the paper).
     """
 
     @renamed(targets="value_transform")
@@ -119,18 +119,18 @@ class Optimizer:
     @overload
     def ask(self, n: int) -> list[Suggestion]: ...
     def ask(self, n: int | None = None) -> Suggestion | list[Suggestion]:
-        """One suggestion, or a list of n; each is pending until told, and every later one takes it into account."""
+        """One suggestion, or a list of n. Each is pending until it is told; later suggestions take it into account."""
         return self._ask(self._next_number, 1)[0] if n is None else self._ask(self._next_number, whole("n", n, 1))
 
     def propose(self, number: int) -> dict[str, Any]:
-        """The configuration that `ask` would suggest under this number; nothing is recorded.
+        """The configuration that `ask` would suggest with this number; nothing is recorded.
 
         As in `ask`, the kernel is learned if it is due.
         """
         return self.space.decode(self._chooser.choose(self.seed, whole("number", number, 0), 1)[0])
 
     def propose_batch(self, number: int, n: int) -> list[dict[str, Any]]:
-        """The configurations that ``ask(n)`` would suggest, the first under this number; nothing is recorded."""
+        """The configurations that ``ask(n)`` would suggest, the first with this number; nothing is recorded."""
         number, n, before = whole("number", number, 0), whole("n", n, 1), self._next_number
         rows = len(self._observations)
         try:
@@ -141,20 +141,20 @@ class Optimizer:
             self._next_number = before
 
     def announce(self, params: Mapping[str, Any]) -> Suggestion:
-        """An evaluation that was begun elsewhere: pending until told, as if it had been asked for."""
+        """Add an evaluation that another process has started. It is pending until it is told, like a suggestion."""
         return self._pend(self.space.plain(params))
 
     def maxima(self) -> list[tuple[dict[str, Any], float]]:
-        """The distinct local maxima of the acquisition as it stands, best first: configurations and values."""
+        """The distinct local maxima of the current acquisition function, best first: configurations and values."""
         if self._observations.n_complete == 0 or self.space.dim == 0:
             return []
         rng = np.random.default_rng((self.seed, self._next_number))
-        with self._surrogate.looking():
+        with self._surrogate.without_changes():
             found = self._chooser.maxima(self.seed, rng, POOL_POINTS // 16)
         return [(self.space.decode(maximum.x), maximum.value) for maximum in found]
 
     def _ask(self, number: int, wanted: int) -> list[Suggestion]:
-        """A batch, its random numbers from ``number`` on."""
+        """Suggest a batch; its random numbers are those of ``number`` and the following numbers."""
         suggestions: list[Suggestion] = []
         by_maxima = self.batch == "maxima" or (self.batch == "auto" and wanted >= LARGE_BATCH)
         while len(suggestions) < wanted:
@@ -172,7 +172,7 @@ class Optimizer:
     # ------------------------------------------------------------------ tell
 
     def tell(self, suggestion: Suggestion | int, value: float | None, *, variance: float = 0.0) -> None:
-        """The value of a suggestion. None, NaN or infinity: the evaluation failed.
+        """Tell the value of a suggestion. None, NaN or infinity mean that the evaluation failed.
 
         ``variance`` is the known variance of the noise in this value, if any.
         """
@@ -185,15 +185,15 @@ class Optimizer:
     def observe(
         self, params: Mapping[str, Any], value: float | None, *, variance: float = 0.0, outside: bool = False
     ) -> None:
-        """A result from elsewhere: a warm start. None, NaN or infinity: the evaluation failed.
+        """Add a result that was not asked for. None, NaN or infinity mean that the evaluation failed.
 
-        With ``outside`` numbers may lie outside their range, as they do after it was narrowed.
+        With ``outside``, numbers may lie outside their range, for example because the range was narrowed since.
         """
         plain = self.space.plain(params, outside=outside)
         self._observations.add(plain, Result.of(value, self._sign, variance), None)
 
     def forget(self, suggestion: Suggestion | int) -> None:
-        """Give up a pending suggestion: it will never be told."""
+        """Remove a pending suggestion that will never be told."""
         self._remove(self._observations.pending_row(_number(suggestion)))
 
     def _remove(self, row: int) -> None:
@@ -204,7 +204,7 @@ class Optimizer:
 
     @property
     def pending(self) -> list[Suggestion]:
-        """What was asked for and not told yet."""
+        """The suggestions that were not told yet."""
         rows = [self._observations[row] for row in self._observations.rows(State.PENDING)]
         return [Suggestion(each.number, dict(each.params)) for each in rows if each.number is not None]
 
@@ -218,22 +218,22 @@ class Optimizer:
 
     @one_thread()
     def surrogate(self) -> tuple[Process, Warping]:
-        """The process with all that was told, and the warping from values to its targets; in both small is good.
+        """The process with all observations, and the warping from values to its targets. Both are for minimisation.
 
-        It is what the next `ask` would begin with; looking at it does not change what is suggested later.
+        The next `ask` would use the same process. This call does not change later suggestions.
         """
         if self._observations.n_complete == 0:
             raise ValueError("there is no model yet: no evaluation has succeeded")
         if self.space.dim == 0:
             raise ValueError("there is no model: no parameter of this space can vary")
-        with self._surrogate.looking():
+        with self._surrogate.without_changes():
             process = self._surrogate.sync()
             return process, self._surrogate.warping
 
     # ----------------------------------------------------------------- state
 
     def state(self) -> dict[str, Any]:
-        """All that is needed to continue, as plain data for JSON: observations, kernel parameters, counters."""
+        """The whole state as plain data for JSON: observations, kernel parameters, counters."""
         return {
             "version": STATE_VERSION,
             "seed": self.seed,
@@ -243,11 +243,11 @@ class Optimizer:
         }
 
     def model_state(self) -> dict[str, Any]:
-        """What was learned, as plain data for JSON: kernel parameters, warping, counters."""
+        """The learned model as plain data for JSON: kernel parameters, warping, counters."""
         return self._surrogate.fitted.state()
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Continue where `state` was taken, in an optimiser made with the same arguments that is not used yet."""
+        """Continue from a `state`. Call it on a new optimiser that was made with the same arguments."""
         if len(self._observations) or self._next_number:
             raise ValueError("restore() needs a new optimiser, but this one has been used")
         if not isinstance(state, Mapping) or state.get("version") != STATE_VERSION:
@@ -258,26 +258,26 @@ class Optimizer:
             rows = [self._observations.parse(row) for row in state["rows"]]
             numbers = [number for *_, number in rows if number is not None]
             if len(set(numbers)) < len(numbers) or max(numbers, default=-1) >= next_number:
-                raise ValueError(f"a number twice, or one from {next_number} on")
+                raise ValueError(f"the numbers of its rows must be different and below {next_number}")
             self.restore_model(state["model"])
         for row in rows:
             self._observations.add(*row)
         self.seed, self._next_number = seed, next_number
 
     def restore_model(self, state: Mapping[str, Any]) -> None:
-        """Begin with what was learned when `model_state` was taken."""
+        """Restore the learned model from a `model_state`."""
         with _readable("model's state"):
             fitted = self._surrogate.fitted.parse(state)
         self._surrogate.restore(fitted)
 
 
 def default_startup(dim: int) -> int:
-    """How many points fill the space before the model is used."""
+    """The default number of startup points."""
     return min(max(dim, 5), 10)
 
 
 def check_seed(seed: int | None) -> int:
-    """The seed, or a new one."""
+    """Validate a seed; None gives a random one."""
     if seed is None:
         return int(np.random.SeedSequence().generate_state(1)[0])
     number = whole("seed", seed, 0)
@@ -310,7 +310,7 @@ def _tried(acquisition: Acquisition) -> Acquisition:
 
 @contextmanager
 def _readable(what: str) -> Iterator[None]:
-    """Whatever is wrong with plain data from elsewhere is one ValueError."""
+    """Turn all errors about invalid plain data into a ValueError."""
     try:
         yield
     except (LookupError, TypeError, ValueError, OverflowError) as error:

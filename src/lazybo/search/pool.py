@@ -1,6 +1,6 @@
-"""The candidate pool: points that fill the space, whose posterior is kept as the factor grows.
+"""The candidate pool: points spread over the space, whose posterior is updated as the factor grows.
 
-V = L⁻¹ k(X, pool) gets one row more for each new row of X, at O(n) a point instead of O(n²).
+V = L⁻¹ k(X, pool) gets one row for each new row of X, which costs O(n) a point instead of O(n²).
 """
 
 from itertools import pairwise
@@ -16,10 +16,10 @@ POOL_POINTS = 512
 
 
 class Pool:
-    """Points spread over the space, whose posterior grows with the factor.
+    """Points spread over the space, whose posterior is updated as the factor grows.
 
-    V of the first ``built`` rows is solved in chunks of `CHUNK_ROWS`, that of later ones row by row. So it is the same
-    to the last bit whether it grew with the factor or was made at once.
+    The first ``built`` rows of V are solved in chunks of `CHUNK_ROWS`, later ones row by row. So V is the same to the
+    last bit whether it grew with the factor or was computed at once.
     """
 
     def __init__(self, points: Array) -> None:
@@ -31,7 +31,7 @@ class Pool:
         self._variance = np.zeros(len(points))
 
     def posterior(self, gp: Process, built: int = 0) -> tuple[Array, Array]:
-        """Mean and standard deviation at the points, each (m,); O(n) a point for every row that is new."""
+        """Mean and standard deviation at the points, each (m,). Costs O(n) a point for every new row."""
         factorisation = (gp.rebuilds, gp.factor.refactorisations)
         if gp is not self._gp or factorisation != self._factorisation or gp.n < self._n:
             self._gp, self._factorisation, self._n = gp, factorisation, 0
@@ -43,7 +43,7 @@ class Pool:
         return mean, np.sqrt(np.maximum(self._variance, 0.0))
 
     def truncate(self, n: int, built: int) -> None:
-        """Forget all but the first ``n`` rows; of the first ``built`` rows, whole chunks only are ever kept."""
+        """Keep only the first ``n`` rows; of the first ``built`` rows only whole chunks."""
         if self._gp is not None and n < self._n:
             self._n = n
             self._variance = self._gp.kernel.diagonal(self._gp.kernel.features(self.points))
@@ -66,7 +66,7 @@ class Pool:
 
 
 def _steps(first: int, stop: int, built: int) -> list[slice]:
-    """Rows [first, stop) as they are solved together: chunks of those that were ``built`` at once, then one by one."""
+    """Rows [first, stop) in the groups that are solved together: the first ``built`` in chunks, then one by one."""
     chunks = [*range(first, min(stop, built), CHUNK_ROWS)]
     starts = [*chunks, *range(max(first, min(stop, built)), stop), stop]
     return [slice(a, b) for a, b in pairwise(starts)]
@@ -76,8 +76,8 @@ def sobol_points(space: Space, rng: np.random.Generator, n: int) -> Array:
     """Points that fill the space evenly (scrambled Sobol), (n, d)."""
     if space.dim == 0:
         return np.zeros((n, 0))
-    # Here, because scipy.stats is half of the time that `import lazybo` takes, and workers and `lazybo show` need none.
+    # Imported here: scipy.stats takes half of the time of `import lazybo`; workers and `lazybo show` do not need it.
     from scipy.stats import qmc
 
-    # A power of two: the only lengths for which Sobol's points are balanced.
+    # Sobol points are balanced only if their number is a power of two.
     return space.from_uniform(qmc.Sobol(space.dim, rng=rng).random_base2(max(n - 1, 1).bit_length())[:n])

@@ -1,4 +1,4 @@
-"""Spaces as people write them: lists and tuples beside Optuna's distributions."""
+"""Short notation for spaces: lists and tuples besides Optuna's distributions."""
 
 import math
 from collections.abc import Mapping
@@ -15,28 +15,28 @@ from optuna.distributions import (
 
 from lazybo.checks import is_number, shortened
 
-# Whether a range is logarithmic, by its third entry. All but "log" are scikit-optimize's words.
+# The third entry of a range, and whether it means logarithmic. All but "log" are scikit-optimize's names.
 SCALES = {"log": True, "log-uniform": True, "uniform": False}
 ACCEPTED = "a list of choices, a range (low, high) or (low, high, 'log'), or an Optuna distribution"
 
 
 def as_distributions(space: Any) -> dict[str, BaseDistribution]:
-    """The Optuna distributions of a space; a ValueError names the first parameter that has none.
+    """Convert a space to Optuna distributions. A ValueError names the first parameter that is not valid.
 
     =======================  ===========================================================
     written as               means
     =======================  ===========================================================
     ``["sgd", "adam"]``      one of these choices; a list with one choice is a constant
     ``(0.0, 1.0)``           a number from 0 to 1, both included
-    ``(1, 5)``               a whole number from 1 to 5: both ends are written without a point
+    ``(1, 5)``               a whole number from 1 to 5, since both ends are integers
     ``(1e-5, 0.1, "log")``   the same on a logarithmic scale; whole numbers likewise
     an Optuna distribution   itself
     =======================  ===========================================================
 
-    NumPy's numbers count as Python's. scikit-optimize's words "uniform" and "log-uniform" are understood, too.
+    NumPy's numbers are treated like Python's. scikit-optimize's "uniform" and "log-uniform" also work.
     """
     if not isinstance(space, Mapping):
-        raise ValueError(f"the space must be a dict from names of parameters to {ACCEPTED}; not {shortened(space)}")
+        raise ValueError(f"the space must be a dict with {ACCEPTED} for each parameter name, not {shortened(space)}")
     distributions = {}
     for name, written in space.items():
         if not isinstance(name, str):
@@ -49,7 +49,7 @@ def as_distributions(space: Any) -> dict[str, BaseDistribution]:
 
 
 def is_range(written: Any) -> bool:
-    """Whether a tuple begins with two numbers, and ends there or with a scale."""
+    """Whether this is a tuple of two numbers, or of two numbers and a scale such as "log"."""
     if not isinstance(written, tuple) or len(written) not in (2, 3) or not all(map(is_number, written[:2])):
         return False
     return len(written) == 2 or (isinstance(written[2], str) and written[2] in SCALES)
@@ -60,9 +60,9 @@ def range_of(written: tuple[Any, ...]) -> FloatDistribution | IntDistribution:
     low, high = map(_plain, written[:2])
     log = len(written) == 3 and SCALES[written[2]]
     if low > high:
-        raise ValueError(f"is {shortened(written)}, which is no range, because its low end is above its high end")
+        raise ValueError(f"has the range {shortened(written)}, but the low end must not be above the high end")
     if log and low <= 0:
-        raise ValueError(f"is {shortened(written)}, which is no logarithmic range, because its low end is not above 0")
+        raise ValueError(f"has the range {shortened(written)}, but the low end of a logarithmic range must be above 0")
     distribution: FloatDistribution | IntDistribution
     if isinstance(low, Integral) and isinstance(high, Integral):
         distribution = IntDistribution(int(low), int(high), log)
@@ -82,7 +82,7 @@ def _distribution(written: Any) -> BaseDistribution:
         return _choices(written)
     if is_range(written):
         return range_of(written)
-    raise ValueError(f"must be {ACCEPTED}; not {shortened(written)}{_hint(written)}")
+    raise ValueError(f"must be {ACCEPTED}, not {shortened(written)}{_hint(written)}")
 
 
 def _choices(written: list[Any]) -> CategoricalDistribution:
@@ -90,7 +90,7 @@ def _choices(written: list[Any]) -> CategoricalDistribution:
         raise ValueError("is an empty list; give at least one choice")
     choices = [_plain(choice) for choice in written]
     for i, choice in enumerate(choices):
-        # Optuna tells choices apart by ==: the later of two equal ones could never be had, and arrays have no such ==.
+        # Optuna compares choices by ==: the second of two equal choices could never be suggested, and arrays fail.
         if any(_equal(choice, earlier) for earlier in choices[:i]):
             raise ValueError(f"has the choice {shortened(choice)} twice")
     return CategoricalDistribution(choices)
@@ -105,7 +105,7 @@ def _equal(one: Any, other: Any) -> bool:
 
 
 def _hint(written: Any) -> str:
-    """What else may have been meant."""
+    """A hint at what the user may have meant."""
     if isinstance(written, set | frozenset):
         return ". A set has no order; write a list"
     if isinstance(written, tuple) and len(written) == 3 and all(map(is_number, written)):
@@ -122,14 +122,14 @@ def _hint(written: Any) -> str:
 
 
 def check_ends(distribution: FloatDistribution | IntDistribution) -> None:
-    """Refuse a range whose ends are not finite doubles, which is what the optimiser works with."""
+    """Raise a ValueError if the ends of a range are not finite doubles."""
     for end in (distribution.low, distribution.high):
         if not math.isfinite(_double(end)):
             raise ValueError(f"has a range with the end {end!r}; both ends must be finite")
 
 
 def _plain(value: Any) -> Any:
-    """NumPy's scalars as Python's: half and single precision would be compared as such."""
+    """Convert NumPy scalars to Python numbers: half and single precision would be compared with low precision."""
     return value.item() if isinstance(value, np.generic) else value
 
 

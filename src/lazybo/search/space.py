@@ -1,17 +1,17 @@
-"""Search spaces: Optuna distributions <-> points of the unit cube that the kernel understands.
+"""Search spaces: convert the values of Optuna distributions to points of the unit cube and back.
 
 ======  ==============================================================  ========
 symbol  meaning                                                         shape
 ======  ==============================================================  ========
-d       parameters that can vary; single-valued ones are left out       scalar
+d       number of parameters that can vary, with more than one value    scalar
 x       a point: numbers in [0, 1], choices as 0, 1, …, NaN: inactive   (d,)
 ======  ==============================================================  ========
 
-A numeric parameter is linear or logarithmic in its distribution's own sense. A point is always *real*: whole numbers
-and steps are where they will be evaluated, not where a continuous search would like them.
+A numeric parameter is linear or logarithmic, like its distribution. Points always belong to values that can be
+evaluated: integers and steps are rounded.
 
-A conditional parameter has a `Condition`: it is active while its parent, itself active, has one of some values. An
-*optional* one may be absent from an observation for reasons unknown; points to evaluate always have it.
+A conditional parameter has a `Condition`: it is active while its parent is active and has one of certain values. An
+*optional* parameter may be missing from an observation for unknown reasons; points to evaluate always have it.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -31,9 +31,9 @@ from optuna.distributions import (
 
 from lazybo.checks import Array, shortened
 from lazybo.model.kernels import Column
-from lazybo.search.axis import Axis, contains, has_place, only_value, plain_value
+from lazybo.search.axis import Axis, allowed_values, contains, has_place, only_value, plain_value
 
-# More configurations than this are never listed one by one.
+# Spaces with more configurations than this are never listed.
 MAX_LISTED = 100_000
 
 
@@ -46,7 +46,7 @@ class Condition:
 
 
 class Space:
-    """The parameters of a problem, and the way between their values and points."""
+    """The parameters of a problem. Converts configurations to points and back."""
 
     def __init__(
         self,
@@ -76,21 +76,21 @@ class Space:
 
     @cached_property
     def size(self) -> float:
-        """How many configurations there are: infinity with a continuous parameter.
+        """The number of configurations; infinity if a parameter is continuous.
 
-        Those that conditions make equal count once, unless there are too many to list.
+        Configurations that differ only in inactive parameters count once, unless there are too many to list.
         """
         product_of_levels = float(np.prod(self.levels))
         if self.conditions and product_of_levels <= MAX_LISTED:
             return float(sum(1 for _ in self.listed()))
         return product_of_levels
 
-    # ----------------------------------------------------------- values <-> points
+    # ------------------------------------------------------------ values and points
 
     def check(self, params: Mapping[str, Any], *, outside: bool = False) -> None:
-        """Refuse what is not one configuration of this space: unknown, missing, inactive or impossible values.
+        """Raise a ValueError if this is not a configuration: unknown, missing or inactive parameters, or wrong values.
 
-        With ``outside`` a number may lie outside its range, as long as it has a place beyond its ends.
+        With ``outside`` a number may lie outside its range (but not below 0 on a logarithmic scale).
         """
         if not isinstance(params, Mapping):
             raise ValueError(f"params must be a mapping from parameter names to values, not {params!r}")
@@ -101,7 +101,8 @@ class Space:
             if not contains(self.distributions[name], value) and not (
                 outside and has_place(self._axes.get(name), value)
             ):
-                raise ValueError(f"{name}={shortened(value)} is not in {self.distributions[name]}")
+                allowed = allowed_values(self.distributions[name])
+                raise ValueError(f"{name} must be {allowed}, not {shortened(value)}")
         for name in self.distributions:
             active = self._is_active(name, params)
             if active and name not in params and name not in self.optional:
@@ -113,12 +114,12 @@ class Space:
                 )
 
     def plain(self, params: Mapping[str, Any], *, outside: bool = False) -> dict[str, Any]:
-        """A configuration that was checked, as plain Python values: no NumPy scalars, choices as the space has them."""
+        """Validate a configuration and convert it to plain Python values, without NumPy scalars."""
         self.check(params, outside=outside)
         return {name: plain_value(self.distributions[name], value) for name, value in params.items()}
 
     def encode(self, params: Mapping[str, Any]) -> Array:
-        """The point of a configuration that was checked, (d,)."""
+        """The point of a validated configuration, (d,)."""
         return np.array([axis.encode(params[name]) if name in params else np.nan for name, axis in self._axes.items()])
 
     def decode(self, x: Array) -> dict[str, Any]:
@@ -134,7 +135,7 @@ class Space:
         return {name: params[name] for name in self.distributions if name in params}
 
     def complete(self, fixed: Mapping[str, Any], x: Array, rng: np.random.Generator) -> dict[str, Any]:
-        """The configuration with these values, the others as at a point, or random where it has none."""
+        """A configuration with the ``fixed`` values; the others are those of a point, or random if it has none."""
         params: dict[str, Any] = {}
         column = {name: j for j, name in enumerate(self.names)}
         for name in self._parents_first:
@@ -156,31 +157,31 @@ class Space:
     # ------------------------------------------------------------------- points
 
     def sample(self, rng: np.random.Generator, n: int) -> Array:
-        """Points drawn uniformly, every level of a discrete parameter equally often, (n, d)."""
+        """Random points, (n, d): uniform, with all levels of a discrete parameter equally likely."""
         return self.from_uniform(rng.random((n, self.dim)))
 
     def from_uniform(self, u: Array) -> Array:
-        """Points for numbers in [0, 1): each level of a discrete parameter gets an equal share, (n, d)."""
+        """Points for uniform numbers in [0, 1), (n, d): all levels of a discrete parameter are equally likely."""
         parts = [axis.from_uniform(u[:, j]) for j, axis in enumerate(self._axes.values())]
         return self.repair(np.column_stack(parts)) if parts else np.zeros((len(u), 0))
 
     def snap(self, x: Array) -> Array:
-        """The nearest real points, (n, d); NaN stays."""
+        """The nearest points that belong to configurations, (n, d); NaN is kept."""
         parts = [axis.snap(x[:, j]) for j, axis in enumerate(self._axes.values())]
         return np.column_stack(parts) if parts else x
 
     def clip(self, x: Array) -> Array:
-        """Points with their numbers pulled into [0, 1], (n, d)."""
+        """Points with their numbers clipped to [0, 1], (n, d)."""
         return np.where(self.categorical, x, np.clip(x, 0.0, 1.0))
 
     def settle(self, x: Array) -> Array:
-        """Points to the last bit as their configurations will have them, (n, d)."""
+        """Points decoded and encoded again, (n, d): equal to the last bit to the points of their configurations."""
         return np.array([self.encode(self.decode(row)) for row in x]).reshape(x.shape)
 
     def repair(self, x: Array, rng: np.random.Generator | None = None) -> Array:
-        """Make points obey the conditions, in place and returned: inactive entries NaN, newly active ones filled.
+        """Make points obey the conditions, in place: set inactive entries to NaN, and fill newly active ones.
 
-        Filled at random, or in the middle of their range without ``rng``.
+        Entries are filled at random, or with the middle of their range if there is no ``rng``. Returns the points.
         """
         column = {name: j for j, name in enumerate(self.names)}
         for name in self._parents_first:
@@ -208,7 +209,7 @@ class Space:
         return np.asarray(near.any(axis=1))
 
     def neighbours(self, x: Array, rng: np.random.Generator) -> Array:
-        """The points one discrete move away from one point: the next levels up and down, every other choice, (m, d)."""
+        """The discrete neighbours of one point, (m, d): the next levels up and down, and every other choice."""
         moves = []
         for j, axis in enumerate(self._axes.values()):
             if np.isnan(x[j]):
@@ -276,19 +277,23 @@ def _check(
     if unknown:
         raise ValueError(f"optional names the unknown parameter {min(unknown)!r}; this space has {[*distributions]}")
     for name, condition in conditions.items():
-        parent = condition.parent
-        if name not in distributions or not isinstance(parent, str) or parent not in distributions:
-            raise ValueError(
-                f"conditions: the condition of {name!r} on {shortened(parent)} names a parameter that does not exist; "
-                f"this space has {[*distributions]}"
-            )
-        for value in condition.values:
-            if not contains(distributions[parent], value):
-                raise ValueError(f"conditions: the condition of {name!r}: {parent}={shortened(value)} can never be")
+        _check_condition(name, condition, distributions)
+
+
+def _check_condition(name: str, condition: Condition, distributions: dict[str, BaseDistribution]) -> None:
+    parent, which = condition.parent, f"conditions: the condition of {name!r}"
+    for known in (name, parent):
+        if not isinstance(known, str) or known not in distributions:
+            missing = f"there is no parameter {shortened(known)}; this space has {[*distributions]}"
+            raise ValueError(f"{which} on {shortened(parent)}: {missing}")
+    for value in condition.values:
+        if not contains(distributions[parent], value):
+            allowed = allowed_values(distributions[parent])
+            raise ValueError(f"{which} has {parent}={shortened(value)}, but {parent} must be {allowed}")
 
 
 def _parents_first(distributions: dict[str, BaseDistribution], conditions: dict[str, Condition]) -> list[str]:
-    """All names, a parent before its children."""
+    """All parameter names, parents before children."""
     ordered: list[str] = []
 
     def visit(name: str, below: tuple[str, ...]) -> None:

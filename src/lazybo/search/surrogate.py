@@ -1,11 +1,11 @@
-"""The surrogate of the objective: a Gaussian process that is kept in step with the observations.
+"""The surrogate of the objective: a Gaussian process that is kept in sync with the observations.
 
-The kernel is learned when the lag says so. Until then the process only grows: row by row, O(n²) each. Values that come
-or change are right-hand sides: no factorisation.
+The kernel is learned when the lag says so. Until then, new rows are appended to the process in O(n²) each. New or
+changed values only change the right-hand side and need no factorisation.
 
-A surrogate that was restored continues as the original, to the last bit. So every number here is a function of the
-observations and of `Fitted`, never of the calls that led to it: the process is *built* in chunks from the rows that
-were there when it was learned, and later rows are appended one by one.
+A restored surrogate gives the same numbers as the original, to the last bit. So every number here depends only on the
+observations and on `Fitted`, not on earlier calls: the process is *built* in chunks from the rows that existed when it
+was learned, and later rows are appended one by one.
 """
 
 import math
@@ -29,18 +29,19 @@ from lazybo.search.observations import Observations, State
 from lazybo.search.pool import POOL_POINTS, Pool, sobol_points
 from lazybo.search.space import Space
 
-# The warping of the values is made anew when their number has grown by this share.
+# The warping is fitted again when the number of values has grown by this share.
 REWARP_GROWTH = 0.02
-# The process is built anew when the slope of the warping has changed by this factor, for known variances.
+# If there are known variances, the process is rebuilt when the slope of the warping has changed by this factor.
 RESCALE = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """What was learned, and what a process must be built from to be the same to the last bit.
+    """The learned parameters, and all that is needed to build the same process again, to the last bit.
 
-    ``learned_at`` and ``warped_at`` count the values at that time. ``built_rows`` is how many rows the process was last
-    built from at once, 0: it is to be built. Known variances are in units of ``built_warping`` until it is built again.
+    ``learned_at`` and ``warped_at`` are the numbers of values at that time. ``built_rows`` is the number of rows that
+    the process was last built from at once; 0 means that it must be built. Known variances are in units of
+    ``built_warping`` until it is built again.
     """
 
     kernel: Kernel
@@ -52,7 +53,7 @@ class Fitted:
     built_warping: Warping | None = None
 
     def state(self) -> dict[str, Any]:
-        """As plain data for JSON."""
+        """Plain data for JSON."""
         return {
             "kernel": self.kernel.name,
             "parameters": self.kernel.values.tolist(),
@@ -65,21 +66,21 @@ class Fitted:
         }
 
     def parse(self, state: Mapping[str, Any]) -> "Fitted":
-        """What `state` was taken of, with this kernel's columns."""
+        """The inverse of `state`. The kernel gets the columns of this one."""
         if not isinstance(state, Mapping):
             raise ValueError(f"it must be a mapping, not {shortened(state)}")
         if state["kernel"] != self.kernel.name:
-            raise ValueError(f"it is one of the kernel {state['kernel']!r}, not of {self.kernel.name!r}")
+            raise ValueError(f"it has the kernel {state['kernel']!r}, not {self.kernel.name!r}")
         counts = {name: whole(name, state[name], 0) for name in ("learned_at", "warped_at", "built_rows")}
         warpings = {name: Warping(*state[name]) if state[name] else None for name in ("warping", "built_warping")}
         if counts["built_rows"] and not warpings["built_warping"]:
-            raise ValueError("a process that was built without a warping")
+            raise ValueError("its process was built, but there is no built_warping")
         kernel = self.kernel.with_values(state["parameters"])
         return Fitted(kernel, positive("noise", state["noise"]), **counts, **warpings)  # type: ignore[arg-type]
 
 
 class Surrogate:
-    """The process of some observations, learned and extended as they come."""
+    """The Gaussian process of the observations; it is learned and extended as they are added."""
 
     def __init__(
         self,
@@ -102,7 +103,7 @@ class Surrogate:
         self._pool: Pool | None = None
 
     def sync(self) -> Process:
-        """The process with all rows, their present values, and kernel parameters that are not overdue."""
+        """Update the process to all rows and their current values; learn the kernel first if that is due."""
         targets = self._targets()
         complete = self._observations.rows(State.COMPLETE)
         if is_due(self._lag, self.fitted.learned_at, len(complete)):
@@ -119,21 +120,21 @@ class Surrogate:
 
     @property
     def warping(self) -> Warping:
-        """From values to targets."""
+        """The warping from values to targets."""
         assert self.fitted.warping is not None, "values are warped before they are used"
         return self.fitted.warping
 
     def pool(self, seed: int) -> Pool:
-        """Points spread over the space, new ones whenever the kernel was learned."""
+        """Points spread over the space. They change whenever the kernel is learned."""
         if self._pool is None:
             rng = np.random.default_rng((seed, self.fitted.learned_at, 1))
             self._pool = Pool(sobol_points(self._space, rng, POOL_POINTS))
         return self._pool
 
     def denoised(self, process: Process) -> tuple[NDArray[np.intp], Array]:
-        """The rows with a value, best first, and the posterior mean at them: their values without noise.
+        """The rows with a value, best first, and the posterior mean there: their values without noise.
 
-        At the observations the posterior mean is t - noise ∘ α, which takes no solve.
+        At the observations the posterior mean is t - noise ∘ α, which needs no solve.
         """
         rows = self._observations.rows(State.COMPLETE)
         mean = (process.targets - (process.noise + process.known_variances) * process.alpha)[rows]
@@ -142,9 +143,9 @@ class Surrogate:
 
     @one_thread()
     def cut(self, row: int) -> None:
-        """Take this row and those after it out of the process; the next `sync` appends them as they are then.
+        """Remove this row and all later ones from the process; the next `sync` appends them again.
 
-        Rows that were built in one chunk go together: what is left of a chunk has another rounding.
+        A chunk of rows that were built together is removed as a whole: a part of it would be rounded differently.
         """
         if row < self.fitted.built_rows:
             row = row // CHUNK_ROWS * CHUNK_ROWS
@@ -152,7 +153,7 @@ class Surrogate:
         if self.fitted.built_rows == 0:
             self._discard()
         elif self._process is not None and row < self._process.n:
-            if self._process.factor.refactorisations:  # its jitter is on rows that stay
+            if self._process.factor.refactorisations:  # the rows that remain have jitter
                 self._process = self._pool = None
                 return
             self._process.truncate(row)
@@ -160,8 +161,8 @@ class Surrogate:
                 self._pool.truncate(row, self.fitted.built_rows)
 
     @contextmanager
-    def looking(self) -> Iterator[None]:
-        """What is learned within is forgotten: when the kernel is learned must depend on `ask` alone."""
+    def without_changes(self) -> Iterator[None]:
+        """Undo at the end what this block learns: when the kernel is learned must depend only on `ask`."""
         before = self.fitted, self._process, self._pool
         try:
             yield
@@ -169,14 +170,14 @@ class Surrogate:
             self.fitted, self._process, self._pool = before
 
     def restore(self, fitted: Fitted) -> None:
-        """Continue with what was learned elsewhere."""
+        """Continue with parameters that were learned before."""
         self.fitted = fitted
         self._process = self._pool = None
 
     # --------------------------------------------------------------- private
 
     def _build(self, targets: Array) -> Process:
-        """A process of the rows that it was built from before a restoration, or of all."""
+        """Build a process from the rows that it was built from before a restoration, or from all rows."""
         n = len(self._observations)
         process = Process(self.fitted.kernel, self.fitted.noise)
         if not self.fitted.built_rows:
@@ -188,12 +189,12 @@ class Surrogate:
         return process
 
     def _discard(self) -> None:
-        """Build the process anew at its next use, from all rows."""
+        """Discard the process, so that the next `sync` builds it from all rows."""
         self._process = self._pool = None
         self.fitted = replace(self.fitted, built_rows=0, built_warping=None)
 
     def _learn(self, targets: Array, rows: NDArray[np.intp]) -> None:
-        """Learn from evaluations that succeeded; the process then is factored with what was learned."""
+        """Learn from the evaluations with a value, and discard the process of the old parameters."""
         variances = self.warping.variances(self._observations.variances(rows))
         data = Data(self._observations.points(rows), targets[rows], variances)
         learned = maximum_a_posteriori(data, self.fitted.kernel, self.fitted.noise, self._priors)
@@ -201,19 +202,19 @@ class Surrogate:
         self._discard()
 
     def _is_rescaled(self) -> bool:
-        """Whether known variances in the units of the built process are far from what they are now."""
+        """Whether the units of known variances in the built process differ too much from the current warping."""
         built = self.fitted.built_warping
         if built is None or not self._observations.variances().any():
             return False
         return abs(self.warping.log_slope - built.log_slope) > math.log(RESCALE)
 
     def _target_variances(self, rows: slice) -> Array:
-        """Known variances of some rows in units of the targets², as the process has them."""
-        assert self.fitted.built_warping is not None, "the process is built"
+        """Known variances of some rows in units of the targets² of the built process."""
+        assert self.fitted.built_warping is not None, "the process was built"
         return self.fitted.built_warping.variances(self._observations.variances(rows))
 
     def _targets(self) -> Array:
-        """What the process sees: warped values, the worst of them for failures, NaN where pending."""
+        """The targets of all rows: warped values, the worst of them for failures, NaN for pending rows."""
         complete = self._observations.rows(State.COMPLETE)
         values, count = self._observations.values[complete], len(complete)
         if self.fitted.warping is None or count > self.fitted.warped_at * (1 + REWARP_GROWTH):
@@ -226,7 +227,7 @@ class Surrogate:
 
 
 def _first(chosen: Kernel, given: str | Kernel | None, noise: float | None, priors: Priors) -> Fitted:
-    """A kernel object as it was given; one chosen by name with the medians of the priors."""
+    """The start: a kernel object as it was given, or a kernel chosen by name with the medians of the priors."""
     median, median_noise = prior_kernel(chosen, priors)
     first = median if given is None or isinstance(given, str) else chosen
     return Fitted(first, median_noise if noise is None else positive("noise", noise))
