@@ -1,4 +1,4 @@
-"""Bayesian optimisation with a Gaussian process that is extended, never rebuilt."""
+"""Bayesian optimisation with a Gaussian process that is extended instead of rebuilt."""
 
 from lazybo.model.cholesky import GrowingCholesky
 from lazybo.model.gp import LazyGP

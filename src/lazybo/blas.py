@@ -1,7 +1,7 @@
 """One BLAS thread while lazybo does linear algebra.
 
 The matrices are small: more threads gain nothing, and they compete for the cores with evaluations and with each other.
-Runs that took thirty times as long have been seen.
+We have seen runs that took thirty times as long.
 
 `one_thread` guards every public function and method that does linear algebra. OpenBLAS without OpenMP, MKL and BLIS
 have one setting for the whole process: the first thread that enters sets it, the last one that leaves restores it.

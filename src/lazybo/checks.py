@@ -110,7 +110,7 @@ def shortened(value: object, length: int = 80) -> str:
     """The repr of a value for a message, cut if it is long."""
     try:
         text = repr(value)
-    except Exception:  # also Python's refusal to write an int of 5,000 digits
+    except Exception:  # Python also refuses to print ints of more than 4,300 digits
         return f"a {type(value).__name__}"
     return text if len(text) <= length else f"{text[: length - 3]}..."
 

@@ -239,7 +239,7 @@ def test_a_storage_that_is_deleted_ends_the_run_with_a_message_about_that(kind: 
     with pytest.raises(RuntimeError, match=f"{re.escape(str(path))}.* is gone.*deleted.*call again"):
         optimize(objective, SPACE, n_trials=4, storage=storage)
     if storage is not path:  # a path without a file is a new study
-        with pytest.raises(ValueError, match=r"is gone.*open it anew"):
+        with pytest.raises(ValueError, match=r"is gone.*open it again"):
             optimize(objective, SPACE, n_trials=4, storage=storage)
     assert len(values) == 2
     assert not path.exists()

@@ -1,8 +1,8 @@
 """The paper's loop with the search of its own program: random candidates and a few climbs on expected improvement.
 
 Our search samples around the best observations and climbs on the logarithm of expected improvement. The paper's program
-draws 10,000 points, climbs from 10 more, and takes the best. It sees less of what is near the best observation, so
-whether its table rests on that is an experiment: ``lazybo paper levy --methods lazy-random,naive-random``.
+draws 10,000 points, climbs from 10 more, and takes the best. It searches less near the best observation.
+Whether the paper's table depends on that is an experiment: ``lazybo paper levy --methods lazy-random,naive-random``.
 """
 
 from collections.abc import Mapping

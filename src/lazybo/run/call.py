@@ -97,7 +97,7 @@ def _matched(
     for argument in named:
         if argument.kind == argument.POSITIONAL_ONLY:
             if argument.name not in found:
-                break  # nor can any after it be given
+                break  # the positional arguments after it cannot be given either
             first = (*first, found[argument.name])
     found = {a.name: found[a.name] for a in named if a.name in found and a.kind != a.POSITIONAL_ONLY}
     everything = (*first, *found.values())
@@ -107,7 +107,7 @@ def _matched(
 
 
 def _source(argument: str, names: Collection[str], folds: bool) -> Source | None:
-    """What an argument stands for by its name."""
+    """What is passed as an argument with this name."""
     if argument in names:
         return argument
     if argument == "trial":
@@ -118,7 +118,7 @@ def _source(argument: str, names: Collection[str], folds: bool) -> Source | None
 
 
 def _meant(count: int, sources: Mapping[str, Source | None], single: bool, folds: bool) -> list[Source]:
-    """What this many required arguments under other names stand for; empty if that is not clear."""
+    """What is passed as so many required arguments with other names; empty if that is not clear."""
     left: list[Source] = [] if single or Given.PARAMS in sources.values() else [Given.PARAMS]
     if folds and Given.FOLD not in sources.values():
         left.append(Given.FOLD)

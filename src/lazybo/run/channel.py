@@ -1,4 +1,4 @@
-"""Reports of workers to the driver, above all intermediate values, and its answers: go on, or stop.
+"""Reports of workers to the driver, above all intermediate values, and its answers: continue or stop.
 
 Workers in other processes or on other machines may not reach the study's storage, but they reach the driver. A
 connection is authenticated with a secret that only the driver's tasks carry.

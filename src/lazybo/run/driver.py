@@ -92,7 +92,7 @@ class Driver:
         self._dropped: set[str] = set()  # metrics that a warning has named
 
     def run(self) -> None:
-        """Run until the study has its trials, or there is another reason to stop; then wait for what runs.
+        """Run until the study has all trials, or there is another reason to stop; then wait for running evaluations.
 
         ``stopping`` then has the reason, and the error that the run ends with.
         """

@@ -1,4 +1,4 @@
-"""How a run that fails tells where its recorded trials are, and how trials that failed are logged."""
+"""Errors of a run, which say where the recorded trials are and how to resume; and the log of failed trials."""
 
 import logging
 from contextlib import suppress
@@ -26,7 +26,7 @@ class InvalidValue(RunFailed, TypeError):
 
 
 def attach_study(error: BaseException, study: Study) -> None:
-    """Give an exception that leaves `optimize()` the study, and say so in its notes."""
+    """Attach the study to an exception that leaves `optimize()`, and mention it in the notes of the exception."""
     with suppress(Exception):  # a class with slots may have room for neither
         error.study = study  # type: ignore[attr-defined]
         if not isinstance(error, RunFailed):
@@ -34,11 +34,11 @@ def attach_study(error: BaseException, study: Study) -> None:
 
 
 def how_to_resume(study: Study) -> str:
-    """Where the finished trials are, and how to go on: a sentence without passwords."""
+    """A sentence that says where the finished trials are and how to resume, without passwords."""
     if isinstance(study._storage, InMemoryStorage):
         return "The finished trials are in error.study."
     where = name_of(study._storage)
-    return f"The study {study.study_name!r} in {where} keeps the finished trials; the same call again goes on."
+    return f"The study {study.study_name!r} in {where} keeps the finished trials; make the same call again to resume."
 
 
 def log_failed_trial(number: int, params: dict[str, Any], reason: str) -> None:

@@ -35,7 +35,7 @@ DESCRIPTIONS = {
 
 
 def describe_stop(code: str) -> str:
-    """A kept `StopReason` as words. Earlier versions kept the words themselves."""
+    """The description of a stored `StopReason`. Earlier versions stored the description itself."""
     return DESCRIPTIONS[StopReason(code)] if code in set(StopReason) else code
 
 

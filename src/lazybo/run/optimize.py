@@ -89,9 +89,9 @@ def optimize(
     ``concurrent.futures.Executor``. A free worker gets the next evaluation at once; with ``synchronous``, evaluations
     run in rounds of ``n_parallel``, and each round waits for its slowest.
 
-    **What is kept.** ``storage`` is a path (an SQLite file), a URL, or an Optuna storage. The same call again goes on
-    to ``n_trials`` in total. An evaluation whose worker or whole process died is run again with the same parameters,
-    ``retries`` times at most.
+    **What is kept.** ``storage`` is a path (an SQLite file), a URL, or an Optuna storage. The same call again resumes
+    the study, up to ``n_trials`` in total. An evaluation whose worker or whole process died is run again with the same
+    parameters, ``retries`` times at most.
 
     **When it ends.** After ``n_trials``, after ``timeout`` seconds, at ``target_value`` or a better value, after
     ``patience`` trials without a better value, or with an error after ``max_failures`` failures in a row. An evaluation
@@ -99,8 +99,8 @@ def optimize(
     stops at once.
 
     **What it starts with.** ``initial`` configurations are evaluated first; the optimiser chooses the parameters that
-    one lacks. ``warm_start`` gives known results: studies, or tables of parameters and ``value``. ``seed`` makes a run
-    with one worker repeatable.
+    they leave out. ``warm_start`` gives known results: studies, or tables of parameters and ``value``. ``seed`` makes a
+    run with one worker repeatable.
 
     ``callbacks`` are called as ``f(study, trial)`` after each trial. ``pruner`` decides on trials that report (default:
     Optuna's MedianPruner). ``lag``, ``acquisition``, ``batch``, ``n_startup_trials``, ``kernel``, ``noise``,
@@ -206,7 +206,7 @@ def _engine(executor: Any, n_parallel: int | None, limits: Limits) -> Iterator[E
         if engine is not executor:
             engine.shutdown(wait=False, cancel_futures=True)
         raise
-    # Nothing runs any more. Wait: a cluster of ours that still closes when the interpreter exits prints errors.
+    # Wait until it is closed: a cluster that is still closing when the interpreter exits prints errors.
     if engine is not executor:
         engine.shutdown(wait=True, cancel_futures=True)
 

@@ -54,7 +54,7 @@ class Orphans:
 
     def note_begin(self, entry: Entry, deaths: int) -> None:
         """Record that a worker starts a trial. Called in any thread, before the objective is."""
-        # If the storage does not answer, the evaluation goes on: a death of its driver will not count.
+        # If the storage does not answer, the evaluation continues: a death of its driver will not count.
         with suppress(Exception):
             self._study._storage.set_trial_system_attr(entry.trial_id, BEGAN_KEY, _began(self._name, deaths))
 

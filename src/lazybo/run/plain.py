@@ -74,7 +74,7 @@ def cut(text: str, length: int) -> str:
 def metrics(given: Mapping[Any, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Metrics as JSON holds them, and what was dropped: names, each with the reason.
 
-    A bad metric never costs an evaluation. Numbers, strings, lists and dicts are kept, arrays become lists, other
+    A bad metric never makes an evaluation fail. Numbers, strings, lists and dicts are kept, arrays become lists, other
     objects strings. JSON has no NaN and no infinity: those become None.
     """
     plain: dict[str, Any] = {}
@@ -119,7 +119,7 @@ class _Converter:
         self._inside: set[int] = set()  # the containers around what is being converted
 
     def data(self, thing: Any) -> Any:
-        """A thing as JSON holds it."""
+        """Plain data that JSON can hold."""
         # Methods of the built-in types: those of a subclass could do anything.
         if thing is None or thing is True or thing is False:
             self._pay(5)
@@ -139,7 +139,7 @@ class _Converter:
         if isinstance(thing, Mapping | list | tuple | Set | deque):
             return self._container(thing)
         if hasattr(thing, "tolist"):
-            # Make no list of an array that is far too large.
+            # Do not convert an array that is far too large.
             size = getattr(thing, "nbytes", 0)
             if isinstance(size, int) and size // 4 > self.left:
                 raise _NotPlain(_TOO_LONG)

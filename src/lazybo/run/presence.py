@@ -33,7 +33,7 @@ _here: set[str] = set()  # the drivers of this process
 
 @contextlib.contextmanager
 def present(study: Study, **facts: Any) -> Iterator[str]:
-    """Be a driver of the study in this block; gives its name. The heartbeat holds ``facts`` too."""
+    """Register this process as a driver of the study, with ``facts`` in its heartbeat; yields the driver's name."""
     driver = uuid.uuid4().hex[:12]
     gone = threading.Event()
     _here.add(driver)
@@ -106,7 +106,7 @@ def _heartbeat(count: int) -> dict[str, Any]:
 
 
 def machine() -> str:
-    """Where process numbers can be compared: the host since its last boot, and on Linux the container.
+    """The scope in which process ids can be compared: the host since its last boot, and on Linux the container.
 
     Two hosts may have the same name, but no two boots of a Linux kernel have the same id.
     """
@@ -119,9 +119,9 @@ def machine() -> str:
 
 
 def born(pid: int) -> float | None:
-    """When a process started, since process numbers are reused; None if there is none, or only a zombie.
+    """When a process started, since process ids are reused; None if it does not exist or is a zombie.
 
-    Setting the clock does not change it.
+    Setting the clock does not change the result.
     """
     if not _BOOT.exists():
         return _born_elsewhere(pid)

@@ -15,8 +15,8 @@ from lazybo.study.attributes import ATTEMPTS_KEY
 from lazybo.study.model import StudyModel, announced_params
 from lazybo.study.structure import as_given
 
-# With this many workers or more, the next trial is proposed before a worker is free. It does not know the value that
-# comes next, as if there were one more worker: that costs too much with few workers, and few workers wait little.
+# With this many workers or more, the next trial is proposed before a worker is free. Such a proposal cannot use the
+# next value, as if there were one more worker. With few workers this would cost too much, and they do not wait long.
 MANY_WORKERS = 8
 
 

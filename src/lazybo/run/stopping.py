@@ -18,7 +18,7 @@ from lazybo.run.limits import Limits, StopReason, Tally
 
 
 class Stopping:
-    """Why a run starts no more trials, and the error that it ends with; both None while it goes on."""
+    """Why a run starts no more trials, and the error that it ends with; both None while it continues."""
 
     def __init__(self, study: Study, limits: Limits, direction: str) -> None:
         self.reason: StopReason | None = None

@@ -60,10 +60,10 @@ def sqlite_url(path: Path) -> str:
 
 
 def repair_values(storage: BaseStorage) -> None:
-    """Remove rows of final values that Optuna cannot read: they say "finite" and have no number.
+    """Remove rows of final values that Optuna cannot read: they are marked as finite, but have no number.
 
-    SQLite and MySQL have no NaN. Where one was written as the value of a trial, no trial of the study can be read.
-    Optuna itself gives a pruned trial with such a value none, and fails a completed one.
+    SQLite and MySQL have no NaN. If NaN was written as the value of a trial, Optuna cannot read any trial of the study.
+    A pruned trial then has no value, and a completed one is failed, as Optuna itself does for NaN.
     """
     database = database_of(storage)
     if database is None:
@@ -76,11 +76,11 @@ def repair_values(storage: BaseStorage) -> None:
     lost = values.c.value.is_(None) & (values.c.value_type == models.TrialValueModel.TrialValueType.FINITE)
     found = select(values.c.trial_id).where(lost)
 
-    def look() -> bool:
+    def is_damaged() -> bool:
         with database.engine.connect() as connection:
             return connection.execute(found.limit(1)).first() is not None
 
-    def mend() -> int:
+    def repair() -> int:
         with database.engine.begin() as connection:
             damaged = sorted(set(connection.execute(found).scalars()))
             complete = trials.c.trial_id.in_(damaged) & (trials.c.state == TrialState.COMPLETE)
@@ -88,8 +88,8 @@ def repair_values(storage: BaseStorage) -> None:
             connection.execute(delete(values).where(lost))
             return len(damaged)
 
-    if with_retries(look):
-        count = with_retries(mend)
+    if with_retries(is_damaged):
+        count = with_retries(repair)
         which = f"{count} trial{'s' * (count != 1)}"
         _logger.warning(
             f"the storage {name_of(storage)!r} had NaN as the value of {which}, which made its studies "

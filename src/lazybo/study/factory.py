@@ -50,7 +50,7 @@ class ModelOptions:
     value_transform: Literal["warped", "scaled", "centred"] = "warped"
 
     def optimizer(self, structure: Structure, direction: Literal["minimize", "maximize"]) -> Optimizer:
-        """A new optimiser; refuses wrong options."""
+        """A new optimiser. Raises a ValueError if an option is wrong."""
         return Optimizer(
             structure.distributions,
             conditions=structure.conditions,
@@ -60,7 +60,7 @@ class ModelOptions:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data for JSON. Objects that it cannot hold are named under "not kept": `from_json` has the default."""
+        """Plain data for JSON. Objects that JSON cannot hold are listed as "not kept"; `from_json` uses defaults."""
         plain: dict[str, Any] = {
             **{field.name: _plain_number(getattr(self, field.name)) for field in fields(self)},
             "priors": None if self.priors is None else {k: float(v) for k, v in asdict(self.priors).items()},
@@ -177,7 +177,7 @@ def _kept_structure(written: Mapping[str, Any], trials: Sequence[FrozenTrial]) -
         seen.update(trial.distributions)
     structure = written.get("structure")
     if not structure:
-        # As the sampler has it: without parameters that cannot vary, unless there are no others.
+        # As in the sampler: without parameters that cannot vary, unless there are no others.
         return infer_structure({name: d for name, d in seen.items() if not d.single()} or seen, trials)
     # Choices that are tuples are lists in JSON. The trials have what was given.
     space = {

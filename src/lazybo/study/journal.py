@@ -158,7 +158,7 @@ def _blank_rest(file: BinaryIO, start: int, line: bytes) -> bool:
         return False
     at = line.rfind(HEAD)
     if at <= 0 or not _is_whole(line[at:]):
-        raise ValueError(f"the journal cannot be repaired: its line at byte {start} is no entry: {line[:80]!r}")
+        raise ValueError(f"the journal cannot be repaired: its line at byte {start} is not an entry: {line[:80]!r}")
     file.seek(start)
     file.write(b" " * at)
     return True

@@ -118,7 +118,7 @@ class Memory:
         return self._unkept
 
     def note_kept_options(self) -> None:
-        """They were written."""
+        """Note that the options of the sampler were written."""
         self._unkept = Unkept({}, needed=False)
 
     def model_for(self, space: Mapping[str, BaseDistribution], make: Make) -> StudyModel:

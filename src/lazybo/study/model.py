@@ -1,4 +1,4 @@
-"""StudyModel: an optimiser that is told of a study's trials, and what is kept of it with the study.
+"""StudyModel: an optimiser that learns from the trials of a study and is stored with the study.
 
 Finished trials are observations, whichever process ran them; running trials are pending. What was learned is kept
 with the study, so that a resumed study or a second process continues with it: as an attribute of the trial whose
@@ -87,7 +87,7 @@ class StudyModel:
     def _finish_pruned(self, trial: FrozenTrial) -> None:
         """Observe the forecast of a pruned trial's final value. Until there is one the trial stays pending.
 
-        A trial that reported nothing, or last a value that is not finite, has failed.
+        A trial that reported nothing, or whose last value is not finite, counts as failed.
         """
         step = trial.last_step
         if step is None or not math.isfinite(trial.intermediate_values[step]):

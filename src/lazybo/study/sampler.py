@@ -38,7 +38,7 @@ from lazybo.study.structure import Structure
 
 _logger = optuna.logging.get_logger("optuna.samplers.lazybo")
 
-# The first noise, and how far its prior is spread, for an objective that is said to be deterministic.
+# The initial noise and the spread of its prior for an objective that is said to be deterministic.
 DETERMINISTIC = Priors(noise=1e-7, noise_spread=0.1)
 
 
@@ -71,7 +71,7 @@ class LazySampler(BaseSampler):
         priors = DETERMINISTIC if deterministic_objective else None
         n_startup = None if n_startup_trials is None else whole("n_startup_trials", n_startup_trials, 0)
         options = ModelOptions(check_seed(seed), lag, acquisition, n_startup=n_startup, priors=priors)
-        # Refuses wrong arguments here and now, not in the first trial.
+        # Reject wrong arguments now, not in the first trial.
         options.optimizer(Structure({"x": IntDistribution(0, 1)}, {}, frozenset()), "minimize")
         self._options = replace(options, kernel=check_choice(kernel))
         self._independent_sampler = independent_sampler

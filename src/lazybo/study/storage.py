@@ -1,4 +1,4 @@
-"""Open or create the storage and the study of a run; a study with another space or direction is refused."""
+"""Open or create the storage and the study of a run; a study with another space or direction is rejected."""
 
 import json
 import os
@@ -30,7 +30,7 @@ Direction = Literal["minimize", "maximize"]
 
 # The default name of a study, so that the same call finds it again.
 DEFAULT_NAME = "lazybo"
-# Seconds to wait for an SQLite file that another process writes to: while a run goes on, and before it begins.
+# Seconds to wait for an SQLite file that another process writes to: during a run, and before it starts.
 SQLITE_TIMEOUT = 60
 OPENING_TIMEOUT = 10
 # Seconds between attempts to open a database whose tables others create at the same time.
@@ -62,9 +62,9 @@ def open_storage(storage: str | Path | BaseStorage | None) -> BaseStorage:
 def repair_storage(storage: str | Path | BaseStorage) -> None:
     """Make a storage readable again that a killed process has damaged; a warning says what was done.
 
-    In a database a value that is missing, though its row says that there is a finite one, makes Optuna refuse every
-    trial of the study. Such a row is removed: a pruned trial then has no value, and a completed one counts as failed,
-    which is what Optuna itself writes for a value of NaN. In a journal, incomplete lines are removed.
+    If NaN was written to a database as the value of a trial, Optuna cannot read any trial of the study. Such a value is
+    removed: a pruned trial then has no value, and a completed trial counts as failed, which is what Optuna itself
+    writes for NaN. In a journal, incomplete lines are removed.
     Everything else stays as it is. `optimize()` and the ``lazybo`` command do the same when they open a storage; call
     this before ``optuna.load_study``.
     """
@@ -83,11 +83,11 @@ def explained(storage: BaseStorage) -> Iterator[None]:
         if path is not None and (not path.exists() or (lost and os.access(path, os.W_OK))):
             gone = f"the storage {str(path)!r} is gone: the file was deleted, moved or replaced while it was in use"
             raise RuntimeError(
-                f"{gone}. Put it back and call again to go on, or begin anew with another file"
+                f"{gone}. Put it back and call again to resume, or start a new study in another file"
             ) from error
         if reason is None:
             raise
-        kept = "What is recorded there is kept; call again to go on"
+        kept = "What is recorded there is kept; call again to resume"
         raise RuntimeError(f"the storage {name_of(storage)!r} does not answer: {reason}. {kept}") from error
 
 
@@ -96,7 +96,7 @@ def _opened(storage: BaseStorage) -> BaseStorage:
     path = file_of(storage)
     if path is not None and not path.exists():
         raise ValueError(
-            f"the storage {str(path)!r} is gone: it was deleted or moved since it was opened; open it anew"
+            f"the storage {str(path)!r} is gone: it was deleted or moved since it was opened; open it again"
         )
     if isinstance(storage, JournalStorage) and isinstance(storage._backend, JournalFileBackend):
         return storage if isinstance(storage, Journal) else _open_journal(str(path), storage._backend._lock)
@@ -182,7 +182,7 @@ def _check_direction(study: Study, direction: str) -> None:
 
 
 def _check_trials(study: Study, structure: Structure) -> None:
-    """Refuse a study whose trials, made elsewhere, have other parameters."""
+    """Reject a study with trials of another program that have other parameters."""
     ours = structure.distributions
     for trial in study.get_trials(deepcopy=False):
         for name, distribution in trial.distributions.items():

@@ -1,4 +1,4 @@
-"""Everything that runs work becomes one thing: an `Engine`."""
+"""Engines: one interface to everything that runs tasks."""
 
 from lazybo.run.executors.base import Engine, EngineBroken, WorkerDied
 from lazybo.run.executors.choose import make_engine

@@ -1,4 +1,4 @@
-"""`Engine`, what all executors become, and `OpenTasks`, in which every engine keeps its unfinished tasks.
+"""`Engine`, the interface of all executors, and `OpenTasks`, in which every engine keeps its unfinished tasks.
 
 An engine runs calls in this thread, in threads, in processes or on a cluster. Its futures stay pending until the task
 has ended, so they can be cancelled at any time, also while the task runs. `Engine.stop` does the same and says whether
@@ -48,16 +48,16 @@ class Engine(Executor, ABC):
 
     @abstractmethod
     def stop(self, future: Future[Any]) -> bool:
-        """End one task, queued or running; whether its worker is, or will shortly be, free.
+        """End one task, queued or running. Returns whether its worker is free, or will be soon.
 
         Its future ends as cancelled. Other tasks are not affected.
         """
 
     @abstractmethod
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Take no more tasks and, once those there are have ended, close what this engine opened and nothing else.
+        """Accept no more tasks. When the open ones have ended, close what this engine opened.
 
-        With ``cancel_futures`` they are stopped, those that run as far as the engine can.
+        With ``cancel_futures`` the open tasks are stopped; running ones only if the engine can do that.
         """
 
 
@@ -98,7 +98,7 @@ class OpenTasks(Generic[Task]):
             future.set_result(result)
 
     def stop(self, future: Future[Any]) -> bool:
-        """Cancel a future and abandon its task; whether its worker will be free. True if it has ended."""
+        """Cancel a future and abandon its task. Returns whether its worker will be free; True if the task has ended."""
         task = self._take(future)
         if task is None:
             return True
@@ -109,7 +109,7 @@ class OpenTasks(Generic[Task]):
             future.set_running_or_notify_cancel()
 
     def close(self, wait: bool, cancel: bool, release: Callable[[], object]) -> None:
-        """Take no more tasks, and call ``release`` once there are none: before returning if ``wait``."""
+        """Accept no more tasks, and call ``release`` when all have ended. With ``wait``, return after that."""
         with self._changed:
             self._closed = True
             futures = list(self._tasks)

@@ -80,7 +80,7 @@ class _SlotEngine(Engine):
         return task.future
 
     def stop(self, future: Future[Any]) -> bool:
-        """End one task, and free its slot; whether it runs no more."""
+        """End one task and free its slot. Returns whether the task has really ended."""
         return self._open.stop(future)
 
     def _abandon(self, task: _Task) -> bool:
@@ -92,11 +92,11 @@ class _SlotEngine(Engine):
 
     @abstractmethod
     def _start(self, task: _Task) -> None:
-        """Begin a task that has got a slot."""
+        """Start a task that has a slot."""
 
     @abstractmethod
     def _kill(self, task: _Task) -> bool:
-        """End a task that runs; whether that can be done."""
+        """End a running task. Returns False if the engine cannot do that."""
 
 
 class ThreadEngine(_SlotEngine):

@@ -146,12 +146,12 @@ class _Tables:
         self._this_study = self._studies.c.study_id == study_id
 
     def lock_study(self, connection: "Connection") -> None:
-        """Let other writers wait until this transaction ends: for the study's row, in SQLite for the file."""
+        """Make other writers wait until this transaction ends, with a lock on the study's row (SQLite: on the file)."""
         unchanged = {"study_name": self._studies.c.study_name}
         connection.execute(self._sql.update(self._studies).where(self._this_study).values(unchanged))
 
     def lock_numbers(self, connection: "Connection") -> None:
-        """Number trials one after the other, as Optuna does; SQLite locks the file with the first insertion."""
+        """Lock the numbering of trials, as Optuna does. SQLite locks the file with the first insertion."""
         connection.execute(self._sql.select(self._studies.c.study_id).where(self._this_study).with_for_update())
 
     def configurations(self, connection: "Connection") -> list[object]:
