@@ -1,4 +1,4 @@
-"""What each default is worth: ``python -m benchmarks.ablation``. One choice changed at a time, over the open set.
+"""The effect of each default: ``python -m benchmarks.ablation`` changes one option at a time, on the open set.
 
 Mean regret and mean log10 regret after 25 and 50 evaluations. With few seeds, differences below about 0.005 are noise.
 """

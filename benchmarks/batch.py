@@ -1,7 +1,7 @@
-"""Which batch is better: ``python -m benchmarks.batch``. Rounds of t suggestions, each round told before the next.
+"""Compare the two kinds of batches, in rounds of t suggestions: ``python -m benchmarks.batch``.
 
-"maxima" is the paper's way, the t best local maxima of the acquisition; "fantasy" chooses one after the other, each
-pending for the next. Mean regret over problems of the open set after 40, 100 and 200 evaluations.
+"maxima" are the t best local maxima of the acquisition, as in the paper. "fantasy" chooses one after the other; earlier
+ones are pending for later ones. Mean regret over problems of the open set after 40, 100 and 200 evaluations.
 """
 
 import argparse

@@ -1,9 +1,9 @@
-"""How busy workers are kept: ``python -m benchmarks.busy``. 16 workers, evaluations that differ tenfold, on SQLite.
+"""How busy 16 workers are, with evaluations whose times differ tenfold, on SQLite: ``python -m benchmarks.busy``.
 
 An evaluation sleeps for a time drawn log-uniformly. Busy is the share of the workers' time spent in evaluations, from
-the first one (and from the 17th, when every worker has had one) to the moment at which the last one begins. Workers are
-started and warmed up before, so that the time to start processes is not in it. Idle is the time of a worker between two
-evaluations: for recording the one, proposing and recording the next, and for waiting while that is done for others.
+the first one (and from the 17th, when every worker has had one) until the last one starts. Workers are started and
+warmed up before, so the time to start processes does not count. Idle is the time of a worker between two evaluations:
+to record one, to propose and record the next, and to wait while this is done for other workers.
 """
 
 import argparse
@@ -32,7 +32,7 @@ ENGINES: dict[str, type[ProcessEngine] | type[ThreadEngine]] = {"processes": Pro
 
 
 def sleep(log: str, shortest: float, longest: float, params: dict[str, float], trial: Trial) -> float:
-    """The objective. The time depends on the number alone, so that all runs have the same evaluations."""
+    """The objective. Its time depends only on the trial number, so that all runs have the same evaluations."""
     share = random.Random(trial.number).random()  # noqa: S311 - a time, not a secret
     begun = time.time()
     time.sleep(shortest * (longest / shortest) ** share)
@@ -44,7 +44,7 @@ def sleep(log: str, shortest: float, longest: float, params: dict[str, float], t
 
 
 def warm_up(engine: Engine, folder: Path) -> None:
-    """Let every worker begin something at the same time."""
+    """Start a task in every worker at the same time."""
     wait([engine.submit(meet, str(folder), i, engine.workers) for i in range(engine.workers)])
 
 
@@ -56,7 +56,7 @@ def meet(folder: str, who: int, all_of_us: int) -> None:
 
 @dataclass(frozen=True)
 class Usage:
-    """Of the workers, in one run."""
+    """The use of the workers in one run."""
 
     evaluations: int
     wall: float  # seconds from the first to the last beginning

@@ -1,11 +1,11 @@
-"""What a durable trial costs: ``python -m benchmarks.durable``. Milliseconds and commits, optimize() beside Optuna.
+"""The cost of a durable trial in milliseconds and commits, optimize() and Optuna: ``python -m benchmarks.durable``.
 
 Five float parameters and an objective that costs nothing, on SQLite with its default durability, in one folder. First
-the recording alone: the two writes of `optimize()` beside ``study.ask(space)`` and ``study.tell`` with RandomSampler,
-trial by trial in turns. Then whole runs in blocks that take turns: `optimize()`, plain Optuna with RandomSampler, and
-plain Optuna with LazySampler, which does the same work of an optimiser. All numbers are medians over trials.
+only the recording: the two writes of `optimize()`, compared with ``study.ask(space)`` and ``study.tell`` with
+RandomSampler, alternating trial by trial. Then whole runs in alternating blocks: `optimize()`, plain Optuna with
+RandomSampler, and plain Optuna with LazySampler, which uses the same optimiser. All numbers are medians over trials.
 
-A commit is counted if its transaction wrote something: that is what waits for the disk.
+Only commits of transactions that wrote something are counted, since only these wait for the disk.
 """
 
 import argparse
@@ -45,7 +45,7 @@ SYNCHRONOUS = {0: "OFF", 1: "NORMAL", 2: "FULL", 3: "EXTRA"}
 
 @dataclass
 class Counts:
-    """Of one contestant."""
+    """The measurements of one contestant."""
 
     milliseconds: list[float] = field(default_factory=list)  # of each trial
     commits: int = 0
@@ -84,7 +84,7 @@ def counted(study: Study, counts: Counts) -> Iterator[None]:
 
 
 def recording(folder: Path, trials: int) -> dict[str, Counts]:
-    """The two writes of a trial, by each in turn."""
+    """Measure the two writes of a trial, alternating between the contestants."""
     ours, plain = Counts(), Counts()
     storage = open_storage(folder / "recording.db")
     study = optuna.create_study(storage=storage)
@@ -115,7 +115,7 @@ def recording(folder: Path, trials: int) -> dict[str, Counts]:
 
 
 def whole(folder: Path, blocks: int, trials: int) -> dict[str, Counts]:
-    """Runs that go on in turns, each by a block of trials."""
+    """Measure whole runs in alternating blocks of trials."""
     ours, contestants = Counts(), {"ask, tell, RandomSampler": Counts(), "ask, tell, LazySampler": Counts()}
     samplers: list[BaseSampler] = [RandomSampler(seed=0), LazySampler(seed=0)]
     studies = [
@@ -140,7 +140,7 @@ def _timed(study: Study, trials: int) -> Iterator[float]:
 
 
 def optimize_block(database: Path, n_trials: int, counts: Counts) -> None:
-    """One call of optimize() that goes on to so many trials. A step is from one evaluation to the next."""
+    """One call of optimize() that continues to so many trials. A step is from one evaluation to the next."""
     moments: list[float] = []
     before: list[tuple[float, int, dict[str, float]]] = []
     study: list[Study] = []
@@ -167,7 +167,7 @@ def optimize_block(database: Path, n_trials: int, counts: Counts) -> None:
         lazybo.optimize(objective, SPACE, n_trials=n_trials, storage=database, seed=0, progress=False)
     counts.milliseconds += [1e3 * (later - earlier) for earlier, later in pairwise(moments)]
     counts.trials += len(moments) - 1
-    # What is done before the first evaluation and after the last one belongs to the call, not to its trials.
+    # The work before the first evaluation and after the last one belongs to the call, not to its trials.
     counts.commits = counts_at_start[0] + before[-1][1] - before[0][1]
     counts.inside = {
         name: counts_at_start[1].get(name, 0.0) + total - before[0][2].get(name, 0.0)
@@ -176,7 +176,7 @@ def optimize_block(database: Path, n_trials: int, counts: Counts) -> None:
 
 
 def _watched(owner: type, name: str, part: str, counts: Counts) -> Callable[..., Any]:
-    """A method whose time is added up; the part of a method that another one of them calls counts once."""
+    """Wrap a method to add up its time. A measured method that is called by another one is not counted twice."""
     method = getattr(owner, name)
 
     def run(*arguments: Any, **options: Any) -> Any:
@@ -204,7 +204,7 @@ def sphere(params: dict[str, float]) -> float:
 
 
 def durability(folder: Path) -> dict[str, str]:
-    """How SQLite is set in the connections of a study that `optimize()` opened."""
+    """The SQLite settings in the connections of a study that `optimize()` opened."""
     study = lazybo.optimize(sphere, SPACE, n_trials=1, storage=folder / "durability.db", progress=False)
     with database_of(study).connect() as connection:
         ask = {name: connection.execute(sqlalchemy.text(f"PRAGMA {name}")).scalar_one() for name in PRAGMAS}
@@ -244,7 +244,7 @@ def show(results: dict[str, Counts]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trials", type=int, default=200)
-    parser.add_argument("--blocks", type=int, default=5, help="the turns in which whole runs go on")
+    parser.add_argument("--blocks", type=int, default=5, help="number of alternating blocks of the whole runs")
     options = parser.parse_args()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     with tempfile.TemporaryDirectory(prefix="durable-", dir=Path.cwd()) as name:

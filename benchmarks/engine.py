@@ -1,4 +1,4 @@
-"""The engine beside bare BLAS and LAPACK: ``python -m benchmarks.engine [--json]``.
+"""Compare the Cholesky factor with plain BLAS and LAPACK: ``python -m benchmarks.engine [--json]``.
 
 All ratios are of medians measured alternately in one process with one BLAS thread.
 """
@@ -43,7 +43,7 @@ def grown(k: np.ndarray, n: int) -> GrowingCholesky:
 
 
 def append_beside_dtrsv(n: int) -> dict[str, Any]:
-    """One row, and a block of rows, appended to a factor of n rows; beside one triangular solve and single appends."""
+    """Append one row or a block to a factor of n rows; compare with one triangular solve and with single appends."""
     k = covariance(n + BLOCK)
     factor = grown(k, n)
     dense = np.asfortranarray(factor.factor)
@@ -75,7 +75,7 @@ def append_beside_dtrsv(n: int) -> dict[str, Any]:
 
 
 def thousand_steps(steps: int = 1000) -> dict[str, Any]:
-    """The factorisation in a run from 1 to ``steps`` observations: extended, or made anew at every step.
+    """The time of factorisation in a run from 1 to ``steps`` observations: extended, or repeated at every step.
 
     Algorithm 2 is timed at a few sizes; its total is extrapolated with its operation count from the largest.
     """
@@ -110,12 +110,12 @@ def _loops(k: np.ndarray) -> None:
 
 
 def _loop_operations(n: int) -> int:
-    """Turns of the inner loops of algorithm 2."""
+    """Iterations of the inner loops of algorithm 2."""
     return n * (n - 1) * (n - 2) // 6 + n * (n - 1)
 
 
 def growth(sizes: tuple[int, ...] = (1000, 2000, 4000)) -> dict[str, Any]:
-    """Growth exponents in time between these sizes, of one append and one full factorisation, and in counted work."""
+    """Growth exponents of time between these sizes, for one append and one factorisation, and of counted work."""
     k = covariance(max(sizes) + 1)
     append, full, work = {}, {}, {}
     for n in sizes:
@@ -146,7 +146,7 @@ def _exponent(seconds: dict[int, float]) -> float:
 
 
 def learning(sizes: tuple[int, ...] = (100, 1000, 5000)) -> list[dict[str, Any]]:
-    """Seconds to learn the kernel parameters, the factorisation with them included."""
+    """Seconds to learn the kernel parameters, with the factorisation afterwards."""
     rows = []
     for n in sizes:
         rng = np.random.default_rng(n)
@@ -160,7 +160,7 @@ def learning(sizes: tuple[int, ...] = (100, 1000, 5000)) -> list[dict[str, Any]]
 
 
 def memory(n: int = 10_000) -> dict[str, Any]:
-    """Peak memory of a process that grows a LazyGP to n observations and predicts, above what importing takes."""
+    """Peak memory, without imports, of a process that grows a LazyGP to n observations and predicts."""
     output = subprocess.run(  # noqa: S603 - our own program
         [sys.executable, "-m", "benchmarks.engine", "--grow", str(n)], check=True, capture_output=True, text=True
     )
@@ -182,7 +182,7 @@ def grow(n: int) -> dict[str, Any]:
 
 
 def _peak_gigabytes() -> float:
-    """Peak resident memory of this process alone; getrusage would count its parent's before the exec."""
+    """Peak resident memory of this process; getrusage would include its parent's before the exec."""
     status = Path("/proc/self/status").read_text()
     return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) * 1024 / 1e9  # type: ignore[index]
 

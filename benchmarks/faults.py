@@ -1,16 +1,16 @@
-"""A run is killed again and again, and nothing may be lost: ``python -m benchmarks.faults --kills 100``.
-
-``--drivers 10 --races 5`` kills nothing: ten processes call `optimize()` at the same moment, with the same initial
-configurations, on five studies one after the other. Each configuration may be evaluated once, and the total is exact.
+"""Kill a run many times and check that nothing is lost: ``python -m benchmarks.faults --kills 100``.
 
 A driver process calls `lazybo.optimize()` on an SQLite file. It is killed with SIGKILL at random moments, alone or with
-its workers, and the same call is made again; when a study is complete, the next one begins, until the kills are used
-up. Every evaluation writes a line to a log when it begins and when it is about to return: the log is the truth of what
-has been computed, beside which the database is held. Values carry a random part, so that each tells which evaluation it
-is from.
+its workers, and started again with the same call. When a study is complete, the next one starts, until all kills are
+used. Every evaluation writes a line to a log when it starts and before it returns. The database is compared with this
+log. Values have a random part, which identifies the evaluation that they are from.
 
-Moments are drawn from three phases: after the launch (imports), after the call of `optimize()` (the study is opened,
-workers start) and after the first evaluation of that start has begun.
+Kills happen in three phases: after the launch (imports), after the call of `optimize()` (the study is opened, workers
+start), and after the first evaluation has started.
+
+``--drivers 10 --races 5`` kills nothing: ten processes call `optimize()` at the same moment, with the same initial
+configurations, on five studies one after the other. Each configuration must be evaluated once, and the number of trials
+must be exact.
 """
 
 import argparse
@@ -43,7 +43,7 @@ from lazybo.study.storage import DEFAULT_NAME
 # The longest random delay before a kill in each phase, in seconds; starting worker processes takes the longest.
 PHASES = {"imports": 0.8, "start": 1.0, "evaluations": 1.5}
 SHARES = (0.15, 0.25, 0.6)
-# Seconds in which a driver must get somewhere: generous, since only a driver that hangs may miss it.
+# Seconds that a driver may take to reach a phase: long, since only a driver that hangs should exceed it.
 DEADLINE = 300.0
 SPACE: dict[str, BaseDistribution] = {
     "x": FloatDistribution(-1.0, 1.0),
@@ -62,7 +62,7 @@ INITIAL = [
 
 @dataclass(frozen=True)
 class Setting:
-    """One study to be driven; everything that the driver process has to know."""
+    """The settings of one study, which the driver process gets."""
 
     folder: str
     executor: str = "processes"
@@ -85,7 +85,7 @@ class Setting:
 
 
 def drive(setting: Setting, start: int) -> None:
-    """What the driver process does: the same call each time."""
+    """The program of the driver process: the same call each time."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     evaluation = Evaluation(str(setting.log), start, setting.seconds)
     evaluation.write("ready")
@@ -107,7 +107,7 @@ def drive(setting: Setting, start: int) -> None:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """An objective that leaves traces."""
+    """An objective that writes to the log."""
 
     log: str
     start: int
@@ -124,7 +124,7 @@ class Evaluation:
         return float(value)
 
     def write(self, event: str, **what: Any) -> None:
-        """One line in one write, so that lines of processes that are killed or overlap stay whole."""
+        """Append a line in one write, so that lines stay complete if processes are killed or write at the same time."""
         line = json.dumps({"event": event, "start": self.start, "time": time.time(), **what}) + "\n"
         file = os.open(self.log, os.O_APPEND | os.O_CREAT | os.O_WRONLY)
         try:
@@ -138,7 +138,7 @@ class Evaluation:
 
 @dataclass
 class Report:
-    """What has happened to one study, or to several; laws are counts that must be zero."""
+    """What happened to one study or to several. The counts of violated laws must be zero."""
 
     counts: Counter[str] = field(default_factory=Counter)
     broken: Counter[str] = field(default_factory=Counter)
@@ -161,8 +161,8 @@ class Report:
         return not any(self.broken.values())
 
 
-def torment(setting: Setting, kills: int, rng: random.Random) -> Report:
-    """Kill the driver of one study up to so often, run the study to its end, and look at what there is."""
+def kill_and_check(setting: Setting, kills: int, rng: random.Random) -> Report:
+    """Kill the driver of one study up to so many times, run the study to its end, and check the result."""
     report, complete = Report(), False
     snapshots: list[dict[int, Any]] = []
     sessions: list[int] = []
@@ -200,7 +200,7 @@ def torment(setting: Setting, kills: int, rng: random.Random) -> Report:
 
 
 def race(setting: Setting) -> Report:
-    """Let all drivers of a study begin at the same moment, and look at what there is when they have ended."""
+    """Start all drivers of a study at the same moment, and check the result when they have ended."""
     report = Report()
     processes = [launch(setting, start) for start in range(setting.drivers)]
     for process in processes:
@@ -215,7 +215,7 @@ def race(setting: Setting) -> Report:
 
 
 def launch(setting: Setting, start: int) -> subprocess.Popen[bytes]:
-    """A driver in a session of its own, so that it can be killed with all its workers."""
+    """Start a driver in its own session, so that it can be killed with all its workers."""
     command = [sys.executable, "-m", "benchmarks.faults", "--drive", json.dumps(asdict(setting)), "--start", str(start)]
     with Path(setting.folder, "drivers.txt").open("ab") as output:
         return subprocess.Popen(  # noqa: S603 - our own program
@@ -224,7 +224,7 @@ def launch(setting: Setting, start: int) -> subprocess.Popen[bytes]:
 
 
 def _ended_before(process: subprocess.Popen[bytes], setting: Setting, start: int, phase: str, delay: float) -> bool:
-    """Wait for the phase, and then for the delay; True if the driver has ended by itself."""
+    """Wait for the phase and then for the delay. Returns True if the driver has ended by itself."""
     awaited = {"start": "ready", "evaluations": "begin"}.get(phase)
     deadline = time.monotonic() + DEADLINE
     while awaited and not any(line["event"] == awaited and line["start"] == start for line in logged(setting)):
@@ -242,7 +242,7 @@ def _ended_before(process: subprocess.Popen[bytes], setting: Setting, start: int
 
 
 def left_over(sessions: list[int], patience: float = 30.0) -> list[int]:
-    """Processes of these sessions; workers get some time to notice that their driver is gone."""
+    """The processes that are left of these sessions, after workers had time to notice that their driver is gone."""
     deadline = time.monotonic() + patience
     while left := [pid for pid, session in _sessions() if session in sessions]:
         if time.monotonic() > deadline:
@@ -257,7 +257,7 @@ def _sessions() -> Iterator[tuple[int, int]]:
             # After the name in brackets: state, parent, group, session.
             fields = (folder / "stat").read_text().rpartition(")")[2].split()
         except OSError:
-            continue  # it has ended meanwhile
+            continue  # it has ended in the meantime
         if fields[0] != "Z":
             yield int(folder.name), int(fields[3])
 
@@ -275,8 +275,7 @@ def logged(setting: Setting) -> list[dict[str, Any]]:
 def finished(setting: Setting) -> dict[int, tuple[str, float | None]]:
     """State and value of the trials that have ended, as a reader sees them now.
 
-    Read from a copy: opening the file itself would roll an interrupted transaction back, which is for the next driver
-    to do.
+    It reads a copy: opening the file itself would roll back an interrupted transaction, which the next driver must do.
     """
     with tempfile.TemporaryDirectory() as folder:
         for suffix in ("", "-journal"):
@@ -294,7 +293,7 @@ def finished(setting: Setting) -> dict[int, tuple[str, float | None]]:
 
 
 def _examine(setting: Setting, snapshots: list[dict[int, Any]], killed_at: dict[int, float], report: Report) -> None:
-    """Hold the database beside the log and beside what it said earlier."""
+    """Compare the database with the log and with its earlier snapshots."""
     log = logged(setting)
     begun = [line for line in log if line["event"] == "begin"]
     returned = [line for line in log if line["event"] == "return"]
@@ -363,8 +362,10 @@ def show(report: Report, studies: int) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=100)
-    parser.add_argument("--drivers", type=int, default=1, help="processes that begin at once; kills nothing")
-    parser.add_argument("--races", type=int, default=5, help="studies that they begin one after the other")
+    parser.add_argument(
+        "--drivers", type=int, default=1, help="processes that start at the same moment; nothing is killed"
+    )
+    parser.add_argument("--races", type=int, default=5, help="number of studies that they start, one after the other")
     parser.add_argument("--executor", default="processes", choices=["serial", "threads", "processes"])
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--trials", type=int, default=150, help="trials of one study")
@@ -385,7 +386,7 @@ def main() -> int:
     while options.drivers == 1 and report.counts["kills"] < options.kills and report.is_good:
         with tempfile.TemporaryDirectory() as folder:
             setting = Setting(folder, options.executor, workers, options.trials, options.seed + studies)
-            report.add(torment(setting, options.kills - report.counts["kills"], rng))
+            report.add(kill_and_check(setting, options.kills - report.counts["kills"], rng))
         studies += 1
     show(report, studies)
     return 0 if report.is_good else 1

@@ -29,7 +29,7 @@ STYLES = {
 
 
 def draw_all(results: Path, folder: Path) -> list[Path]:
-    """Each picture whose numbers are recorded."""
+    """Draw all pictures whose numbers are recorded."""
     pictures: dict[str, tuple[str, Callable[[Path], Figure]]] = {
         "time-per-step": ("overhead", time_per_step),
         "regret": ("open", lambda path: regret(report.load(path))),
@@ -41,7 +41,7 @@ def draw_all(results: Path, folder: Path) -> list[Path]:
         path = results / f"{file}.csv"
         if path.exists():
             drawn.append(folder / f"{name}.svg")
-            # The same picture every time: no date, no random names; text stays text.
+            # No date and no random names, so that the file is the same every time; text stays text.
             with rc_context({"svg.hashsalt": "lazybo", "svg.fonttype": "none"}):
                 draw(path).savefig(drawn[-1], metadata={"Date": None})
     return drawn
@@ -87,7 +87,7 @@ def regret(suite: report.Suite) -> Figure:
 def clock(suite: report.Suite) -> Figure:
     """Mean regret by the time that has passed, one panel for each cost of an evaluation.
 
-    A line ends where the first of its runs does.
+    A line ends when the first of its runs ends.
     """
     names, runs = report.timed(suite)
     costs = (0.0, *report.COSTS)
@@ -152,7 +152,7 @@ def _logarithmic(axes: Axes) -> None:
 
 
 def _finish(figure: Figure, last: Axes, title: str | None = None) -> None:
-    """What all have: no frames, a grid, and one legend beside the panels."""
+    """Common style: no frames, a grid, and one legend beside the panels."""
     for axes in figure.axes:
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)

@@ -1,9 +1,9 @@
-"""What must not get worse unnoticed, without a clock: ``python -m benchmarks.guard`` prints it, and CI holds it.
+"""Guard against regressions without a clock: ``python -m benchmarks.guard`` prints the numbers, and CI checks them.
 
 Work is counted per step at a fixed number of observations: factorisations of all of K, evaluations of the likelihood,
 multiply-adds of solves and factorisations in passes over the factor's triangle (n²/2), and kernel evaluations in rows
-of K (n). Quality is the mean log10 regret on three quick problems, fixed seeds. A band has two sides: better than it is
-news as well.
+of K (n). Quality is the mean log10 regret on three quick problems with fixed seeds. A number that is better than
+its band fails too: then the band should be updated.
 """
 
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ SEEDS = range(6)
 
 @dataclass(frozen=True)
 class Band:
-    """Between what and what a number may lie."""
+    """The range in which a number must lie."""
 
     low: float
     high: float
@@ -40,8 +40,8 @@ class Band:
         return self.low <= value <= self.high
 
 
-# By the number of observations: a step of Levy's function in 5-D. With 50 it learns at every step, builds the process
-# anew and with it the posterior of 512 pool points; with 300 and more only the new row counts, and learning is rare.
+# The work of a step by the number of observations, on Levy's function in 5-D. With 50 observations each step learns,
+# and rebuilds the process and the posterior of 512 pool points. With 300 and more it only adds a row; learning is rare.
 WORK: dict[int, dict[str, Band]] = {
     50: {
         "factorisations": Band(0.5, 1.0),
@@ -62,8 +62,8 @@ WORK: dict[int, dict[str, Band]] = {
         "kernel rows": Band(70.0, 160.0),
     },
 }
-# By problem: evaluations, and the mean log10 regret after them. Wider than four sets of six seeds differ, since another
-# processor's rounding may send a run another way.
+# By problem: evaluations, and the mean log10 regret after them. The bands are wider than the differences between four
+# sets of six seeds, since the rounding of another processor may change the course of a run.
 QUALITY: dict[str, tuple[int, Band]] = {
     "levy-2d": (20, Band(-3.9, -2.0)),
     "rosenbrock-5d": (50, Band(-2.9, -2.0)),
@@ -73,7 +73,7 @@ QUALITY: dict[str, tuple[int, Band]] = {
 
 @dataclass
 class Counters:
-    """``processes`` are those that were built: after learning, the optimiser builds one anew."""
+    """Counts of work. ``processes`` are all that were built: after learning, the optimiser builds a new one."""
 
     likelihoods: int = 0
     kernel_entries: int = 0
@@ -82,7 +82,7 @@ class Counters:
 
 @contextmanager
 def counting() -> Iterator[Counters]:
-    """Counts evaluations of the likelihood and of the kernel, and keeps the processes that are built."""
+    """Count evaluations of the likelihood and of the kernel, and keep the processes that are built."""
     counters = Counters()
     distance = matern.scaled_distance
 
@@ -107,7 +107,7 @@ def counting() -> Iterator[Counters]:
 
 
 def work(n: int) -> dict[str, float]:
-    """The work of a step with n observations and more, the mean over `STEPS`."""
+    """The work of a step from n observations on, the mean over `STEPS` steps."""
     problem, rng = function("levy", 5), np.random.default_rng(0)
     optimizer = Optimizer(problem.space, seed=0)
     for _ in range(n):
@@ -131,7 +131,7 @@ def work(n: int) -> dict[str, float]:
 
 
 def mixed() -> Problem:
-    """Whole numbers, choices and a number that depend on each other; the optimum is 0."""
+    """A problem with integers, choices and a float that interact; the optimum is 0."""
     space = {
         **{f"i{j}": IntDistribution(0, 9) for j in range(3)},
         "c": CategoricalDistribution(["a", "b", "c", "d"]),

@@ -34,7 +34,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--budget", type=int, default=300)
-    parser.add_argument("--startup", type=int, default=1, help="seed points before the model speaks")
+    parser.add_argument("--startup", type=int, default=1, help="seed points before the model is used")
     options = parser.parse_args()
     print(f"median evaluations of {options.seeds} seeds to -accuracy; the share that got there within {options.budget}")
     heads = "".join(f"{f'-{target:g}':>16}" for target in TARGETS)

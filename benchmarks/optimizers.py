@@ -1,4 +1,4 @@
-"""The contestants as thin adapters, all in the words of `lazybo.Optimizer`: ask for tasks, tell their values."""
+"""The contestants as thin adapters with the interface of `lazybo.Optimizer`: ask for tasks, tell their values."""
 
 import json
 import subprocess
@@ -34,13 +34,13 @@ class Contestant(Protocol):
     def ask(self, n: int) -> list[Any]: ...
     def tell(self, task: Any, value: float, /) -> None: ...
     def load(self, points: list[Params], values: list[float]) -> None:
-        """Results that it did not ask for."""
+        """Load results that were not asked for."""
 
     def seconds(self) -> float:
-        """The processor's time that it has had so far: on a busy machine, what a clock would say on a quiet one."""
+        """The CPU time so far. On a quiet machine it equals the wall-clock time."""
 
 
-# A contestant for a space, with a seed, for so many evaluations (some plan ahead).
+# Makes a contestant for a space, a seed, and a number of evaluations (which some use to plan).
 Make = Callable[[Space, int, int], Contestant]
 
 
@@ -99,7 +99,7 @@ def optuna_sampler(make: Callable[[int], optuna.samplers.BaseSampler]) -> Make:
 
 
 def gp_sampler(seed: int) -> optuna.samplers.BaseSampler:
-    """Optuna's Gaussian process; torch with one thread, as everything here."""
+    """Optuna's Gaussian process; torch has one thread, like everything here."""
     import torch
 
     torch.set_num_threads(1)
@@ -114,7 +114,7 @@ class Asked:
 
 
 class Peer:
-    """A peer in another environment, as a program that answers (`benchmarks.peers`)."""
+    """A peer in another environment, run as a program (`benchmarks.peers`)."""
 
     def __init__(self, command: list[str], space: Space, seed: int, budget: int) -> None:
         self.space = space
@@ -167,14 +167,14 @@ class Peer:
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """Leave nothing behind."""
+    """End the process and close its pipes."""
     process.kill()
     with process:  # closes its pipes and waits
         pass
 
 
 def _parameter(distribution: BaseDistribution) -> list[Any]:
-    """As `benchmarks.peers.protocol` has it."""
+    """A parameter in the format of `benchmarks.peers.protocol`."""
     if isinstance(distribution, CategoricalDistribution):
         return ["choice", len(distribution.choices)]
     assert isinstance(distribution, FloatDistribution | IntDistribution)

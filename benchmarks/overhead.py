@@ -1,9 +1,9 @@
 """Milliseconds of ask + tell with n observations, and memory: ``python -m benchmarks.overhead``.
 
-Each contestant is a process of its own that has seen the same n random points of Levy's function; they take turns, step
-by step. The usual step is the median, and the mean has the learning in it. A contestant whose step takes longer than
---patience seconds is not asked about more observations. Memory is the most its process ever had, libraries included.
-The last line is a whole run of ours. ``--record`` keeps the numbers in results/overhead.csv for `benchmarks.report`.
+Each contestant runs in its own process and gets the same n random points of Levy's function. They alternate step by
+step. The median is the usual step; the mean includes learning. A contestant whose step takes longer than --patience
+seconds is not measured with more observations. Memory is the peak of the process, libraries included. The last line is
+a whole run of ours. ``--record`` stores the numbers in results/overhead.csv for `benchmarks.report`.
 """
 
 import argparse
@@ -26,20 +26,20 @@ RESULTS = Path(__file__).parent / "results" / "overhead.csv"
 FIELDS = ("n", "parameters", "optimizer", "ms", "mean_ms", "steps", "peak_mb")
 SIZES = ((100, 5), (300, 5), (1000, 5), (1000, 20), (3000, 5), (10_000, 5))
 STEPS = 21
-# A step longer than this is measured so many times only.
+# Steps that are longer than this are measured only so many times.
 LONG, LONG_STEPS = 1.0, 3
 COMMAND = [sys.executable, "-m", "benchmarks.overhead"]
 
 
 def serve(name: str, n: int, dim: int) -> None:
-    """A contestant with n observations: a step, and its seconds, for each line that comes in; at the end its peak."""
+    """Serve a contestant with n observations: make a step for each line of input, print its seconds; then the peak."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     problem, rng = levy(dim), np.random.default_rng(n)
     points = [{key: float(rng.uniform(-10, 10)) for key in problem.space} for _ in range(n)]
     contestant = OPTIMIZERS[name](problem.space, 0, STEPS + 1)
     contestant.load(list(points), [problem.objective(params) for params in points])
     steps = play(problem, contestant, budget=sys.maxsize)
-    next(steps)  # the first factors what was observed and learns the kernel; the clock runs from the second
+    next(steps)  # the first step factors all observations and learns the kernel, so it is not timed
     print("ready", flush=True)
     for _ in sys.stdin:
         start = time.perf_counter()
@@ -49,7 +49,7 @@ def serve(name: str, n: int, dim: int) -> None:
 
 
 def _peak_mb(contestant: object) -> float:
-    """Peak resident memory, of the peer's process if it has one."""
+    """Peak resident memory in MB; of the peer's own process if it has one."""
     if not isinstance(contestant, Peer):
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     lines = Path(f"/proc/{contestant.process.pid}/status").read_text().splitlines()
@@ -57,7 +57,7 @@ def _peak_mb(contestant: object) -> float:
 
 
 class Serving:
-    """The other end of `serve`."""
+    """A client of `serve`."""
 
     def __init__(self, name: str, n: int, dim: int) -> None:
         command = [*COMMAND, "--serve", name, str(n), str(dim)]
@@ -108,9 +108,9 @@ def main() -> None:
     parser.add_argument("--least", type=int, default=0, help="leave out sizes below this")
     parser.add_argument("--most", type=int, default=10_000, help="leave out sizes above this")
     parser.add_argument(
-        "--patience", type=float, default=2.0, help="the longest step that goes on to more observations"
+        "--patience", type=float, default=2.0, help="stop measuring a contestant after a step of so many seconds"
     )
-    parser.add_argument("--record", action="store_true", help="keep the numbers")
+    parser.add_argument("--record", action="store_true", help="store the numbers")
     parser.add_argument("--serve", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:

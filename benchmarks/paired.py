@@ -1,8 +1,8 @@
-"""One variant of our options beside the default, on the same runs: ``python -m benchmarks.paired --variant NAME``.
+"""Compare one variant of our options with the default: ``python -m benchmarks.paired --variant NAME``.
 
-Variants are those of `benchmarks.ablation`. Each run is a row of a CSV file, and what is there already is not run
-again; ``--only-report`` prints what there is. Differences are paired: the same problem and seed. p is Wilcoxon's
-signed-rank test of the logarithms of the regrets.
+The variants are those of `benchmarks.ablation`. Each run is a row of a CSV file; recorded runs are not run again.
+``--only-report`` prints the results without running anything. Differences are paired by problem and seed. p is
+Wilcoxon's signed-rank test on the logarithms of the regrets.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from benchmarks.runner import log10, read, run_all
 
 DEFAULT = "default"
 BUDGETS = (25, 50, 100, 200)
-# Sums over their parameters, or nearly so: what an additive kernel is for.
+# Problems that are a sum over their parameters, or nearly so: an additive kernel is made for them.
 NEARLY_ADDITIVE = ("levy-5d", "bbob-f3-5d", "bbob-f15-2d", "bbob-f15-5d")
 
 Row = dict[str, str]
@@ -27,7 +27,7 @@ Pair = tuple[Row, Row]
 
 
 def pairs(path: Path, variant: str, seeds: Sequence[int]) -> list[Pair]:
-    """Runs of the default and of a variant that both are recorded."""
+    """The recorded pairs of runs of the default and of a variant."""
     rows = {(row["optimizer"], row["problem"], int(row["seed"])): row for row in read(path)}
     keys = [key[1:] for key in rows if key[0] == DEFAULT and (variant, *key[1:]) in rows and key[2] in seeds]
     return [(rows[DEFAULT, *key], rows[variant, *key]) for key in keys]
@@ -39,7 +39,7 @@ def numbers(found: Sequence[Pair], field: str) -> np.ndarray:
 
 
 def compared(found: Sequence[Pair], variant: str) -> str:
-    """Means, better and worse runs, and tests, after each number of evaluations that all runs reach."""
+    """Means, better and worse runs, and tests, at each checkpoint that all runs reach."""
     reached = [n for n in BUDGETS if all(row[f"r{n}"] for pair in found for row in pair)]
     regrets = [numbers(found, f"r{n}") for n in reached]
     lines = [f"| {len(found)} pairs | " + " | ".join(str(n) for n in reached) + " |", "|---" * (len(reached) + 1) + "|"]
@@ -62,7 +62,7 @@ def compared(found: Sequence[Pair], variant: str) -> str:
 
 
 def by_group(found: Sequence[Pair], variant: str) -> str:
-    """Mean regrets by family, and of the nearly additive problems; better and worse, p and time after the last."""
+    """Mean regrets by family and for the nearly additive problems, with counts, p and time at the last checkpoint."""
     reached = [n for n in BUDGETS if all(row[f"r{n}"] for pair in found for row in pair)]
     last = reached[-1]
     families = list(dict.fromkeys(pair[0]["family"] for pair in found))
@@ -116,7 +116,7 @@ def main() -> None:
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--budget", type=int, default=200)
-    parser.add_argument("--limit", type=float, default=float("inf"), help="seconds after which no run is begun")
+    parser.add_argument("--limit", type=float, default=float("inf"), help="start no run after so many seconds")
     parser.add_argument("--problems", nargs="+", default=SUITES["open"])
     parser.add_argument("--only-report", action="store_true")
     options = parser.parse_args()

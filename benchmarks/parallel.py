@@ -1,17 +1,18 @@
-"""How much sooner with more workers: ``python -m benchmarks.parallel run``, then ``report``.
+"""Speed-up with more workers: ``python -m benchmarks.parallel run``, then ``report``.
 
-Tables of real trainings are played back with their real training times on a virtual clock: nothing sleeps. What is
-measured is the virtual time until a target regret is told, beside one worker of the same optimiser.
+Tables of real trainings are replayed with their real training times on a virtual clock: nothing sleeps. We measure the
+virtual time until a target regret is reached, compared with one worker of the same optimiser.
 
-async: whenever a training ends, its worker gets the next suggestion. Our runner prepares it while trainings run if
-there are many workers, and then it does not know the value that has just come in; so it is here. To compare: mode
-"ahead" always prepares it, mode "fresh" never, and nor do we for Optuna's samplers (TPE with its constant liar,
-GPSampler with q-log-EI over the running trials). sync: rounds of as many suggestions as there are workers; a round ends
-with its slowest training. For ours "maxima" and "fantasy" differ only there: the first fill of async is made before
-there is a value, and after it suggestions are asked for one at a time.
+async: whenever a training ends, its worker gets the next suggestion. With many workers, our runner prepares the
+suggestion while trainings run, so it does not use the value that has just arrived; the simulation does the same. For
+comparison, mode "ahead" always prepares it and mode "fresh" never does. For Optuna's samplers (TPE with its constant
+liar, GPSampler with q-log-EI over the running trials) it is never prepared.
 
-The optimiser's own time is measured but not on the clock; ``--with-optimiser`` puts it there, and whoever needs the
-driver waits for it. Runs are kept in a CSV file, and what is there already is not run again.
+sync: rounds of as many suggestions as there are workers; a round ends with its slowest training. "maxima" and "fantasy"
+differ only here: in async mode the first suggestions are made without any value, and later ones one at a time.
+
+The optimiser's own time is measured, but not added to the clock unless ``--with-optimiser`` is given. Runs are stored
+in a CSV file; recorded runs are not run again.
 """
 
 import argparse
@@ -37,7 +38,7 @@ from lazybo.run.source import MANY_WORKERS
 RESULTS = Path(__file__).parent / "results" / "parallel.csv"
 WORKERS = (1, 5, 20, 100)
 # The median regret of one worker of ours after 100 and after 200 evaluations (`benchmarks.run open`, seeds 0 to 9), to
-# six decimals, rounded up. 0: half of the runs have the best configuration of the table by then.
+# six decimals, rounded up. 0 means that half of the runs have found the best configuration of the table.
 TARGETS: dict[str, dict[int, float]] = {
     "hpobench-australian": {100: 0.073116, 200: 0.061310},
     "hpobench-blood_transfusion": {100: 0.089625, 200: 0.086329},
@@ -47,9 +48,9 @@ TARGETS: dict[str, dict[int, float]] = {
     "hpolib-parkinsons_telemonitoring": {100: 0.002230, 200: 0.0},
     "nasbench201-cifar10": {100: 0.0, 200: 0.0},
 }
-# Seeds from here on: not those that the targets come from.
+# Seeds start here: the targets come from other seeds.
 FIRST_SEED = 100
-# Where one worker needs this many evaluations there is something to gain for twenty.
+# Twenty workers can gain something if one worker needs at least so many evaluations.
 HARD = 100
 BOOTSTRAPS = 1000
 SEQUENTIAL = "sequential"
@@ -74,7 +75,7 @@ OPTIMIZERS = ("lazybo", *OPTUNA)
 
 @dataclass(frozen=True)
 class Arm:
-    """An optimiser and how its workers are kept busy."""
+    """An optimiser, and how its workers get their suggestions."""
 
     optimizer: str
     mode: str
@@ -95,7 +96,7 @@ class Arm:
 
 
 def arms(optimizer: str, modes: Iterable[str], workers: Iterable[int]) -> list[Arm]:
-    """The arms of an optimiser; with one worker, and except for the rounds of ours, there is one kind of batch."""
+    """The arms of an optimiser. Kinds of batches differ only for our own rounds with several workers."""
     found = []
     for count in workers:
         for mode in modes if count > 1 else [SEQUENTIAL]:
@@ -109,7 +110,7 @@ def arms(optimizer: str, modes: Iterable[str], workers: Iterable[int]) -> list[A
 
 @dataclass(frozen=True)
 class Reached:
-    """When a target was told, or when the run ended without it."""
+    """When a target was reached, or when the run ended without reaching it."""
 
     reached: bool
     time: float
@@ -146,7 +147,7 @@ class Simulation:
             heapq.heappush(self.running, (self.now + self.problem.seconds(task.params), self.started, task))
 
     def wait(self, *, for_all: bool) -> list[Task]:
-        """Those that have ended when the first has, or when all have."""
+        """Wait for the first task, or for all; returns the tasks that have ended."""
         end = max(self.running)[0] if for_all else self.running[0][0]
         self.now = max(self.now, end)
         ended = []
@@ -185,7 +186,7 @@ def synchronous(run: Simulation, workers: int) -> None:
 
 
 def asynchronous(run: Simulation, workers: int, *, ahead: bool) -> None:
-    """Whoever is free gets the next suggestion; ``ahead``: the one that was prepared while all were busy."""
+    """A free worker gets the next suggestion; with ``ahead`` it was prepared while all workers were busy."""
     run.start(run.ask(workers))
     while run.going_on():
         prepared = run.ask(1) if ahead else []
@@ -211,7 +212,7 @@ def simulate(problem: Problem, arm: Arm, seed: int, targets: dict[int, float], b
 def run_all(
     path: Path, chosen: list[Arm], names: Iterable[str], seeds: Iterable[int], budget: int, clock: str, limit: float
 ) -> None:
-    """Append to ``path`` a row for each run and target; after ``limit`` seconds no run is begun."""
+    """Append a row for each run and target to ``path``; start no run after ``limit`` seconds."""
     start = time.perf_counter()
     done = {_key(row) for row in read(path)}
     names = list(names)
@@ -247,7 +248,7 @@ Kind = tuple[str, str, str]  # optimizer, mode, batch
 
 @dataclass(frozen=True)
 class Median:
-    """The middle of the runs of an arm; bounds from below if half of them or more did not get there."""
+    """The medians of the runs of an arm; lower bounds if half of the runs or more did not reach the target."""
 
     time: float
     evaluations: float
@@ -257,7 +258,7 @@ class Median:
 
 
 def median(runs: list[Reached]) -> Median:
-    """Runs that did not get there are later than all that did."""
+    """Runs that did not reach the target count as later than all others."""
     missed = sum(not run.reached for run in runs)
     bound = 2 * missed >= len(runs)
     times = [run.time if run.reached or bound else np.inf for run in runs]
@@ -267,10 +268,10 @@ def median(runs: list[Reached]) -> Median:
 
 @dataclass(frozen=True)
 class SpeedUp:
-    """How much sooner many workers get there than one, and if all trainings took equally long.
+    """The speed-up of many workers over one, by time and by evaluations (as if all trainings took equally long).
 
-    ``sign``: "<" or ">" for a bound, because half of the runs of the one or the other did not get there; "?" if
-    neither did, which says nothing.
+    ``sign`` is "<" or ">" for a bound, if half of the runs of many workers or of one did not reach the target, and "?"
+    if neither did.
     """
 
     time: float
@@ -295,7 +296,7 @@ def load(path: Path, target: int, clock: str) -> Runs:
 
 
 def report(path: Path, clock: str) -> str:
-    """Markdown tables for each target: the speed-ups of all in one, then the times of each."""
+    """Markdown tables for each target: first all speed-ups, then the times of each optimiser."""
     parts = []
     for target, runs in _by_target(path, clock):
         ours = {name: median(found) for (name, arm), found in runs.items() if arm == _one("lazybo")}
@@ -316,7 +317,7 @@ def report(path: Path, clock: str) -> str:
 
 
 def times_to_target(path: Path) -> str:
-    """The simulated times of those that are never kept waiting."""
+    """The simulated times of the asynchronous runs."""
     return "\n\n".join(
         _table(runs, target, kind)
         for target, runs in _by_target(path, "training")
@@ -363,7 +364,7 @@ def _mean_cell(runs: Runs, names: list[str], many: Arm) -> str:
 
 
 def _capped_mean(found: list[SpeedUp], workers: int) -> float:
-    """A problem does not count for more than the workers: cheap trainings that end first are not their merit."""
+    """Each problem is capped at the number of workers: that cheap trainings end first is not due to the optimiser."""
     return _mean([min(each.time, workers) for each in found])
 
 
@@ -376,7 +377,7 @@ def _again(rng: np.random.Generator, runs: list[Reached]) -> list[Reached]:
 
 
 def _table(runs: Runs, target: int, kind: Kind) -> str:
-    """Median times, the evaluations told by then, speed-ups, and how many runs did not get there."""
+    """Median times, evaluations until then, speed-ups, and how many runs did not reach the target."""
     many = sorted({arm for _, arm in runs if (arm.optimizer, arm.mode, arm.batch) == kind}, key=lambda a: a.workers)
     columns = [_one(kind[0]), *many]
     head = [f"{_label(kind)}, workers (seeds)", "regret", *(f"{arm.workers} ({_seeds(runs, arm)})" for arm in columns)]
@@ -429,13 +430,13 @@ def main() -> None:
     parser.add_argument("what", choices=("run", "report"), nargs="?", default="report")
     parser.add_argument("--csv", type=Path, default=RESULTS)
     parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--budget", type=int, default=600, help="evaluations after which a run is given up")
-    parser.add_argument("--limit", type=float, default=np.inf, help="seconds after which no run is begun")
+    parser.add_argument("--budget", type=int, default=600, help="end a run after so many evaluations")
+    parser.add_argument("--limit", type=float, default=np.inf, help="start no run after so many seconds")
     parser.add_argument("--optimizers", nargs="+", default=list(OPTIMIZERS), choices=OPTIMIZERS)
     parser.add_argument("--modes", nargs="+", default=["async", "sync"], choices=MODES)
     parser.add_argument("--workers", type=int, nargs="+", default=list(WORKERS))
     parser.add_argument("--problems", nargs="+", default=problems.table_names())
-    parser.add_argument("--with-optimiser", action="store_true", help="put the optimiser's own time on the clock")
+    parser.add_argument("--with-optimiser", action="store_true", help="add the optimiser's own time to the clock")
     options = parser.parse_args()
     clock = "both" if options.with_optimiser else "training"
     if options.what == "run":

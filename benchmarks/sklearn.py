@@ -1,10 +1,10 @@
-"""The estimators beside scikit-learn's own: ``python -m benchmarks.sklearn [PART ...]``.
+"""Compare the estimators with scikit-learn's own: ``python -m benchmarks.sklearn [PART ...]``.
 
-regressor: rows that come to a fitted regressor by `partial_fit`, beside `GaussianProcessRegressor.fit` on all of them.
-The same kernel with fixed parameters for both, 5 columns; medians, measured alternately with one BLAS thread.
+regressor: rows that `partial_fit` adds to a fitted regressor, compared with `GaussianProcessRegressor.fit` on all rows.
+Both have the same kernel with fixed parameters and 5 columns. Medians, measured alternately with one BLAS thread.
 
-search: `LazySearchCV` beside `RandomizedSearchCV` and scikit-optimize's `BayesSearchCV` on three data sets that come
-with scikit-learn. Half of the rows are searched on, the others are held out. Means over seeds, each with other halves.
+search: `LazySearchCV` compared with `RandomizedSearchCV` and scikit-optimize's `BayesSearchCV` on three data sets of
+scikit-learn. The search uses half of the rows; the others are held out. Means over seeds; each seed splits differently.
 """
 
 import argparse
@@ -43,8 +43,8 @@ def rows(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return x, np.sin(5 * x[:, 0]) + x[:, 1] ** 2
 
 
-def newcomer(n: int, t: int, *, predict: bool = False) -> Callable[[], object]:
-    """What brings t fresh rows to a regressor with n: it grows by them each time."""
+def adding(n: int, t: int, *, predict: bool = False) -> Callable[[], object]:
+    """A function that adds t new rows to a regressor with n rows; the regressor grows with each call."""
     regressor = LazyGPRegressor(KERNEL, alpha=ALPHA, optimizer=None).fit(*rows(n, 0))
     seeds, u = count(1), rows(1, 0)[0]
 
@@ -62,7 +62,7 @@ def regressor_part() -> None:
     print("".join(f"{title:>12}" for title in titles))
     for n, rounds in SIZES.items():
         fit = partial(GaussianProcessRegressor(KERNEL, alpha=ALPHA, optimizer=None).fit, *rows(n, 0))
-        contestants = {"one": newcomer(n, 1), "block": newcomer(n, BLOCK), "predict": newcomer(n, 1, predict=True)}
+        contestants = {"one": adding(n, 1), "block": adding(n, BLOCK), "predict": adding(n, 1, predict=True)}
         t = alternate({"fit": fit, **contestants}, rounds)
         cells = [f"{n}", f"{1e3 * t['fit']:.0f} ms"]
         for name in contestants:
@@ -155,7 +155,7 @@ PARTS: dict[str, Callable[[], None]] = {"regressor": regressor_part, "search": s
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("parts", nargs="*", metavar="PART", help=f"which of {', '.join(PARTS)}; all of them by default")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"some of {', '.join(PARTS)}; all by default")
     options = parser.parse_args()
     unknown = set(options.parts) - set(PARTS)
     if unknown:

@@ -1,8 +1,8 @@
-"""Seconds where no thread variable is set: ``python -m benchmarks.threads``.
+"""Seconds if no thread variable is set: ``python -m benchmarks.threads``.
 
 60 trials of LazySampler with 1, 2 and 4 threads, `LazyGPRegressor.fit` on 300 rows, and `lazybo show` on a study of 300
-trials. Each figure is the median of several processes without OMP_NUM_THREADS and its like. ``--versus FOLDER`` runs
-the package in that folder in turn, an older checkout's ``src`` for example.
+trials. Each figure is the median of several processes without OMP_NUM_THREADS and similar variables. ``--versus
+FOLDER`` compares with the package in that folder, for example the ``src`` of an older checkout.
 """
 
 import argparse
@@ -50,7 +50,7 @@ print(time.perf_counter() - start)
 
 
 def seconds(program: str, package: Path | None) -> float:
-    """What a program says that it took, in a process of its own."""
+    """Run a program in its own process; returns the seconds that it prints."""
     environment = {name: value for name, value in os.environ.items() if name not in VARIABLES}
     if package is not None:
         environment["PYTHONPATH"] = str(package)

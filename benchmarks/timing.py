@@ -1,4 +1,4 @@
-"""Clocks for a noisy machine: contestants alternate, and the median speaks."""
+"""Timing on a noisy machine: contestants alternate, and the median counts."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -6,7 +6,7 @@ from statistics import median
 
 
 def alternate(contestants: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """Median seconds of each contestant over ``rounds``, in which each runs once; one round before warms up."""
+    """Median seconds of each contestant over ``rounds``; each runs once a round. The first round is a warm-up."""
     seconds: dict[str, list[float]] = {name: [] for name in contestants}
     for round_number in range(rounds + 1):
         for name, run in contestants.items():

@@ -1,4 +1,4 @@
-"""Peers whose pins clash with ours: each is a program in an environment of its own (`make peers`).
+"""Peers whose requirements conflict with ours: each is a program in its own environment (`make peers`).
 
-They speak lines of JSON with `benchmarks.optimizers.Peer`, so a module here imports its peer and nothing of lazybo.
+They exchange lines of JSON with `benchmarks.optimizers.Peer`, so a module here imports its peer and nothing of lazybo.
 """

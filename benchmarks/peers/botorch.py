@@ -1,7 +1,7 @@
 """BoTorch: SingleTaskGP with its own priors, log expected improvement, its own multi-start search.
 
-BoTorch leaves the rest to its user, so: the unit cube (logarithms where the parameter says so), choices as one-hot
-columns, whole numbers relaxed and rounded, standardised values, and as many Sobol points to begin with as Ax takes.
+BoTorch leaves the rest to its user. Here: the unit cube (logarithmic parameters as logarithms), choices as one-hot
+columns, integers relaxed and rounded, standardised values, and as many initial Sobol points as in Ax.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Points of a space as rows of the unit cube, for peers that know nothing else."""
+"""Points of a space as rows of the unit cube, for peers that support nothing else."""
 
 import math
 from collections.abc import Sequence

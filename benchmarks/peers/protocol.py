@@ -1,9 +1,9 @@
-"""The words between the harness and a peer in another environment: one JSON object a line.
+"""The protocol between the harness and a peer in another environment: one JSON object in each line.
 
 First ``{"space": [parameter…], "seed": 0, "budget": 200}``, answered with ``{"version": …}``. Then, in any order,
 ``{"ask": true}``, answered with ``{"point": [cell…]}``, and ``{"tell": [point…], "values": [1.0…]}``, answered with
-``{}``. A parameter is ``["float", low, high, log]``, ``["int", low, high, log]`` or ``["choice", count]``; of a choice
-only the index is known.
+``{}``. A parameter is ``["float", low, high, log]``, ``["int", low, high, log]`` or ``["choice", count]``. Choices are
+sent as indices.
 """
 
 import json
@@ -18,19 +18,19 @@ Point = list[Any]
 
 
 class Peer(Protocol):
-    """What a module here makes of its library; values are to be minimised."""
+    """The interface of each module here; values are minimised."""
 
     def ask(self) -> Point: ...
     def tell(self, points: list[Point], values: list[float]) -> None: ...
 
 
 def names(space: Sequence[Parameter]) -> list[str]:
-    """Names in the order of the parameters, also when sorted as text."""
+    """Parameter names that keep their order when they are sorted as text."""
     return [f"p{j:03}" for j in range(len(space))]
 
 
 def serve(make: Callable[[list[Parameter], int, int], Peer], version: str) -> None:
-    """Answer until the other end closes; what the library prints goes to standard error."""
+    """Answer until the harness closes the connection. What the library prints goes to standard error."""
     warnings.simplefilter("ignore")
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)

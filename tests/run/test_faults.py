@@ -54,7 +54,7 @@ def test_killed_at_any_moment_a_run_loses_nothing_it_has_recorded(
         folder = tmp_path / str(report.counts["kills"])
         folder.mkdir()
         setting = faults.Setting(str(folder), executor, workers=2, trials=trials)
-        report.add(faults.torment(setting, kills - report.counts["kills"], rng))
+        report.add(faults.kill_and_check(setting, kills - report.counts["kills"], rng))
     assert report.is_good, report
     assert report.counts["evaluations returned"] >= report.counts["  recorded"] >= trials
 

@@ -871,7 +871,9 @@ def test_with_a_storage_the_error_says_which_study_goes_on_where(kind: str, tmp_
     storage = path if kind == "path" else JournalStorage(JournalFileBackend(str(path)))
     with pytest.raises(RunFailed) as raised:
         optimize(lambda _: 1 / 0, SPACE, n_trials=9, max_failures=2, storage=storage, study_name="mine")
-    assert f"The study 'mine' in {path} keeps the finished trials; make the same call again to resume." in str(raised.value)
+    assert f"The study 'mine' in {path} keeps the finished trials; make the same call again to resume." in str(
+        raised.value
+    )
     assert len(raised.value.study.trials) == 2
 
 
