@@ -154,8 +154,8 @@ assert status == 0, status
 """)
 
 
-def test_every_door_has_the_limit() -> None:
-    """What BLAS would use when linear algebra begins, behind each door, in a second thread."""
+def test_every_entry_point_has_the_limit() -> None:
+    """What BLAS would use when linear algebra begins, in each entry point, in a second thread."""
     run("""
 import optuna
 from optuna.distributions import FloatDistribution
@@ -209,7 +209,7 @@ def sampler():
 def whole_run():
     lazybo.optimize(lambda params: params["x"] + params["y"], space, n_trials=8, seed=0, progress=False)
 
-doors = {
+entry_points = {
     "gp.append": lambda: gp.append(x, y),
     "gp.posterior": lambda: gp.posterior(u),
     "gp.posterior_gradient": lambda: gp.posterior_gradient(u),
@@ -241,9 +241,9 @@ doors = {
     "records.coordinates": lambda: records.coordinates(studies[0]),
 }
 threads_inside()  # as the main thread of any program would have done
-for name, door in doors.items():
+for name, call in entry_points.items():
     seen.clear()
-    in_a_thread(door)
+    in_a_thread(call)
     assert set(seen) <= {frozenset({1})}, (name, set(seen))
     assert seen or name in ("records.coordinates", "optimizer.surrogate"), f"{name} was not watched"
     assert threads() == {2}, name

@@ -190,7 +190,7 @@ def test_pending_rows_lower_the_variance_and_leave_the_mean(rng: np.random.Gener
     np.testing.assert_allclose(gp.posterior(u), fresh.posterior(u), atol=1e-8)
 
 
-def test_solutions_are_forgotten_when_the_ladder_refactors(
+def test_the_cache_is_cleared_after_a_refactorisation(
     rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gp = filled(rng, 20)

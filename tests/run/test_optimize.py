@@ -556,7 +556,7 @@ def test_enqueued_trials_are_run_and_completed() -> None:
     assert study.trials[0].params["x"] == 2.0
     assert study.trials[0].value == pytest.approx(bowl(study.trials[0].params))
     assert study.trials[1].state == TrialState.FAIL
-    assert "not in FloatDistribution" in study.trials[1].system_attrs["fail_reason"]
+    assert "x must be a number from -5.0 to 5.0, not 99.0" in study.trials[1].system_attrs["fail_reason"]
     assert len(study.trials) == 5
 
 

@@ -186,7 +186,7 @@ def test_a_study_may_go_on_with_another_kernel(caplog: pytest.LogCaptureFixture)
         study.optimize(bowl, n_trials=3)
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     optuna.logging.disable_propagation()
-    assert any("the kernel 'matern52', not of 'additive'" in record.message for record in caplog.records)
+    assert any("the kernel 'matern52', not 'additive'" in record.message for record in caplog.records)
     assert model_of(sampler).optimizer.model_state()["kernel"] == "additive"
     written = json.loads(study.trials[-1].system_attrs[f"{SUGGESTION_KEY}:0"])["model"]
     assert (written["kernel"], len(written["parameters"])) == ("additive", 4)
