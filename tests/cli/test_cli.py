@@ -144,7 +144,7 @@ def test_a_parameter_may_be_named_in_every_way_of_a_flag() -> None:
         ("tune --trials 3 --float x -- train {x}", "write --float NAME=LOW:HIGH"),
         ("tune --trials 3 --float x=0:1 --int x=0:1 -- train {x}", "was given twice"),
         ("tune --trials 3 --choice x=a,a -- train {x}", "'a' is given twice"),
-        ("tune --trials 0 --float x=0:1 -- train {x}", "trials must be at least 1, not 0"),
+        ("tune --trials 0 --float x=0:1 -- train {x}", "trials must be a whole number of at least 1, not 0"),
         ("tune --trials 3 --trial-timeout 0 --float x=0:1 -- train {x}", "positive number of seconds"),
         ("tune --trials 3 --float x=0:1 -- trian {x}", "'trian' was not found in PATH"),
         ("tune --trials 3 --float x=0:1 -- ./trian {x}", "'./trian' is not an executable file"),

@@ -1,6 +1,5 @@
 """A TOML file and flags -> one plan, validated before anything is changed."""
 
-import math
 import os
 import re
 import shlex
@@ -16,6 +15,7 @@ import optuna
 from optuna.distributions import BaseDistribution
 from optuna.pruners import BasePruner
 
+from lazybo.checks import finite_number, one_of, seconds, shortened, whole
 from lazybo.cli.parameters import distributions_of, examples
 from lazybo.programs import placeholders
 from lazybo.programs.output import Reading
@@ -24,7 +24,6 @@ from lazybo.programs.program import kind_of
 from lazybo.run.arguments import check_initial
 from lazybo.search.space import Condition, Space
 from lazybo.study.storage import DEFAULT_NAME
-from lazybo.text import shortened
 
 DEFAULT_STORAGE = "lazybo.db"
 PRUNERS: dict[str, type[BasePruner]] = {
@@ -149,7 +148,7 @@ def make_plan(settings: Mapping[str, Any]) -> Plan:
         objective=None if command else settings["objective"],
         space=space,
         conditions=conditions,
-        direction=_one_of("direction", settings.get("direction", "minimize"), ("minimize", "maximize")),
+        direction=_choice("direction", settings.get("direction", "minimize"), ("minimize", "maximize")),
         storage=storage,
         study=study,
         executor=_executor(settings.get("executor"), is_program=command is not None, timed=trial_timeout is not None),
@@ -158,7 +157,7 @@ def make_plan(settings: Mapping[str, Any]) -> Plan:
         value_file=settings.get("value_file"),
         reading=Reading(settings.get("value_key"), settings.get("value_regex")),
         trial_timeout=trial_timeout,
-        pruner=PRUNERS[_one_of("pruner", settings.get("pruner", "median"), tuple(PRUNERS))](),
+        pruner=PRUNERS[_choice("pruner", settings.get("pruner", "median"), tuple(PRUNERS))](),
         initial=check_initial(settings.get("initial", []), checked),
         limits=_limits(settings),
     )
@@ -251,10 +250,11 @@ def _executor(executor: str | None, *, is_program: bool, timed: bool) -> str | N
 
 
 def _limits(settings: Mapping[str, Any]) -> dict[str, Any]:
+    target = settings.get("target")
     limits = {
         "n_trials": _whole("trials", settings),
         "timeout": _seconds("timeout", settings),
-        "target_value": _finite("target", settings),
+        "target_value": None if target is None else finite_number("target", target),
         "patience": _whole("patience", settings),
     }
     if all(limit is None for limit in limits.values()):
@@ -266,40 +266,26 @@ def _limits(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _whole(key: str, settings: Mapping[str, Any]) -> int | None:
-    value: int | None = settings.get(key)
-    if value is not None and value < LEAST[key]:
-        raise ValueError(f"{key} must be at least {LEAST[key]}, not {_short(value)}")
-    most = MOST.get(key, LARGEST_COUNT)
-    if value is not None and value > most:
-        raise ValueError(f"{key} must be at most {most}, not {_short(value)}")
+    if settings.get(key) is None:
+        return None
+    value, most = whole(key, settings[key], LEAST[key]), MOST.get(key, LARGEST_COUNT)
+    if value > most:
+        raise ValueError(f"{key} must be at most {most}, not {shortened(value, 30)}")
     return value
 
 
 def _seconds(key: str, settings: Mapping[str, Any]) -> float | None:
-    value: float | None = settings.get(key)
-    if value is not None and not value > 0:
-        raise ValueError(f"{key} must be a positive number of seconds, not {_short(value)}")
-    if value is not None and value > LONGEST_WAIT:
-        raise ValueError(f"{key} must be at most {LONGEST_WAIT:g} seconds, not {_short(value)}; leave it out for none")
+    if settings.get(key) is None:
+        return None
+    value = seconds(key, settings[key])
+    if value > LONGEST_WAIT:
+        given = shortened(settings[key], 30)
+        raise ValueError(f"{key} must be at most {LONGEST_WAIT:g} seconds, not {given}; leave it out for none")
     return value
 
 
-def _finite(key: str, settings: Mapping[str, Any]) -> float | None:
-    value: float | None = settings.get(key)
+def _choice(key: str, value: str, known: tuple[str, ...]) -> Any:
     try:
-        finite = value is None or math.isfinite(value)
-    except OverflowError:  # an integer in TOML may be too large for a double
-        finite = False
-    if not finite:
-        raise ValueError(f"{key} must be a finite number, not {_short(value)}")
-    return value
-
-
-def _short(value: object) -> str:
-    return shortened(str(value), 30)
-
-
-def _one_of(key: str, value: str, known: tuple[str, ...]) -> Any:
-    if value not in known:
-        raise ValueError(f"{key} must be one of {', '.join(known)}, not {value!r}{nearest(value, known)}")
-    return value
+        return one_of(key, value, known)
+    except ValueError as error:
+        raise ValueError(f"{error}{nearest(value, known)}") from None

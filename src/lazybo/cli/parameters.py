@@ -7,6 +7,7 @@ from typing import Any
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
+from lazybo.checks import is_number
 from lazybo.programs.placeholders import nearest
 from lazybo.search.space import Condition
 from lazybo.text import shortened
@@ -96,7 +97,7 @@ def _number(kind: str, table: Mapping[str, Any]) -> BaseDistribution:
             raise ValueError(f"{key!r} is missing")
     low, high, log, step = table["low"], table["high"], table.get("log", False), table.get("step")
     for key, value in (("low", low), ("high", high), ("step", step)):
-        if value is not None and not _is_number(value, whole=kind == "int"):
+        if value is not None and not _is_allowed(value, whole=kind == "int"):
             wanted = f"a whole number within ±{LARGEST}" if kind == "int" else "a finite number"
             raise ValueError(f"{key} must be {wanted}, not {shortened(repr(value), 30)}")
     if not isinstance(log, bool):
@@ -118,8 +119,8 @@ def _check_range(low: float, high: float, log: bool, step: float | None) -> None
         raise ValueError("a range is logarithmic or has a step, not both")
 
 
-def _is_number(value: Any, *, whole: bool) -> bool:
-    if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
+def _is_allowed(value: Any, *, whole: bool) -> bool:
+    if not is_number(value) or (whole and not isinstance(value, int)):
         return False
     # Larger integers do not fit into a database, and the largest not even into a double.
     return abs(value) <= LARGEST if isinstance(value, int) else math.isfinite(value)

@@ -8,11 +8,13 @@ regular expression that finds the value in a line.
 import json
 import math
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
+from lazybo.checks import is_number
 from lazybo.text import without_colours
 
 # A longer line is not kept in memory and cannot be a value.
@@ -144,14 +146,14 @@ class Reading:
     def _value(self, parsed: Mapping[str, Any]) -> Value | None:
         key = self.key or VALUE
         value = _at(parsed, key)
-        if not _is_number(value):
+        if not _is_double(value):
             return None
         # A metric called "value" would overwrite the value.
         return Value(float(value), {name: metric for name, metric in parsed.items() if name not in (key, VALUE)})
 
     def _step(self, parsed: Mapping[str, Any]) -> Step | None:
         step, value = parsed[STEP], _at(parsed, self.key or VALUE)
-        if not _is_number(step) or not _is_number(value) or not math.isfinite(step) or step < 0 or step != int(step):
+        if not _is_double(step) or not _is_double(value) or not math.isfinite(step) or step < 0 or step != int(step):
             return None
         return Step(int(step), float(value))
 
@@ -236,12 +238,6 @@ def _at(parsed: Mapping[str, Any], key: str) -> Any:
     return _at(inner, rest) if dot and isinstance(inner, dict) else None
 
 
-def _is_number(thing: object) -> bool:
+def _is_double(thing: Any) -> bool:
     """Whether this is a number that fits into a double. Bools and larger integers are rejected."""
-    if isinstance(thing, bool) or not isinstance(thing, int | float):
-        return False
-    try:
-        float(thing)
-    except OverflowError:
-        return False
-    return True
+    return is_number(thing) and (isinstance(thing, float) or abs(thing) <= sys.float_info.max)
