@@ -316,6 +316,11 @@ def test_a_finite_space_is_evaluated_whole_before_anything_is_repeated(batch: st
     assert len(again) == 3
 
 
+def test_where_everything_is_next_to_a_pending_point_something_is_suggested_all_the_same() -> None:
+    optimizer = Optimizer(PLANE, seed=0, kernel=Matern52([500.0, 500.0]), lag=None)
+    assert len({tuple(suggestion.params.values()) for suggestion in optimizer.ask(4)}) == 4
+
+
 def test_a_space_of_one_configuration() -> None:
     optimizer = Optimizer({"only": IntDistribution(3, 3), "same": CategoricalDistribution(["x"])})
     assert run(optimizer, lambda _: 1.0, 3) == [{"only": 3, "same": "x"}] * 3
@@ -415,7 +420,7 @@ def test_wrong_calls_change_nothing() -> None:
         (lambda: optimizer.tell(99, 1.0), "no suggestion has the number"),
         (lambda: optimizer.tell("0", 1.0), "no suggestion has the number"),
         (lambda: optimizer.tell(suggestion, "good"), "must be a number"),
-        (lambda: optimizer.tell(suggestion, 1.0, variance=-1.0), "variance"),
+        (lambda: optimizer.tell(suggestion, 1.0, variance=-1.0), "variance .*, not -1.0"),
         (lambda: optimizer.observe({"lr": 0.1}, 1.0), "missing"),
         (lambda: optimizer.observe({**suggestion.params, "zz": 1}, 1.0), "unknown parameter 'zz'"),
         (
@@ -698,7 +703,9 @@ def test_a_state_that_cannot_be_read_is_refused_whole(change: dict[str, Any]) ->
     saved = original.state()
     restored = Optimizer(PLANE, seed=9)
     before = restored.state()
-    with pytest.raises(ValueError, match="cannot be read"):
+    with pytest.raises(ValueError, match="this state cannot be read: this model's state cannot be read"):
         restored.restore({**saved, "model": {**saved["model"], **change}})
+    with pytest.raises(ValueError, match="it must be a mapping, not 7"):
+        restored.restore({**saved, "model": 7})
     assert restored.state() == before
     restored.restore(saved)
