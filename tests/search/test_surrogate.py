@@ -115,3 +115,34 @@ def test_nothing_is_suggested_next_to_a_pending_point() -> None:
     asked = np.sort([optimizer.ask().params["x"] for _ in range(8)])
     assert np.diff(asked).min() >= 0.0199 * length
     assert np.diff(asked).min() < 0.1 * length, "the gap is what keeps them apart"
+
+
+def test_a_look_leaves_what_was_learned_as_it_was() -> None:
+    optimizer = Optimizer(LINE, seed=0)
+    for x in np.linspace(-5, 5, 8):
+        optimizer.observe({"x": float(x)}, x**2)
+    before = optimizer.model_state()
+    optimizer.maxima()
+    assert optimizer.surrogate()[0].n == 8
+    assert optimizer.model_state() == before
+
+
+def test_the_pool_follows_a_process_whose_last_rows_were_cut() -> None:
+    rng = np.random.default_rng(3)
+    optimizer = Optimizer(PLANE, seed=0, lag=None, n_startup=0)
+    for x, y in rng.uniform(-5, 5, (30, 2)):
+        optimizer.observe({"x": x, "y": y}, x**2 + np.sin(3 * y))
+    optimizer.propose(0)
+    waiting = optimizer.announce({"x": 1.0, "y": 2.0})
+    optimizer.announce({"x": -3.0, "y": 1.0})
+    optimizer.propose(0)
+    optimizer.tell(waiting, 3.0, variance=50.0)
+    optimizer.propose(0)
+    process, pool = optimizer._surrogate._process, optimizer._surrogate._pool
+    assert process is not None
+    assert pool is not None
+    assert process.rebuilds == 0
+    mean, std = pool.posterior(process, 30)
+    exact = process.posterior(pool.points)
+    np.testing.assert_allclose(mean, exact.mean, atol=1e-8)
+    np.testing.assert_allclose(std**2, exact.variance, atol=1e-8)
