@@ -104,6 +104,7 @@ def test_other_parameters_equal_a_new_process(rng: np.random.Generator) -> None:
     fresh = LazyGP(kernel, 1e-3)
     fresh.append(gp.X, gp.y)
     np.testing.assert_allclose(gp.posterior(u), fresh.posterior(u), atol=1e-9)
+    np.testing.assert_allclose(gp.process.alpha, fresh.process.alpha, rtol=1e-6, atol=1e-6)
 
 
 def test_rows_with_known_variances_may_follow_other_parameters(rng: np.random.Generator) -> None:
