@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lazybo.model.cholesky import PANEL_ROWS, PIVOT_FLOOR, GrowingCholesky
+from lazybo.model.cholesky import PANEL_ROWS, PIVOT_FLOOR, REFACTOR_JITTERS, GrowingCholesky
 
 
 def spd(rng: np.random.Generator, n: int) -> np.ndarray:
@@ -119,15 +119,20 @@ def test_near_duplicates_do_not_break_the_factor(rng: np.random.Generator, noise
     assert factor.jitter.max() <= 1e-9
 
 
-def test_rows_that_contradict_the_others_a_little_are_refactorised() -> None:
+@pytest.mark.parametrize("scale", [1e-12, 1.0, 8.0])
+def test_rows_that_contradict_the_others_a_little_are_refactorised(scale: float) -> None:
     # The third row says that it equals the first and nearly equals the second, which are far apart.
     k = np.array([[1.0, 0.99999, 1.0], [0.99999, 1.0, 0.99998], [1.0, 0.99998, 1.0]])
     k[2, 0] = k[0, 2] = 1.00001
+    k *= scale
     factor = grown(k[:2, :2])
+    before = factor.work
     factor.append(k[:2, 2], k[2, 2])
     assert factor.refactorisations == 1
-    np.testing.assert_allclose(factor.factor @ factor.factor.T, k + np.diag(factor.jitter), atol=1e-12)
+    np.testing.assert_allclose(factor.factor @ factor.factor.T, k + np.diag(factor.jitter), atol=1e-12 * scale)
     assert (factor.jitter > 0).all()
+    tried = 1 + REFACTOR_JITTERS.index(pytest.approx(factor.jitter[0] / scale, rel=1e-6))
+    assert factor.work - before >= tried * 3**3 // 6, "every attempt is work"
 
 
 def test_a_matrix_beyond_repair_is_an_error_and_changes_nothing() -> None:

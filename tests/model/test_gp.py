@@ -104,6 +104,17 @@ def test_other_parameters_equal_a_new_process(rng: np.random.Generator) -> None:
     fresh = LazyGP(kernel, 1e-3)
     fresh.append(gp.X, gp.y)
     np.testing.assert_allclose(gp.posterior(u), fresh.posterior(u), atol=1e-9)
+    np.testing.assert_allclose(gp.process.alpha, fresh.process.alpha, rtol=1e-6, atol=1e-6)
+
+
+def test_rows_with_known_variances_may_follow_other_parameters(rng: np.random.Generator) -> None:
+    x, y, variance = rng.random((12, 2)), 5 * rng.standard_normal(12), rng.random(12)
+    gp = LazyGP(Matern52([0.5, 0.5]), 1e-3, transform=standardize)
+    gp.append(x[:8], y[:8], variance=variance[:8])
+    gp.set_parameters(Matern52([0.3, 0.7]), 1e-2)
+    gp.append(x[8:], y[8:], variance=variance[8:])
+    scale = standardize(y[:8]).scale
+    np.testing.assert_allclose(gp.process.known_variances, variance / scale**2)
 
 
 def test_known_variances_equal_scikit_learn(rng: np.random.Generator) -> None:

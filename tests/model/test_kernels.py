@@ -103,6 +103,8 @@ class TestEveryKernel:
         assert type(kernel_for(kernel.name, MIXED)) is type(kernel)
         assert len(kernel.layout) == len(kernel.theta)
         assert kernel.ranges.shape == (kernel.dim,) == (len(kernel.columns),)
+        with pytest.raises(ValueError, match="U must have"):
+            kernel.check(np.zeros((1, 99)), "U")
 
     @given(seed=st.integers(0, 10_000))
     def test_positive_semidefinite_on_random_mixed_data(self, make: Make, seed: int) -> None:

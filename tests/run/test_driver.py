@@ -337,3 +337,27 @@ def test_failures_of_an_earlier_run_do_not_count_as_failures_in_a_row(storage: B
         with pytest.raises(RunFailed, match="2 evaluations in a row failed"):
             run(storage, lambda params: 1 / 0, max_failures=2)
         assert len(optuna.load_study(storage=storage, study_name="s").trials) == trials
+
+
+def test_a_proposal_waits_until_an_earlier_trial_of_another_process_has_its_parameters(study: optuna.Study) -> None:
+    """As plain Optuna does it: the other process gets a number first, and its parameters later."""
+    announced = threading.Event()
+
+    def announce(trial_id: int) -> None:
+        for name, distribution in SPACE.items():
+            study._storage.set_trial_param(trial_id, name, PARAMS[name], distribution)
+        announced.set()
+
+    def interfere(study: optuna.Study, trial: optuna.trial.FrozenTrial) -> None:
+        if trial.number == 5:
+            threading.Timer(0.2, announce, [study._storage.create_new_trial(study._study_id)]).start()
+
+    known: list[bool] = []
+
+    def objective(params: dict[str, Any], trial: Trial) -> float:
+        if trial.number == 7:
+            known.append(announced.is_set())
+        return bowl(params)
+
+    run(study._storage, objective, callbacks=[interfere])
+    assert known == [True]

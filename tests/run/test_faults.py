@@ -23,7 +23,7 @@ from optuna.trial import FrozenTrial, TrialState
 import lazybo
 from benchmarks import faults
 from lazybo.run.presence import born
-from lazybo.study.attributes import ATTEMPTS_KEY
+from lazybo.study.attributes import ATTEMPTS_KEY, BEGAN_KEY
 from lazybo.study.storage import DEFAULT_NAME
 
 SPACE = {"x": FloatDistribution(-1.0, 1.0)}
@@ -145,6 +145,8 @@ def test_a_worker_that_leaves_takes_only_its_own_trial_with_it(tmp_path: Path) -
     assert [t.number for t in study.trials if t.state == TrialState.FAIL] == [3]
     assert "died, 2 times" in study.trials[3].system_attrs["fail_reason"]
     assert study.trials[3].system_attrs[ATTEMPTS_KEY] == 1, "recorded before the second attempt"
+    assert study.trials[3].system_attrs[BEGAN_KEY].endswith(" 1"), "and so is its start"
+    assert [trial.number for trial in study.trials if BEGAN_KEY in trial.system_attrs] == [3]
     assert all(trial.state == TrialState.COMPLETE for trial in study.trials if trial.number != 3)
     assert len(study.trials) == 10
     attempts = Counter(line["number"] for line in lines(log))

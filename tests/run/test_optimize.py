@@ -30,6 +30,7 @@ from lazybo.run.warm_start import known_results
 from lazybo.search.shorthand import as_distributions
 from lazybo.search.space import Space
 from lazybo.study.databases import name_of
+from lazybo.study.model import StudyModel
 
 SPACE = {"x": FloatDistribution(-5, 5), "y": FloatDistribution(-5, 5)}
 
@@ -379,6 +380,28 @@ def test_many_workers_get_a_trial_at_once_and_few_get_one_that_knows_the_last_va
         return study.trials[workers].params
 
     assert (following(0.0) == following(80.0)) == (workers == 9)
+
+
+def test_with_many_workers_the_next_trial_runs_before_the_optimiser_has_learned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun, in_time, finish = threading.Event(), [], StudyModel.finish
+
+    def objective(params: dict[str, Any], trial: Trial) -> float:
+        if trial.number == 9:
+            begun.set()
+        elif trial.number > 0:
+            begun.wait(60)
+        return bowl(params)
+
+    def slow(model: StudyModel, trial: FrozenTrial) -> None:
+        if trial.number == 0:
+            in_time.append(begun.wait(10))
+        finish(model, trial)
+
+    monkeypatch.setattr(StudyModel, "finish", slow)
+    optimize(objective, SPACE, n_trials=10, n_parallel=9, executor="threads", seed=0)
+    assert in_time == [True]
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])

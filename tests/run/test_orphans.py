@@ -6,13 +6,15 @@ import sys
 from pathlib import Path
 
 import optuna
+import pytest
 from optuna.distributions import FloatDistribution
 from optuna.trial import TrialState
 
 from lazybo import optimize
-from lazybo.run.orphans import EVALUATES_HERE
+from lazybo.run.ledger import open_ledger
+from lazybo.run.orphans import EVALUATES_HERE, RECORDS_ALL, Orphans
 from lazybo.run.presence import present
-from lazybo.study.attributes import ATTEMPTS_KEY, BEGAN_KEY, DRIVER_KEY
+from lazybo.study.attributes import ATTEMPTS_KEY, BEGAN_KEY, DRIVER_KEY, HEARTBEAT_KEY
 from lazybo.study.storage import open_storage
 
 SPACE = {"x": FloatDistribution(-1, 1)}
@@ -108,3 +110,42 @@ def test_a_trial_is_only_noted_when_it_is_run_again(tmp_path: Path) -> None:
         study._storage.create_new_trial(study._study_id, running)
     trials = resume(tmp_path, retries=2)
     assert [BEGAN_KEY in t.system_attrs for t in trials] == [True, False]
+
+
+HERE, ALL = {EVALUATES_HERE: True, RECORDS_ALL: False}, {EVALUATES_HERE: True, RECORDS_ALL: True}
+WORKERS = {EVALUATES_HERE: False, RECORDS_ALL: False}
+
+
+@pytest.mark.parametrize(
+    ("facts", "attempts", "began", "counts"),
+    [
+        (HERE, None, None, True),  # it evaluates as soon as the trial is written
+        (HERE, 0, None, False),  # run again: the start would be recorded
+        (ALL, None, None, False),  # the same without retries
+        (WORKERS, None, None, False),
+        (WORKERS, None, "dead 0", True),
+        (WORKERS, 1, "dead 1", True),
+        (WORKERS, 1, "dead 0", False),  # the start of an earlier attempt
+        (WORKERS, 1, "other 1", False),
+        ({}, None, None, True),  # a driver that wrote nothing about itself
+    ],
+)
+@pytest.mark.parametrize("retries", [0, 1, 2])
+def test_a_death_counts_if_an_evaluation_had_begun(
+    facts: dict[str, bool], attempts: int | None, began: str | None, counts: bool, retries: int
+) -> None:
+    study = optuna.create_study()
+    study._storage.set_study_system_attr(study._study_id, f"{HEARTBEAT_KEY}:dead", {"machine": "gone", **facts})
+    recorded = {DRIVER_KEY: "dead", ATTEMPTS_KEY: attempts, BEGAN_KEY: began}
+    attributes = {key: value for key, value in recorded.items() if value is not None}
+    trial_id = study._storage.create_new_trial(
+        study._study_id, optuna.trial.create_trial(state=TrialState.RUNNING, system_attrs=attributes)
+    )
+    Orphans(study, open_ledger(study, SPACE, "ours"), "ours", retries).take_over(study._storage.get_trial(trial_id))
+    deaths, trial = (attempts or 0) + counts, study.trials[0]
+    if counts and deaths > retries:
+        assert trial.state == TrialState.FAIL
+        assert f"died, {deaths} times in all" in trial.system_attrs["fail_reason"]
+    else:
+        assert trial.state == TrialState.WAITING
+        assert trial.system_attrs[ATTEMPTS_KEY] == deaths

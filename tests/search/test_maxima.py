@@ -5,10 +5,10 @@ from scipy.optimize import approx_fprime
 
 from lazybo.model.kernels import Matern52
 from lazybo.model.process import Process
-from lazybo.search.acquisition import expected_improvement, log_expected_improvement
+from lazybo.search.acquisition import Acquired, expected_improvement, log_expected_improvement
 from lazybo.search.ascent import climb
 from lazybo.search.maxima import find_maxima
-from lazybo.search.near_field import NEAR_ROWS, NearField
+from lazybo.search.near_field import NEAR_ROWS, NearField, inverse_of
 from lazybo.search.pool import Pool, sobol_points
 from lazybo.search.space import Space
 
@@ -178,3 +178,29 @@ def test_every_maximum_of_a_mixed_space_is_one_along_its_numbers(seed: int) -> N
         beside = np.repeat(maximum.x[None], 2, axis=0)
         beside[:, 1] = np.clip(beside[:, 1] + [-0.03, 0.03], 0, 1)
         assert acquisition(beside).max() < maximum.value + 0.05
+
+
+def test_if_the_only_optimum_is_taken_its_start_is_suggested(rng: np.random.Generator) -> None:
+    space, gp = cube(1), Process(Matern52([0.5]), 1e-4)
+    x = np.linspace(0.0, 1.0, 9)[:, None]
+    gp.append(x, (x[:, 0] - 0.5) ** 2)
+
+    def taken(points: np.ndarray) -> np.ndarray:
+        return np.abs(points[:, 0] - 0.5) < 0.05
+
+    pool, least_mean = (
+        Pool(sobol_points(space, rng, 64)),
+        lambda mean, std, best: Acquired(-mean, mean * 0 - 1, std * 0),
+    )
+    found = find_maxima(gp, space, pool, least_mean, 0.0, x[4:6], taken, rng)
+    assert 0.05 <= abs(found[0].x[0] - 0.5) < 0.1
+
+
+def test_the_near_field_knows_the_jitter_and_the_variances_of_its_rows(rng: np.random.Generator) -> None:
+    gp, x = Process(Matern52([0.4, 0.4]), 1e-15), rng.random((5, 2))
+    x[4] = x[0]
+    gp.append(x, np.zeros(5), variance=np.array([0.0, 0.1, 0.2, 0.3, 0.0]))
+    assert gp.factor.jitter[4] > 0
+    lower = gp.factor.factor
+    identity = inverse_of(gp, np.arange(5)) @ lower @ lower.T
+    np.testing.assert_allclose(identity, np.eye(5), atol=1e-4)

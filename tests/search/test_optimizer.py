@@ -231,13 +231,13 @@ def test_a_batch_has_no_near_duplicates(batch: str) -> None:
 
 
 def test_a_large_batch_is_made_of_maxima_and_a_small_one_of_fantasies() -> None:
-    for count, other in ((4, "fantasy"), (12, "maxima")):
+    for count, right, wrong in ((4, "fantasy", "maxima"), (12, "maxima", "fantasy")):
         batches = []
-        for batch in ("auto", other):
+        for batch in ("auto", right, wrong):
             optimizer = Optimizer(PLANE, seed=1, batch=batch)  # type: ignore[arg-type]
             run(optimizer, bowl, 12)
             batches.append(optimizer.ask(count))
-        assert batches[0] == batches[1]
+        assert batches[0] == batches[1] != batches[2]
 
 
 def test_pending_suggestions_keep_later_ones_away() -> None:
@@ -314,6 +314,11 @@ def test_a_finite_space_is_evaluated_whole_before_anything_is_repeated(batch: st
     assert len(set(asked)) == 12
     again = run(optimizer, lambda params: params["a"] + (params["b"] == "q"), 3)
     assert len(again) == 3
+
+
+def test_where_everything_is_next_to_a_pending_point_something_is_suggested_all_the_same() -> None:
+    optimizer = Optimizer(PLANE, seed=0, kernel=Matern52([500.0, 500.0]), lag=None)
+    assert len({tuple(suggestion.params.values()) for suggestion in optimizer.ask(4)}) == 4
 
 
 def test_a_space_of_one_configuration() -> None:
@@ -415,7 +420,7 @@ def test_wrong_calls_change_nothing() -> None:
         (lambda: optimizer.tell(99, 1.0), "no suggestion has the number"),
         (lambda: optimizer.tell("0", 1.0), "no suggestion has the number"),
         (lambda: optimizer.tell(suggestion, "good"), "must be a number"),
-        (lambda: optimizer.tell(suggestion, 1.0, variance=-1.0), "variance"),
+        (lambda: optimizer.tell(suggestion, 1.0, variance=-1.0), "variance .*, not -1.0"),
         (lambda: optimizer.observe({"lr": 0.1}, 1.0), "missing"),
         (lambda: optimizer.observe({**suggestion.params, "zz": 1}, 1.0), "unknown parameter 'zz'"),
         (
@@ -698,7 +703,9 @@ def test_a_state_that_cannot_be_read_is_refused_whole(change: dict[str, Any]) ->
     saved = original.state()
     restored = Optimizer(PLANE, seed=9)
     before = restored.state()
-    with pytest.raises(ValueError, match="cannot be read"):
+    with pytest.raises(ValueError, match="this state cannot be read: this model's state cannot be read"):
         restored.restore({**saved, "model": {**saved["model"], **change}})
+    with pytest.raises(ValueError, match="it must be a mapping, not 7"):
+        restored.restore({**saved, "model": 7})
     assert restored.state() == before
     restored.restore(saved)

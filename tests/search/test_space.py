@@ -269,3 +269,12 @@ def test_configurations_become_plain_python_values() -> None:
 def test_wrong_optional_parameters_are_refused(optional: object, message: str) -> None:
     with pytest.raises(ValueError, match=f"optional .*{message}"):
         Space({"x": IntDistribution(0, 1)}, optional=optional)  # type: ignore[arg-type]
+
+
+def test_what_becomes_active_is_filled_with_another_value_in_every_row(rng: np.random.Generator) -> None:
+    space = Space(SVM_OR_FOREST, CONDITIONS)
+    points = np.repeat(space.encode({"model": "forest", "trees": 10})[None], 5, axis=0)
+    points[:, space.names.index("model")] = 0.0
+    repaired = space.repair(points, rng)
+    assert len(set(repaired[:, space.names.index("C")])) == 5
+    assert np.isnan(repaired[:, space.names.index("trees")]).all()

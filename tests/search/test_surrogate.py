@@ -67,3 +67,82 @@ def test_a_restored_process_is_built_from_as_many_rows_as_the_original() -> None
     optimizers[1].restore(optimizers[0].state())
     factors = [optimizer.surrogate()[0].factor.factor for optimizer in optimizers]
     np.testing.assert_array_equal(*factors)
+
+
+def test_a_failure_is_as_bad_as_the_worst_value() -> None:
+    optimizer = Optimizer(LINE, seed=0)
+    for x in (-4.0, -1.0, 0.5, 3.0):
+        optimizer.observe({"x": x}, x**2)
+    optimizer.observe({"x": 2.0}, None)
+    process, warping = optimizer.surrogate()
+    assert process.targets[-1] == process.targets[:-1].max() == warping(np.array([16.0]))[0]
+
+
+def test_known_variances_follow_the_scale_of_the_values_and_small_changes_cost_nothing() -> None:
+    optimizer = Optimizer(LINE, seed=0, lag=None, n_startup=0, value_transform="scaled")
+
+    def observe(xs: np.ndarray, factor: float) -> Any:
+        for x in xs:
+            optimizer.observe({"x": float(x)}, factor * np.sin(x), variance=0.01)
+        optimizer.propose(0)
+        return optimizer._surrogate._process
+
+    built = observe(np.linspace(-5, 5, 20), 1.0)
+    assert observe(np.linspace(-4.9, 4.9, 4), 1.2) is built, "their scale has hardly changed"
+    rebuilt = observe(np.linspace(-4.8, 4.8, 20), 100.0)
+    assert rebuilt is not built
+    _, warping = optimizer.surrogate()
+    np.testing.assert_allclose(rebuilt.known_variances, warping.variances(np.full(44, 0.01)))
+
+
+def test_values_are_warped_again_when_there_are_two_percent_more() -> None:
+    optimizer = Optimizer(LINE, seed=0, lag=None, n_startup=0)
+    warped_at = []
+    for n, x in enumerate(np.linspace(-5, 5, 103)):
+        optimizer.observe({"x": float(x)}, x**2)
+        if n >= 99:
+            optimizer.propose(0)
+            warped_at.append(optimizer.model_state()["warped_at"])
+    assert warped_at == [100, 100, 100, 103]
+
+
+def test_nothing_is_suggested_next_to_a_pending_point() -> None:
+    """With much noise the best place stays the best one, although it is being evaluated already."""
+    optimizer = Optimizer(LINE, seed=0, lag=None, noise=1.0, n_startup=0)
+    for x in np.linspace(-5, 5, 21):
+        optimizer.observe({"x": float(x)}, x**2)
+    length = optimizer.surrogate()[0].kernel.ranges[0] * 10.0
+    asked = np.sort([optimizer.ask().params["x"] for _ in range(8)])
+    assert np.diff(asked).min() >= 0.0199 * length
+    assert np.diff(asked).min() < 0.1 * length, "the gap is what keeps them apart"
+
+
+def test_a_look_leaves_what_was_learned_as_it_was() -> None:
+    optimizer = Optimizer(LINE, seed=0)
+    for x in np.linspace(-5, 5, 8):
+        optimizer.observe({"x": float(x)}, x**2)
+    before = optimizer.model_state()
+    optimizer.maxima()
+    assert optimizer.surrogate()[0].n == 8
+    assert optimizer.model_state() == before
+
+
+def test_the_pool_follows_a_process_whose_last_rows_were_cut() -> None:
+    rng = np.random.default_rng(3)
+    optimizer = Optimizer(PLANE, seed=0, lag=None, n_startup=0)
+    for x, y in rng.uniform(-5, 5, (30, 2)):
+        optimizer.observe({"x": x, "y": y}, x**2 + np.sin(3 * y))
+    optimizer.propose(0)
+    waiting = optimizer.announce({"x": 1.0, "y": 2.0})
+    optimizer.announce({"x": -3.0, "y": 1.0})
+    optimizer.propose(0)
+    optimizer.tell(waiting, 3.0, variance=50.0)
+    optimizer.propose(0)
+    process, pool = optimizer._surrogate._process, optimizer._surrogate._pool
+    assert process is not None
+    assert pool is not None
+    assert process.rebuilds == 0
+    mean, std = pool.posterior(process, 30)
+    exact = process.posterior(pool.points)
+    np.testing.assert_allclose(mean, exact.mean, atol=1e-8)
+    np.testing.assert_allclose(std**2, exact.variance, atol=1e-8)

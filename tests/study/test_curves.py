@@ -31,6 +31,7 @@ def curves_of(ends: list[float], early: float, noise: float = 0.0, *, maximize: 
 
 
 def test_there_is_no_forecast_before_enough_trials_have_completed() -> None:
+    assert MIN_CURVES == 4, "as docs/architecture.md says"
     ends = [float(i) for i in range(MIN_CURVES)]
     assert curves_of(ends[:-1], 2.0).forecast(1, 7.0) is None
     assert curves_of(ends, 2.0).forecast(1, 7.0) is not None
