@@ -268,6 +268,8 @@ def test_a_driver_that_was_killed_is_resumed_and_its_programs_are_not_left_behin
     command = [LAZYBO, "tune", "--trials", "5", "--float", "x=0:1", "--", program, "{x}"]
     driver = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     until(lambda: Path("pid-2").exists() and Path("pid-2").read_text())
+    # Without this file nobody can know of the program; the driver writes it right after the start.
+    until(lambda: any(path.read_text() for path in Path().glob("*-output/000002*/process.json")))
     driver.kill()
     driver.wait()
     survivor = int(Path("pid-2").read_text())
