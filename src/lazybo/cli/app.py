@@ -14,7 +14,7 @@ from lazybo.cli.export import FORMATS, format_of, rows_of
 from lazybo.cli.storages import StorageArgument, StudyArgument, find
 from lazybo.cli.tune import exit_with, run_plan
 from lazybo.paper.command import app as paper
-from lazybo.report.recommendation import advise
+from lazybo.report.recommendation import Advice, advise
 
 app = typer.Typer(
     name="lazybo",
@@ -254,8 +254,9 @@ def best(
         if record is None:
             console.fail(f"no trial of the study {found.study_name!r} has completed yet", console.FAILED)
         if recommended:
-            advice = advise(found)
-            record = summary.recommended_trial(found, advice)
+            chosen = advise(found)
+            advice: Advice | None = chosen
+            record = summary.recommended_trial(found, chosen)
         else:
             advice = None if command and not as_json else summary.advice_of(found)
         if command and record["command"] is None:

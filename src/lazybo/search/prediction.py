@@ -30,7 +30,8 @@ BLOCK_POINTS = 512
 class Prediction:
     """The median and the 95 % interval of the objective at a configuration.
 
-    The interval is that of the objective itself. A measurement there scatters more if measurements are noisy.
+    The interval is that of the objective itself; a noisy measurement there scatters more. It is the model's own: under
+    noise it is too narrow (`python -m benchmarks.recommend`).
     """
 
     median: float
