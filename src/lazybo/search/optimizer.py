@@ -248,23 +248,25 @@ class Optimizer:
         found = self.predictor().predictions(np.array(points).reshape(len(points), self.space.dim))
         return found[0] if isinstance(params, Mapping) else found
 
-    def predictor(self) -> Predictor:
-        """The model of `surrogate`, for predictions at points of the space."""
-        return Predictor(self.space, *self.surrogate(), self._sign)
-
     @one_thread()
     def surrogate(self) -> tuple[Process, Warping]:
         """The process with all observations, and the warping from values to its targets. Both are for minimisation.
 
         The next `ask` would use the same process. This call does not change later suggestions.
         """
+        if self._observations.n_complete and self.space.dim == 0:
+            raise ValueError("there is no model: no parameter of this space can vary")
+        predictor = self.predictor()
+        return predictor.process, predictor.warping
+
+    @one_thread()
+    def predictor(self) -> Predictor:
+        """The process and the warping of `surrogate`, for predictions; also if no parameter of the space can vary."""
         if self._observations.n_complete == 0:
             raise ValueError("there is no model yet: no evaluation has succeeded")
-        if self.space.dim == 0:
-            raise ValueError("there is no model: no parameter of this space can vary")
         with self._surrogate.without_changes():
             process = self._surrogate.sync()
-            return process, self._surrogate.warping
+            return Predictor(self.space, process, self._surrogate.warping, self._sign)
 
     # ----------------------------------------------------------------- state
 
