@@ -251,6 +251,11 @@ def test_what_is_recommended_is_a_candidate_that_did_not_fail() -> None:
     assert ours.best_estimator_.predict(X).shape == Y.shape
 
 
+def test_a_single_candidate_is_recommended() -> None:
+    ours = search(spaces={"max_depth": [3]}, n_iter=1, refit="recommended").fit(X, Y)
+    assert (ours.best_index_, ours.best_params_) == (0, {"max_depth": 3})
+
+
 def test_a_metric_may_be_called_recommended() -> None:
     scoring = {"recommended": "accuracy", "f": "f1"}
     ours, theirs = (search(scoring=names, refit=next(iter(names))).fit(X, Y) for names in (scoring, {"a": "accuracy"}))
