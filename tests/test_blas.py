@@ -163,6 +163,7 @@ import lazybo
 from lazybo import LazyGP, Matern52
 from lazybo.fit import learn, prior_kernel
 from lazybo.report import records
+from lazybo.report.recommendation import advise
 from lazybo.search.near_field import inverse_of
 from lazybo.search.optimizer import Optimizer
 from lazybo.sklearn import LazyGPRegressor
@@ -234,11 +235,15 @@ entry_points = {
     "optimizer.propose_batch": lambda: optimizer.propose_batch(20, 2),
     "optimizer.maxima": lambda: optimizer.maxima(),
     "optimizer.surrogate": lambda: Optimizer.surrogate(optimizer),
+    "optimizer.recommend": lambda: optimizer.recommend(),
+    "optimizer.predict": lambda: optimizer.predict(optimizer.best.params),
     "sampler": sampler,
     "optimize": whole_run,
     "records.importances": lambda: records.importances(studies[0]),
     "records.slices": lambda: records.slices(studies[0]),
     "records.coordinates": lambda: records.coordinates(studies[0]),
+    "recommend": lambda: lazybo.recommend(studies[0]),
+    "advise": lambda: advise(studies[0]),
 }
 threads_inside()  # as the main thread of any program would have done
 for name, call in entry_points.items():

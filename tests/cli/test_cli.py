@@ -18,7 +18,7 @@ import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from typer.testing import CliRunner, Result
 
-from lazybo import Condition, optimize
+from lazybo import Condition, optimize, recommend
 from lazybo.cli import app
 from lazybo.cli.config import DEFAULT_STORAGE, SETTINGS, make_plan, settings_of
 from lazybo.programs import groups
@@ -543,6 +543,88 @@ def test_best_is_text_json_or_a_command_line() -> None:
     assert f"(trial {best.number})" in call("best").stdout
     line = call("best", "--command").stdout
     assert shlex.split(line) == ["train", best.params["opt"], f"--x={best.params['x']}"]
+
+
+def noisy(path: str = DEFAULT_STORAGE) -> optuna.Study:
+    """A study with known noise, whose last trial is the best by luck."""
+    study = optuna.create_study(study_name="noisy", storage=studies.open_storage(path))
+    study.set_user_attr("lazybo:command", ["train", "--x={x}"])
+    for i in range(22):
+        x, value = (i / 4 - 2.5, (i / 4 - 2.5) ** 2) if i < 21 else (2.0, -3.0)
+        attributes = {"lazybo:variance": 0.5 if i < 21 else 4.0}
+        space = {"x": FloatDistribution(-3, 3)}
+        study.add_trial(
+            optuna.trial.create_trial(value=value, params={"x": x}, distributions=space, system_attrs=attributes)
+        )
+    return study
+
+
+def test_where_the_best_value_is_luck_another_trial_is_recommended_with_the_reason() -> None:
+    found = recommend(noisy())
+    assert found.number not in (None, 21)
+    reason = json.loads(call("best", "--json").stdout)["recommended"]["reason"]
+    assert re.fullmatch(
+        rf"trial 21 measured -3, but the model expects \S+ there: probably luck; use trial {found.number}", reason
+    )
+    for text in (call("best").stdout, call("show").stdout):
+        assert "best -3 (trial 21)" in text
+        interval = f"(95 %: {found.low:.6g} to {found.high:.6g})"
+        assert f"recommended trial {found.number}: expected {found.median:.6g} {interval}, measured" in text
+        assert reason in text
+    best, shown = json.loads(call("best", "--json").stdout), json.loads(call("show", "--json").stdout)
+    assert best["number"] == shown["best"]["number"] == 21
+    assert best["recommended"] == shown["recommended"]
+    expected = {name: getattr(found, name) for name in ("number", "params", "median", "low", "high", "value")}
+    assert best["recommended"] == {**expected, "evaluations": 1, "reason": reason}
+
+
+def test_the_recommended_trial_is_printed_alone_with_its_flag() -> None:
+    found = recommend(noisy())
+    assert call("best", "--command").stdout == "train --x=2.0\n"
+    assert call("best", "--recommended", "--command").stdout == f"train --x={found.params['x']}\n"
+    record = json.loads(call("best", "--recommended", "--json").stdout)
+    assert (record["number"], record["params"]) == (found.number, found.params)
+    assert record["recommended"]["median"] == found.median
+    text = call("best", "--recommended").stdout
+    assert text.startswith(f"recommended trial {found.number}: expected")
+    assert f"train --x={found.params['x']}" in text
+    assert "--x=2.0" not in text
+
+
+def test_where_the_best_trial_is_recommended_nothing_more_is_printed() -> None:
+    study = made()
+    for command in ("best", "show"):
+        assert "recommended" not in call(command).stdout
+        found = json.loads(call(command, "--json").stdout)["recommended"]
+        assert (found["number"], found["reason"]) == (study.best_trial.number, None)
+    assert f"--x={study.best_params['x']}" in call("best", "--recommended", "--command").stdout
+
+
+def test_studies_without_a_model_have_a_best_trial_and_no_recommendation() -> None:
+    study = optuna.create_study(study_name="bare", storage=studies.open_storage(DEFAULT_STORAGE))
+    study.add_trial(optuna.trial.create_trial(value=1.0))
+    assert "best 1 (trial 0)" in call("best").stdout
+    assert "best 1 (trial 0)" in call("show").stdout
+    assert json.loads(call("best", "--json").stdout)["recommended"] is None
+    assert "have no parameters, so there is no model of it" in refused("best", "--recommended")
+
+
+def test_a_run_ends_with_what_is_recommended() -> None:
+    Path("lucky.py").write_text(
+        "from lazybo.run.evaluate import Measured\n"
+        "def f(params, trial):\n"
+        "    return Measured(params['x'] ** 2 - 9.0 * (trial.number == 1), variance=9.0)\n"
+    )
+    settings = ["tune", "--trials", "16", "--seed", "0", "--float", "x=-5:5", "lucky:f"]
+    result = call(*settings)
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert lines[0].endswith("(trial 1)")
+    (told,) = (line for line in lines if line.startswith("recommended trial "))
+    assert "; use trial " in lines[lines.index(told) + 1]
+    record = json.loads(call(*settings, "--json").stdout)
+    assert record["best"]["number"] == 1
+    assert told.startswith(f"recommended trial {record['recommended']['number']}: expected")
 
 
 def test_best_without_a_value_is_a_failure() -> None:

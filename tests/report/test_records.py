@@ -13,7 +13,7 @@ import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import TrialState, create_trial
 
-from lazybo import LazySampler, optimize
+from lazybo import LazySampler, optimize, recommend
 from lazybo.cli.draw import draw
 from lazybo.model.targets import warping
 from lazybo.report import plots, records
@@ -143,7 +143,7 @@ def test_a_study_without_a_value_has_no_model() -> None:
 @pytest.mark.parametrize("kind", ["history", "time", "slices", "parallel"])
 def test_pictures_have_readable_labels_that_do_not_overlap(drawn: optuna.Study, kind: str, tmp_path: Path) -> None:
     figure = {
-        "history": lambda: plots.draw_history(records.history(drawn), "title"),
+        "history": lambda: plots.draw_history(records.history(drawn), "title", recommend(drawn)),
         "time": lambda: plots.draw_times(records.times(drawn), "title"),
         "slices": lambda: plots.draw_slices(records.slices(drawn), "title"),
         "parallel": lambda: plots.draw_parallel(records.coordinates(drawn), "title"),
@@ -228,7 +228,7 @@ def test_extreme_values_are_optimised_modelled_and_drawn(kind: str, by: str) -> 
         assert np.all(np.isfinite([record.low, record.middle, record.high]))
         assert np.all(np.array(record.low) <= record.middle)
     figures = [
-        plots.draw_history(records.history(study), "title"),
+        plots.draw_history(records.history(study), "title", recommend(study)),
         plots.draw_slices(found, "title"),
         plots.draw_parallel(records.coordinates(study), "title"),
     ]
@@ -284,6 +284,20 @@ def test_one_value_beyond_the_range_is_one_value() -> None:
         record = records.History(list(range(len(shown))), shown, shown, [], [])
         (axes,) = plots.draw_history(record, "title").axes
         assert axes.get_title(loc="right") == text
+
+
+def test_the_history_marks_the_recommended_trial_with_its_interval(drawn: optuna.Study) -> None:
+    found = recommend(drawn)
+    (axes,) = plots.draw_history(records.history(drawn), "title", found).axes
+    (bars,) = axes.containers
+    assert bars.get_label() == f"recommended (trial {found.number}), 95 % interval"
+    ((x, y),) = bars.lines[0].get_xydata()
+    assert (x, y) == (found.number, pytest.approx(found.median))
+    (ends,) = bars.lines[2][0].get_segments()
+    assert ends[:, 1] == pytest.approx([found.low, found.high])
+    low, high = axes.get_ylim()
+    assert low < found.median < high
+    assert not plots.draw_history(records.history(drawn), "title").axes[0].containers
 
 
 def test_a_slice_meets_the_best_trial_and_is_fine_between_trials_that_are_close() -> None:

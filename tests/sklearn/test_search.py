@@ -43,6 +43,7 @@ from sklearn.preprocessing import MinMaxScaler, StandardScaler
 from sklearn.svm import SVC, LinearSVC
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
+from lazybo import recommend
 from lazybo.run.kfold import variance_of_mean
 from lazybo.sklearn import LazySearchCV
 from lazybo.sklearn.spaces import described
@@ -210,6 +211,56 @@ def test_the_search_finds_what_random_candidates_do_not() -> None:
         for kind in (LazySearchCV, RandomizedSearchCV)
     ]
     assert min(scores[0]) > max(scores[1])
+
+
+class Noisy(Hill):
+    """A hill whose scores have noise: another one for each configuration and fold, but always the same."""
+
+    def score(self, x: Any, _: Any) -> float:
+        seed = np.array([self.north, self.east, np.sum(x)]).view(np.uint32)
+        truth = 1.0 - (self.north - 0.3) ** 2 - (self.east - 0.6) ** 2
+        return float(truth + 0.4 * np.random.default_rng(seed).standard_normal())
+
+
+def test_the_recommended_candidate_is_refitted_where_the_best_score_is_luck() -> None:
+    """Which of the two is better is a question about the model: tests/search/test_prediction.py."""
+    space, differ = {"north": uniform(0, 1), "east": uniform(0, 1)}, 0
+    for seed in range(3):
+        best, chosen = (
+            LazySearchCV(Noisy(), space, n_iter=20, cv=4, random_state=seed, refit=refit).fit(X, Y)
+            for refit in (True, "recommended")
+        )
+        assert best.cv_results_["params"] == chosen.cv_results_["params"], "the search is the same"
+        found = recommend(chosen.study_)
+        assert chosen.best_index_ == found.number
+        assert chosen.best_params_ == found.params == chosen.cv_results_["params"][chosen.best_index_]
+        assert chosen.best_score_ == chosen.cv_results_["mean_test_score"][chosen.best_index_]
+        assert chosen.best_score_ == pytest.approx(found.value)
+        assert chosen.best_estimator_.get_params() == found.params
+        assert chosen.score(X, Y) == chosen.best_estimator_.score(X, Y)
+        differ += chosen.best_index_ != best.best_index_
+    assert differ
+
+
+@pytest.mark.filterwarnings("ignore:One or more of the test scores are non-finite")
+def test_what_is_recommended_is_a_candidate_that_did_not_fail() -> None:
+    ours = search(Pipeline([("tree", TREE)]), {"tree__max_depth": [-1, 1, 2, 3]}, n_iter=4, refit="recommended")
+    with pytest.warns(FitFailedWarning):
+        ours.fit(X, Y)
+    assert ours.best_params_["tree__max_depth"] > 0
+    assert ours.best_estimator_.predict(X).shape == Y.shape
+
+
+def test_a_single_candidate_is_recommended() -> None:
+    ours = search(spaces={"max_depth": [3]}, n_iter=1, refit="recommended").fit(X, Y)
+    assert (ours.best_index_, ours.best_params_) == (0, {"max_depth": 3})
+
+
+def test_a_metric_may_be_called_recommended() -> None:
+    scoring = {"recommended": "accuracy", "f": "f1"}
+    ours, theirs = (search(scoring=names, refit=next(iter(names))).fit(X, Y) for names in (scoring, {"a": "accuracy"}))
+    assert ours.cv_results_["params"] == theirs.cv_results_["params"]
+    assert ours.best_index_ == theirs.best_index_ == ours.cv_results_["rank_test_recommended"].argmin()
 
 
 @pytest.mark.parametrize("refit", [False, lambda results: 0])
@@ -541,6 +592,8 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "refit": ({"scoring": SCORING}, "refit must be set to a scorer key or a callable"),
     "refit of a function": ({"scoring": all_metrics}, "refit must be one of them, a function or False, not 'score'"),
     "refit of no metric": ({"scoring": all_metrics, "refit": "f1"}, "returns the metrics 'tn', 'fp', 'fn', 'tp'"),
+    "recommended, metrics": ({"scoring": SCORING, "refit": "recommended"}, "a single metric, but scoring has several"),
+    "recommended, function": ({"scoring": all_metrics, "refit": "recommended"}, "function or False, not 'recommended'"),
     "cv": ({"cv": 1}, "'cv' parameter of LazySearchCV must be an int in the range"),
     "no cv": ({"cv": iter([])}, "Was the CV iterator empty"),
     "executor": ({"executor": "somewhere"}, "executor must be None"),

@@ -66,11 +66,12 @@ OPTIONS: list[dict[str, Any]] = [
     {},
     {"return_train_score": True},
     {"scoring": ["accuracy", "f1"], "refit": "f1"},
+    {"refit": "recommended"},
     {"scoring": lambda estimator, x, y: {"right": estimator.score(x, y), "one": 1.0}, "refit": "right"},
 ]
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=["plain", "train", "metrics", "function"])
+@pytest.mark.parametrize("options", OPTIONS, ids=["plain", "train", "metrics", "recommended", "function"])
 def test_a_stored_search_goes_on_and_ends_as_if_it_had_never_stopped(tmp_path: Path, options: dict[str, Any]) -> None:
     storage = tmp_path / "search.db"
     assert counted(search(storage, n_iter=6, **options)) == 6 * 3 + 1
@@ -84,6 +85,19 @@ def test_a_stored_search_goes_on_and_ends_as_if_it_had_never_stopped(tmp_path: P
     assert counted(again) == 1, "only the best one is fitted again"
     for name, column in resumed.cv_results_.items():
         assert str(column) == str(again.cv_results_[name]), name
+
+
+def test_a_stored_search_may_refit_the_recommended_candidate_later(tmp_path: Path) -> None:
+    storage = tmp_path / "search.db"
+    assert counted(search(storage)) == 8 * 3 + 1
+    # A candidate of somebody else, without folds, is not in the table: it is not recommended either.
+    study = optuna.load_study(study_name="Counted", storage=f"sqlite:///{storage}")
+    first = study.trials[0]
+    study.add_trial(optuna.trial.create_trial(params=first.params, distributions=first.distributions, value=9.0))
+    chosen = search(storage, refit="recommended")
+    assert counted(chosen) == 1
+    assert 0 <= chosen.best_index_ < 8
+    assert chosen.best_params_ == chosen.cv_results_["params"][chosen.best_index_]
 
 
 def test_what_is_stored_is_an_ordinary_study(tmp_path: Path) -> None:

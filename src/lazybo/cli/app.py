@@ -14,6 +14,7 @@ from lazybo.cli.export import FORMATS, format_of, rows_of
 from lazybo.cli.storages import StorageArgument, StudyArgument, find
 from lazybo.cli.tune import exit_with, run_plan
 from lazybo.paper.command import app as paper
+from lazybo.report.recommendation import Advice, advise
 
 app = typer.Typer(
     name="lazybo",
@@ -196,7 +197,8 @@ def tune(
     found, code = run_plan(plan, force=force, progress=not quiet)
     code = code or (console.FAILED if summary.best_of(found) is None else 0)
     if as_json:
-        console.print_json({**summary.overview(found), "best": summary.best_record(found)})
+        advice = summary.recommended_record(summary.advice_of(found))
+        console.print_json({**summary.overview(found), "best": summary.best_record(found), "recommended": advice})
     else:
         summary.print_result(found, plan.output if plan.command else None, interrupted=code == console.INTERRUPTED)
     exit_with(code)
@@ -228,12 +230,21 @@ lazybo best lenet.db
 
 sh -c "$(lazybo best lenet.db --command)"
 
+sh -c "$(lazybo best lenet.db --command --recommended)"
+
 lazybo best lenet.db --json | jq .params.lr"""
 )
 def best(
     storage: StorageArgument = DEFAULT_STORAGE,
     study: StudyArgument = None,
     command: Annotated[bool, typer.Option("--command", help="Print the command line, ready to run.")] = False,
+    recommended: Annotated[
+        bool,
+        typer.Option(
+            "--recommended",
+            help="Print the trial that the model expects most of instead: under noise the best value may be luck.",
+        ),
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Print the best trial as text, as JSON, or as the command line that runs it again."""
@@ -242,14 +253,23 @@ def best(
         record = summary.best_record(found)
         if record is None:
             console.fail(f"no trial of the study {found.study_name!r} has completed yet", console.FAILED)
+        if recommended:
+            chosen = advise(found)
+            advice: Advice | None = chosen
+            record = summary.recommended_trial(found, chosen)
+        else:
+            advice = None if command and not as_json else summary.advice_of(found)
         if command and record["command"] is None:
             raise ValueError(f"the study {found.study_name!r} was not made by lazybo tune with a command")
     if as_json:
-        console.print_json(record)
+        console.print_json({**record, "recommended": summary.recommended_record(advice)})
     elif command:
         console.plain(shlex.join(record["command"]))
+    elif recommended and advice is not None:
+        summary.print_recommended(found, advice)
     else:
         summary.print_best(record)
+        summary.print_advice(found, advice)
 
 
 @app.command(

@@ -8,16 +8,18 @@ from matplotlib.figure import Figure
 from optuna.study import Study
 
 from lazybo.report import plots, records
+from lazybo.report.recommendation import recommend
+from lazybo.search.prediction import Recommendation
 from lazybo.text import printable
 
 TITLES = {
-    "history": "values and the best so far",
+    "history": "values, the best so far, and the recommended trial",
     "time": "time per step",
     "slices": "the model through the best trial",
     "parallel": "parallel coordinates",
 }
 PICTURES: dict[str, Callable[[Study, str], Figure]] = {
-    "history": lambda study, title: plots.draw_history(records.history(study), title),
+    "history": lambda study, title: plots.draw_history(records.history(study), title, _recommended(study)),
     "time": lambda study, title: plots.draw_times(records.times(study), title),
     "slices": lambda study, title: plots.draw_slices(records.slices(study), title),
     "parallel": lambda study, title: plots.draw_parallel(records.coordinates(study), title),
@@ -48,6 +50,14 @@ def draw(kind: str, study: Study, output: Path | None) -> list[Path]:
     for each, figure in figures.items():
         paths[each].write_bytes(plots.as_bytes(figure, suffix))
     return list(paths.values())
+
+
+def _recommended(study: Study) -> Recommendation | None:
+    """The recommended trial, if there is a model that can recommend one."""
+    try:
+        return recommend(study)
+    except ValueError:
+        return None
 
 
 def _page(name: str, figures: dict[str, Figure]) -> str:

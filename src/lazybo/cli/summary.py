@@ -16,8 +16,10 @@ from lazybo.cli import console
 from lazybo.cli.progress import reason_of
 from lazybo.programs import placeholders
 from lazybo.report import records
+from lazybo.report.recommendation import Advice, advise
 from lazybo.run import ledger
 from lazybo.run.limits import describe_stop
+from lazybo.search.prediction import Predictor
 from lazybo.study.attributes import COMMAND_KEY, OBJECTIVE_KEY, STOPPED_KEY
 from lazybo.text import shortened
 
@@ -53,10 +55,12 @@ def details(study: Study) -> dict[str, Any]:
     """Everything that `lazybo show` prints about one study."""
     trials = ledger.read(study)
     attributes = study._storage.get_study_system_attrs(study._study_id)
+    predictor = _predictor(study)
     return {
         **overview(study),
         "best": best_record(study),
-        "importances": records.importances(study) if best_of(study) is not None else {},
+        "recommended": recommended_record(advice_of(study, predictor)),
+        "importances": records.importances(study, predictor) if predictor else {},
         "failures": _failures(trials),
         "running": [
             {"number": t.number, "since": _text(t.datetime_start), "params": t.params}
@@ -80,17 +84,59 @@ def best_of(study: Study) -> FrozenTrial | None:
 def best_record(study: Study) -> dict[str, Any] | None:
     """The best trial with its metrics and, for a program, its command line."""
     best = best_of(study)
-    if best is None:
-        return None
+    return None if best is None else trial_record(study, best)
+
+
+def trial_record(study: Study, trial: FrozenTrial) -> dict[str, Any]:
+    """A trial with its metrics and, for a program, its command line."""
     return {
         "study": study.study_name,
-        "number": best.number,
-        "value": best.value,
-        "params": best.params,
-        "metrics": {name: metric for name, metric in best.user_attrs.items() if name != "output"},
-        "output": best.user_attrs.get("output"),
-        "command": command_of(study, best),
+        "number": trial.number,
+        "value": trial.value,
+        "params": trial.params,
+        "metrics": {name: metric for name, metric in trial.user_attrs.items() if name != "output"},
+        "output": trial.user_attrs.get("output"),
+        "command": command_of(study, trial),
     }
+
+
+def advice_of(study: Study, predictor: Predictor | None = None) -> Advice | None:
+    """The recommended trial beside the best one; None if there is no model, for example of a value that is infinite."""
+    try:
+        return advise(study, predictor)
+    except ValueError:
+        return None
+
+
+def recommended_record(advice: Advice | None) -> dict[str, Any] | None:
+    """The recommended trial, what the model expects of it, and why it is not the best one."""
+    if advice is None:
+        return None
+    found = advice.recommendation
+    return {
+        "number": found.number,
+        "params": found.params,
+        "median": found.median,
+        "low": found.low,
+        "high": found.high,
+        "value": found.value,
+        "evaluations": found.evaluations,
+        "reason": advice.reason,
+    }
+
+
+def recommended_trial(study: Study, advice: Advice) -> dict[str, Any]:
+    """The record of the recommended trial itself."""
+    number = advice.recommendation.number
+    return trial_record(study, next(trial for trial in ledger.read(study) if trial.number == number))
+
+
+def _predictor(study: Study) -> Predictor | None:
+    """The model of a study, if there can be one."""
+    try:
+        return records.predictor_of(study)
+    except ValueError:
+        return None
 
 
 def command_of(study: Study, trial: FrozenTrial) -> list[str] | None:
@@ -113,6 +159,7 @@ def print_result(study: Study, output: Path | None, *, interrupted: bool) -> Non
     record, best = overview(study), best_record(study)
     if best is not None:
         print_best(best)
+        print_advice(study, advice_of(study))
     else:
         console.line("no trial has completed", style="yellow")
     counts = _counts(record)
@@ -145,6 +192,8 @@ def print_details(record: dict[str, Any]) -> None:
     if record["best"]:
         console.line()
         print_best(record["best"], record["importances"])
+        if record["recommended"] and record["recommended"]["reason"]:
+            _print_recommended(record["recommended"])
     for title, rows in (("failures", record["failures"]), ("running", record["running"])):
         if rows:
             console.line()
@@ -156,6 +205,38 @@ def print_details(record: dict[str, Any]) -> None:
 def print_best(best: dict[str, Any], importances: dict[str, float] | None = None) -> None:
     """Print the best trial, with the importance of each parameter where it is known."""
     console.line(("best ", "bold"), (console.short(best["value"]), "bold green"), f" (trial {best['number']})")
+    _print_configuration(best, importances)
+
+
+def print_advice(study: Study, advice: Advice | None) -> None:
+    """Print the recommended trial after the best one, if it has another configuration."""
+    if advice is not None and advice.differs:
+        print_recommended(study, advice)
+
+
+def print_recommended(study: Study, advice: Advice) -> None:
+    """Print the recommended trial with all its parameters."""
+    record = recommended_record(advice)
+    assert record is not None, "there is advice"
+    _print_recommended(record)
+    _print_configuration(recommended_trial(study, advice))
+
+
+def _print_recommended(record: dict[str, Any]) -> None:
+    """Print what the model expects of the recommended trial, and why it is not the best one."""
+    median, low, high, value = (console.short(record[name]) for name in ("median", "low", "high", "value"))
+    several = record["evaluations"] > 1
+    measured = f"measured {value}" + (f", the mean of {record['evaluations']}" if several else "")
+    console.line(
+        ("recommended ", "bold"),
+        (f"trial {record['number']}", "bold green"),
+        f": expected {median} (95 %: {low} to {high}), {measured}",
+    )
+    if record["reason"]:
+        console.line(f"  {record['reason']}", style="yellow", soft_wrap=True)
+
+
+def _print_configuration(best: dict[str, Any], importances: dict[str, float] | None = None) -> None:
     names = [*(name for name in importances or {} if name in best["params"])]
     rows: list[list[console.Cell]] = []
     for name in [*names, *(name for name in best["params"] if name not in names)]:

@@ -10,6 +10,7 @@ import numpy as np
 from optuna.distributions import BaseDistribution, CategoricalDistribution
 
 from lazybo.report.records import Coordinates, History, Slice, Times, place
+from lazybo.search.prediction import Recommendation
 from lazybo.text import printable, shortened
 
 try:
@@ -34,13 +35,26 @@ PNG_DPI = 150
 LARGEST_DRAWN = 1e300
 
 
-def draw_history(record: History, title: str) -> Figure:
-    """Values of all trials, and the best so far as a line."""
+def draw_history(record: History, title: str, recommended: Recommendation | None = None) -> Figure:
+    """Values of all trials, the best so far as a line, and what the model expects of the recommended trial."""
     figure, axes = _figure(title, "trial", "value")
     axes.scatter(record.numbers, drawable(record.values), s=14, color=GREY, alpha=0.6, linewidths=0, label="trial")
     axes.step(record.numbers, drawable(record.best), where="post", color=BLUE, linewidth=2, label="best so far")
-    limits = _limits(record.values)
+    limits = _limits([*record.values, *([recommended.median] if recommended else [])])
     axes.set_ylim(limits)
+    if recommended is not None and recommended.number is not None:
+        low, median, high = drawable([recommended.low, recommended.median, recommended.high])
+        axes.errorbar(
+            [recommended.number],
+            [median],
+            [[median - low], [high - median]],
+            fmt="D",
+            color=RED,
+            markersize=5,
+            capsize=3,
+            zorder=3,
+            label=f"recommended (trial {recommended.number}), 95 % interval",
+        )
     for numbers, mark, colour, name in ((record.pruned, "|", AMBER, "pruned"), (record.failed, "x", RED, "failed")):
         if numbers:
             axes.plot(

@@ -18,6 +18,7 @@ from optuna.trial import FrozenTrial, TrialState
 from lazybo.blas import one_thread
 from lazybo.checks import Array
 from lazybo.run import ledger
+from lazybo.search.prediction import Predictor
 from lazybo.search.space import Space
 from lazybo.study.factory import model_of
 from lazybo.study.model import StudyModel
@@ -84,7 +85,7 @@ class Coordinates:
 def history(study: Study) -> History:
     """Values by trial number, and the best so far."""
     trials = ledger.read(study)
-    complete = _complete(trials)
+    complete = complete_trials(trials)
     values = [_value(trial) for trial in complete]
     running = np.maximum.accumulate(values) if _maximizes(study) else np.minimum.accumulate(values)
     return History(
@@ -114,17 +115,22 @@ def times(study: Study) -> Times:
 
 
 @one_thread()
-def importances(study: Study) -> dict[str, float]:
+def predictor_of(study: Study) -> Predictor:
+    """The model of a study for predictions. Reports that use the same model share it."""
+    return _model(study).optimizer.predictor()
+
+
+@one_thread()
+def importances(study: Study, predictor: Predictor | None = None) -> dict[str, float]:
     """The share of each parameter in the variation of the model's mean over the space, the largest first.
 
     These are Sobol's total effects, as shares of their sum. A total effect is half the expected squared change of the
     mean when only this parameter is resampled.
     """
-    optimizer = _model(study).optimizer
-    space, rng = optimizer.space, np.random.default_rng(0)
+    predictor = predictor or predictor_of(study)
+    space, gp, rng = predictor.space, predictor.process, np.random.default_rng(0)
     if space.dim == 0:
         return {}
-    gp, _ = optimizer.surrogate()
     x, other = space.sample(rng, SAMPLE), space.sample(rng, SAMPLE)
     mean = gp.posterior(x).mean
     effects = {}
@@ -146,7 +152,7 @@ def slices(study: Study) -> list[Slice]:
     sign = -1.0 if _maximizes(study) else 1.0
     best, space = optimizer.best, optimizer.space
     center = space.clip(space.encode(best.params)[None])[0]
-    trials = _complete(ledger.read(study))
+    trials = complete_trials(ledger.read(study))
     found = []
     for j, name in enumerate(space.names):
         if math.isnan(center[j]):
@@ -180,7 +186,7 @@ def _along(space: Space, center: Array, j: int) -> Array:
 def coordinates(study: Study) -> Coordinates:
     """Complete trials as lines over the parameters that can vary, the worst first."""
     space = _model(study).optimizer.space
-    trials = sorted(_complete(ledger.read(study)), key=_value, reverse=not _maximizes(study))
+    trials = sorted(complete_trials(ledger.read(study)), key=_value, reverse=not _maximizes(study))
     lines = space.clip(np.array([space.encode(trial.params) for trial in trials]).reshape(len(trials), space.dim))
     scale = np.where(space.categorical, np.maximum(space.levels - 1, 1.0), 1.0)
     distributions = [space.distributions[name] for name in space.names]
@@ -206,12 +212,17 @@ def varies(study: Study) -> bool:
 def _model(study: Study) -> StudyModel:
     """The model that the last run or sampler would continue with."""
     trials = ledger.read(study)
-    if not _complete(trials):
+    if len(study.directions) > 1:
+        raise ValueError(f"the study {study.study_name!r} has {len(study.directions)} objectives; a model has only one")
+    if not complete_trials(trials):
         raise ValueError(f"the study {study.study_name!r} has no completed trial yet, so there is no model of it")
+    if not any(trial.params for trial in trials):
+        raise ValueError(f"the trials of the study {study.study_name!r} have no parameters, so there is no model of it")
     return model_of(study, trials)
 
 
-def _complete(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
+def complete_trials(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
+    """The trials with a finite value."""
     return [t for t in trials if t.state == TrialState.COMPLETE and t.value is not None and math.isfinite(t.value)]
 
 

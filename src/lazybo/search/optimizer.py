@@ -9,7 +9,7 @@ pending: it lowers the variance around it and does not change the mean. When its
 changes. A failed row gets the worst value so far.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, overload
@@ -27,6 +27,7 @@ from lazybo.search.acquisition import ACQUISITIONS, Acquired, Acquisition
 from lazybo.search.chooser import Chooser
 from lazybo.search.observations import PENDING, Observations, Result, State
 from lazybo.search.pool import POOL_POINTS
+from lazybo.search.prediction import Evaluation, Prediction, Predictor, Recommendation
 from lazybo.search.shorthand import as_distributions
 from lazybo.search.space import Condition, Space
 from lazybo.search.surrogate import Surrogate
@@ -217,18 +218,55 @@ class Optimizer:
         return Best(dict(best.params), self._sign * best.result.value, best.number)
 
     @one_thread()
+    def recommend(self) -> Recommendation:
+        """The configuration to use: of the evaluated ones, the one with the best posterior mean.
+
+        It has the median and the 95 % interval of the objective there. `best` has the best value seen, which may be the
+        luckiest one if the objective is noisy. Calling this does not change what is suggested later.
+        """
+        if self._observations.n_complete == 0:
+            raise ValueError("there is nothing to recommend yet: no evaluation has succeeded")
+        complete = [self._observations[row] for row in self._observations.rows(State.COMPLETE)]
+        return self.predictor().recommendation(
+            [Evaluation(each.params, each.point, self._sign * each.result.value, each.number) for each in complete]
+        )
+
+    @overload
+    def predict(self, params: Mapping[str, Any]) -> Prediction: ...
+    @overload
+    def predict(self, params: Sequence[Mapping[str, Any]]) -> list[Prediction]: ...
+    @one_thread()
+    def predict(self, params: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> Prediction | list[Prediction]:
+        """The median and the 95 % interval of the objective at a configuration, or a list of them for several.
+
+        Both are without the noise of a measurement. Calling this does not change what is suggested later.
+        """
+        if isinstance(params, str | bytes) or not isinstance(params, Mapping | Sequence):
+            raise ValueError(f"params must be a configuration or a list of configurations, not {shortened(params)}")
+        configurations = [params] if isinstance(params, Mapping) else params
+        points = [self.space.encode(self.space.plain(each)) for each in configurations]
+        found = self.predictor().predictions(np.array(points).reshape(len(points), self.space.dim))
+        return found[0] if isinstance(params, Mapping) else found
+
+    @one_thread()
     def surrogate(self) -> tuple[Process, Warping]:
         """The process with all observations, and the warping from values to its targets. Both are for minimisation.
 
         The next `ask` would use the same process. This call does not change later suggestions.
         """
+        if self._observations.n_complete and self.space.dim == 0:
+            raise ValueError("there is no model: no parameter of this space can vary")
+        predictor = self.predictor()
+        return predictor.process, predictor.warping
+
+    @one_thread()
+    def predictor(self) -> Predictor:
+        """The process and the warping of `surrogate`, for predictions; also if no parameter of the space can vary."""
         if self._observations.n_complete == 0:
             raise ValueError("there is no model yet: no evaluation has succeeded")
-        if self.space.dim == 0:
-            raise ValueError("there is no model: no parameter of this space can vary")
         with self._surrogate.without_changes():
             process = self._surrogate.sync()
-            return process, self._surrogate.warping
+            return Predictor(self.space, process, self._surrogate.warping, self._sign)
 
     # ----------------------------------------------------------------- state
 

@@ -174,6 +174,10 @@ class Space:
         """Points with their numbers clipped to [0, 1], (n, d)."""
         return np.where(self.categorical, x, np.clip(x, 0.0, 1.0))
 
+    def as_rows(self, x: Array) -> Array:
+        """Points as rows of a process, (n, max(d, 1)): if nothing varies, one column in which all are equal."""
+        return x if self.dim else np.zeros((len(x), 1))
+
     def settle(self, x: Array) -> Array:
         """Points decoded and encoded again, (n, d): equal to the last bit to the points of their configurations."""
         return np.array([self.encode(self.decode(row)) for row in x]).reshape(x.shape)

@@ -113,7 +113,7 @@ class Surrogate:
         process = self._process or self._build(targets)
         for row in range(process.n, len(self._observations)):
             variance = self._target_variances(slice(row, row + 1))[0]
-            process.append_alone(self._observations[row].point, targets[row], variance=variance)
+            process.append_alone(self._rows(slice(row, row + 1))[0], targets[row], variance=variance)
         process.set_targets(targets)
         self._process = process
         return process
@@ -185,7 +185,7 @@ class Surrogate:
         built = min(self.fitted.built_rows, n)
         for start in range(0, built, CHUNK_ROWS):
             rows = slice(start, min(start + CHUNK_ROWS, built))
-            process.append(self._observations.points(rows), targets[rows], variance=self._target_variances(rows))
+            process.append(self._rows(rows), targets[rows], variance=self._target_variances(rows))
         return process
 
     def _discard(self) -> None:
@@ -196,7 +196,7 @@ class Surrogate:
     def _learn(self, targets: Array, rows: NDArray[np.intp]) -> None:
         """Learn from the evaluations with a value, and discard the process of the old parameters."""
         variances = self.warping.variances(self._observations.variances(rows))
-        data = Data(self._observations.points(rows), targets[rows], variances)
+        data = Data(self._rows(rows), targets[rows], variances)
         learned = maximum_a_posteriori(data, self.fitted.kernel, self.fitted.noise, self._priors)
         self.fitted = replace(self.fitted, kernel=learned.kernel, noise=learned.noise, learned_at=len(rows))
         self._discard()
@@ -207,6 +207,10 @@ class Surrogate:
         if built is None or not self._observations.variances().any():
             return False
         return abs(self.warping.log_slope - built.log_slope) > math.log(RESCALE)
+
+    def _rows(self, rows: slice | NDArray[np.intp]) -> Array:
+        """The points of some rows, as the process has them."""
+        return self._space.as_rows(self._observations.points(rows))
 
     def _target_variances(self, rows: slice) -> Array:
         """Known variances of some rows in units of the targets² of the built process."""

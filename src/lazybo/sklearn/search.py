@@ -11,7 +11,7 @@ import math
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from numbers import Integral
@@ -23,6 +23,7 @@ import numpy as np
 from optuna.distributions import BaseDistribution
 from optuna.storages import BaseStorage
 from optuna.study import Study
+from optuna.trial import FrozenTrial
 from sklearn.base import _fit_context, clone, is_classifier
 from sklearn.model_selection import check_cv
 from sklearn.model_selection._search import BaseSearchCV
@@ -31,6 +32,8 @@ from sklearn.utils import check_random_state, get_tags
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import _check_method_params, indexable
 
+from lazybo.report.recommendation import recommended_of
+from lazybo.report.records import predictor_of
 from lazybo.run.call import Call, Given
 from lazybo.run.optimize import optimize
 from lazybo.sklearn import identity
@@ -40,6 +43,8 @@ from lazybo.study.storage import open_storage, open_study
 from lazybo.study.structure import Structure
 
 MAX_SEED = 2**31 - 1
+# The value of ``refit`` that chooses by the model.
+RECOMMENDED = "recommended"
 
 
 @dataclass(frozen=True)
@@ -76,6 +81,8 @@ class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no ty
     scoring, refit, cv, error_score, return_train_score, pre_dispatch
         As in `RandomizedSearchCV`. With several metrics the search maximises the one that ``refit`` names, or the
         first. The model treats a candidate with a failed fit as failed, whatever ``error_score`` is.
+        ``refit="recommended"`` refits the candidate that the model recommends (`lazybo.recommend`) instead of the one
+        with the best mean score, which may be luck. It needs a single metric.
     n_jobs : int or None, default=None
         How many folds joblib fits at once.
     n_points : int, default=1
@@ -98,7 +105,8 @@ class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no ty
     Attributes
     ----------
     cv_results_, best_estimator_, best_params_, best_score_, best_index_, refit_time_, scorer_, n_splits_, multimetric_
-        As in `RandomizedSearchCV`; the candidates are in the order in which they started.
+        As in `RandomizedSearchCV`; the candidates are in the order in which they started. With ``refit="recommended"``
+        those with "best" are about the recommended candidate; ``best_score_`` is its mean test score.
     study_ : optuna.study.Study
         The study of the search. It is not pickled with the estimator.
 
@@ -180,6 +188,7 @@ class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no ty
         """Validate the input. Nothing is evaluated or written yet."""
         if y is None and get_tags(self).target_tags.required:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
+        self._check_recommended()
         scorers, refit_metric = self._get_scorers()
         space = self._space()
         x, y = indexable(x, y)
@@ -204,12 +213,26 @@ class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no ty
         if self.storage is not None:
             own = ("estimator", "scoring", "error_score", "return_train_score")
             settings = {name: getattr(self, name) for name in own} | {"search_spaces": space.text}
-            settings["refit metric"] = self.refit if isinstance(self.refit, str) else None
+            # The same candidates are tried whether the best or the recommended one is refitted.
+            by_name = isinstance(self.refit, str) and (self.refit != RECOMMENDED or self._names_metrics())
+            settings["refit metric"] = self.refit if by_name else None
             given = {"fit parameters": routed.estimator.fit, "score parameters": routed.scorer.score}
             about = identity.identity(settings, {"X": x, "y": y, "cv splits": splits, **given})
         return _Problem(
             (x, y), splits, scorers, refit_metric, routed.estimator.fit, estimator, space, candidates, about
         )
+
+    def _names_metrics(self) -> bool:
+        """Whether ``scoring`` has several metrics, as far as can be seen before it is used."""
+        return isinstance(self.scoring, list | tuple | set | Mapping)
+
+    def _check_recommended(self) -> None:
+        """With several metrics ``refit`` must say which one is searched for, unless one of them has that name."""
+        if self.refit == RECOMMENDED and self._names_metrics() and RECOMMENDED not in self.scoring:
+            raise ValueError(
+                f"refit={RECOMMENDED!r} needs a single metric, but scoring has several: name the one to maximise with "
+                f"refit, then lazybo.recommend(search.study_) says which candidate the model recommends"
+            )
 
     def _space(self) -> SearchSpace:
         """The space, from whichever of its two arguments was given."""
@@ -332,7 +355,10 @@ class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no ty
             "study_": study,
         }
         if self.refit or not multimetric:
-            best = self._select_best_index(self.refit, metric, results)
+            if self.refit == RECOMMENDED and not multimetric:
+                best = _recommended_index(study, trials)
+            else:
+                best = self._select_best_index(self.refit, metric, results)
             found |= {"best_index_": best, "best_params_": candidates[best]}
             if not callable(self.refit):
                 found["best_score_"] = results[f"mean_test_{metric}"][best]
@@ -365,6 +391,12 @@ class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no ty
     def __getstate__(self) -> dict[str, Any]:
         # Loading the pickle elsewhere would look for the study's storage there.
         return {name: value for name, value in super().__getstate__().items() if name != "study_"}
+
+
+def _recommended_index(study: Study, trials: Sequence[FrozenTrial]) -> int:
+    """The row of the table that the model recommends; the table has these trials."""
+    number = recommended_of(study, trials, predictor_of(study)).number
+    return next(row for row, trial in enumerate(trials) if trial.number == number)
 
 
 def _structure(space: SearchSpace) -> Structure:

@@ -1,0 +1,127 @@
+"""Which trial of a study to use: the one that the model expects most of, beside the one with the best value.
+
+Under noise the best value may be the luckiest one. The model's posterior mean also uses the values around each trial.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from optuna.study import Study
+from optuna.trial import FrozenTrial
+
+from lazybo.blas import one_thread
+from lazybo.checks import Array, shortened
+from lazybo.report.records import complete_trials, predictor_of
+from lazybo.run import ledger
+from lazybo.search.prediction import Evaluation, Prediction, Predictor, Recommendation
+from lazybo.search.space import Space
+
+
+def recommend(study: Study) -> Recommendation:
+    """The configuration of a study to use: of its completed trials, the one with the best posterior mean.
+
+    Works for any Optuna study with one objective, whichever sampler chose its trials. The model is the one that the
+    last run of lazybo would continue with, otherwise one with default options. ``number`` is that of the first trial
+    with this configuration.
+    """
+    if not isinstance(study, Study):
+        raise ValueError(f"study must be an Optuna study, not {shortened(study)}")
+    return recommended_of(study, ledger.read(study), predictor_of(study))
+
+
+@dataclass(frozen=True)
+class Advice:
+    """The recommended configuration beside the best trial; ``expected`` is the model's prediction for the latter.
+
+    ``expected`` is None if the best trial is not in the model, because it is from another space.
+    """
+
+    recommendation: Recommendation
+    best: FrozenTrial
+    expected: Prediction | None
+    maximize: bool
+
+    @property
+    def differs(self) -> bool:
+        """Whether the best trial has another configuration than the recommended one."""
+        return self.best.params != self.recommendation.params
+
+    @property
+    def reason(self) -> str | None:
+        """One line that says why the best trial is not the recommended one; None if it is."""
+        if not self.differs:
+            return None
+        ours, number = self.recommendation, self.best.number
+        return f"{self._difference(ours, number)}; use trial {ours.number}"
+
+    def _difference(self, ours: Recommendation, number: int) -> str:
+        """What the model sees otherwise than the values: the best trial was lucky, or the recommended one unlucky."""
+        if self.expected is None:
+            return f"the model does not cover trial {number}"
+        value = float(self.best.value or 0.0)
+        luck, bad_luck = self._gain(self.expected.median, value), self._gain(ours.value, ours.median)
+        if max(luck, bad_luck) <= 0:
+            return f"the model expects as much of trial {ours.number} as of trial {number}"
+        if luck >= bad_luck:
+            return f"trial {number} {_contrast(value, self.expected)} luck"
+        return f"trial {ours.number} {_contrast(ours.value, Prediction(ours.median, ours.low, ours.high))} bad luck"
+
+    def _gain(self, before: float, after: float) -> float:
+        """How much better the second value is. Halves, since the difference of two doubles may overflow."""
+        return (after / 2 - before / 2) * (1 if self.maximize else -1)
+
+
+@one_thread()
+def advise(study: Study, predictor: Predictor | None = None) -> Advice:
+    """The recommended configuration and the best trial of a study that has one."""
+    predictor = predictor or predictor_of(study)
+    best = study.best_trial
+    point = _point_of(best, predictor.space)
+    expected = None if point is None else predictor.predictions(point[None])[0]
+    recommendation = recommended_of(study, ledger.read(study), predictor)
+    return Advice(recommendation, best, expected, maximize=predictor.sign < 0)
+
+
+@one_thread()
+def recommended_of(study: Study, trials: Sequence[FrozenTrial], predictor: Predictor) -> Recommendation:
+    """The recommended configuration among some trials of a study."""
+    feasible = [trial for trial in complete_trials(trials) if _is_feasible(trial)]
+    points = [(trial, _point_of(trial, predictor.space)) for trial in feasible]
+    evaluations = [
+        Evaluation(trial.params, point, float(trial.value or 0.0), trial.number)
+        for trial, point in points
+        if point is not None
+    ]
+    if not evaluations:
+        raise ValueError(
+            f"there is nothing to recommend in the study {study.study_name!r}: no trial of its present space has "
+            "completed and satisfies its constraints"
+        )
+    return predictor.recommendation(evaluations)
+
+
+def _point_of(trial: FrozenTrial, space: Space) -> Array | None:
+    """The point of a trial; None if it is from another space. Parameters that the model does not have are left out."""
+    known = {name: value for name, value in trial.params.items() if name in space.distributions}
+    try:
+        return space.encode(space.plain(known, outside=True))
+    except ValueError:
+        return None
+
+
+def _is_feasible(trial: FrozenTrial) -> bool:
+    """Whether a trial satisfies its constraints, as Optuna's best trial does."""
+    return all(violation <= 0.0 for violation in trial.constraints.values())
+
+
+def _contrast(measured: float, expected: Prediction) -> str:
+    """What was measured beside what the model expects, and how likely it is that chance made the difference."""
+    outside = not expected.low <= measured <= expected.high
+    shown, instead = _distinct(measured, expected.median)
+    return f"measured {shown}, but the model expects {instead} there: {'probably' if outside else 'perhaps'}"
+
+
+def _distinct(one: float, other: float) -> tuple[str, str]:
+    """Two numbers with as few digits as tell them apart, at least four."""
+    digits = next((d for d in (4, 6, 9) if f"{one:.{d}g}" != f"{other:.{d}g}"), 17)
+    return f"{one:.{digits}g}", f"{other:.{digits}g}"

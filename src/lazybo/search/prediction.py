@@ -1,0 +1,127 @@
+"""What the model expects of configurations, in the units of the objective and without the noise of a measurement.
+
+The process knows warped values. A warping is monotone, so it maps quantiles to quantiles: the inverse of the mean is
+the median, the inverses of the mean ± 1.96 standard deviations are the ends of the 95 % interval.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lazybo.checks import Array
+from lazybo.model.process import Process
+from lazybo.model.targets import Warping
+from lazybo.search.space import Space
+
+# Half the width of a 95 % interval, in standard deviations.
+HALF_WIDTH = 1.959964
+# Posterior means that differ by less, in standard deviations of the targets, count as equal. Without noise the means
+# near the optimum differ less than the model can know, and the value that was measured is the better judge.
+EQUAL_MEANS = 1e-3
+# Points at a time: bounds the work space to this many columns of K.
+BLOCK_POINTS = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """The median and the 95 % interval of the objective at a configuration.
+
+    The interval is that of the objective itself; a noisy measurement there scatters more. It is the model's own: under
+    noise it is too narrow (`python -m benchmarks.recommend`).
+    """
+
+    median: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Recommendation:
+    """The configuration to use, and the objective there by the model: median and 95 % interval.
+
+    ``value`` is what was measured there, the mean if it was evaluated several times (``evaluations``). ``number`` is
+    that of its first evaluation: a suggestion or a trial. It is None if that was observed rather than asked for.
+    """
+
+    params: dict[str, Any]
+    median: float
+    low: float
+    high: float
+    value: float
+    evaluations: int
+    number: int | None
+
+
+class Evaluation(NamedTuple):
+    """An evaluation that may be recommended; ``value`` is in the units of the objective."""
+
+    params: Mapping[str, Any]
+    point: Array
+    value: float
+    number: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Predictor:
+    """A process with the way from points to it and back to values.
+
+    ``sign`` is -1 if the objective is maximised: in the process and its warping small is good.
+    """
+
+    space: Space
+    process: Process
+    warping: Warping
+    sign: float
+
+    def predictions(self, points: Array) -> list[Prediction]:
+        """One prediction for each point, (m, d)."""
+        found: list[Prediction] = []
+        for rows in self._blocks(points):
+            posterior = self.process.posterior(rows)
+            half_width = self.sign * HALF_WIDTH * np.sqrt(posterior.variance)
+            quantiles = (posterior.mean, posterior.mean - half_width, posterior.mean + half_width)
+            # Adding 0 makes 0 of -0.
+            median, low, high = (self.sign * self.warping.inverse(quantile) + 0.0 for quantile in quantiles)
+            # An inverse rounds, so the ends of a narrow interval may be on the wrong side by a rounding.
+            low, high = np.minimum(low, median), np.maximum(high, median)
+            found += map(Prediction, median.tolist(), low.tolist(), high.tolist())
+        return found
+
+    def recommendation(self, evaluations: Sequence[Evaluation]) -> Recommendation:
+        """Of these evaluations the configuration with the best posterior mean.
+
+        If means are equal (`EQUAL_MEANS`) the better value counts, then the earlier evaluation.
+        """
+        repeats: dict[bytes, list[Evaluation]] = {}
+        for evaluation in evaluations:
+            repeats.setdefault(evaluation.point.tobytes(), []).append(evaluation)
+        configurations = list(repeats.values())
+        points = np.array([first.point for first, *_ in configurations])
+        means = np.concatenate([self.process.mean(rows) for rows in self._blocks(points)])
+        values = np.array([_mean([each.value for each in repeated]) for repeated in configurations])
+        equal = np.flatnonzero(means <= means.min() + EQUAL_MEANS * np.nanstd(self.process.targets))
+        best = int(equal[np.argmin(self.sign * values[equal])])
+        chosen, (prediction,) = configurations[best], self.predictions(points[best : best + 1])
+        return Recommendation(
+            params=dict(chosen[0].params),
+            median=prediction.median,
+            low=prediction.low,
+            high=prediction.high,
+            value=float(values[best]),
+            evaluations=len(chosen),
+            number=chosen[0].number,
+        )
+
+    def _blocks(self, points: Array) -> Iterator[Array]:
+        rows = self.space.as_rows(points)
+        return (rows[start : start + BLOCK_POINTS] for start in range(0, len(rows), BLOCK_POINTS))
+
+
+def _mean(values: Sequence[float]) -> float:
+    """The mean of finite numbers, also of the largest ones, whose sum is not finite."""
+    exponent = math.frexp(max(map(abs, values)))[1]
+    return math.ldexp(fmean(math.ldexp(value, -exponent) for value in values), exponent)

@@ -1,0 +1,195 @@
+"""Which trial of a study to use, whoever sampled it."""
+
+import json
+import math
+import warnings
+from typing import Any
+
+import numpy as np
+import optuna
+import pytest
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.trial import TrialState, create_trial
+
+import lazybo
+from lazybo import LazySampler, Optimizer, optimize
+from lazybo.report.recommendation import advise
+from lazybo.study.attributes import VARIANCE_KEY
+
+optuna.logging.set_verbosity(optuna.logging.ERROR)
+
+SPACE = {"x": FloatDistribution(-5, 5), "y": FloatDistribution(-5, 5)}
+LINE = {"x": FloatDistribution(-5, 5)}
+
+
+def noisy_bowl(rng: np.random.Generator, params: dict[str, Any]) -> float:
+    return float((params["x"] - 1) ** 2 + (params["y"] + 2) ** 2 + 3.0 * rng.standard_normal())
+
+
+def add(study: optuna.Study, value: float | None, variance: float = 0.0, **options: Any) -> None:
+    options = {"distributions": LINE, "system_attrs": {VARIANCE_KEY: variance}} | options
+    study.add_trial(create_trial(value=value, **options))
+
+
+def lucky(direction: str = "minimize", at: float = 4.0) -> optuna.Study:
+    """A parabola with known noise; the last of 22 trials was lucky."""
+    study, sign = optuna.create_study(direction=direction), 1.0 if direction == "minimize" else -1.0
+    for x in np.linspace(-5, 5, 21).tolist():
+        add(study, sign * (x**2 + 0.5 * math.cos(9 * x)), 1.0, params={"x": x})
+    add(study, sign * -2.0, 9.0, params={"x": at})
+    return study
+
+
+# ---------------------------------------------------------------- any study
+
+
+@pytest.mark.parametrize("direction", ["minimize", "maximize"])
+def test_it_is_what_the_optimiser_itself_recommends(direction: Any) -> None:
+    rng, sign = np.random.default_rng(1), 1.0 if direction == "minimize" else -1.0
+    study = optimize(
+        lambda params: sign * noisy_bowl(rng, params), SPACE, n_trials=25, seed=4, direction=direction, progress=False
+    )
+    optimizer = Optimizer(SPACE, seed=4, direction=direction)
+    for trial in study.trials:
+        optimizer.tell(optimizer.ask(), trial.value)
+    assert lazybo.recommend(study) == optimizer.recommend()
+    assert lazybo.recommend(study).params == study.trials[optimizer.recommend().number or 0].params
+
+
+def test_samplers_of_others_and_our_own_are_served_alike() -> None:
+    def objective(trial: optuna.Trial) -> float:
+        kind = trial.suggest_categorical("kind", ["a", "b"])
+        depth = trial.suggest_int("depth", 1, 4) if kind == "a" else 2
+        return abs(trial.suggest_float("x", 0.1, 10, log=True) - 1) + 0.1 * depth + 0.01 * trial.number % 3
+
+    for sampler in (optuna.samplers.TPESampler(seed=0), optuna.samplers.RandomSampler(seed=0), LazySampler(seed=0)):
+        study = optuna.create_study(sampler=sampler, direction="minimize")
+        study.optimize(objective, n_trials=25)
+        before = [trial.params for trial in study.trials]
+        found = lazybo.recommend(study)
+        assert found.number is not None
+        assert found.params == study.trials[found.number].params
+        assert found.value == study.trials[found.number].value
+        assert found.low <= found.median <= found.high
+        assert [trial.params for trial in study.trials] == before
+        assert found == lazybo.recommend(study)
+
+
+def test_only_completed_trials_with_a_finite_value_are_recommended() -> None:
+    study = optuna.create_study()
+    for i in range(8):
+        steps = {1: float(i), 2: float(i)}
+        add(study, float(i), params={"x": i / 2 + 1}, intermediate_values=steps)
+    # Better by all that is known of them, but pruned, failed, running or not a number.
+    add(study, None, params={"x": 0.5}, intermediate_values={1: -5.0}, state=TrialState.PRUNED)
+    add(study, None, params={"x": 0.25}, state=TrialState.FAIL)
+    add(study, None, params={"x": 0.0}, state=TrialState.RUNNING)
+    add(study, math.inf, params={"x": -0.5})
+    found = lazybo.recommend(study)
+    assert (found.number, found.params) == (0, {"x": 1.0})
+
+
+def test_repeated_trials_are_one_configuration() -> None:
+    study = lucky()
+    for value in (17.0, 14.0):
+        add(study, value, 1.0, params={"x": 0.0})
+    found = lazybo.recommend(study)
+    assert found.number != 10, "the repeats say that 0 is not that good"
+    again = optuna.create_study()
+    for value in (3.0, 1.0, 2.0):
+        add(again, value, params={"x": 1.0})
+    found = lazybo.recommend(again)
+    assert (found.number, found.value, found.evaluations) == (0, 2.0, 3)
+    assert not advise(again).differs
+    assert advise(again).reason is None
+
+
+def test_trials_that_violate_a_constraint_are_not_recommended() -> None:
+    study = optuna.create_study()
+    for i in range(6):
+        attributes = {"constraints": [1.0 if i < 2 else -1.0]}
+        add(study, float(i), params={"x": i / 2}, system_attrs=attributes)
+    assert study.best_trial.number == lazybo.recommend(study).number == 2
+
+
+def test_trials_of_another_space_are_left_out() -> None:
+    def objective(kind: str) -> float:
+        return {"a": 0.0, "b": 1.0}[kind]
+
+    study = optimize(objective, {"kind": ["a", "b"]}, n_trials=2, seed=0, progress=False)
+    space = {"kind": CategoricalDistribution(["a", "b"]), "more": IntDistribution(0, 9)}
+    add(study, -1.0, params={"more": 3}, distributions={"more": space["more"]})
+    found = lazybo.recommend(study)
+    assert found.params == {"kind": "a"}
+    advice = advise(study)
+    assert advice.expected is None
+    assert advice.reason == f"the model does not cover trial 2; use trial {found.number}"
+
+
+def test_a_study_in_which_nothing_varies_recommends_what_there_is() -> None:
+    study = optuna.create_study()
+    for value in (1.0, 2.0):
+        add(study, value, params={"x": 3}, distributions={"x": IntDistribution(3, 3)})
+    assert lazybo.recommend(study).params == {"x": 3}
+
+
+def test_what_cannot_be_recommended_is_one_clear_error() -> None:
+    with pytest.raises(ValueError, match="has no completed trial yet"):
+        lazybo.recommend(optuna.create_study())
+    with pytest.raises(ValueError, match="has 2 objectives; a model has only one"):
+        lazybo.recommend(optuna.create_study(directions=["minimize", "minimize"]))
+    with pytest.raises(ValueError, match=r"study must be an Optuna study, not 'study\.db'"):
+        lazybo.recommend("study.db")  # type: ignore[arg-type]
+    empty = optuna.create_study(study_name="empty")
+    empty.add_trial(create_trial(value=1.0))
+    with pytest.raises(ValueError, match="trials of the study 'empty' have no parameters"):
+        lazybo.recommend(empty)
+    infeasible = optuna.create_study()
+    add(infeasible, 1.0, params={"x": 1.0}, system_attrs={"constraints": [1.0]})
+    with pytest.raises(ValueError, match="nothing to recommend in the study"):
+        lazybo.recommend(infeasible)
+
+
+# -------------------------------------------------------------------- reasons
+
+
+@pytest.mark.parametrize("direction", ["minimize", "maximize"])
+def test_the_reason_is_luck_where_the_model_believes_it(direction: str) -> None:
+    study = lucky(direction)
+    advice = advise(study)
+    assert study.best_trial.number == 21
+    assert advice.differs
+    assert advice.recommendation.number != 21
+    assert advice.expected is not None
+    sign = "" if direction == "minimize" else "-"
+    measured = "-2" if direction == "minimize" else "2"
+    expected = f"{advice.expected.median:.4g}"
+    assert advice.reason == (
+        f"trial 21 measured {measured}, but the model expects {expected} there: probably luck; "
+        f"use trial {advice.recommendation.number}"
+    )
+    assert expected.startswith(sign)
+
+
+def test_a_value_that_was_too_bad_is_bad_luck() -> None:
+    study = optuna.create_study()
+    for x in np.linspace(-5, 5, 21).tolist():
+        add(study, x**2 if x else 0.5, 1.0 if not x else 1e-4, params={"x": x})
+    advice = advise(study)
+    assert study.best_trial.value == 0.25
+    assert advice.recommendation.number == 10
+    assert advice.reason is not None
+    assert advice.reason.startswith("trial 10 measured 0.5, but the model expects")
+    assert advice.reason.endswith("luck; use trial 10")
+
+
+def test_looking_writes_nothing() -> None:
+    study = optuna.create_study(sampler=LazySampler(seed=0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        study.optimize(lambda trial: trial.suggest_float("x", 0, 1), n_trials=8)
+    storage = study._storage
+    before = json.dumps([storage.get_study_system_attrs(study._study_id), *[t.system_attrs for t in study.trials]])
+    lazybo.recommend(study)
+    after = json.dumps([storage.get_study_system_attrs(study._study_id), *[t.system_attrs for t in study.trials]])
+    assert before == after
