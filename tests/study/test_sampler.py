@@ -315,7 +315,9 @@ def test_processes_on_one_file_suggest_no_near_duplicates(tmp_path: Path) -> Non
     program = f"""
 import time
 import optuna
+from lazybo.study import waiting
 from lazybo.study.sampler import LazySampler
+waiting.ANNOUNCE_TIMEOUT = 60.0  # on a busy machine another process may take longer than two seconds
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 study = optuna.load_study(study_name="shared", storage={storage!r}, sampler=LazySampler(seed=0))
 def objective(trial):

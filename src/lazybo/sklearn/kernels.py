@@ -54,7 +54,8 @@ class _Term(NamedTuple):
 
 def validate(kernel: Any) -> Kernel | OwnKernel:
     """Raise a ValueError if the kernel is not supported. Returns a copy, or the kernel itself if it is immutable."""
-    if isinstance(kernel, OwnKernel):
+    # scikit-learn's class first: the check of our protocol reads properties, and theirs may warn.
+    if not isinstance(kernel, Kernel) and isinstance(kernel, OwnKernel):
         return kernel
     # An object that occurs twice has two entries in θ; cloning makes it two objects.
     own = clone(kernel) if isinstance(kernel, Kernel) else kernel
@@ -66,7 +67,7 @@ def validate(kernel: Any) -> Kernel | OwnKernel:
 
 def parse(kernel: Kernel | OwnKernel, dim: int) -> Parsed:
     """Parse a kernel that `validate` returned, for points with ``dim`` columns."""
-    if isinstance(kernel, OwnKernel):
+    if not isinstance(kernel, Kernel):
         if kernel.dim != dim:
             raise ValueError(f"the kernel has {kernel.dim} columns, but X has {dim}")
         return Parsed(kernel, 0.0, np.eye(len(kernel.theta) + 1)[:, :-1])

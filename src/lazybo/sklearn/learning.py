@@ -61,7 +61,7 @@ class Learning:
     def learned(self, parameters: Parameters, data: Data) -> Parameters:
         """Parameters learned from ``data``, starting from the current ones."""
         kernel, first = parameters.kernel, parameters.learned_at == 0
-        if isinstance(kernel, OwnKernel):
+        if not isinstance(kernel, Kernel):
             kernel, noise = self.most_probable(kernel, None if first else parameters.noise, data)
         else:
             if parameters.own:

@@ -202,10 +202,10 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
             return self.log_marginal_likelihood_value_
         model, theta = self._fitted("log_marginal_likelihood"), as_array("theta", theta, 1)
         kernel, data = model.parameters.kernel, model.data
-        if isinstance(kernel, OwnKernel):
-            kernel, data = kernel.with_theta(theta), data._replace(known=data.known + model.parameters.noise)
-        else:
+        if isinstance(kernel, Kernel):
             kernel = kernel.clone_with_theta(theta)
+        else:
+            kernel, data = kernel.with_theta(theta), data._replace(known=data.known + model.parameters.noise)
         value, gradient = log_likelihood(kernel, data)
         return (value, gradient) if eval_gradient else value
 
@@ -363,4 +363,6 @@ def _finite_only(kernel: object) -> bool | str:
 
 
 def _allows_nan(kernel: object) -> bool:
-    return isinstance(kernel, OwnKernel) and any(column.conditional for column in kernel.columns)
+    if isinstance(kernel, Kernel) or not isinstance(kernel, OwnKernel):
+        return False
+    return any(column.conditional for column in kernel.columns)
