@@ -1,19 +1,43 @@
 """Bayesian optimisation with a Gaussian process that is extended instead of rebuilt."""
 
-from lazybo.model.cholesky import GrowingCholesky
-from lazybo.model.gp import LazyGP
-from lazybo.model.kernels import Column, Matern52
-from lazybo.report.recommendation import recommend
-from lazybo.run.failure import RunFailed
-from lazybo.run.kfold import kfold
-from lazybo.run.optimize import optimize
-from lazybo.search.optimizer import Optimizer, Suggestion
-from lazybo.search.prediction import Prediction, Recommendation
-from lazybo.search.space import Condition
-from lazybo.study.sampler import LazySampler
-from lazybo.study.storage import repair_storage
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lazybo.model.cholesky import GrowingCholesky
+    from lazybo.model.gp import LazyGP
+    from lazybo.model.kernels import Column, Matern52
+    from lazybo.report.recommendation import recommend
+    from lazybo.run.failure import RunFailed
+    from lazybo.run.kfold import kfold
+    from lazybo.run.optimize import optimize
+    from lazybo.search.optimizer import Optimizer, Suggestion
+    from lazybo.search.prediction import Prediction, Recommendation
+    from lazybo.search.space import Condition
+    from lazybo.study.sampler import LazySampler
+    from lazybo.study.storage import repair_storage
 
 __version__ = "0.1.0.dev0"
+
+# Where the public names are. Each is imported when it is first used: a worker needs few of them, and starts in a third
+# of the time.
+_MODULES = {
+    "Column": "lazybo.model.kernels",
+    "Condition": "lazybo.search.space",
+    "GrowingCholesky": "lazybo.model.cholesky",
+    "LazyGP": "lazybo.model.gp",
+    "LazySampler": "lazybo.study.sampler",
+    "Matern52": "lazybo.model.kernels",
+    "Optimizer": "lazybo.search.optimizer",
+    "Prediction": "lazybo.search.prediction",
+    "Recommendation": "lazybo.search.prediction",
+    "RunFailed": "lazybo.run.failure",
+    "Suggestion": "lazybo.search.optimizer",
+    "kfold": "lazybo.run.kfold",
+    "optimize": "lazybo.run.optimize",
+    "recommend": "lazybo.report.recommendation",
+    "repair_storage": "lazybo.study.storage",
+}
 
 __all__ = [
     "Column",
@@ -33,3 +57,14 @@ __all__ = [
     "recommend",
     "repair_storage",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module 'lazybo' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_MODULES[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULES})
