@@ -31,8 +31,7 @@ def _checks() -> Iterator[Any]:
     for name, search in SEARCHES.items():
         for estimator, check in estimator_checks_generator(search):
             check_name = getattr(check, "func", check).__name__
-            marks = [pytest.mark.array_api] if "array_api" in check_name else []
-            yield pytest.param(estimator, check, id=f"{name}-{check_name}", marks=marks)
+            yield pytest.param(estimator, check, id=f"{name}-{check_name}")
 
 
 # scikit-learn itself casts an infinite class label to an integer before it raises its error.
