@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import erfcx, log_ndtr, ndtr
 
-from lazybo.checks import Array
+from lazybo.checks import Array, one_of, shortened
 
 # Smaller σ are raised to this: expected improvement divides by σ.
 MIN_STD = 1e-12
@@ -79,6 +79,25 @@ ACQUISITIONS: dict[str, Acquisition] = {
     "pi": probability_of_improvement,
     "ucb": confidence_bound,
 }
+
+
+def check_acquisition(acquisition: str | Acquisition) -> Acquisition:
+    """The function of this name, or the function itself."""
+    if callable(acquisition):
+        return _tried(acquisition)
+    return ACQUISITIONS[one_of("acquisition", acquisition, tuple(ACQUISITIONS))]
+
+
+def _tried(acquisition: Acquisition) -> Acquisition:
+    """``acquisition`` itself if it works on two points: its first real use may be hours later."""
+    expected = "acquisition(mean, std, best) must return lazybo.acquisition.Acquired of three arrays as long as mean"
+    try:
+        found = acquisition(np.array([0.0, 1.0]), np.array([1.0, 0.5]), 0.5)
+    except Exception as error:  # the function is the user's: anything can go wrong in it
+        raise ValueError(f"{expected}, but raised {type(error).__name__}: {error}") from error
+    if not isinstance(found, Acquired) or [np.shape(part) for part in found] != [(2,)] * 3:
+        raise ValueError(f"{expected}, not {shortened(found)}")
+    return acquisition
 
 
 def _density(z: Array) -> Array:

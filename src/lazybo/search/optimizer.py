@@ -23,7 +23,7 @@ from lazybo.model.kernels import Kernel
 from lazybo.model.lag import Lag, check_lag
 from lazybo.model.process import Process
 from lazybo.model.targets import WARPINGS, Warping
-from lazybo.search.acquisition import ACQUISITIONS, Acquired, Acquisition
+from lazybo.search.acquisition import Acquisition, check_acquisition
 from lazybo.search.chooser import Chooser
 from lazybo.search.observations import PENDING, Observations, Result, State
 from lazybo.search.pool import POOL_POINTS
@@ -110,7 +110,7 @@ class Optimizer:
             priors=priors,
             make_warping=WARPINGS[one_of("value_transform", value_transform, tuple(WARPINGS))],
         )
-        acquire = _check_acquisition(acquisition)
+        acquire = check_acquisition(acquisition)
         self._chooser = Chooser(self.space, self._observations, self._surrogate, acquire, self.n_startup)
 
     # ------------------------------------------------------------------- ask
@@ -326,24 +326,6 @@ def check_seed(seed: int | None) -> int:
 
 def _number(suggestion: Suggestion | int) -> object:
     return suggestion.number if isinstance(suggestion, Suggestion) else suggestion
-
-
-def _check_acquisition(acquisition: str | Acquisition) -> Acquisition:
-    if callable(acquisition):
-        return _tried(acquisition)
-    return ACQUISITIONS[one_of("acquisition", acquisition, tuple(ACQUISITIONS))]
-
-
-def _tried(acquisition: Acquisition) -> Acquisition:
-    """``acquisition`` itself if it works on two points: its first real use may be hours later."""
-    expected = "acquisition(mean, std, best) must return lazybo.acquisition.Acquired of three arrays as long as mean"
-    try:
-        found = acquisition(np.array([0.0, 1.0]), np.array([1.0, 0.5]), 0.5)
-    except Exception as error:  # the function is the user's: anything can go wrong in it
-        raise ValueError(f"{expected}, but raised {type(error).__name__}: {error}") from error
-    if not isinstance(found, Acquired) or [np.shape(part) for part in found] != [(2,)] * 3:
-        raise ValueError(f"{expected}, not {shortened(found)}")
-    return acquisition
 
 
 @contextmanager

@@ -76,7 +76,7 @@ def sobol_points(space: Space, rng: np.random.Generator, n: int) -> Array:
     """Points that fill the space evenly (scrambled Sobol), (n, d)."""
     if space.dim == 0:
         return np.zeros((n, 0))
-    # Imported here: scipy.stats takes half of the time of `import lazybo`; workers and `lazybo show` do not need it.
+    # Imported here: it takes as long as all other imports of an optimiser, and reports on a study do not need it.
     from scipy.stats import qmc
 
     # Sobol points are balanced only if their number is a power of two.
