@@ -1,0 +1,221 @@
+"""optimize(): what is left of a run that failed, and objectives that return or raise strange things."""
+
+import asyncio
+import math
+import pickle
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optuna
+import pytest
+from optuna.distributions import FloatDistribution
+from optuna.storages import JournalStorage, RDBStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import TrialState
+
+from lazybo import RunFailed, optimize
+from lazybo.run.evaluate import Trial
+from lazybo.run.warm_start import known_results
+from lazybo.search.shorthand import as_distributions
+from lazybo.search.space import Space
+from lazybo.study.databases import name_of
+
+SPACE = {"x": FloatDistribution(-5, 5), "y": FloatDistribution(-5, 5)}
+
+
+def bowl(params: dict[str, Any]) -> float:
+    return float((params["x"] - 1) ** 2 + params["y"] ** 2)
+
+
+# ------------------------------------------------------- what is left of a run that failed
+
+
+def fails_after(n: int, end: Any) -> Any:
+    calls: list[int] = []
+
+    def objective(params: dict[str, Any]) -> Any:
+        calls.append(1)
+        return bowl(params) if len(calls) <= n else end()
+
+    return objective
+
+
+def fail() -> float:
+    raise ValueError("always")
+
+
+def interrupt() -> float:
+    raise KeyboardInterrupt
+
+
+def callback(_: optuna.Study, trial: optuna.trial.FrozenTrial) -> None:
+    if trial.number == 4:
+        raise ZeroDivisionError("in a callback")
+
+
+class ClosedPool(ThreadPoolExecutor):
+    """Is closed by its fifth task."""
+
+    def submit(self, *arguments: Any, **options: Any) -> Any:
+        if self._work_queue is not None and getattr(self, "taken", 0) == 5:
+            self.shutdown(wait=False)
+        self.taken = getattr(self, "taken", 0) + 1
+        return super().submit(*arguments, **options)
+
+
+@pytest.mark.parametrize(
+    ("objective", "options", "error"),
+    [
+        (fails_after(5, fail), {"max_failures": 2}, RuntimeError),
+        (fails_after(5, lambda: None), {}, TypeError),
+        (bowl, {"callbacks": [callback]}, ZeroDivisionError),
+        (fails_after(5, interrupt), {}, KeyboardInterrupt),
+        (bowl, {"executor": ClosedPool(1)}, RuntimeError),
+    ],
+    ids=["failures", "no value", "callback", "interrupt", "engine"],
+)
+def test_an_error_holds_the_study_and_says_so(
+    objective: Any, options: dict[str, Any], error: type[BaseException]
+) -> None:
+    with pytest.raises(error) as raised:
+        optimize(objective, SPACE, n_trials=9, seed=0, **options)
+    study = raised.value.study  # type: ignore[attr-defined]
+    complete = [t for t in study.trials if t.state == TrialState.COMPLETE]
+    assert len(complete) == 5
+    assert all(t.value == bowl(t.params) for t in complete)
+    said = "\n".join([str(raised.value), *getattr(raised.value, "__notes__", ())])
+    assert "The finished trials are in error.study" in said
+
+
+def test_our_own_errors_are_of_one_kind_and_of_the_kinds_they_were() -> None:
+    with pytest.raises(RunFailed) as raised:
+        optimize(lambda _: None, SPACE, n_trials=2)
+    assert isinstance(raised.value, TypeError)
+    assert isinstance(raised.value, RuntimeError)
+    assert pickle.loads(pickle.dumps(raised.value)).study.trials[0].state == TrialState.FAIL
+
+
+@pytest.mark.parametrize("kind", ["path", "journal"])
+def test_with_a_storage_the_error_says_which_study_goes_on_where(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "a study"
+    storage = path if kind == "path" else JournalStorage(JournalFileBackend(str(path)))
+    with pytest.raises(RunFailed) as raised:
+        optimize(lambda _: 1 / 0, SPACE, n_trials=9, max_failures=2, storage=storage, study_name="mine")
+    assert f"The study 'mine' in {path} keeps the finished trials; make the same call again to resume." in str(
+        raised.value
+    )
+    assert len(raised.value.study.trials) == 2
+
+
+def test_no_error_holds_a_password() -> None:
+    storage = RDBStorage.__new__(RDBStorage)  # a server to connect to is not needed for its name
+    storage.url = "postgresql+psycopg://me:secret@host:1/db?password=secret&sslmode=require"
+    assert name_of(storage) == "postgresql+psycopg://me:***@host:1/db"
+
+
+def test_an_error_before_there_is_a_study_holds_none() -> None:
+    with pytest.raises(ValueError, match="nothing would end this run") as raised:
+        optimize(bowl, SPACE)
+    assert not hasattr(raised.value, "study")
+
+
+# ------------------------------------------------------------------ the boundary to objectives
+
+
+def hostile(trial: Trial) -> Any:
+    cycle: list[Any] = []
+    cycle.append(cycle)
+    trial.set_user_attr(("a",), 1)  # type: ignore[arg-type]
+    trial.set_user_attr("cycle", cycle)
+    if trial.number == 1:
+        raise asyncio.CancelledError
+    if trial.number == 2:
+        raise GeneratorExit
+    if trial.number == 3:
+        raise ValueError("x" * 10**7)
+    return {"value": 1.0 + trial.number, (1, 2): {(3, 4): math.nan}, "array": np.ones(10**7), "kept": np.ones(2)}
+
+
+@pytest.mark.parametrize("executor", ["serial", "threads", "processes"])
+def test_no_objective_stops_a_run_or_fills_its_storage(
+    executor: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    storage = tmp_path / "s.db"
+    study = optimize(hostile, SPACE, n_trials=6, storage=storage, executor=executor, n_parallel=1, seed=0)
+    states = [TrialState.FAIL if n in (1, 2, 3) else TrialState.COMPLETE for n in range(6)]
+    assert [t.state for t in study.trials] == states
+    for trial in study.trials:
+        assert trial.user_attrs["('a',)"] == 1
+        assert "cycle" not in trial.user_attrs
+        if trial.state == TrialState.COMPLETE:
+            assert trial.user_attrs == {"('a',)": 1, "(1, 2)": {"(3, 4)": None}, "kept": [1.0, 1.0]}
+    assert study.trials[1].system_attrs["fail_reason"].endswith("CancelledError")
+    assert "metrics were dropped" in caplog.text
+    assert caplog.text.count("'cycle' (it contains itself)") == 1, "each is named once"
+    assert "'array'" in caplog.text
+    assert len(caplog.text) < 20_000
+    assert storage.stat().st_size < 500_000
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+def test_a_trial_that_reports_nan_and_is_pruned_has_no_value(kind: str, tmp_path: Path) -> None:
+    def objective(trial: Trial) -> float:
+        trial.report(math.nan, 0)
+        if trial.number % 2:
+            raise optuna.TrialPruned(object(), b"\xff")
+        return 1.0
+
+    storage = None if kind == "memory" else tmp_path / "s.db"
+    study = optimize(objective, SPACE, n_trials=4, storage=storage, seed=0)
+    assert [t.state for t in study.trials] == [TrialState.COMPLETE, TrialState.PRUNED] * 2
+    assert study.trials[1].value is None
+
+
+def test_two_runs_at_once_on_one_study_in_memory_leave_each_other_their_trials() -> None:
+    seen: list[int] = []
+
+    def objective(params: dict[str, Any], trial: Trial) -> float:
+        seen.append(trial.number)
+        time.sleep(0.01)
+        return bowl(params)
+
+    study = optuna.create_study(study_name="s")
+    options = {"n_trials": 20, "storage": study._storage, "study_name": "s", "seed": 0}
+    threads = [threading.Thread(target=lambda: optimize(objective, SPACE, **options)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert sorted(seen) == list(range(20))
+    assert [t.state for t in study.trials] == [TrialState.COMPLETE] * 20
+
+
+@pytest.mark.filterwarnings("ignore:Choices for a categorical")
+@pytest.mark.parametrize("kind", ["database", "journal"])
+def test_choices_that_are_tuples_survive_a_storage(kind: str, tmp_path: Path) -> None:
+    """JSON makes lists of them: initial configurations failed, and a resumed run knew none of its trials."""
+    space = {"layers": [(64,), (64, 64), (128,)], "x": (0.0, 1.0)}
+    path = tmp_path / "s.db"
+
+    def storage() -> Any:
+        return JournalStorage(JournalFileBackend(str(path))) if kind == "journal" else path
+
+    def objective(layers: tuple[int, ...], x: float) -> float:
+        assert isinstance(layers, tuple)
+        return x + len(layers)
+
+    def run(n_trials: int, **where: Any) -> optuna.Study:
+        initial = [{"layers": (64, 64)}, {"layers": (128,), "x": 0.5}]
+        return optimize(objective, space, n_trials=n_trials, seed=1, progress=False, initial=initial, **where)
+
+    whole = run(10)
+    for n_trials in (7, 10):
+        resumed = run(n_trials, storage=storage())
+    assert [t.value for t in resumed.trials] == [t.value for t in whole.trials]
+    known = known_results(resumed, Space(as_distributions(space)), "minimize")
+    assert [value for _, value in known] == [t.value for t in whole.trials]
+    assert all(isinstance(params["layers"], tuple) for params, _ in known)
