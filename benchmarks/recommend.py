@@ -56,7 +56,7 @@ def one_run(f: Callable[[Array], float], dim: int, noise: float, told: bool, see
     best, found = optimizer.best, optimizer.recommend()
     truths = [f(np.array(list(params.values()))) for params in (best.params, found.params)]
     covered = float(found.low <= truths[1] <= found.high)
-    return [*truths, covered, best.value - truths[0], found.median - truths[1]]
+    return [*truths, covered, best.value - truths[0], found.value - truths[1]]
 
 
 def main() -> None:

@@ -569,12 +569,12 @@ def test_where_the_best_value_is_luck_another_trial_is_recommended_with_the_reas
     for text in (call("best").stdout, call("show").stdout):
         assert "best -3 (trial 21)" in text
         interval = f"(95 %: {found.low:.6g} to {found.high:.6g})"
-        assert f"recommended trial {found.number}: expected {found.median:.6g} {interval}, measured" in text
+        assert f"recommended trial {found.number}: expected {found.value:.6g} {interval}, measured" in text
         assert reason in text
     best, shown = json.loads(call("best", "--json").stdout), json.loads(call("show", "--json").stdout)
     assert best["number"] == shown["best"]["number"] == 21
     assert best["recommended"] == shown["recommended"]
-    expected = {name: getattr(found, name) for name in ("number", "params", "median", "low", "high", "value")}
+    expected = {name: getattr(found, name) for name in ("number", "params", "value", "low", "high", "measured")}
     assert best["recommended"] == {**expected, "evaluations": 1, "reason": reason}
 
 
@@ -584,7 +584,7 @@ def test_the_recommended_trial_is_printed_alone_with_its_flag() -> None:
     assert call("best", "--recommended", "--command").stdout == f"train --x={found.params['x']}\n"
     record = json.loads(call("best", "--recommended", "--json").stdout)
     assert (record["number"], record["params"]) == (found.number, found.params)
-    assert record["recommended"]["median"] == found.median
+    assert record["recommended"]["value"] == found.value
     text = call("best", "--recommended").stdout
     assert text.startswith(f"recommended trial {found.number}: expected")
     assert f"train --x={found.params['x']}" in text

@@ -69,8 +69,8 @@ def test_samplers_of_others_and_our_own_are_served_alike() -> None:
         found = lazybo.recommend(study)
         assert found.number is not None
         assert found.params == study.trials[found.number].params
-        assert found.value == study.trials[found.number].value
-        assert found.low <= found.median <= found.high
+        assert found.measured == study.trials[found.number].value
+        assert found.low <= found.value <= found.high
         assert [trial.params for trial in study.trials] == before
         assert found == lazybo.recommend(study)
 
@@ -99,7 +99,7 @@ def test_repeated_trials_are_one_configuration() -> None:
     for value in (3.0, 1.0, 2.0):
         add(again, value, params={"x": 1.0})
     found = lazybo.recommend(again)
-    assert (found.number, found.value, found.evaluations) == (0, 2.0, 3)
+    assert (found.number, found.measured, found.evaluations) == (0, 2.0, 3)
     assert not advise(again).differs
     assert advise(again).reason is None
 
@@ -163,7 +163,7 @@ def test_the_reason_is_luck_where_the_model_believes_it(direction: str) -> None:
     assert advice.expected is not None
     sign = "" if direction == "minimize" else "-"
     measured = "-2" if direction == "minimize" else "2"
-    expected = f"{advice.expected.median:.4g}"
+    expected = f"{advice.expected.value:.4g}"
     assert advice.reason == (
         f"trial 21 measured {measured}, but the model expects {expected} there: probably luck; "
         f"use trial {advice.recommendation.number}"

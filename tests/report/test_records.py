@@ -292,11 +292,11 @@ def test_the_history_marks_the_recommended_trial_with_its_interval(drawn: optuna
     (bars,) = axes.containers
     assert bars.get_label() == f"recommended (trial {found.number}), 95 % interval"
     ((x, y),) = bars.lines[0].get_xydata()
-    assert (x, y) == (found.number, pytest.approx(found.median))
+    assert (x, y) == (found.number, pytest.approx(found.value))
     (ends,) = bars.lines[2][0].get_segments()
     assert ends[:, 1] == pytest.approx([found.low, found.high])
     low, high = axes.get_ylim()
-    assert low < found.median < high
+    assert low < found.value < high
     assert not plots.draw_history(records.history(drawn), "title").axes[0].containers
 
 

@@ -54,11 +54,11 @@ def test_predictions_are_quantiles_of_the_posterior_in_the_units_of_the_objectiv
     drawn = mean + np.sqrt(variance) * rng.standard_normal((2000, 1))
     values = warping.inverse(drawn) * (1 if direction == "minimize" else -1)
     # 2.5 % of the values that the posterior expects are below the interval, half of them below the median.
-    for quantile, ends in ((0.025, "low"), (0.5, "median"), (0.975, "high")):
+    for quantile, ends in ((0.025, "low"), (0.5, "value"), (0.975, "high")):
         below = (values <= [getattr(prediction, ends) for prediction in found]).mean()
         assert below == pytest.approx(quantile, abs=0.03)
     one = optimizer.predict(configurations[0])
-    assert (one.median, one.low, one.high) == pytest.approx((found[0].median, found[0].low, found[0].high))
+    assert (one.value, one.low, one.high) == pytest.approx((found[0].value, found[0].low, found[0].high))
 
 
 def test_an_interval_is_narrow_where_something_was_measured_and_wide_elsewhere() -> None:
@@ -151,9 +151,9 @@ def test_repeats_of_a_configuration_count_as_one_with_their_mean() -> None:
     recommended = optimizer.recommend()
     assert isinstance(recommended, Recommendation)
     assert (recommended.params, recommended.number) == ({"x": 0.5}, first.number)
-    assert (recommended.value, recommended.evaluations) == (5.0, 3)
+    assert (recommended.measured, recommended.evaluations) == (5.0, 3)
     assert optimizer.best.value == 3.0
-    assert recommended.median > 4.0
+    assert recommended.value > 4.0
 
 
 def test_what_failed_or_still_runs_is_never_recommended() -> None:
@@ -177,17 +177,17 @@ def test_one_evaluation_and_a_space_in_which_nothing_varies() -> None:
     optimizer = Optimizer(LINE, seed=0)
     optimizer.observe({"x": 1.0}, 5.0)
     recommended = optimizer.recommend()
-    assert (recommended.params, recommended.value) == ({"x": 1.0}, 5.0)
-    assert recommended.median == pytest.approx(5.0)
+    assert (recommended.params, recommended.measured) == ({"x": 1.0}, 5.0)
+    assert recommended.value == pytest.approx(5.0)
     still = Optimizer(STILL, seed=0)
     for value in (1.0, 2.0, 3.0):
         still.tell(still.ask(), value)
     still.ask()
     recommended = still.recommend()
-    assert (recommended.params, recommended.value) == ({"only": 3, "same": "x"}, 2.0)
+    assert (recommended.params, recommended.measured) == ({"only": 3, "same": "x"}, 2.0)
     assert (recommended.evaluations, recommended.number) == (3, 0)
     assert recommended.low < 2.0 < recommended.high
-    assert still.predict({"only": 3, "same": "x"}).median == recommended.median
+    assert still.predict({"only": 3, "same": "x"}).value == recommended.value
 
 
 EXTREMES: dict[str, Callable[[float], float]] = {
@@ -210,7 +210,7 @@ def test_extreme_values_do_not_overflow(kind: str, direction: Any) -> None:
     for each in found:
         assert math.isfinite(each.low)
         assert math.isfinite(each.high)
-        assert each.low <= each.median <= each.high
+        assert each.low <= each.value <= each.high
     assert math.isfinite(found[0].value)  # type: ignore[union-attr]
 
 
@@ -234,14 +234,14 @@ def test_laws_of_recommendations(rows: list[tuple[dict[str, float], float | None
     found, other = optimizer.recommend(), mirrored.recommend()
     there = [value for params, value in evaluated if params == found.params]
     assert len(there) == found.evaluations >= 1
-    assert math.nextafter(min(there), -math.inf) <= found.value <= math.nextafter(max(there), math.inf)
-    assert found.low <= found.median <= found.high
+    assert math.nextafter(min(there), -math.inf) <= found.measured <= math.nextafter(max(there), math.inf)
+    assert found.low <= found.value <= found.high
     prediction = optimizer.predict(found.params)
-    assert (prediction.median, prediction.low, prediction.high) == (found.median, found.low, found.high)
+    assert (prediction.value, prediction.low, prediction.high) == (found.value, found.low, found.high)
     # Minimising f and maximising -f is the same.
     assert other.params == found.params
-    assert (other.value, other.evaluations) == (-found.value, found.evaluations)
-    assert (other.median, other.low, other.high) == (-found.median, -found.high, -found.low)
+    assert (other.measured, other.evaluations) == (-found.measured, found.evaluations)
+    assert (other.value, other.low, other.high) == (-found.value, -found.high, -found.low)
 
 
 @pytest.mark.parametrize("lag", [1, 4, None, "auto"])

@@ -235,7 +235,7 @@ def test_the_recommended_candidate_is_refitted_where_the_best_score_is_luck() ->
         assert chosen.best_index_ == found.number
         assert chosen.best_params_ == found.params == chosen.cv_results_["params"][chosen.best_index_]
         assert chosen.best_score_ == chosen.cv_results_["mean_test_score"][chosen.best_index_]
-        assert chosen.best_score_ == pytest.approx(found.value)
+        assert chosen.best_score_ == pytest.approx(found.measured)
         assert chosen.best_estimator_.get_params() == found.params
         assert chosen.score(X, Y) == chosen.best_estimator_.score(X, Y)
         differ += chosen.best_index_ != best.best_index_

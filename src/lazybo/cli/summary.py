@@ -116,10 +116,10 @@ def recommended_record(advice: Advice | None) -> dict[str, Any] | None:
     return {
         "number": found.number,
         "params": found.params,
-        "median": found.median,
+        "value": found.value,
         "low": found.low,
         "high": found.high,
-        "value": found.value,
+        "measured": found.measured,
         "evaluations": found.evaluations,
         "reason": advice.reason,
     }
@@ -224,13 +224,13 @@ def print_recommended(study: Study, advice: Advice) -> None:
 
 def _print_recommended(record: dict[str, Any]) -> None:
     """Print what the model expects of the recommended trial, and why it is not the best one."""
-    median, low, high, value = (console.short(record[name]) for name in ("median", "low", "high", "value"))
+    value, low, high, measured = (console.short(record[name]) for name in ("value", "low", "high", "measured"))
     several = record["evaluations"] > 1
-    measured = f"measured {value}" + (f", the mean of {record['evaluations']}" if several else "")
+    measured = f"measured {measured}" + (f", the mean of {record['evaluations']}" if several else "")
     console.line(
         ("recommended ", "bold"),
         (f"trial {record['number']}", "bold green"),
-        f": expected {median} (95 %: {low} to {high}), {measured}",
+        f": expected {value} (95 %: {low} to {high}), {measured}",
     )
     if record["reason"]:
         console.line(f"  {record['reason']}", style="yellow", soft_wrap=True)

@@ -40,10 +40,10 @@ def draw_history(record: History, title: str, recommended: Recommendation | None
     figure, axes = _figure(title, "trial", "value")
     axes.scatter(record.numbers, drawable(record.values), s=14, color=GREY, alpha=0.6, linewidths=0, label="trial")
     axes.step(record.numbers, drawable(record.best), where="post", color=BLUE, linewidth=2, label="best so far")
-    limits = _limits([*record.values, *([recommended.median] if recommended else [])])
+    limits = _limits([*record.values, *([recommended.value] if recommended else [])])
     axes.set_ylim(limits)
     if recommended is not None and recommended.number is not None:
-        low, median, high = drawable([recommended.low, recommended.median, recommended.high])
+        low, median, high = drawable([recommended.low, recommended.value, recommended.high])
         axes.errorbar(
             [recommended.number],
             [median],

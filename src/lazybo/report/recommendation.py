@@ -59,12 +59,12 @@ class Advice:
         if self.expected is None:
             return f"the model does not cover trial {number}"
         value = float(self.best.value or 0.0)
-        luck, bad_luck = self._gain(self.expected.median, value), self._gain(ours.value, ours.median)
+        luck, bad_luck = self._gain(self.expected.value, value), self._gain(ours.measured, ours.value)
         if max(luck, bad_luck) <= 0:
             return f"the model expects as much of trial {ours.number} as of trial {number}"
         if luck >= bad_luck:
             return f"trial {number} {_contrast(value, self.expected)} luck"
-        return f"trial {ours.number} {_contrast(ours.value, Prediction(ours.median, ours.low, ours.high))} bad luck"
+        return f"trial {ours.number} {_contrast(ours.measured, Prediction(ours.value, ours.low, ours.high))} bad luck"
 
     def _gain(self, before: float, after: float) -> float:
         """How much better the second value is. Halves, since the difference of two doubles may overflow."""
@@ -117,7 +117,7 @@ def _is_feasible(trial: FrozenTrial) -> bool:
 def _contrast(measured: float, expected: Prediction) -> str:
     """What was measured beside what the model expects, and how likely it is that chance made the difference."""
     outside = not expected.low <= measured <= expected.high
-    shown, instead = _distinct(measured, expected.median)
+    shown, instead = _distinct(measured, expected.value)
     return f"measured {shown}, but the model expects {instead} there: {'probably' if outside else 'perhaps'}"
 
 

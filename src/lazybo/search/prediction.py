@@ -28,30 +28,30 @@ BLOCK_POINTS = 512
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """The median and the 95 % interval of the objective at a configuration.
+    """The median (``value``) and the 95 % interval of the objective at a configuration.
 
     The interval is that of the objective itself; a noisy measurement there scatters more. It is the model's own: under
     noise it is too narrow (`python -m benchmarks.recommend`).
     """
 
-    median: float
+    value: float
     low: float
     high: float
 
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """The configuration to use, and the objective there by the model: median and 95 % interval.
+    """The configuration to use, and the objective there by the model: the median (``value``) and the 95 % interval.
 
-    ``value`` is what was measured there, the mean if it was evaluated several times (``evaluations``). ``number`` is
+    ``measured`` is what was measured there, the mean if it was evaluated several times (``evaluations``). ``number`` is
     that of its first evaluation: a suggestion or a trial. It is None if that was observed rather than asked for.
     """
 
     params: dict[str, Any]
-    median: float
+    value: float
     low: float
     high: float
-    value: float
+    measured: float
     evaluations: int
     number: int | None
 
@@ -108,10 +108,10 @@ class Predictor:
         chosen, (prediction,) = configurations[best], self.predictions(points[best : best + 1])
         return Recommendation(
             params=dict(chosen[0].params),
-            median=prediction.median,
+            value=prediction.value,
             low=prediction.low,
             high=prediction.high,
-            value=float(values[best]),
+            measured=float(values[best]),
             evaluations=len(chosen),
             number=chosen[0].number,
         )
