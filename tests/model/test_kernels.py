@@ -22,6 +22,7 @@ from lazybo.model.kernels import (
     additive,
     as_kernel,
     kernel_for,
+    upper,
 )
 from lazybo.model.targets import standardize
 
@@ -162,8 +163,11 @@ class TestEveryKernel:
         kernel, x = make(rng, MIXED), mixed_points(rng, 25)
         weights = rng.standard_normal((25, 25))
         weights += weights.T
-        z = kernel.features(x)
-        gradient = kernel.with_slope(z, z)[1].by_theta(weights)
+        pairs = make(rng, MIXED).pairs(x)
+        pairs.covariance(make(rng, MIXED))  # what was computed for another kernel is not used again
+        k = pairs.covariance(kernel)
+        np.testing.assert_allclose(k, kernel(x)[upper(25)], rtol=1e-12, atol=1e-14)
+        gradient = pairs.by_theta(weights[upper(25)], np.diagonal(weights))
         numeric = approx_fprime(kernel.theta, lambda theta: np.vdot(weights, kernel.with_theta(theta)(x)), 1e-7)
         np.testing.assert_allclose(gradient, numeric, atol=1e-4)
 
@@ -200,7 +204,9 @@ class TestEveryKernel:
         kernel = kernel.with_theta(theta)
         z = kernel.features(x)
         k, slope = kernel.with_slope(z, z)
-        for numbers in (k, slope.by_points(np.ones((12, 12))), slope.by_theta(np.ones((12, 12)))):
+        pairs = kernel.pairs(x)
+        np.testing.assert_allclose(pairs.covariance(kernel), k[upper(12)], rtol=1e-12)
+        for numbers in (k, slope.by_points(np.ones((12, 12))), pairs.by_theta(np.ones(66), np.ones(12))):
             assert np.isfinite(numbers).all()
         np.testing.assert_allclose(np.diagonal(k), kernel.diagonal(z))
 

@@ -19,7 +19,7 @@ from scipy.optimize import minimize
 
 from lazybo.blas import one_thread
 from lazybo.checks import Array, positive, shortened
-from lazybo.model.evidence import evidence
+from lazybo.model.evidence import Workspace, evidence
 from lazybo.model.gp import LazyGP
 from lazybo.model.kernels import Kernel, Parameter
 from lazybo.model.units import relative_variances
@@ -205,9 +205,10 @@ def _ascend(data: Data, kernel: K, priors: Priors, start: Array) -> Learned[K]:
     center, deviations = priors.center(kernel), priors.deviations(kernel)
     held = deviations == 0
     deviations[held] = 1.0
+    space = Workspace(kernel, data.x)
 
     def negative_log_posterior(phi: Array) -> tuple[float, Array]:
-        value, gradient = evidence(kernel.with_theta(phi[:-1]), float(np.exp(phi[-1])), *data)
+        value, gradient = evidence(kernel.with_theta(phi[:-1]), float(np.exp(phi[-1])), *data, space)
         deviation = (phi - center) / deviations
         return 0.5 * float(deviation @ deviation) - value, deviation / deviations - gradient
 

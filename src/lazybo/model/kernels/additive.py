@@ -33,12 +33,12 @@ from numpy.typing import ArrayLike
 from scipy.spatial.distance import cdist
 
 from lazybo.checks import Array, as_shape, positive
-from lazybo.model.kernels.base import Parameter
-from lazybo.model.kernels.columns import INACTIVE_VALUE, Column
-from lazybo.model.kernels.matern import MAX_DISTANCE, Matern52, MaternSlope
+from lazybo.model.kernels.base import Parameter, upper
+from lazybo.model.kernels.columns import INACTIVE_VALUE, Column, Index
+from lazybo.model.kernels.matern import MAX_DISTANCE, Matern52, MaternPairs, MaternSlope
 
 # How many entries of sⱼ are computed at a time, so that temporary arrays stay in the CPU cache.
-BLOCK_ENTRIES = 16_384
+BLOCK_ENTRIES = 8_192
 # For numbers up to this, quotients of their exponentials do not overflow.
 MAX_EXPONENT = 350.0
 
@@ -124,77 +124,91 @@ class AdditiveMatern52:
         """σ² for each point, (n,)."""
         return np.full(len(z), self.output_scale)
 
-    def between(self, z: Array, other: Array) -> Array:
+    def prepared(self, z: Array) -> "Lines":
+        """Z with its exponentials, to be given as ``other`` several times."""
+        coordinates = self.joint.coordinates
+        first = z.T[coordinates.first] if coordinates.coded else z.T
+        values = np.multiply(first, np.sqrt(5.0 * self.dim), order="C")
+        centred = values - self._middle[:, None]
+        # Near the unit cube this depends only on the kernel: an entry of k must not depend on the other points.
+        if 2.0 * self._middle.max() > MAX_EXPONENT or np.abs(centred).max(initial=0.0) > MAX_EXPONENT:
+            return Lines(z, values, None, None)
+        return Lines(z, values, np.exp(centred), np.exp(-centred))
+
+    def between(self, z: Array, other: "Array | Lines") -> Array:
         """k between the rows of two feature arrays, (m, n)."""
-        k = self.joint.between(z, other)
-        rows, columns = self._lines(z), self._lines(other)
-        size = self._block_rows(len(other))
-        s, g = np.empty((2, self.dim, min(size, len(z)), len(other)))
-        for start in range(0, len(z), size):
-            block = rows.block(start, start + size)
-            m = len(block.z)
-            k[start : start + m] += self._additive(block, columns, s[:, :m], g[:, :m])
+        rows = self.prepared(z)
+        columns = rows if other is z else other if isinstance(other, Lines) else self.prepared(other)
+        k = self.joint.between(z, columns.z)
+        for block in self._blocks(k):
+            if columns is not rows:
+                k[block] += self._additive(rows.block(block), columns)[0]
+                continue
+            k[block, : block.stop] += self._additive(rows.block(block), rows.block(slice(0, block.stop)))[0]
+            k[: block.start, block] = k[block, : block.start].T
         return k
 
-    def with_slope(self, z: Array, other: Array) -> tuple[Array, "AdditiveSlope"]:
+    def with_slope(self, z: Array, other: "Array | Lines") -> tuple[Array, "AdditiveSlope"]:
         """k between the rows of two feature arrays, (m, n), and its derivatives."""
-        k, joint = self.joint.with_slope(z, other)
-        rows = self._lines(z)
-        columns = rows if other is z else self._lines(other)
-        size = self._block_rows(len(other))
-        s, g = np.empty((2, self.dim, *k.shape))
-        additive = np.empty_like(k)
-        for start in range(0, len(z), size):
-            block = slice(start, start + size)
-            additive[block] = self._additive(rows.block(start, start + size), columns, s[:, block], g[:, block])
-        return k + additive, AdditiveSlope(self, joint, additive, s, g)
+        rows, columns = self.prepared(z), other if isinstance(other, Lines) else self.prepared(other)
+        k, joint = self.joint.with_slope(z, columns.z)
+        pulls = []
+        for block in self._blocks(k):
+            block_rows = rows.block(block)
+            additive, g = self._additive(block_rows, columns)
+            k[block] += additive
+            g *= block_rows.values[:, :, None] - columns.values[:, None, :]
+            pulls.append(g)
+        pull = pulls[0] if len(pulls) == 1 else np.concatenate(pulls or [np.zeros((self.dim, *k.shape))], axis=1)
+        return k, AdditiveSlope(self, joint, pull)
 
-    def _lines(self, z: Array) -> "Lines":
-        unit = np.sqrt(5.0 * self.dim)
-        z = z * unit
-        values = z.T[self.joint.coordinates.first]
-        middle = unit * INACTIVE_VALUE / self.length_scales
-        centred = values - middle[:, None]
-        # Near the unit cube this depends only on the kernel: an entry of k must not depend on the other points.
-        if 2.0 * middle.max() > MAX_EXPONENT or np.abs(centred).max(initial=0.0) > MAX_EXPONENT:
-            return Lines(z, values, None)
-        return Lines(z, values, np.exp(centred))
+    def pairs(self, x: Array) -> "AdditivePairs":
+        """k between all pairs of validated points, for learning."""
+        return AdditivePairs(self.joint.coordinates.of(x), self.joint.coordinates.first)
 
-    def _additive(self, rows: "Lines", columns: "Lines", s: Array, g: Array) -> Array:
-        """σ² a/d Σⱼ (1 + sⱼ + sⱼ²/3) exp(-sⱼ), (m, n); sⱼ and gⱼ are written to ``s`` and ``g``, (d, m, n).
+    def _additive(self, rows: "Lines", columns: "Lines") -> tuple[Array, Array]:
+        """σ² a/d Σⱼ (1 + sⱼ + sⱼ²/3) exp(-sⱼ), (m, n), and gⱼ, (d, m, n).
 
-        exp(-|p - q|) is the smaller of exp(p) / exp(q) and exp(q) / exp(p). So each entry needs a division instead of
+        exp(-|p - q|) is the smaller of exp(p) exp(-q) and exp(q) exp(-p). So each entry needs two products instead of
         an exponential, unless exp(p) would overflow.
         """
-        np.subtract(rows.values[:, :, None], columns.values[:, None, :], out=s)
+        s = rows.values[:, :, None] - columns.values[:, None, :]
         np.abs(s, out=s)
         for j, features in self._wide:
-            s[j] = cdist(rows.z[:, features], columns.z[:, features])
+            s[j] = cdist(rows.z[:, features], columns.z[:, features]) * np.sqrt(5.0 * self.dim)
         # Beyond this the kernel is 0 in doubles, and infinity · 0 would be NaN.
-        np.minimum(s, MAX_DISTANCE, out=s)
-        if rows.exp is None or columns.exp is None:
+        if rows.grown is None or columns.grown is None or rows.shrunk is None or columns.shrunk is None:
+            np.minimum(s, MAX_DISTANCE, out=s)
             decay = np.exp(-s)
+            g = s * decay
         else:
-            decay = rows.exp[:, :, None] / columns.exp[:, None, :]
-            np.divide(columns.exp[:, None, :], rows.exp[:, :, None], out=g)
+            decay = rows.grown[:, :, None] * columns.shrunk[:, None, :]
+            g = rows.shrunk[:, :, None] * columns.grown[:, None, :]
             np.minimum(decay, g, out=decay)
             for j, _ in self._wide:
+                np.minimum(s[j], MAX_DISTANCE, out=s[j])
                 decay[j] = np.exp(-s[j])
-        np.multiply(s, decay, out=g)
-        values = s * g
-        values *= 1.0 / 3.0
+            np.multiply(s, decay, out=g)
+        s *= g
+        s *= 1.0 / 3.0
         g += decay
-        values += g
+        s += g
         # Column by column: the rounding of np.sum depends on the shape, and is different for a single entry.
-        total: Array = values[0]
-        for value in values[1:]:
+        total: Array = s[0]
+        for value in s[1:]:
             total += value
         total *= self.output_scale * self.share / self.dim
-        return total
+        return total, g
 
-    def _block_rows(self, width: int) -> int:
-        """How many rows to compute at a time."""
-        return max(1, BLOCK_ENTRIES // max(1, self.dim * width))
+    def _blocks(self, k: Array) -> list[slice]:
+        """The rows of k in blocks, each computed at a time."""
+        size = max(1, BLOCK_ENTRIES // max(1, self.dim * k.shape[1]))
+        return [slice(start, start + size) for start in range(0, len(k), size)]
+
+    @cached_property
+    def _middle(self) -> Array:
+        """The middle of the unit interval in each column, in the units of `Lines`, (d,)."""
+        return np.sqrt(5.0 * self.dim) * INACTIVE_VALUE / self.length_scales
 
     @cached_property
     def joint(self) -> Matern52:
@@ -212,56 +226,100 @@ class AdditiveMatern52:
 class Lines(NamedTuple):
     """Points projected on each column, in units in which distances are sⱼ.
 
-    ``z`` are all features, (n, D), and ``values`` the first feature of each column, (d, n). ``exp`` are the
-    exponentials of ``values`` minus the middle of the unit interval, or None if some of them are too large.
+    ``z`` are the features, (n, D), and ``values`` the first feature of each column in these units, (d, n). With c =
+    ``values`` minus the middle of the unit interval, ``grown`` is exp(c) and ``shrunk`` exp(-c), or both are None if
+    some of them are too large.
     """
 
     z: Array
     values: Array
-    exp: Array | None
+    grown: Array | None
+    shrunk: Array | None
 
-    def block(self, start: int, stop: int) -> "Lines":
-        """The points from ``start`` to ``stop``."""
-        if start == 0 and stop >= len(self.z):
+    def block(self, rows: slice) -> "Lines":
+        """Some of the points."""
+        if rows.start == 0 and rows.stop >= len(self.z):
             return self
-        exp = None if self.exp is None else self.exp[:, start:stop]
-        return Lines(self.z[start:stop], self.values[:, start:stop], exp)
+        if self.grown is None or self.shrunk is None:
+            return Lines(self.z[rows], self.values[:, rows], None, None)
+        return Lines(self.z[rows], self.values[:, rows], self.grown[:, rows], self.shrunk[:, rows])
 
 
 @dataclass(frozen=True, slots=True)
 class AdditiveSlope:
-    """The derivatives of k between two sets of points, from those of its joint part, its additive part, sⱼ and gⱼ."""
+    """The derivatives of k between two sets of points: of its joint part, and of its additive part.
+
+    ``pull`` is gⱼ (pⱼ - qⱼ), (d, m, n), where p - q is the difference of two points in units of `Lines`.
+    """
 
     kernel: AdditiveMatern52
     joint: MaternSlope
-    additive: Array
-    s: Array
-    g: Array
+    pull: Array
 
     def by_points(self, weights: Array) -> Array:
         """∂/∂u of Σᵢ wᵢ k(u, xᵢ) for each point u of the first set, (m, d).
 
-        ∂/∂uⱼ of a/d M(√d rⱼ) is -5/3 a gⱼ (uⱼ - xⱼ)/ℓⱼ².
+        The derivative of M(s) by s is -s g / 3, and s = √(5 d) |uⱼ - xⱼ|/ℓⱼ.
         """
         kernel, coordinates = self.kernel, self.kernel.joint.coordinates
-        w = weights * self.g
-        z, other = self.joint.z[:, coordinates.first], self.joint.other[:, coordinates.first]
-        pull = (w @ other.T[:, :, None])[:, :, 0].T - z * w.sum(axis=2).T
-        gradient = 5.0 / 3.0 * kernel.share * kernel.output_scale * pull / kernel.length_scales
-        gradient[coordinates.without_slope(self.joint.z)] = 0.0
-        return self.joint.by_points(weights) + gradient
+        weights = np.broadcast_to(weights, self.pull.shape[1:])
+        gradient: Array = np.einsum("jmn,mn->mj", self.pull, weights)
+        gradient *= -np.sqrt(5.0 / kernel.dim) / 3.0 * kernel.share * kernel.output_scale / kernel.length_scales
+        if coordinates.coded:
+            gradient[coordinates.without_slope(self.joint.z)] = 0.0
+        gradient += self.joint.by_points(weights)
+        return gradient
 
-    def by_theta(self, weights: Array) -> Array:
-        """Σ_ab W_ab ∂k_ab/∂θ for a symmetric W over one set of points with itself, (d + 2,).
+
+class AdditivePairs:
+    """k between all pairs of points with coordinates C, see `Pairs`."""
+
+    def __init__(self, coordinates: Array, first: Index) -> None:
+        self.joint = MaternPairs(coordinates)
+        a, b = np.nonzero(upper(len(coordinates)))
+        squares = (coordinates[a] - coordinates[b]).T ** 2
+        self._distances = np.sqrt(np.add.reduceat(squares, first, axis=0))  # in each column, (d, P)
+        self._longest = self._distances.max(axis=1, initial=0.0)
+        self._additive, self._k = np.empty((2, len(a)))
+        self._by_scales = np.empty_like(self._distances)  # gⱼ sⱼ²
+
+    def covariance(self, kernel: AdditiveMatern52) -> Array:
+        """k of each pair, (P,)."""
+        self._kernel = kernel
+        size = max(1, BLOCK_ENTRIES // kernel.dim)
+        buffers = np.empty((3, kernel.dim, min(size, len(self._k))))
+        for start in range(0, len(self._k), size):
+            block = slice(start, min(start + size, len(self._k)))
+            self._block(block, buffers[:, :, : block.stop - start])
+        self._additive *= kernel.output_scale * kernel.share / kernel.dim
+        return np.add(self.joint.covariance(kernel.joint), self._additive, out=self._k)
+
+    def _block(self, block: slice, buffers: Array) -> None:
+        """Write Σⱼ (1 + sⱼ + sⱼ²/3) exp(-sⱼ) and gⱼ sⱼ² of some pairs. The signs are those of t = -s."""
+        t, decay, product = buffers
+        scales = -np.sqrt(5.0 * self._kernel.dim) / self._kernel.length_scales
+        np.multiply(self._distances[:, block], scales[:, None], out=t)
+        if (self._longest * scales).min() < -MAX_DISTANCE:
+            np.maximum(t, -MAX_DISTANCE, out=t)
+        np.exp(t, out=decay)
+        np.multiply(t, decay, out=product)
+        decay -= product  # g
+        product *= t  # s² exp(-s)
+        additive = np.add.reduce(product, axis=0, out=self._additive[block])
+        additive *= 1.0 / 3.0
+        additive += np.add.reduce(decay, axis=0)
+        np.subtract(1.0, t, out=t)
+        np.multiply(product, t, out=self._by_scales[:, block])
+
+    def by_theta(self, weights: Array, diagonal: Array) -> Array:
+        """Σ_ab W_ab ∂k_ab/∂θ, (d + 2,).
 
         ∂/∂log ℓⱼ of a/d M(√d rⱼ) is 5/3 a gⱼ rⱼ² = a gⱼ sⱼ² / (3 d). With A the joint and B the additive part of k,
         ∂k/∂log σ² = A + B and ∂k/∂log(a/(1 - a)) = (1 - a) B - a A.
         """
-        kernel, share = self.kernel, self.kernel.share
-        by_joint = self.joint.by_theta(weights)
-        w = self.s * self.s
-        w *= self.g
-        by_scales = w.reshape(kernel.dim, -1) @ np.ascontiguousarray(weights).reshape(-1)
-        by_scales *= share * kernel.output_scale / (3.0 * kernel.dim)
-        joint, additive = by_joint[-1], np.vdot(weights, self.additive)
+        kernel, share = self._kernel, self._kernel.share
+        by_joint = self.joint.by_theta(weights, diagonal)
+        by_scales = self._by_scales @ weights
+        by_scales *= 2.0 * share * kernel.output_scale / (3.0 * kernel.dim)
+        joint, additive = by_joint[-1], 2.0 * (weights @ self._additive) + share * kernel.output_scale * diagonal.sum()
         return np.concatenate((by_joint[:-1] + by_scales, [joint + additive, (1.0 - share) * additive - share * joint]))

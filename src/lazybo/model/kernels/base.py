@@ -12,9 +12,10 @@ k       covariance of two points                                      (m, n)
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, Self, runtime_checkable
 
-from numpy.typing import ArrayLike
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from lazybo.checks import Array
 from lazybo.model.kernels.columns import Column
@@ -37,8 +38,18 @@ class Slope(Protocol):
         Categorical and inactive entries have derivative 0.
         """
 
-    def by_theta(self, weights: Array) -> Array:
-        """Σ_ab W_ab ∂k_ab/∂θ for a symmetric W over one set of points with itself, (p,)."""
+
+class Pairs(Protocol):
+    """k between all pairs of n points while θ changes, for learning. What does not depend on θ is computed once.
+
+    P = n (n - 1)/2 pairs a < b are in the order of `upper`: row by row. Arrays are reused by the next `covariance`.
+    """
+
+    def covariance(self, kernel: Any) -> Array:
+        """k of each pair, (P,), for a kernel that differs only in θ from the one that made this object."""
+
+    def by_theta(self, weights: Array, diagonal: Array) -> Array:
+        """Σ_ab W_ab ∂k_ab/∂θ of the last covariance, (p,), from W_ab of the pairs, (P,), and W_aa, (n,); W = Wᵀ."""
 
 
 @runtime_checkable
@@ -87,14 +98,25 @@ class Kernel(Protocol):
     def diagonal(self, z: Array) -> Array:
         """k of each point with itself, (n,)."""
 
-    def between(self, z: Array, other: Array) -> Array:
+    def prepared(self, z: Array) -> Any:
+        """Features in the form in which `between` and `with_slope` use ``other``: saves time if it is used again."""
+
+    def between(self, z: Array, other: Any) -> Array:
         """k between the rows of two feature arrays, (m, n)."""
 
-    def with_slope(self, z: Array, other: Array) -> tuple[Array, Slope]:
+    def with_slope(self, z: Array, other: Any) -> tuple[Array, Slope]:
         """k between the rows of two feature arrays, (m, n), and its derivatives."""
+
+    def pairs(self, x: Array) -> Pairs:
+        """k between all pairs of validated points, for learning."""
 
     def __call__(self, x: ArrayLike, other: ArrayLike | None = None) -> Array:
         """k between the rows of two sets of points, (m, n); between those of ``x`` if there is no other."""
+
+
+def upper(n: int) -> NDArray[np.bool_]:
+    """Where a square matrix is above its diagonal, (n, n): the places of the pairs a < b, row by row."""
+    return np.triu(np.ones((n, n), dtype=bool), 1)
 
 
 def as_kernel(kernel: object) -> Kernel:

@@ -82,7 +82,7 @@ class Coordinates:
 
     def of(self, x: Array) -> Array:
         """C of validated points, (n, D)."""
-        if not self._coded:
+        if not self.coded:
             return x
         return np.hstack([_coordinates(x[:, j], column) for j, column in enumerate(self.columns)])
 
@@ -108,8 +108,8 @@ class Coordinates:
         return np.searchsorted(self.column, np.arange(len(self.columns)), side="right") - 1
 
     @cached_property
-    def _coded(self) -> bool:
-        """Whether any column is categorical or conditional."""
+    def coded(self) -> bool:
+        """Whether any column is categorical or conditional. Otherwise coordinates are the points themselves."""
         return any(column.categories or column.conditional for column in self.columns)
 
     @cached_property

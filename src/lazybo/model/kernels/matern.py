@@ -21,10 +21,10 @@ from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.spatial.distance import cdist
+from scipy.spatial.distance import cdist, pdist
 
 from lazybo.checks import Array, as_array, as_shape, positive
-from lazybo.model.kernels.base import Parameter
+from lazybo.model.kernels.base import Parameter, upper
 from lazybo.model.kernels.columns import Column, Coordinates, coordinates_of
 
 MAX_DISTANCE = 1e3
@@ -105,12 +105,16 @@ class Matern52:
 
     def features(self, x: Array) -> Array:
         """Z: the coordinates of validated points, in units of the length scales, (n, D)."""
-        z: Array = self.coordinates.of(x) / self._feature_scales
+        z: Array = self.coordinates.of(x) / self.feature_scales
         return z
 
     def diagonal(self, z: Array) -> Array:
         """σ² for each point, (n,)."""
         return np.full(len(z), self.output_scale)
+
+    def prepared(self, z: Array) -> Array:
+        """Z itself."""
+        return z
 
     def between(self, z: Array, other: Array) -> Array:
         """k between the rows of two feature arrays, (m, n)."""
@@ -124,8 +128,11 @@ class Matern52:
         h = s + 1.0
         h *= decay
         h *= 5.0 / 3.0
-        k = _value(s, decay)
-        return k, MaternSlope(self, z, other, k, h)
+        return _value(s, decay), MaternSlope(self, z, other, h)
+
+    def pairs(self, x: Array) -> "MaternPairs":
+        """k between all pairs of validated points, for learning."""
+        return MaternPairs(self.coordinates.of(x))
 
     def _decay(self, s: Array) -> Array:
         """σ² exp(-s)."""
@@ -140,7 +147,8 @@ class Matern52:
         return coordinates_of(tuple(self.columns))
 
     @cached_property
-    def _feature_scales(self) -> Array:
+    def feature_scales(self) -> Array:
+        """The length scale of each feature, (D,)."""
         return self.length_scales[self.coordinates.column]
 
 
@@ -151,30 +159,65 @@ class MaternSlope:
     kernel: Matern52
     z: Array
     other: Array
-    k: Array
     h: Array
 
     def by_points(self, weights: Array) -> Array:
         """∂/∂u of Σᵢ wᵢ k(u, xᵢ) for each point u of the first set, (m, d): ∂k/∂u = -h (u - x)/ℓ²."""
         kernel = self.kernel
         w = weights * self.h
-        pull = w @ self.other - self.z * w.sum(axis=1, keepdims=True)
+        pull = w @ self.other
+        pull -= self.z * w.sum(axis=1, keepdims=True)
+        if not kernel.coordinates.coded:
+            pull /= kernel.length_scales
+            return pull
         gradient = pull[:, kernel.coordinates.first] / kernel.length_scales
         gradient[kernel.coordinates.without_slope(self.z)] = 0.0
         return gradient
 
-    def by_theta(self, weights: Array) -> Array:
-        """Σ_ab W_ab ∂k_ab/∂θ for a symmetric W over one set of points with itself, (d + 1,).
+
+class MaternPairs:
+    """k between all pairs of points with coordinates C, see `Pairs`."""
+
+    def __init__(self, coordinates: Array) -> None:
+        n = len(coordinates)
+        self._coordinates = coordinates
+        self._upper = upper(n)
+        self._matrix = np.zeros((n, n))
+        self._z = coordinates
+        self._s, self._decay, self._h, self._k = np.empty((4, n * (n - 1) // 2))
+
+    def covariance(self, kernel: Matern52) -> Array:
+        """k of each pair, (P,)."""
+        self._kernel, self._z = kernel, self._coordinates / kernel.feature_scales
+        s, decay, h, k = self._s, self._decay, self._h, self._k
+        pdist(self._z, out=s)
+        s *= np.sqrt(5.0)
+        np.minimum(s, MAX_DISTANCE, out=s)
+        np.negative(s, out=decay)
+        np.exp(decay, out=decay)
+        decay *= kernel.output_scale
+        # k = (1 + s) decay + s² decay / 3, and h = 5/3 (1 + s) decay.
+        np.multiply(s, decay, out=k)
+        np.add(decay, k, out=h)
+        k *= s
+        k *= 1.0 / 3.0
+        k += h
+        h *= 5.0 / 3.0
+        return k
+
+    def by_theta(self, weights: Array, diagonal: Array) -> Array:
+        """Σ_ab W_ab ∂k_ab/∂θ, (d + 1,).
 
         ∂k/∂log σ² = k. ∂k/∂log ℓⱼ = h Δⱼ² with Δⱼ² the squared distance in the features of column j, and with w = W ∘ h
-        Σ w_ab (z_a - z_b)² = 2 (Σ_a z_a² Σ_b w_ab - zᵀ w z): one matrix product instead of d passes over n²
-        differences.
+        above the diagonal Σ w_ab (z_a - z_b)² = Σ_a z_a² Σ_b (w_ab + w_ba) - 2 zᵀ w z: one matrix product instead of d
+        passes over all pairs.
         """
-        z, kernel = self.z, self.kernel
-        w = weights * self.h
-        quadratic = (z * z).T @ w.sum(axis=1) - np.einsum("aj,aj->j", z, w @ z)
+        z, kernel, w = self._z, self._kernel, self._matrix
+        w[self._upper] = weights * self._h
+        quadratic = (z * z).T @ (w.sum(axis=0) + w.sum(axis=1)) - 2.0 * np.einsum("aj,aj->j", z, w @ z)
         per_column = np.bincount(kernel.coordinates.column, weights=2.0 * quadratic, minlength=kernel.dim)
-        return np.append(per_column, np.vdot(weights, self.k))
+        by_output = 2.0 * (weights @ self._k) + kernel.output_scale * diagonal.sum()
+        return np.append(per_column, by_output)
 
 
 def scaled_distance(z: Array, other: Array) -> Array:
