@@ -171,6 +171,10 @@ class GrowingCholesky:
         """X with K X = B: L⁻ᵀ (L⁻¹ B); B is (n,) or (n, m)."""
         return self.solve_upper(self.solve_lower(b))
 
+    def inverse(self) -> Array:
+        """K⁻¹, (n, n), in O(n³)."""
+        return inverse_from(self.factor)
+
     def diagonal(self) -> Array:
         """The pivots, diag(L), (n,)."""
         parts = [np.diagonal(panel.diagonal)[:rows] for panel, rows in self._filled()]
@@ -268,6 +272,17 @@ class GrowingCholesky:
         if x.ndim not in (1, 2) or len(x) != self._n:
             raise ValueError(f"the right-hand side must have shape ({self._n},) or ({self._n}, m), not {x.shape}")
         return finite("the right-hand side", x)
+
+
+def inverse_from(lower: Array) -> Array:
+    """(L Lᵀ)⁻¹ for a lower triangle L with zeros above it, (n, n)."""
+    if len(lower) == 0:
+        return lower
+    # LAPACK writes one triangle and leaves the zeros of the other one.
+    inverse, _ = lapack.dpotri(lower, lower=1) if lower.flags.f_contiguous else lapack.dpotri(lower.T, lower=0)
+    whole: Array = inverse + inverse.T
+    whole.reshape(-1)[:: len(whole) + 1] *= 0.5
+    return whole
 
 
 class _PivotError(Exception):

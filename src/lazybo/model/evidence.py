@@ -4,6 +4,7 @@ import numpy as np
 from scipy.linalg import lapack
 
 from lazybo.checks import Array
+from lazybo.model.cholesky import inverse_from
 from lazybo.model.kernels import Kernel, upper
 
 
@@ -52,13 +53,9 @@ LOG_2PI = float(np.log(2 * np.pi))
 NOT_POSITIVE_DEFINITE = "the covariance is not positive definite: try a larger noise"
 
 
-def inverted(covariance: Array) -> tuple[Array, Array]:
-    """The lower factor of a matrix and its inverse, each (n, n)."""
+def inverted(covariance: Array) -> Array:
+    """The inverse of a matrix, (n, n)."""
     lower, info = lapack.dpotrf(covariance, lower=1)
     if info:
         raise np.linalg.LinAlgError(NOT_POSITIVE_DEFINITE)
-    inverse, _ = lapack.dpotri(lower, lower=1)
-    # dpotri fills the lower triangle only; dpotrf has set the other one to 0.
-    whole = inverse + inverse.T
-    whole.reshape(-1)[:: len(whole) + 1] *= 0.5
-    return lower, whole
+    return inverse_from(lower)

@@ -110,17 +110,31 @@ def _ratio(z: Array) -> Array:
 
 
 def _log_h(z: Array) -> tuple[Array, Array]:
-    """log(φ(z) + z Φ(z)) and its derivative Φ(z) / (φ(z) + z Φ(z))."""
-    log_density = -0.5 * z * z - 0.5 * np.log(2 * np.pi)
-    # z > -1: no cancellation, h is computed directly.
-    near = np.maximum(z, -1.0)
-    h = _density(near) + near * ndtr(near)
-    # FAR_TAIL < z < -1: 1 + z r with r = Φ/φ; loses digits as 1/z², at most 6 of 16.
-    middle = np.clip(z, FAR_TAIL, -1.0)
-    r = _ratio(middle)
-    rest = 1.0 + middle * r
-    # z < FAR_TAIL: r = -1/z (1 - 1/z² + …), so 1 + z r = 1/z² and its slope -z.
-    far = np.minimum(z, FAR_TAIL)
-    log_h = np.where(z > -1.0, np.log(h), log_density + np.where(z > FAR_TAIL, np.log(rest), -2 * np.log(-far)))
-    slope = np.where(z > -1.0, ndtr(near) / h, np.where(z > FAR_TAIL, r / rest, -far))
+    """log(φ(z) + z Φ(z)) and its derivative Φ(z) / (φ(z) + z Φ(z)). A branch that no entry needs is not computed."""
+    low, high = z.min(initial=0.0), z.max(initial=-np.inf)
+    if low > -1.0:
+        return _log_h_near(z)
+    log_h, slope = _log_h_middle(z if low > FAR_TAIL and high <= -1.0 else np.clip(z, FAR_TAIL, -1.0))
+    if low <= FAR_TAIL:
+        # z < FAR_TAIL: r = -1/z (1 - 1/z² + …), so 1 + z r = 1/z² and its slope -z.
+        far = np.minimum(z, FAR_TAIL)
+        log_h = np.where(z > FAR_TAIL, log_h, -0.5 * z * z - 0.5 * np.log(2 * np.pi) - 2 * np.log(-far))
+        slope = np.where(z > FAR_TAIL, slope, -far)
+    if high > -1.0:
+        near = _log_h_near(np.maximum(z, -1.0))
+        log_h, slope = (np.where(z > -1.0, a, b) for a, b in zip(near, (log_h, slope), strict=True))
     return log_h, slope
+
+
+def _log_h_near(z: Array) -> tuple[Array, Array]:
+    """`_log_h` for z >= -1: there is no cancellation, h is computed directly."""
+    distribution = ndtr(z)
+    h = _density(z) + z * distribution
+    return np.log(h), distribution / h
+
+
+def _log_h_middle(z: Array) -> tuple[Array, Array]:
+    """`_log_h` for FAR_TAIL <= z <= -1: h/φ = 1 + z r with r = Φ/φ; loses digits as 1/z², at most 6 of 16."""
+    r = _ratio(z)
+    rest = 1.0 + z * r
+    return np.log(rest) - 0.5 * z * z - 0.5 * np.log(2 * np.pi), r / rest

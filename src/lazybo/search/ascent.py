@@ -31,46 +31,74 @@ def climb(
     scale = np.minimum(ranges, 1.0)
     inverse = np.tile(np.eye(u.shape[1]), (len(u), 1, 1))  # inverse Hessians of -f, in units of ``scale``
     reach = np.full(len(u), 0.3)  # the longest step, in units of ``scale``
+    fixed = None if free.all() else ~free
     value, slope = gradient(u, center)
     slope = slope * scale
-    direction = None
     for _ in range(CLIMB_STEPS):
-        blocked = ~free | ((u <= 0.0) & (slope < 0)) | ((u >= 1.0) & (slope > 0))
-        g = np.where(blocked, 0.0, slope)
-        direction = np.where(blocked, 0.0, np.einsum("sij,sj->si", inverse, g))
-        uphill = np.einsum("si,si->s", direction, g) > 0
-        direction = np.where(uphill[:, None], direction, g)
-        length = np.linalg.norm(direction, axis=1)
+        direction = _direction(inverse, slope, u, fixed)
+        length = np.sqrt(_dot(direction, direction))
         direction *= np.minimum(1.0, reach / np.maximum(length, 1e-300))[:, None]
-        there = np.where(free, np.clip(u + direction * scale, 0.0, 1.0), u)
+        there = u + direction * scale
+        np.minimum(np.maximum(there, 0.0, out=there), 1.0, out=there)
+        if fixed is not None:
+            np.copyto(there, u, where=fixed)
         new_value, new_slope = gradient(there, center)
         new_slope = new_slope * scale
         better = new_value > value
-        step = np.nan_to_num((there - u) / scale)
-        _update(inverse, better, step, np.where(free, slope - new_slope, 0.0))
-        moved = np.linalg.norm(step, axis=1)
+        step, bend = (there - u) / scale, slope - new_slope
+        if fixed is not None:
+            step[fixed] = bend[fixed] = 0.0
+        _update(inverse, better, step, bend)
+        moved = np.sqrt(_dot(step, step))
         reach = np.where(better, np.maximum(reach, 2 * moved), 0.4 * moved)
-        gain = np.where(better, new_value - value, 0.0)
-        u = np.where(better[:, None], there, u)
-        value, slope = np.where(better, new_value, value), np.where(better[:, None], new_slope, slope)
-        if (np.where(better, gain, reach) < CONVERGED).all():
+        converged = np.where(better, new_value - value, reach) < CONVERGED
+        row = better[:, None]
+        u, slope, value = np.where(row, there, u), np.where(row, new_slope, slope), np.where(better, new_value, value)
+        if converged.all():
             break
     return u
 
 
+def _direction(inverse: Array, slope: Array, u: Array, fixed: NDArray[np.bool_] | None) -> Array:
+    """The quasi-Newton direction of each start, or the gradient if that direction does not lead up.
+
+    It is 0 for ``fixed`` entries, and where it would leave the unit cube.
+    """
+    blocked = ((u <= 0.0) & (slope < 0.0)) | ((u >= 1.0) & (slope > 0.0))
+    if fixed is not None:
+        blocked |= fixed
+    free = not blocked.any()
+    g = slope if free else np.where(blocked, 0.0, slope)
+    direction = np.einsum("sij,sj->si", inverse, g)
+    if not free:
+        direction[blocked] = 0.0
+    uphill = _dot(direction, g) > 0
+    return direction if uphill.all() else np.where(uphill[:, None], direction, g)
+
+
 def _update(inverse: Array, rows: NDArray[np.bool_], s: Array, y: Array) -> None:
-    """The BFGS update of the inverse Hessians, where the curvature sᵀy is positive."""
-    curvature = np.einsum("si,si->s", s, y)
+    """The BFGS update of the inverse Hessians, where the curvature sᵀy is positive.
+
+    With ρ = 1/sᵀy and v = ½ ρ (1 + ρ yᵀHy) s - ρ Hy it is H + s vᵀ + v sᵀ.
+    """
+    curvature = _dot(s, y)
     rows = rows & (curvature > 1e-12)
-    if not rows.any():
-        return
-    s, y, h = s[rows], y[rows], inverse[rows]
-    rho = 1.0 / curvature[rows]
-    hy = np.einsum("sij,sj->si", h, y)
-    factor = rho * (1.0 + rho * np.einsum("si,si->s", y, hy))
-    h = h + factor[:, None, None] * (s[:, :, None] * s[:, None, :])
-    cross = hy[:, :, None] * s[:, None, :]
-    inverse[rows] = h - rho[:, None, None] * (cross + cross.transpose(0, 2, 1))
+    if not rows.all():
+        if not rows.any():
+            return
+        y, curvature = np.where(rows[:, None], y, 0.0), np.where(rows, curvature, np.inf)
+    rho = 1.0 / curvature
+    hy = np.einsum("sij,sj->si", inverse, y)
+    v = (0.5 * rho * (1.0 + rho * _dot(y, hy)))[:, None] * s - rho[:, None] * hy
+    change = s[:, :, None] * v[:, None, :]
+    inverse += change
+    inverse += change.transpose(0, 2, 1)
+
+
+def _dot(a: Array, b: Array) -> Array:
+    """The scalar product of each row, (s,)."""
+    product: Array = np.einsum("si,si->s", a, b)
+    return product
 
 
 def move_discrete(

@@ -139,8 +139,9 @@ def _best_of_each(values: Array, center: Index, count: int) -> Index:
 def _distinct(gp: Process, points: Array, values: Array) -> list[Maximum]:
     """Maxima with their values, best first, without duplicates."""
     z = gp.kernel.features(points)
+    near = cdist(z, z) <= SAME_MAXIMUM
     kept: list[int] = []
     for i in np.argsort(-values, kind="stable"):
-        if all(np.linalg.norm(z[i] - z[j]) > SAME_MAXIMUM for j in kept):
+        if not near[i, kept].any():
             kept.append(int(i))
     return [Maximum(points[i], float(values[i])) for i in kept]

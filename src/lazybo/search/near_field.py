@@ -28,15 +28,19 @@ class NearField:
     def __init__(self, gp: Process, centers: Array) -> None:
         self._kernel = gp.kernel
         self._centers = centers
+        self._inactive = bool(np.isnan(centers).any()) or any(column.conditional for column in gp.kernel.columns)
+        self._far: tuple[Array, Array] | None = None
+        if gp.n <= NEAR_ROWS:
+            self._z, self._alpha = gp.kernel.prepared(gp.features), gp.alpha
+            self._inverse = inverse_of(gp)
+            return
         k, slope = gp.kernel.with_slope(gp.kernel.features(centers), gp.features)
-        rows = np.arange(gp.n)
-        if gp.n > NEAR_ROWS:
-            rows = np.sort(np.argpartition(k.max(axis=0), -NEAR_ROWS)[-NEAR_ROWS:])
-        self._z, self._alpha = gp.features[rows], gp.alpha[rows]
-        far = gp.alpha.copy()
+        rows = np.sort(np.argpartition(k.max(axis=0), -NEAR_ROWS)[-NEAR_ROWS:])
+        alpha = gp.alpha
+        self._z, self._alpha = gp.kernel.prepared(gp.features[rows]), alpha[rows]
+        far = alpha.copy()
         far[rows] = 0.0
-        self._far_mean = k @ far
-        self._far_gradient = slope.by_points(far)
+        self._far = k @ far, slope.by_points(far)
         self._inverse = inverse_of(gp, rows)
 
     def value(self, u: Array, center: Index, acquisition: Acquisition, best: float) -> Array:
@@ -56,14 +60,25 @@ class NearField:
         beta = k @ self._inverse
         std = self._std(z, k, beta)
         acquired = acquisition(self._mean(u, center, k), std, best)
-        weights = acquired.by_mean[:, None] * self._alpha
-        weights -= (acquired.by_std / std)[:, None] * beta
-        return acquired.value, slope.by_points(weights) + acquired.by_mean[:, None] * self._far_gradient[center]
+        by_mean = acquired.by_mean[:, None]
+        weights = by_mean * self._alpha
+        beta *= (acquired.by_std / std)[:, None]
+        weights -= beta
+        gradient = slope.by_points(weights)
+        if self._far is not None:
+            gradient += by_mean * self._far[1][center]
+        return acquired.value, gradient
 
     def _mean(self, u: Array, center: Index, k: Array) -> Array:
+        mean: Array = k @ self._alpha
+        if self._far is None:
+            return mean
         step = u - self._centers[center]
-        step[np.isnan(step)] = 0.0
-        return k @ self._alpha + self._far_mean[center] + np.einsum("ij,ij->i", self._far_gradient[center], step)
+        if self._inactive:
+            step[np.isnan(step)] = 0.0
+        far_mean, far_gradient = self._far
+        mean += far_mean[center] + np.einsum("ij,ij->i", far_gradient[center], step)
+        return mean
 
     def _std(self, z: Array, k: Array, beta: Array) -> Array:
         prior = self._kernel.diagonal(z)
@@ -71,9 +86,11 @@ class NearField:
 
 
 @one_thread()
-def inverse_of(gp: Process, rows: Index) -> Array:
-    """The inverse of K between some rows, noise included, (r, r), O(r³)."""
+def inverse_of(gp: Process, rows: Index | None = None) -> Array:
+    """The inverse of K between some rows, (r, r), or all of them, noise and jitter included; O(r³)."""
+    if rows is None:
+        return gp.factor.inverse()
     z = gp.features[rows]
     k = gp.kernel.between(z, z)
-    k[np.diag_indices_from(k)] += (gp.noise + gp.known_variances + gp.factor.jitter)[rows]
-    return inverted(k)[1]
+    k.reshape(-1)[:: len(k) + 1] += (gp.noise + gp.known_variances + gp.factor.jitter)[rows]
+    return inverted(k)

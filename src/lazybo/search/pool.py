@@ -4,6 +4,7 @@ V = L⁻¹ k(X, pool) gets one row for each new row of X, which costs O(n) a poi
 """
 
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -29,6 +30,7 @@ class Pool:
         self._v = np.zeros((0, len(points)))
         self._n = 0
         self._variance = np.zeros(len(points))
+        self._prepared: Any = None  # the features of the points
 
     def posterior(self, gp: Process, built: int = 0) -> tuple[Array, Array]:
         """Mean and standard deviation at the points, each (m,). Costs O(n) a point for every new row."""
@@ -36,7 +38,8 @@ class Pool:
         if gp is not self._gp or factorisation != self._factorisation or gp.n < self._n:
             self._gp, self._factorisation, self._n = gp, factorisation, 0
         if self._n == 0:
-            self._variance = gp.kernel.diagonal(gp.kernel.features(self.points))
+            z = gp.kernel.features(self.points)
+            self._prepared, self._variance = gp.kernel.prepared(z), gp.kernel.diagonal(z)
         if gp.n > self._n:
             self._extend(gp, built)
         mean = gp.whitened @ self._v[: gp.n]
@@ -55,7 +58,7 @@ class Pool:
             grown = np.empty((max(gp.n, len(self._v) * 5 // 4 + 64), len(self.points)))
             grown[: self._n] = self._v[: self._n]
             self._v = grown
-        self._v[self._n : gp.n] = gp.covariance(self.points, slice(self._n, gp.n))
+        self._v[self._n : gp.n] = gp.kernel.between(gp.features[self._n : gp.n], self._prepared)
         for rows in _steps(self._n, gp.n, built):
             gp.factor.finish_solve(self._v[: rows.stop], rows.start, together=CHUNK_ROWS)
             self._subtract(rows)
