@@ -15,6 +15,7 @@ Each function returns its value and its derivatives by μ and by σ, from which 
 point.
 """
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -27,6 +28,9 @@ from lazybo.checks import Array, one_of, shortened
 MIN_STD = 1e-12
 # Below this z the series of Φ/φ is more exact than the formula, which subtracts nearly equal numbers.
 FAR_TAIL = -1e3
+# From this z on, φ + z Φ is computed directly: Φ/φ grows as exp(z²/2).
+LARGE = 10.0
+SQRT_2PI, LOG_SQRT_2PI, SQRT_HALF = math.sqrt(2 * math.pi), 0.5 * math.log(2 * math.pi), math.sqrt(0.5)
 
 
 class Acquired(NamedTuple):
@@ -43,7 +47,7 @@ Acquisition = Callable[[Array, Array, float], Acquired]
 def expected_improvement(mean: Array, std: Array, best: float, xi: float = 0.0) -> Acquired:
     """EI = γ Φ(z) + σ φ(z) (paper, section 2.2.1); ∂EI/∂μ = -Φ(z), ∂EI/∂σ = φ(z)."""
     std = np.maximum(std, MIN_STD)
-    z = (best - mean - xi) / std
+    z = ((best - xi) - mean) / std
     density, distribution = _density(z), ndtr(z)
     return Acquired(np.maximum(std * (z * distribution + density), 0.0), -distribution, density)
 
@@ -54,15 +58,16 @@ def log_expected_improvement(mean: Array, std: Array, best: float, xi: float = 0
     With r = Φ/φ the second term is log φ + log(1 + z r); its derivative by z is r / (1 + z r).
     """
     std = np.maximum(std, MIN_STD)
-    z = (best - mean - xi) / std
+    z = ((best - xi) - mean) / std
     log_h, slope = _log_h(z)
-    return Acquired(np.log(std) + log_h, -slope / std, (1.0 - z * slope) / std)
+    log_h += np.log(std)
+    return Acquired(log_h, -slope / std, (1.0 - z * slope) / std)
 
 
 def probability_of_improvement(mean: Array, std: Array, best: float, xi: float = 0.0) -> Acquired:
     """log Φ(z): the same maxima as Φ(z), but with a gradient where Φ(z) underflows."""
     std = np.maximum(std, MIN_STD)
-    z = (best - mean - xi) / std
+    z = ((best - xi) - mean) / std
     slope = 1.0 / _ratio(z)
     return Acquired(log_ndtr(z), -slope / std, -slope * z / std)
 
@@ -101,40 +106,34 @@ def _tried(acquisition: Acquisition) -> Acquisition:
 
 
 def _density(z: Array) -> Array:
-    return np.exp(-0.5 * z * z) / np.sqrt(2 * np.pi)
+    return np.exp(-0.5 * z * z) * (1.0 / SQRT_2PI)
 
 
 def _ratio(z: Array) -> Array:
     """Φ(z)/φ(z) = √(π/2) erfcx(-z/√2), without underflow in the tail."""
-    return np.sqrt(np.pi / 2) * erfcx(-z / np.sqrt(2))
+    ratio: Array = erfcx(z * -SQRT_HALF)
+    ratio *= 0.5 * SQRT_2PI
+    return ratio
 
 
 def _log_h(z: Array) -> tuple[Array, Array]:
-    """log(φ(z) + z Φ(z)) and its derivative Φ(z) / (φ(z) + z Φ(z)). A branch that no entry needs is not computed."""
-    low, high = z.min(initial=0.0), z.max(initial=-np.inf)
-    if low > -1.0:
-        return _log_h_near(z)
-    log_h, slope = _log_h_middle(z if low > FAR_TAIL and high <= -1.0 else np.clip(z, FAR_TAIL, -1.0))
-    if low <= FAR_TAIL:
-        # z < FAR_TAIL: r = -1/z (1 - 1/z² + …), so 1 + z r = 1/z² and its slope -z.
-        far = np.minimum(z, FAR_TAIL)
-        log_h = np.where(z > FAR_TAIL, log_h, -0.5 * z * z - 0.5 * np.log(2 * np.pi) - 2 * np.log(-far))
-        slope = np.where(z > FAR_TAIL, slope, -far)
-    if high > -1.0:
-        near = _log_h_near(np.maximum(z, -1.0))
-        log_h, slope = (np.where(z > -1.0, a, b) for a, b in zip(near, (log_h, slope), strict=True))
-    return log_h, slope
-
-
-def _log_h_near(z: Array) -> tuple[Array, Array]:
-    """`_log_h` for z >= -1: there is no cancellation, h is computed directly."""
-    distribution = ndtr(z)
-    h = _density(z) + z * distribution
-    return np.log(h), distribution / h
-
-
-def _log_h_middle(z: Array) -> tuple[Array, Array]:
-    """`_log_h` for FAR_TAIL <= z <= -1: h/φ = 1 + z r with r = Φ/φ; loses digits as 1/z², at most 6 of 16."""
-    r = _ratio(z)
-    rest = 1.0 + z * r
-    return np.log(rest) - 0.5 * z * z - 0.5 * np.log(2 * np.pi), r / rest
+    """log(φ(z) + z Φ(z)) and its derivative Φ(z) / (φ(z) + z Φ(z)). Branches that no entry needs are not computed."""
+    low, high = z.min(initial=0.0), z.max(initial=0.0)
+    inner = FAR_TAIL < low and high < LARGE
+    # 1 + z r with r = Φ/φ. Below -1 it loses digits as 1/z², at most 6 of 16; for large z r overflows.
+    middle = z if inner else np.clip(z, FAR_TAIL, LARGE)
+    r = _ratio(middle)
+    rest = middle * r
+    rest += 1.0
+    log_h, slope = np.log(rest), r / rest
+    log_h -= 0.5 * z * z
+    log_h -= LOG_SQRT_2PI
+    if inner:
+        return log_h, slope
+    # z < FAR_TAIL: r = -1/z (1 - 1/z² + …), so 1 + z r = 1/z² and its slope -z.
+    far = np.minimum(z, FAR_TAIL)
+    log_h = np.where(z > FAR_TAIL, log_h, -0.5 * z * z - LOG_SQRT_2PI - 2 * np.log(-far))
+    slope = np.where(z > FAR_TAIL, slope, -far)
+    large = np.maximum(z, LARGE)
+    h = _density(large) + large * ndtr(large)
+    return np.where(z < LARGE, log_h, np.log(h)), np.where(z < LARGE, slope, ndtr(large) / h)

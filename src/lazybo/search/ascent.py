@@ -97,7 +97,7 @@ def _update(inverse: Array, rows: NDArray[np.bool_], s: Array, y: Array) -> None
 
 def _dot(a: Array, b: Array) -> Array:
     """The scalar product of each row, (s,)."""
-    product: Array = np.einsum("si,si->s", a, b)
+    product: Array = np.vecdot(a, b)
     return product
 
 

@@ -77,12 +77,13 @@ class NearField:
         if self._inactive:
             step[np.isnan(step)] = 0.0
         far_mean, far_gradient = self._far
-        mean += far_mean[center] + np.einsum("ij,ij->i", far_gradient[center], step)
+        mean += far_mean[center] + np.vecdot(far_gradient[center], step)
         return mean
 
     def _std(self, z: Array, k: Array, beta: Array) -> Array:
         prior = self._kernel.diagonal(z)
-        return np.sqrt(np.maximum(prior - np.einsum("ij,ij->i", k, beta), MIN_VARIANCE * prior))
+        variance = prior - np.vecdot(k, beta)
+        return np.sqrt(np.maximum(variance, MIN_VARIANCE * prior, out=variance))
 
 
 @one_thread()

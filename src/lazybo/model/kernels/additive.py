@@ -23,9 +23,10 @@ every share.
 Sums and positive multiples of positive semidefinite kernels are positive semidefinite, so k is too, for all columns.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -128,12 +129,15 @@ class AdditiveMatern52:
         """Z with its exponentials, to be given as ``other`` several times."""
         coordinates = self.joint.coordinates
         first = z.T[coordinates.first] if coordinates.coded else z.T
-        values = np.multiply(first, np.sqrt(5.0 * self.dim), order="C")
-        centred = values - self._middle[:, None]
-        # Near the unit cube this depends only on the kernel: an entry of k must not depend on the other points.
-        if 2.0 * self._middle.max() > MAX_EXPONENT or np.abs(centred).max(initial=0.0) > MAX_EXPONENT:
+        values = np.multiply(first, self._unit, order="C")
+        if self._middle is None:
             return Lines(z, values, None, None)
-        return Lines(z, values, np.exp(centred), np.exp(-centred))
+        grown = values - self._middle
+        # Near the unit cube this depends only on the kernel: an entry of k must not depend on the other points.
+        if np.abs(grown).max(initial=0.0) > MAX_EXPONENT:
+            return Lines(z, values, None, None)
+        np.exp(grown, out=grown)
+        return Lines(z, values, grown, 1.0 / grown)
 
     def between(self, z: Array, other: "Array | Lines") -> Array:
         """k between the rows of two feature arrays, (m, n)."""
@@ -154,10 +158,9 @@ class AdditiveMatern52:
         k, joint = self.joint.with_slope(z, columns.z)
         pulls = []
         for block in self._blocks(k):
-            block_rows = rows.block(block)
-            additive, g = self._additive(block_rows, columns)
+            additive, g, difference = self._additive(rows.block(block), columns)
             k[block] += additive
-            g *= block_rows.values[:, :, None] - columns.values[:, None, :]
+            g *= difference
             pulls.append(g)
         pull = pulls[0] if len(pulls) == 1 else np.concatenate(pulls or [np.zeros((self.dim, *k.shape))], axis=1)
         return k, AdditiveSlope(self, joint, pull)
@@ -166,16 +169,16 @@ class AdditiveMatern52:
         """k between all pairs of validated points, for learning."""
         return AdditivePairs(self.joint.coordinates.of(x), self.joint.coordinates.first)
 
-    def _additive(self, rows: "Lines", columns: "Lines") -> tuple[Array, Array]:
-        """σ² a/d Σⱼ (1 + sⱼ + sⱼ²/3) exp(-sⱼ), (m, n), and gⱼ, (d, m, n).
+    def _additive(self, rows: "Lines", columns: "Lines") -> tuple[Array, Array, Array]:
+        """σ² a/d Σⱼ (1 + sⱼ + sⱼ²/3) exp(-sⱼ), (m, n); gⱼ, (d, m, n); the differences p - q of points, (d, m, n).
 
         exp(-|p - q|) is the smaller of exp(p) exp(-q) and exp(q) exp(-p). So each entry needs two products instead of
         an exponential, unless exp(p) would overflow.
         """
-        s = rows.values[:, :, None] - columns.values[:, None, :]
-        np.abs(s, out=s)
+        difference = rows.values[:, :, None] - columns.values[:, None, :]
+        s = np.abs(difference)
         for j, features in self._wide:
-            s[j] = cdist(rows.z[:, features], columns.z[:, features]) * np.sqrt(5.0 * self.dim)
+            s[j] = cdist(rows.z[:, features], columns.z[:, features]) * self._unit
         # Beyond this the kernel is 0 in doubles, and infinity · 0 would be NaN.
         if rows.grown is None or columns.grown is None or rows.shrunk is None or columns.shrunk is None:
             np.minimum(s, MAX_DISTANCE, out=s)
@@ -193,12 +196,10 @@ class AdditiveMatern52:
         s *= 1.0 / 3.0
         g += decay
         s += g
-        # Column by column: the rounding of np.sum depends on the shape, and is different for a single entry.
-        total: Array = s[0]
-        for value in s[1:]:
-            total += value
+        # A single entry column by column: np.add.reduce would round its sum differently.
+        total: Array = np.add.reduce(s, axis=0) if s[0].size > 1 else reduce(np.add, s)
         total *= self.output_scale * self.share / self.dim
-        return total, g
+        return total, g, difference
 
     def _blocks(self, k: Array) -> list[slice]:
         """The rows of k in blocks, each computed at a time."""
@@ -206,9 +207,15 @@ class AdditiveMatern52:
         return [slice(start, start + size) for start in range(0, len(k), size)]
 
     @cached_property
-    def _middle(self) -> Array:
-        """The middle of the unit interval in each column, in the units of `Lines`, (d,)."""
-        return np.sqrt(5.0 * self.dim) * INACTIVE_VALUE / self.length_scales
+    def _unit(self) -> float:
+        """√(5 d)."""
+        return math.sqrt(5.0 * self.dim)
+
+    @cached_property
+    def _middle(self) -> Array | None:
+        """The middle of the unit interval in units of `Lines`, (d, 1); None if exponentials in it are too large."""
+        middle = self._unit * INACTIVE_VALUE / self.length_scales[:, None]
+        return None if 2.0 * middle.max() > MAX_EXPONENT else middle
 
     @cached_property
     def joint(self) -> Matern52:

@@ -14,6 +14,7 @@ h       -2 ∂k/∂(r²) = 5/3 σ² (1 + s) exp(-s)                          (m,
 ======  ============================================================  ==========
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -29,6 +30,7 @@ from lazybo.model.kernels.columns import Column, Coordinates, coordinates_of
 
 MAX_DISTANCE = 1e3
 MIN_LENGTH_SCALE = 1e-300
+SQRT_5 = math.sqrt(5.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,28 +120,30 @@ class Matern52:
 
     def between(self, z: Array, other: Array) -> Array:
         """k between the rows of two feature arrays, (m, n)."""
-        s = scaled_distance(z, other)
-        return _value(s, self._decay(s))
+        return self._value(z, other)[0]
 
     def with_slope(self, z: Array, other: Array) -> tuple[Array, "MaternSlope"]:
         """k between the rows of two feature arrays, (m, n), and its derivatives; both need the same exponentials."""
-        s = scaled_distance(z, other)
-        decay = self._decay(s)
-        h = s + 1.0
-        h *= decay
+        k, h = self._value(z, other)
         h *= 5.0 / 3.0
-        return _value(s, decay), MaternSlope(self, z, other, h)
+        return k, MaternSlope(self, z, other, h)
 
     def pairs(self, x: Array) -> "MaternPairs":
         """k between all pairs of validated points, for learning."""
         return MaternPairs(self.coordinates.of(x))
 
-    def _decay(self, s: Array) -> Array:
-        """σ² exp(-s)."""
+    def _value(self, z: Array, other: Array) -> tuple[Array, Array]:
+        """k = g + σ² s²/3 exp(-s) and g = σ² (1 + s) exp(-s), each (m, n)."""
+        s = scaled_distance(z, other)
         decay = np.negative(s)
         np.exp(decay, out=decay)
         decay *= self.output_scale
-        return decay
+        k = s * decay
+        decay += k
+        k *= s
+        k *= 1.0 / 3.0
+        k += decay
+        return k, decay
 
     @cached_property
     def coordinates(self) -> Coordinates:
@@ -191,7 +195,7 @@ class MaternPairs:
         self._kernel, self._z = kernel, self._coordinates / kernel.feature_scales
         s, decay, h, k = self._s, self._decay, self._h, self._k
         pdist(self._z, out=s)
-        s *= np.sqrt(5.0)
+        s *= SQRT_5
         np.minimum(s, MAX_DISTANCE, out=s)
         np.negative(s, out=decay)
         np.exp(decay, out=decay)
@@ -223,16 +227,6 @@ class MaternPairs:
 def scaled_distance(z: Array, other: Array) -> Array:
     """s = √5 r, from differences of coordinates: this is exact for near duplicates, unlike a matrix product."""
     s = cdist(z, other)
-    s *= np.sqrt(5.0)
+    s *= SQRT_5
     # Beyond this the kernel is 0 in doubles, and infinity · 0 would be NaN.
     return np.minimum(s, MAX_DISTANCE, out=s)
-
-
-def _value(s: Array, decay: Array) -> Array:
-    """(1 + s + s²/3) · decay, with one temporary."""
-    k = s * (1.0 / 3.0)
-    k += 1.0
-    k *= s
-    k += 1.0
-    k *= decay
-    return k
