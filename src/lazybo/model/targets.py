@@ -108,9 +108,9 @@ def warping(y: Array) -> Warping:
     low, middle, high = (float(q) for q in np.quantile(y, (0.25, 0.5, 0.75)))
     width = high - low or standardize(y).scale
     z = _deviation(y, 0, middle, width)
-    power = max(POWERS, key=lambda power: _log_likelihood(z, power)) if len(y) > 2 else 1.0
+    power = float(POWERS[np.argmax(_log_likelihoods(z, POWERS))]) if len(y) > 2 else 1.0
     _, shift, scale = standardize(_bend(z, power))
-    return Warping(exponent, middle, width, float(power), shift, scale)
+    return Warping(exponent, middle, width, power, shift, scale)
 
 
 def scaling(y: Array) -> Warping:
@@ -157,14 +157,18 @@ def _unbend(bent: Array, power: float) -> Array:
     return np.where(bent >= 0, np.expm1(np.minimum(above, most)), -np.expm1(np.minimum(below, most)))
 
 
-def _log_likelihood(z: Array, power: float) -> float:
-    """Log posterior of the power, up to a constant, if the warped values are a normal sample.
+def _log_likelihoods(z: Array, powers: Array) -> Array:
+    """Log posterior of each power, up to a constant, if the warped values are a normal sample, (p,).
 
     The Jacobian is (λ - 1) sign(z) log(1 + |z|). The prior of λ is normal around 1: a few values are not enough
     evidence for a warp.
     """
-    variance = float(np.var(_bend(z, power)))
-    if not (np.isfinite(variance) and variance > 0):
-        return -np.inf
-    jacobian = (power - 1.0) * float(np.sum(np.sign(z) * np.log1p(np.abs(z))))
-    return -0.5 * len(z) * np.log(variance) + jacobian - 0.5 * ((power - 1.0) / POWER_SPREAD) ** 2
+    signed = np.copysign(np.log1p(np.abs(z)), z)
+    # As in `_bend`: above 0 the power is λ, below 2 - λ, and the limit for a power of 0 is the logarithm itself.
+    exponents = np.where(signed >= 0, powers[:, None], powers[:, None] - 2.0)
+    bent = np.expm1(exponents * signed)
+    bent = np.divide(bent, exponents, out=np.broadcast_to(signed, bent.shape).copy(), where=exponents != 0.0)
+    variances = bent.var(axis=1)
+    usable = np.isfinite(variances) & (variances > 0)
+    sums = -0.5 * len(z) * np.log(variances, out=np.full(len(powers), np.inf), where=usable)
+    return sums + (powers - 1.0) * signed.sum() - 0.5 * ((powers - 1.0) / POWER_SPREAD) ** 2

@@ -44,6 +44,7 @@ CANDIDATES_PER_CENTER = 16
 STARTS = 8
 # A pool point is not a center if it is nearer than this to a better one, in units of the kernel's ranges.
 CENTER_GAP = 0.25
+FIRST_ROWS = 64
 # Finalists that are nearer than this, in units of the kernel's ranges, count as one maximum.
 SAME_MAXIMUM = 0.05
 
@@ -105,11 +106,16 @@ def find_maxima(
 
 def _apart(z: Array, count: int) -> list[int]:
     """The first rows that keep `CENTER_GAP` from all earlier ones, at most ``count``."""
-    kept: list[int] = []
-    free = np.ones(len(z), dtype=bool)
-    while free.any() and len(kept) < count:
-        kept.append(int(np.argmax(free)))
-        free &= cdist(z, z[kept[-1:]])[:, 0] > CENTER_GAP
+    for size in (FIRST_ROWS, len(z)):  # nearly always the first rows are enough
+        near = cdist(z[:size], z[:size]) <= CENTER_GAP
+        kept: list[int] = []
+        free = np.ones(len(near), dtype=bool)
+        while len(kept) < count and free.any():
+            kept.append(int(free.argmax()))
+            free &= ~near[kept[-1]]
+            free[kept[-1]] = False
+        if len(kept) == count or size >= len(z):
+            break
     return kept
 
 

@@ -70,8 +70,10 @@ class Observations:
         self._rows: list[Observation] = []
         self._row_of: dict[int, int] = {}
         self._at: Counter[bytes] = Counter()  # how many rows are at each point
-        self._values: Array | None = None  # cache of `values`
-        self._by_state: dict[State, NDArray[np.intp]] = {}  # cache of `rows`
+        # The rows again as arrays, of which the first len(self) entries are in use; and a cache of `rows`.
+        self._points = np.zeros((0, space.dim))
+        self._values, self._variances, self._states = np.zeros(0), np.zeros(0), np.zeros(0, dtype=np.int8)
+        self._by_state: dict[State, NDArray[np.intp]] = {}
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -84,16 +86,20 @@ class Observations:
     def add(self, params: dict[str, Any], result: Result, number: int | None) -> None:
         """Add a row for a validated configuration."""
         point = self._space.encode(params)
+        row = len(self._rows)
         if number is not None:
-            self._row_of[number] = len(self._rows)
+            self._row_of[number] = row
         self._rows.append(Observation(params, point, number, result))
         self._at[point.tobytes()] += 1
-        self._changed()
+        if row == len(self._values):
+            self._grow()
+        self._points[row] = point
+        self._write(row, result)
 
     def resolve(self, row: int, result: Result) -> None:
         """Set the result of a pending row."""
         self._rows[row].result = result
-        self._changed()
+        self._write(row, result)
 
     def remove(self, row: int) -> None:
         """Remove a row; the rows after it move up."""
@@ -102,11 +108,22 @@ class Observations:
         if not self._at[key]:
             del self._at[key]
         self._row_of = {each.number: i for i, each in enumerate(self._rows) if each.number is not None}
-        self._changed()
-
-    def _changed(self) -> None:
-        self._values = None
+        for array in (self._points, self._values, self._variances, self._states):
+            array[row:-1] = array[row + 1 :].copy()
         self._by_state = {}
+
+    def _write(self, row: int, result: Result) -> None:
+        self._values[row], self._variances[row] = result.value, result.variance
+        self._states[row] = result.state.value
+        self._by_state = {}
+
+    def _grow(self) -> None:
+        """Make room for half as many rows again."""
+        more = len(self._rows) // 2 + 16
+        self._points = np.concatenate((self._points, np.zeros((more, self._space.dim))))
+        self._values = np.concatenate((self._values, np.zeros(more)))
+        self._variances = np.concatenate((self._variances, np.zeros(more)))
+        self._states = np.concatenate((self._states, np.zeros(more, dtype=np.int8)))
 
     # ------------------------------------------------------------------ look
 
@@ -124,8 +141,7 @@ class Observations:
     def rows(self, state: State) -> NDArray[np.intp]:
         """The rows in this state."""
         if state not in self._by_state:
-            found = [i for i, each in enumerate(self._rows) if each.result.state is state]
-            self._by_state[state] = np.array(found, dtype=np.intp)
+            self._by_state[state] = np.flatnonzero(self._states[: len(self)] == state.value)
         return self._by_state[state]
 
     @property
@@ -136,18 +152,15 @@ class Observations:
     @property
     def values(self) -> Array:
         """The values, NaN where there is none, (n,)."""
-        if self._values is None:
-            self._values = np.array([each.result.value for each in self._rows])
-        return self._values
+        return self._values[: len(self)].copy()
 
     def variances(self, rows: slice | NDArray[np.intp] = slice(None)) -> Array:
         """The known variances of some rows."""
-        return np.array([each.result.variance for each in self._select(rows)])
+        return np.array(self._variances[: len(self)][rows])
 
     def points(self, rows: slice | NDArray[np.intp] = slice(None)) -> Array:
         """The points of some rows, (n, d)."""
-        chosen = self._select(rows)
-        return np.array([each.point for each in chosen]).reshape(len(chosen), self._space.dim)
+        return np.array(self._points[: len(self)][rows])
 
     def contain(self, points: Array) -> NDArray[np.bool_]:
         """Which of these points have a row, (m,)."""
@@ -158,9 +171,6 @@ class Observations:
     def remaining(self) -> float:
         """The number of points of the space without a row."""
         return self._space.size - len(self._at)
-
-    def _select(self, rows: slice | NDArray[np.intp]) -> list[Observation]:
-        return self._rows[rows] if isinstance(rows, slice) else [self._rows[i] for i in rows]
 
     # ----------------------------------------------------------------- state
 

@@ -124,13 +124,13 @@ class Space:
 
     def decode(self, x: Array) -> dict[str, Any]:
         """The configuration at a point, in the order of the distributions."""
-        column = {name: j for j, name in enumerate(self.names)}
+        place = dict(zip(self.names, x.tolist(), strict=True))
         params: dict[str, Any] = {}
         for name in self._parents_first:
-            if not self._is_active(name, params):
+            if name in self.conditions and not self._is_active(name, params):
                 continue
             params[name] = (
-                self._axes[name].decode(x[column[name]]) if name in column else only_value(self.distributions[name])
+                self._axes[name].decode(place[name]) if name in place else only_value(self.distributions[name])
             )
         return {name: params[name] for name in self.distributions if name in params}
 
