@@ -15,13 +15,13 @@ from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 
 from lazybo.blas import one_thread
 from lazybo.checks import Array, positive, shortened
 from lazybo.model.evidence import Workspace, evidence
 from lazybo.model.gp import LazyGP
 from lazybo.model.kernels import Kernel, Parameter
+from lazybo.model.minimise import minimise
 from lazybo.model.units import relative_variances
 
 Rows: TypeAlias = NDArray[np.intp]
@@ -41,6 +41,10 @@ NOISY = 1e-3
 NOISY_START = 1e-2
 RUGGED_START = 0.3
 MAX_EVALUATIONS = 40
+# An ascent ends when it promises to add less than this to the log posterior.
+TOLERANCE = 3e-3
+# The second derivative of the log posterior by a parameter that matters, for each observation.
+CURVATURE = 0.2
 # The squares of larger targets overflow.
 MAX_TARGET = 1e150
 
@@ -201,7 +205,7 @@ def _other_mode(kernel: Kernel, noise: float, priors: Priors) -> Array:
 
 
 def _ascend(data: Data, kernel: K, priors: Priors, start: Array) -> Learned[K]:
-    """One run of L-BFGS-B on -log p(t | X, φ) - log p(φ)."""
+    """One run of BFGS on -log p(t | X, φ) - log p(φ)."""
     center, deviations = priors.center(kernel), priors.deviations(kernel)
     held = deviations == 0
     deviations[held] = 1.0
@@ -214,16 +218,19 @@ def _ascend(data: Data, kernel: K, priors: Priors, start: Array) -> Learned[K]:
 
     lower, upper = priors.bounds(kernel)
     lower[held] = upper[held] = center[held]
-    result = minimize(
+    # Each observation adds about so much curvature: it sets the length of the first steps.
+    hessian = np.diag(deviations**-2 + CURVATURE * len(data.x))
+    found = minimise(
         negative_log_posterior,
-        np.clip(start, lower, upper),
-        jac=True,
-        method="L-BFGS-B",
-        bounds=np.column_stack((lower, upper)),
-        options={"maxfun": MAX_EVALUATIONS, "ftol": 1e-5, "gtol": 1e-2},
+        start,
+        lower,
+        upper,
+        hessian,
+        tolerance=TOLERANCE,
+        max_evaluations=MAX_EVALUATIONS,
     )
-    learned_kernel, noise = kernel.with_theta(result.x[:-1]), float(np.exp(result.x[-1]))
-    return Learned(learned_kernel, noise, -float(result.fun), int(result.nfev), len(data.x))
+    learned_kernel, noise = kernel.with_theta(found.x[:-1]), float(np.exp(found.x[-1]))
+    return Learned(learned_kernel, noise, -found.value, found.evaluations, len(data.x))
 
 
 def _positive(kind: str, value: float) -> float:
