@@ -6,6 +6,7 @@ from scipy.optimize import approx_fprime
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 
+from lazybo.model import remembered
 from lazybo.model.evidence import evidence
 from lazybo.model.fit import learn
 from lazybo.model.gp import LazyGP
@@ -528,3 +529,31 @@ def test_data_given_is_copied_and_data_shown_is_read_only(rng: np.random.Generat
     for shown in (gp.X, gp.y, gp.process.alpha, gp.process.whitened, gp.targets.values):
         with pytest.raises(ValueError, match="read-only"):
             shown[0] = 1.0
+
+
+def test_the_covariance_among_rows_is_that_of_the_kernel(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To the last bit: however the rows were added, and also for rows beyond those that are kept."""
+    monkeypatch.setattr(remembered, "MAX_ENTRIES", 90)
+    process, x = Process(Matern52([0.4, 0.7])), rng.random((100, 2))
+    rows = np.sort(rng.permutation(60)[:20])
+
+    def check(rows: np.ndarray) -> None:
+        z = process.features[rows]
+        np.testing.assert_array_equal(process.covariance_among(rows), process.kernel.between(z, z))
+
+    process.append(x[:50], np.zeros(50))
+    for point in x[50:70]:
+        process.append_alone(point, 1.0)
+    check(rows)
+    process.truncate(40)
+    process.append(x[70:], np.zeros(30))
+    check(rows)
+    process.set_parameters(Matern52([0.2, 0.3]), 1e-3)
+    check(rows)
+    process.append(x[40:70], np.zeros(30))
+    check(rows + 40)
+    process.truncate(0)
+    process.append(x, np.zeros(100))
+    check(rows + 40)

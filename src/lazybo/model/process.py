@@ -24,13 +24,13 @@ Posterior (paper, algorithm 1): mean = Vᵀ w, covariance = k(U, U) - Vᵀ V. Pe
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from lazybo.blas import one_thread
 from lazybo.checks import Array, as_array, as_shape, finite, positive
 from lazybo.model.cholesky import GrowingCholesky
 from lazybo.model.kernels import Kernel, as_kernel
-from lazybo.model.remembered import Remembered
+from lazybo.model.remembered import Entries, Remembered
 from lazybo.model.units import product, relative_variances
 from lazybo.model.weights import Weights
 
@@ -74,6 +74,7 @@ class Process:
         self._known = np.zeros(0)
         self._weights = Weights()
         self._remembered = Remembered()
+        self._entries = Entries()
 
     # ------------------------------------------------------------------ state
 
@@ -119,7 +120,7 @@ class Process:
         known = relative_variances(known, 1.0)
         refactorisations = self.factor.refactorisations
         solved = self._remembered.get(new_x[0]) if len(new_x) == 1 else None
-        _extend(self.factor, self.kernel, self._z, new_z, self.noise + known, solved)
+        _extend(self.factor, self._entries, self.kernel, self._z, new_z, self.noise + known, solved)
         self._remembered.clear()
         if self.factor.refactorisations != refactorisations:
             self._weights.forget()
@@ -142,6 +143,7 @@ class Process:
         """Keep only the first ``n`` rows, in O(1) for the factor."""
         self.factor.truncate(n)
         self._remembered.clear()
+        self._entries.truncate(n)
         self._x, self._z, self._known = self._x[:n], self._z[:n], self._known[:n]
         self._weights.truncate(n)
 
@@ -161,11 +163,11 @@ class Process:
         noise = positive("noise", noise)
         known = self._known if variance is None else relative_variances(as_variances(variance, self.n), 1.0)
         z = kernel.features(self._x)
-        factor = GrowingCholesky()
+        factor, entries = GrowingCholesky(), Entries()
         factor.work, factor.refactorisations = self.factor.work, self.factor.refactorisations
-        _extend(factor, kernel, z[:0], z, noise + known)
+        _extend(factor, entries, kernel, z[:0], z, noise + known)
         self.kernel, self.noise, self._known = kernel, noise, known
-        self._z, self.factor = z, factor
+        self._z, self.factor, self._entries = z, factor, entries
         self._remembered.clear()
         self._weights.forget()
         self.rebuilds += 1
@@ -176,6 +178,12 @@ class Process:
     def covariance(self, u: ArrayLike, rows: slice = slice(None)) -> Array:
         """k between some rows of X and the rows of U, without noise, (n, m)."""
         return self.kernel.between(self._z[rows], self.kernel.features(self.kernel.check(u, "U")))
+
+    @one_thread()
+    def covariance_among(self, rows: NDArray[np.intp]) -> Array:
+        """k between some rows of X, in ascending order, without noise, (r, r). For early rows nothing is computed."""
+        k = self._entries.get(rows)
+        return self.kernel.between(self._z[rows], self._z[rows]) if k is None else k
 
     @one_thread()
     def mean(self, u: ArrayLike) -> Array:
@@ -275,16 +283,29 @@ def _variance(kernel: Kernel, z: Array, v: Array) -> Array:
 
 
 def _extend(
-    factor: GrowingCholesky, kernel: Kernel, z: Array, new_z: Array, noise: Array, solved: Array | None = None
+    factor: GrowingCholesky,
+    entries: Entries,
+    kernel: Kernel,
+    z: Array,
+    new_z: Array,
+    noise: Array,
+    solved: Array | None = None,
 ) -> None:
-    """Append the rows of K for new features to the factor, a few hundred at a time. If it fails, none are added."""
+    """Append the rows of K for new features to the factor, a few hundred at a time. If it fails, none are added.
+
+    The same rows without noise are kept in ``entries``.
+    """
     before, every = factor.n, np.concatenate((z, new_z))
     try:
         for start in range(0, len(new_z), BLOCK_ROWS):
             rows = slice(start, start + BLOCK_ROWS)
-            block = kernel.between(new_z[rows], new_z[rows])
-            block[np.diag_indices_from(block)] += noise[rows]
-            factor.append(kernel.between(every[: before + start], new_z[rows]), block, solved=solved)
+            new = new_z[rows]
+            block = kernel.between(new, new)
+            cross = kernel.between(every[: before + start], new)
+            entries.add(cross, block)
+            block.reshape(-1)[:: len(block) + 1] += noise[rows]
+            factor.append(cross, block, solved=solved)
     except BaseException:
         factor.truncate(before)
+        entries.truncate(before)
         raise

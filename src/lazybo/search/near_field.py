@@ -91,7 +91,6 @@ def inverse_of(gp: Process, rows: Index | None = None) -> Array:
     """The inverse of K between some rows, (r, r), or all of them, noise and jitter included; O(r³)."""
     if rows is None:
         return gp.factor.inverse()
-    z = gp.features[rows]
-    k = gp.kernel.between(z, z)
+    k = gp.covariance_among(rows)
     k.reshape(-1)[:: len(k) + 1] += (gp.noise + gp.known_variances + gp.factor.jitter)[rows]
     return inverted(k)
