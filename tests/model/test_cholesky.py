@@ -215,3 +215,20 @@ def test_an_empty_factor_has_empty_answers() -> None:
     assert factor.solve(np.zeros((0, 4))).shape == (0, 4)
     factor.append(np.zeros((0, 0)), np.zeros((0, 0)))
     assert factor.n == 0
+
+
+@pytest.mark.parametrize("n", [0, 1, 40, PANEL_ROWS + 9])
+def test_the_inverse_is_that_of_the_matrix(rng: np.random.Generator, n: int) -> None:
+    """Also after rows were removed and others took their place."""
+    a = rng.standard_normal((n + 5, n + 5))
+    k = a @ a.T + 5.0 * np.eye(n + 5)
+    factor = GrowingCholesky()
+    factor.append(np.zeros((0, n)), k[5:, 5:])
+    factor.truncate(n // 2)
+    order = [*range(5, 5 + n // 2), *range(5), *range(5 + n // 2, n + 5)]
+    k = k[np.ix_(order, order)]
+    for m in range(n // 2, n + 5):
+        factor.append(k[:m, m], k[m, m])
+    inverse = factor.inverse()
+    np.testing.assert_array_equal(inverse, inverse.T)
+    np.testing.assert_allclose(inverse @ k, np.eye(n + 5), atol=1e-8)

@@ -173,7 +173,10 @@ class GrowingCholesky:
 
     def inverse(self) -> Array:
         """K⁻¹, (n, n), in O(n³)."""
-        return inverse_from(self.factor)
+        if self._n > PANEL_ROWS:
+            return inverse_from(self.factor)
+        # Above the diagonal, the block of a panel has zeros.
+        return inverse_from(self._panels[0].diagonal[: self._n, : self._n] if self._n else np.zeros((0, 0)))
 
     def diagonal(self) -> Array:
         """The pivots, diag(L), (n,)."""

@@ -118,8 +118,7 @@ def _ratio(z: Array) -> Array:
 
 def _log_h(z: Array) -> tuple[Array, Array]:
     """log(φ(z) + z Φ(z)) and its derivative Φ(z) / (φ(z) + z Φ(z)). Branches that no entry needs are not computed."""
-    low, high = z.min(initial=0.0), z.max(initial=0.0)
-    inner = low > FAR_TAIL and high < LARGE
+    inner = np.count_nonzero((z > FAR_TAIL) & (z < LARGE)) == z.size
     # 1 + z r with r = Φ/φ. Below -1 it loses digits as 1/z², at most 6 of 16; for large z r overflows.
     middle = z if inner else np.clip(z, FAR_TAIL, LARGE)
     r = _ratio(middle)

@@ -54,7 +54,7 @@ def climb(
         converged = np.where(better, new_value - value, reach) < CONVERGED
         row = better[:, None]
         u, slope, value = np.where(row, there, u), np.where(row, new_slope, slope), np.where(better, new_value, value)
-        if converged.all():
+        if np.count_nonzero(converged) == len(u):
             break
     return u
 
@@ -67,13 +67,13 @@ def _direction(inverse: Array, slope: Array, u: Array, fixed: NDArray[np.bool_] 
     blocked = ((u <= 0.0) & (slope < 0.0)) | ((u >= 1.0) & (slope > 0.0))
     if fixed is not None:
         blocked |= fixed
-    free = not blocked.any()
+    free = np.count_nonzero(blocked) == 0
     g = slope if free else np.where(blocked, 0.0, slope)
     direction = np.einsum("sij,sj->si", inverse, g)
     if not free:
         direction[blocked] = 0.0
     uphill = _dot(direction, g) > 0
-    return direction if uphill.all() else np.where(uphill[:, None], direction, g)
+    return direction if np.count_nonzero(uphill) == len(u) else np.where(uphill[:, None], direction, g)
 
 
 def _update(inverse: Array, rows: NDArray[np.bool_], s: Array, y: Array) -> None:
@@ -83,8 +83,9 @@ def _update(inverse: Array, rows: NDArray[np.bool_], s: Array, y: Array) -> None
     """
     curvature = _dot(s, y)
     rows = rows & (curvature > 1e-12)
-    if not rows.all():
-        if not rows.any():
+    count = np.count_nonzero(rows)
+    if count < len(rows):
+        if count == 0:
             return
         y, curvature = np.where(rows[:, None], y, 0.0), np.where(rows, curvature, np.inf)
     rho = 1.0 / curvature

@@ -170,7 +170,7 @@ class MaternSlope:
         kernel = self.kernel
         w = weights * self.h
         pull = w @ self.other
-        pull -= self.z * w.sum(axis=1, keepdims=True)
+        pull -= self.z * np.add.reduce(w, axis=1, keepdims=True)
         if not kernel.coordinates.coded:
             pull /= kernel.length_scales
             return pull
