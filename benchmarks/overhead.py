@@ -1,7 +1,8 @@
 """Milliseconds of ask + tell with n observations, and memory: ``python -m benchmarks.overhead``.
 
 Each contestant runs in its own process and gets the same n random points of Levy's function. They alternate step by
-step. The median is the usual step; the mean includes learning. A contestant whose step takes longer than --patience
+step. The median is the usual step. The mean is over consecutive steps, so many that our optimiser learns its kernel at
+least once on the way. Both are also given as a share of TPE's. A contestant whose step takes longer than --patience
 seconds is not measured with more observations. Memory is the peak of the process, libraries included. The last line is
 a whole run of ours. ``--record`` stores the numbers in results/overhead.csv for `benchmarks.report`.
 """
@@ -21,14 +22,21 @@ import optuna
 from benchmarks.optimizers import OPTIMIZERS, Peer, lazybo
 from benchmarks.problems import levy
 from benchmarks.runner import append, play
+from lazybo.model.lag import is_due
 
 RESULTS = Path(__file__).parent / "results" / "overhead.csv"
 FIELDS = ("n", "parameters", "optimizer", "ms", "mean_ms", "steps", "peak_mb")
 SIZES = ((100, 5), (300, 5), (1000, 5), (1000, 20), (3000, 5), (10_000, 5))
+# At least so many steps.
 STEPS = 21
 # Steps that are longer than this are measured only so many times.
 LONG, LONG_STEPS = 1.0, 3
 COMMAND = [sys.executable, "-m", "benchmarks.overhead"]
+
+
+def steps_from(n: int) -> int:
+    """How many steps to measure: at least as many as from one learning with n observations to the next."""
+    return max(STEPS, next(k for k in range(1, sys.maxsize) if is_due("auto", n, n + k)))
 
 
 def serve(name: str, n: int, dim: int) -> None:
@@ -36,7 +44,7 @@ def serve(name: str, n: int, dim: int) -> None:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     problem, rng = levy(dim), np.random.default_rng(n)
     points = [{key: float(rng.uniform(-10, 10)) for key in problem.space} for _ in range(n)]
-    contestant = OPTIMIZERS[name](problem.space, 0, STEPS + 1)
+    contestant = OPTIMIZERS[name](problem.space, 0, steps_from(n) + 1)
     contestant.load(list(points), [problem.objective(params) for params in points])
     steps = play(problem, contestant, budget=sys.maxsize)
     next(steps)  # the first step factors all observations and learns the kernel, so it is not timed
@@ -91,7 +99,7 @@ class Serving:
 def at_size(names: Iterable[str], n: int, dim: int) -> list[dict[str, object]]:
     """A row for each contestant with n observations; they take turns."""
     serving = {name: Serving(name, n, dim) for name in names}
-    for _ in range(STEPS):
+    for _ in range(steps_from(n)):
         for each in serving.values():
             each.step()
     rows: list[dict[str, object]] = []
@@ -100,6 +108,13 @@ def at_size(names: Iterable[str], n: int, dim: int) -> list[dict[str, object]]:
         row = {"n": n, "parameters": dim, "optimizer": name, "ms": f"{ms:.1f}", "mean_ms": f"{mean_ms:.1f}"}
         rows.append({**row, "steps": len(each.seconds), "peak_mb": f"{each.end():.0f}"})
     return rows
+
+
+def _shares(row: dict[str, object], other: dict[str, object] | None) -> str:
+    """The median and the mean of a row as shares of those of another one."""
+    if other is None:
+        return ""
+    return " ".join(f"{float(str(row[key])) / float(str(other[key])):5.2f}" for key in ("ms", "mean_ms"))
 
 
 def main() -> None:
@@ -118,14 +133,15 @@ def main() -> None:
         serve(name, int(n), int(dim))
         return
     names = list(options.optimizers)
-    print(f"{'n':>6} {'parameters':>10} {'optimizer':>12} {'median':>11} {'mean':>11} {'peak':>9}")
+    print(f"{'n':>6} {'parameters':>10} {'optimizer':>15} {'median':>11} {'mean':>11} {'of TPE':>11} {'peak':>9}")
     for n, dim in SIZES:
         if not options.least <= n <= options.most:
             continue
         rows = at_size(names, n, dim)
+        tpe = next((row for row in rows if row["optimizer"] == "optuna-tpe"), None)
         for row in rows:
-            step = f"{row['ms']:>8} ms {row['mean_ms']:>8} ms"
-            print(f"{n:6} {dim:10} {row['optimizer']:>12} {step} {row['peak_mb']:>6} MB", flush=True)
+            step = f"{row['ms']:>8} ms {row['mean_ms']:>8} ms {_shares(row, tpe):>11}"
+            print(f"{n:6} {dim:10} {row['optimizer']:>15} {step} {row['peak_mb']:>6} MB", flush=True)
             if options.record:
                 append(RESULTS, FIELDS, row)
         names = [str(row["optimizer"]) for row in rows if float(str(row["ms"])) <= 1e3 * options.patience or dim != 5]

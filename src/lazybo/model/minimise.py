@@ -9,8 +9,8 @@ B       approximation of the Hessian, positive definite             (p, p)
 d       step, -B⁻¹ g of the variables that are not held by a bound  (p,)
 ======  ==========================================================  ========
 
-An evaluation of the likelihood takes less than a millisecond, and SciPy's L-BFGS-B adds a tenth of that to each. Its
-first step is short, too, since it knows no scale: it needs about half as many evaluations again.
+An evaluation of the likelihood of a hundred observations takes a third of a millisecond, and SciPy's L-BFGS-B adds a
+fifth of that to each. Its first step is short, too, since it knows no scale: it needs about a third more evaluations.
 """
 
 from collections.abc import Callable
@@ -78,10 +78,11 @@ def minimise(
 
 def _direction(hessian: Array, g: Array, held: NDArray[np.bool_]) -> Array:
     """-B⁻¹ g, 0 for the variables that are held by a bound."""
-    if not held.any():
-        return -np.linalg.solve(hessian, g)
     direction, free = np.zeros_like(g), np.flatnonzero(~held)
-    direction[free] = -np.linalg.solve(hessian[np.ix_(free, free)], g[free])
+    if len(free) == len(g):
+        direction[:] = -np.linalg.solve(hessian, g)
+    else:
+        direction[free] = -np.linalg.solve(hessian[np.ix_(free, free)], g[free])
     return direction
 
 
