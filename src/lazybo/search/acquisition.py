@@ -40,6 +40,18 @@ class Acquired(NamedTuple):
 Acquisition = Callable[[Array, Array, float], Acquired]
 
 
+class Judged(NamedTuple):
+    """Values of an acquisition of p outputs, (m,), and its partial derivatives by their means and stds, each (p, m)."""
+
+    value: Array
+    by_mean: Array
+    by_std: Array
+
+
+# An acquisition of several outputs: a function of their means and standard deviations, each (p, m).
+Judge = Callable[[Array, Array], Judged]
+
+
 def expected_improvement(mean: Array, std: Array, best: float, xi: float = 0.0) -> Acquired:
     """EI = γ Φ(z) + σ φ(z) (paper, section 2.2.1); ∂EI/∂μ = -Φ(z), ∂EI/∂σ = φ(z)."""
     std = np.maximum(std, MIN_STD)

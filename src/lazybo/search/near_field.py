@@ -1,6 +1,6 @@
 """The near field: a cheap approximation of the posterior around a few centers, for the local search."""
 
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from lazybo.blas import one_thread
 from lazybo.checks import Array
 from lazybo.model.evidence import inverted
+from lazybo.model.kernels import Slope
 from lazybo.model.process import Process
 from lazybo.search.acquisition import Acquisition
 
@@ -39,26 +40,29 @@ class NearField:
         self._far_gradient = slope.by_points(far)
         self._inverse = inverse_of(gp, rows)
 
-    def value(self, u: Array, center: Index, acquisition: Acquisition, best: float) -> Array:
-        """The acquisition at the rows of U, each near its center, (m,)."""
+    def posterior(self, u: Array, center: Index) -> tuple[Array, Array]:
+        """Mean and standard deviation at the rows of U, each near its center, (m,)."""
         z = self._kernel.features(u)
         k = self._kernel.between(z, self._z)
-        return acquisition(self._mean(u, center, k), self._std(z, k, k @ self._inverse), best).value
+        return self._mean(u, center, k), self._std(z, k, k @ self._inverse)
 
-    def gradient(self, u: Array, center: Index, acquisition: Acquisition, best: float) -> tuple[Array, Array]:
-        """The acquisition a and its derivatives by U.
-
-        ∂a = a_μ ∂μ + a_σ ∂σ, with ∂σ = -Σᵢ βᵢ ∂k(u, xᵢ) / σ and β = K⁻¹ k: one sum over the rows with the weights
-        a_μ α - a_σ β / σ.
-        """
+    def with_slope(self, u: Array, center: Index) -> "Sloped":
+        """The same with what their derivatives need."""
         z = self._kernel.features(u)
         k, slope = self._kernel.with_slope(z, self._z)
         beta = k @ self._inverse
         std = self._std(z, k, beta)
-        acquired = acquisition(self._mean(u, center, k), std, best)
-        weights = acquired.by_mean[:, None] * self._alpha
-        weights -= (acquired.by_std / std)[:, None] * beta
-        return acquired.value, slope.by_points(weights) + acquired.by_mean[:, None] * self._far_gradient[center]
+        return Sloped(self._mean(u, center, k), std, slope, self._alpha, beta, self._far_gradient[center])
+
+    def value(self, u: Array, center: Index, acquisition: Acquisition, best: float) -> Array:
+        """The acquisition at the rows of U, each near its center, (m,)."""
+        return acquisition(*self.posterior(u, center), best).value
+
+    def gradient(self, u: Array, center: Index, acquisition: Acquisition, best: float) -> tuple[Array, Array]:
+        """The acquisition and its derivatives by U."""
+        sloped = self.with_slope(u, center)
+        acquired = acquisition(sloped.mean, sloped.std, best)
+        return acquired.value, sloped.pulled_back(acquired.by_mean, acquired.by_std)
 
     def _mean(self, u: Array, center: Index, k: Array) -> Array:
         step = u - self._centers[center]
@@ -68,6 +72,27 @@ class NearField:
     def _std(self, z: Array, k: Array, beta: Array) -> Array:
         prior = self._kernel.diagonal(z)
         return np.sqrt(np.maximum(prior - np.einsum("ij,ij->i", k, beta), MIN_VARIANCE * prior))
+
+
+class Sloped(NamedTuple):
+    """The posterior of a near field at some points, and what its derivatives by the points need."""
+
+    mean: Array
+    std: Array
+    slope: Slope
+    alpha: Array
+    beta: Array
+    far_gradient: Array
+
+    def pulled_back(self, by_mean: Array, by_std: Array) -> Array:
+        """The derivatives by U of a function a with these derivatives by mean and std, (m, d).
+
+        ∂a = a_μ ∂μ + a_σ ∂σ, with ∂σ = -Σᵢ βᵢ ∂k(u, xᵢ) / σ and β = K⁻¹ k: one sum over the rows with the weights
+        a_μ α - a_σ β / σ.
+        """
+        weights = by_mean[:, None] * self.alpha
+        weights -= (by_std / self.std)[:, None] * self.beta
+        return self.slope.by_points(weights) + by_mean[:, None] * self.far_gradient
 
 
 @one_thread()
