@@ -27,6 +27,8 @@ from lazybo.checks import Array, one_of, shortened
 MIN_STD = 1e-12
 # Below this z the series of Φ/φ is more exact than the formula, which subtracts nearly equal numbers.
 FAR_TAIL = -1e3
+# Above this z, φ/Φ is nothing, and Φ/φ would overflow.
+LARGE = 30.0
 
 
 class Acquired(NamedTuple):
@@ -75,7 +77,7 @@ def probability_of_improvement(mean: Array, std: Array, best: float, xi: float =
     """log Φ(z): the same maxima as Φ(z), but with a gradient where Φ(z) underflows."""
     std = np.maximum(std, MIN_STD)
     z = (best - mean - xi) / std
-    slope = 1.0 / _ratio(z)
+    slope = 1.0 / _ratio(np.minimum(z, LARGE))
     return Acquired(log_ndtr(z), -slope / std, -slope * z / std)
 
 
