@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from lazybo.checks import Array, as_number, is_number, shortened, whole
+from lazybo.checks import Array, as_number, shortened, whole
 from lazybo.model.targets import LARGEST
 from lazybo.search.space import Space
 
@@ -206,8 +206,8 @@ class Observations:
         return [
             {
                 "params": dict(each.params),
-                "values": _plain(each.result),
-                "variances": list(each.result.variances),
+                "value": _plain(each.result),
+                "variance": _one_or_list(each.result.variances) if each.result.variances else 0.0,
                 "constraints": dict(each.result.constraints),
                 "number": each.number,
             }
@@ -215,17 +215,11 @@ class Observations:
         ]
 
     def parse(self, row: Mapping[str, Any], objectives: int) -> tuple[dict[str, Any], Result, int | None]:
-        """The arguments of `add` for a row of `state`. Earlier versions had one ``value`` and its ``variance``."""
+        """The arguments of `add` for a row of `state`. Earlier versions had no constraints."""
         number = None if row["number"] is None else whole("number", row["number"], 0)
         params = self._space.plain(row["params"], outside=True)
-        if "value" in row:
-            value, variances = row["value"], [row["variance"]]
-            values = [value] if is_number(value) else value
-        else:
-            values, variances = row["values"], row["variances"]
-        constraints = check_constraints(row.get("constraints"))
-        known = _check_variances(variances, objectives) if variances else ()
-        return params, _from_plain(values, objectives, known, constraints), number
+        variances = _check_variances(row["variance"], objectives)
+        return params, _from_plain(row["value"], variances, check_constraints(row.get("constraints"))), number
 
 
 class Rows(Protocol):
@@ -342,21 +336,26 @@ def _check_variances(given: Any, count: int) -> tuple[float, ...]:
     return tuple(_check_variance(each) for each in given)
 
 
-def _plain(result: Result) -> list[float] | str | None:
-    """Values for JSON, which has no NaN."""
+def _plain(result: Result) -> float | list[float] | str | None:
+    """A value for JSON, which has no NaN, or a list of them for several objectives."""
     if result.state is State.COMPLETE:
-        return list(result.values)
+        return _one_or_list(result.values)
     return "failed" if result.state is State.FAILED else None
 
 
-def _from_plain(values: Any, count: int, variances: tuple[float, ...], constraints: dict[str, float]) -> Result:
-    if values is None or values == "failed":
-        return Result(State.PENDING if values is None else State.FAILED, (), variances, constraints)
-    if not isinstance(values, list | tuple) or len(values) != count:
-        raise ValueError(f"it must have {count} value(s), None or 'failed', not {shortened(values)}")
-    doubles = tuple(as_number("a value", value) for value in values)
-    if not all(map(math.isfinite, doubles)):
-        raise ValueError(f"a value must be finite, None or 'failed', not {shortened(values)}")
+def _one_or_list(numbers: tuple[float, ...]) -> float | list[float]:
+    return numbers[0] if len(numbers) == 1 else list(numbers)
+
+
+def _from_plain(value: Any, variances: tuple[float, ...], constraints: dict[str, float]) -> Result:
+    if value is None:
+        # A pending row knows nothing but its point, so that a restored one is equal to it.
+        return PENDING
+    if value == "failed":
+        return Result(State.FAILED, (), variances, constraints)
+    doubles = _check_values(value, len(variances))
+    if doubles is None or not all(map(math.isfinite, doubles)):
+        raise ValueError(f"a value must be finite, None or 'failed', not {shortened(value)}")
     return Result(State.COMPLETE, doubles, variances, constraints)
 
 

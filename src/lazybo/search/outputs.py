@@ -24,7 +24,7 @@ from lazybo.search.surrogate import Fitted, Surrogate
 
 # Points of the front around which the search starts.
 FRONT_CENTERS = 8
-# The reference point is the worst value on the front in each objective, plus this share of the front's extent.
+# The reference point is beyond the front by at least this share of the front's extent.
 REFERENCE_MARGIN = 0.1
 
 
@@ -163,10 +163,11 @@ def _judge_of(
 
 
 def reference_point(front: Array, values: Array) -> Array:
-    """The worst value on the front in each objective, and a share of the front's extent beyond it, (q,).
+    """As far beyond the worst value on the front as the front extends in that objective, (q,).
 
-    Where all points of the front are equal, the extent is that of all ``values``, (n, q).
+    It is not beyond the worst of all ``values``, (n, q), by more than a small margin: there is nothing to gain.
     """
-    extent = np.ptp(front, axis=0)
+    worst, extent = front.max(axis=0), np.ptp(front, axis=0)
     extent = np.where(extent > 0, extent, np.ptp(values, axis=0))
-    return front.max(axis=0) + REFERENCE_MARGIN * np.where(extent > 0, extent, 1.0)
+    extent = np.where(extent > 0, extent, 1.0)
+    return np.minimum(worst + extent, np.maximum(values.max(axis=0), worst + REFERENCE_MARGIN * extent))
