@@ -59,7 +59,9 @@ class Problem:
 
 
 def branin(a: float, b: float) -> float:
-    return (b - 5.1 / (4 * math.pi**2) * a**2 + 5 / math.pi * a - 6) ** 2 + 10 * (1 - 1 / (8 * math.pi)) * math.cos(a) + 10
+    return (
+        (b - 5.1 / (4 * math.pi**2) * a**2 + 5 / math.pi * a - 6) ** 2 + 10 * (1 - 1 / (8 * math.pi)) * math.cos(a) + 10
+    )
 
 
 def currin(x: float, y: float) -> float:
@@ -116,7 +118,9 @@ def vehicle_safety(u: np.ndarray) -> tuple[float, float, float]:
 
 def gardner(u: np.ndarray) -> tuple[tuple[float], tuple[float]]:
     x, y = 6 * u
-    return (math.cos(2 * x) * math.cos(y) + math.sin(x),), (math.cos(x) * math.cos(y) - math.sin(x) * math.sin(y) + 0.5,)
+    return (math.cos(2 * x) * math.cos(y) + math.sin(x),), (
+        math.cos(x) * math.cos(y) - math.sin(x) * math.sin(y) + 0.5,
+    )
 
 
 def narrow_gardner(u: np.ndarray) -> tuple[tuple[float], tuple[float]]:

@@ -119,7 +119,9 @@ def report(path: Path) -> None:
     rows = read(path)
     labels = [label for label in OPTIMIZERS if any(row["optimizer"] == label for row in rows)]
     columns = " | ".join(f"{label}" for label in labels)
-    print(f"Regret after 50 / 100 (feasible of 100), mean over seeds\n\n| problem | {columns} |\n|---|{'---|' * len(labels)}")
+    print(
+        f"Regret after 50 / 100 (feasible of 100), mean over seeds\n\n| problem | {columns} |\n|---|{'---|' * len(labels)}"
+    )
     for name in dict.fromkeys(row["problem"] for row in rows):
         cells = []
         for label in labels:
@@ -129,7 +131,10 @@ def report(path: Path) -> None:
     seconds = {
         label: [float(row["s100"]) for row in rows if row["optimizer"] == label and row["s100"]] for label in labels
     }
-    print("\nseconds of 100 steps, median: " + ", ".join(f"{k} {statistics.median(v):.2f}" for k, v in seconds.items() if v))
+    print(
+        "\nseconds of 100 steps, median: "
+        + ", ".join(f"{k} {statistics.median(v):.2f}" for k, v in seconds.items() if v)
+    )
 
 
 def _cell(rows: list[dict[str, str]]) -> str:

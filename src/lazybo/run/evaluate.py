@@ -82,7 +82,9 @@ class Trial:
         except (TypeError, ValueError, OverflowError):
             number = math.nan
         if not isinstance(key, str) or math.isnan(number):
-            raise ValueError(f"set_constraint takes a name and a number, not {plain.short(key)} and {plain.short(value)}")
+            raise ValueError(
+                f"set_constraint takes a name and a number, not {plain.short(key)} and {plain.short(value)}"
+            )
         self.constraints[key] = number
 
     def suggest_float(self, name: str, *_: Any, **__: Any) -> float:
@@ -219,7 +221,9 @@ def _outcome(returned: Any, attributes: Mapping[str, Any], goals: Goals) -> Outc
         found = [metric_at(returned, name) for name in wanted]
         returned = found if goals.several and goals.names else found[0]
     elif goals.names:
-        reason = f"the objective must return a dict with {' and '.join(map(repr, goals.names))}, not {plain.short(returned)}"
+        reason = (
+            f"the objective must return a dict with {' and '.join(map(repr, goals.names))}, not {plain.short(returned)}"
+        )
         return _ended("invalid", metrics, reason=reason)
     if goals.several:
         return _several(returned, metrics, len(goals.directions))

@@ -141,7 +141,5 @@ class HypervolumeImprovement:
         high, low = value[:, self._upper[j]], value[:, self._lower[j]]
         ratio = np.exp(np.minimum(low - high, 0.0))
         share = np.maximum(1.0 - ratio, LEAST_SHARE)
-        by_mean, by_std = (
-            (slope[:, self._upper[j]] - ratio * slope[:, self._lower[j]]) / share for slope in slopes
-        )
+        by_mean, by_std = ((slope[:, self._upper[j]] - ratio * slope[:, self._lower[j]]) / share for slope in slopes)
         return high + np.log(share), by_mean, by_std

@@ -75,7 +75,11 @@ class Outputs:
         """What was learned, as plain data for JSON: that of the first objective, and of the others where there are."""
         first, *others = (surrogate.fitted.state() for surrogate in self.objectives)
         constraints = {name: each.fitted.state() for name, each in sorted(self._constraints.items())}
-        return {**first, **({"others": others} if others else {}), **({"constraints": constraints} if constraints else {})}
+        return {
+            **first,
+            **({"others": others} if others else {}),
+            **({"constraints": constraints} if constraints else {}),
+        }
 
     def parse(self, state: Mapping[str, Any]) -> tuple[list[Fitted], dict[str, Fitted]]:
         """The inverse of `state`."""

@@ -66,3 +66,16 @@ def front_of(study: Study, trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
     signs = np.array([-1.0 if each == StudyDirection.MAXIMIZE else 1.0 for each in study.directions])
     kept = non_dominated(np.array([trial.values for trial in counted]) * signs)
     return [trial for trial, on_front in zip(counted, kept, strict=True) if on_front]
+
+
+def best_trial(study: Study, trials: Sequence[FrozenTrial]) -> FrozenTrial | None:
+    """The first of the best feasible trials of a study with one objective; None if there is none."""
+    return next(iter(front_of(study, trials)), None)
+
+
+def names_of(study: Study) -> list[str]:
+    """The names of the objectives: those that were given, or ``value`` for one and ``value 0`` and so on for several."""
+    if study.metric_names:
+        return list(study.metric_names)
+    count = len(study.directions)
+    return ["value"] if count == 1 else [f"value {i}" for i in range(count)]
