@@ -1,4 +1,4 @@
-"""Several objectives and constraints: ours beside Optuna's samplers. `python -m benchmarks.objectives`
+"""`python -m benchmarks.objectives`: several objectives and constraints, ours beside Optuna's samplers.
 
 Each run is a row of a CSV file; recorded runs are not run again. The regret is what is missing to the largest
 hypervolume as a share of it, or for one objective what is missing to the best feasible value; a run without a feasible
@@ -119,9 +119,8 @@ def report(path: Path) -> None:
     rows = read(path)
     labels = [label for label in OPTIMIZERS if any(row["optimizer"] == label for row in rows)]
     columns = " | ".join(f"{label}" for label in labels)
-    print(
-        f"Regret after 50 / 100 (feasible of 100), mean over seeds\n\n| problem | {columns} |\n|---|{'---|' * len(labels)}"
-    )
+    print("Regret after 50 / 100 evaluations (feasible of 100) [seeds], mean over seeds\n")
+    print(f"| problem | {columns} |\n|---|{'---|' * len(labels)}")
     for name in dict.fromkeys(row["problem"] for row in rows):
         cells = []
         for label in labels:

@@ -57,7 +57,7 @@ lazybo tune --trials 100 --float x=-5:5 mymodule:objective
 
 lazybo tune --trials 50 --float x=0:1 --maximize --value-regex 'Accuracy: (\\S+)' -- ./train.sh {x}
 
-lazybo tune --trials 50 --float x=0:1 --maximize accuracy --minimize latency --constraint 'memory<=4000' -- ./train.sh {x}
+lazybo tune --trials 50 --float x=0:1 --maximize acc --minimize latency --constraint 'memory<=4000' -- ./train.sh {x}
 
 The value is the last line of standard output that is a number or a JSON object with "value"; lines such as
 {"step": 3, "value": 0.7} are intermediate values, which the pruner uses. --value-key and --value-regex

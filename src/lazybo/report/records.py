@@ -6,7 +6,6 @@ and minus two standard deviations.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 

@@ -24,7 +24,7 @@ from lazybo.run.channel import StudyReporter
 from lazybo.run.evaluate import Outcome, Reporter
 from lazybo.run.executors import Engine
 from lazybo.run.failure import InvalidValue, how_to_resume, log_failed_trial
-from lazybo.run.goals import Goals
+from lazybo.run.goals import ONE_OBJECTIVE, Goals
 from lazybo.run.ledger import Entry, Result
 from lazybo.run.limits import Limits, StopReason
 from lazybo.run.open_trials import OpenTrial, OpenTrials
@@ -58,7 +58,7 @@ class RunOptions:
     callbacks: Sequence[Callback]
     progress: bool
     reports: bool  # whether workers report to the driver from the start
-    goals: Goals = Goals()
+    goals: Goals = ONE_OBJECTIVE
 
 
 class Driver:

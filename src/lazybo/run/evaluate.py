@@ -18,7 +18,7 @@ from optuna.exceptions import TrialPruned
 from lazybo.model.targets import LARGEST
 from lazybo.run import plain
 from lazybo.run.call import Call
-from lazybo.run.goals import Goals, metric_at
+from lazybo.run.goals import ONE_OBJECTIVE, Goals, metric_at
 
 # Databases keep steps as four-byte integers.
 MAX_STEP = 2**31 - 1
@@ -115,7 +115,7 @@ class Task:
     reporter: Reporter | None = None
     timed: bool = False  # whether it has a timeout, so that its start must be reported
     noted: bool = False  # whether its start is reported if the driver can be reached
-    goals: Goals = Goals()
+    goals: Goals = ONE_OBJECTIVE
 
 
 @dataclass(frozen=True)

@@ -55,6 +55,9 @@ class Goals:
         return found
 
 
+ONE_OBJECTIVE = Goals()
+
+
 def metric_at(metrics: Mapping[str, Any], name: str) -> Any:
     """A metric by its name, or by a dotted path of names; None if there is none."""
     if name in metrics:

@@ -18,8 +18,8 @@ from lazybo.run.call import Call
 from lazybo.run.channel import StudyReporter
 from lazybo.run.evaluate import Outcome, Reporter, Task, evaluate
 from lazybo.run.executors import Engine, EngineBroken, WorkerDied
-from lazybo.run.goals import Goals
 from lazybo.run.failure import RunFailed, how_to_resume
+from lazybo.run.goals import ONE_OBJECTIVE, Goals
 from lazybo.run.kfold import mean_of, variance_of_mean
 from lazybo.run.ledger import Entry
 from lazybo.run.limits import Limits
@@ -80,7 +80,7 @@ class OpenTrials:
         reports: bool,
         connect: Callable[[StudyReporter], Reporter],
         note_begin: Callable[[Entry, int], object],
-        goals: Goals = Goals(),
+        goals: Goals = ONE_OBJECTIVE,
     ) -> None:
         self.engine = engine
         self._goals = goals

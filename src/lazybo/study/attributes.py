@@ -12,7 +12,8 @@ from typing import Any
 
 # Optuna's own: the names of the objectives; `study.storage`.
 METRIC_NAMES_KEY = "study:metric_names"
-# The space of a run as texts, its constraints and its seed: what a second run must agree with. In parts; `study.storage`.
+# The space of a run as texts, its constraints and its seed: what a second run must agree with. In parts;
+# `study.storage`.
 RUN_KEY = "lazybo:run"
 # The options of the model of `optimize()`, and its space. In parts; `study.factory`.
 OPTIONS_KEY = "lazybo:options"

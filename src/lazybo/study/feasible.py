@@ -74,7 +74,7 @@ def best_trial(study: Study, trials: Sequence[FrozenTrial]) -> FrozenTrial | Non
 
 
 def names_of(study: Study) -> list[str]:
-    """The names of the objectives: those that were given, or ``value`` for one and ``value 0`` and so on for several."""
+    """The names of the objectives: those that were given, or ``value``, or ``value 0`` and so on for several."""
     if study.metric_names:
         return list(study.metric_names)
     count = len(study.directions)

@@ -200,9 +200,8 @@ def _check_directions(study: Study, about: About) -> None:
         raise ValueError(f"the study {study.study_name!r} has the direction {is_so}, not {given}; {REMEDY}")
     names = study.metric_names
     if names and about.names and list(about.names) != names:
-        raise ValueError(
-            f"the study {study.study_name!r} has the objectives {', '.join(names)}, not {', '.join(about.names)}; {REMEDY}"
-        )
+        is_so, given = ", ".join(names), ", ".join(about.names)
+        raise ValueError(f"the study {study.study_name!r} has the objectives {is_so}, not {given}; {REMEDY}")
 
 
 def _check_trials(study: Study, structure: Structure) -> None:
