@@ -530,12 +530,6 @@ def test_copies_and_pickles_go_on() -> None:
         assert same.sample_relative(study, frozen, space) == trial.params
 
 
-def test_several_objectives_are_refused_with_a_remedy() -> None:
-    study = optuna.create_study(directions=["minimize", "minimize"], sampler=LazySampler())
-    with pytest.raises(ValueError, match="NSGAIISampler or TPESampler"):
-        study.ask({"x": FloatDistribution(0, 1)})
-
-
 def test_one_sampler_may_serve_two_studies() -> None:
     sampler = LazySampler(seed=0)
     studies = [optuna.create_study(sampler=sampler, direction=d) for d in ("minimize", "maximize")]
@@ -638,22 +632,6 @@ def create_trial_of(trial_id: int) -> FrozenTrial:
     trial = create_trial(state=TrialState.RUNNING)
     trial.number, trial._trial_id = 1, trial_id
     return trial
-
-
-def test_constraints_are_warned_of_once_in_a_study() -> None:
-    def constrained(trial: optuna.Trial) -> float:
-        value = bowl(trial)
-        trial.set_constraint("x is small", trial.params["x"])
-        return value
-
-    for name in ("one", "two"):
-        study = optuna.create_study(study_name=name, sampler=LazySampler(seed=0))
-        with pytest.warns(
-            UserWarning, match="LazySampler does not use them yet.* Use optuna.samplers.TPESampler"
-        ) as caught:
-            study.optimize(constrained, n_trials=4)
-        assert len(caught) == 1
-        assert repr(name) in str(caught[0].message)
 
 
 def test_it_is_quiet(caplog: pytest.LogCaptureFixture, recwarn: pytest.WarningsRecorder) -> None:

@@ -8,8 +8,8 @@ import pytest
 from optuna.samplers import BaseSampler
 from optuna.testing.pytest_samplers import (
     BasicSamplerTestCase,
+    MultiObjectiveSamplerTestCase,
     RelativeSamplerTestCase,
-    SingleOnlySamplerTestCase,
 )
 
 from lazybo.study.sampler import LazySampler
@@ -17,7 +17,7 @@ from lazybo.study.sampler import LazySampler
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 
 
-class TestLazySampler(BasicSamplerTestCase, RelativeSamplerTestCase, SingleOnlySamplerTestCase):
+class TestLazySampler(BasicSamplerTestCase, RelativeSamplerTestCase, MultiObjectiveSamplerTestCase):
     @pytest.fixture(params=[LazySampler, partial(LazySampler, n_startup_trials=0)], ids=["defaults", "no startup"])
     def sampler(self, request: pytest.FixtureRequest) -> Callable[[], BaseSampler]:
         return request.param

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from optuna.study import Study
 
 from lazybo.cli import console, parameters, summary
 from lazybo.cli.config import DEFAULT_STORAGE, make_plan, settings_of
+from lazybo.cli.directions import OptionalNames, directions_of
 from lazybo.cli.export import FORMATS, format_of, rows_of
 from lazybo.cli.storages import StorageArgument, StudyArgument, find
 from lazybo.cli.tune import exit_with, run_plan
@@ -37,10 +39,12 @@ class Kind(StrEnum):
     TIME = "time"
     SLICES = "slices"
     PARALLEL = "parallel"
+    FRONT = "front"
     ALL = "all"
 
 
 @app.command(
+    cls=OptionalNames,
     epilog="""[bold]Examples[/bold]
 
 lazybo tune --trials 50 --float lr=1e-4:0.1:log --choice opt=sgd,adam -- python train.py --lr {lr} --opt {opt}
@@ -53,11 +57,13 @@ lazybo tune --trials 100 --float x=-5:5 mymodule:objective
 
 lazybo tune --trials 50 --float x=0:1 --maximize --value-regex 'Accuracy: (\\S+)' -- ./train.sh {x}
 
+lazybo tune --trials 50 --float x=0:1 --maximize acc --minimize latency --constraint 'memory<=4000' -- ./train.sh {x}
+
 The value is the last line of standard output that is a number or a JSON object with "value"; lines such as
 {"step": 3, "value": 0.7} are intermediate values, which the pruner uses. --value-key and --value-regex
 read other output. Run the same command again to resume.
 
-Exit codes: 0 done, 1 the run failed or no trial completed, 2 bad input, 130 interrupted."""
+Exit codes: 0 done, 1 the run failed or no trial completed, 2 bad input, 130 interrupted.""",
 )
 def tune(
     words: Annotated[
@@ -80,10 +86,29 @@ def tune(
         typer.Option("--choice", metavar="NAME=A,B,C", help="One of these texts.", rich_help_panel=WHAT),
     ] = None,
     maximize: Annotated[
-        bool | None,
+        list[str] | None,
         typer.Option(
-            "--maximize/--minimize",
-            help="Which values are better: larger or smaller (default: smaller).",
+            "--maximize",
+            metavar="[METRIC]",
+            help="Larger values are better. With a name: an objective in the JSON that the program prints.",
+            rich_help_panel=WHAT,
+        ),
+    ] = None,
+    minimize: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--minimize",
+            metavar="[METRIC]",
+            help="Smaller values are better (default). Give several objectives by their names.",
+            rich_help_panel=WHAT,
+        ),
+    ] = None,
+    constraints: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--constraint",
+            metavar="METRIC<=NUMBER",
+            help="Only trials with such a metric are feasible and count; also METRIC>=NUMBER.",
             rich_help_panel=WHAT,
         ),
     ] = None,
@@ -173,7 +198,8 @@ def tune(
     with console.exit_on_bad_input():
         flags: dict[str, Any] = {
             "parameters": parameters.from_flags(floats or (), ints or (), choices or ()),
-            "direction": None if maximize is None else "maximize" if maximize else "minimize",
+            **directions_of(maximize or [], minimize or []),
+            "constraints": constraints or None,
             "value_file": value_file,
             "value_key": value_key,
             "value_regex": value_regex,
@@ -195,10 +221,11 @@ def tune(
         }
         plan = make_plan(settings_of(words or (), flags))
     found, code = run_plan(plan, force=force, progress=not quiet)
-    code = code or (console.FAILED if summary.best_of(found) is None else 0)
+    code = code or (0 if summary.has_result(found) else console.FAILED)
     if as_json:
         advice = summary.recommended_record(summary.advice_of(found))
-        console.print_json({**summary.overview(found), "best": summary.best_record(found), "recommended": advice})
+        results = {"best": summary.best_record(found), "front": summary.front_records(found), "recommended": advice}
+        console.print_json({**summary.overview(found), **results})
     else:
         summary.print_result(found, plan.output if plan.command else None, interrupted=code == console.INTERRUPTED)
     exit_with(code)
@@ -247,12 +274,16 @@ def best(
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Print the best trial as text, as JSON, or as the command line that runs it again."""
+    """Print the best trial, or the front of several objectives, as text, as JSON, or as a command line."""
     with console.exit_on_bad_input():
         found = find(storage, study).study()
         record = summary.best_record(found)
+        if len(found.directions) > 1:
+            _print_front(found, command=command, recommended=recommended, as_json=as_json)
+            return
         if record is None:
-            console.fail(f"no trial of the study {found.study_name!r} has completed yet", console.FAILED)
+            why = summary.nothing_best(summary.overview(found))
+            console.fail(f"the study {found.study_name!r} has no best trial: {why}", console.FAILED)
         if recommended:
             chosen = advise(found)
             advice: Advice | None = chosen
@@ -270,6 +301,21 @@ def best(
     else:
         summary.print_best(record)
         summary.print_advice(found, advice)
+
+
+def _print_front(study: Study, *, command: bool, recommended: bool, as_json: bool) -> None:
+    """Print the best trials of a study with several objectives."""
+    if command or recommended:
+        flag = "--command" if command else "--recommended"
+        raise ValueError(f"{flag} needs one best trial, but the study {study.study_name!r} has several objectives")
+    record, front = summary.overview(study), summary.front_records(study)
+    if not front:
+        why = summary.nothing_best(record)
+        console.fail(f"the study {study.study_name!r} has no best trial: {why}", console.FAILED)
+    if as_json:
+        console.print_json(front)
+    else:
+        summary.print_front(record, front)
 
 
 @app.command(
@@ -322,7 +368,7 @@ def plot(
         ),
     ] = None,
 ) -> None:
-    """Draw the history, the time per step, slices of the model, or parallel coordinates."""
+    """Draw the history, the time per step, slices of the model, parallel coordinates, or the front."""
     console.needs("matplotlib", "plot")
     from lazybo.cli import draw
 

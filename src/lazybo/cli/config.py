@@ -1,5 +1,6 @@
 """A TOML file and flags -> one plan, validated before anything is changed."""
 
+import math
 import os
 import re
 import shlex
@@ -9,7 +10,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import optuna
 from optuna.distributions import BaseDistribution
@@ -22,6 +23,8 @@ from lazybo.programs.output import Reading
 from lazybo.programs.placeholders import nearest
 from lazybo.programs.program import kind_of
 from lazybo.run.arguments import check_initial
+from lazybo.run.goals import Goals, check_goals
+from lazybo.search.optimizer import DIRECTIONS, Direction
 from lazybo.search.space import Condition, Space
 from lazybo.study.storage import DEFAULT_NAME
 
@@ -44,6 +47,8 @@ SETTINGS: dict[str, tuple[Any, str]] = {
     "objective": (str, 'a text such as "module:function"'),
     "parameters": (dict, "a table"),
     "direction": _TEXT,
+    "directions": (dict, 'a table such as {accuracy = "maximize", latency = "minimize"}'),
+    "constraints": (list, 'a list of texts such as "memory<=4000"'),
     "trials": _WHOLE,
     "parallel": _WHOLE,
     "storage": _TEXT,
@@ -70,6 +75,7 @@ MOST = {"parallel": 10_000}
 LARGEST_COUNT, LONGEST_WAIT = 2**63 - 1, 1e9
 LOCAL_EXECUTORS = ("serial", "threads", "processes")
 CLUSTERS = ("dask", "ray", "mpi")
+CONSTRAINT = re.compile(r"\s*(?P<metric>[^\s<>=]+)\s*(?P<sign><=|>=)\s*(?P<limit>\S+)\s*")
 # A Python objective, not a program: module:function.
 OBJECTIVE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
@@ -82,7 +88,9 @@ class Plan:
     objective: str | None
     space: dict[str, BaseDistribution]
     conditions: dict[str, Condition]
-    direction: Literal["minimize", "maximize"]
+    goals: Goals
+    directions: Direction | dict[str, Direction]  # a direction of one objective, or directions by name
+    constraints: dict[str, tuple[float | None, float | None]]
     storage: str
     study: str
     executor: str | None
@@ -129,6 +137,9 @@ def settings_of(words: Sequence[str], flags: Mapping[str, Any]) -> dict[str, Any
         settings = {key: value for key, value in settings.items() if key != "command"} | {"objective": rest[0]}
     elif rest:
         settings = {key: value for key, value in settings.items() if key != "objective"} | {"command": rest}
+    # One direction and several exclude each other, too.
+    if flags.get("direction") is not None or flags.get("directions") is not None:
+        settings = {key: value for key, value in settings.items() if key not in ("direction", "directions")}
     # value_key and value_regex exclude each other: a flag replaces whichever of them the file has.
     ways = {key for key in ("value_key", "value_regex") if flags.get(key) is not None}
     settings = {key: value for key, value in settings.items() if not ways or key not in ("value_key", "value_regex")}
@@ -143,29 +154,84 @@ def make_plan(settings: Mapping[str, Any]) -> Plan:
     command = _command(settings)
     storage, study = settings.get("storage", DEFAULT_STORAGE), settings.get("study") or DEFAULT_NAME
     trial_timeout = _seconds("trial_timeout", settings)
+    directions = _directions(settings, is_program=command is not None)
+    constraints = parse_constraints(settings.get("constraints", []))
+    by_name = directions if isinstance(directions, dict) else None
+    goals = check_goals(None if by_name else directions, by_name, constraints)
+    # The one objective of a program that has a name is read under that name.
+    key = settings.get("value_key") or _only_name(settings.get("directions"))
     plan = Plan(
         command=command,
         objective=None if command else settings["objective"],
         space=space,
         conditions=conditions,
-        direction=_choice("direction", settings.get("direction", "minimize"), ("minimize", "maximize")),
+        goals=goals,
+        directions=directions,
+        constraints=constraints,
         storage=storage,
         study=study,
         executor=_executor(settings.get("executor"), is_program=command is not None, timed=trial_timeout is not None),
         parallel=_whole("parallel", settings),
         output=Path(settings.get("output") or default_output(storage, study)).expanduser().absolute(),
         value_file=settings.get("value_file"),
-        reading=Reading(settings.get("value_key"), settings.get("value_regex")),
+        reading=Reading(key if command else None, settings.get("value_regex"), (goals.names or ()) if command else ()),
         trial_timeout=trial_timeout,
         pruner=PRUNERS[_choice("pruner", settings.get("pruner", "median"), tuple(PRUNERS))](),
         initial=check_initial(settings.get("initial", []), checked),
         limits=_limits(settings),
     )
+    if goals.several and plan.limits["target_value"] is not None:
+        raise ValueError("target is for one objective; use patience or trials")
     if command:
         _check_program(plan, all_used=not settings.get("from_environment", False))
     else:
         _check_function(settings)
     return plan
+
+
+def _directions(settings: Mapping[str, Any], *, is_program: bool) -> Direction | dict[str, Direction]:
+    """The direction of one objective, or the directions of several by name."""
+    given = settings.get("directions")
+    if given is None:
+        direction: Direction = _choice("direction", settings.get("direction", "minimize"), DIRECTIONS)
+        return direction
+    if settings.get("direction") is not None:
+        raise ValueError("give the direction of one objective, or the directions of several by name, not both")
+    directions: dict[str, Direction] = {
+        name: _choice(f"the direction of {name}", each, DIRECTIONS) for name, each in given.items()
+    }
+    # By name, so that the order of flags does not matter when a study is resumed.
+    ordered = dict(sorted(directions.items()))
+    return next(iter(ordered.values())) if is_program and len(ordered) == 1 else ordered
+
+
+def _only_name(directions: Mapping[str, Any] | None) -> str | None:
+    """The name of the objective if there is one and it has a name."""
+    return next(iter(directions)) if directions is not None and len(directions) == 1 else None
+
+
+def parse_constraints(texts: Sequence[Any]) -> dict[str, tuple[float | None, float | None]]:
+    """Texts such as ``memory<=4000`` and ``accuracy>=0.9`` as ranges of metrics."""
+    found: dict[str, tuple[float | None, float | None]] = {}
+    for text in texts:
+        match = CONSTRAINT.fullmatch(text) if isinstance(text, str) else None
+        number = _finite(match["limit"]) if match else None
+        if match is None or number is None:
+            raise ValueError(f"a constraint must be METRIC<=NUMBER or METRIC>=NUMBER, not {text!r}")
+        at_least, name = match["sign"] == ">=", match["metric"]
+        low, high = found.get(name, (None, None))
+        if (low if at_least else high) is not None:
+            raise ValueError(f"there are two constraints {name}{match['sign']}...; give one of them")
+        found[name] = (number, high) if at_least else (low, number)
+    return found
+
+
+def _finite(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
 
 
 def default_output(storage: str, study: str) -> str:

@@ -17,27 +17,36 @@ TITLES = {
     "time": "time per step",
     "slices": "the model through the best trial",
     "parallel": "parallel coordinates",
+    "front": "all objectives, and the front",
 }
 PICTURES: dict[str, Callable[[Study, str], Figure]] = {
     "history": lambda study, title: plots.draw_history(records.history(study), title, _recommended(study)),
     "time": lambda study, title: plots.draw_times(records.times(study), title),
     "slices": lambda study, title: plots.draw_slices(records.slices(study), title),
     "parallel": lambda study, title: plots.draw_parallel(records.coordinates(study), title),
+    "front": lambda study, title: plots.draw_front(records.front(study), title),
 }
 KINDS = ("png", "svg", "pdf", "html")
 
 
 def draw(kind: str, study: Study, output: Path | None) -> list[Path]:
     """Write one figure or all of them and return the files: one HTML page, or one image for each figure."""
-    if not records.history(study).numbers:
+    if not records.front(study).numbers:
         raise ValueError(f"no trial of the study {study.study_name!r} has completed yet: there is nothing to draw")
     name = "".join("_" if char == "/" or printable(char) != char else char for char in study.study_name)
     path = output or Path(f"{name}.html" if kind == "all" else f"{name}-{kind}.png")
     suffix = path.suffix.removeprefix(".").lower()
     if suffix not in KINDS:
         raise ValueError(f"{str(path)!r} must end with one of {', '.join('.' + known for known in KINDS)}")
-    drawable = list(PICTURES) if records.varies(study) else ["history", "time"]
+    drawable = _drawable(study)
     kinds = drawable if kind == "all" else [kind]
+    several = len(study.directions)
+    if kind == "front" and several == 1:
+        raise ValueError(f"the study {study.study_name!r} has one objective, so there is no front; draw its history")
+    if several > 1 and not set(kinds) <= set(drawable):
+        raise ValueError(
+            f"{kind} shows one objective, but the study {study.study_name!r} has {several}; draw its front"
+        )
     if not set(kinds) <= set(drawable):
         raise ValueError(
             f"no parameter of the study {study.study_name!r} varies, so there is nothing to draw for {kind!r}"
@@ -50,6 +59,13 @@ def draw(kind: str, study: Study, output: Path | None) -> list[Path]:
     for each, figure in figures.items():
         paths[each].write_bytes(plots.as_bytes(figure, suffix))
     return list(paths.values())
+
+
+def _drawable(study: Study) -> list[str]:
+    """The figures that show something of a study."""
+    if len(study.directions) > 1:
+        return ["front", "time"]
+    return ["history", "time", *(["slices", "parallel"] if records.varies(study) else [])]
 
 
 def _recommended(study: Study) -> Recommendation | None:

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from optuna.study import Study
+from optuna.trial import TrialState
 
 from lazybo.cli import console
 from lazybo.run import ledger
+from lazybo.study.feasible import constraints_of, feasible_trials, measured_constraints, names_of
 
 Row = dict[str, Any]
 
@@ -17,21 +19,31 @@ Row = dict[str, Any]
 def rows_of(study: Study) -> list[Row]:
     """One row for each trial, all with the same columns; None where a trial has no such entry."""
     rows: list[Row] = []
-    for trial in ledger.read(study):
+    trials = ledger.read(study)
+    names = names_of(study)
+    values = ["value"] if len(names) == 1 else [f"values_{name}" for name in study.metric_names or range(len(names))]
+    counted = {trial.number for trial in feasible_trials(trials)}
+    constrained = bool(constraints_of(trials))
+    for trial in trials:
         start, end = trial.datetime_start, trial.datetime_complete
         row: Row = {
             "number": trial.number,
-            "value": trial.value,
+            **dict(zip(values, trial.values or [None] * len(values), strict=True)),
             "datetime_start": start.isoformat() if start else None,
             "datetime_complete": end.isoformat() if end else None,
             "duration": (end - start).total_seconds() if start and end else None,
         }
         row |= {f"params_{name}": value for name, value in trial.params.items()}
         row |= {f"user_attrs_{name}": value for name, value in trial.user_attrs.items() if name != "traceback"}
+        row |= {f"constraints_{name}": value for name, value in measured_constraints(trial).items()}
+        if constrained:
+            row["feasible"] = trial.number in counted if trial.state == TrialState.COMPLETE else None
         rows.append(row | {"state": trial.state.name, "reason": trial.system_attrs.get("fail_reason")})
-    names = sorted({name for row in rows for name in row if name.startswith("params_")})
-    names += sorted({name for row in rows for name in row if name.startswith("user_attrs_")})
-    columns = ["number", "value", "datetime_start", "datetime_complete", "duration", *names, "state", "reason"]
+    found: list[str] = []
+    for prefix in ("params_", "user_attrs_", "constraints_"):
+        found += sorted({name for row in rows for name in row if name.startswith(prefix)})
+    found += ["feasible"] if constrained else []
+    columns = ["number", *values, "datetime_start", "datetime_complete", "duration", *found, "state", "reason"]
     return [{column: row.get(column) for column in columns} for row in rows]
 
 

@@ -2,11 +2,13 @@
 
 import math
 
-from optuna.study import Study, StudyDirection
+from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.cli import console
+from lazybo.run.limits import Tally
 from lazybo.study.attributes import FAILURE_KEY
+from lazybo.study.feasible import measured_constraints, names_of, violates
 from lazybo.text import shortened
 
 REASON_LENGTH = 160
@@ -16,7 +18,8 @@ class LogLines:
     """A callback that prints how each trial ended and the best value. A repeated reason is shortened."""
 
     def __init__(self, study: Study, *, only_failures: bool) -> None:
-        self._maximizes = study.direction == StudyDirection.MAXIMIZE
+        self._names = names_of(study)
+        self._tally = Tally(*(each.name.lower() for each in study.directions))
         self._only_failures = only_failures
         self._best: FrozenTrial | None = None
         self._failed = 0
@@ -38,14 +41,18 @@ class LogLines:
     def line(self, trial: FrozenTrial) -> str:
         """For example ``trial 12  value 0.931  best 0.940 (trial 9)  3 failed``."""
         parts = [f"trial {trial.number}"]
-        if trial.state == TrialState.COMPLETE and trial.value is not None:
-            parts.append(f"value {trial.value:.6g}")
+        if trial.state == TrialState.COMPLETE and trial.values:
+            parts += [f"{name} {value:.6g}" for name, value in zip(self._names, trial.values, strict=True)]
+            if violates(measured_constraints(trial)):
+                parts.append("infeasible")
         elif trial.state == TrialState.PRUNED:
             parts.append(f"pruned at step {trial.last_step}")
         else:
             parts.append(self._failure(trial))
         if self._best is not None:
             parts.append(f"best {self._best.value:.6g} (trial {self._best.number})")
+        elif self._tally.front:
+            parts.append(f"front of {self._tally.front}")
         if self._failed:
             parts.append(f"{self._failed} failed")
         return "  ".join(parts)
@@ -57,11 +64,13 @@ class LogLines:
         return f"failed: {short}" if times == 1 else f"failed: {shortened(reason, 40)} again ({times} times)"
 
     def _count(self, trial: FrozenTrial) -> None:
+        """Count a trial; the best is the first of the best feasible ones."""
         self._failed += trial.state == TrialState.FAIL
-        if trial.state != TrialState.COMPLETE or trial.value is None or math.isnan(trial.value):
+        if trial.state != TrialState.COMPLETE or not all(map(math.isfinite, trial.values)):
             return
-        best = None if self._best is None else self._best.value
-        if best is None or (trial.value > best if self._maximizes else trial.value < best):
+        before = self._tally.best
+        self._tally.count(trial.state, trial.values, feasible=not violates(measured_constraints(trial)))
+        if self._tally.best != before:
             self._best = trial
 
 

@@ -47,10 +47,7 @@ class Place:
             raise ValueError(
                 f"there is no study {name!r} in {self.name}{nearest(name, known)}; it has {', '.join(known)}"
             )
-        study = optuna.load_study(study_name=name, storage=self.storage)
-        if len(study.directions) > 1:
-            raise ValueError(f"the study {name!r} has {len(study.directions)} objectives; only one is supported")
-        return study
+        return optuna.load_study(study_name=name, storage=self.storage)
 
 
 def find(storage: str, study: str | None) -> Place:

@@ -20,6 +20,7 @@ from lazybo.report.recommendation import Advice, advise
 from lazybo.run import ledger
 from lazybo.run.limits import describe_stop
 from lazybo.search.prediction import Predictor
+from lazybo.study import feasible
 from lazybo.study.attributes import COMMAND_KEY, OBJECTIVE_KEY, STOPPED_KEY
 from lazybo.text import shortened
 
@@ -37,16 +38,22 @@ REASON_LENGTH = 300
 
 
 def overview(study: Study) -> dict[str, Any]:
-    """A study in one line."""
+    """A study in one line. The best value is None if there are several objectives; ``front`` counts the best trials."""
     trials = ledger.read(study)
     states = Counter(STATES[trial.state] for trial in trials)
     best = best_of(study)
     moments = [moment for t in trials for moment in (t.datetime_start, t.datetime_complete) if moment is not None]
+    directions = [each.name.lower() for each in study.directions]
     return {
         "study": study.study_name,
-        "direction": study.direction.name.lower(),
+        "direction": ", ".join(directions),
+        "directions": directions,
+        "objectives": feasible.names_of(study),
         "trials": {state: states.get(state, 0) for state in STATES.values()},
+        "constraints": feasible.constraints_of(trials),
+        "feasible": len(feasible.feasible_trials(trials)),
         "best": None if best is None else best.value,
+        "front": len(feasible.front_of(study, trials)),
         "last_activity": max(moments).isoformat(timespec="seconds") if moments else None,
     }
 
@@ -59,6 +66,7 @@ def details(study: Study) -> dict[str, Any]:
     return {
         **overview(study),
         "best": best_record(study),
+        "front": front_records(study),
         "recommended": recommended_record(advice_of(study, predictor)),
         "importances": records.importances(study, predictor) if predictor else {},
         "failures": _failures(trials),
@@ -74,11 +82,13 @@ def details(study: Study) -> dict[str, Any]:
 
 
 def best_of(study: Study) -> FrozenTrial | None:
-    """The best completed trial."""
-    try:
-        return study.best_trial
-    except ValueError:
-        return None
+    """The best completed trial that is feasible; None if there are several objectives."""
+    return feasible.best_trial(study, ledger.read(study)) if len(study.directions) == 1 else None
+
+
+def has_result(study: Study) -> bool:
+    """Whether any trial has completed and is feasible."""
+    return bool(feasible.feasible_trials(ledger.read(study)))
 
 
 def best_record(study: Study) -> dict[str, Any] | None:
@@ -87,12 +97,27 @@ def best_record(study: Study) -> dict[str, Any] | None:
     return None if best is None else trial_record(study, best)
 
 
+def front_records(study: Study) -> list[dict[str, Any]]:
+    """The trials that no other dominates, sorted by the first objective; empty if there is one objective."""
+    if len(study.directions) == 1:
+        return []
+    trials = sorted(feasible.front_of(study, ledger.read(study)), key=lambda trial: trial.values)
+    return [trial_record(study, trial) for trial in trials]
+
+
 def trial_record(study: Study, trial: FrozenTrial) -> dict[str, Any]:
     """A trial with its metrics and, for a program, its command line."""
+    measured = feasible.measured_constraints(trial)
+    several = len(study.directions) > 1
     return {
         "study": study.study_name,
         "number": trial.number,
-        "value": trial.value,
+        **(
+            {"values": dict(zip(feasible.names_of(study), trial.values, strict=True))}
+            if several
+            else {"value": trial.value}
+        ),
+        **({"constraints": measured, "feasible": not feasible.violates(measured)} if measured else {}),
         "params": trial.params,
         "metrics": {name: metric for name, metric in trial.user_attrs.items() if name != "output"},
         "output": trial.user_attrs.get("output"),
@@ -149,9 +174,9 @@ def command_of(study: Study, trial: FrozenTrial) -> list[str] | None:
 
 
 def overviews(storage: BaseStorage) -> list[dict[str, Any]]:
-    """All studies of a storage with one objective, by name."""
+    """All studies of a storage, by name."""
     studies = [load_study(study_name=found.study_name, storage=storage) for found in storage.get_all_studies()]
-    return sorted((overview(study) for study in studies if len(study.directions) == 1), key=lambda r: r["study"])
+    return sorted((overview(study) for study in studies), key=lambda record: record["study"])
 
 
 def print_result(study: Study, output: Path | None, *, interrupted: bool) -> None:
@@ -160,13 +185,15 @@ def print_result(study: Study, output: Path | None, *, interrupted: bool) -> Non
     if best is not None:
         print_best(best)
         print_advice(study, advice_of(study))
+    elif record["front"]:
+        print_front(record, front_records(study))
     else:
-        console.line("no trial has completed", style="yellow")
+        console.line(nothing_best(record), style="yellow")
     counts = _counts(record)
     console.line(counts + (f"; output in {os.path.relpath(output)}" if output and output.exists() else ""))
     if interrupted:
         console.line("interrupted; run the same command again to resume", style="yellow")
-    elif best is None and record["trials"]["failed"]:
+    elif not record["trials"]["complete"] and record["trials"]["failed"]:
         console.line("fix the program and run the same command again: failures before the first value do not count")
 
 
@@ -176,6 +203,8 @@ def print_overview(records: Sequence[dict[str, Any]]) -> None:
     for record in records:
         counts = [(str(count), _COLOURS[state] if count else "dim") for state, count in record["trials"].items()]
         best = "" if record["best"] is None else console.short(record["best"])
+        if len(record["directions"]) > 1 and record["front"]:
+            best = f"front of {record['front']}"
         when = (record["last_activity"] or "").replace("T", " ")
         rows.append([(record["study"], "bold"), record["direction"], *counts, best, when])
     headings = ["study", "direction", *STATES.values(), "best", "last activity"]
@@ -189,6 +218,11 @@ def print_details(record: dict[str, Any]) -> None:
         console.line(f"last activity {record['last_activity'].replace('T', ' ')}", style="dim")
     if record["stopped"]:
         console.line(f"the last run ended early: {describe_stop(record['stopped'])}", style="yellow")
+    if record["front"]:
+        console.line()
+        print_front(record, record["front"])
+    elif not record["best"] and record["trials"]["complete"]:
+        console.line(nothing_best(record), style="yellow")
     if record["best"]:
         console.line()
         print_best(record["best"], record["importances"])
@@ -206,6 +240,29 @@ def print_best(best: dict[str, Any], importances: dict[str, float] | None = None
     """Print the best trial, with the importance of each parameter where it is known."""
     console.line(("best ", "bold"), (console.short(best["value"]), "bold green"), f" (trial {best['number']})")
     _print_configuration(best, importances)
+
+
+def nothing_best(record: dict[str, Any]) -> str:
+    """Why a study has no best trial."""
+    if not record["trials"]["complete"]:
+        return "no trial has completed"
+    return f"no trial is feasible yet: none satisfies {', '.join(record['constraints'])}"
+
+
+def print_front(record: dict[str, Any], front: Sequence[dict[str, Any]]) -> None:
+    """Print the trials that no other dominates, as a table."""
+    names = [f"{name} ({each})" for name, each in zip(record["objectives"], record["directions"], strict=True)]
+    params = list(dict.fromkeys(name for trial in front for name in trial["params"]))
+    console.line(("front ", "bold"), f"{len(front)} trials that no other is better than in all objectives")
+    rows: list[list[console.Cell]] = [
+        [
+            f"  {trial['number']}",
+            *((console.short(value), "bold green") for value in trial["values"].values()),
+            *(console.short(trial["params"][name]) if name in trial["params"] else "" for name in params),
+        ]
+        for trial in front
+    ]
+    console.table(["  trial", *names, *params], rows, left=())
 
 
 def print_advice(study: Study, advice: Advice | None) -> None:
@@ -244,6 +301,10 @@ def _print_configuration(best: dict[str, Any], importances: dict[str, float] | N
         rows.append([*row, *([f"{importances[name]:.0%}" if name in importances else ""] if importances else [])])
     headings = ["  parameter", "value", "importance"] if importances else ["", ""]
     console.table(headings, rows, left=("  parameter", "value", ""))
+    for name, violation in best.get("constraints", {}).items():
+        console.line(
+            f"  {name}: {'satisfied' if violation <= 0 else 'violated'} ({console.short(violation)})", style="dim"
+        )
     for name, metric in best["metrics"].items():
         console.line(f"  {name} = {console.short(metric)}", style="dim")
     if best["command"]:
@@ -251,7 +312,10 @@ def _print_configuration(best: dict[str, Any], importances: dict[str, float] | N
 
 
 def _counts(record: dict[str, Any]) -> str:
-    return ", ".join(f"{count} {state}" for state, count in record["trials"].items() if count) or "no trials"
+    counts = [f"{count} {state}" for state, count in record["trials"].items() if count]
+    if record["constraints"] and record["trials"]["complete"]:
+        counts[0] += f" ({record['feasible']} feasible; only these count)"
+    return ", ".join(counts) or "no trials"
 
 
 def _failures(trials: Sequence[FrozenTrial]) -> list[dict[str, Any]]:

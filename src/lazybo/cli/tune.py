@@ -25,7 +25,7 @@ from lazybo.run.driver import Callback
 from lazybo.run.limits import StopReason
 from lazybo.run.optimize import optimize
 from lazybo.study.attributes import COMMAND_KEY, FAILURE_KEY, OBJECTIVE_KEY, READING_KEY, STOPPED_KEY
-from lazybo.study.storage import REMEDY, open_study
+from lazybo.study.storage import REMEDY, About, open_study
 from lazybo.study.structure import Structure
 
 # How many lines of output are shown if a program gave no value.
@@ -50,7 +50,9 @@ def run_plan(plan: Plan, *, force: bool, progress: bool) -> tuple[Study, int]:
             optimize(
                 objective,
                 plan.space,
-                direction=plan.direction,
+                direction=None if isinstance(plan.directions, dict) else plan.directions,
+                directions=plan.directions if isinstance(plan.directions, dict) else None,
+                constraints=plan.constraints or None,
                 conditions=plan.conditions,
                 executor=plan.executor,
                 n_parallel=plan.parallel or (None if plan.on_a_cluster else 1),
@@ -195,7 +197,9 @@ def _open(plan: Plan, *, force: bool) -> tuple[Study, bool]:
             _check_same_command(storage, summary._study_id, plan.study, about)
     structure = Structure(plan.space, plan.conditions, frozenset())
     try:
-        study, _ = open_study(storage, plan.study, plan.direction, structure, plan.limits.get("seed"))
+        goals = plan.goals
+        optimised = About(goals.directions, goals.names, tuple(bound.name for bound in goals.bounds))
+        study, _ = open_study(storage, plan.study, optimised, structure, plan.limits.get("seed"))
     except ValueError as error:
         raise ValueError(str(error).replace(REMEDY, "give another --study")) from error
     for key, what in about.items():
@@ -207,7 +211,13 @@ def _about(plan: Plan) -> dict[str, Any]:
     """The attributes that decide whether values are comparable: what is run, and how its value is read."""
     if not plan.command:
         return {OBJECTIVE_KEY: plan.objective}
-    ways = {"value_key": plan.reading.key, "value_regex": plan.reading.regex, "value_file": plan.value_file}
+    names = " and ".join(plan.reading.names) or None
+    ways = {
+        "value_key": plan.reading.key,
+        "value_regex": plan.reading.regex,
+        "value_file": plan.value_file,
+        "objectives": names,
+    }
     return {COMMAND_KEY: list(plan.command), READING_KEY: {key: way for key, way in ways.items() if way is not None}}
 
 

@@ -70,7 +70,7 @@ class Reference:
         """The best value observed or told."""
         row = int(np.argmin(self._gp.y))
         values = map(float, self._low + self._gp.X[row] * self._width)
-        return Best(dict(zip(self._names, values, strict=True)), -float(self._gp.y[row]), None)
+        return Best(dict(zip(self._names, values, strict=True)), (-float(self._gp.y[row]),), None)
 
     def _append(self, x: Array, value: float) -> None:
         self._gp.append(x[None], [-value])  # internally, values are minimised

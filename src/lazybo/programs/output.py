@@ -80,14 +80,18 @@ class Reading:
     ``key`` is the key of the value in a JSON object; ``metrics.accuracy`` is a nested key.
     ``regex`` is searched in every line. Its group ``value``, or its only group, is the value; a group ``step`` makes
     it an intermediate value: ``epoch (?P<step>\d+).*acc=(?P<value>\S+)``.
+    ``names`` are the keys of several objectives; the value is then a JSON object with a number under each of them.
     """
 
     key: str | None = None
     regex: str | None = None
+    names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.key is not None and self.regex is not None:
             raise ValueError("value_key and value_regex exclude each other; give one of them")
+        if self.names and (self.key is not None or self.regex is not None):
+            raise ValueError("value_key and value_regex read one value; several objectives are keys of a JSON object")
         if self.key == "":
             raise ValueError("value_key must be a key of the JSON objects that the program prints, not ''")
         if self.regex is not None:
@@ -96,6 +100,8 @@ class Reading:
     def __str__(self) -> str:
         if self.regex is not None:
             return f"a line that matches value_regex '{self.regex}'"
+        if self.names:
+            return f"a JSON object with numbers as {' and '.join(map(repr, self.names))}"
         if self.key is not None:
             return f"a JSON object with a number as {self.key!r}"
         return "a number or a JSON object with a number as 'value'"
@@ -113,7 +119,7 @@ class Reading:
         if text[:1] == b"{":
             parsed = _object(text)
             return None if parsed is None else self._step(parsed) if STEP in parsed else self._value(parsed)
-        if self.key is None and text and text[0] in _NUMBER_STARTS and len(text) <= _MAX_NUMBER:
+        if self.key is None and not self.names and text and text[0] in _NUMBER_STARTS and len(text) <= _MAX_NUMBER:
             number = _number(text.decode(errors="replace"))
             return None if number is None else Value(number)
         return None
@@ -144,6 +150,9 @@ class Reading:
         return [each for each in found if each is not None]
 
     def _value(self, parsed: Mapping[str, Any]) -> Value | None:
+        if self.names:
+            found = [_at(parsed, name) for name in self.names]
+            return Value(float(found[0]), dict(parsed)) if all(map(_is_double, found)) else None
         key = self.key or VALUE
         value = _at(parsed, key)
         if not _is_double(value):
@@ -153,6 +162,8 @@ class Reading:
 
     def _step(self, parsed: Mapping[str, Any]) -> Step | None:
         step, value = parsed[STEP], _at(parsed, self.key or VALUE)
+        if self.names:
+            return None  # a pruner cannot compare several objectives
         if not _is_double(step) or not _is_double(value) or not math.isfinite(step) or step < 0 or step != int(step):
             return None
         return Step(int(step), float(value))

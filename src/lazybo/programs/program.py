@@ -79,7 +79,8 @@ class Program:
             raise _no_value(f"it did not write {value_file}")
         if result is None:
             raise self._why_no_value(folder / "stdout")
-        return {**result.metrics, "value": result.value}
+        # The metrics of several objectives have their values.
+        return result.metrics if self.reading.names else {**result.metrics, "value": result.value}
 
     def _read(self, path: Path) -> Value:
         """The value in a file. Only the end of a very long file is read: the last value counts."""

@@ -4,12 +4,13 @@ import io
 import math
 import re
 from collections.abc import Sequence
-from typing import Any
+from itertools import combinations
+from typing import Any, Literal
 
 import numpy as np
 from optuna.distributions import BaseDistribution, CategoricalDistribution
 
-from lazybo.report.records import Coordinates, History, Slice, Times, place
+from lazybo.report.records import Coordinates, Front, History, Slice, Times, place
 from lazybo.search.prediction import Recommendation
 from lazybo.text import printable, shortened
 
@@ -55,6 +56,10 @@ def draw_history(record: History, title: str, recommended: Recommendation | None
             zorder=3,
             label=f"recommended (trial {recommended.number}), 95 % interval",
         )
+    wrong = [(n, v) for n, v in zip(record.numbers, record.values, strict=True) if n in set(record.infeasible)]
+    if wrong:
+        x, y = zip(*wrong, strict=True)
+        axes.scatter(x, drawable(y), s=18, marker="x", color=AMBER, linewidths=1, label="infeasible")
     for numbers, mark, colour, name in ((record.pruned, "|", AMBER, "pruned"), (record.failed, "x", RED, "failed")):
         if numbers:
             axes.plot(
@@ -95,6 +100,48 @@ def draw_times(record: Times, title: str) -> Figure:
     axes.xaxis.set_major_locator(_whole_numbers())
     _legend(axes)
     return figure
+
+
+def draw_front(record: Front, title: str) -> Figure:
+    """All trials in the space of the objectives, one panel for each pair; the front as a line, infeasible ones pale."""
+    pairs = list(combinations(range(len(record.names)), 2))
+    columns = min(COLUMNS, len(pairs))
+    rows = math.ceil(len(pairs) / columns)
+    figure = Figure(figsize=(4.4 * columns + 0.6, 3.7 * rows + 0.6), layout="constrained")
+    figure.suptitle(plain(title), fontsize=11)
+    grid = figure.subplots(rows, columns, squeeze=False)
+    values, best, wrong = np.array(record.values), np.array(record.on_front), np.array(record.infeasible)
+    for axes, (i, j) in zip(grid.flat, pairs, strict=False):
+        for chosen, colour, mark, name in (
+            (~best & ~wrong, GREY, "o", "dominated"),
+            (wrong, AMBER, "x", "infeasible"),
+            (best, BLUE, "o", "front"),
+        ):
+            if chosen.any():
+                x, y = drawable(values[chosen, i].tolist()), drawable(values[chosen, j].tolist())
+                axes.scatter(x, y, s=18, color=colour, marker=mark, alpha=0.9 if name == "front" else 0.5, label=name)
+        if len(record.names) == 2 and best.any():
+            line = values[best][np.argsort(values[best, i], kind="stable")]
+            axes.step(
+                drawable(line[:, i].tolist()), drawable(line[:, j].tolist()), where=_step(record), color=BLUE, lw=1
+            )
+        axes.set_xlim(_limits(values[:, i].tolist()))
+        axes.set_ylim(_limits(values[:, j].tolist()))
+        axes.set_xlabel(_cut(f"{record.names[i]} ({record.directions[i]})", 40))
+        axes.set_ylabel(_cut(f"{record.names[j]} ({record.directions[j]})", 40))
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(alpha=0.25)
+    for axes in list(grid.flat)[len(pairs) :]:
+        axes.set_visible(False)
+    figure.legend(
+        *grid[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=9, frameon=False
+    )
+    return figure
+
+
+def _step(record: Front) -> Literal["pre", "post"]:
+    """On which side of a front of two objectives the dominated part lies, going along the first one."""
+    return "post" if record.directions[0] == "minimize" else "pre"
 
 
 def draw_slices(records: Sequence[Slice], title: str) -> Figure:

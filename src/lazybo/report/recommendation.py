@@ -11,10 +11,11 @@ from optuna.trial import FrozenTrial
 
 from lazybo.blas import one_thread
 from lazybo.checks import Array, shortened
-from lazybo.report.records import complete_trials, predictor_of
+from lazybo.report.records import predictor_of
 from lazybo.run import ledger
 from lazybo.search.prediction import Evaluation, Prediction, Predictor, Recommendation
 from lazybo.search.space import Space
+from lazybo.study.feasible import best_trial, feasible_trials
 
 
 def recommend(study: Study) -> Recommendation:
@@ -75,18 +76,20 @@ class Advice:
 def advise(study: Study, predictor: Predictor | None = None) -> Advice:
     """The recommended configuration and the best trial of a study that has one."""
     predictor = predictor or predictor_of(study)
-    best = study.best_trial
+    trials = ledger.read(study)
+    best = best_trial(study, trials)
+    if best is None:
+        raise ValueError(f"no trial of the study {study.study_name!r} has completed and satisfies its constraints")
     point = _point_of(best, predictor.space)
     expected = None if point is None else predictor.predictions(point[None])[0]
-    recommendation = recommended_of(study, ledger.read(study), predictor)
+    recommendation = recommended_of(study, trials, predictor)
     return Advice(recommendation, best, expected, maximize=predictor.sign < 0)
 
 
 @one_thread()
 def recommended_of(study: Study, trials: Sequence[FrozenTrial], predictor: Predictor) -> Recommendation:
     """The recommended configuration among some trials of a study."""
-    feasible = [trial for trial in complete_trials(trials) if _is_feasible(trial)]
-    points = [(trial, _point_of(trial, predictor.space)) for trial in feasible]
+    points = [(trial, _point_of(trial, predictor.space)) for trial in feasible_trials(trials)]
     evaluations = [
         Evaluation(trial.params, point, float(trial.value or 0.0), trial.number)
         for trial, point in points
@@ -107,11 +110,6 @@ def _point_of(trial: FrozenTrial, space: Space) -> Array | None:
         return space.encode(space.plain(known, outside=True))
     except ValueError:
         return None
-
-
-def _is_feasible(trial: FrozenTrial) -> bool:
-    """Whether a trial satisfies its constraints, as Optuna's best trial does."""
-    return all(violation <= 0.0 for violation in trial.constraints.values())
 
 
 def _contrast(measured: float, expected: Prediction) -> str:

@@ -6,8 +6,7 @@ and minus two standard deviations.
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -18,9 +17,11 @@ from optuna.trial import FrozenTrial, TrialState
 from lazybo.blas import one_thread
 from lazybo.checks import Array
 from lazybo.run import ledger
+from lazybo.search.optimizer import Best, Optimizer
 from lazybo.search.prediction import Predictor
 from lazybo.search.space import Space
 from lazybo.study.factory import model_of
+from lazybo.study.feasible import complete_trials, feasible_trials, front_of, names_of
 from lazybo.study.model import StudyModel
 
 # Points at which the importances are measured.
@@ -35,13 +36,32 @@ BAND = 2.0
 
 @dataclass(frozen=True)
 class History:
-    """Values by trial number, and the best so far after each of them."""
+    """Values by trial number, and the best so far after each of them: NaN before the first feasible trial.
+
+    ``infeasible`` are the numbers of trials that violate a constraint: they are never the best.
+    """
 
     numbers: list[int]
     values: list[float]
     best: list[float]
     pruned: list[int]
     failed: list[int]
+    infeasible: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Front:
+    """The trials of a study with several objectives: names, values (n, q), and which trials are on the front.
+
+    ``infeasible`` trials violate a constraint, or have not measured it.
+    """
+
+    names: list[str]
+    directions: list[str]
+    numbers: list[int]
+    values: list[list[float]]
+    on_front: list[bool]
+    infeasible: list[bool]
 
 
 @dataclass(frozen=True)
@@ -83,17 +103,39 @@ class Coordinates:
 
 
 def history(study: Study) -> History:
-    """Values by trial number, and the best so far."""
+    """Values by trial number, and the best so far of the feasible ones."""
+    _one_objective(study)
     trials = ledger.read(study)
     complete = complete_trials(trials)
     values = [_value(trial) for trial in complete]
-    running = np.maximum.accumulate(values) if _maximizes(study) else np.minimum.accumulate(values)
+    feasible = {trial.number for trial in feasible_trials(trials)}
+    better = np.fmax if _maximizes(study) else np.fmin
+    running = better.accumulate(
+        [v if t.number in feasible else math.nan for t, v in zip(complete, values, strict=True)]
+    )
     return History(
         [trial.number for trial in complete],
         values,
         [float(best) for best in running],
         [trial.number for trial in trials if trial.state == TrialState.PRUNED],
         [trial.number for trial in trials if trial.state == TrialState.FAIL],
+        [trial.number for trial in complete if trial.number not in feasible],
+    )
+
+
+def front(study: Study) -> Front:
+    """The complete trials of a study, and which of them no other feasible one dominates."""
+    trials = ledger.read(study)
+    complete = complete_trials(trials)
+    best = {trial.number for trial in front_of(study, trials)}
+    feasible = {trial.number for trial in feasible_trials(trials)}
+    return Front(
+        names_of(study),
+        [each.name.lower() for each in study.directions],
+        [trial.number for trial in complete],
+        [list(trial.values) for trial in complete],
+        [trial.number in best for trial in complete],
+        [trial.number not in feasible for trial in complete],
     )
 
 
@@ -150,7 +192,7 @@ def slices(study: Study) -> list[Slice]:
         return []
     gp, warping = optimizer.surrogate()
     sign = -1.0 if _maximizes(study) else 1.0
-    best, space = optimizer.best, optimizer.space
+    space, best = optimizer.space, _center(study, optimizer)
     center = space.clip(space.encode(best.params)[None])[0]
     trials = complete_trials(ledger.read(study))
     found = []
@@ -167,6 +209,15 @@ def slices(study: Study) -> list[Slice]:
         log, choice = bool(getattr(space.distributions[name], "log", False)), bool(space.categorical[j])
         found.append(Slice(name, choice, log, places, middle, low, high, seen, (best.params[name], best.value)))
     return found
+
+
+def _center(study: Study, optimizer: Optimizer) -> Best:
+    """The best observation; the study may have none that is feasible."""
+    if optimizer.front:
+        return optimizer.best
+    raise ValueError(
+        f"no trial of the study {study.study_name!r} satisfies its constraints yet, so there is no best one"
+    )
 
 
 def _along(space: Space, center: Array, j: int) -> Array:
@@ -211,9 +262,8 @@ def varies(study: Study) -> bool:
 
 def _model(study: Study) -> StudyModel:
     """The model that the last run or sampler would continue with."""
+    _one_objective(study)
     trials = ledger.read(study)
-    if len(study.directions) > 1:
-        raise ValueError(f"the study {study.study_name!r} has {len(study.directions)} objectives; a model has only one")
     if not complete_trials(trials):
         raise ValueError(f"the study {study.study_name!r} has no completed trial yet, so there is no model of it")
     if not any(trial.params for trial in trials):
@@ -221,9 +271,12 @@ def _model(study: Study) -> StudyModel:
     return model_of(study, trials)
 
 
-def complete_trials(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
-    """The trials with a finite value."""
-    return [t for t in trials if t.state == TrialState.COMPLETE and t.value is not None and math.isfinite(t.value)]
+def _one_objective(study: Study) -> None:
+    if len(study.directions) > 1:
+        raise ValueError(
+            f"the study {study.study_name!r} has {len(study.directions)} objectives, and this shows one; "
+            "`lazybo best` prints the front and `lazybo plot front` draws it"
+        )
 
 
 def _value(trial: FrozenTrial) -> float:

@@ -9,6 +9,7 @@ import numpy as np
 from optuna.pruners import BasePruner
 
 from lazybo.checks import finite_number, seconds, whole
+from lazybo.run.goals import Goals
 from lazybo.run.limits import Limits
 from lazybo.search.space import Space
 
@@ -35,6 +36,19 @@ def check_limits(
     if target_value is None and math.inf == limits.n_trials == limits.timeout == limits.patience:
         raise ValueError("nothing would end this run: give n_trials, timeout, target_value or patience")
     return limits
+
+
+def check_supported(goals: Goals, limits: Limits, warm_start: object, *, folds: bool) -> None:
+    """Reject what has a meaning for one objective only."""
+    if goals.several and limits.target_value is not None:
+        raise ValueError("target_value is for one objective; use patience or a callback that calls study.stop()")
+    if goals.several and warm_start is not None:
+        raise ValueError("warm_start gives the values of one objective; there are several here")
+    if folds and (goals.several or goals.names or goals.bounds):
+        raise ValueError(
+            "kfold is for one objective without constraints on metrics; evaluate all folds in one call and return "
+            "their means"
+        )
 
 
 def check_objects(callbacks: object, pruner: object, study_name: object) -> None:

@@ -24,6 +24,7 @@ from lazybo.run.channel import StudyReporter
 from lazybo.run.evaluate import Outcome, Reporter
 from lazybo.run.executors import Engine
 from lazybo.run.failure import InvalidValue, how_to_resume, log_failed_trial
+from lazybo.run.goals import ONE_OBJECTIVE, Goals
 from lazybo.run.ledger import Entry, Result
 from lazybo.run.limits import Limits, StopReason
 from lazybo.run.open_trials import OpenTrial, OpenTrials
@@ -33,6 +34,7 @@ from lazybo.run.shared import SharedStudy
 from lazybo.run.source import TrialSource
 from lazybo.run.stopping import Stopping
 from lazybo.study.attributes import FAILURE_KEY, VARIANCE_KEY
+from lazybo.study.feasible import as_attributes
 from lazybo.study.model import StudyModel
 from lazybo.study.retry import with_retries
 
@@ -56,6 +58,7 @@ class RunOptions:
     callbacks: Sequence[Callback]
     progress: bool
     reports: bool  # whether workers report to the driver from the start
+    goals: Goals = ONE_OBJECTIVE
 
 
 class Driver:
@@ -72,7 +75,7 @@ class Driver:
         connect: Callable[[StudyReporter], Reporter],
     ) -> None:
         self.study, self.model, self.engine, self._options = study, model, engine, options
-        self.stopping = Stopping(study, options.limits, model.optimizer.direction)
+        self.stopping = Stopping(study, options.limits, *model.optimizer.directions)
         self._name = name
         self._ledger = ledger.open_ledger(study, model.structure.distributions, name)
         orphans = Orphans(study, self._ledger, name, options.limits.retries)
@@ -85,6 +88,7 @@ class Driver:
             reports=options.reports,
             connect=connect,
             note_begin=orphans.note_begin,
+            goals=options.goals,
         )
         self._shared = SharedStudy(study, model, orphans, self._open.trials)
         self._source = TrialSource(model, self._ledger, self._shared, self._open, options.limits, self.stopping)
@@ -172,7 +176,7 @@ class Driver:
         del self._open.trials[entry.number]
         if not recorded:
             _logger.warning(
-                f"trial {entry.number} was ended by another process; its value here, {result.value}, is not used"
+                f"trial {entry.number} was ended by another process; its value here, {shown(result)}, is not used"
             )
             self._shared.sync()
             return
@@ -230,7 +234,7 @@ class Driver:
     def _show(self, progress: Progress) -> None:
         tally = self.stopping.tally
         share = self._work.seconds / max(time.monotonic() - self.stopping.started, 1e-9)
-        progress.show(self._shared.finished, tally.best, len(self._open.trials), tally.failed, share)
+        progress.show(self._shared.finished, tally, len(self._open.trials), share)
 
 
 def _result(outcome: Outcome) -> Result:
@@ -245,7 +249,13 @@ def _result(outcome: Outcome) -> Result:
         system[FAILURE_KEY] = outcome.failure
     if outcome.variance:
         system[VARIANCE_KEY] = outcome.variance
-    return Result(states.get(outcome.state, TrialState.FAIL), outcome.value, user, system)
+    system |= as_attributes(outcome.constraints)
+    return Result(states.get(outcome.state, TrialState.FAIL), outcome.value, user, system, outcome.values)
+
+
+def shown(result: Result) -> object:
+    """The value of a result, or the values of several objectives, for a message."""
+    return list(result.several) or result.value
 
 
 def _frozen(entry: Entry, result: Result, intermediate: dict[int, float]) -> FrozenTrial:
@@ -253,7 +263,8 @@ def _frozen(entry: Entry, result: Result, intermediate: dict[int, float]) -> Fro
     return FrozenTrial(
         number=entry.number,
         state=result.state,
-        value=result.value,
+        value=None,
+        values=result.values,
         datetime_start=None,
         datetime_complete=None,
         params=entry.params,

@@ -15,8 +15,10 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from optuna.exceptions import TrialPruned
 
+from lazybo.model.targets import LARGEST
 from lazybo.run import plain
 from lazybo.run.call import Call
+from lazybo.run.goals import ONE_OBJECTIVE, Goals, metric_at
 
 # Databases keep steps as four-byte integers.
 MAX_STEP = 2**31 - 1
@@ -41,15 +43,21 @@ class Trial:
     The parameters are chosen before the evaluation starts; ``suggest_*`` look them up.
     """
 
-    def __init__(self, number: int, params: Mapping[str, Any], reporter: Reporter | None = None) -> None:
+    def __init__(
+        self, number: int, params: Mapping[str, Any], reporter: Reporter | None = None, *, several: bool = False
+    ) -> None:
         self.number = number
         self.params = dict(params)
         self.user_attrs: dict[str, Any] = {}
+        self.constraints: dict[str, float] = {}
         self._reporter = reporter
+        self._several = several
         self._prune = False
 
     def report(self, value: float, step: int) -> None:
         """Record an intermediate value and ask the pruner."""
+        if self._several:
+            raise ValueError("trial.report is for one objective: a pruner cannot compare several; leave it out")
         if isinstance(step, bool) or not isinstance(step, int | np.integer) or not 0 <= step <= MAX_STEP:
             raise ValueError(f"step must be a whole number from 0 to {MAX_STEP}, not {plain.short(step)}")
         try:
@@ -66,6 +74,18 @@ class Trial:
     def set_user_attr(self, key: str, value: Any) -> None:
         """Keep a value with the trial."""
         self.user_attrs[key] = value
+
+    def set_constraint(self, key: str, value: float) -> None:
+        """Keep what was measured of a constraint. The trial is feasible if all its constraints are at most 0."""
+        try:
+            number = _number(value)
+        except (TypeError, ValueError, OverflowError):
+            number = math.nan
+        if not isinstance(key, str) or math.isnan(number):
+            raise ValueError(
+                f"set_constraint takes a name and a number, not {plain.short(key)} and {plain.short(value)}"
+            )
+        self.constraints[key] = number
 
     def suggest_float(self, name: str, *_: Any, **__: Any) -> float:
         """The value of a parameter."""
@@ -95,6 +115,7 @@ class Task:
     reporter: Reporter | None = None
     timed: bool = False  # whether it has a timeout, so that its start must be reported
     noted: bool = False  # whether its start is reported if the driver can be reached
+    goals: Goals = ONE_OBJECTIVE
 
 
 @dataclass(frozen=True)
@@ -122,7 +143,8 @@ class EvaluationFailed(RuntimeError):
 class Outcome:
     """How a task ended. "invalid": the result is not a number; retrying cannot help.
 
-    ``dropped`` names the metrics that have no plain form.
+    ``values`` has the values of several objectives; ``value`` that of one. ``constraints`` are those that the trial
+    has measured, also if it failed. ``dropped`` names the metrics that have no plain form.
     """
 
     state: State
@@ -134,16 +156,18 @@ class Outcome:
     variance: float = 0.0  # of the noise in the value, if known
     dropped: tuple[str, ...] = ()
     failure: dict[str, str] = field(default_factory=dict)  # the kind and the summary of an EvaluationFailed
+    values: tuple[float, ...] = ()
+    constraints: dict[str, float] = field(default_factory=dict)
 
 
 def evaluate(objective: Call | bytes, task: Task) -> Outcome:
     """Call the objective. Raises nothing but KeyboardInterrupt."""
     start = time.perf_counter()
-    trial = Trial(task.number, task.params, task.reporter)
+    trial = Trial(task.number, task.params, task.reporter, several=task.goals.several)
     try:
         _report_begin(task)
         call = _load(objective) if isinstance(objective, bytes) else objective
-        outcome = _outcome(call(trial.params, trial, task.fold), trial.user_attrs)
+        outcome = _outcome(call(trial.params, trial, task.fold), trial.user_attrs, task.goals)
     except KeyboardInterrupt:
         raise
     except TrialPruned:
@@ -156,7 +180,7 @@ def evaluate(objective: Call | bytes, task: Task) -> Outcome:
     except BaseException as error:  # an objective may call sys.exit(), or be cancelled by asyncio
         failed = _ended("failed", trial.user_attrs)
         outcome = replace(failed, reason=plain.reason(error), traceback=plain.trace(error))
-    return replace(outcome, seconds=time.perf_counter() - start)
+    return replace(bounded(outcome, task.goals, trial.constraints), seconds=time.perf_counter() - start)
 
 
 def _report_begin(task: Task) -> None:
@@ -179,19 +203,49 @@ def _load(payload: bytes) -> Call:
     return call
 
 
-def _outcome(returned: Any, attributes: Mapping[str, Any]) -> Outcome:
-    """The outcome for a returned value, or a dict with ``value`` and metrics."""
+def _outcome(returned: Any, attributes: Mapping[str, Any], goals: Goals) -> Outcome:
+    """The outcome for a returned value, several of them, or a dict with ``value`` and metrics."""
     metrics: dict[Any, Any] = dict(attributes)
     variance = 0.0
     if isinstance(returned, Measured):
         variance = returned.variance
         returned = {**returned.metrics, "value": returned.value}
     if isinstance(returned, Mapping):
-        if "value" not in returned:
-            reason = f"the objective returned a dict without 'value': {plain.short(returned)}"
+        wanted = goals.names or ("value",)
+        missing = [name for name in wanted if metric_at(returned, name) is None and name not in returned]
+        if missing:
+            reason = f"the objective returned a dict without {missing[0]!r}: {plain.short(returned)}"
             return _ended("invalid", metrics, reason=reason)
-        metrics |= {name: metric for name, metric in returned.items() if not _is_value(name)}
-        returned = returned["value"]
+        # The value is that of the trial. Objectives with names are metrics, too.
+        metrics |= {name: metric for name, metric in returned.items() if goals.names or not _is_value(name)}
+        found = [metric_at(returned, name) for name in wanted]
+        returned = found if goals.several and goals.names else found[0]
+    elif goals.names:
+        reason = (
+            f"the objective must return a dict with {' and '.join(map(repr, goals.names))}, not {plain.short(returned)}"
+        )
+        return _ended("invalid", metrics, reason=reason)
+    if goals.several:
+        return _several(returned, metrics, len(goals.directions))
+    value = _one(returned, metrics)
+    return value if isinstance(value, Outcome) else _ended("complete", metrics, value=value, variance=variance)
+
+
+def _several(returned: Any, metrics: Mapping[Any, Any], count: int) -> Outcome:
+    """The outcome for the values of several objectives."""
+    if not isinstance(returned, list | tuple | np.ndarray) or len(returned) != count:
+        shown = plain.short(returned)
+        reason = f"the objective must return {count} numbers, one for each objective, as a tuple or a list, not {shown}"
+        return _ended("invalid", metrics, reason=reason)
+    values = [_one(each, metrics) for each in returned]
+    wrong = [value for value in values if isinstance(value, Outcome)]
+    # Retrying cannot help if any of them is not a number.
+    worst = sorted(wrong, key=lambda outcome: outcome.state != "invalid")
+    return worst[0] if worst else _ended("complete", metrics, values=tuple(values))
+
+
+def _one(returned: Any, metrics: Mapping[Any, Any]) -> float | Outcome:
+    """A returned value as a finite number, or the outcome if it is none."""
     try:
         value = _number(returned)
     except (TypeError, ValueError):
@@ -203,7 +257,26 @@ def _outcome(returned: Any, attributes: Mapping[str, Any]) -> Outcome:
         return _ended("failed", metrics, reason=f"the value is too large for a float: {plain.short(returned)}")
     if not math.isfinite(value):
         return _ended("failed", metrics, reason=f"the value is {value}")
-    return _ended("complete", metrics, value=value, variance=variance)
+    return value
+
+
+def bounded(outcome: Outcome, goals: Goals, measured: Mapping[str, float]) -> Outcome:
+    """The outcome with its constraints: those that the trial has set, and the bounds on its metrics.
+
+    A complete evaluation that lacks a metric with a bound is invalid: whether it is feasible cannot be known.
+    """
+    found = dict(measured)
+    try:
+        found |= goals.violations(outcome.metrics)
+    except KeyError as error:
+        if outcome.state == "complete":
+            name = error.args[0]
+            text = f"there is a constraint on the metric {name!r}, so the objective must return it as a number"
+            value = plain.short(metric_at(outcome.metrics, name))
+            # NaN and None become None in metrics: this evaluation could not measure it.
+            state: State = "failed" if name in outcome.metrics else "invalid"
+            outcome = replace(outcome, state=state, value=None, values=(), reason=f"{text}, not {value}")
+    return replace(outcome, constraints={name: min(max(each, -LARGEST), LARGEST) for name, each in found.items()})
 
 
 def _ended(state: State, metrics: Mapping[Any, Any], **details: Any) -> Outcome:

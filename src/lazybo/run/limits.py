@@ -1,6 +1,7 @@
 """When a run ends: its limits, the counts that are compared with them, and the reasons to stop."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -53,32 +54,52 @@ class Limits:
 
 
 class Tally:
-    """Counts over the trials of a study that the limits are compared with."""
+    """Counts over the trials of a study that the limits are compared with. Only feasible trials can be the best.
 
-    def __init__(self, direction: str) -> None:
+    With several objectives a trial is better if it changes the front.
+    """
+
+    def __init__(self, *directions: str) -> None:
         self.failed = 0
         self.failed_in_a_row = 0
-        self._sign = -1.0 if direction == "maximize" else 1.0
-        self._best = math.inf  # small is good
+        self.infeasible = 0
+        self._signs = [-1.0 if each == "maximize" else 1.0 for each in directions]
+        self._front: list[tuple[float, ...]] = []  # small is good
         self._since_best = 0
 
     @property
     def best(self) -> float | None:
-        """The best value so far."""
-        return None if math.isinf(self._best) else self._sign * self._best
+        """The best value so far, if there is one objective."""
+        return self._signs[0] * self._front[0][0] if self._front and len(self._signs) == 1 else None
 
-    def count(self, state: TrialState, value: float | None) -> None:
+    @property
+    def front(self) -> int:
+        """How many trials are on the front, if there are several objectives."""
+        return len(self._front) if len(self._signs) > 1 else 0
+
+    def count(self, state: TrialState, values: Sequence[float] | None, *, feasible: bool = True) -> None:
         """Add a trial that ended."""
         failed = state == TrialState.FAIL
         self.failed += failed
         self.failed_in_a_row = self.failed_in_a_row + 1 if failed else 0
-        minimized = math.inf if value is None or state != TrialState.COMPLETE else self._sign * value
-        self._since_best = 0 if minimized < self._best else self._since_best + 1
-        self._best = min(self._best, minimized)
+        complete = state == TrialState.COMPLETE and values is not None
+        self.infeasible += complete and not feasible
+        better = complete and feasible and self._add(values or ())
+        self._since_best = 0 if better else self._since_best + 1
+
+    def _add(self, values: Sequence[float]) -> bool:
+        """Add a trial to the front, unless one there is at least as good in all objectives."""
+        new = tuple(sign * value for sign, value in zip(self._signs, values, strict=True))
+        if any(all(a <= b for a, b in zip(old, new, strict=True)) for old in self._front):
+            return False
+        self._front = [old for old in self._front if not all(a <= b for a, b in zip(new, old, strict=True))]
+        self._front.append(new)
+        return True
 
     def reached(self, limits: Limits, seconds: float) -> StopReason | None:
         """The limit that was reached, if any."""
-        if limits.target_value is not None and self._best <= self._sign * limits.target_value:
+        target = limits.target_value
+        if target is not None and self._front and self._front[0][0] <= self._signs[0] * target:
             return StopReason.TARGET
         if seconds >= limits.timeout:
             return StopReason.TIMEOUT

@@ -19,6 +19,7 @@ from lazybo.run.channel import StudyReporter
 from lazybo.run.evaluate import Outcome, Reporter, Task, evaluate
 from lazybo.run.executors import Engine, EngineBroken, WorkerDied
 from lazybo.run.failure import RunFailed, how_to_resume
+from lazybo.run.goals import ONE_OBJECTIVE, Goals
 from lazybo.run.kfold import mean_of, variance_of_mean
 from lazybo.run.ledger import Entry
 from lazybo.run.limits import Limits
@@ -79,8 +80,10 @@ class OpenTrials:
         reports: bool,
         connect: Callable[[StudyReporter], Reporter],
         note_begin: Callable[[Entry, int], object],
+        goals: Goals = ONE_OBJECTIVE,
     ) -> None:
         self.engine = engine
+        self._goals = goals
         self._study, self._objective, self._limits = study, objective, limits
         self._folds: tuple[int | None, ...] = (None,) if folds is None else tuple(range(folds))
         self._note_begin = note_begin
@@ -140,7 +143,8 @@ class OpenTrials:
                 self._worker_reporter = self._connect()
             except OSError as error:
                 _logger.warning(f"workers cannot report when an evaluation starts: {error}")
-        task = Task(trial.entry.number, trial.entry.params, fold, self._worker_reporter, timed, trial.records_begin)
+        entry, reporter, noted = trial.entry, self._worker_reporter, trial.records_begin
+        task = Task(entry.number, entry.params, fold, reporter, timed, noted, self._goals)
         future = self.engine.submit(evaluate, self._objective, task)
         self._running[future] = _Running(trial, fold)
         future.add_done_callback(self._events.put)

@@ -17,7 +17,7 @@ from lazybo.model.fit import Priors
 from lazybo.model.kernels import Kernel
 from lazybo.model.lag import Lag
 from lazybo.run import ledger
-from lazybo.run.arguments import check_initial, check_limits, check_objects
+from lazybo.run.arguments import check_initial, check_limits, check_objects, check_supported
 from lazybo.run.call import Call, call_of
 from lazybo.run.channel import StudyReporter, listening
 from lazybo.run.driver import Callback, Driver, RunOptions
@@ -25,13 +25,14 @@ from lazybo.run.evaluate import Reporter
 from lazybo.run.executors import Engine, make_engine
 from lazybo.run.executors.local import SerialEngine
 from lazybo.run.failure import attach_study
+from lazybo.run.goals import check_goals
 from lazybo.run.kfold import KFold
 from lazybo.run.limits import Limits
 from lazybo.run.orphans import EVALUATES_HERE, RECORDS_ALL
 from lazybo.run.presence import present
 from lazybo.run.warm_start import known_results
 from lazybo.search.acquisition import Acquisition
-from lazybo.search.optimizer import check_seed
+from lazybo.search.optimizer import Direction, check_seed
 from lazybo.search.shorthand import as_distributions
 from lazybo.search.space import Condition, Space
 from lazybo.study.attributes import STOPPED_KEY
@@ -39,7 +40,7 @@ from lazybo.study.factory import ModelOptions, keep_options, open_model
 from lazybo.study.model import StudyModel
 from lazybo.study.retry import with_retries
 from lazybo.study.sampler import LazySampler
-from lazybo.study.storage import Direction, explained, open_storage, open_study
+from lazybo.study.storage import About, explained, open_storage, open_study
 from lazybo.study.structure import Structure
 
 
@@ -49,7 +50,9 @@ def optimize(
     space: Mapping[str, Any],
     *,
     n_trials: int | None = None,
-    direction: Direction = "minimize",
+    direction: Direction | None = None,
+    directions: Sequence[Direction] | Mapping[str, Direction] | None = None,
+    constraints: Mapping[str, float | tuple[float | None, float | None]] | None = None,
     n_parallel: int | None = None,
     executor: Any = None,
     storage: str | Path | BaseStorage | None = None,
@@ -84,6 +87,12 @@ def optimize(
     ``space`` is a dict of lists of choices, ranges ``(low, high)`` or ``(low, high, "log")``, and Optuna distributions;
     ``conditions`` says when each parameter is active (`lazybo.Condition`).
 
+    **Several objectives and constraints.** ``directions`` is a list of directions; the objective then returns a tuple
+    or list of values, and ``study.best_trials`` has the front. If it is a dict of names and directions, the objective
+    returns a dict with these names. ``constraints`` bounds metrics that the objective returns: ``{"memory": 4e9}`` is
+    the largest feasible value, a pair is a range. Or the objective calls ``trial.set_constraint``. Only feasible trials
+    count for the best trial, ``target_value`` and ``patience``.
+
     **Where it runs.** ``executor`` is None (here; in processes if ``n_parallel`` is more than 1), "threads",
     "processes", "dask://host:port", "ray", "mpi", a Dask client, an ``MPIPoolExecutor``, or any
     ``concurrent.futures.Executor``. A free worker gets the next evaluation at once; with ``synchronous``, evaluations
@@ -107,6 +116,8 @@ def optimize(
     ``priors`` and ``value_transform`` are those of `lazybo.Optimizer`.
     """
     limits = check_limits(n_trials, timeout, target_value, patience, trial_timeout, retries, max_failures)
+    goals = check_goals(direction, directions, constraints)
+    check_supported(goals, limits, warm_start, folds=isinstance(objective, KFold))
     checked = Space(as_distributions(space), conditions)
     structure = Structure(checked.distributions, checked.conditions, checked.optional)
     options = ModelOptions(
@@ -120,9 +131,9 @@ def optimize(
         priors=priors,
         value_transform=value_transform,
     )
-    options.optimizer(structure, direction)  # refuses wrong options
+    options.optimizer(structure, *goals.directions)  # refuses wrong options
     first = check_initial(initial, checked)
-    known = known_results(warm_start, checked, direction)
+    known = known_results(warm_start, checked, goals.directions[0])
     call = _call(objective, checked)
     check_objects(callbacks, pruner, study_name)
 
@@ -137,10 +148,12 @@ def optimize(
             callbacks=callbacks,
             progress=progress,
             reports=call.takes_trial or math.isfinite(limits.trial_timeout),
+            goals=goals,
         )
         backend = open_storage(storage)
         stack.enter_context(explained(backend))
-        study, seed = open_study(backend, study_name, direction, structure, seed)
+        about = About(goals.directions, goals.names, tuple(bound.name for bound in goals.bounds))
+        study, seed = open_study(backend, study_name, about, structure, seed)
         opened.append(study)
         options, trials = replace(options, seed=seed), ledger.read(study)
         keep_options(study, options, structure, trials)

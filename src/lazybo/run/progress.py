@@ -8,6 +8,7 @@ from types import TracebackType
 
 from tqdm import tqdm
 
+from lazybo.run.limits import Tally
 from lazybo.text import printable
 
 # Characters of the line in a notebook, whose width is unknown, and seconds between two updates.
@@ -36,15 +37,19 @@ class Progress:
         )
         self._shown = -INTERVAL
 
-    def show(self, done: int, best: float | None, running: int, failed: int, share: float) -> None:
+    def show(self, done: int, tally: Tally, running: int, share: float) -> None:
         """Update the bar."""
         if self._bar.disable:
             return
         parts = [f"{running} running", f"optimiser {share:.0%}"]
-        if best is not None:
-            parts.insert(0, f"best {best:.6g}")
-        if failed:
-            parts.insert(-1, f"{failed} failed")
+        if tally.best is not None:
+            parts.insert(0, f"best {tally.best:.6g}")
+        elif tally.front:
+            parts.insert(0, f"front of {tally.front}")
+        if tally.infeasible:
+            parts.insert(-1, f"{tally.infeasible} infeasible")
+        if tally.failed:
+            parts.insert(-1, f"{tally.failed} failed")
         self._bar.set_postfix_str(", ".join(parts), refresh=False)
         self._bar.n = done
         if time.monotonic() >= self._shown + INTERVAL:

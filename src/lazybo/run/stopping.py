@@ -15,15 +15,16 @@ from lazybo.run.evaluate import Outcome
 from lazybo.run.failure import RunFailed, how_to_resume
 from lazybo.run.ledger import Result
 from lazybo.run.limits import Limits, StopReason, Tally
+from lazybo.study.feasible import measured_constraints, violates
 
 
 class Stopping:
     """Why a run starts no more trials, and the error that it ends with; both None while it continues."""
 
-    def __init__(self, study: Study, limits: Limits, direction: str) -> None:
+    def __init__(self, study: Study, limits: Limits, *directions: str) -> None:
         self.reason: StopReason | None = None
         self.error: Exception | None = None
-        self.tally = Tally(direction)
+        self.tally = Tally(*directions)
         self.started = time.monotonic()
         self._study, self._limits = study, limits
 
@@ -43,12 +44,12 @@ class Stopping:
         """Count the trials of earlier runs for the target and the patience, but not their failures in a row."""
         for trial in trials:
             if trial.state.is_finished():
-                self.tally.count(trial.state, trial.value)
+                self.tally.count(trial.state, trial.values, feasible=not violates(measured_constraints(trial)))
         self.tally.failed_in_a_row = 0
 
     def count(self, outcome: Outcome, result: Result) -> None:
         """Count a trial that ended, and stop if it reached a limit."""
-        self.tally.count(result.state, result.value)
+        self.tally.count(result.state, result.values, feasible=not violates(outcome.constraints))
         self.check()
         failures = self.tally.failed_in_a_row
         if failures >= self._limits.max_failures:

@@ -30,6 +30,8 @@ MIN_STD = 1e-12
 FAR_TAIL = -1e3
 # From this z on, φ + z Φ is computed directly: Φ/φ grows as exp(z²/2).
 LARGE = 10.0
+# Above this z, φ/Φ is nothing, and Φ/φ would overflow.
+LARGE_RATIO = 30.0
 SQRT_2PI, LOG_SQRT_2PI, SQRT_HALF = math.sqrt(2 * math.pi), 0.5 * math.log(2 * math.pi), math.sqrt(0.5)
 
 
@@ -42,6 +44,18 @@ class Acquired(NamedTuple):
 
 
 Acquisition = Callable[[Array, Array, float], Acquired]
+
+
+class Judged(NamedTuple):
+    """Values of an acquisition of p outputs, (m,), and its partial derivatives by their means and stds, each (p, m)."""
+
+    value: Array
+    by_mean: Array
+    by_std: Array
+
+
+# An acquisition of several outputs: a function of their means and standard deviations, each (p, m).
+Judge = Callable[[Array, Array], Judged]
 
 
 def expected_improvement(mean: Array, std: Array, best: float, xi: float = 0.0) -> Acquired:
@@ -68,7 +82,7 @@ def probability_of_improvement(mean: Array, std: Array, best: float, xi: float =
     """log Φ(z): the same maxima as Φ(z), but with a gradient where Φ(z) underflows."""
     std = np.maximum(std, MIN_STD)
     z = ((best - xi) - mean) / std
-    slope = 1.0 / _ratio(z)
+    slope = 1.0 / _ratio(np.minimum(z, LARGE_RATIO))
     return Acquired(log_ndtr(z), -slope / std, -slope * z / std)
 
 

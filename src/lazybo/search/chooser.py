@@ -11,11 +11,11 @@ from scipy.spatial.distance import cdist
 from lazybo.blas import one_thread
 from lazybo.checks import Array
 from lazybo.search.acquisition import Acquisition
-from lazybo.search.maxima import BEST_CENTERS, STARTS, Maximum, find_maxima
+from lazybo.search.maxima import STARTS, Maximum, joint_maxima
 from lazybo.search.observations import Observations, State
+from lazybo.search.outputs import Outputs
 from lazybo.search.pool import sobol_points
 from lazybo.search.space import MAX_LISTED, Space
-from lazybo.search.surrogate import Surrogate
 
 # How many random points are drawn before the remaining points of a nearly exhausted space are listed.
 RANDOM_TRIES = 64
@@ -26,14 +26,15 @@ MAX_LISTED_STARTUP = 2**16
 
 
 class Chooser:
-    """Chooses points, given the observations and their surrogate. It records nothing."""
+    """Chooses points, given the observations and the surrogates of their outputs. It records nothing."""
 
     def __init__(
-        self, space: Space, observations: Observations, surrogate: Surrogate, acquisition: Acquisition, n_startup: int
+        self, space: Space, observations: Observations, outputs: Outputs, acquisition: Acquisition, n_startup: int
     ) -> None:
         self._space = space
         self._observations = observations
-        self._surrogate = surrogate
+        self._outputs = outputs
+        self._surrogate = outputs.objectives[0]
         self._acquisition = acquisition
         self._n_startup = n_startup
 
@@ -54,20 +55,9 @@ class Chooser:
     @one_thread()
     def maxima(self, seed: int, rng: np.random.Generator, count: int) -> list[Maximum]:
         """The distinct local maxima of the acquisition, best first. The search has starts for ``count`` maxima."""
-        process = self._surrogate.sync()
-        rows, means = self._surrogate.denoised(process)
-        return find_maxima(
-            process,
-            self._space,
-            self._surrogate.pool(seed),
-            self._acquisition,
-            float(means[0]),
-            self._space.clip(process.X[rows[:BEST_CENTERS]]),
-            self._taken,
-            rng,
-            max(STARTS, 2 * count),
-            self._surrogate.fitted.built_rows,
-        )
+        landscape, rows = self._outputs.landscape(seed, rng, self._acquisition)
+        incumbents = self._space.clip(landscape.layers[0].process.X[rows])
+        return joint_maxima(landscape, self._space, incumbents, self._taken, rng, max(STARTS, 2 * count))
 
     def _taken(self, points: Array) -> NDArray[np.bool_]:
         """Which points have a row or are too near to a pending one, (m,). None, if every point has a row."""

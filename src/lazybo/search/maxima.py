@@ -29,10 +29,12 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
 from lazybo.checks import Array
+from lazybo.model.kernels import Kernel
 from lazybo.model.process import Process
 from lazybo.search.acquisition import Acquisition
 from lazybo.search.ascent import climb, move_discrete
-from lazybo.search.near_field import NearField
+from lazybo.search.joint import improvement
+from lazybo.search.landscape import Landscape, Layer
 from lazybo.search.pool import Pool
 from lazybo.search.space import Space
 
@@ -69,24 +71,37 @@ def find_maxima(
     starts: int = STARTS,
     built: int = 0,
 ) -> list[Maximum]:
-    """The distinct local maxima of the acquisition among points that are not taken, best first.
+    """The distinct local maxima of the acquisition of one process among points that are not taken, best first.
 
     ``best`` is the value to improve on, ``incumbents`` the best points observed, (b, d). ``built``
     is the number of rows that the process was built from at once.
     """
-    mean, std = pool.posterior(gp, built)
-    order = np.argsort(-acquisition(mean, std, best).value, kind="stable")
-    apart = _apart(gp.kernel.features(pool.points[order]), max(POOL_CENTERS, starts - 2))
-    centers = np.vstack((pool.points[order[apart]], incumbents[:BEST_CENTERS]))
-    field = NearField(gp, centers)
+    landscape = Landscape([Layer(gp, pool, built)], improvement(acquisition, best))
+    return joint_maxima(landscape, space, incumbents[:BEST_CENTERS], taken, rng, starts)
+
+
+def joint_maxima(
+    landscape: Landscape,
+    space: Space,
+    incumbents: Array,
+    taken: Callable[[Array], NDArray[np.bool_]],
+    rng: np.random.Generator,
+    starts: int = STARTS,
+) -> list[Maximum]:
+    """The distinct local maxima of a joint acquisition among points that are not taken, best first.
+
+    The search starts around the best points of the pool, and around all ``incumbents``, (b, d).
+    """
+    kernel, points, ranges = landscape.kernel, landscape.pool_points, landscape.ranges
+    order = np.argsort(-landscape.over_pool(), kind="stable")
+    apart = _apart(kernel.features(points[order]), max(POOL_CENTERS, starts - 2))
+    centers = np.vstack((points[order[apart]], incumbents))
+    field = landscape.around(centers)
 
     def value(u: Array, center: Index) -> Array:
-        return np.where(taken(u), -np.inf, field.value(u, center, acquisition, best))
+        return np.where(taken(u), -np.inf, field.value(u, center))
 
-    def gradient(u: Array, center: Index) -> tuple[Array, Array]:
-        return field.gradient(u, center, acquisition, best)
-
-    candidates, center = _around(space, centers, gp.kernel.ranges, rng)
+    candidates, center = _around(space, centers, ranges, rng)
     values = value(candidates, center)
     chosen = _best_of_each(values, center, starts)
     start, center = candidates[chosen], center[chosen]
@@ -95,13 +110,12 @@ def find_maxima(
     for _ in range(2 if space.categorical.any() else 1):
         if not space.categorical.all():
             free = ~space.categorical & ~np.isnan(u)
-            u = space.repair(space.snap(climb(gradient, u, center, free, gp.kernel.ranges)), rng)
+            u = space.repair(space.snap(climb(field.gradient, u, center, free, ranges)), rng)
         u = move_discrete(space, value, u, center, rng)
     # If the optimum was evaluated already, fall back to its start.
     u = np.where(taken(u)[:, None], start, u)
     u = space.settle(u[~taken(u)])
-    mean, variance = gp.posterior(u)
-    return _distinct(gp, u, acquisition(mean, np.sqrt(variance), best).value)
+    return _distinct(kernel, u, landscape.exact(u))
 
 
 def _apart(z: Array, count: int) -> list[int]:
@@ -142,9 +156,9 @@ def _best_of_each(values: Array, center: Index, count: int) -> Index:
     return order[np.sort(first)[:count]]
 
 
-def _distinct(gp: Process, points: Array, values: Array) -> list[Maximum]:
+def _distinct(kernel: Kernel, points: Array, values: Array) -> list[Maximum]:
     """Maxima with their values, best first, without duplicates."""
-    z = gp.kernel.features(points)
+    z = kernel.features(points)
     near = cdist(z, z) <= SAME_MAXIMUM
     kept: list[int] = []
     for i in np.argsort(-values, kind="stable"):

@@ -1,6 +1,6 @@
 """The near field: a cheap approximation of the posterior around a few centers, for the local search."""
 
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from lazybo.blas import one_thread
 from lazybo.checks import Array
 from lazybo.model.evidence import inverted
+from lazybo.model.kernels import Slope
 from lazybo.model.process import Process
 from lazybo.search.acquisition import Acquisition
 
@@ -43,31 +44,30 @@ class NearField:
         self._far = k @ far, slope.by_points(far)
         self._inverse = inverse_of(gp, rows)
 
-    def value(self, u: Array, center: Index, acquisition: Acquisition, best: float) -> Array:
-        """The acquisition at the rows of U, each near its center, (m,)."""
+    def posterior(self, u: Array, center: Index) -> tuple[Array, Array]:
+        """Mean and standard deviation at the rows of U, each near its center, (m,)."""
         z = self._kernel.features(u)
         k = self._kernel.between(z, self._z)
-        return acquisition(self._mean(u, center, k), self._std(z, k, k @ self._inverse), best).value
+        return self._mean(u, center, k), self._std(z, k, k @ self._inverse)
 
-    def gradient(self, u: Array, center: Index, acquisition: Acquisition, best: float) -> tuple[Array, Array]:
-        """The acquisition a and its derivatives by U.
-
-        ∂a = a_μ ∂μ + a_σ ∂σ, with ∂σ = -Σᵢ βᵢ ∂k(u, xᵢ) / σ and β = K⁻¹ k: one sum over the rows with the weights
-        a_μ α - a_σ β / σ.
-        """
+    def with_slope(self, u: Array, center: Index) -> "Sloped":
+        """The same with what their derivatives need."""
         z = self._kernel.features(u)
         k, slope = self._kernel.with_slope(z, self._z)
         beta = k @ self._inverse
         std = self._std(z, k, beta)
-        acquired = acquisition(self._mean(u, center, k), std, best)
-        by_mean = acquired.by_mean[:, None]
-        weights = by_mean * self._alpha
-        beta *= (acquired.by_std / std)[:, None]
-        weights -= beta
-        gradient = slope.by_points(weights)
-        if self._far is not None:
-            gradient += by_mean * self._far[1][center]
-        return acquired.value, gradient
+        far_gradient = None if self._far is None else self._far[1][center]
+        return Sloped(self._mean(u, center, k), std, slope, self._alpha, beta, far_gradient)
+
+    def value(self, u: Array, center: Index, acquisition: Acquisition, best: float) -> Array:
+        """The acquisition at the rows of U, each near its center, (m,)."""
+        return acquisition(*self.posterior(u, center), best).value
+
+    def gradient(self, u: Array, center: Index, acquisition: Acquisition, best: float) -> tuple[Array, Array]:
+        """The acquisition and its derivatives by U."""
+        sloped = self.with_slope(u, center)
+        acquired = acquisition(sloped.mean, sloped.std, best)
+        return acquired.value, sloped.pulled_back(acquired.by_mean, acquired.by_std)
 
     def _mean(self, u: Array, center: Index, k: Array) -> Array:
         mean: Array = k @ self._alpha
@@ -84,6 +84,30 @@ class NearField:
         prior = self._kernel.diagonal(z)
         variance = prior - np.vecdot(k, beta)
         return np.sqrt(np.maximum(variance, MIN_VARIANCE * prior, out=variance))
+
+
+class Sloped(NamedTuple):
+    """The posterior of a near field at some points, and what its derivatives by the points need."""
+
+    mean: Array
+    std: Array
+    slope: Slope
+    alpha: Array
+    beta: Array
+    far_gradient: Array | None
+
+    def pulled_back(self, by_mean: Array, by_std: Array) -> Array:
+        """The derivatives by U of a function a with these derivatives by mean and std, (m, d).
+
+        ∂a = a_μ ∂μ + a_σ ∂σ, with ∂σ = -Σᵢ βᵢ ∂k(u, xᵢ) / σ and β = K⁻¹ k: one sum over the rows with the weights
+        a_μ α - a_σ β / σ.
+        """
+        weights = by_mean[:, None] * self.alpha
+        weights -= (by_std / self.std)[:, None] * self.beta
+        gradient = self.slope.by_points(weights)
+        if self.far_gradient is not None:
+            gradient += by_mean[:, None] * self.far_gradient
+        return gradient
 
 
 @one_thread()

@@ -5,15 +5,16 @@ The index of a record is its *row*, here and in the Gaussian process.
 
 import math
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lazybo.checks import Array, as_number, shortened, whole
+from lazybo.model.targets import LARGEST
 from lazybo.search.space import Space
 
 
@@ -27,23 +28,33 @@ class State(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The state of an evaluation, and its value if it is complete (NaN otherwise). Smaller values are better.
+    """The state of an evaluation, and the value of each objective if it is complete. Smaller values are better.
 
-    ``variance`` is the known variance of the noise in the value.
+    ``variances`` are the known variances of the noise in the values. ``constraints`` are the constraints that were
+    measured, by name; each is satisfied if it is at most 0.
     """
 
     state: State
-    value: float = math.nan
-    variance: float = 0.0
+    values: tuple[float, ...] = ()
+    variances: tuple[float, ...] = ()
+    constraints: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, value: float | None, sign: float, variance: float) -> "Result":
-        """The result for a value from the user: None, NaN and infinity are failures."""
-        double = math.inf if value is None else as_number("the value (or None for a failure)", value)
-        variance = _check_variance(variance)
-        if not math.isfinite(double):
-            return cls(State.FAILED, variance=variance)
-        return cls(State.COMPLETE, sign * double, variance)
+    def of(
+        cls,
+        value: float | Sequence[float | None] | None,
+        signs: Sequence[float],
+        variance: float | Sequence[float] = 0.0,
+        constraints: Mapping[str, float | None] | None = None,
+    ) -> "Result":
+        """The result for what a user tells: None, NaN and infinity are failures."""
+        doubles = _check_values(value, len(signs))
+        variances = _check_variances(variance, len(signs))
+        measured = check_constraints(constraints)
+        if doubles is None or not all(map(math.isfinite, doubles)):
+            return cls(State.FAILED, variances=variances, constraints=measured)
+        values = tuple(sign * double for sign, double in zip(signs, doubles, strict=True))
+        return cls(State.COMPLETE, values, variances, measured)
 
 
 PENDING = Result(State.PENDING)
@@ -65,15 +76,17 @@ class Observation:
 class Observations:
     """All observations, in the order in which they were added, with arrays of their points and values."""
 
-    def __init__(self, space: Space) -> None:
+    def __init__(self, space: Space, objectives: int = 1) -> None:
         self._space = space
         self._rows: list[Observation] = []
         self._row_of: dict[int, int] = {}
         self._at: Counter[bytes] = Counter()  # how many rows are at each point
-        # The rows again as arrays, of which the first len(self) entries are in use; and a cache of `rows`.
+        # The rows again as arrays, of which the first len(self) entries are in use.
         self._points = np.zeros((0, space.dim))
-        self._values, self._variances, self._states = np.zeros(0), np.zeros(0), np.zeros(0, dtype=np.int8)
-        self._by_state: dict[State, NDArray[np.intp]] = {}
+        self._values, self._variances = np.zeros((2, 0, objectives))
+        self._states = np.zeros(0, dtype=np.int8)
+        self._violations: dict[str, Array] = {}  # cache of constraints by name
+        self._by_state: dict[State, NDArray[np.intp]] = {}  # cache of `rows`
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -110,20 +123,21 @@ class Observations:
         self._row_of = {each.number: i for i, each in enumerate(self._rows) if each.number is not None}
         for array in (self._points, self._values, self._variances, self._states):
             array[row:-1] = array[row + 1 :].copy()
+        self._violations = {}
         self._by_state = {}
 
     def _write(self, row: int, result: Result) -> None:
-        self._values[row], self._variances[row] = result.value, result.variance
+        self._values[row], self._variances[row] = result.values or math.nan, result.variances or 0.0
         self._states[row] = result.state.value
-        self._by_state = {}
+        self._violations, self._by_state = {}, {}
 
     def _grow(self) -> None:
         """Make room for half as many rows again."""
         more = len(self._rows) // 2 + 16
-        self._points = np.concatenate((self._points, np.zeros((more, self._space.dim))))
-        self._values = np.concatenate((self._values, np.zeros(more)))
-        self._variances = np.concatenate((self._variances, np.zeros(more)))
-        self._states = np.concatenate((self._states, np.zeros(more, dtype=np.int8)))
+        self._points, self._values, self._variances, self._states = (
+            np.concatenate((array, np.zeros((more, *array.shape[1:]), array.dtype)))
+            for array in (self._points, self._values, self._variances, self._states)
+        )
 
     # ------------------------------------------------------------------ look
 
@@ -151,12 +165,36 @@ class Observations:
 
     @property
     def values(self) -> Array:
-        """The values, NaN where there is none, (n,)."""
-        return self._values[: len(self)].copy()
+        """The values of the first objective, NaN where there is none, (n,)."""
+        return self.values_of(0)
 
-    def variances(self, rows: slice | NDArray[np.intp] = slice(None)) -> Array:
+    def values_of(self, objective: int) -> Array:
+        """The values of an objective, NaN where there is none, (n,)."""
+        return self._values[: len(self), objective].copy()
+
+    def variances(self, rows: slice | NDArray[np.intp] = slice(None), objective: int = 0) -> Array:
         """The known variances of some rows."""
-        return np.array(self._variances[: len(self)][rows])
+        return np.array(self._variances[: len(self), objective][rows])
+
+    @property
+    def constraints(self) -> list[str]:
+        """The names of all constraints that any evaluation has measured, in alphabetical order."""
+        return sorted({name for each in self._rows for name in each.result.constraints})
+
+    def violations(self, constraint: str) -> Array:
+        """The values of a constraint, NaN where it was not measured, (n,)."""
+        if constraint not in self._violations:
+            found = [each.result.constraints.get(constraint, math.nan) for each in self._rows]
+            self._violations[constraint] = np.array(found)
+        return self._violations[constraint]
+
+    def feasible(self) -> NDArray[np.bool_]:
+        """Which rows have values, and have measured and satisfied all constraints, (n,)."""
+        found = np.zeros(len(self._rows), dtype=bool)
+        found[self.rows(State.COMPLETE)] = True
+        for name in self.constraints:
+            found &= self.violations(name) <= 0.0  # not where it is NaN
+        return found
 
     def points(self, rows: slice | NDArray[np.intp] = slice(None)) -> Array:
         """The points of some rows, (n, d)."""
@@ -180,33 +218,156 @@ class Observations:
             {
                 "params": dict(each.params),
                 "value": _plain(each.result),
-                "variance": each.result.variance,
+                "variance": _one_or_list(each.result.variances) if each.result.variances else 0.0,
+                "constraints": dict(each.result.constraints),
                 "number": each.number,
             }
             for each in self._rows
         ]
 
-    def parse(self, row: Mapping[str, Any]) -> tuple[dict[str, Any], Result, int | None]:
-        """The arguments of `add` for a row of `state`."""
+    def parse(self, row: Mapping[str, Any], objectives: int) -> tuple[dict[str, Any], Result, int | None]:
+        """The arguments of `add` for a row of `state`. Earlier versions had no constraints."""
         number = None if row["number"] is None else whole("number", row["number"], 0)
         params = self._space.plain(row["params"], outside=True)
-        return params, _from_plain(row["value"], _check_variance(row["variance"])), number
+        variances = _check_variances(row["variance"], objectives)
+        return params, _from_plain(row["value"], variances, check_constraints(row.get("constraints"))), number
 
 
-def _plain(result: Result) -> float | str | None:
-    """A value for JSON, which has no NaN."""
+class Rows(Protocol):
+    """The observations as the surrogate of one output sees them."""
+
+    def __len__(self) -> int: ...
+
+    def rows(self, state: State) -> NDArray[np.intp]:
+        """The rows in this state."""
+
+    @property
+    def values(self) -> Array:
+        """The values, NaN where there is none, (n,)."""
+
+    def variances(self, rows: slice | NDArray[np.intp] = slice(None)) -> Array:
+        """The known variances of some rows."""
+
+    def points(self, rows: slice | NDArray[np.intp] = slice(None)) -> Array:
+        """The points of some rows, (n, d)."""
+
+
+@dataclass(frozen=True)
+class Objective:
+    """The observations of one of several objectives."""
+
+    observations: Observations
+    index: int
+
+    def __len__(self) -> int:
+        return len(self.observations)
+
+    def rows(self, state: State) -> NDArray[np.intp]:
+        """The rows in this state."""
+        return self.observations.rows(state)
+
+    @property
+    def values(self) -> Array:
+        """The values, NaN where there is none, (n,)."""
+        return self.observations.values_of(self.index)
+
+    def variances(self, rows: slice | NDArray[np.intp] = slice(None)) -> Array:
+        """The known variances of some rows."""
+        return self.observations.variances(rows, self.index)
+
+    def points(self, rows: slice | NDArray[np.intp] = slice(None)) -> Array:
+        """The points of some rows, (n, d)."""
+        return self.observations.points(rows)
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """The observations of a constraint: where it was not measured, it is pending."""
+
+    observations: Observations
+    name: str
+
+    def __len__(self) -> int:
+        return len(self.observations)
+
+    def rows(self, state: State) -> NDArray[np.intp]:
+        """The rows in this state; none has failed."""
+        missing = np.isnan(self.values)
+        return np.flatnonzero({State.COMPLETE: ~missing, State.PENDING: missing}.get(state, np.zeros(0, dtype=bool)))
+
+    @property
+    def values(self) -> Array:
+        """The values, NaN where there is none, (n,)."""
+        return self.observations.violations(self.name)
+
+    def variances(self, rows: slice | NDArray[np.intp] = slice(None)) -> Array:
+        """The known variances of some rows: none is known."""
+        return np.zeros(len(np.arange(len(self))[rows]))
+
+    def points(self, rows: slice | NDArray[np.intp] = slice(None)) -> Array:
+        """The points of some rows, (n, d)."""
+        return self.observations.points(rows)
+
+
+def check_constraints(given: Mapping[str, float | None] | None) -> dict[str, float]:
+    """The constraints that were measured, by name. None and NaN mean that a constraint was not measured."""
+    if not isinstance(given, Mapping | None):
+        raise ValueError(f"constraints must be a dict of names and numbers, not {shortened(given)}")
+    measured = {}
+    for name, value in (given or {}).items():
+        if not isinstance(name, str):
+            raise ValueError(f"the name of a constraint must be a text, not {shortened(name)}")
+        double = math.nan if value is None else as_number(f"the constraint {name!r}", value)
+        if not math.isnan(double):
+            # An infinite violation is as bad as the largest one.
+            measured[name] = min(max(double, -LARGEST), LARGEST)
+    return measured
+
+
+def _check_values(given: Any, count: int) -> tuple[float, ...] | None:
+    """One number for each objective; None if any of them is None."""
+    if given is None:
+        return None
+    if count == 1:
+        return (as_number("the value (or None for a failure)", given),)
+    if not isinstance(given, list | tuple | np.ndarray) or len(given) != count:
+        expected = f"a list of {count} values, one for each objective, or None for a failure"
+        raise ValueError(f"expected {expected}, not {shortened(given)}")
+    if any(value is None for value in given):
+        return None
+    return tuple(as_number("a value", value) for value in given)
+
+
+def _check_variances(given: Any, count: int) -> tuple[float, ...]:
+    """One known variance for each objective."""
+    if not isinstance(given, list | tuple | np.ndarray):
+        given = [given] if count == 1 else [given] * count if given == 0 else given
+    if not isinstance(given, list | tuple | np.ndarray) or len(given) != count:
+        raise ValueError(f"variance must be a list of {count} numbers, one for each objective, not {shortened(given)}")
+    return tuple(_check_variance(each) for each in given)
+
+
+def _plain(result: Result) -> float | list[float] | str | None:
+    """A value for JSON, which has no NaN, or a list of them for several objectives."""
     if result.state is State.COMPLETE:
-        return result.value
+        return _one_or_list(result.values)
     return "failed" if result.state is State.FAILED else None
 
 
-def _from_plain(value: float | str | None, variance: float) -> Result:
-    if value is None or value == "failed":
-        return Result(State.PENDING if value is None else State.FAILED, variance=variance)
-    double = as_number("a value", value)
-    if not math.isfinite(double):
-        raise ValueError(f"a value must be finite, None or 'failed', not {value!r}")
-    return Result(State.COMPLETE, double, variance)
+def _one_or_list(numbers: tuple[float, ...]) -> float | list[float]:
+    return numbers[0] if len(numbers) == 1 else list(numbers)
+
+
+def _from_plain(value: Any, variances: tuple[float, ...], constraints: dict[str, float]) -> Result:
+    if value is None:
+        # A pending row knows nothing but its point, so that a restored one is equal to it.
+        return PENDING
+    if value == "failed":
+        return Result(State.FAILED, (), variances, constraints)
+    doubles = _check_values(value, len(variances))
+    if doubles is None or not all(map(math.isfinite, doubles)):
+        raise ValueError(f"a value must be finite, None or 'failed', not {shortened(value)}")
+    return Result(State.COMPLETE, doubles, variances, constraints)
 
 
 def _check_variance(variance: float) -> float:

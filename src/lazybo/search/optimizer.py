@@ -1,20 +1,22 @@
 """The optimiser: ask and tell. It does not know the objective, and uses no clock, file or executor.
 
-It has three parts: the observations (`observations`), the Gaussian process that is learned from them (`surrogate`) and
-the choice of the next points (`chooser`). Internally, values are minimised: with the direction "maximize" they are
-negated.
+It has three parts: the observations (`observations`), the Gaussian processes that are learned from them, one for each
+objective and each measured constraint (`outputs`), and the choice of the next points (`chooser`). Internally, values
+are minimised: with the direction "maximize" they are negated.
 
-Every configuration that was suggested or observed is one row of the process, in that order. A row without a value is
+Every configuration that was suggested or observed is one row of every process, in that order. A row without a value is
 pending: it lowers the variance around it and does not change the mean. When its value is told, only the right-hand side
 changes. A failed row gets the worst value so far.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, Literal, overload
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal, TypeAlias, overload
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lazybo.blas import one_thread
 from lazybo.checks import one_of, renamed, shortened, whole
@@ -25,7 +27,9 @@ from lazybo.model.process import Process
 from lazybo.model.targets import WARPINGS, Warping
 from lazybo.search.acquisition import Acquisition, check_acquisition
 from lazybo.search.chooser import Chooser
+from lazybo.search.hypervolume import non_dominated
 from lazybo.search.observations import PENDING, Observations, Result, State
+from lazybo.search.outputs import Outputs
 from lazybo.search.pool import POOL_POINTS
 from lazybo.search.prediction import Evaluation, Prediction, Predictor, Recommendation
 from lazybo.search.shorthand import as_distributions
@@ -35,7 +39,13 @@ from lazybo.search.surrogate import Surrogate
 # From this size on, the best local maxima make a better batch (`python -m benchmarks.batch`: better for 20, worse for
 # 5).
 LARGE_BATCH = 10
-STATE_VERSION = 2
+STATE_VERSION = 3
+# States of version 2 have one objective and no constraints.
+READABLE_VERSIONS = (2, STATE_VERSION)
+Direction: TypeAlias = Literal["minimize", "maximize"]
+DIRECTIONS = ("minimize", "maximize")
+# What `tell` takes: one value, one for each of several objectives, or None.
+Values: TypeAlias = float | Sequence[float | None] | None
 # NumPy's own seeds have 128 bits too. Every storage and JSON can hold them.
 MAX_SEED = 2**128 - 1
 
@@ -50,11 +60,22 @@ class Suggestion:
 
 @dataclass(frozen=True, slots=True)
 class Best:
-    """The best observation so far; ``number`` is None if it was given to `Optimizer.observe`, not suggested."""
+    """One of the best observations so far; ``number`` is None if it was given to `Optimizer.observe`, not suggested.
+
+    ``values`` has the value of each objective, ``constraints`` what was measured of each constraint.
+    """
 
     params: dict[str, Any]
-    value: float
+    values: tuple[float, ...]
     number: int | None
+    constraints: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def value(self) -> float:
+        """The value, if there is one objective."""
+        if len(self.values) > 1:
+            raise ValueError(f"there are {len(self.values)} objectives; use values")
+        return self.values[0]
 
 
 class Optimizer:
@@ -63,6 +84,8 @@ class Optimizer:
     - ``space``: a dict of lists of choices, ranges ``(low, high)`` or ``(low, high, "log")``, and Optuna distributions
       (`lazybo.search.shorthand`). ``conditions`` says when a parameter is active; ``optional`` names parameters that
       observations may lack for other reasons.
+    - ``direction`` is that of one objective, ``directions`` a list of those of several. `tell` then takes a list of
+      values, and `front` has the best observations.
     - ``lag``: how often the kernel is learned: after so many observations, None (never) or "auto".
     - ``acquisition``: "logei", "ei", "pi", "ucb" or a function as in `lazybo.acquisition`.
     - ``batch``: how ``ask(n)`` chooses several points: "fantasy" (one after the other; earlier ones are pending for
@@ -81,7 +104,8 @@ class Optimizer:
         *,
         conditions: Mapping[str, Condition] | None = None,
         optional: Collection[str] = (),
-        direction: Literal["minimize", "maximize"] = "minimize",
+        direction: Direction | None = None,
+        directions: Sequence[Direction] | None = None,
         seed: int | None = None,
         lag: Lag = "auto",
         acquisition: str | Acquisition = "logei",
@@ -93,25 +117,37 @@ class Optimizer:
         value_transform: Literal["warped", "scaled", "centred"] = "warped",
     ) -> None:
         self.space = Space(as_distributions(space), conditions, optional)
-        self.direction = one_of("direction", direction, ("minimize", "maximize"))
+        self.directions = check_directions(direction, directions)
         self.lag = check_lag(lag)
         self.batch = one_of("batch", batch, ("auto", "fantasy", "maxima"))
         self.seed = check_seed(seed)
         self.n_startup = default_startup(self.space.dim) if n_startup is None else whole("n_startup", n_startup, 0)
-        self._sign = -1.0 if direction == "maximize" else 1.0
+        self._signs = tuple(-1.0 if each == "maximize" else 1.0 for each in self.directions)
         self._next_number = 0
-        self._observations = Observations(self.space)
-        self._surrogate = Surrogate(
+        self._observations = Observations(self.space, len(self._signs))
+        make = partial(
+            Surrogate,
             self.space,
-            self._observations,
             lag=self.lag,
             kernel=kernel,
             noise=noise,
             priors=priors,
             make_warping=WARPINGS[one_of("value_transform", value_transform, tuple(WARPINGS))],
         )
+        self._outputs = Outputs(self.space, self._observations, len(self.directions), make)
         acquire = check_acquisition(acquisition)
-        self._chooser = Chooser(self.space, self._observations, self._surrogate, acquire, self.n_startup)
+        self._chooser = Chooser(self.space, self._observations, self._outputs, acquire, self.n_startup)
+
+    @property
+    def direction(self) -> Direction:
+        """The direction, if there is one objective."""
+        self._one_objective("there is no single direction", "directions")
+        return self.directions[0]
+
+    @property
+    def _surrogate(self) -> Surrogate:
+        """The surrogate of the first objective."""
+        return self._outputs.objectives[0]
 
     # ------------------------------------------------------------------- ask
 
@@ -150,7 +186,7 @@ class Optimizer:
         if self._observations.n_complete == 0 or self.space.dim == 0:
             return []
         rng = np.random.default_rng((self.seed, self._next_number))
-        with self._surrogate.without_changes():
+        with self._outputs.without_changes():
             found = self._chooser.maxima(self.seed, rng, POOL_POINTS // 16)
         return [(self.space.decode(maximum.x), maximum.value) for maximum in found]
 
@@ -172,33 +208,50 @@ class Optimizer:
 
     # ------------------------------------------------------------------ tell
 
-    def tell(self, suggestion: Suggestion | int, value: float | None, *, variance: float = 0.0) -> None:
+    def tell(
+        self,
+        suggestion: Suggestion | int,
+        value: Values,
+        *,
+        constraints: Mapping[str, float | None] | None = None,
+        variance: float | Sequence[float] = 0.0,
+    ) -> None:
         """Tell the value of a suggestion. None, NaN or infinity mean that the evaluation failed.
 
+        With several objectives, ``value`` is a list of one value for each. ``constraints`` are measured constraints by
+        name; each is satisfied if it is at most 0. A constraint that is None, NaN or left out was not measured.
         ``variance`` is the known variance of the noise in this value, if any.
         """
         row = self._observations.pending_row(_number(suggestion))
-        result = Result.of(value, self._sign, variance)
-        if result.variance:
-            self._surrogate.cut(row)
+        result = Result.of(value, self._signs, variance, constraints)
+        for surrogate, known in zip(self._outputs.objectives, result.variances, strict=True):
+            if known:
+                surrogate.cut(row)
         self._observations.resolve(row, result)
 
     def observe(
-        self, params: Mapping[str, Any], value: float | None, *, variance: float = 0.0, outside: bool = False
+        self,
+        params: Mapping[str, Any],
+        value: Values,
+        *,
+        constraints: Mapping[str, float | None] | None = None,
+        variance: float | Sequence[float] = 0.0,
+        outside: bool = False,
     ) -> None:
         """Add a result that was not asked for. None, NaN or infinity mean that the evaluation failed.
 
-        With ``outside``, numbers may lie outside their range, for example because the range was narrowed since.
+        ``value``, ``constraints`` and ``variance`` are those of `tell`. With ``outside``, numbers may lie outside their
+        range, for example because the range was narrowed since.
         """
         plain = self.space.plain(params, outside=outside)
-        self._observations.add(plain, Result.of(value, self._sign, variance), None)
+        self._observations.add(plain, Result.of(value, self._signs, variance, constraints), None)
 
     def forget(self, suggestion: Suggestion | int) -> None:
         """Remove a pending suggestion that will never be told."""
         self._remove(self._observations.pending_row(_number(suggestion)))
 
     def _remove(self, row: int) -> None:
-        self._surrogate.cut(row)
+        self._outputs.cut(row)
         self._observations.remove(row)
 
     # ------------------------------------------------------------------ look
@@ -211,24 +264,52 @@ class Optimizer:
 
     @property
     def best(self) -> Best:
-        """The best value told or observed; failures do not count."""
+        """The best value told or observed; failures do not count, nor do those that violate a constraint."""
+        self._one_objective("there is no single best", "front")
+        rows = self._feasible_rows("there is no best yet")
+        return self._best(int(rows[np.argmin(self._observations.values[rows])]))
+
+    @property
+    def front(self) -> list[Best]:
+        """The observations that no other dominates, in the order in which they were added; empty if there are none.
+
+        Failures do not count, nor do observations that violate a constraint or have not measured it.
+        """
+        rows = np.flatnonzero(self._observations.feasible())
+        values = np.column_stack([self._observations.values_of(j)[rows] for j in range(len(self.directions))])
+        return [self._best(int(row)) for row in rows[non_dominated(values)]]
+
+    def _best(self, row: int) -> Best:
+        found = self._observations[row]
+        values = tuple(sign * value for sign, value in zip(self._signs, found.result.values, strict=True))
+        return Best(dict(found.params), values, found.number, dict(found.result.constraints))
+
+    def _one_objective(self, what: str, instead: str) -> None:
+        if len(self.directions) > 1:
+            raise ValueError(f"{what}: there are {len(self.directions)} objectives; use {instead}")
+
+    def _feasible_rows(self, what: str) -> NDArray[np.intp]:
         if self._observations.n_complete == 0:
-            raise ValueError("there is no best yet: no evaluation has succeeded")
-        best = self._observations[int(np.nanargmin(self._observations.values))]
-        return Best(dict(best.params), self._sign * best.result.value, best.number)
+            raise ValueError(f"{what}: no evaluation has succeeded")
+        rows = np.flatnonzero(self._observations.feasible())
+        if len(rows) == 0:
+            names = ", ".join(map(repr, self._observations.constraints))
+            raise ValueError(f"{what}: no evaluation is feasible, that is, has all constraints ({names}) at most 0")
+        return rows
 
     @one_thread()
     def recommend(self) -> Recommendation:
         """The configuration to use: of the evaluated ones, the one with the best posterior mean.
 
         It has the median and the 95 % interval of the objective there. `best` has the best value seen, which may be the
-        luckiest one if the objective is noisy. Calling this does not change what is suggested later.
+        luckiest one if the objective is noisy. Only feasible evaluations are recommended. Calling this does not change
+        what is suggested later.
         """
-        if self._observations.n_complete == 0:
-            raise ValueError("there is nothing to recommend yet: no evaluation has succeeded")
-        complete = [self._observations[row] for row in self._observations.rows(State.COMPLETE)]
+        self._one_objective("there is no single recommendation", "front")
+        rows = self._feasible_rows("there is nothing to recommend yet")
+        found = [(self._observations[row].point, self._best(int(row))) for row in rows]
         return self.predictor().recommendation(
-            [Evaluation(each.params, each.point, self._sign * each.result.value, each.number) for each in complete]
+            [Evaluation(best.params, point, best.value, best.number) for point, best in found]
         )
 
     @overload
@@ -241,12 +322,25 @@ class Optimizer:
 
         Both are without the noise of a measurement. Calling this does not change what is suggested later.
         """
+        self._one_objective("a prediction has one value", "predict_all")
+        return self.predict_all(params)[0]
+
+    @overload
+    def predict_all(self, params: Mapping[str, Any]) -> list[Prediction]: ...
+    @overload
+    def predict_all(self, params: Sequence[Mapping[str, Any]]) -> list[list[Prediction]]: ...
+    @one_thread()
+    def predict_all(
+        self, params: Mapping[str, Any] | Sequence[Mapping[str, Any]]
+    ) -> list[Prediction] | list[list[Prediction]]:
+        """What `predict` says, for each objective: a list, or a list of lists for several configurations."""
         if isinstance(params, str | bytes) or not isinstance(params, Mapping | Sequence):
             raise ValueError(f"params must be a configuration or a list of configurations, not {shortened(params)}")
         configurations = [params] if isinstance(params, Mapping) else params
         points = [self.space.encode(self.space.plain(each)) for each in configurations]
-        found = self.predictor().predictions(np.array(points).reshape(len(points), self.space.dim))
-        return found[0] if isinstance(params, Mapping) else found
+        array = np.array(points).reshape(len(points), self.space.dim)
+        found = [self.predictor(objective).predictions(array) for objective in range(len(self.directions))]
+        return [each[0] for each in found] if isinstance(params, Mapping) else found
 
     @one_thread()
     def surrogate(self) -> tuple[Process, Warping]:
@@ -260,13 +354,14 @@ class Optimizer:
         return predictor.process, predictor.warping
 
     @one_thread()
-    def predictor(self) -> Predictor:
+    def predictor(self, objective: int = 0) -> Predictor:
         """The process and the warping of `surrogate`, for predictions; also if no parameter of the space can vary."""
         if self._observations.n_complete == 0:
             raise ValueError("there is no model yet: no evaluation has succeeded")
-        with self._surrogate.without_changes():
-            process = self._surrogate.sync()
-            return Predictor(self.space, process, self._surrogate.warping, self._sign)
+        surrogate = self._outputs.objectives[objective]
+        with surrogate.without_changes():
+            process = surrogate.sync()
+            return Predictor(self.space, process, surrogate.warping, self._signs[objective])
 
     # ----------------------------------------------------------------- state
 
@@ -282,18 +377,18 @@ class Optimizer:
 
     def model_state(self) -> dict[str, Any]:
         """The learned model as plain data for JSON: kernel parameters, warping, counters."""
-        return self._surrogate.fitted.state()
+        return self._outputs.state()
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue from a `state`. Call it on a new optimiser that was made with the same arguments."""
         if len(self._observations) or self._next_number:
             raise ValueError("restore() needs a new optimiser, but this one has been used")
-        if not isinstance(state, Mapping) or state.get("version") != STATE_VERSION:
+        if not isinstance(state, Mapping) or state.get("version") not in READABLE_VERSIONS:
             found = state.get("version") if isinstance(state, Mapping) else state
             raise ValueError(f"the state must be of version {STATE_VERSION}, not {shortened(found)}")
         with _readable("state"):
             seed, next_number = whole("seed", state["seed"], 0), whole("next_number", state["next_number"], 0)
-            rows = [self._observations.parse(row) for row in state["rows"]]
+            rows = [self._observations.parse(row, len(self.directions)) for row in state["rows"]]
             numbers = [number for *_, number in rows if number is not None]
             if len(set(numbers)) < len(numbers) or max(numbers, default=-1) >= next_number:
                 raise ValueError(f"the numbers of its rows must be different and below {next_number}")
@@ -305,8 +400,19 @@ class Optimizer:
     def restore_model(self, state: Mapping[str, Any]) -> None:
         """Restore the learned model from a `model_state`."""
         with _readable("model's state"):
-            fitted = self._surrogate.fitted.parse(state)
-        self._surrogate.restore(fitted)
+            fitted = self._outputs.parse(state)
+        self._outputs.restore(*fitted)
+
+
+def check_directions(direction: object, directions: object) -> tuple[Direction, ...]:
+    """The directions of all objectives; one that is minimised by default."""
+    if directions is None:
+        return (one_of("direction", "minimize" if direction is None else direction, DIRECTIONS),)
+    if direction is not None:
+        raise ValueError("give direction= for one objective or directions= for several, not both")
+    if isinstance(directions, str) or not isinstance(directions, Sequence) or not directions:
+        raise ValueError(f"directions must be a list of 'minimize' and 'maximize', not {shortened(directions)}")
+    return tuple(one_of("each of directions", each, DIRECTIONS) for each in directions)
 
 
 def default_startup(dim: int) -> int:

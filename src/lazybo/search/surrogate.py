@@ -25,7 +25,7 @@ from lazybo.model.lag import Lag, is_due
 from lazybo.model.process import Process
 from lazybo.model.targets import Warping
 from lazybo.model.weights import CHUNK_ROWS
-from lazybo.search.observations import Observations, State
+from lazybo.search.observations import Rows, State
 from lazybo.search.pool import POOL_POINTS, Pool, sobol_points
 from lazybo.search.space import Space
 
@@ -85,7 +85,7 @@ class Surrogate:
     def __init__(
         self,
         space: Space,
-        observations: Observations,
+        observations: Rows,
         *,
         lag: Lag,
         kernel: str | Kernel | None,
@@ -129,6 +129,12 @@ class Surrogate:
         if self._pool is None:
             rng = np.random.default_rng((seed, self.fitted.learned_at, 1))
             self._pool = Pool(sobol_points(self._space, rng, POOL_POINTS))
+        return self._pool
+
+    def pool_at(self, points: Array) -> Pool:
+        """The pool of another surrogate's points, with the posterior of this one."""
+        if self._pool is None or self._pool.points is not points:
+            self._pool = Pool(points)
         return self._pool
 
     def denoised(self, process: Process) -> tuple[NDArray[np.intp], Array]:

@@ -10,7 +10,10 @@ from typing import Any
 
 # ------------------------------------------------------------------- of a study
 
-# The space of a run as texts, and its seed: what a second run must agree with. In parts; `study.storage`.
+# Optuna's own: the names of the objectives; `study.storage`.
+METRIC_NAMES_KEY = "study:metric_names"
+# The space of a run as texts, its constraints and its seed: what a second run must agree with. In parts;
+# `study.storage`.
 RUN_KEY = "lazybo:run"
 # The options of the model of `optimize()`, and its space. In parts; `study.factory`.
 OPTIONS_KEY = "lazybo:options"
@@ -35,6 +38,8 @@ STOPPED_KEY = "lazybo:stopped"
 SUGGESTION_KEY = "lazybo:suggestion"
 # The known variance of the noise in the value of a trial; `run.driver`.
 VARIANCE_KEY = "lazybo:variance"
+# Optuna's own: followed by ":" and a name, what a trial has measured of a constraint; `trial.set_constraint`.
+CONSTRAINT_KEY = "constraints"
 # User: what scikit-learn knows of each fold of a candidate, or why the candidate could not be evaluated;
 # `sklearn.candidates`.
 FOLDS_KEY = "folds"

@@ -22,7 +22,7 @@ from lazybo.model.kernels import Kernel, kernel_for
 from lazybo.model.kernels.choice import KERNELS
 from lazybo.model.lag import Lag
 from lazybo.search.acquisition import Acquisition
-from lazybo.search.optimizer import Optimizer
+from lazybo.search.optimizer import Direction, Optimizer
 from lazybo.search.space import Condition, Space
 from lazybo.study.attributes import OPTIONS_KEY, joined, rewritable_parts
 from lazybo.study.model import StudyModel, parse_object, read_announcement
@@ -37,7 +37,7 @@ OF_PROCESS = ("lag", "kernel", "noise", "priors", "value_transform")
 
 @dataclass(frozen=True)
 class ModelOptions:
-    """The options of an `Optimizer`, beside its space and its direction."""
+    """The options of an `Optimizer`, beside its space and its directions."""
 
     seed: int = 0
     lag: Lag = "auto"
@@ -49,13 +49,13 @@ class ModelOptions:
     priors: Priors | None = None
     value_transform: Literal["warped", "scaled", "centred"] = "warped"
 
-    def optimizer(self, structure: Structure, direction: Literal["minimize", "maximize"]) -> Optimizer:
-        """A new optimiser. Raises a ValueError if an option is wrong."""
+    def optimizer(self, structure: Structure, *directions: Direction) -> Optimizer:
+        """A new optimiser of objectives with these directions. Raises a ValueError if an option is wrong."""
         return Optimizer(
             structure.distributions,
             conditions=structure.conditions,
             optional=structure.optional,
-            direction=direction,
+            directions=directions,
             **{field.name: getattr(self, field.name) for field in fields(self)},
         )
 
@@ -90,7 +90,7 @@ class ModelOptions:
 
 def open_model(study: Study, options: ModelOptions, structure: Structure, trials: Sequence[FrozenTrial]) -> StudyModel:
     """A model with what was learned earlier in this study; it is told of no trial yet."""
-    model = StudyModel(structure, options.optimizer(structure, direction_of(study)))
+    model = StudyModel(structure, options.optimizer(structure, *directions_of(study)))
     model.recall(_attributes(study), trials)
     return model
 
@@ -112,9 +112,9 @@ def model_of(study: Study, trials: Sequence[FrozenTrial]) -> StudyModel:
     return model
 
 
-def direction_of(study: Study) -> Literal["minimize", "maximize"]:
-    """The direction of a study as `Optimizer` takes it."""
-    return "maximize" if study.direction == StudyDirection.MAXIMIZE else "minimize"
+def directions_of(study: Study) -> tuple[Direction, ...]:
+    """The directions of a study as `Optimizer` takes them."""
+    return tuple("maximize" if each == StudyDirection.MAXIMIZE else "minimize" for each in study.directions)
 
 
 # ------------------------------------------------------------------ kept options

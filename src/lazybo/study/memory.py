@@ -1,7 +1,6 @@
 """What a sampler remembers of a study between two trials: the trials that it has read, and the model."""
 
 import threading
-import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -50,7 +49,6 @@ class Memory:
         self.own: set[int] = set()  # trials that this sampler began
         self._study_id = study._study_id
         self._unannounced = Unannounced()
-        self._warned = False
         self._begin()
 
     def _begin(self) -> None:
@@ -79,8 +77,6 @@ class Memory:
                 self.distributions.update(trial.distributions)
             if trial.state == TrialState.RUNNING and trial.number not in self.own:
                 self.others_run = self.others_run or trial.number != except_number
-            elif trial.state.is_finished():
-                self._warn_of_constraints(study, trial)
             settled = settled and trial.state.is_finished()
             self._settled += settled
 
@@ -101,16 +97,6 @@ class Memory:
     def _earlier_elsewhere(self) -> list[FrozenTrial]:
         unsettled = self.trials[self._settled : self.except_number]
         return [trial for trial in unsettled if trial.number not in self.own]
-
-    def _warn_of_constraints(self, study: Study, trial: FrozenTrial) -> None:
-        if trial.constraints and not self._warned:
-            self._warned = True
-            warnings.warn(
-                f"the study {study.study_name!r} sets constraints, but LazySampler does not use them yet: it optimises "
-                "the value alone, and suggests what is not feasible too. Use optuna.samplers.TPESampler or GPSampler, "
-                "which use constraints, or return a bad value where a constraint is violated.",
-                stacklevel=2,
-            )
 
     def unkept_options(self, study: Study, options: ModelOptions) -> Unkept:
         """The options of the sampler, until they are kept with the study."""

@@ -15,9 +15,10 @@ import optuna
 from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial, TrialState
 
-from lazybo.search.optimizer import Optimizer, Suggestion
+from lazybo.search.optimizer import Optimizer, Suggestion, Values
 from lazybo.study.attributes import MODEL_KEY, SUGGESTION_KEY, VARIANCE_KEY, joined, parts, rewritable_parts
 from lazybo.study.curves import Curves
+from lazybo.study.feasible import measured_constraints
 from lazybo.study.structure import Structure, as_given
 
 _logger = optuna.logging.get_logger("optuna.samplers.lazybo")
@@ -37,7 +38,8 @@ class StudyModel:
     _saved: str = ""  # what was learned, as it was last written or read
 
     def __post_init__(self) -> None:
-        self._curves = Curves(maximize=self.optimizer.direction == "maximize")
+        # Only a study with one objective has pruned trials.
+        self._curves = Curves(maximize=self.optimizer.directions[0] == "maximize")
         self._saved = self._learned()
 
     def absorb(self, trials: Sequence[FrozenTrial], except_number: int) -> None:
@@ -74,8 +76,9 @@ class StudyModel:
             return
         self._done.add(trial.number)
         if trial.state == TrialState.COMPLETE:
-            self._teach(trial, trial.value, trial.system_attrs.get(VARIANCE_KEY, 0.0))
-            if trial.value is not None and math.isfinite(trial.value):
+            several = len(self.optimizer.directions) > 1
+            self._teach(trial, trial.values if several else trial.value, trial.system_attrs.get(VARIANCE_KEY, 0.0))
+            if not several and trial.value is not None and math.isfinite(trial.value):
                 self._curves.add(trial.intermediate_values, trial.value)
                 for pruned in list(self._without_forecast.values()):
                     self._finish_pruned(pruned)
@@ -102,16 +105,18 @@ class StudyModel:
             self.announce(trial.number, trial.params)
             self.structure_outdated = self.structure_outdated or trial.number not in self._pending
 
-    def _teach(self, trial: FrozenTrial, value: float | None, variance: float) -> None:
+    def _teach(self, trial: FrozenTrial, value: Values, variance: float) -> None:
+        """Observe a value of a trial, and what it has measured of its constraints."""
+        constraints = measured_constraints(trial)
         params = self._in_space(trial.params)
         suggestion = self._pending.pop(trial.number, None)
         if suggestion is not None and suggestion.params == params:
-            self.optimizer.tell(suggestion, value, variance=variance)
+            self.optimizer.tell(suggestion, value, constraints=constraints, variance=variance)
             return
         if suggestion is not None:
             self.optimizer.forget(suggestion)
         try:
-            self.optimizer.observe(params, value, variance=variance, outside=True)
+            self.optimizer.observe(params, value, constraints=constraints, variance=variance, outside=True)
         except ValueError:
             # From another space; or the trial failed before it had its parameters, and there is nothing to observe.
             self.structure_outdated = self.structure_outdated or trial.state != TrialState.FAIL

@@ -12,7 +12,7 @@ The space is the union of all parameters seen. When each of them is active is in
 """
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -21,6 +21,7 @@ import numpy as np
 import optuna
 from optuna.distributions import BaseDistribution, IntDistribution
 from optuna.samplers import BaseSampler
+from optuna.samplers._base import _process_constraints_after_trial
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
@@ -49,6 +50,10 @@ class LazySampler(BaseSampler):
     ``lag``, ``acquisition`` and ``kernel`` are those of `lazybo.Optimizer`; a kernel object must have the columns of
     the space, a name fits any. A parameter that no trial has had before comes from ``independent_sampler``, an Optuna
     sampler (default: random). ``deterministic_objective`` says that values have no noise.
+
+    Studies may have several objectives, and trials may set constraints (``trial.set_constraint``). As in Optuna's own
+    samplers, ``constraints_func`` computes them from a trial that has finished: a list of numbers, each satisfied if it
+    is at most 0.
     """
 
     def __init__(
@@ -62,12 +67,15 @@ class LazySampler(BaseSampler):
         independent_sampler: BaseSampler | None = None,
         warn_independent_sampling: bool = True,
         deterministic_objective: bool = False,
+        constraints_func: Callable[[FrozenTrial], Sequence[float]] | None = None,
     ) -> None:
         if not isinstance(independent_sampler, BaseSampler | None):
             raise TypeError(
                 f"independent_sampler must be one of optuna.samplers, such as RandomSampler(), not "
                 f"{shortened(independent_sampler)}"
             )
+        if constraints_func is not None and not callable(constraints_func):
+            raise TypeError(f"constraints_func must be a function of a trial, not {shortened(constraints_func)}")
         priors = DETERMINISTIC if deterministic_objective else None
         n_startup = None if n_startup_trials is None else whole("n_startup_trials", n_startup_trials, 0)
         options = ModelOptions(check_seed(seed), lag, acquisition, n_startup=n_startup, priors=priors)
@@ -75,6 +83,7 @@ class LazySampler(BaseSampler):
         options.optimizer(Structure({"x": IntDistribution(0, 1)}, {}, frozenset()), "minimize")
         self._options = replace(options, kernel=check_choice(kernel))
         self._independent_sampler = independent_sampler
+        self._constraints_func = constraints_func
         self._warn_independent_sampling = warn_independent_sampling
         self._memories = Memories()
 
@@ -106,7 +115,9 @@ class LazySampler(BaseSampler):
             self._independent_sampler.before_trial(study, trial)
 
     def after_trial(self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None) -> None:
-        """Nothing to do for the model: it reads finished trials when the next one begins."""
+        """Keep the constraints of a trial. The model reads finished trials when the next one begins."""
+        if self._constraints_func is not None:
+            _process_constraints_after_trial(self._constraints_func, study, trial, state)
         if self._independent_sampler is not None:
             self._independent_sampler.after_trial(study, trial, state, values)
 
@@ -116,7 +127,6 @@ class LazySampler(BaseSampler):
         trial: FrozenTrial,
     ) -> dict[str, BaseDistribution]:
         """All parameters that any trial has had, each as in its latest trial."""
-        _refuse_several_objectives(study)
         memory = self._memories.of(study)
         with memory.lock:
             memory.read(study, trial.number)
@@ -126,7 +136,6 @@ class LazySampler(BaseSampler):
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         """The suggestion for a trial: values of all parameters that will be active, judging by the trials so far."""
-        _refuse_several_objectives(study)
         if not search_space:
             return {}
         memory = self._memories.of(study)
@@ -151,7 +160,6 @@ class LazySampler(BaseSampler):
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
         """A parameter that is new, or was expected to be inactive: from the independent sampler."""
-        _refuse_several_objectives(study)
         known = self._memories.of(study).distributions
         if self._warn_independent_sampling and param_name in known and not param_distribution.single():
             _logger.warning(
@@ -164,11 +172,3 @@ class LazySampler(BaseSampler):
         rng = np.random.default_rng((self._options.seed, trial.number, zlib.crc32(param_name.encode())))
         space = Space({param_name: param_distribution})
         return space.decode(space.sample(rng, 1)[0])[param_name]
-
-
-def _refuse_several_objectives(study: Study) -> None:
-    if study._is_multi_objective():
-        raise ValueError(
-            "LazySampler optimises one objective, but this study has "
-            f"{len(study.directions)}. Use optuna.samplers.NSGAIISampler or TPESampler for several."
-        )

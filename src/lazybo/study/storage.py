@@ -7,9 +7,9 @@ import sqlite3
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal
 
 import optuna
 from optuna.exceptions import StorageInternalError
@@ -18,15 +18,13 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.storages.journal._file import BaseJournalFileLock
 from optuna.study import Study
 
-from lazybo.search.optimizer import check_seed
-from lazybo.study.attributes import RUN_KEY, joined, parts
+from lazybo.search.optimizer import Direction, check_seed
+from lazybo.study.attributes import METRIC_NAMES_KEY, RUN_KEY, joined, parts
 from lazybo.study.databases import file_of, name_of, repair_values, sqlite_url
 from lazybo.study.journal import Journal, is_journal, open_journal
 from lazybo.study.retry import database_reason, with_retries
 from lazybo.study.structure import Structure
 from lazybo.text import without_password
-
-Direction = Literal["minimize", "maximize"]
 
 # The default name of a study, so that the same call finds it again.
 DEFAULT_NAME = "lazybo"
@@ -144,41 +142,66 @@ def _open_once(url: str) -> BaseStorage:
     return opened
 
 
+@dataclass(frozen=True)
+class About:
+    """What a study optimises: directions, and if there are any, the names of objectives and of constraints."""
+
+    directions: tuple[Direction, ...] = ("minimize",)
+    names: tuple[str, ...] | None = None
+    constraints: tuple[str, ...] = ()
+
+
 def open_study(
-    storage: BaseStorage, study_name: str | None, direction: Direction, structure: Structure, seed: int | None
+    storage: BaseStorage, study_name: str | None, about: About | Direction, structure: Structure, seed: int | None
 ) -> tuple[Study, int]:
     """The study with this name, created if there is none, and the seed to continue with."""
-    return with_retries(partial(_open_study, storage, study_name or DEFAULT_NAME, direction, structure, seed))
+    about = about if isinstance(about, About) else About((about,))
+    return with_retries(partial(_open_study, storage, study_name or DEFAULT_NAME, about, structure, seed))
 
 
 def _open_study(
-    storage: BaseStorage, name: str, direction: Direction, structure: Structure, seed: int | None
+    storage: BaseStorage, name: str, about: About, structure: Structure, seed: int | None
 ) -> tuple[Study, int]:
     if name in {study.study_name for study in storage.get_all_studies()}:
         study = optuna.load_study(study_name=name, storage=storage)
-        _check_direction(study, direction)
+        _check_directions(study, about)
     else:
-        study = optuna.create_study(study_name=name, storage=storage, direction=direction, load_if_exists=True)
+        study = optuna.create_study(
+            study_name=name, storage=storage, directions=list(about.directions), load_if_exists=True
+        )
     attributes = storage.get_study_system_attrs(study._study_id)
     written = json.loads(joined(attributes, RUN_KEY) or "{}")
-    about = _about(structure)
+    space = _space_of(structure)
     if not written:
         _check_trials(study, structure)
-    elif written["space"] != about:
-        raise ValueError(f"the study {name!r} has another space: {_difference(written['space'], about)}; {REMEDY}")
+    elif written["space"] != space:
+        raise ValueError(f"the study {name!r} has another space: {_difference(written['space'], space)}; {REMEDY}")
+    elif written.get("constraints", []) != list(about.constraints):
+        theirs = ", ".join(written.get("constraints", [])) or "none"
+        ours = ", ".join(about.constraints) or "none"
+        raise ValueError(f"the study {name!r} has other constraints: there {theirs}, here {ours}; {REMEDY}")
     seed = check_seed(written.get("seed") if seed is None else seed)
     if not written:
-        for key, part in parts(RUN_KEY, json.dumps({"space": about, "seed": seed})).items():
+        if about.names:
+            storage.set_study_system_attr(study._study_id, METRIC_NAMES_KEY, list(about.names))
+        constraints = {"constraints": list(about.constraints)} if about.constraints else {}
+        for key, part in parts(RUN_KEY, json.dumps({"space": space, "seed": seed, **constraints})).items():
             storage.set_study_system_attr(study._study_id, key, part)
     return study, seed
 
 
-def _check_direction(study: Study, direction: str) -> None:
-    if len(study.directions) > 1:
-        raise ValueError(f"the study {study.study_name!r} has {len(study.directions)} objectives; {REMEDY}")
-    is_so = study.direction.name.lower()
-    if is_so != direction:
-        raise ValueError(f"the study {study.study_name!r} has the direction {is_so!r}, not {direction!r}; {REMEDY}")
+def _check_directions(study: Study, about: About) -> None:
+    theirs = tuple(each.name.lower() for each in study.directions)
+    if len(theirs) != len(about.directions):
+        what = f"{len(theirs)} objective{'s' if len(theirs) > 1 else ''}, not {len(about.directions)}"
+        raise ValueError(f"the study {study.study_name!r} has {what}; {REMEDY}")
+    if theirs != about.directions:
+        is_so, given = (" and ".join(map(repr, each)) for each in (theirs, about.directions))
+        raise ValueError(f"the study {study.study_name!r} has the direction {is_so}, not {given}; {REMEDY}")
+    names = study.metric_names
+    if names and about.names and list(about.names) != names:
+        is_so, given = ", ".join(names), ", ".join(about.names)
+        raise ValueError(f"the study {study.study_name!r} has the objectives {is_so}, not {given}; {REMEDY}")
 
 
 def _check_trials(study: Study, structure: Structure) -> None:
@@ -192,7 +215,7 @@ def _check_trials(study: Study, structure: Structure) -> None:
                 raise ValueError(f"the study {study.study_name!r} has another space: {difference}; {REMEDY}")
 
 
-def _about(structure: Structure) -> dict[str, str]:
+def _space_of(structure: Structure) -> dict[str, str]:
     """The space as text, to be compared."""
     conditions = {name: f" if {c.parent} in {list(c.values)}" for name, c in structure.conditions.items()}
     return {name: f"{d}{conditions.get(name, '')}" for name, d in structure.distributions.items()}

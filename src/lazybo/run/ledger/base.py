@@ -41,13 +41,20 @@ class Entry:
 class Result:
     """How a trial ended. Its value is finite or None, since databases have no NaN.
 
-    A complete trial with a value that is not finite becomes a failed one; a pruned trial keeps its state.
+    A complete trial with a value that is not finite becomes a failed one; a pruned trial keeps its state. ``several``
+    has the values of a trial with several objectives, all finite.
     """
 
     state: TrialState
     value: float | None
     user_attrs: Mapping[str, Any]
     system_attrs: Mapping[str, Any]
+    several: tuple[float, ...] = ()
+
+    @property
+    def values(self) -> list[float] | None:
+        """The value of each objective; None if there is none."""
+        return list(self.several) or (None if self.value is None else [self.value])
 
     def __post_init__(self) -> None:
         if self.value is not None and not isfinite(self.value):

@@ -111,8 +111,7 @@ class DatabaseLedger:
         tables = self._tables
         if not tables.change_state(connection, trial_id, [TrialState.RUNNING, TrialState.WAITING], result.state):
             return False
-        if result.value is not None:
-            tables.insert_value(connection, trial_id, result.value)
+        tables.insert_values(connection, trial_id, result.values or [])
         tables.set_user_attributes(connection, trial_id, result.user_attrs)
         tables.set_trial_attributes(connection, trial_id, result.system_attrs)
         return True
@@ -223,12 +222,16 @@ class _Tables:
         if rows:
             connection.execute(self._sql.insert(self._models.TrialParamModel.__table__), rows)
 
-    def insert_value(self, connection: "Connection", trial_id: int, value: float) -> None:
-        """The value of a trial."""
+    def insert_values(self, connection: "Connection", trial_id: int, values: Sequence[float]) -> None:
+        """The values of a trial, one for each objective."""
         model = self._models.TrialValueModel
-        number, kind = model.value_to_stored_repr(value)
-        row = {"trial_id": trial_id, "objective": 0, "value": number, "value_type": kind}
-        connection.execute(self._sql.insert(model.__table__).values(row))
+        stored = [model.value_to_stored_repr(value) for value in values]
+        rows = [
+            {"trial_id": trial_id, "objective": objective, "value": number, "value_type": kind}
+            for objective, (number, kind) in enumerate(stored)
+        ]
+        if rows:
+            connection.execute(self._sql.insert(model.__table__), rows)
 
     def set_study_attributes(self, connection: "Connection", attributes: Mapping[str, Any]) -> None:
         """System attributes of the study."""

@@ -140,8 +140,7 @@ class StorageLedger:
                 self._storage.set_trial_user_attr(trial_id, key, value)
             for key, value in result.system_attrs.items():
                 self._storage.set_trial_system_attr(trial_id, key, value)
-            values = None if result.value is None else [result.value]
-            return bool(self._storage.set_trial_state_values(trial_id, result.state, values))
+            return bool(self._storage.set_trial_state_values(trial_id, result.state, result.values))
         except UpdateFinishedTrialError:
             return False
 

@@ -1,0 +1,165 @@
+"""`python -m benchmarks.objectives`: several objectives and constraints, ours beside Optuna's samplers.
+
+Each run is a row of a CSV file; recorded runs are not run again. The regret is what is missing to the largest
+hypervolume as a share of it, or for one objective what is missing to the best feasible value; a run without a feasible
+evaluation has the regret 1.
+"""
+
+import argparse
+import statistics
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import optuna
+
+from benchmarks.objective_problems import NAMES, Measured, Problem, load
+from benchmarks.optimizers import gp_sampler
+from benchmarks.runner import append, read
+from lazybo.search.optimizer import Optimizer
+
+RESULTS = Path(__file__).parent / "results" / "objectives.csv"
+CHECKPOINTS = (25, 50, 100)
+# r: regret, f: feasible evaluations, s: CPU seconds of the optimiser, each after so many evaluations.
+FIELDS = ("problem", "optimizer", "seed", *(f"{kind}{n}" for kind in "rfs" for n in CHECKPOINTS))
+
+
+class Contestant(Protocol):
+    def ask(self) -> Any: ...
+    def tell(self, task: Any, measured: Measured, /) -> None: ...
+
+
+class Lazy:
+    """Our optimiser."""
+
+    def __init__(self, problem: Problem, seed: int, **options: Any) -> None:
+        self.optimizer = Optimizer(problem.space, directions=["minimize"] * problem.objectives, seed=seed, **options)
+
+    def ask(self) -> Any:
+        return self.optimizer.ask()
+
+    def tell(self, task: Any, measured: Measured, /) -> None:
+        named = {f"c{i}": value for i, value in enumerate(measured.constraints)}
+        values = measured.values if len(measured.values) > 1 else measured.values[0]
+        self.optimizer.tell(task, values, constraints=named)
+
+
+class Study:
+    """An Optuna sampler in an in-memory study."""
+
+    def __init__(self, problem: Problem, sampler: optuna.samplers.BaseSampler) -> None:
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        self.space = problem.space
+        self.study = optuna.create_study(directions=["minimize"] * problem.objectives, sampler=sampler)
+
+    def ask(self) -> optuna.Trial:
+        return self.study.ask(self.space)
+
+    def tell(self, task: optuna.Trial, measured: Measured, /) -> None:
+        for i, value in enumerate(measured.constraints):
+            task.set_constraint(f"c{i}", value)
+        self.study.tell(task, list(measured.values))
+
+
+Make = Callable[[Problem, int], Contestant]
+
+
+def sampler(make: Callable[[int], optuna.samplers.BaseSampler]) -> Make:
+    return lambda problem, seed: Study(problem, make(seed))
+
+
+OPTIMIZERS: dict[str, Make] = {
+    "lazybo": Lazy,
+    "optuna-gp": sampler(gp_sampler),
+    "optuna-tpe": sampler(lambda seed: optuna.samplers.TPESampler(seed=seed)),
+    "optuna-nsga2": sampler(lambda seed: optuna.samplers.NSGAIISampler(seed=seed, population_size=20)),
+    "random": sampler(lambda seed: optuna.samplers.RandomSampler(seed=seed)),
+}
+
+
+def run_one(name: str, label: str, make: Make, seed: int, budget: int) -> dict[str, object]:
+    """One run as a row."""
+    problem = load(name)
+    row: dict[str, object] = {"problem": name, "optimizer": label, "seed": seed}
+    contestant = make(problem, seed)
+    found: list[Measured] = []
+    seconds = 0.0
+    for n in range(1, budget + 1):
+        start = time.process_time()
+        task = contestant.ask()
+        seconds += time.process_time() - start
+        measured = problem.evaluate(task.params)
+        start = time.process_time()
+        contestant.tell(task, measured)
+        seconds += time.process_time() - start
+        found.append(measured)
+        if n in CHECKPOINTS:
+            row[f"r{n}"] = f"{problem.regret(found):.6g}"
+            row[f"f{n}"], row[f"s{n}"] = sum(each.feasible for each in found), f"{seconds:.3f}"
+    return row
+
+
+def run_all(path: Path, labels: Sequence[str], names: Sequence[str], seeds: range, budget: int, limit: float) -> None:
+    """Run and append what ``path`` does not have; start nothing after ``limit`` seconds."""
+    done = {(row["problem"], row["optimizer"], int(row["seed"])) for row in read(path)}
+    start = time.perf_counter()
+    for seed in seeds:
+        for name in names:
+            for label in labels:
+                if (name, label, seed) not in done and time.perf_counter() - start < limit:
+                    with warnings.catch_warnings():
+                        warnings.simplefilter("ignore")  # Optuna announces experimental features
+                        append(path, FIELDS, run_one(name, label, OPTIMIZERS[label], seed, budget))
+
+
+def report(path: Path) -> None:
+    """Mean regrets after 50 and 100 evaluations, feasible evaluations and seconds, by problem and optimiser."""
+    rows = read(path)
+    labels = [label for label in OPTIMIZERS if any(row["optimizer"] == label for row in rows)]
+    columns = " | ".join(f"{label}" for label in labels)
+    print("Regret after 50 / 100 evaluations (feasible of 100) [seeds], mean over seeds\n")
+    print(f"| problem | {columns} |\n|---|{'---|' * len(labels)}")
+    for name in dict.fromkeys(row["problem"] for row in rows):
+        cells = []
+        for label in labels:
+            mine = [row for row in rows if (row["problem"], row["optimizer"]) == (name, label)]
+            cells.append(_cell(mine))
+        print(f"| {name} | {' | '.join(cells)} |")
+    seconds = {
+        label: [float(row["s100"]) for row in rows if row["optimizer"] == label and row["s100"]] for label in labels
+    }
+    print(
+        "\nseconds of 100 steps, median: "
+        + ", ".join(f"{k} {statistics.median(v):.2f}" for k, v in seconds.items() if v)
+    )
+
+
+def _cell(rows: list[dict[str, str]]) -> str:
+    if not rows:
+        return ""
+    means = [statistics.mean(float(row[f"r{n}"]) for row in rows) for n in (50, 100)]
+    feasible = statistics.mean(int(row["f100"]) for row in rows)
+    shown = f" ({feasible:.0f})" if feasible < 100 else ""
+    return f"{means[0]:.4f} / {means[1]:.4f}{shown}" + (f" [{len(rows)}]" if len(rows) > 1 else "")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--budget", type=int, default=100)
+    parser.add_argument("--optimizers", default="lazybo,optuna-tpe,optuna-nsga2,random,optuna-gp")
+    parser.add_argument("--problems", default=",".join(NAMES))
+    parser.add_argument("--limit", type=float, default=float("inf"), help="start no run after so many seconds")
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    arguments = parser.parse_args()
+    seeds = range(arguments.first_seed, arguments.first_seed + arguments.seeds)
+    labels, names = arguments.optimizers.split(","), arguments.problems.split(",")
+    run_all(arguments.results, labels, names, seeds, arguments.budget, arguments.limit)
+    report(arguments.results)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""What a run optimises: the objectives, by name or by position, and bounds on metrics."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lazybo.checks import as_number, finite_number, is_number, one_of, shortened
+from lazybo.search.optimizer import DIRECTIONS, Direction, check_directions
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A metric must be at most, or at least, a number. ``name`` is that of the constraint."""
+
+    metric: str
+    limit: float
+    at_least: bool = False
+
+    @property
+    def name(self) -> str:
+        """For example ``memory<=4000``."""
+        return f"{self.metric}{'>=' if self.at_least else '<='}{self.limit:.12g}"
+
+    def violation(self, value: float) -> float:
+        """How far a value is beyond the bound; at most 0 if it is feasible."""
+        difference = self.limit - value if self.at_least else value - self.limit
+        return difference if not math.isnan(difference) else 0.0  # equal infinities
+
+
+@dataclass(frozen=True)
+class Goals:
+    """The objectives of a run with their directions, and its bounds. ``names`` is None if objectives have none."""
+
+    directions: tuple[Direction, ...] = ("minimize",)
+    names: tuple[str, ...] | None = None
+    bounds: tuple[Bound, ...] = ()
+
+    @property
+    def several(self) -> bool:
+        """Whether there are several objectives."""
+        return len(self.directions) > 1
+
+    def violations(self, metrics: Mapping[str, Any]) -> dict[str, float]:
+        """How far each bound is violated, by the name of the constraint.
+
+        Raises a KeyError with the name of a metric that is missing or not a number.
+        """
+        found = {}
+        for bound in self.bounds:
+            value = metric_at(metrics, bound.metric)
+            if not is_number(value) or math.isnan(as_number(bound.metric, value)):
+                raise KeyError(bound.metric)
+            found[bound.name] = bound.violation(as_number(bound.metric, value))
+        return found
+
+
+ONE_OBJECTIVE = Goals()
+
+
+def metric_at(metrics: Mapping[str, Any], name: str) -> Any:
+    """A metric by its name, or by a dotted path of names; None if there is none."""
+    if name in metrics:
+        return metrics[name]
+    head, dot, rest = name.partition(".")
+    inner = metrics.get(head)
+    return metric_at(inner, rest) if dot and isinstance(inner, Mapping) else None
+
+
+def check_goals(direction: object, directions: object, constraints: object) -> Goals:
+    """The goals of `optimize()`; raises a ValueError if they are wrong."""
+    bounds = check_bounds(constraints)
+    if not isinstance(directions, Mapping):
+        return Goals(check_directions(direction, directions), None, bounds)
+    if direction is not None:
+        raise ValueError("give direction= for one objective or directions= for several, not both")
+    if not directions or not all(isinstance(name, str) and name for name in directions):
+        raise ValueError(f"directions must be a dict of names and directions, not {shortened(directions)}")
+    checked = [one_of(f"the direction of {name!r}", each, DIRECTIONS) for name, each in directions.items()]
+    return Goals(tuple(checked), tuple(directions), bounds)
+
+
+def check_bounds(constraints: object) -> tuple[Bound, ...]:
+    """Bounds from a dict: a number is the largest feasible value of a metric, a pair (low, high) a range."""
+    if constraints is None:
+        return ()
+    if not isinstance(constraints, Mapping):
+        raise ValueError(f"constraints must be a dict such as {{'memory': 4e9}}, not {shortened(constraints)}")
+    found = []
+    for metric, given in constraints.items():
+        if not isinstance(metric, str) or not metric:
+            raise ValueError(f"constraints must have names of metrics as keys, not {shortened(metric)}")
+        ends = given if isinstance(given, Sequence) and not isinstance(given, str) else (None, given)
+        if len(ends) != 2 or all(end is None for end in ends):
+            raise ValueError(
+                f"the constraint on {metric!r} must be a number, the largest that is feasible, or a pair (low, high) "
+                f"with None for an open end, not {shortened(given)}"
+            )
+        for end, at_least in zip(ends, (True, False), strict=True):
+            if end is not None:
+                found.append(Bound(metric, finite_number(f"the constraint on {metric!r}", end), at_least))
+    return tuple(found)
