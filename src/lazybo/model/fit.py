@@ -10,6 +10,8 @@ n, m    observations, and how many of them are used for learning           scala
 `learn` maximises log p(t | X, φ) + log p(φ): maximum a posteriori. `lazybo.model.lag` decides when.
 """
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
@@ -22,6 +24,7 @@ from lazybo.model.evidence import Workspace, evidence
 from lazybo.model.gp import LazyGP
 from lazybo.model.kernels import Kernel, Parameter
 from lazybo.model.minimise import minimise
+from lazybo.model.repeats import Repeats
 from lazybo.model.units import relative_variances
 
 Rows: TypeAlias = NDArray[np.intp]
@@ -40,6 +43,11 @@ SECOND_START_EVERY = 5
 NOISY = 1e-3
 NOISY_START = 1e-2
 RUGGED_START = 0.3
+# The noise, when repeats have shown that there is some, before they have measured it: median, and spread of the
+# logarithm. Many repeats leave at least LEAST_MEASURED_SPREAD, since the noise may differ elsewhere.
+MEASURED_NOISE = 0.05
+MEASURED_SPREAD = 2.0
+LEAST_MEASURED_SPREAD = 0.4
 MAX_EVALUATIONS = 40
 # An ascent ends when it promises to add less than this to the log posterior.
 TOLERANCE = 3e-3
@@ -62,8 +70,11 @@ class Priors:
     so the median of the length scales is multiplied by √d: the correlation of two random points is then the same in
     every dimension.
 
-    The prior of the noise is small and narrow. With few values, a rugged and a noisy objective look alike, and an
-    optimiser that takes valleys for noise evaluates the same place again and again (docs/tuning.md).
+    There are two hypotheses about the noise. In the first one there is next to none: ``noise`` is small and its prior
+    narrow. In the second one there is some, ``noisy``, and the objective is smoother, since its length scales vary less
+    (``noisy_length_scale_spread``). ``noisy_odds`` are the odds of the second one before any value is known; 0 excludes
+    it. Learning compares the best parameters under each. With few values a rugged and a noisy objective look alike;
+    what repeated evaluations show decides (`given`).
 
     ``share`` is the share of the variance that an additive kernel gives to the sum over single columns, between 0 and
     1. Its odds, share / (1 - share), are log-normal.
@@ -78,15 +89,53 @@ class Priors:
     noise_spread: float = 1.0
     share: float = 0.5
     share_spread: float = 2.0
+    noisy: float = 0.2
+    noisy_spread: float = 1.0
+    noisy_length_scale_spread: float = 0.5
+    noisy_odds: float = 1.0
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            if not (field.name.endswith("spread") and getattr(self, field.name) == 0):
+            if not (field.name.endswith(("spread", "odds")) and getattr(self, field.name) == 0):
                 positive(f"the prior's {field.name}", getattr(self, field.name))
-        for name, low in _LOWER.items():
-            median = getattr(self, name)
-            if not low <= median <= _UPPER[name]:
-                raise ValueError(f"the prior's {name} must be between {low:g} and {_UPPER[name]:g}, not {median:g}")
+        for name, kind in (*((kind, kind) for kind in _LOWER), ("noisy", "noise")):
+            median, low, high = getattr(self, name), _LOWER[kind], _UPPER[kind]
+            if not low <= median <= high:
+                raise ValueError(f"the prior's {name} must be between {low:g} and {high:g}, not {median:g}")
+
+    def given(self, repeats: Repeats) -> "Priors":
+        """The priors after repeated evaluations: equal values exclude noise, different ones measure it.
+
+        The measurement and a wide prior around `MEASURED_NOISE` are weighed by their precisions.
+        """
+        if not self.may_be_noisy or not (repeats.differ or repeats.agree):
+            return self
+        if repeats.agree:
+            return replace(self, noisy_odds=0.0)
+        measured, variance = repeats.log_variance()
+        precisions = np.array([MEASURED_SPREAD**-2, 1.0 / variance])
+        median = math.exp(float(precisions @ [math.log(MEASURED_NOISE), measured]) / precisions.sum())
+        spread = max(float(precisions.sum()) ** -0.5, LEAST_MEASURED_SPREAD)
+        bounded = min(max(median, _LOWER["noise"]), _UPPER["noise"])
+        return replace(self, noise=bounded, noise_spread=spread, noisy_odds=0.0)
+
+    def hypotheses(self) -> list["Hypothesis"]:
+        """The hypotheses about the noise: quiet, and noisy unless it is excluded. Each has one prior of the noise."""
+        quiet = replace(self, noisy_odds=0.0)
+        if not self.may_be_noisy:
+            return [Hypothesis(quiet, 0.0)]
+        noisy = replace(
+            quiet,
+            noise=self.noisy,
+            noise_spread=self.noisy_spread,
+            length_scale_spread=min(self.length_scale_spread, self.noisy_length_scale_spread),
+        )
+        return [Hypothesis(quiet, 0.0), Hypothesis(noisy, math.log(self.noisy_odds))]
+
+    @property
+    def may_be_noisy(self) -> bool:
+        """Whether noise is possible: it is neither excluded nor fixed."""
+        return self.noisy_odds > 0 and self.noise_spread > 0 and self.noisy_spread > 0
 
     def center(self, kernel: Kernel) -> Array:
         """The median of φ for a kernel, (p + 1,)."""
@@ -110,6 +159,13 @@ class Priors:
             choice = parameter.column is not None and parameter.column.categories > 0
             return (self.choice_length_scale if choice else self.length_scale) * float(np.sqrt(dim))
         return _positive(parameter.kind, getattr(self, parameter.kind))
+
+
+class Hypothesis(NamedTuple):
+    """Priors, and the logarithm of the odds that they are the right ones."""
+
+    priors: Priors
+    log_odds: float
 
 
 class Data(NamedTuple):
@@ -165,7 +221,10 @@ def learn(gp: LazyGP, priors: Priors | None = None, *, max_points: int = MAX_POI
 def maximum_a_posteriori(
     data: Data, kernel: K, noise: float, priors: Priors | None = None, *, max_points: int = MAX_POINTS
 ) -> Learned[K]:
-    """Maximum a posteriori parameters. Starts from ``kernel`` and ``noise``, and in the other mode if it is cheap."""
+    """Maximum a posteriori parameters. Starts from ``kernel`` and ``noise``, and in the other mode if it is cheap.
+
+    If the priors have two hypotheses about the noise, each mode is the best under one of them.
+    """
     n = len(data.x)
     if n < 2:
         raise ValueError(f"learning needs at least 2 observations, but there are {n}")
@@ -178,10 +237,8 @@ def maximum_a_posteriori(
             "the values (transform=standardize, or normalize_y=True)"
         )
     priors, part = priors or Priors(), data.part(subset(n, max_points))
-    starts = [np.append(kernel.theta, np.log(noise))]
-    if n <= SECOND_START_POINTS or (n <= MAX_POINTS and n % SECOND_START_EVERY == 0):
-        starts.append(_other_mode(kernel, noise, priors))
-    found = [_ascend(part, kernel, priors, start) for start in starts]
+    both = n <= SECOND_START_POINTS or (n <= MAX_POINTS and n % SECOND_START_EVERY == 0)
+    found = [_ascend(part, kernel, *start) for start in _starts(kernel, noise, priors.hypotheses(), both=both)]
     best = max(found, key=lambda learned: learned.log_posterior)
     return replace(best, evaluations=sum(learned.evaluations for learned in found))
 
@@ -193,19 +250,33 @@ def subset(n: int, size: int) -> Rows:
     return np.sort(np.random.default_rng(n).choice(n, size, replace=False))
 
 
+def _starts(
+    kernel: Kernel, noise: float, hypotheses: Sequence[Hypothesis], *, both: bool
+) -> list[tuple[Hypothesis, Array]]:
+    """The current parameters, and the start in the other mode if ``both`` are wanted; each with its hypothesis."""
+    mine, other = hypotheses[0], hypotheses[-1]
+    if noise >= NOISY:
+        mine, other = other, mine
+    starts = [(mine, np.append(kernel.theta, np.log(noise)))]
+    if both:
+        starts.append((other, _other_mode(kernel, noise, other.priors)))
+    return starts
+
+
 def _other_mode(kernel: Kernel, noise: float, priors: Priors) -> Array:
     """The start for the other mode: the noisy one if ``noise`` is small, else the rugged one."""
     start = priors.center(kernel)
     if noise < NOISY:
-        start[-1] = np.log(NOISY_START)
+        start[-1] = max(start[-1], np.log(NOISY_START))
     else:
         lengths = [i for i, parameter in enumerate(kernel.layout) if parameter.kind == "length_scale"]
         start[lengths] += np.log(RUGGED_START)
     return start
 
 
-def _ascend(data: Data, kernel: K, priors: Priors, start: Array) -> Learned[K]:
-    """One run of BFGS on -log p(t | X, φ) - log p(φ)."""
+def _ascend(data: Data, kernel: K, hypothesis: Hypothesis, start: Array) -> Learned[K]:
+    """One run of BFGS on -log p(t | X, φ) - log p(φ), under one hypothesis."""
+    priors, log_odds = hypothesis
     center, deviations = priors.center(kernel), priors.deviations(kernel)
     held = deviations == 0
     deviations[held] = 1.0
@@ -230,7 +301,9 @@ def _ascend(data: Data, kernel: K, priors: Priors, start: Array) -> Learned[K]:
         max_evaluations=MAX_EVALUATIONS,
     )
     learned_kernel, noise = kernel.with_theta(found.x[:-1]), float(np.exp(found.x[-1]))
-    return Learned(learned_kernel, noise, -found.value, found.evaluations, len(data.x))
+    # The densities of two priors are only comparable with their normalisation: narrow priors are higher.
+    log_posterior = log_odds - found.value - float(np.log(deviations[~held]).sum())
+    return Learned(learned_kernel, noise, log_posterior, found.evaluations, len(data.x))
 
 
 def _positive(kind: str, value: float) -> float:

@@ -71,7 +71,7 @@ def optimize(
     synchronous: bool = False,
     conditions: Mapping[str, Condition] | None = None,
     lag: Lag = "auto",
-    acquisition: str | Acquisition = "logei",
+    acquisition: str | Acquisition = "auto",
     batch: Literal["auto", "fantasy", "maxima"] = "auto",
     n_startup_trials: int | None = None,
     kernel: str | Kernel | None = None,

@@ -92,7 +92,17 @@ def confidence_bound(mean: Array, std: Array, best: float, kappa: float = 2.0) -
     return Acquired(kappa * std - mean, np.full_like(mean, -1.0), np.full_like(std, kappa))
 
 
+def automatic(mean: Array, std: Array, best: float) -> Acquired:
+    """Log expected improvement. Where the model finds noise, the optimiser uses the confidence bound instead.
+
+    Under noise the improvements that can be expected near the incumbent are soon too small to be measured, and expected
+    improvement stays there. The confidence bound goes on exploring (docs/tuning.md).
+    """
+    return log_expected_improvement(mean, std, best)
+
+
 ACQUISITIONS: dict[str, Acquisition] = {
+    "auto": automatic,
     "logei": log_expected_improvement,
     "ei": expected_improvement,
     "pi": probability_of_improvement,

@@ -11,12 +11,15 @@ from scipy.spatial.distance import cdist
 from lazybo.blas import one_thread
 from lazybo.checks import Array
 from lazybo.search.acquisition import Acquisition
+from lazybo.search.landscape import Landscape
 from lazybo.search.maxima import STARTS, Maximum, joint_maxima
 from lazybo.search.observations import Observations, State
 from lazybo.search.outputs import Outputs
 from lazybo.search.pool import sobol_points
 from lazybo.search.space import MAX_LISTED, Space
 
+# The incumbent may be evaluated again, to find out whether there is noise, from so many times n_startup rows on.
+REPEAT_FROM = 2
 # How many random points are drawn before the remaining points of a nearly exhausted space are listed.
 RANDOM_TRIES = 64
 # Suggestions keep at least this distance from pending points, in length scales.
@@ -49,13 +52,20 @@ class Chooser:
             return [self._random_point(rng) if point is None or self._taken(point[None])[0] else point]
         if self._observations.remaining == 1:
             return [self._random_point(rng)]
-        maxima = self.maxima(seed, rng, count)
+        landscape, best = self._outputs.landscape(seed, rng, self._acquisition)
+        if len(self._observations) >= REPEAT_FROM * max(self._n_startup, 1) and self._outputs.doubtful():
+            return [self._observations[int(best[0])].point]
+        maxima = self._maxima(landscape, best, rng, count)
         return [maximum.x for maximum in maxima[:count]] or [self._random_point(rng)]
 
     @one_thread()
     def maxima(self, seed: int, rng: np.random.Generator, count: int) -> list[Maximum]:
         """The distinct local maxima of the acquisition, best first. The search has starts for ``count`` maxima."""
-        landscape, rows = self._outputs.landscape(seed, rng, self._acquisition)
+        return self._maxima(*self._outputs.landscape(seed, rng, self._acquisition), rng, count)
+
+    def _maxima(
+        self, landscape: Landscape, rows: NDArray[np.intp], rng: np.random.Generator, count: int
+    ) -> list[Maximum]:
         incumbents = self._space.clip(landscape.layers[0].process.X[rows])
         return joint_maxima(landscape, self._space, incumbents, self._taken, rng, max(STARTS, 2 * count))
 

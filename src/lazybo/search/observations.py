@@ -4,7 +4,6 @@ The index of a record is its *row*, here and in the Gaussian process.
 """
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -80,7 +79,7 @@ class Observations:
         self._space = space
         self._rows: list[Observation] = []
         self._row_of: dict[int, int] = {}
-        self._at: Counter[bytes] = Counter()  # how many rows are at each point
+        self._at: dict[bytes, list[int]] = {}  # the rows at each point
         # The rows again as arrays, of which the first len(self) entries are in use.
         self._points = np.zeros((0, space.dim))
         self._values, self._variances = np.zeros((2, 0, objectives))
@@ -103,7 +102,7 @@ class Observations:
         if number is not None:
             self._row_of[number] = row
         self._rows.append(Observation(params, point, number, result))
-        self._at[point.tobytes()] += 1
+        self._at.setdefault(point.tobytes(), []).append(row)
         if row == len(self._values):
             self._grow()
         self._points[row] = point
@@ -116,11 +115,11 @@ class Observations:
 
     def remove(self, row: int) -> None:
         """Remove a row; the rows after it move up."""
-        key = self._rows.pop(row).point.tobytes()
-        self._at[key] -= 1
-        if not self._at[key]:
-            del self._at[key]
+        self._rows.pop(row)
         self._row_of = {each.number: i for i, each in enumerate(self._rows) if each.number is not None}
+        self._at = {}
+        for i, each in enumerate(self._rows):
+            self._at.setdefault(each.point.tobytes(), []).append(i)
         for array in (self._points, self._values, self._variances, self._states):
             array[row:-1] = array[row + 1 :].copy()
         self._violations = {}
@@ -206,6 +205,13 @@ class Observations:
         return np.array([data[i : i + width] in self._at for i in range(0, len(data), width)], dtype=bool)
 
     @property
+    def repeated(self) -> list[list[int]]:
+        """The rows at each point that has several."""
+        if len(self._at) == len(self._rows):
+            return []
+        return [rows for rows in self._at.values() if len(rows) > 1]
+
+    @property
     def remaining(self) -> float:
         """The number of points of the space without a row."""
         return self._space.size - len(self._at)
@@ -251,6 +257,10 @@ class Rows(Protocol):
     def points(self, rows: slice | NDArray[np.intp] = slice(None)) -> Array:
         """The points of some rows, (n, d)."""
 
+    @property
+    def repeated(self) -> list[list[int]]:
+        """The rows at each point that has several."""
+
 
 @dataclass(frozen=True)
 class Objective:
@@ -278,6 +288,11 @@ class Objective:
     def points(self, rows: slice | NDArray[np.intp] = slice(None)) -> Array:
         """The points of some rows, (n, d)."""
         return self.observations.points(rows)
+
+    @property
+    def repeated(self) -> list[list[int]]:
+        """The rows at each point that has several."""
+        return self.observations.repeated
 
 
 @dataclass(frozen=True)
@@ -307,6 +322,11 @@ class Constraint:
     def points(self, rows: slice | NDArray[np.intp] = slice(None)) -> Array:
         """The points of some rows, (n, d)."""
         return self.observations.points(rows)
+
+    @property
+    def repeated(self) -> list[list[int]]:
+        """The rows at each point that has several."""
+        return self.observations.repeated
 
 
 def check_constraints(given: Mapping[str, float | None] | None) -> dict[str, float]:

@@ -108,7 +108,7 @@ class Optimizer:
         directions: Sequence[Direction] | None = None,
         seed: int | None = None,
         lag: Lag = "auto",
-        acquisition: str | Acquisition = "logei",
+        acquisition: str | Acquisition = "auto",
         batch: Literal["auto", "fantasy", "maxima"] = "auto",
         n_startup: int | None = None,
         kernel: str | Kernel | None = None,

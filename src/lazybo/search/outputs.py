@@ -13,8 +13,16 @@ from numpy.typing import NDArray
 
 from lazybo.checks import Array, shortened
 from lazybo.model.process import Process
-from lazybo.search.acquisition import Acquisition, Judge, expected_improvement, log_expected_improvement
+from lazybo.search.acquisition import (
+    Acquisition,
+    Judge,
+    automatic,
+    confidence_bound,
+    expected_improvement,
+    log_expected_improvement,
+)
 from lazybo.search.hypervolume import MOST_OBJECTIVES, HypervolumeImprovement, non_dominated
+from lazybo.search.interior import Interior
 from lazybo.search.joint import ChebyshevImprovement, constrained, feasibility, improvement
 from lazybo.search.landscape import Landscape, Layer
 from lazybo.search.maxima import BEST_CENTERS
@@ -114,10 +122,18 @@ class Outputs:
             return Landscape([each.layer(points) for each in constraints], chance), self._least_violation(constraints)
         if constraints and acquisition is expected_improvement:
             acquisition = log_expected_improvement  # has the same maxima, and is a logarithm as the constraints are
+        if acquisition is automatic and self.objectives[0].fitted.is_noisy and not constraints:
+            acquisition = confidence_bound
         judge, rows = _judge_of(objectives, feasible, acquisition, rng)
         if constraints:
             judge = constrained(judge, len(objectives), chance)
-        return Landscape([each.layer(points) for each in (*objectives, *constraints)], judge), rows
+        # Fronts of several objectives often lie at the ends of ranges.
+        prior = Interior(self._space, len(self._observations)) if len(objectives) == 1 else None
+        return Landscape([each.layer(points) for each in (*objectives, *constraints)], judge, prior), rows
+
+    def doubtful(self) -> bool:
+        """Whether an objective's surrogate has found noise that no repeated evaluation has shown."""
+        return any(each.doubtful() for each in self.objectives)
 
     def _least_violation(self, constraints: Sequence["_Synced"]) -> NDArray[np.intp]:
         """The rows that are nearest to feasible, by the sum of what the model expects beyond the thresholds."""

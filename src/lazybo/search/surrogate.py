@@ -19,10 +19,11 @@ from numpy.typing import NDArray
 
 from lazybo.blas import one_thread
 from lazybo.checks import Array, positive, shortened, whole
-from lazybo.model.fit import Data, Priors, check_priors, maximum_a_posteriori, prior_kernel
+from lazybo.model.fit import NOISY, Data, Priors, check_priors, maximum_a_posteriori, prior_kernel
 from lazybo.model.kernels import Kernel, kernel_for
 from lazybo.model.lag import Lag, is_due
 from lazybo.model.process import Process
+from lazybo.model.repeats import PROOF_IF_DISCRETE, Repeats, repeats_of
 from lazybo.model.targets import Warping
 from lazybo.model.weights import CHUNK_ROWS
 from lazybo.search.observations import Rows, State
@@ -33,6 +34,8 @@ from lazybo.search.space import Space
 REWARP_GROWTH = 0.02
 # If there are known variances, the process is rebuilt when the slope of the warping has changed by this factor.
 RESCALE = 2.0
+# At most so many evaluations are repeated to find out whether there is noise.
+MOST_REPEATS = PROOF_IF_DISCRETE
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,11 @@ class Fitted:
     warped_at: int = 0
     built_rows: int = 0
     built_warping: Warping | None = None
+
+    @property
+    def is_noisy(self) -> bool:
+        """Whether the model takes the values for noisy."""
+        return self.noise >= NOISY
 
     def state(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -147,6 +155,22 @@ class Surrogate:
         order = np.argsort(mean, kind="stable")
         return rows[order], mean[order]
 
+    def doubtful(self) -> bool:
+        """Whether the model has found noise that no repeated evaluation has shown.
+
+        A repeat tells whether there is noise, or a rugged objective without any. Repeats that failed count, too.
+        """
+        if not (self.fitted.is_noisy and self._priors.may_be_noisy) or self._observations.variances().any():
+            return False
+        groups = self._observations.repeated
+        if sum(len(group) - 1 for group in groups) >= MOST_REPEATS:
+            return False
+        pending = set(self._observations.rows(State.PENDING).tolist())
+        if any(not pending.isdisjoint(group) for group in groups):
+            return False
+        repeats = self._repeats(self._targets())
+        return not (repeats.differ or repeats.agree)
+
     @one_thread()
     def cut(self, row: int) -> None:
         """Remove this row and all later ones from the process; the next `sync` appends them again.
@@ -203,9 +227,23 @@ class Surrogate:
         """Learn from the evaluations with a value, and discard the process of the old parameters."""
         variances = self.warping.variances(self._observations.variances(rows))
         data = Data(self._rows(rows), targets[rows], variances)
-        learned = maximum_a_posteriori(data, self.fitted.kernel, self.fitted.noise, self._priors)
+        # Known variances are the noise; what is learned beside them is next to nothing.
+        priors = (
+            replace(self._priors, noisy_odds=0.0) if variances.any() else self._priors.given(self._repeats(targets))
+        )
+        learned = maximum_a_posteriori(data, self.fitted.kernel, self.fitted.noise, priors)
         self.fitted = replace(self.fitted, kernel=learned.kernel, noise=learned.noise, learned_at=len(rows))
         self._discard()
+
+    def _repeats(self, targets: Array) -> Repeats:
+        """What repeated evaluations show. Failures do not count."""
+        groups = self._observations.repeated
+        if not groups:
+            return Repeats()
+        measured = np.full(len(targets), np.nan)
+        complete = self._observations.rows(State.COMPLETE)
+        measured[complete] = targets[complete]
+        return repeats_of(measured, groups)
 
     def _is_rescaled(self) -> bool:
         """Whether the units of known variances in the built process differ too much from the current warping."""

@@ -27,7 +27,7 @@ from lazybo.sklearn.learning import Learning, Minimizer, Parameters, log_likelih
 from lazybo.sklearn.model import Model, Rows, Values, in_units, normalised, unchanged
 
 # Regression data is noisier than objectives are, so the prior of the noise is wider than the optimiser's.
-PRIORS = Priors(noise_spread=2.0)
+PRIORS = Priors(noise_spread=2.0, noisy_odds=0.0)
 
 
 class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types

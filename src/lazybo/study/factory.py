@@ -41,7 +41,7 @@ class ModelOptions:
 
     seed: int = 0
     lag: Lag = "auto"
-    acquisition: str | Acquisition = "logei"
+    acquisition: str | Acquisition = "auto"
     batch: Literal["auto", "fantasy", "maxima"] = "auto"
     n_startup: int | None = None
     kernel: str | Kernel | None = None
@@ -67,7 +67,7 @@ class ModelOptions:
         }
         lost = {}
         if callable(self.acquisition):
-            plain["acquisition"], lost["acquisition"] = "logei", repr(self.acquisition)
+            plain["acquisition"], lost["acquisition"] = "auto", repr(self.acquisition)
         if not isinstance(self.kernel, str | None):
             known = KERNELS.get(self.kernel.name) is type(self.kernel)
             plain["kernel"] = {"name": self.kernel.name, "values": self.kernel.values.tolist()} if known else None

@@ -40,7 +40,7 @@ from lazybo.study.structure import Structure
 _logger = optuna.logging.get_logger("optuna.samplers.lazybo")
 
 # The initial noise and the spread of its prior for an objective that is said to be deterministic.
-DETERMINISTIC = Priors(noise=1e-7, noise_spread=0.1)
+DETERMINISTIC = Priors(noise=1e-7, noise_spread=0.1, noisy_odds=0.0)
 
 
 class LazySampler(BaseSampler):
@@ -62,7 +62,7 @@ class LazySampler(BaseSampler):
         seed: int | None = None,
         lag: Lag = "auto",
         n_startup_trials: int | None = None,
-        acquisition: str | Acquisition = "logei",
+        acquisition: str | Acquisition = "auto",
         kernel: str | Kernel | None = None,
         independent_sampler: BaseSampler | None = None,
         warn_independent_sampling: bool = True,

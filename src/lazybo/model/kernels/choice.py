@@ -24,10 +24,10 @@ def check_choice(kernel: object) -> str | Kernel | None:
 
 
 def kernel_for(kernel: str | Kernel | None, columns: Sequence[Column]) -> Kernel:
-    """A new kernel by name (None: Matérn 5/2) with length scales 1, or a kernel object with these columns."""
+    """A new kernel by name (None: "additive") with length scales 1, or a kernel object with these columns."""
     chosen = check_choice(kernel)
     if chosen is None or isinstance(chosen, str):
-        make = KERNELS[chosen or Matern52.name]
+        make = KERNELS[chosen or AdditiveMatern52.name]
         return make(np.ones(max(len(columns), 1)), columns=columns)
     if tuple(chosen.columns) != tuple(columns):
         raise ValueError(f"the kernel must have the columns of the space: {columns}")
