@@ -74,7 +74,7 @@ class Priors:
     narrow. In the second one there is some, ``noisy``, and the objective is smoother, since its length scales vary less
     (``noisy_length_scale_spread``). ``noisy_odds`` are the odds of the second one before any value is known; 0 excludes
     it. Learning compares the best parameters under each. With few values a rugged and a noisy objective look alike;
-    what repeated evaluations show decides (`given`).
+    what repeated evaluations show decides (`given`). ``noise_limit`` is an upper bound.
 
     ``share`` is the share of the variance that an additive kernel gives to the sum over single columns, between 0 and
     1. Its odds, share / (1 - share), are log-normal.
@@ -93,6 +93,7 @@ class Priors:
     noisy_spread: float = 1.0
     noisy_length_scale_spread: float = 0.5
     noisy_odds: float = 1.0
+    noise_limit: float = 1.0
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -111,7 +112,7 @@ class Priors:
         if not self.may_be_noisy or not (repeats.differ or repeats.agree):
             return self
         if repeats.agree:
-            return replace(self, noisy_odds=0.0)
+            return replace(self, noisy_odds=0.0, noise_limit=min(self.noise_limit, NOISY))
         measured, variance = repeats.log_variance()
         precisions = np.array([MEASURED_SPREAD**-2, 1.0 / variance])
         median = math.exp(float(precisions @ [math.log(MEASURED_NOISE), measured]) / precisions.sum())
@@ -152,6 +153,7 @@ class Priors:
         """Lower and upper bounds of φ, each (p + 1,)."""
         kinds = [*(parameter.kind for parameter in kernel.layout), "noise"]
         lower, upper = ([_positive(kind, limits[kind]) for kind in kinds] for limits in (_LOWER, _UPPER))
+        upper[-1] = max(min(upper[-1], self.noise_limit), lower[-1])
         return np.log(lower), np.log(upper)
 
     def _median(self, parameter: Parameter, dim: int) -> float:
@@ -266,7 +268,7 @@ def _starts(
 def _other_mode(kernel: Kernel, noise: float, priors: Priors) -> Array:
     """The start for the other mode: the noisy one if ``noise`` is small, else the rugged one."""
     start = priors.center(kernel)
-    if noise < NOISY:
+    if noise < NOISY < priors.noise_limit:
         start[-1] = max(start[-1], np.log(NOISY_START))
     else:
         lengths = [i for i, parameter in enumerate(kernel.layout) if parameter.kind == "length_scale"]
