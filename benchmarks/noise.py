@@ -2,7 +2,7 @@
 
 Each contestant is judged twice after 25, 50 and 100 evaluations: by the configuration with its best value, and by the
 one that our `Optimizer.recommend` chooses from the same evaluations. So the search and the choice are told apart. Each
-run is a row of a CSV file; recorded runs are not run again. ``--only-report`` prints the table without running anything.
+run is a row of a CSV file; recorded runs are not run again. ``--only-report`` only prints the table.
 """
 
 import argparse
@@ -52,8 +52,10 @@ def run_one(name: str, label: str, make: Make, seed: int) -> dict[str, object]:
         contestant.tell(task, told[-1][1])
         if n in CHECKPOINTS:
             best, _ = min(told, key=lambda each: each[1])
-            ours = isinstance(contestant, Lazy)
-            chosen = contestant.optimizer.recommend().params if ours else recommended(problem, told)
+            if isinstance(contestant, Lazy):
+                chosen = contestant.optimizer.recommend().params
+            else:
+                chosen = recommended(problem, told)
             for kind, params in (("b", best), ("r", chosen)):
                 row[f"{kind}{n}"] = f"{problem.regret(problem.objective(params)):.6g}"
     return {**row, "seconds": f"{time.process_time() - start:.2f}"}

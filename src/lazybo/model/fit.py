@@ -303,8 +303,11 @@ def _ascend(data: Data, kernel: K, hypothesis: Hypothesis, start: Array) -> Lear
         max_evaluations=MAX_EVALUATIONS,
     )
     learned_kernel, noise = kernel.with_theta(found.x[:-1]), float(np.exp(found.x[-1]))
-    # The densities of two priors are only comparable with their normalisation: narrow priors are higher.
-    log_posterior = log_odds - found.value - float(np.log(deviations[~held]).sum())
+    # What makes two hypotheses comparable is not the height of the mode but the probability around it. Laplace: the
+    # precision of a parameter is that of its prior and of the observations, so the mode is as wide as the prior while
+    # there are few of them.
+    narrower = 1.0 + CURVATURE * len(data.x) * deviations[~held] ** 2
+    log_posterior = log_odds - found.value - 0.5 * float(np.log(narrower).sum())
     return Learned(learned_kernel, noise, log_posterior, found.evaluations, len(data.x))
 
 
