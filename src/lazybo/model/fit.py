@@ -38,6 +38,8 @@ MAX_POINTS = 400
 # of 0.5 was not found within 160 observations (docs/tuning.md).
 SECOND_START_POINTS = 30
 SECOND_START_EVERY = 5
+# With fewer observations noise is not considered: they cannot tell it from anything else.
+NOISY_POINTS = 10
 # Less noise than NOISY is the rugged mode. The search for the noisy mode starts from the noise NOISY_START, that for
 # the rugged mode from the prior's length scales times RUGGED_START.
 NOISY = 1e-3
@@ -240,7 +242,8 @@ def maximum_a_posteriori(
         )
     priors, part = priors or Priors(), data.part(subset(n, max_points))
     both = n <= SECOND_START_POINTS or (n <= MAX_POINTS and n % SECOND_START_EVERY == 0)
-    found = [_ascend(part, kernel, *start) for start in _starts(kernel, noise, priors.hypotheses(), both=both)]
+    hypotheses = priors.hypotheses() if n >= NOISY_POINTS else priors.hypotheses()[:1]
+    found = [_ascend(part, kernel, *start) for start in _starts(kernel, noise, hypotheses, both=both)]
     best = max(found, key=lambda learned: learned.log_posterior)
     return replace(best, evaluations=sum(learned.evaluations for learned in found))
 

@@ -18,8 +18,6 @@ from lazybo.search.outputs import Outputs
 from lazybo.search.pool import sobol_points
 from lazybo.search.space import MAX_LISTED, Space
 
-# The incumbent may be evaluated again, to find out whether there is noise, from so many times n_startup rows on.
-REPEAT_FROM = 2
 # How many random points are drawn before the remaining points of a nearly exhausted space are listed.
 RANDOM_TRIES = 64
 # Suggestions keep at least this distance from pending points, in length scales.
@@ -53,7 +51,7 @@ class Chooser:
         if self._observations.remaining == 1:
             return [self._random_point(rng)]
         landscape, best = self._outputs.landscape(seed, rng, self._acquisition)
-        if len(self._observations) >= REPEAT_FROM * max(self._n_startup, 1) and self._outputs.doubtful():
+        if self._outputs.doubtful():
             return [self._observations[int(best[0])].point]
         maxima = self._maxima(landscape, best, rng, count)
         return [maximum.x for maximum in maxima[:count]] or [self._random_point(rng)]
