@@ -1,0 +1,122 @@
+"""Noise that the optimiser finds by itself, and the repeats by which it is sure."""
+
+import json
+import zlib
+from collections import Counter
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from lazybo.model.fit import NOISY, Priors
+from lazybo.search.optimizer import Optimizer
+
+SPACE = {f"x{j}": (-5.0, 5.0) for j in range(3)}
+
+
+def rastrigin(x: np.ndarray) -> float:
+    """Rugged, and without noise."""
+    return float(np.sum(x**2 - 10 * np.cos(2 * np.pi * x)))
+
+
+def bowl(x: np.ndarray) -> float:
+    return float(np.sum((x - 1) ** 2))
+
+
+def run(optimizer: Optimizer, objective: Callable[[np.ndarray], float], evaluations: int) -> list[tuple[float, ...]]:
+    asked = []
+    for _ in range(evaluations):
+        suggestion = optimizer.ask()
+        asked.append(tuple(suggestion.params.values()))
+        optimizer.tell(suggestion, objective(np.array(asked[-1])))
+    return asked
+
+
+def repeated(points: list[tuple[float, ...]]) -> int:
+    return sum(count - 1 for count in Counter(points).values())
+
+
+@pytest.mark.parametrize(("dim", "share"), [(2, 0.15), (2, 0.62), (5, 0.15), (5, 0.62)])
+def test_noise_of_random_points_is_learned_within_a_factor_of_two(dim: int, share: float) -> None:
+    found = []
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        x = rng.random((60, dim))
+        signal = ((x - 0.4) ** 2).sum(axis=1)
+        variance = dim * (1 / 180 + (0.1**2) / 3)  # of (u - 0.4)² for a uniform u, by column
+        noise = variance * share / (1 - share)
+        y = signal + np.sqrt(noise) * rng.standard_normal(60)
+        optimizer = Optimizer({f"x{j}": (0.0, 1.0) for j in range(dim)}, seed=seed)
+        for point, value in zip(x.tolist(), y.tolist(), strict=True):
+            optimizer.observe({f"x{j}": u for j, u in enumerate(point)}, value)
+        found.append(optimizer.surrogate()[0].noise * y.var() / noise)
+    assert sum(0.5 <= ratio <= 2.0 for ratio in found) >= 7
+
+
+def test_a_rugged_objective_is_repeated_at_most_once_and_has_no_noise() -> None:
+    for seed in range(3):
+        optimizer = Optimizer(SPACE, seed=seed)
+        assert repeated(run(optimizer, rastrigin, 40)) <= 1
+        assert optimizer.surrogate()[0].noise <= NOISY * (1 + 1e-9)
+
+
+def test_noise_is_found_shown_by_one_repeat_and_no_longer_doubted() -> None:
+    for seed in range(3):
+        rng, optimizer = np.random.default_rng(seed), Optimizer(SPACE, seed=seed)
+        points = run(optimizer, lambda x, rng=rng: bowl(x) + 15 * rng.standard_normal(), 40)
+        assert repeated(points) == 1
+        assert optimizer.surrogate()[0].noise > NOISY
+
+
+def test_an_objective_that_is_said_to_be_deterministic_is_never_repeated() -> None:
+    optimizer = Optimizer(SPACE, seed=0, priors=Priors(noisy_odds=0.0))
+    assert repeated(run(optimizer, rastrigin, 40)) == 0
+
+
+def test_known_variances_are_believed_and_nothing_is_repeated() -> None:
+    rng, optimizer = np.random.default_rng(0), Optimizer(SPACE, seed=0)
+    points = []
+    for _ in range(30):
+        suggestion = optimizer.ask()
+        points.append(tuple(suggestion.params.values()))
+        optimizer.tell(suggestion, bowl(np.array(points[-1])) + 15 * rng.standard_normal(), variance=225.0)
+    assert repeated(points) == 0
+
+
+def test_a_pending_repeat_is_not_asked_for_again() -> None:
+    rng, optimizer = np.random.default_rng(3), Optimizer(SPACE, seed=3)
+    for x in rng.uniform(-5, 5, (40, 3)):
+        optimizer.observe(dict(zip(SPACE, x.tolist(), strict=True)), bowl(x) + 15 * rng.standard_normal())
+    known = {tuple(row["params"].values()) for row in optimizer.state()["rows"]}
+    batch = [tuple(each.params.values()) for each in optimizer.ask(5)]
+    assert sum(point in known for point in batch) == 1
+    assert len(set(batch)) == 5
+
+
+def test_a_repeat_that_fails_is_tried_again_but_not_for_ever() -> None:
+    rng, optimizer = np.random.default_rng(3), Optimizer(SPACE, seed=3)
+    for x in rng.uniform(-5, 5, (40, 3)):
+        optimizer.observe(dict(zip(SPACE, x.tolist(), strict=True)), bowl(x) + 15 * rng.standard_normal())
+    known = {tuple(row["params"].values()) for row in optimizer.state()["rows"]}
+    failures = 0
+    for _ in range(8):
+        suggestion = optimizer.ask()
+        again = tuple(suggestion.params.values()) in known
+        failures += again
+        optimizer.tell(suggestion, None if again else bowl(np.array(list(suggestion.params.values()))))
+    assert 1 <= failures <= 3
+
+
+def test_a_run_that_is_restored_before_and_after_its_repeat_goes_on_as_if_never_stopped() -> None:
+    def noisy(x: np.ndarray) -> float:
+        return bowl(x) + 15 * float(np.random.default_rng(zlib.crc32(x.tobytes())).standard_normal())
+
+    whole = Optimizer(SPACE, seed=1)
+    expected = run(whole, noisy, 24)
+    stopped, asked = Optimizer(SPACE, seed=1), []
+    for _ in range(24):
+        stopped_state = json.loads(json.dumps(stopped.state()))
+        stopped = Optimizer(SPACE, seed=1)
+        stopped.restore(stopped_state)
+        asked += run(stopped, noisy, 1)
+    assert asked == expected
