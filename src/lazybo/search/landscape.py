@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from lazybo.checks import Array
 from lazybo.model.process import Process
 from lazybo.search.acquisition import Judge
-from lazybo.search.interior import Interior
 from lazybo.search.near_field import NearField
 from lazybo.search.pool import Pool
 
@@ -28,11 +27,11 @@ class Layer(NamedTuple):
 
 
 class Landscape:
-    """The joint acquisition of some outputs, and a prior of the optimum. All pools have the same points."""
+    """The joint acquisition of some outputs. The pools of all layers have the same points."""
 
-    def __init__(self, layers: Sequence[Layer], judge: Judge, prior: Interior | None = None) -> None:
+    def __init__(self, layers: Sequence[Layer], judge: Judge) -> None:
         self.layers = layers
-        self._judge, self._prior = judge, prior
+        self._judge = judge
         # Distances between points are those of the first process.
         self.kernel = layers[0].process.kernel
         self.pool_points = layers[0].pool.points
@@ -45,33 +44,30 @@ class Landscape:
 
     def over_pool(self) -> Array:
         """The acquisition at the points of the pool."""
-        posteriors = [layer.pool.posterior(layer.process, layer.built) for layer in self.layers]
-        return self._judged(self.pool_points, posteriors)
+        return self._judged([layer.pool.posterior(layer.process, layer.built) for layer in self.layers])
 
     def exact(self, u: Array) -> Array:
         """The acquisition at the rows of U, from the exact posteriors."""
         found = [layer.process.posterior(u) for layer in self.layers]
-        return self._judged(u, [(mean, np.sqrt(variance)) for mean, variance in found])
+        return self._judged([(mean, np.sqrt(variance)) for mean, variance in found])
 
     def around(self, centers: Array) -> "Surroundings":
         """A cheap approximation around some centers."""
-        return Surroundings([NearField(layer.process, centers) for layer in self.layers], self._judge, self._prior)
+        return Surroundings([NearField(layer.process, centers) for layer in self.layers], self._judge)
 
-    def _judged(self, u: Array, posteriors: Sequence[tuple[Array, Array]]) -> Array:
-        value = self._judge(*stacked(posteriors)).value
-        return value if self._prior is None else value + self._prior.value(u)
+    def _judged(self, posteriors: Sequence[tuple[Array, Array]]) -> Array:
+        return self._judge(*stacked(posteriors)).value
 
 
 class Surroundings:
     """The joint acquisition on near fields around the same centers."""
 
-    def __init__(self, fields: Sequence[NearField], judge: Judge, prior: Interior | None) -> None:
-        self._fields, self._judge, self._prior = fields, judge, prior
+    def __init__(self, fields: Sequence[NearField], judge: Judge) -> None:
+        self._fields, self._judge = fields, judge
 
     def value(self, u: Array, center: Index) -> Array:
         """The acquisition at the rows of U, each near its center, (m,)."""
-        value = self._judge(*stacked([field.posterior(u, center) for field in self._fields])).value
-        return value if self._prior is None else value + self._prior.value(u)
+        return self._judge(*stacked([field.posterior(u, center) for field in self._fields])).value
 
     def gradient(self, u: Array, center: Index) -> tuple[Array, Array]:
         """The acquisition, (m,), and its derivatives by U, (m, d)."""
@@ -80,9 +76,7 @@ class Surroundings:
         first, *others = (each.pulled_back(*by) for each, *by in zip(found, judged.by_mean, judged.by_std, strict=True))
         for other in others:
             first = first + other
-        if self._prior is None:
-            return judged.value, first
-        return judged.value + self._prior.value(u), first + self._prior.gradient(u)
+        return judged.value, first
 
 
 def stacked(posteriors: Sequence[tuple[Array, Array]]) -> tuple[Array, Array]:

@@ -22,7 +22,6 @@ from lazybo.search.acquisition import (
     log_expected_improvement,
 )
 from lazybo.search.hypervolume import MOST_OBJECTIVES, HypervolumeImprovement, non_dominated
-from lazybo.search.interior import Interior
 from lazybo.search.joint import ChebyshevImprovement, constrained, feasibility, improvement
 from lazybo.search.landscape import Landscape, Layer
 from lazybo.search.maxima import BEST_CENTERS
@@ -127,9 +126,7 @@ class Outputs:
         judge, rows = _judge_of(objectives, feasible, acquisition, rng)
         if constraints:
             judge = constrained(judge, len(objectives), chance)
-        # Fronts of several objectives often lie at the ends of ranges.
-        prior = Interior(self._space, len(self._observations)) if len(objectives) == 1 else None
-        return Landscape([each.layer(points) for each in (*objectives, *constraints)], judge, prior), rows
+        return Landscape([each.layer(points) for each in (*objectives, *constraints)], judge), rows
 
     def doubtful(self) -> bool:
         """Whether an objective's surrogate has found noise that no repeated evaluation has shown."""
