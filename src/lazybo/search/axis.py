@@ -70,6 +70,17 @@ class Axis:
         scaled = self._origin + float(x) * self._extent
         return min(max(math.exp(scaled) if self._log else scaled / self._half, self._low), self._high)
 
+    def decode_all(self, x: Array) -> list[Any]:
+        """The values at some coordinates: those of `decode` to the last bit, many times faster."""
+        if not self._continuous:
+            values = {place: self.decode(place) for place in np.unique(x).tolist()}
+            return [values[place] for place in x.tolist()]
+        if self._log:
+            return [self.decode(place) for place in x.tolist()]
+        inner = np.minimum(np.maximum((self._origin + x * self._extent) / self._half, self._low), self._high)
+        decoded: list[Any] = np.where(x <= 0.0, self._low, np.where(x >= 1.0, self._high, inner)).tolist()
+        return decoded
+
     def _known_value(self, level: int) -> Any:
         """The value at a level, or the nearest one that the distribution accepts, as it would be read from a study.
 

@@ -17,6 +17,7 @@ The search goes from wide and cheap to narrow and exact:
 3. The best candidates are improved by BFGS, all at once, on a *near field*: the exact mean, and the variance given the
    M rows that matter most.
 4. Integers and choices move to their best neighbours.
+   With known constraints, points that stopped at the border of the feasible set move along it (`border`).
 5. The exact posterior of the finalists decides.
 """
 
@@ -32,6 +33,8 @@ from lazybo.checks import Array
 from lazybo.model.process import Process
 from lazybo.search.acquisition import Acquisition
 from lazybo.search.ascent import climb, move_discrete
+from lazybo.search.border import Border
+from lazybo.search.feasibility import Feasibility
 from lazybo.search.near_field import NearField
 from lazybo.search.pool import Pool
 from lazybo.search.space import Space
@@ -67,11 +70,12 @@ def find_maxima(
     rng: np.random.Generator,
     starts: int = STARTS,
     built: int = 0,
+    feasible: Feasibility | None = None,
 ) -> list[Maximum]:
     """The distinct local maxima of the acquisition among points that are not taken, best first.
 
     ``best`` is the value to improve on, ``incumbents`` the best points observed, (b, d). ``built``
-    is the number of rows that the process was built from at once.
+    is the number of rows that the process was built from at once. Points that are not ``feasible`` must be taken.
     """
     mean, std = pool.posterior(gp, built)
     order = np.argsort(-acquisition(mean, std, best).value, kind="stable")
@@ -86,6 +90,9 @@ def find_maxima(
         return field.gradient(u, center, acquisition, best)
 
     candidates, center = _around(space, centers, gp.kernel.ranges, rng)
+    border = None if feasible is None else Border(space, feasible, gp.kernel.ranges, rng)
+    if border is not None:
+        candidates = border.pulled_back(centers[center], candidates)
     values = value(candidates, center)
     chosen = _best_of_each(values, center, starts)
     start, center = candidates[chosen], center[chosen]
@@ -94,11 +101,16 @@ def find_maxima(
     for _ in range(2 if space.categorical.any() else 1):
         if not space.categorical.all():
             free = ~space.categorical & ~np.isnan(u)
-            u = space.repair(space.snap(climb(gradient, u, center, free, gp.kernel.ranges)), rng)
+            shortened = None if border is None else border.shortened
+            u = space.repair(space.snap(climb(gradient, u, center, free, gp.kernel.ranges, shortened)), rng)
         u = move_discrete(space, value, u, center, rng)
+    if border is not None:
+        u = border.followed(value, gradient, u, center)
     # If the optimum was evaluated already, fall back to its start.
     u = np.where(taken(u)[:, None], start, u)
     u = space.settle(u[~taken(u)])
+    if feasible is not None:
+        u = u[feasible(u)]  # settling may have moved a point over the border, by a rounding error
     mean, variance = gp.posterior(u)
     return _distinct(gp, u, acquisition(mean, np.sqrt(variance), best).value)
 

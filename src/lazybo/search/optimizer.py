@@ -25,6 +25,8 @@ from lazybo.model.process import Process
 from lazybo.model.targets import WARPINGS, Warping
 from lazybo.search.acquisition import Acquisition, check_acquisition
 from lazybo.search.chooser import Chooser
+from lazybo.search.feasibility import Predicate
+from lazybo.search.feasible_set import FeasibleSet
 from lazybo.search.observations import PENDING, Observations, Result, State
 from lazybo.search.pool import POOL_POINTS
 from lazybo.search.prediction import Evaluation, Prediction, Predictor, Recommendation
@@ -63,6 +65,8 @@ class Optimizer:
     - ``space``: a dict of lists of choices, ranges ``(low, high)`` or ``(low, high, "log")``, and Optuna distributions
       (`lazybo.search.shorthand`). ``conditions`` says when a parameter is active; ``optional`` names parameters that
       observations may lack for other reasons.
+    - ``feasible``: a function of a configuration (a dict of the active parameters) that says whether it may be
+      evaluated: ``lambda params: params["a"] + params["b"] <= 1``. Only feasible configurations are suggested.
     - ``lag``: how often the kernel is learned: after so many observations, None (never) or "auto".
     - ``acquisition``: "logei", "ei", "pi", "ucb" or a function as in `lazybo.acquisition`.
     - ``batch``: how ``ask(n)`` chooses several points: "fantasy" (one after the other; earlier ones are pending for
@@ -81,6 +85,7 @@ class Optimizer:
         *,
         conditions: Mapping[str, Condition] | None = None,
         optional: Collection[str] = (),
+        feasible: Predicate | None = None,
         direction: Literal["minimize", "maximize"] = "minimize",
         seed: int | None = None,
         lag: Lag = "auto",
@@ -101,6 +106,7 @@ class Optimizer:
         self._sign = -1.0 if direction == "maximize" else 1.0
         self._next_number = 0
         self._observations = Observations(self.space)
+        self._feasible = None if feasible is None else FeasibleSet(self.space, feasible)
         self._surrogate = Surrogate(
             self.space,
             self._observations,
@@ -109,9 +115,14 @@ class Optimizer:
             noise=noise,
             priors=priors,
             make_warping=WARPINGS[one_of("value_transform", value_transform, tuple(WARPINGS))],
+            feasible=self._feasible,
         )
         acquire = check_acquisition(acquisition)
-        self._chooser = Chooser(self.space, self._observations, self._surrogate, acquire, self.n_startup)
+        self._chooser = Chooser(
+            self.space, self._observations, self._surrogate, acquire, self.n_startup, self._feasible
+        )
+        if self._feasible is not None:
+            self._feasible.check(self.seed)
 
     # ------------------------------------------------------------------- ask
 
@@ -140,6 +151,31 @@ class Optimizer:
             while len(self._observations) > rows:
                 self._remove(len(self._observations) - 1)
             self._next_number = before
+
+    def complete(self, fixed: Mapping[str, Any], number: int) -> dict[str, Any]:
+        """A configuration with the ``fixed`` values; the others are those of the proposal with this number.
+
+        If that is not feasible, the others are chosen so that it is. Raises a ValueError if that is impossible.
+        """
+        rng = np.random.default_rng((self.seed, number))
+        if self._feasible is None:
+            return self.space.complete(fixed, self.space.encode(self.propose(number)), rng)
+        if self._is_complete(fixed):
+            self.check_feasible(fixed)
+            return dict(fixed)
+        return self._feasible.completed(self.seed, fixed, self.space.encode(self.propose(number)), rng)
+
+    def check_feasible(self, params: Mapping[str, Any]) -> None:
+        """Raise a ValueError if a configuration may not be evaluated."""
+        if self._feasible is not None and not self._feasible.contains.holds(params):
+            raise ValueError(f"{shortened(dict(params), 400)} is not feasible")
+
+    def _is_complete(self, params: Mapping[str, Any]) -> bool:
+        try:
+            self.space.check(params)
+        except ValueError:
+            return False
+        return True
 
     def announce(self, params: Mapping[str, Any]) -> Suggestion:
         """Add an evaluation that another process has started. It is pending until it is told, like a suggestion."""
@@ -222,11 +258,15 @@ class Optimizer:
         """The configuration to use: of the evaluated ones, the one with the best posterior mean.
 
         It has the median and the 95 % interval of the objective there. `best` has the best value seen, which may be the
-        luckiest one if the objective is noisy. Calling this does not change what is suggested later.
+        luckiest one if the objective is noisy. Results that were observed at configurations that are not feasible are
+        recommended only if there are no others. Calling this does not change what is suggested later.
         """
         if self._observations.n_complete == 0:
             raise ValueError("there is nothing to recommend yet: no evaluation has succeeded")
         complete = [self._observations[row] for row in self._observations.rows(State.COMPLETE)]
+        if self._feasible is not None and self.space.dim:
+            inside = self._feasible.contains(self.space.clip(np.array([each.point for each in complete])))
+            complete = [each for each, kept in zip(complete, inside, strict=True) if kept] or complete
         return self.predictor().recommendation(
             [Evaluation(each.params, each.point, self._sign * each.result.value, each.number) for each in complete]
         )
