@@ -79,6 +79,14 @@ def tune(
         list[str] | None,
         typer.Option("--choice", metavar="NAME=A,B,C", help="One of these texts.", rich_help_panel=WHAT),
     ] = None,
+    require: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="EXPRESSION",
+            help="Only suggest configurations for which this holds, for example 'a + b <= 1'. All of them, if several.",
+            rich_help_panel=WHAT,
+        ),
+    ] = None,
     maximize: Annotated[
         bool | None,
         typer.Option(
@@ -174,6 +182,7 @@ def tune(
         flags: dict[str, Any] = {
             "parameters": parameters.from_flags(floats or (), ints or (), choices or ()),
             "direction": None if maximize is None else "maximize" if maximize else "minimize",
+            "require": require or None,
             "value_file": value_file,
             "value_key": value_key,
             "value_regex": value_regex,

@@ -17,7 +17,7 @@ from lazybo.model.fit import Priors
 from lazybo.model.kernels import Kernel
 from lazybo.model.lag import Lag
 from lazybo.run import ledger
-from lazybo.run.arguments import check_initial, check_limits, check_objects
+from lazybo.run.arguments import check_initial, check_initial_feasible, check_limits, check_objects
 from lazybo.run.call import Call, call_of
 from lazybo.run.channel import StudyReporter, listening
 from lazybo.run.driver import Callback, Driver, RunOptions
@@ -31,6 +31,7 @@ from lazybo.run.orphans import EVALUATES_HERE, RECORDS_ALL
 from lazybo.run.presence import present
 from lazybo.run.warm_start import known_results
 from lazybo.search.acquisition import Acquisition
+from lazybo.search.feasibility import Predicate
 from lazybo.search.optimizer import check_seed
 from lazybo.search.shorthand import as_distributions
 from lazybo.search.space import Condition, Space
@@ -67,6 +68,7 @@ def optimize(
     pruner: BasePruner | None = None,
     synchronous: bool = False,
     conditions: Mapping[str, Condition] | None = None,
+    feasible: Predicate | None = None,
     lag: Lag = "auto",
     acquisition: str | Acquisition = "logei",
     batch: Literal["auto", "fantasy", "maxima"] = "auto",
@@ -82,7 +84,8 @@ def optimize(
     ``objective`` takes the parameters by their names or as one dict. An argument called ``trial`` gets the trial. It
     returns a number, or a dict with ``value`` and metrics to keep. `lazybo.kfold` makes an objective of folds.
     ``space`` is a dict of lists of choices, ranges ``(low, high)`` or ``(low, high, "log")``, and Optuna distributions;
-    ``conditions`` says when each parameter is active (`lazybo.Condition`).
+    ``conditions`` says when each parameter is active (`lazybo.Condition`). ``feasible`` says which configurations may
+    be evaluated: ``lambda params: params["a"] + params["b"] <= 1``. It is called in this process only.
 
     **Where it runs.** ``executor`` is None (here; in processes if ``n_parallel`` is more than 1), "threads",
     "processes", "dask://host:port", "ray", "mpi", a Dask client, an ``MPIPoolExecutor``, or any
@@ -119,9 +122,11 @@ def optimize(
         noise=noise,
         priors=priors,
         value_transform=value_transform,
+        feasible=feasible,
     )
-    options.optimizer(structure, direction)  # refuses wrong options
+    optimizer = options.optimizer(structure, direction)  # refuses wrong options
     first = check_initial(initial, checked)
+    check_initial_feasible(first, optimizer)
     known = known_results(warm_start, checked, direction)
     call = _call(objective, checked)
     check_objects(callbacks, pruner, study_name)

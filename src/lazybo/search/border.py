@@ -16,11 +16,13 @@ from lazybo.search.space import Space
 
 Index: TypeAlias = NDArray[np.intp]
 
+# At most so many points move along the border, the best ones.
+FOLLOWED = 3
 ROUNDS, STEPS_PER_ROUND = 6, 16
 # The length of the first steps, in units of the kernel's ranges, and how it changes.
 FIRST_LENGTH, LONGER, SHORTER = 0.3, 1.5, 0.4
 # Candidates and random steps need not end near to the border: they are many.
-ROUGH = 4
+ROUGH = 3
 
 
 class Border:
@@ -55,8 +57,12 @@ class Border:
         """The points of ``u`` that have met the border, moved along it as long as the acquisition rises, (s, d)."""
         if self._met is None or not self._met.any():
             return u
-        rows = np.flatnonzero(self._met)
-        x, at, best = u[rows], center[rows], value(u[rows], center[rows])
+        values = np.where(self._met, value(u, center), -np.inf)
+        rows = np.argsort(-values, kind="stable")[:FOLLOWED]
+        rows = rows[np.isfinite(values[rows])]
+        if len(rows) == 0:
+            return u
+        x, at, best = u[rows], center[rows], values[rows]
         length, k = np.full(len(rows), FIRST_LENGTH), STEPS_PER_ROUND
         for _ in range(ROUNDS):
             steps = self._steps(gradient(x, at)[1] * self._scale) * length[:, None, None]

@@ -37,24 +37,30 @@ class Feasibility:
 
     def holds(self, params: Mapping[str, Any]) -> bool:
         """The predicate of a configuration. If it fails, a ValueError names the configuration."""
-        try:
-            answer = self._predicate(dict(params))
-        except Exception as error:  # the predicate is the user's: anything can go wrong in it
-            reason = f"{type(error).__name__}: {error}"
-            raise ValueError(f"feasible cannot be evaluated for {shortened(dict(params), 400)}: {reason}") from error
-        if not isinstance(answer, bool | np.bool_):
-            raise ValueError(
-                f"feasible must return True or False, but returned {shortened(answer)} ({type(answer).__name__}) for "
-                f"{shortened(dict(params), 400)}"
-            )
-        return bool(answer)
+        return bool(self._answers([dict(params)])[0])
 
     def fresh(self, points: Array) -> NDArray[np.bool_]:
         """Which points are feasible, (m,). The answers are not remembered: for many points that are asked once."""
         if self._conditional:
             # A number on its way between two levels may switch other parameters on or off.
             points = self._space.repair(self._space.snap(points).copy())
-        return np.array([self.holds(params) for params in self._space.decode_all(points)], dtype=bool)
+        return np.array(self._answers(self._space.decode_all(points)), dtype=bool)
+
+    def _answers(self, configurations: list[dict[str, Any]]) -> list[bool]:
+        predicate = self._predicate
+        answers: list[bool] = []
+        try:
+            answers.extend(predicate(params) for params in configurations)  # keeps the answers before an exception
+        except Exception as error:  # the predicate is the user's: anything can go wrong in it
+            given, reason = configurations[len(answers)], f"{type(error).__name__}: {error}"
+            raise ValueError(f"feasible cannot be evaluated for {shortened(given, 400)}: {reason}") from error
+        for params, answer in zip(configurations, answers, strict=True):
+            if not isinstance(answer, bool | np.bool_):
+                raise ValueError(
+                    f"feasible must return True or False, but returned {shortened(answer)} "
+                    f"({type(answer).__name__}) for {shortened(params, 400)}"
+                )
+        return answers
 
     def __call__(self, points: Array) -> NDArray[np.bool_]:
         """Which points are feasible, (m,)."""

@@ -30,7 +30,7 @@ FIRST_TRIES = 2**8
 FEW, CORNER_TRIES = 16, 2**14
 # The walkers, and how many steps they make: more if they begin at only a few different points.
 POPULATION = 1024
-STEPS, STEPS_FROM_FEW, NEW_STEPS = 12, 96, 3
+STEPS, STEPS_FROM_FEW, NEW_STEPS = 12, 96, 2
 # From this share of the volume on, points come from a Sobol sequence without a walk.
 LARGE_SHARE = 0.25
 # So many values are tried for the parameters that a configuration lacks.
@@ -39,11 +39,11 @@ COMPLETIONS = 4096
 
 @dataclass(frozen=True)
 class Found:
-    """Feasible points, (m, d), how many points were tried, and the share of the Sobol points that are feasible."""
+    """Feasible points, (m, d), and the share of the Sobol points that are feasible."""
 
     points: Array
-    tried: int
     share: float
+    near_corners: bool = False  # most of them are, if they had to be searched there
 
 
 class FeasibleSet:
@@ -128,7 +128,7 @@ class FeasibleSet:
         """The found points and walkers that began there: `POPULATION` points."""
         if self._population is None or self._population[0] != seed:
             rng, found = np.random.default_rng((seed, 2)), self._start(seed).points[:POPULATION]
-            many = len(found) >= 4 * FEW
+            many = len(found) >= 4 * FEW and not self._start(seed).near_corners
             points = found[np.arange(POPULATION) % len(found)]
             for _ in range(STEPS if many else STEPS_FROM_FEW):
                 points = self._walk(points, points, rng, 1)
@@ -147,17 +147,17 @@ class FeasibleSet:
         while len(points) < enough and sobol.drawn < MAX_TRIES:
             tried = sobol.next(max(FIRST_TRIES, sobol.drawn))
             points = np.vstack((points, tried[self.contains.fresh(tried)]))
-        share, tries = len(points) / sobol.drawn, sobol.drawn
+        share, tries, corners = len(points) / sobol.drawn, sobol.drawn, len(points) < min(FEW, enough)
         if len(points) < FEW and self._space.size <= MAX_LISTED:
             if len(self._listed) == 0:
                 raise _nothing(f"none of the {self._space.size:,.0f} configurations is feasible")
-            return Found(self._listed[np.random.default_rng((seed, 3)).permutation(len(self._listed))], tries, share)
-        if len(points) < min(FEW, enough):
+            return Found(self._listed[np.random.default_rng((seed, 3)).permutation(len(self._listed))], share)
+        if corners:
             near = self._near_corners(np.random.default_rng((seed, 4)))
             points, tries = np.vstack((points, near[self.contains.fresh(near)])), tries + len(near)
         if len(points) == 0:
             raise _nothing(f"none of {tries:,} points that were tried is feasible")
-        return Found(points, tries, share)
+        return Found(points, share, corners)
 
     def _near_corners(self, rng: np.random.Generator) -> Array:
         """Points pulled towards a corner or the middle, by factors from 1 to 1/1000."""

@@ -160,17 +160,23 @@ class Optimizer:
         rng = np.random.default_rng((self.seed, number))
         if self._feasible is None:
             return self.space.complete(fixed, self.space.encode(self.propose(number)), rng)
-        if self._is_complete(fixed):
+        if self.is_complete(fixed):
             self.check_feasible(fixed)
             return dict(fixed)
         return self._feasible.completed(self.seed, fixed, self.space.encode(self.propose(number)), rng)
+
+    @property
+    def constrained(self) -> bool:
+        """Whether only a part of the space is feasible."""
+        return self._feasible is not None
 
     def check_feasible(self, params: Mapping[str, Any]) -> None:
         """Raise a ValueError if a configuration may not be evaluated."""
         if self._feasible is not None and not self._feasible.contains.holds(params):
             raise ValueError(f"{shortened(dict(params), 400)} is not feasible")
 
-    def _is_complete(self, params: Mapping[str, Any]) -> bool:
+    def is_complete(self, params: Mapping[str, Any]) -> bool:
+        """Whether these are all parameters of a configuration of the space."""
         try:
             self.space.check(params)
         except ValueError:

@@ -29,10 +29,13 @@ from lazybo.model.fit import Priors
 from lazybo.model.kernels import Kernel, check_choice
 from lazybo.model.lag import Lag
 from lazybo.search.acquisition import Acquisition
+from lazybo.search.axis import only_value
+from lazybo.search.feasibility import Predicate
 from lazybo.search.optimizer import check_seed
 from lazybo.search.space import Space
 from lazybo.study.factory import ModelOptions, open_model
 from lazybo.study.memory import Memories
+from lazybo.study.one_by_one import OneByOne
 from lazybo.study.retry import with_retries
 from lazybo.study.structure import Structure
 
@@ -42,6 +45,10 @@ _logger = optuna.logging.get_logger("optuna.samplers.lazybo")
 DETERMINISTIC = Priors(noise=1e-7, noise_spread=0.1)
 
 
+# How often a parameter that is asked for alone is drawn if the constraint does not hold.
+INDEPENDENT_TRIES = 256
+
+
 class LazySampler(BaseSampler):
     """Gaussian-process Bayesian optimisation for Optuna, without torch, at the speed of TPE.
 
@@ -49,6 +56,10 @@ class LazySampler(BaseSampler):
     ``lag``, ``acquisition`` and ``kernel`` are those of `lazybo.Optimizer`; a kernel object must have the columns of
     the space, a name fits any. A parameter that no trial has had before comes from ``independent_sampler``, an Optuna
     sampler (default: random). ``deterministic_objective`` says that values have no noise.
+
+    ``feasible`` is a function of the parameters (a dict) that says which configurations may be evaluated. Suggestions
+    of all parameters at once are always feasible. Parameters that are asked for one by one, as in the first trial, are
+    drawn again while they make the predicate false, which may not suffice: enqueue a feasible configuration first.
     """
 
     def __init__(
@@ -62,6 +73,7 @@ class LazySampler(BaseSampler):
         independent_sampler: BaseSampler | None = None,
         warn_independent_sampling: bool = True,
         deterministic_objective: bool = False,
+        feasible: Predicate | None = None,
     ) -> None:
         if not isinstance(independent_sampler, BaseSampler | None):
             raise TypeError(
@@ -73,7 +85,10 @@ class LazySampler(BaseSampler):
         options = ModelOptions(check_seed(seed), lag, acquisition, n_startup=n_startup, priors=priors)
         # Reject wrong arguments now, not in the first trial.
         options.optimizer(Structure({"x": IntDistribution(0, 1)}, {}, frozenset()), "minimize")
-        self._options = replace(options, kernel=check_choice(kernel))
+        if feasible is not None and not callable(feasible):
+            raise ValueError(f"feasible must be a function of the parameters (a dict), not {shortened(feasible)}")
+        self._one_by_one = None if feasible is None else OneByOne(feasible)
+        self._options = replace(options, kernel=check_choice(kernel), feasible=self._one_by_one)
         self._independent_sampler = independent_sampler
         self._warn_independent_sampling = warn_independent_sampling
         self._memories = Memories()
@@ -81,17 +96,30 @@ class LazySampler(BaseSampler):
     @classmethod
     def with_options(cls, options: ModelOptions) -> "LazySampler":
         """A sampler that continues with the options of a run."""
-        sampler = cls(seed=options.seed)
-        sampler._options = options
+        sampler = cls(seed=options.seed, feasible=options.feasible)
+        sampler._options = replace(options, feasible=sampler._one_by_one)
         return sampler
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the memories: a copy reads what it needs from the study."""
-        return {**self.__dict__, "_memories": None}
+        """Without the memories: a copy reads what it needs from the study. A predicate may be a lambda."""
+        state = {**self.__dict__, "_memories": None}
+        if self._one_by_one is not None:
+            import cloudpickle
+
+            del state["_one_by_one"]
+            state["_options"] = replace(self._options, feasible=None)
+            state["feasible"] = cloudpickle.dumps(self._one_by_one.predicate)
+        return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        predicate = state.pop("feasible", None)
         self.__dict__.update(state)
         self._memories = Memories()
+        if predicate is not None:
+            import cloudpickle
+
+            self._one_by_one = OneByOne(cloudpickle.loads(predicate))
+            self._options = replace(self._options, feasible=self._one_by_one)
 
     def reseed_rng(self) -> None:
         """Nothing to do for suggestions: they depend on the seed and the trial's number, which no two trials share."""
@@ -134,6 +162,9 @@ class LazySampler(BaseSampler):
         with memory.lock:
             memory.read(study, trial.number)
             memory.wait_for_earlier(study)
+            if self._one_by_one is not None:
+                single = {name: d for name, d in memory.distributions.items() if d.single()}
+                self._one_by_one.constants = {name: only_value(d) for name, d in single.items()}
             model = memory.model_for(search_space, partial(open_model, study, self._options))
             params = model.optimizer.propose(trial.number)
             model.announce(trial.number, {**params, **trial.system_attrs.get("fixed_params", {})})
@@ -158,12 +189,17 @@ class LazySampler(BaseSampler):
                 f"Trial {trial.number}: {param_name!r} was not expected here and is sampled independently. "
                 "It is modelled once trials have shown when it is active."
             )
-        if self._independent_sampler is not None:
-            return self._independent_sampler.sample_independent(study, trial, param_name, param_distribution)
         # Random, but repeatable, and different in every trial of every process.
         rng = np.random.default_rng((self._options.seed, trial.number, zlib.crc32(param_name.encode())))
         space = Space({param_name: param_distribution})
-        return space.decode(space.sample(rng, 1)[0])[param_name]
+        for _ in range(1 if self._one_by_one is None else INDEPENDENT_TRIES):
+            if self._independent_sampler is not None:
+                value = self._independent_sampler.sample_independent(study, trial, param_name, param_distribution)
+            else:
+                value = space.decode(space.sample(rng, 1)[0])[param_name]
+            if self._one_by_one is None or self._one_by_one.allows({**trial.params, param_name: value}):
+                break
+        return value
 
 
 def _refuse_several_objectives(study: Study) -> None:
