@@ -142,7 +142,8 @@ def test_steps_that_leave_the_feasible_set_end_at_its_border(rng: np.random.Gene
     start, end = 0.4 * rng.random((200, 3)), rng.random((200, 3))
     there = feasible.shortened(start, end)
     inside = end.sum(axis=1) <= 1.2
-    assert inside.any() and not inside.all()
+    assert inside.any()
+    assert not inside.all()
     np.testing.assert_array_equal(there[inside], end[inside])
     assert (there.sum(axis=1) <= 1.2).all()
     part = ((there - start) / (end - start))[~inside]
@@ -242,7 +243,8 @@ def test_missing_parameters_are_completed_to_a_feasible_configuration() -> None:
     optimizer = Optimizer(cube(3), seed=0, feasible=lambda params: params["x0"] + params["x1"] <= 1.0)
     for number in range(5):
         params = optimizer.complete({"x0": 0.95}, number)
-        assert params["x0"] == 0.95 and params["x1"] <= 0.05 + 1e-12
+        assert params["x0"] == 0.95
+        assert params["x1"] <= 0.05 + 1e-12
     with pytest.raises(ValueError, match=r"'x1': 0.5.* is not feasible"):
         optimizer.complete({"x0": 0.95, "x1": 0.5, "x2": 0.0}, 0)
     with pytest.raises(ValueError, match=r"no feasible values were found for the parameters beside .*'x1': 0.5"):

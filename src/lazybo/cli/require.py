@@ -21,7 +21,8 @@ Params: TypeAlias = Mapping[str, Any]
 Value: TypeAlias = Callable[[Params], Any]
 Truth: TypeAlias = Callable[[Params], bool | None]
 
-MAX_LENGTH, MAX_DEPTH = 2000, 40
+# A sum of n parameters is nested n times.
+MAX_LENGTH, MAX_DEPTH = 2000, 150
 ALLOWED = (
     "write a comparison of parameters such as 'a + b <= 1', with + - * / // % **, and, or, not, "
     "in ('x', 'y'), and the functions abs, min, max, sqrt, log, log2, log10, exp, floor, ceil, round"

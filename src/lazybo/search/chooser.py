@@ -99,14 +99,12 @@ class Chooser:
         """
         if self._feasible is None:
             return rows, means
-        kept: list[int] = []
-        for i, row in enumerate(rows):
-            point = self._space.clip(self._observations.points(slice(row, row + 1)))
-            if self._feasible.contains(point)[0]:
-                kept.append(i)
-            if len(kept) == BEST_CENTERS:
+        for count in (4 * BEST_CENTERS, len(rows)):
+            points = self._space.clip(self._observations.points(rows[:count]))
+            kept = np.flatnonzero(self._feasible.contains(points))
+            if len(kept) >= BEST_CENTERS:
                 break
-        return (rows[kept], means[kept]) if kept else (rows, means)
+        return (rows[kept], means[kept]) if len(kept) else (rows, means)
 
     def _taken(self, seed: int) -> Callable[[Array], NDArray[np.bool_]]:
         """A function that tells which points have a row, are too near to a pending one or not feasible, (m,).

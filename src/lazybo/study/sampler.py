@@ -29,13 +29,12 @@ from lazybo.model.fit import Priors
 from lazybo.model.kernels import Kernel, check_choice
 from lazybo.model.lag import Lag
 from lazybo.search.acquisition import Acquisition
-from lazybo.search.axis import only_value
 from lazybo.search.feasibility import Predicate
 from lazybo.search.optimizer import check_seed
 from lazybo.search.space import Space
 from lazybo.study.factory import ModelOptions, open_model
 from lazybo.study.memory import Memories
-from lazybo.study.one_by_one import OneByOne
+from lazybo.study.one_by_one import OneByOne, allows
 from lazybo.study.retry import with_retries
 from lazybo.study.structure import Structure
 
@@ -87,8 +86,7 @@ class LazySampler(BaseSampler):
         options.optimizer(Structure({"x": IntDistribution(0, 1)}, {}, frozenset()), "minimize")
         if feasible is not None and not callable(feasible):
             raise ValueError(f"feasible must be a function of the parameters (a dict), not {shortened(feasible)}")
-        self._one_by_one = None if feasible is None else OneByOne(feasible)
-        self._options = replace(options, kernel=check_choice(kernel), feasible=self._one_by_one)
+        self._options = replace(options, kernel=check_choice(kernel), feasible=feasible)
         self._independent_sampler = independent_sampler
         self._warn_independent_sampling = warn_independent_sampling
         self._memories = Memories()
@@ -96,19 +94,18 @@ class LazySampler(BaseSampler):
     @classmethod
     def with_options(cls, options: ModelOptions) -> "LazySampler":
         """A sampler that continues with the options of a run."""
-        sampler = cls(seed=options.seed, feasible=options.feasible)
-        sampler._options = replace(options, feasible=sampler._one_by_one)
+        sampler = cls(seed=options.seed)
+        sampler._options = options
         return sampler
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the memories: a copy reads what it needs from the study. A predicate may be a lambda."""
         state = {**self.__dict__, "_memories": None}
-        if self._one_by_one is not None:
+        if self._options.feasible is not None:
             import cloudpickle
 
-            del state["_one_by_one"]
             state["_options"] = replace(self._options, feasible=None)
-            state["feasible"] = cloudpickle.dumps(self._one_by_one.predicate)
+            state["feasible"] = cloudpickle.dumps(self._options.feasible)
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -118,8 +115,7 @@ class LazySampler(BaseSampler):
         if predicate is not None:
             import cloudpickle
 
-            self._one_by_one = OneByOne(cloudpickle.loads(predicate))
-            self._options = replace(self._options, feasible=self._one_by_one)
+            self._options = replace(self._options, feasible=cloudpickle.loads(predicate))
 
     def reseed_rng(self) -> None:
         """Nothing to do for suggestions: they depend on the seed and the trial's number, which no two trials share."""
@@ -162,10 +158,10 @@ class LazySampler(BaseSampler):
         with memory.lock:
             memory.read(study, trial.number)
             memory.wait_for_earlier(study)
-            if self._one_by_one is not None:
-                single = {name: d for name, d in memory.distributions.items() if d.single()}
-                self._one_by_one.constants = {name: only_value(d) for name, d in single.items()}
-            model = memory.model_for(search_space, partial(open_model, study, self._options))
+            options = self._options
+            if options.feasible is not None:
+                options = replace(options, feasible=OneByOne(options.feasible, memory.note_constants()))
+            model = memory.model_for(search_space, partial(open_model, study, options))
             params = model.optimizer.propose(trial.number)
             model.announce(trial.number, {**params, **trial.system_attrs.get("fixed_params", {})})
             # Other processes know what this trial will evaluate before it has asked for its parameters.
@@ -192,12 +188,13 @@ class LazySampler(BaseSampler):
         # Random, but repeatable, and different in every trial of every process.
         rng = np.random.default_rng((self._options.seed, trial.number, zlib.crc32(param_name.encode())))
         space = Space({param_name: param_distribution})
-        for _ in range(1 if self._one_by_one is None else INDEPENDENT_TRIES):
+        feasible = self._options.feasible
+        for _ in range(1 if feasible is None else INDEPENDENT_TRIES):
             if self._independent_sampler is not None:
                 value = self._independent_sampler.sample_independent(study, trial, param_name, param_distribution)
             else:
                 value = space.decode(space.sample(rng, 1)[0])[param_name]
-            if self._one_by_one is None or self._one_by_one.allows({**trial.params, param_name: value}):
+            if feasible is None or allows(feasible, {**trial.params, param_name: value}):
                 break
         return value
 
