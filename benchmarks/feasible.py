@@ -166,6 +166,7 @@ def one_run(name: str, share: float, seed: int, n: int, *, timed: bool) -> Run:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--spaces", nargs="+", default=SPACES, choices=SPACES)
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--evaluations", type=int, default=64)
     parser.add_argument("--timed", type=int, default=2, help="the first so many seeds measure the time of a step, too")
@@ -173,7 +174,7 @@ def main() -> None:
     total, wrong = 0, 0
     print("| space | feasible share | infeasible | regret | of random search | time of a step, ratio |")
     print("|---|---|---|---|---|---|")
-    for name in SPACES:
+    for name in options.spaces:
         for share in SHARES:
             seeds = range(options.first_seed, options.first_seed + options.seeds)
             runs = [

@@ -147,15 +147,12 @@ class Space:
             rest = iter(self._axes[name].decode_all(place[known]))
             values[name] = [next(rest) if each else None for each in known.tolist()] if not known.all() else [*rest]
         rows = [dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)]
-        return [self._active_part(row) for row in rows] if self.conditions else rows
-
-    def _active_part(self, params: dict[str, Any]) -> dict[str, Any]:
-        """The parameters that are active, in the order of the distributions."""
-        active: dict[str, Any] = {}
         for name in self._parents_first:
-            if self._is_active(name, active):
-                active[name] = params[name]
-        return {name: active[name] for name in self.distributions if name in active}
+            if name in self.conditions:
+                for row in rows:
+                    if not self._is_active(name, row):
+                        del row[name]
+        return rows
 
     def complete(self, fixed: Mapping[str, Any], x: Array, rng: np.random.Generator) -> dict[str, Any]:
         """A configuration with the ``fixed`` values; the others are those of a point, or random if it has none."""
