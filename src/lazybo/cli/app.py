@@ -85,6 +85,14 @@ def tune(
         list[str] | None,
         typer.Option("--choice", metavar="NAME=A,B,C", help="One of these texts.", rich_help_panel=WHAT),
     ] = None,
+    require: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="EXPRESSION",
+            help="Only suggest configurations for which this holds, for example 'a + b <= 1'. All of them, if several.",
+            rich_help_panel=WHAT,
+        ),
+    ] = None,
     maximize: Annotated[
         list[str] | None,
         typer.Option(
@@ -200,6 +208,7 @@ def tune(
             "parameters": parameters.from_flags(floats or (), ints or (), choices or ()),
             **directions_of(maximize or [], minimize or []),
             "constraints": constraints or None,
+            "require": require or None,
             "value_file": value_file,
             "value_key": value_key,
             "value_regex": value_regex,

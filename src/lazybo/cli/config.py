@@ -18,13 +18,14 @@ from optuna.pruners import BasePruner
 
 from lazybo.checks import finite_number, one_of, seconds, shortened, whole
 from lazybo.cli.parameters import distributions_of, examples
+from lazybo.cli.require import Requirement
 from lazybo.programs import placeholders
 from lazybo.programs.output import Reading
 from lazybo.programs.placeholders import nearest
 from lazybo.programs.program import kind_of
-from lazybo.run.arguments import check_initial
+from lazybo.run.arguments import check_initial, check_initial_feasible
 from lazybo.run.goals import Goals, check_goals
-from lazybo.search.optimizer import DIRECTIONS, Direction
+from lazybo.search.optimizer import DIRECTIONS, Direction, Optimizer
 from lazybo.search.space import Condition, Space
 from lazybo.study.storage import DEFAULT_NAME
 
@@ -62,6 +63,7 @@ SETTINGS: dict[str, tuple[Any, str]] = {
     "seed": _WHOLE,
     "executor": _TEXT,
     "initial": (list, "a list of tables"),
+    "require": (list | str, 'a text such as "a + b <= 1", or a list of texts'),
     "output": _TEXT,
     "value_file": _TEXT,
     "value_key": _TEXT,
@@ -101,6 +103,7 @@ class Plan:
     trial_timeout: float | None
     pruner: BasePruner
     initial: list[dict[str, Any]]
+    require: Requirement | None
     limits: dict[
         str, Any
     ]  # as optimize() takes them: n_trials, timeout, target_value, patience, retries, max_failures, seed
@@ -144,7 +147,9 @@ def settings_of(words: Sequence[str], flags: Mapping[str, Any]) -> dict[str, Any
     ways = {key for key in ("value_key", "value_regex") if flags.get(key) is not None}
     settings = {key: value for key, value in settings.items() if not ways or key not in ("value_key", "value_regex")}
     tables = {**settings.get("parameters", {}), **flags.get("parameters", {})}
-    return {**settings, **{key: value for key, value in flags.items() if value is not None}, "parameters": tables}
+    required = [*_texts(settings.get("require")), *_texts(flags.get("require"))]
+    given = {key: value for key, value in flags.items() if value is not None}
+    return {**settings, **given, "parameters": tables, "require": required}
 
 
 def make_plan(settings: Mapping[str, Any]) -> Plan:
@@ -178,10 +183,13 @@ def make_plan(settings: Mapping[str, Any]) -> Plan:
         trial_timeout=trial_timeout,
         pruner=PRUNERS[_choice("pruner", settings.get("pruner", "median"), tuple(PRUNERS))](),
         initial=check_initial(settings.get("initial", []), checked),
+        require=_requirement(settings.get("require"), space),
         limits=_limits(settings),
     )
     if goals.several and plan.limits["target_value"] is not None:
         raise ValueError("target is for one objective; use patience or trials")
+    if plan.require is not None:
+        check_initial_feasible(plan.initial, Optimizer(space, conditions=conditions, feasible=plan.require, seed=0))
     if command:
         _check_program(plan, all_used=not settings.get("from_environment", False))
     else:
@@ -232,6 +240,19 @@ def _finite(text: str) -> float | None:
     except ValueError:
         return None
     return number if math.isfinite(number) else None
+
+
+def _texts(require: Any) -> list[Any]:
+    return [require] if isinstance(require, str) else list(require or ())
+
+
+def _requirement(require: Any, space: Mapping[str, BaseDistribution]) -> Requirement | None:
+    """The expressions that every configuration must fulfil, all of them."""
+    texts = _texts(require)
+    for text in texts:
+        if not isinstance(text, str):
+            raise ValueError(f"require must be a text such as 'a + b <= 1', or a list of texts, not {shortened(text)}")
+    return Requirement(texts, list(space)) if texts else None
 
 
 def default_output(storage: str, study: str) -> str:

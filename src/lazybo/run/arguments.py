@@ -11,6 +11,7 @@ from optuna.pruners import BasePruner
 from lazybo.checks import finite_number, seconds, whole
 from lazybo.run.goals import Goals
 from lazybo.run.limits import Limits
+from lazybo.search.optimizer import Optimizer
 from lazybo.search.space import Space
 
 
@@ -83,6 +84,17 @@ def check_initial(initial: Iterable[Mapping[str, Any]], space: Space) -> list[di
         except ValueError as error:
             raise ValueError(f"initial configuration {i}: {error}") from None
     return first
+
+
+def check_initial_feasible(initial: Sequence[Mapping[str, Any]], optimizer: Optimizer) -> None:
+    """Raise a ValueError if an initial configuration is not feasible, whatever its missing parameters are."""
+    if not optimizer.constrained:
+        return
+    for i, params in enumerate(initial):
+        try:
+            optimizer.complete(params, i)
+        except ValueError as error:
+            raise ValueError(f"initial configuration {i}: {error}") from None
 
 
 def _known_part(params: Mapping[str, Any], space: Space) -> dict[str, Any]:

@@ -17,7 +17,13 @@ from lazybo.model.fit import Priors
 from lazybo.model.kernels import Kernel
 from lazybo.model.lag import Lag
 from lazybo.run import ledger
-from lazybo.run.arguments import check_initial, check_limits, check_objects, check_supported
+from lazybo.run.arguments import (
+    check_initial,
+    check_initial_feasible,
+    check_limits,
+    check_objects,
+    check_supported,
+)
 from lazybo.run.call import Call, call_of
 from lazybo.run.channel import StudyReporter, listening
 from lazybo.run.driver import Callback, Driver, RunOptions
@@ -32,6 +38,7 @@ from lazybo.run.orphans import EVALUATES_HERE, RECORDS_ALL
 from lazybo.run.presence import present
 from lazybo.run.warm_start import known_results
 from lazybo.search.acquisition import Acquisition
+from lazybo.search.feasibility import Predicate
 from lazybo.search.optimizer import Direction, check_seed
 from lazybo.search.shorthand import as_distributions
 from lazybo.search.space import Condition, Space
@@ -70,6 +77,7 @@ def optimize(
     pruner: BasePruner | None = None,
     synchronous: bool = False,
     conditions: Mapping[str, Condition] | None = None,
+    feasible: Predicate | None = None,
     lag: Lag = "auto",
     acquisition: str | Acquisition = "logei",
     batch: Literal["auto", "fantasy", "maxima"] = "auto",
@@ -85,7 +93,8 @@ def optimize(
     ``objective`` takes the parameters by their names or as one dict. An argument called ``trial`` gets the trial. It
     returns a number, or a dict with ``value`` and metrics to keep. `lazybo.kfold` makes an objective of folds.
     ``space`` is a dict of lists of choices, ranges ``(low, high)`` or ``(low, high, "log")``, and Optuna distributions;
-    ``conditions`` says when each parameter is active (`lazybo.Condition`).
+    ``conditions`` says when each parameter is active (`lazybo.Condition`). ``feasible`` says which configurations may
+    be evaluated: ``lambda params: params["a"] + params["b"] <= 1``. It is called in this process only.
 
     **Several objectives and constraints.** ``directions`` is a list of directions; the objective then returns a tuple
     or list of values, and ``study.best_trials`` has the front. If it is a dict of names and directions, the objective
@@ -130,9 +139,11 @@ def optimize(
         noise=noise,
         priors=priors,
         value_transform=value_transform,
+        feasible=feasible,
     )
-    options.optimizer(structure, *goals.directions)  # refuses wrong options
+    optimizer = options.optimizer(structure, *goals.directions)  # refuses wrong options
     first = check_initial(initial, checked)
+    check_initial_feasible(first, optimizer)
     known = known_results(warm_start, checked, goals.directions[0])
     call = _call(objective, checked)
     check_objects(callbacks, pruner, study_name)

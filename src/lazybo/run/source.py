@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import numpy as np
 from optuna.trial import FrozenTrial
 
 from lazybo.run.ledger import Entry, Ledger, Params
@@ -118,15 +117,12 @@ class TrialSource:
         fixed = as_given(written, self._model.structure.distributions)
         params = dict(fixed)
         try:
-            optimizer.space.check(fixed)
-        except ValueError:
-            proposal = optimizer.space.encode(optimizer.propose(trial.number))
-            rng = np.random.default_rng((optimizer.seed, trial.number))
-            try:
-                params = optimizer.space.complete(fixed, proposal, rng)
-            except ValueError as error:
-                entry = Entry(trial._trial_id, trial.number, params)
-                return Started(entry, invalid=f"it was enqueued with {fixed}: {error}")
+            if not optimizer.is_complete(fixed):
+                params = optimizer.complete(fixed, trial.number)
+            optimizer.check_feasible(params)
+        except ValueError as error:
+            entry = Entry(trial._trial_id, trial.number, params)
+            return Started(entry, invalid=f"it was enqueued with {fixed}: {error}")
         self._ledger.fill_in(trial._trial_id, trial.params, params)
         entry = Entry(trial._trial_id, trial.number, params)
         return Started(entry, trial.system_attrs.get(ATTEMPTS_KEY), trial.intermediate_values)

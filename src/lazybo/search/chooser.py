@@ -4,6 +4,8 @@ Random numbers depend only on the seed and the number of the suggestion, so that
 suggestions.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
@@ -11,6 +13,7 @@ from scipy.spatial.distance import cdist
 from lazybo.blas import one_thread
 from lazybo.checks import Array
 from lazybo.search.acquisition import Acquisition
+from lazybo.search.feasible_set import FeasibleSet
 from lazybo.search.maxima import STARTS, Maximum, joint_maxima
 from lazybo.search.observations import Observations, State
 from lazybo.search.outputs import Outputs
@@ -29,7 +32,13 @@ class Chooser:
     """Chooses points, given the observations and the surrogates of their outputs. It records nothing."""
 
     def __init__(
-        self, space: Space, observations: Observations, outputs: Outputs, acquisition: Acquisition, n_startup: int
+        self,
+        space: Space,
+        observations: Observations,
+        outputs: Outputs,
+        acquisition: Acquisition,
+        n_startup: int,
+        feasible: FeasibleSet | None = None,
     ) -> None:
         self._space = space
         self._observations = observations
@@ -37,6 +46,7 @@ class Chooser:
         self._surrogate = outputs.objectives[0]
         self._acquisition = acquisition
         self._n_startup = n_startup
+        self._feasible = feasible
 
     @one_thread()
     def choose(self, seed: int, number: int, count: int) -> list[Array]:
@@ -45,39 +55,74 @@ class Chooser:
         if self._space.dim == 0:
             return [np.zeros(0)]
         if len(self._observations) < self._n_startup or self._observations.n_complete == 0:
-            point = startup_point(self._space, seed, number) if number < MAX_LISTED_STARTUP else None
-            return [self._random_point(rng) if point is None or self._taken(point[None])[0] else point]
-        if self._observations.remaining == 1:
-            return [self._random_point(rng)]
+            point = self._startup_point(seed, number)
+            return [self._random_point(seed, rng) if point is None or self._taken(seed)(point[None])[0] else point]
+        if self._remaining(seed) == 1:
+            return [self._random_point(seed, rng)]
         maxima = self.maxima(seed, rng, count)
-        return [maximum.x for maximum in maxima[:count]] or [self._random_point(rng)]
+        return [maximum.x for maximum in maxima[:count]] or [self._random_point(seed, rng)]
 
     @one_thread()
     def maxima(self, seed: int, rng: np.random.Generator, count: int) -> list[Maximum]:
         """The distinct local maxima of the acquisition, best first. The search has starts for ``count`` maxima."""
         landscape, rows = self._outputs.landscape(seed, rng, self._acquisition)
         incumbents = self._space.clip(landscape.layers[0].process.X[rows])
-        return joint_maxima(landscape, self._space, incumbents, self._taken, rng, max(STARTS, 2 * count))
+        return joint_maxima(
+            landscape,
+            self._space,
+            incumbents,
+            self._taken(seed),
+            rng,
+            max(STARTS, 2 * count),
+            None if self._feasible is None else self._feasible.contains,
+        )
 
-    def _taken(self, points: Array) -> NDArray[np.bool_]:
-        """Which points have a row or are too near to a pending one, (m,). None, if every point has a row."""
-        if self._observations.remaining <= 0:
-            return np.zeros(len(points), dtype=bool)
-        taken = self._observations.contain(points)
+    def _startup_point(self, seed: int, number: int) -> Array | None:
+        if self._feasible is not None:
+            return self._feasible.startup_point(seed, number)
+        return startup_point(self._space, seed, number) if number < MAX_LISTED_STARTUP else None
+
+    def _remaining(self, seed: int) -> float:
+        """The number of points that may be suggested and have no row."""
+        return self._observations.remaining if self._feasible is None else self._feasible.left(seed, self._observations)
+
+    def _taken(self, seed: int) -> Callable[[Array], NDArray[np.bool_]]:
+        """A function that tells which points have a row, are too near to a pending one or not feasible, (m,).
+
+        If every point has a row, only those that are not feasible are taken.
+        """
+        exhausted = self._remaining(seed) <= 0
         pending = self._observations.rows(State.PENDING)
-        if len(pending) and len(points):
-            kernel = self._surrogate.fitted.kernel
-            waiting = kernel.features(self._observations.points(pending))
-            taken |= cdist(kernel.features(points), waiting).min(axis=1) < PENDING_GAP
+        kernel = self._surrogate.fitted.kernel
+
+        def taken(points: Array) -> NDArray[np.bool_]:
+            barred = np.zeros(len(points), dtype=bool) if self._feasible is None else ~self._feasible.contains(points)
+            if exhausted:
+                return barred
+            barred |= self._observations.contain(points)
+            if len(pending) and len(points):
+                waiting = kernel.features(self._observations.points(pending))
+                barred |= cdist(kernel.features(points), waiting).min(axis=1) < PENDING_GAP
+            return barred
+
         return taken
 
-    def _random_point(self, rng: np.random.Generator) -> Array:
+    def _random_point(self, seed: int, rng: np.random.Generator) -> Array:
         """A random point that is not taken, if there is one. In a small space the remaining points are listed."""
-        points = self._space.sample(rng, RANDOM_TRIES)
-        free = points[~self._taken(points)]
-        if len(free) or self._space.size > MAX_LISTED:
-            return free[0] if len(free) else points[0]
-        left = [x for x in self._space.listed() if not self._observations.contain(x)[0]]
+        if self._feasible is None:
+            points = self._space.sample(rng, RANDOM_TRIES)
+        else:
+            points = self._feasible.spread(seed, rng, RANDOM_TRIES)
+        free = points[~self._taken(seed)(points)]
+        if len(free):
+            return free[0]
+        if self._feasible is not None:
+            listed = self._feasible.everything(seed)
+            left = list(listed[~self._observations.contain(listed)])
+        elif self._space.size > MAX_LISTED:
+            left = []
+        else:
+            left = [x for x in self._space.listed() if not self._observations.contain(x)[0]]
         return left[int(rng.integers(len(left)))] if left else points[0]
 
 

@@ -27,6 +27,8 @@ from lazybo.model.process import Process
 from lazybo.model.targets import WARPINGS, Warping
 from lazybo.search.acquisition import Acquisition, check_acquisition
 from lazybo.search.chooser import Chooser
+from lazybo.search.feasibility import Predicate
+from lazybo.search.feasible_set import FeasibleSet
 from lazybo.search.hypervolume import non_dominated
 from lazybo.search.observations import PENDING, Observations, Result, State
 from lazybo.search.outputs import Outputs
@@ -86,6 +88,8 @@ class Optimizer:
       observations may lack for other reasons.
     - ``direction`` is that of one objective, ``directions`` a list of those of several. `tell` then takes a list of
       values, and `front` has the best observations.
+    - ``feasible``: a function of a configuration (a dict of the active parameters) that says whether it may be
+      evaluated: ``lambda params: params["a"] + params["b"] <= 1``. Only feasible configurations are suggested.
     - ``lag``: how often the kernel is learned: after so many observations, None (never) or "auto".
     - ``acquisition``: "logei", "ei", "pi", "ucb" or a function as in `lazybo.acquisition`.
     - ``batch``: how ``ask(n)`` chooses several points: "fantasy" (one after the other; earlier ones are pending for
@@ -104,6 +108,7 @@ class Optimizer:
         *,
         conditions: Mapping[str, Condition] | None = None,
         optional: Collection[str] = (),
+        feasible: Predicate | None = None,
         direction: Direction | None = None,
         directions: Sequence[Direction] | None = None,
         seed: int | None = None,
@@ -125,6 +130,7 @@ class Optimizer:
         self._signs = tuple(-1.0 if each == "maximize" else 1.0 for each in self.directions)
         self._next_number = 0
         self._observations = Observations(self.space, len(self._signs))
+        self._feasible = None if feasible is None else FeasibleSet(self.space, feasible)
         make = partial(
             Surrogate,
             self.space,
@@ -133,10 +139,13 @@ class Optimizer:
             noise=noise,
             priors=priors,
             make_warping=WARPINGS[one_of("value_transform", value_transform, tuple(WARPINGS))],
+            feasible=self._feasible,
         )
-        self._outputs = Outputs(self.space, self._observations, len(self.directions), make)
+        self._outputs = Outputs(self.space, self._observations, len(self.directions), make, self._feasible)
         acquire = check_acquisition(acquisition)
-        self._chooser = Chooser(self.space, self._observations, self._outputs, acquire, self.n_startup)
+        self._chooser = Chooser(self.space, self._observations, self._outputs, acquire, self.n_startup, self._feasible)
+        if self._feasible is not None:
+            self._feasible.check(self.seed)
 
     @property
     def direction(self) -> Direction:
@@ -176,6 +185,37 @@ class Optimizer:
             while len(self._observations) > rows:
                 self._remove(len(self._observations) - 1)
             self._next_number = before
+
+    def complete(self, fixed: Mapping[str, Any], number: int) -> dict[str, Any]:
+        """A configuration with the ``fixed`` values; the others are those of the proposal with this number.
+
+        If that is not feasible, the others are chosen so that it is. Raises a ValueError if that is impossible.
+        """
+        rng = np.random.default_rng((self.seed, number))
+        if self._feasible is None:
+            return self.space.complete(fixed, self.space.encode(self.propose(number)), rng)
+        if self.is_complete(fixed):
+            self.check_feasible(fixed)
+            return dict(fixed)
+        return self._feasible.completed(self.seed, fixed, self.space.encode(self.propose(number)), rng)
+
+    @property
+    def constrained(self) -> bool:
+        """Whether only a part of the space is feasible."""
+        return self._feasible is not None
+
+    def check_feasible(self, params: Mapping[str, Any]) -> None:
+        """Raise a ValueError if a configuration may not be evaluated."""
+        if self._feasible is not None and not self._feasible.contains.holds(params):
+            raise ValueError(f"{shortened(dict(params), 400)} is not feasible")
+
+    def is_complete(self, params: Mapping[str, Any]) -> bool:
+        """Whether these are all parameters of a configuration of the space."""
+        try:
+            self.space.check(params)
+        except ValueError:
+            return False
+        return True
 
     def announce(self, params: Mapping[str, Any]) -> Suggestion:
         """Add an evaluation that another process has started. It is pending until it is told, like a suggestion."""
@@ -302,11 +342,13 @@ class Optimizer:
         """The configuration to use: of the evaluated ones, the one with the best posterior mean.
 
         It has the median and the 95 % interval of the objective there. `best` has the best value seen, which may be the
-        luckiest one if the objective is noisy. Only feasible evaluations are recommended. Calling this does not change
-        what is suggested later.
+        luckiest one if the objective is noisy. Only evaluations that satisfy all measured constraints are recommended,
+        and results at configurations that are not ``feasible`` only if there are no others. Calling this does not
+        change what is suggested later.
         """
         self._one_objective("there is no single recommendation", "front")
         rows = self._feasible_rows("there is nothing to recommend yet")
+        rows = rows[self._outputs.inside(rows)]
         found = [(self._observations[row].point, self._best(int(row))) for row in rows]
         return self.predictor().recommendation(
             [Evaluation(best.params, point, best.value, best.number) for point, best in found]

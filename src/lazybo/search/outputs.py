@@ -6,7 +6,7 @@ O(n²) a step. A constraint that an evaluation did not measure is pending in the
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from lazybo.checks import Array, shortened
 from lazybo.model.process import Process
 from lazybo.search.acquisition import Acquisition, Judge, expected_improvement, log_expected_improvement
+from lazybo.search.feasible_set import FeasibleSet
 from lazybo.search.hypervolume import MOST_OBJECTIVES, HypervolumeImprovement, non_dominated
 from lazybo.search.joint import ChebyshevImprovement, constrained, feasibility, improvement
 from lazybo.search.landscape import Landscape, Layer
@@ -21,6 +22,8 @@ from lazybo.search.maxima import BEST_CENTERS
 from lazybo.search.observations import Constraint, Objective, Observations, Rows
 from lazybo.search.space import Space
 from lazybo.search.surrogate import Fitted, Surrogate
+
+Index: TypeAlias = NDArray[np.intp]
 
 # Points of the front around which the search starts.
 FRONT_CENTERS = 8
@@ -32,9 +35,15 @@ class Outputs:
     """The surrogates of all outputs, kept in sync with the observations."""
 
     def __init__(
-        self, space: Space, observations: Observations, objectives: int, make: Callable[[Rows], Surrogate]
+        self,
+        space: Space,
+        observations: Observations,
+        objectives: int,
+        make: Callable[[Rows], Surrogate],
+        known: FeasibleSet | None = None,
     ) -> None:
         self._space, self._observations, self._make = space, observations, make
+        self._known = known
         views = [observations] if objectives == 1 else [Objective(observations, j) for j in range(objectives)]
         self.objectives = [make(view) for view in views]
         self._constraints: dict[str, Surrogate] = {}
@@ -101,9 +110,23 @@ class Outputs:
 
     # ---------------------------------------------------------------- search
 
-    def landscape(
-        self, seed: int, rng: np.random.Generator, acquisition: Acquisition
-    ) -> tuple[Landscape, NDArray[np.intp]]:
+    def inside(self, rows: Index, enough: int | None = None) -> Index:
+        """Which of these rows satisfy the known constraint, as indices of ``rows``; all of them if none does.
+
+        Results that were observed may lie outside. Later rows may be left out once there are ``enough``.
+        """
+        everything = np.arange(len(rows))
+        if self._known is None or self._space.dim == 0:
+            return everything
+        kept = everything[:0]
+        for count in (len(rows) if enough is None else 4 * enough, len(rows)):
+            points = self._space.clip(self._observations.points(rows[:count]))
+            kept = np.flatnonzero(self._known.contains(points))
+            if enough is None or len(kept) >= enough:
+                break
+        return kept if len(kept) else everything
+
+    def landscape(self, seed: int, rng: np.random.Generator, acquisition: Acquisition) -> tuple[Landscape, Index]:
         """The acquisition that the next point maximises, and the rows around which it is searched."""
         objectives = [_Synced(each, each.sync()) for each in self.objectives]
         constraints = [_Synced(each, each.sync()) for each in self.constraints.values()]
@@ -114,19 +137,44 @@ class Outputs:
             return Landscape([each.layer(points) for each in constraints], chance), self._least_violation(constraints)
         if constraints and acquisition is expected_improvement:
             acquisition = log_expected_improvement  # has the same maxima, and is a logarithm as the constraints are
-        judge, rows = _judge_of(objectives, feasible, acquisition, rng)
+        judge, rows = self._judge(objectives, feasible, acquisition, rng)
         if constraints:
             judge = constrained(judge, len(objectives), chance)
         return Landscape([each.layer(points) for each in (*objectives, *constraints)], judge), rows
 
-    def _least_violation(self, constraints: Sequence["_Synced"]) -> NDArray[np.intp]:
+    def _judge(
+        self,
+        objectives: Sequence["_Synced"],
+        feasible: NDArray[np.bool_],
+        acquisition: Acquisition,
+        rng: np.random.Generator,
+    ) -> tuple[Judge, Index]:
+        """The acquisition of the objectives, and the rows of the best observations: only feasible ones count."""
+        if len(objectives) == 1:
+            rows, means = objectives[0].surrogate.denoised(objectives[0].process)
+            rows, means = rows[feasible[rows]], means[feasible[rows]]
+            kept = self.inside(rows, BEST_CENTERS)
+            return improvement(acquisition, float(means[kept[0]])), rows[kept[:BEST_CENTERS]]
+        rows = np.flatnonzero(feasible)
+        rows = rows[self.inside(rows)]
+        values = np.column_stack([each.means(len(feasible))[rows] for each in objectives])
+        on_front = non_dominated(values)
+        front, rows = values[on_front], rows[on_front]
+        if len(rows) > FRONT_CENTERS:
+            rows = rows[np.sort(rng.choice(len(rows), FRONT_CENTERS, replace=False))]
+        if len(objectives) <= MOST_OBJECTIVES:
+            return HypervolumeImprovement(front, reference_point(front, values)), rows
+        return ChebyshevImprovement(front, rng.dirichlet(np.ones(len(objectives)))), rows
+
+    def _least_violation(self, constraints: Sequence["_Synced"]) -> Index:
         """The rows that are nearest to feasible, by the sum of what the model expects beyond the thresholds."""
         excess = np.zeros(len(self._observations))
         for each in constraints:
             threshold = each.surrogate.warping(np.zeros(1))
             excess += np.maximum(each.means(len(excess)) - threshold, 0.0)
         measured = np.flatnonzero(~np.isnan(excess))
-        return measured[np.argsort(excess[measured], kind="stable")[:BEST_CENTERS]]
+        measured = measured[np.argsort(excess[measured], kind="stable")]
+        return measured[self.inside(measured, BEST_CENTERS)[:BEST_CENTERS]]
 
 
 class _Synced(NamedTuple):
@@ -145,25 +193,6 @@ class _Synced(NamedTuple):
         rows, means = self.surrogate.denoised(self.process)
         found[rows] = means
         return found
-
-
-def _judge_of(
-    objectives: Sequence[_Synced], feasible: NDArray[np.bool_], acquisition: Acquisition, rng: np.random.Generator
-) -> tuple[Judge, NDArray[np.intp]]:
-    """The acquisition of the objectives, and the rows of the best observations: only feasible ones count."""
-    if len(objectives) == 1:
-        rows, means = objectives[0].surrogate.denoised(objectives[0].process)
-        counts = feasible[rows]
-        return improvement(acquisition, float(means[counts][0])), rows[counts][:BEST_CENTERS]
-    rows = np.flatnonzero(feasible)
-    values = np.column_stack([each.means(len(feasible))[rows] for each in objectives])
-    on_front = non_dominated(values)
-    front, rows = values[on_front], rows[on_front]
-    if len(rows) > FRONT_CENTERS:
-        rows = rows[np.sort(rng.choice(len(rows), FRONT_CENTERS, replace=False))]
-    if len(objectives) <= MOST_OBJECTIVES:
-        return HypervolumeImprovement(front, reference_point(front, values)), rows
-    return ChebyshevImprovement(front, rng.dirichlet(np.ones(len(objectives)))), rows
 
 
 def reference_point(front: Array, values: Array) -> Array:

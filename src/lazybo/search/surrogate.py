@@ -25,6 +25,7 @@ from lazybo.model.lag import Lag, is_due
 from lazybo.model.process import Process
 from lazybo.model.targets import Warping
 from lazybo.model.weights import CHUNK_ROWS
+from lazybo.search.feasible_set import FeasibleSet
 from lazybo.search.observations import Rows, State
 from lazybo.search.pool import POOL_POINTS, Pool, sobol_points
 from lazybo.search.space import Space
@@ -92,12 +93,14 @@ class Surrogate:
         noise: float | None,
         priors: Priors | None,
         make_warping: Callable[[Array], Warping],
+        feasible: FeasibleSet | None = None,
     ) -> None:
         self._space = space
         self._observations = observations
         self._lag = lag
         self._priors = check_priors(priors)
         self._make_warping = make_warping
+        self._feasible = feasible
         self.fitted = _first(kernel_for(kernel, space.columns), kernel, noise, self._priors)
         self._process: Process | None = None
         self._pool: Pool | None = None
@@ -125,10 +128,13 @@ class Surrogate:
         return self.fitted.warping
 
     def pool(self, seed: int) -> Pool:
-        """Points spread over the space. They change whenever the kernel is learned."""
+        """Points spread over the space, or over its feasible part. They change whenever the kernel is learned."""
         if self._pool is None:
             rng = np.random.default_rng((seed, self.fitted.learned_at, 1))
-            self._pool = Pool(sobol_points(self._space, rng, POOL_POINTS))
+            if self._feasible is None:
+                self._pool = Pool(sobol_points(self._space, rng, POOL_POINTS))
+            else:
+                self._pool = Pool(self._feasible.spread(seed, rng, POOL_POINTS))
         return self._pool
 
     def pool_at(self, points: Array) -> Pool:
