@@ -18,7 +18,8 @@ PROGRAM = """
 import json, sys
 x, y = float(sys.argv[1]), float(sys.argv[2])
 print(json.dumps({"step": 1, "accuracy": 0.1}))
-print(json.dumps({"accuracy": 1 - (x - 0.3) ** 2 - (y - 0.6) ** 2, "latency": 1 + x + y * y, "memory": 3000 + 2000 * x}))
+accuracy = 1 - (x - 0.3) ** 2 - (y - 0.6) ** 2
+print(json.dumps({"accuracy": accuracy, "latency": 1 + x + y * y, "memory": 3000 + 2000 * x}))
 """
 RUN = f"-- {shlex.quote(sys.executable)} train.py {{x}} {{y}}"
 SPACE = "--float x=0:1 --float y=0:1 --seed 1 -q"
@@ -73,7 +74,9 @@ def test_two_objectives_and_a_constraint() -> None:
     assert {"values_accuracy", "values_latency"} <= set(rows[0])
     assert "has several objectives" in refused("best --command")
     assert "other constraints" in refused(f"tune --trials 12 {SPACE} {other.replace('4000', '4500')} {RUN}")
-    assert "reads its values by objectives 'accuracy and latency'" in refused(f"tune --trials 12 {SPACE} --maximize accuracy {RUN}")
+    assert "reads its values by objectives 'accuracy and latency'" in refused(
+        f"tune --trials 12 {SPACE} --maximize accuracy {RUN}"
+    )
 
 
 def test_pictures_of_a_study_with_two_objectives() -> None:

@@ -79,9 +79,9 @@ def test_a_trial_may_set_constraints(executor: str | None) -> None:
 
 @pytest.mark.parametrize("value", [math.nan, "many", None])
 def test_a_constraint_that_is_no_number_fails_the_trial(value: Any) -> None:
-    def objective(x: float, y: float, trial: Trial) -> float:
+    def objective(params: dict[str, float], trial: Trial) -> float:
         trial.set_constraint("c", value)
-        return x
+        return params["x"]
 
     with pytest.raises(lazybo.RunFailed, match="set_constraint takes a name and a number"):
         optimize(objective, SPACE, n_trials=5, max_failures=2)
@@ -89,7 +89,7 @@ def test_a_constraint_that_is_no_number_fails_the_trial(value: Any) -> None:
 
 def test_a_metric_with_a_bound_must_be_returned() -> None:
     with pytest.raises(
-        lazybo.RunFailed, match="constraint on the metric 'disk'.* must return it as a number"
+        lazybo.RunFailed, match=r"constraint on the metric 'disk'.* must return it as a number"
     ) as caught:
         optimize(sized, SPACE, n_trials=5, constraints={"disk": 1})
     assert len(caught.value.study.trials) == 1  # type: ignore[attr-defined]
@@ -220,7 +220,7 @@ def test_a_report_of_one_of_several_objectives_is_refused() -> None:
     ],
 )
 def test_wrong_goals_are_refused_before_anything_is_evaluated(options: dict[str, Any], message: str) -> None:
-    def never(x: float, y: float) -> float:
+    def never(_params: dict[str, float]) -> float:
         raise AssertionError("evaluated")
 
     with pytest.raises(ValueError, match=message):

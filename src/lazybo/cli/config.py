@@ -16,7 +16,7 @@ import optuna
 from optuna.distributions import BaseDistribution
 from optuna.pruners import BasePruner
 
-from lazybo.checks import finite_number, one_of, seconds, shortened, whole
+from lazybo.checks import DIRECTIONS, Direction, finite_number, one_of, seconds, shortened, whole
 from lazybo.cli.parameters import distributions_of, examples
 from lazybo.programs import placeholders
 from lazybo.programs.output import Reading
@@ -24,7 +24,6 @@ from lazybo.programs.placeholders import nearest
 from lazybo.programs.program import kind_of
 from lazybo.run.arguments import check_initial
 from lazybo.run.goals import Goals, check_goals
-from lazybo.search.optimizer import DIRECTIONS, Direction
 from lazybo.search.space import Condition, Space
 from lazybo.study.storage import DEFAULT_NAME
 

@@ -64,6 +64,16 @@ def constrained(objectives: Judge, count: int, constraints: Judge) -> Judge:
     return judge
 
 
+def widened(judge: Judge, factor: float) -> Judge:
+    """The same with larger standard deviations: it explores more, for a model that is too sure."""
+
+    def wide(mean: Array, std: Array) -> Judged:
+        value, by_mean, by_std = judge(mean, factor * std)
+        return Judged(value, by_mean, factor * by_std)
+
+    return wide
+
+
 class ChebyshevImprovement:
     """The logarithm of the expected improvement of maxⱼ wⱼ (yⱼ - idealⱼ), for any number of objectives: a `Judge`.
 

@@ -15,7 +15,7 @@ from lazybo.checks import Array, shortened
 from lazybo.model.process import Process
 from lazybo.search.acquisition import Acquisition, Judge, expected_improvement, log_expected_improvement
 from lazybo.search.hypervolume import MOST_OBJECTIVES, HypervolumeImprovement, non_dominated
-from lazybo.search.joint import ChebyshevImprovement, constrained, feasibility, improvement
+from lazybo.search.joint import ChebyshevImprovement, constrained, feasibility, improvement, widened
 from lazybo.search.landscape import Landscape, Layer
 from lazybo.search.maxima import BEST_CENTERS
 from lazybo.search.observations import Constraint, Objective, Observations, Rows
@@ -24,8 +24,11 @@ from lazybo.search.surrogate import Fitted, Surrogate
 
 # Points of the front around which the search starts.
 FRONT_CENTERS = 8
-# The reference point is beyond the front by at least this share of the front's extent.
+# A reference point is beyond the worst value by this share of the front's extent.
 REFERENCE_MARGIN = 0.1
+# How often the far reference point is used, and the factor of the standard deviations then.
+FAR_SHARE = 0.5
+WIDENING = 2.0
 
 
 class Outputs:
@@ -162,16 +165,21 @@ def _judge_of(
     if len(rows) > FRONT_CENTERS:
         rows = rows[np.sort(rng.choice(len(rows), FRONT_CENTERS, replace=False))]
     if len(objectives) <= MOST_OBJECTIVES:
-        return HypervolumeImprovement(front, reference_point(front, values)), rows
+        far = bool(rng.random() < FAR_SHARE)
+        judge = HypervolumeImprovement(front, reference_point(front, values, far))
+        return widened(judge, WIDENING) if far else judge, rows
     return ChebyshevImprovement(front, rng.dirichlet(np.ones(len(objectives)))), rows
 
 
-def reference_point(front: Array, values: Array) -> Array:
-    """As far beyond the worst value on the front as the front extends in that objective, (q,).
+def reference_point(front: Array, values: Array, far: bool) -> Array:
+    """The reference point of the hypervolume, (q,), for a front of these values, (n, q).
 
-    It is not beyond the worst of all ``values``, (n, q), by more than a small margin: there is nothing to gain.
+    A near one is as far beyond the worst value on the front as the front extends in that objective. It fills the front,
+    but a part of the front that is longer than what is known may stay beyond it. A far one is the worst of all values:
+    nothing is beyond it, but extreme points gain more than those between. Suggestions use both in turn, at random.
     """
     worst, extent = front.max(axis=0), np.ptp(front, axis=0)
     extent = np.where(extent > 0, extent, np.ptp(values, axis=0))
     extent = np.where(extent > 0, extent, 1.0)
-    return np.minimum(worst + extent, np.maximum(values.max(axis=0), worst + REFERENCE_MARGIN * extent))
+    farthest = np.maximum(values.max(axis=0), worst) + REFERENCE_MARGIN * extent
+    return farthest if far else np.minimum(worst + extent, farthest)
