@@ -26,9 +26,12 @@ from lazybo.search.surrogate import Fitted, Surrogate
 FRONT_CENTERS = 8
 # A reference point is beyond the worst value by this share of the front's extent.
 REFERENCE_MARGIN = 0.1
+# The weight of log P(feasible) once something is feasible. With 2, more trials near an active constraint are feasible
+# than with 1, and the best one is as good (docs/objectives.md).
+CAUTION = 2.0
 # How often the far reference point is used, and the factor of the standard deviations then.
-FAR_SHARE = 0.5
-WIDENING = 2.0
+FAR_SHARE = 0.25
+WIDENING = 3.0
 
 
 class Outputs:
@@ -119,7 +122,7 @@ class Outputs:
             acquisition = log_expected_improvement  # has the same maxima, and is a logarithm as the constraints are
         judge, rows = _judge_of(objectives, feasible, acquisition, rng)
         if constraints:
-            judge = constrained(judge, len(objectives), chance)
+            judge = constrained(judge, len(objectives), chance, CAUTION)
         return Landscape([each.layer(points) for each in (*objectives, *constraints)], judge), rows
 
     def _least_violation(self, constraints: Sequence["_Synced"]) -> NDArray[np.intp]:
@@ -176,7 +179,7 @@ def reference_point(front: Array, values: Array, far: bool) -> Array:
 
     A near one is as far beyond the worst value on the front as the front extends in that objective. It fills the front,
     but a part of the front that is longer than what is known may stay beyond it. A far one is the worst of all values:
-    nothing is beyond it, but extreme points gain more than those between. Suggestions use both in turn, at random.
+    nothing is beyond it, but extreme points gain more than those between. A share of suggestions uses it, at random.
     """
     worst, extent = front.max(axis=0), np.ptp(front, axis=0)
     extent = np.where(extent > 0, extent, np.ptp(values, axis=0))
