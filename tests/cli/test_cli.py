@@ -82,7 +82,7 @@ def test_flags_and_a_file_make_the_same_plan() -> None:
     }
     assert from_file.conditions == {"momentum": Condition("opt", ("sgd",))}
     assert from_file.command == ("train", "--lr", "{lr}", "--opt", "{opt}", "--momentum", "{momentum}")
-    assert (from_file.direction, from_file.storage, from_file.study) == ("maximize", "lenet.db", "lenet")
+    assert (from_file.directions, from_file.storage, from_file.study) == ("maximize", "lenet.db", "lenet")
     assert from_file.limits == {
         "n_trials": 30,
         "timeout": None,

@@ -16,7 +16,7 @@ import optuna
 from optuna.distributions import BaseDistribution
 from optuna.pruners import BasePruner
 
-from lazybo.checks import finite_number, one_of, seconds, shortened, whole
+from lazybo.checks import DIRECTIONS, Direction, finite_number, one_of, seconds, shortened, whole
 from lazybo.cli.parameters import distributions_of, examples
 from lazybo.cli.require import Requirement
 from lazybo.programs import placeholders
@@ -25,7 +25,7 @@ from lazybo.programs.placeholders import nearest
 from lazybo.programs.program import kind_of
 from lazybo.run.arguments import check_initial, check_initial_feasible
 from lazybo.run.goals import Goals, check_goals
-from lazybo.search.optimizer import DIRECTIONS, Direction, Optimizer
+from lazybo.search.optimizer import Optimizer
 from lazybo.search.space import Condition, Space
 from lazybo.study.storage import DEFAULT_NAME
 

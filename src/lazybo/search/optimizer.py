@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lazybo.blas import one_thread
-from lazybo.checks import one_of, renamed, shortened, whole
+from lazybo.checks import Direction, check_directions, one_of, renamed, shortened, whole
 from lazybo.model.fit import Priors
 from lazybo.model.kernels import Kernel
 from lazybo.model.lag import Lag, check_lag
@@ -44,8 +44,6 @@ LARGE_BATCH = 10
 STATE_VERSION = 3
 # States of version 2 have one objective and no constraints.
 READABLE_VERSIONS = (2, STATE_VERSION)
-Direction: TypeAlias = Literal["minimize", "maximize"]
-DIRECTIONS = ("minimize", "maximize")
 # What `tell` takes: one value, one for each of several objectives, or None.
 Values: TypeAlias = float | Sequence[float | None] | None
 # NumPy's own seeds have 128 bits too. Every storage and JSON can hold them.
@@ -444,17 +442,6 @@ class Optimizer:
         with _readable("model's state"):
             fitted = self._outputs.parse(state)
         self._outputs.restore(*fitted)
-
-
-def check_directions(direction: object, directions: object) -> tuple[Direction, ...]:
-    """The directions of all objectives; one that is minimised by default."""
-    if directions is None:
-        return (one_of("direction", "minimize" if direction is None else direction, DIRECTIONS),)
-    if direction is not None:
-        raise ValueError("give direction= for one objective or directions= for several, not both")
-    if isinstance(directions, str) or not isinstance(directions, Sequence) or not directions:
-        raise ValueError(f"directions must be a list of 'minimize' and 'maximize', not {shortened(directions)}")
-    return tuple(one_of("each of directions", each, DIRECTIONS) for each in directions)
 
 
 def default_startup(dim: int) -> int:

@@ -16,7 +16,7 @@ from lazybo.model.process import Process
 from lazybo.search.acquisition import Acquisition, Judge, expected_improvement, log_expected_improvement
 from lazybo.search.feasible_set import FeasibleSet
 from lazybo.search.hypervolume import MOST_OBJECTIVES, HypervolumeImprovement, non_dominated
-from lazybo.search.joint import ChebyshevImprovement, constrained, feasibility, improvement
+from lazybo.search.joint import ChebyshevImprovement, constrained, feasibility, improvement, widened
 from lazybo.search.landscape import Landscape, Layer
 from lazybo.search.maxima import BEST_CENTERS
 from lazybo.search.observations import Constraint, Objective, Observations, Rows
@@ -27,8 +27,14 @@ Index: TypeAlias = NDArray[np.intp]
 
 # Points of the front around which the search starts.
 FRONT_CENTERS = 8
-# The reference point is beyond the front by at least this share of the front's extent.
+# A reference point is beyond the worst value by this share of the front's extent.
 REFERENCE_MARGIN = 0.1
+# The weight of log P(feasible) once something is feasible. With 2, more trials near an active constraint are feasible
+# than with 1, and the best one is as good (docs/objectives.md).
+CAUTION = 2.0
+# How often the far reference point is used, and the factor of the standard deviations then.
+FAR_SHARE = 0.25
+WIDENING = 3.0
 
 
 class Outputs:
@@ -137,34 +143,10 @@ class Outputs:
             return Landscape([each.layer(points) for each in constraints], chance), self._least_violation(constraints)
         if constraints and acquisition is expected_improvement:
             acquisition = log_expected_improvement  # has the same maxima, and is a logarithm as the constraints are
-        judge, rows = self._judge(objectives, feasible, acquisition, rng)
+        judge, rows = _judge_of(objectives, feasible, self.inside, acquisition, rng)
         if constraints:
-            judge = constrained(judge, len(objectives), chance)
+            judge = constrained(judge, len(objectives), chance, CAUTION)
         return Landscape([each.layer(points) for each in (*objectives, *constraints)], judge), rows
-
-    def _judge(
-        self,
-        objectives: Sequence["_Synced"],
-        feasible: NDArray[np.bool_],
-        acquisition: Acquisition,
-        rng: np.random.Generator,
-    ) -> tuple[Judge, Index]:
-        """The acquisition of the objectives, and the rows of the best observations: only feasible ones count."""
-        if len(objectives) == 1:
-            rows, means = objectives[0].surrogate.denoised(objectives[0].process)
-            rows, means = rows[feasible[rows]], means[feasible[rows]]
-            kept = self.inside(rows, BEST_CENTERS)
-            return improvement(acquisition, float(means[kept[0]])), rows[kept[:BEST_CENTERS]]
-        rows = np.flatnonzero(feasible)
-        rows = rows[self.inside(rows)]
-        values = np.column_stack([each.means(len(feasible))[rows] for each in objectives])
-        on_front = non_dominated(values)
-        front, rows = values[on_front], rows[on_front]
-        if len(rows) > FRONT_CENTERS:
-            rows = rows[np.sort(rng.choice(len(rows), FRONT_CENTERS, replace=False))]
-        if len(objectives) <= MOST_OBJECTIVES:
-            return HypervolumeImprovement(front, reference_point(front, values)), rows
-        return ChebyshevImprovement(front, rng.dirichlet(np.ones(len(objectives)))), rows
 
     def _least_violation(self, constraints: Sequence["_Synced"]) -> Index:
         """The rows that are nearest to feasible, by the sum of what the model expects beyond the thresholds."""
@@ -195,12 +177,45 @@ class _Synced(NamedTuple):
         return found
 
 
-def reference_point(front: Array, values: Array) -> Array:
-    """As far beyond the worst value on the front as the front extends in that objective, (q,).
+def _judge_of(
+    objectives: Sequence[_Synced],
+    feasible: NDArray[np.bool_],
+    inside: Callable[..., Index],
+    acquisition: Acquisition,
+    rng: np.random.Generator,
+) -> tuple[Judge, Index]:
+    """The acquisition of the objectives, and the rows of the best observations: only feasible ones count.
 
-    It is not beyond the worst of all ``values``, (n, q), by more than a small margin: there is nothing to gain.
+    ``inside`` is `Outputs.inside`.
+    """
+    if len(objectives) == 1:
+        rows, means = objectives[0].surrogate.denoised(objectives[0].process)
+        rows, means = rows[feasible[rows]], means[feasible[rows]]
+        kept = inside(rows, BEST_CENTERS)
+        return improvement(acquisition, float(means[kept[0]])), rows[kept[:BEST_CENTERS]]
+    rows = np.flatnonzero(feasible)
+    rows = rows[inside(rows)]
+    values = np.column_stack([each.means(len(feasible))[rows] for each in objectives])
+    on_front = non_dominated(values)
+    front, rows = values[on_front], rows[on_front]
+    if len(rows) > FRONT_CENTERS:
+        rows = rows[np.sort(rng.choice(len(rows), FRONT_CENTERS, replace=False))]
+    if len(objectives) <= MOST_OBJECTIVES:
+        far = bool(rng.random() < FAR_SHARE)
+        judge = HypervolumeImprovement(front, reference_point(front, values, far))
+        return widened(judge, WIDENING) if far else judge, rows
+    return ChebyshevImprovement(front, rng.dirichlet(np.ones(len(objectives)))), rows
+
+
+def reference_point(front: Array, values: Array, far: bool) -> Array:
+    """The reference point of the hypervolume, (q,), for a front of these values, (n, q).
+
+    A near one is as far beyond the worst value on the front as the front extends in that objective. It fills the front,
+    but a part of the front that is longer than what is known may stay beyond it. A far one is the worst of all values:
+    nothing is beyond it, but extreme points gain more than those between. A share of suggestions uses it, at random.
     """
     worst, extent = front.max(axis=0), np.ptp(front, axis=0)
     extent = np.where(extent > 0, extent, np.ptp(values, axis=0))
     extent = np.where(extent > 0, extent, 1.0)
-    return np.minimum(worst + extent, np.maximum(values.max(axis=0), worst + REFERENCE_MARGIN * extent))
+    farthest = np.maximum(values.max(axis=0), worst) + REFERENCE_MARGIN * extent
+    return farthest if far else np.minimum(worst + extent, farthest)

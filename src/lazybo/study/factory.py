@@ -17,13 +17,14 @@ from optuna.distributions import BaseDistribution, distribution_to_json, json_to
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial
 
+from lazybo.checks import Direction
 from lazybo.model.fit import Priors
 from lazybo.model.kernels import Kernel, kernel_for
 from lazybo.model.kernels.choice import KERNELS
 from lazybo.model.lag import Lag
 from lazybo.search.acquisition import Acquisition
 from lazybo.search.feasibility import Predicate
-from lazybo.search.optimizer import Direction, Optimizer
+from lazybo.search.optimizer import Optimizer
 from lazybo.search.space import Condition, Space
 from lazybo.study.attributes import OPTIONS_KEY, joined, rewritable_parts
 from lazybo.study.model import StudyModel, parse_object, read_announcement
