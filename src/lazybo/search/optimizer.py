@@ -25,6 +25,7 @@ from lazybo.model.process import Process
 from lazybo.model.targets import WARPINGS, Warping
 from lazybo.search.acquisition import Acquisition, check_acquisition
 from lazybo.search.chooser import Chooser
+from lazybo.search.contenders import Contender, Race
 from lazybo.search.observations import PENDING, Observations, Result, State
 from lazybo.search.pool import POOL_POINTS
 from lazybo.search.prediction import Evaluation, Prediction, Predictor, Recommendation
@@ -154,6 +155,30 @@ class Optimizer:
             found = self._chooser.maxima(self.seed, rng, POOL_POINTS // 16)
         return [(self.space.decode(maximum.x), maximum.value) for maximum in found]
 
+    def confirm(self) -> Suggestion | None:
+        """An evaluated configuration to evaluate once more, so that one of the `contenders` leads with 95 %.
+
+        None if one does; or if the values of pending suggestions are needed first. Like a suggestion of `ask` it is
+        pending until it is told. If the model knows of hardly any noise and nothing was repeated yet, the leader is
+        repeated once to test that. The kernel and the noise are learned from all values.
+        """
+        chosen = self.propose_repeat()
+        return None if chosen is None else self._pend(self.space.plain(chosen.params))
+
+    @one_thread()
+    def propose_repeat(self, evaluations: Sequence[Evaluation] | None = None) -> Evaluation | None:
+        """The configuration that `confirm` would repeat, by its first evaluation; nothing is recorded.
+
+        ``evaluations`` are those to choose from, by default all that have a value.
+        """
+        possible = self._evaluations() if evaluations is None else evaluations
+        inside = [each for each in possible if self.space.has(each.params)]
+        if not inside or self._observations.n_complete == 0:
+            return None
+        process = self._surrogate.sync(fresh=True)
+        predictor = Predictor(self.space, process, self._surrogate.warping, self._sign)
+        return Race(predictor, inside, self.seed).to_repeat(learns=self._surrogate.learns)
+
     def _ask(self, number: int, wanted: int) -> list[Suggestion]:
         """Suggest a batch; its random numbers are those of ``number`` and the following numbers."""
         suggestions: list[Suggestion] = []
@@ -226,10 +251,23 @@ class Optimizer:
         """
         if self._observations.n_complete == 0:
             raise ValueError("there is nothing to recommend yet: no evaluation has succeeded")
+        return self.predictor().recommendation(self._evaluations())
+
+    @one_thread()
+    def contenders(self) -> list[Contender]:
+        """The evaluated configurations that may be the best one, by the model, with the chance of each; best first.
+
+        Chances below 1 % are left out. Calling this does not change what is suggested later.
+        """
+        return [] if self._observations.n_complete == 0 else self.race(self._evaluations()).contenders()
+
+    def race(self, evaluations: Sequence[Evaluation]) -> Race:
+        """The contenders among some evaluations, at least one, by the model as it is."""
+        return Race(self.predictor(), evaluations, self.seed)
+
+    def _evaluations(self) -> list[Evaluation]:
         complete = [self._observations[row] for row in self._observations.rows(State.COMPLETE)]
-        return self.predictor().recommendation(
-            [Evaluation(each.params, each.point, self._sign * each.result.value, each.number) for each in complete]
-        )
+        return [Evaluation(each.params, each.point, self._sign * each.result.value, each.number) for each in complete]
 
     @overload
     def predict(self, params: Mapping[str, Any]) -> Prediction: ...
