@@ -10,11 +10,11 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial
 
 from lazybo.blas import one_thread
-from lazybo.checks import Array, shortened
-from lazybo.report.records import complete_trials, predictor_of
+from lazybo.checks import shortened
+from lazybo.report.records import predictor_of
 from lazybo.run import ledger
-from lazybo.search.prediction import Evaluation, Prediction, Predictor, Recommendation
-from lazybo.search.space import Space
+from lazybo.search.prediction import Prediction, Predictor, Recommendation
+from lazybo.study.evaluated import evaluations_of, point_of
 
 
 def recommend(study: Study) -> Recommendation:
@@ -76,7 +76,7 @@ def advise(study: Study, predictor: Predictor | None = None) -> Advice:
     """The recommended configuration and the best trial of a study that has one."""
     predictor = predictor or predictor_of(study)
     best = study.best_trial
-    point = _point_of(best, predictor.space)
+    point = point_of(best, predictor.space)
     expected = None if point is None else predictor.predictions(point[None])[0]
     recommendation = recommended_of(study, ledger.read(study), predictor)
     return Advice(recommendation, best, expected, maximize=predictor.sign < 0)
@@ -85,33 +85,13 @@ def advise(study: Study, predictor: Predictor | None = None) -> Advice:
 @one_thread()
 def recommended_of(study: Study, trials: Sequence[FrozenTrial], predictor: Predictor) -> Recommendation:
     """The recommended configuration among some trials of a study."""
-    feasible = [trial for trial in complete_trials(trials) if _is_feasible(trial)]
-    points = [(trial, _point_of(trial, predictor.space)) for trial in feasible]
-    evaluations = [
-        Evaluation(trial.params, point, float(trial.value or 0.0), trial.number)
-        for trial, point in points
-        if point is not None
-    ]
+    evaluations = evaluations_of(trials, predictor.space)
     if not evaluations:
         raise ValueError(
             f"there is nothing to recommend in the study {study.study_name!r}: no trial of its present space has "
             "completed and satisfies its constraints"
         )
     return predictor.recommendation(evaluations)
-
-
-def _point_of(trial: FrozenTrial, space: Space) -> Array | None:
-    """The point of a trial; None if it is from another space. Parameters that the model does not have are left out."""
-    known = {name: value for name, value in trial.params.items() if name in space.distributions}
-    try:
-        return space.encode(space.plain(known, outside=True))
-    except ValueError:
-        return None
-
-
-def _is_feasible(trial: FrozenTrial) -> bool:
-    """Whether a trial satisfies its constraints, as Optuna's best trial does."""
-    return all(violation <= 0.0 for violation in trial.constraints.values())
 
 
 def _contrast(measured: float, expected: Prediction) -> str:

@@ -6,7 +6,6 @@ and minus two standard deviations.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +19,7 @@ from lazybo.checks import Array
 from lazybo.run import ledger
 from lazybo.search.prediction import Predictor
 from lazybo.search.space import Space
+from lazybo.study.evaluated import complete_trials
 from lazybo.study.factory import model_of
 from lazybo.study.model import StudyModel
 
@@ -219,11 +219,6 @@ def _model(study: Study) -> StudyModel:
     if not any(trial.params for trial in trials):
         raise ValueError(f"the trials of the study {study.study_name!r} have no parameters, so there is no model of it")
     return model_of(study, trials)
-
-
-def complete_trials(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
-    """The trials with a finite value."""
-    return [t for t in trials if t.state == TrialState.COMPLETE and t.value is not None and math.isfinite(t.value)]
 
 
 def _value(trial: FrozenTrial) -> float:

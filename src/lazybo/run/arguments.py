@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from optuna.pruners import BasePruner
 
-from lazybo.checks import finite_number, seconds, whole
+from lazybo.checks import finite_number, positive, seconds, shortened, whole
 from lazybo.run.limits import Limits
 from lazybo.search.space import Space
 
@@ -21,8 +21,10 @@ def check_limits(
     trial_timeout: float | None,
     retries: int,
     max_failures: int | None,
+    min_gain: float | None = None,
+    confirm: int = 0,
 ) -> Limits:
-    """The limits of a run; one of them must be able to end it."""
+    """The limits of a run; one of them must be able to end it, and to end its search before a final check."""
     limits = Limits(
         n_trials=_count("n_trials", n_trials),
         timeout=seconds("timeout", timeout),
@@ -31,9 +33,18 @@ def check_limits(
         max_failures=_count("max_failures", max_failures),
         trial_timeout=seconds("trial_timeout", trial_timeout),
         retries=whole("retries", retries, 0),
+        min_gain=None if min_gain is None else positive("min_gain", min_gain),
+        confirm=whole("confirm", confirm, 0),
     )
-    if target_value is None and math.inf == limits.n_trials == limits.timeout == limits.patience:
-        raise ValueError("nothing would end this run: give n_trials, timeout, target_value or patience")
+    ends_search = not (math.inf == limits.n_trials == limits.patience) or not (target_value is min_gain is None)
+    if not ends_search and limits.timeout == math.inf:
+        raise ValueError("nothing would end this run: give n_trials, timeout, target_value, patience or min_gain")
+    if limits.confirm and not ends_search:
+        raise ValueError(
+            "confirm needs to know when the search ends: give n_trials, target_value, patience or min_gain"
+        )
+    if limits.confirm >= limits.n_trials:
+        raise ValueError(f"confirm is a part of n_trials={n_trials}: it must be less, not {shortened(confirm)}")
     return limits
 
 

@@ -19,7 +19,12 @@ class StopReason(StrEnum):
     CALLBACK_FAILED = "callback_failed"
     STOP_CALLED = "stop_called"
     INTERRUPTED = "interrupted"
+    GAIN = "small_gain"
+    CONFIRMED = "confirmed"
 
+
+# These end the search. The final check follows, if there is one.
+ENDS_SEARCH = frozenset({StopReason.TARGET, StopReason.PATIENCE, StopReason.GAIN})
 
 DESCRIPTIONS = {
     StopReason.TARGET: "the target was reached",
@@ -31,6 +36,8 @@ DESCRIPTIONS = {
     StopReason.CALLBACK_FAILED: "a callback failed",
     StopReason.STOP_CALLED: "study.stop() was called",
     StopReason.INTERRUPTED: "it was interrupted",
+    StopReason.GAIN: "the model expects less than min_gain of the next evaluations",
+    StopReason.CONFIRMED: "one configuration leads, so the final check needs no more repeats",
 }
 
 
@@ -50,6 +57,8 @@ class Limits:
     max_failures: float = math.inf
     trial_timeout: float = math.inf
     retries: int = 2
+    min_gain: float | None = None
+    confirm: int = 0  # of n_trials, so many may repeat the contenders
 
 
 class Tally:
@@ -67,11 +76,13 @@ class Tally:
         """The best value so far."""
         return None if math.isinf(self._best) else self._sign * self._best
 
-    def count(self, state: TrialState, value: float | None) -> None:
-        """Add a trial that ended."""
+    def count(self, state: TrialState, value: float | None, *, repeat: bool = False) -> None:
+        """Add a trial that ended. A repeat is not a search: it neither reaches a target nor uses up patience."""
         failed = state == TrialState.FAIL
         self.failed += failed
         self.failed_in_a_row = self.failed_in_a_row + 1 if failed else 0
+        if repeat:
+            return
         minimized = math.inf if value is None or state != TrialState.COMPLETE else self._sign * value
         self._since_best = 0 if minimized < self._best else self._since_best + 1
         self._best = min(self._best, minimized)

@@ -127,10 +127,11 @@ class Race:
         """
         if learns and self._is_untested():
             return self._configurations[0][0]
-        if self.is_decided or len(self._configurations) < 2:
+        if self.is_decided:
             return None
-        _, covariance = self._predictor.process.posterior_covariance(self._at)
-        return self._configurations[next_repeat(self._mean, covariance, self._noise())][0]
+        among = np.flatnonzero(self._chances >= NEGLIGIBLE)
+        _, covariance = self._predictor.process.posterior_covariance(self._at[among])
+        return self._configurations[among[next_repeat(self._mean[among], covariance, self._noise()[among])]][0]
 
     def _is_untested(self) -> bool:
         process = self._predictor.process

@@ -235,6 +235,11 @@ class Optimizer:
         return [Suggestion(each.number, dict(each.params)) for each in rows if each.number is not None]
 
     @property
+    def n_complete(self) -> int:
+        """The number of evaluations with a value."""
+        return self._observations.n_complete
+
+    @property
     def best(self) -> Best:
         """The best value told or observed; failures do not count."""
         if self._observations.n_complete == 0:
