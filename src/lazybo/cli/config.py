@@ -15,7 +15,7 @@ import optuna
 from optuna.distributions import BaseDistribution
 from optuna.pruners import BasePruner
 
-from lazybo.checks import finite_number, one_of, seconds, shortened, whole
+from lazybo.checks import finite_number, one_of, positive, seconds, shortened, whole
 from lazybo.cli.parameters import distributions_of, examples
 from lazybo.programs import placeholders
 from lazybo.programs.output import Reading
@@ -52,6 +52,8 @@ SETTINGS: dict[str, tuple[Any, str]] = {
     "trial_timeout": _SECONDS,
     "target": _NUMBER,
     "patience": _WHOLE,
+    "min_gain": _NUMBER,
+    "confirm": _WHOLE,
     "retries": _WHOLE,
     "max_failures": _WHOLE,
     "seed": _WHOLE,
@@ -64,10 +66,12 @@ SETTINGS: dict[str, tuple[Any, str]] = {
     "pruner": _TEXT,
     "from_environment": (bool, "true or false"),
 }
-LEAST = {"trials": 1, "parallel": 1, "patience": 1, "max_failures": 1, "retries": 0, "seed": 0}
+LEAST = {"trials": 1, "parallel": 1, "patience": 1, "max_failures": 1, "confirm": 0, "retries": 0, "seed": 0}
 MOST = {"parallel": 10_000}
 # Counts must fit into a database. Locks and queues reject longer timeouts.
 LARGEST_COUNT, LONGEST_WAIT = 2**63 - 1, 1e9
+# The limits that end a search before its final check.
+ENDS_SEARCH = ("n_trials", "target_value", "patience", "min_gain")
 LOCAL_EXECUTORS = ("serial", "threads", "processes")
 CLUSTERS = ("dask", "ray", "mpi")
 # A Python objective, not a program: module:function.
@@ -93,9 +97,7 @@ class Plan:
     trial_timeout: float | None
     pruner: BasePruner
     initial: list[dict[str, Any]]
-    limits: dict[
-        str, Any
-    ]  # as optimize() takes them: n_trials, timeout, target_value, patience, retries, max_failures, seed
+    limits: dict[str, Any]  # as optimize() takes them: n_trials, timeout, target_value, patience, min_gain and others
 
     @property
     def on_a_cluster(self) -> bool:
@@ -256,13 +258,26 @@ def _limits(settings: Mapping[str, Any]) -> dict[str, Any]:
         "timeout": _seconds("timeout", settings),
         "target_value": None if target is None else finite_number("target", target),
         "patience": _whole("patience", settings),
+        "min_gain": None if settings.get("min_gain") is None else positive("min_gain", settings["min_gain"]),
     }
     if all(limit is None for limit in limits.values()):
-        raise ValueError("there is no limit: give --trials, --timeout, --target or --patience")
-    for key in ("retries", "max_failures", "seed"):
+        raise ValueError("there is no limit: give --trials, --timeout, --target, --patience or --min-gain")
+    for key in ("confirm", "retries", "max_failures", "seed"):
         if settings.get(key) is not None:
             limits[key] = _whole(key, settings)
+    if limits.get("confirm"):
+        _check_confirm(limits)
     return limits
+
+
+def _check_confirm(limits: Mapping[str, Any]) -> None:
+    trials, confirm = limits["n_trials"], limits["confirm"]
+    if all(limit is None for name, limit in limits.items() if name in ENDS_SEARCH):
+        raise ValueError(
+            "--confirm needs to know when the search ends: give --trials, --target, --patience, --min-gain"
+        )
+    if trials is not None and confirm >= trials:
+        raise ValueError(f"confirm is a part of trials: it must be less than {trials}, not {confirm}")
 
 
 def _whole(key: str, settings: Mapping[str, Any]) -> int | None:

@@ -10,12 +10,16 @@ from optuna.study import Study
 
 from lazybo.cli import console
 from lazybo.run import ledger
+from lazybo.study.attributes import REPEAT_KEY
 
 Row = dict[str, Any]
 
 
 def rows_of(study: Study) -> list[Row]:
-    """One row for each trial, all with the same columns; None where a trial has no such entry."""
+    """One row for each trial, all with the same columns; None where a trial has no such entry.
+
+    If the study had a final check, ``repeat_of`` is the first trial with the configuration that a trial repeats.
+    """
     rows: list[Row] = []
     for trial in ledger.read(study):
         start, end = trial.datetime_start, trial.datetime_complete
@@ -28,10 +32,13 @@ def rows_of(study: Study) -> list[Row]:
         }
         row |= {f"params_{name}": value for name, value in trial.params.items()}
         row |= {f"user_attrs_{name}": value for name, value in trial.user_attrs.items() if name != "traceback"}
+        if REPEAT_KEY in trial.system_attrs:
+            row["repeat_of"] = trial.system_attrs[REPEAT_KEY]
         rows.append(row | {"state": trial.state.name, "reason": trial.system_attrs.get("fail_reason")})
     names = sorted({name for row in rows for name in row if name.startswith("params_")})
     names += sorted({name for row in rows for name in row if name.startswith("user_attrs_")})
     columns = ["number", "value", "datetime_start", "datetime_complete", "duration", *names, "state", "reason"]
+    columns += ["repeat_of"] if any("repeat_of" in row for row in rows) else []
     return [{column: row.get(column) for column in columns} for row in rows]
 
 

@@ -13,6 +13,8 @@ from lazybo.blas import one_thread
 from lazybo.checks import shortened
 from lazybo.report.records import predictor_of
 from lazybo.run import ledger
+from lazybo.search.contenders import Contender
+from lazybo.search.optimizer import Optimizer
 from lazybo.search.prediction import Prediction, Predictor, Recommendation
 from lazybo.study.evaluated import evaluations_of, point_of
 
@@ -27,6 +29,13 @@ def recommend(study: Study) -> Recommendation:
     if not isinstance(study, Study):
         raise ValueError(f"study must be an Optuna study, not {shortened(study)}")
     return recommended_of(study, ledger.read(study), predictor_of(study))
+
+
+@one_thread()
+def contenders_of(trials: Sequence[FrozenTrial], optimizer: Optimizer) -> list[Contender]:
+    """The configurations of some trials that may be the best one, with the chance of each; best first."""
+    evaluations = evaluations_of(trials, optimizer.space)
+    return optimizer.race(evaluations).contenders() if evaluations else []
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from lazybo.study.retry import with_retries
 
 # The gain of so many evaluations is compared with the limit.
 HORIZON = 10
-# It is computed after so many values for the first time, then each time the number of values passes a multiple of EVERY.
+# It is computed after FIRST values, then each time the number of values passes a multiple of EVERY.
 FIRST, EVERY = 20, 5
 
 

@@ -11,7 +11,7 @@ from scipy.spatial.distance import cdist
 from lazybo.blas import one_thread
 from lazybo.checks import Array
 from lazybo.search.acquisition import Acquisition
-from lazybo.search.maxima import BEST_CENTERS, STARTS, Maximum, find_maxima
+from lazybo.search.maxima import BEST_CENTERS, STARTS, Maximum, around, find_maxima
 from lazybo.search.observations import Observations, State
 from lazybo.search.pool import sobol_points
 from lazybo.search.space import MAX_LISTED, Space
@@ -23,6 +23,9 @@ RANDOM_TRIES = 64
 PENDING_GAP = 0.02
 # Startup points come from the Sobol sequence up to this number; later ones are random.
 MAX_LISTED_STARTUP = 2**16
+# For the expected gain: how many maxima are searched, how many observations may stay the best, and how often points are
+# drawn around them.
+PROSPECT_MAXIMA, INCUMBENTS, ROUNDS = 8, 16, 2
 
 
 class Chooser:
@@ -68,6 +71,22 @@ class Chooser:
             max(STARTS, 2 * count),
             self._surrogate.fitted.built_rows,
         )
+
+    @one_thread()
+    def prospects(self, seed: int, rng: np.random.Generator) -> tuple[Array, int]:
+        """Points that the next evaluations may be at, as rows of the process, and how many of them were evaluated.
+
+        The best observations come first, then the maxima of the acquisition, points around both, and the pool.
+        """
+        found = [maximum.x for maximum in self.maxima(seed, rng, PROSPECT_MAXIMA)]
+        process = self._surrogate.sync()
+        rows, _ = self._surrogate.denoised(process)
+        incumbents = process.X[rows[:INCUMBENTS]]
+        centers = np.vstack((self._space.clip(incumbents[:BEST_CENTERS]), *(x[None] for x in found)))
+        near = [around(self._space, centers, process.kernel.ranges, rng)[0] for _ in range(ROUNDS)]
+        points = np.vstack((*(x[None] for x in found), *near, self._surrogate.pool(seed).points))
+        points = np.unique(points, axis=0)
+        return np.vstack((incumbents, points[~self._taken(points)])), len(incumbents)
 
     def _taken(self, points: Array) -> NDArray[np.bool_]:
         """Which points have a row or are too near to a pending one, (m,). None, if every point has a row."""

@@ -85,7 +85,7 @@ def find_maxima(
     def gradient(u: Array, center: Index) -> tuple[Array, Array]:
         return field.gradient(u, center, acquisition, best)
 
-    candidates, center = _around(space, centers, gp.kernel.ranges, rng)
+    candidates, center = around(space, centers, gp.kernel.ranges, rng)
     values = value(candidates, center)
     chosen = _best_of_each(values, center, starts)
     start, center = candidates[chosen], center[chosen]
@@ -113,7 +113,7 @@ def _apart(z: Array, count: int) -> list[int]:
     return kept
 
 
-def _around(space: Space, centers: Array, ranges: Array, rng: np.random.Generator) -> tuple[Array, Index]:
+def around(space: Space, centers: Array, ranges: Array, rng: np.random.Generator) -> tuple[Array, Index]:
     """The centers and new candidates around each; and the index of the center that each belongs to."""
     center = np.repeat(np.arange(len(centers)), CANDIDATES_PER_CENTER)
     u = centers[center].copy()

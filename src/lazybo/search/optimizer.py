@@ -26,6 +26,7 @@ from lazybo.model.targets import WARPINGS, Warping
 from lazybo.search.acquisition import Acquisition, check_acquisition
 from lazybo.search.chooser import Chooser
 from lazybo.search.contenders import Contender, Race
+from lazybo.search.gain import gains, play
 from lazybo.search.observations import PENDING, Observations, Result, State
 from lazybo.search.pool import POOL_POINTS
 from lazybo.search.prediction import Evaluation, Prediction, Predictor, Recommendation
@@ -265,6 +266,27 @@ class Optimizer:
         Chances below 1 % are left out. Calling this does not change what is suggested later.
         """
         return [] if self._observations.n_complete == 0 else self.race(self._evaluations()).contenders()
+
+    def expected_gain(self, n: int = 10) -> float:
+        """How much the next ``n`` evaluations together are expected to improve the best value, by the model.
+
+        In the units of the objective, at least 0. Calling this does not change what is suggested later.
+        """
+        return self.expected_gains([n])[0]
+
+    @one_thread()
+    def expected_gains(self, counts: Sequence[int]) -> list[float]:
+        """`expected_gain` for several numbers of evaluations."""
+        counts = [whole("n", n, 1) for n in counts]
+        if self._observations.n_complete == 0:
+            raise ValueError("there is no model yet: no evaluation has succeeded")
+        if self.space.dim == 0:
+            return [0.0 for _ in counts]
+        rng = np.random.default_rng((self.seed, len(self._observations), 3))
+        with self._surrogate.without_changes():
+            points, evaluated = self._chooser.prospects(self.seed, rng)
+            best = play(self._surrogate.sync(), points, evaluated, max(counts), rng)
+            return gains(best, self._surrogate.warping, counts)
 
     def race(self, evaluations: Sequence[Evaluation]) -> Race:
         """The contenders among some evaluations, at least one, by the model as it is."""

@@ -27,9 +27,8 @@ READING_KEY = "lazybo:value"
 HEARTBEAT_KEY = "lazybo:heartbeat"
 # Why the last run started no more trials, a `StopReason`; None if it had all of them; `run.optimize`, `cli.tune`.
 STOPPED_KEY = "lazybo:stopped"
-
-# The expected gain that ended the search of a run: ``gain``, and after how many trials that were no repeats (``trials``);
-# `run.source`.
+# The expected gain that ended the search of a run (``gain``), and after how many trials, without repeats (``trials``);
+# `run.gain`.
 GAIN_KEY = "lazybo:gain"
 
 # ------------------------------------------------------------------- of a trial
