@@ -92,7 +92,7 @@ class Race:
         self._mean = means[best]
         self._at = predictor.space.as_rows(self._points)
         process = predictor.process
-        rng = np.random.default_rng((seed, process.n, 2))
+        rng = np.random.default_rng((seed, 2))
         self._chances = chances(self._mean, process.told_covariance(self._at), predictor.equal, rng)
 
     @property
