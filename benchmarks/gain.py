@@ -63,9 +63,9 @@ def run_all(path: Path, names: list[str], seeds: range, limit: float) -> None:
 def table(rows: list[dict[str, str]]) -> str:
     """Means, ratios, ranks, and both halves of the predictions: the smaller and the larger ones."""
     lines = [
-        "| after | next | runs | model alone | expected | realised | expected / realised | within a factor of 10 | "
-        "rank correlation | smaller half: expected, realised | larger half |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
+        "| after | next | runs | model alone | expected | realised | expected / realised | no gain | "
+        "within a factor of 10 | rank correlation | smaller half: expected, realised | larger half |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for n in CHECKPOINTS:
         for horizon in HORIZONS:
@@ -74,11 +74,15 @@ def table(rows: list[dict[str, str]]) -> str:
             order = np.argsort(expected, kind="stable")
             halves = [f"{expected[half].mean():.2g}, {realised[half].mean():.2g}" for half in np.array_split(order, 2)]
             near = (expected < FACTOR * realised + TINY) & (realised < FACTOR * expected + TINY)
-            lines.append(
-                f"| {n} | {horizon} | {len(chosen)} | {played.mean():.4f} | {expected.mean():.4f} | "
-                f"{realised.mean():.4f} | {expected.mean() / realised.mean():.2f} | {near.mean():.0%} | "
-                f"{spearmanr(expected, realised).statistic:.2f} | {halves[0]} | {halves[1]} |"
-            )
+            cells = [
+                *(n, horizon, len(chosen)),
+                *(f"{gains.mean():.4f}" for gains in (played, expected, realised)),
+                f"{expected.mean() / realised.mean():.2f}",
+                *(f"{share.mean():.0%}" for share in (realised <= 0, near)),
+                f"{spearmanr(expected, realised).statistic:.2f}",
+                *halves,
+            ]
+            lines.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join(lines)
 
 

@@ -270,9 +270,8 @@ class Optimizer:
     def expected_gain(self, n: int = 10) -> float:
         """How much the next ``n`` evaluations together are expected to improve the best value.
 
-        By the model, and by what the evaluations before gained. In the units of the objective, at least 0; right on
-        average to a factor of about 3 (`python -m benchmarks.gain`). Calling this does not change what is suggested
-        later.
+        By the model, and by what the evaluations before gained. In the units of the objective, at least 0; in the mean
+        about twice too much (`python -m benchmarks.gain`). Calling this does not change what is suggested later.
         """
         return self.expected_gains([n])[0]
 
