@@ -159,7 +159,9 @@ def test_a_direction_may_have_the_name_of_an_objective(line: str, expected: str)
         ("--constraint 'memory<=lots'", "METRIC<=NUMBER"),
         ("--constraint 'memory<=nan'", "METRIC<=NUMBER"),
         ("--constraint 'm<=1' --constraint 'm<=2'", "two constraints"),
-        ("--maximize a --minimize b --target 3", "target is for one objective"),
+        ("--maximize a --minimize b --target 0", "target is for one objective"),
+        ("--maximize a --minimize b --min-gain 0.1", "min_gain is for one objective"),
+        ("--maximize a --minimize b --confirm 1", "confirm is for one objective"),
         ("--maximize a --minimize b --value-key c", "value_key and value_regex read one value"),
     ],
 )

@@ -216,6 +216,8 @@ def test_a_report_of_one_of_several_objectives_is_refused() -> None:
         ({"directions": {"a": "up"}}, "the direction of 'a' must be one of"),
         ({"directions": {"a": "minimize"}, "direction": "minimize"}, "not both"),
         ({"directions": ["minimize"] * 2, "target_value": 1.0}, "target_value is for one objective"),
+        ({"directions": ["minimize"] * 2, "min_gain": 1.0}, "min_gain is for one objective"),
+        ({"directions": ["minimize"] * 2, "confirm": 2}, "confirm is for one objective"),
         ({"directions": ["minimize"] * 2, "warm_start": []}, "warm_start gives the values of one objective"),
     ],
 )

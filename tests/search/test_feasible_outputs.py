@@ -116,3 +116,43 @@ def test_one_layer_has_the_maxima_of_its_process_within_the_feasible_set() -> No
     )
     assert [each.x.tolist() for each in joint] == [each.x.tolist() for each in alone]
     assert all(inside(optimizer.space.decode(each.x)) for each in joint)
+
+
+# ------------------------------------------------------- contenders and expected gain
+
+
+def test_contenders_and_gains_count_feasible_evaluations_only() -> None:
+    """The unconstrained optimum is known exactly, so that without the constraint there is nothing left to gain."""
+    free, bounded = Optimizer(SPACE, seed=0), Optimizer(SPACE, seed=0)
+    rng = np.random.default_rng(0)
+    for a in np.linspace(0.0, 1.0, 9):
+        params = {"a": float(a), "b": float(rng.random()), "kind": "p"}
+        free.observe(params, (a - 1.0) ** 2)
+        bounded.observe(params, (a - 1.0) ** 2, constraints={"memory": a - 0.6})
+    assert {each.params["a"] for each in free.contenders()} == {1.0}
+    assert all(each.params["a"] <= 0.6 for each in bounded.contenders())
+    assert bounded.contenders()[0].params["a"] == 0.5
+    repeat = bounded.propose_repeat()
+    assert repeat is None or repeat.params["a"] <= 0.6
+    with bounded._outputs.without_changes():
+        points, evaluated = bounded._chooser.prospects(0, np.random.default_rng(0))
+    assert (points[:, 0] <= 0.75).all()
+    assert evaluated == 5
+    assert bounded.expected_gain(5) > 0.0
+
+
+def test_a_gain_needs_something_feasible() -> None:
+    optimizer = Optimizer(SPACE, seed=0)
+    optimizer.observe({"a": 0.5, "b": 0.5, "kind": "p"}, 1.0, constraints={"memory": 1.0})
+    assert optimizer.contenders() == []
+    assert optimizer.propose_repeat() is None
+    with pytest.raises(ValueError, match="no evaluation is feasible"):
+        optimizer.expected_gain()
+
+
+def test_contenders_and_gains_are_for_one_objective() -> None:
+    optimizer = Optimizer(SPACE, directions=["minimize", "minimize"], seed=0)
+    optimizer.observe({"a": 0.5, "b": 0.5, "kind": "p"}, [1.0, 2.0])
+    for call in (optimizer.contenders, optimizer.expected_gain, optimizer.confirm, optimizer.propose_repeat):
+        with pytest.raises(ValueError, match="there are 2 objectives; use front"):
+            call()

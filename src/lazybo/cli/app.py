@@ -161,6 +161,21 @@ def tune(
     patience: Annotated[
         int | None, typer.Option(help="Stop after so many trials without an improvement.", rich_help_panel=WHEN)
     ] = None,
+    min_gain: Annotated[
+        float | None,
+        typer.Option(
+            help="Stop when the model expects the next 10 trials to improve the best value by less than this.",
+            rich_help_panel=WHEN,
+        ),
+    ] = None,
+    confirm: Annotated[
+        int | None,
+        typer.Option(
+            metavar="K",
+            help="A final check: up to K of the trials, the last ones, repeat the configurations that may be the best.",
+            rich_help_panel=WHEN,
+        ),
+    ] = None,
     trial_timeout: Annotated[
         float | None, typer.Option(help="Seconds for one trial; a longer trial fails.", rich_help_panel=WHEN)
     ] = None,
@@ -217,6 +232,8 @@ def tune(
             "timeout": timeout,
             "target": target,
             "patience": patience,
+            "min_gain": min_gain,
+            "confirm": confirm,
             "trial_timeout": trial_timeout,
             "max_failures": max_failures,
             "retries": retries,

@@ -16,7 +16,7 @@ import optuna
 from optuna.distributions import BaseDistribution
 from optuna.pruners import BasePruner
 
-from lazybo.checks import DIRECTIONS, Direction, finite_number, one_of, seconds, shortened, whole
+from lazybo.checks import DIRECTIONS, Direction, finite_number, one_of, positive, seconds, shortened, whole
 from lazybo.cli.parameters import distributions_of, examples
 from lazybo.cli.require import Requirement
 from lazybo.programs import placeholders
@@ -58,6 +58,8 @@ SETTINGS: dict[str, tuple[Any, str]] = {
     "trial_timeout": _SECONDS,
     "target": _NUMBER,
     "patience": _WHOLE,
+    "min_gain": _NUMBER,
+    "confirm": _WHOLE,
     "retries": _WHOLE,
     "max_failures": _WHOLE,
     "seed": _WHOLE,
@@ -71,10 +73,12 @@ SETTINGS: dict[str, tuple[Any, str]] = {
     "pruner": _TEXT,
     "from_environment": (bool, "true or false"),
 }
-LEAST = {"trials": 1, "parallel": 1, "patience": 1, "max_failures": 1, "retries": 0, "seed": 0}
+LEAST = {"trials": 1, "parallel": 1, "patience": 1, "max_failures": 1, "confirm": 0, "retries": 0, "seed": 0}
 MOST = {"parallel": 10_000}
 # Counts must fit into a database. Locks and queues reject longer timeouts.
 LARGEST_COUNT, LONGEST_WAIT = 2**63 - 1, 1e9
+# The limits that end a search before its final check.
+ENDS_SEARCH = ("n_trials", "target_value", "patience", "min_gain")
 LOCAL_EXECUTORS = ("serial", "threads", "processes")
 CLUSTERS = ("dask", "ray", "mpi")
 CONSTRAINT = re.compile(r"\s*(?P<metric>[^\s<>=]+)\s*(?P<sign><=|>=)\s*(?P<limit>\S+)\s*")
@@ -104,9 +108,7 @@ class Plan:
     pruner: BasePruner
     initial: list[dict[str, Any]]
     require: Requirement | None
-    limits: dict[
-        str, Any
-    ]  # as optimize() takes them: n_trials, timeout, target_value, patience, retries, max_failures, seed
+    limits: dict[str, Any]  # as optimize() takes them: n_trials, timeout, target_value, patience, min_gain and others
 
     @property
     def on_a_cluster(self) -> bool:
@@ -186,8 +188,8 @@ def make_plan(settings: Mapping[str, Any]) -> Plan:
         require=_requirement(settings.get("require"), space),
         limits=_limits(settings),
     )
-    if goals.several and plan.limits["target_value"] is not None:
-        raise ValueError("target is for one objective; use patience or trials")
+    if goals.several:
+        _check_several(plan.limits)
     if plan.require is not None:
         check_initial_feasible(plan.initial, Optimizer(space, conditions=conditions, feasible=plan.require, seed=0))
     if command:
@@ -343,13 +345,34 @@ def _limits(settings: Mapping[str, Any]) -> dict[str, Any]:
         "timeout": _seconds("timeout", settings),
         "target_value": None if target is None else finite_number("target", target),
         "patience": _whole("patience", settings),
+        "min_gain": None if settings.get("min_gain") is None else positive("min_gain", settings["min_gain"]),
     }
     if all(limit is None for limit in limits.values()):
-        raise ValueError("there is no limit: give --trials, --timeout, --target or --patience")
-    for key in ("retries", "max_failures", "seed"):
+        raise ValueError("there is no limit: give --trials, --timeout, --target, --patience or --min-gain")
+    for key in ("confirm", "retries", "max_failures", "seed"):
         if settings.get(key) is not None:
             limits[key] = _whole(key, settings)
+    if limits.get("confirm"):
+        _check_confirm(limits)
     return limits
+
+
+def _check_several(limits: Mapping[str, Any]) -> None:
+    """Reject the limits that are for one objective."""
+    given = {"target": limits["target_value"], "min_gain": limits["min_gain"], "confirm": limits.get("confirm") or None}
+    for name, limit in given.items():
+        if limit is not None:
+            raise ValueError(f"{name} is for one objective; use patience or trials")
+
+
+def _check_confirm(limits: Mapping[str, Any]) -> None:
+    trials, confirm = limits["n_trials"], limits["confirm"]
+    if all(limit is None for name, limit in limits.items() if name in ENDS_SEARCH):
+        raise ValueError(
+            "--confirm needs to know when the search ends: give --trials, --target, --patience, --min-gain"
+        )
+    if trials is not None and confirm >= trials:
+        raise ValueError(f"confirm is a part of trials: it must be less than {trials}, not {confirm}")
 
 
 def _whole(key: str, settings: Mapping[str, Any]) -> int | None:

@@ -68,6 +68,8 @@ def optimize(
     timeout: float | None = None,
     target_value: float | None = None,
     patience: int | None = None,
+    min_gain: float | None = None,
+    confirm: int = 0,
     trial_timeout: float | None = None,
     retries: int = 2,
     max_failures: int | None = 10,
@@ -112,9 +114,14 @@ def optimize(
     parameters, ``retries`` times at most.
 
     **When it ends.** After ``n_trials``, after ``timeout`` seconds, at ``target_value`` or a better value, after
-    ``patience`` trials without a better value, or with an error after ``max_failures`` failures in a row. An evaluation
-    that takes longer than ``trial_timeout`` seconds fails. Ctrl-C waits for the running evaluations; a second Ctrl-C
-    stops at once.
+    ``patience`` trials without a better value, when the model expects the next 10 evaluations to improve the best value
+    by less than ``min_gain``, or with an error after ``max_failures`` failures in a row. An evaluation that takes
+    longer than ``trial_timeout`` seconds fails. Ctrl-C waits for the running evaluations; a second Ctrl-C stops at
+    once.
+
+    **A final check.** With ``confirm=k`` up to k of the ``n_trials``, the last ones, evaluate the configurations that
+    may be the best once more, until one of them leads with a probability of 95 %. If the search ends earlier, the check
+    follows then.
 
     **What it starts with.** ``initial`` configurations are evaluated first; the optimiser chooses the parameters that
     they leave out. ``warm_start`` gives known results: studies, or tables of parameters and ``value``. ``seed`` makes a
@@ -124,7 +131,9 @@ def optimize(
     Optuna's MedianPruner). ``lag``, ``acquisition``, ``batch``, ``n_startup_trials``, ``kernel``, ``noise``,
     ``priors`` and ``value_transform`` are those of `lazybo.Optimizer`.
     """
-    limits = check_limits(n_trials, timeout, target_value, patience, trial_timeout, retries, max_failures)
+    limits = check_limits(
+        n_trials, timeout, target_value, patience, trial_timeout, retries, max_failures, min_gain, confirm
+    )
     goals = check_goals(direction, directions, constraints)
     check_supported(goals, limits, warm_start, folds=isinstance(objective, KFold))
     checked = Space(as_distributions(space), conditions)
@@ -192,7 +201,10 @@ def _drive(study: Study, model: StudyModel, engine: Engine, run: RunOptions) -> 
         driver.run()
         reason = driver.stopping.reason
         code = None if reason is None else reason.value
-        with_retries(partial(study._storage.set_study_system_attr, study._study_id, STOPPED_KEY, code))
+        # What a final check has learned of the noise decides what is recommended.
+        learned = model.unsaved_attributes() if run.limits.confirm else {}
+        for key, value in {**learned, STOPPED_KEY: code}.items():
+            with_retries(partial(study._storage.set_study_system_attr, study._study_id, key, value))
         if driver.stopping.error is not None:
             raise driver.stopping.error
 

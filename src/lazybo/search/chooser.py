@@ -14,7 +14,7 @@ from lazybo.blas import one_thread
 from lazybo.checks import Array
 from lazybo.search.acquisition import Acquisition
 from lazybo.search.feasible_set import FeasibleSet
-from lazybo.search.maxima import STARTS, Maximum, joint_maxima
+from lazybo.search.maxima import BEST_CENTERS, STARTS, Maximum, around, joint_maxima
 from lazybo.search.observations import Observations, State
 from lazybo.search.outputs import Outputs
 from lazybo.search.pool import sobol_points
@@ -26,6 +26,9 @@ RANDOM_TRIES = 64
 PENDING_GAP = 0.02
 # Startup points come from the Sobol sequence up to this number; later ones are random.
 MAX_LISTED_STARTUP = 2**16
+# For the expected gain: how many maxima are searched, how many observations may stay the best, and how often points are
+# drawn around them.
+PROSPECT_MAXIMA, INCUMBENTS, ROUNDS = 8, 16, 2
 
 
 class Chooser:
@@ -76,6 +79,25 @@ class Chooser:
             max(STARTS, 2 * count),
             None if self._feasible is None else self._feasible.contains,
         )
+
+    @one_thread()
+    def prospects(self, seed: int, rng: np.random.Generator) -> tuple[Array, int]:
+        """Points that the next evaluations may be at, as rows of the process, and how many of them were evaluated.
+
+        The best feasible observations come first, then the maxima of the acquisition, points around both, and the pool.
+        With measured constraints, those that the model expects to violate one are left out.
+        """
+        found = [maximum.x for maximum in self.maxima(seed, rng, PROSPECT_MAXIMA)]
+        process = self._surrogate.sync()
+        rows, _ = self._surrogate.denoised(process)
+        rows = rows[self._observations.feasible()[rows]]
+        incumbents = process.X[rows[self._outputs.inside(rows, INCUMBENTS)[:INCUMBENTS]]]
+        centers = np.vstack((self._space.clip(incumbents[:BEST_CENTERS]), *(x[None] for x in found)))
+        near = [around(self._space, centers, process.kernel.ranges, rng)[0] for _ in range(ROUNDS)]
+        points = np.vstack((*(x[None] for x in found), *near, self._surrogate.pool(seed).points))
+        points = np.unique(points, axis=0)
+        points = points[~self._taken(seed)(points)]
+        return np.vstack((incumbents, points[self._outputs.expects_feasible(points)])), len(incumbents)
 
     def _startup_point(self, seed: int, number: int) -> Array | None:
         if self._feasible is not None:

@@ -107,7 +107,7 @@ def joint_maxima(
     def value(u: Array, center: Index) -> Array:
         return np.where(taken(u), -np.inf, field.value(u, center))
 
-    candidates, center = _around(space, centers, ranges, rng)
+    candidates, center = around(space, centers, ranges, rng)
     border = None if feasible is None else Border(space, feasible, ranges, rng)
     if border is not None:
         candidates = border.pulled_back(centers[center], candidates)
@@ -147,7 +147,7 @@ def _apart(z: Array, count: int) -> list[int]:
     return kept
 
 
-def _around(space: Space, centers: Array, ranges: Array, rng: np.random.Generator) -> tuple[Array, Index]:
+def around(space: Space, centers: Array, ranges: Array, rng: np.random.Generator) -> tuple[Array, Index]:
     """The centers and new candidates around each; and the index of the center that each belongs to."""
     center = np.repeat(np.arange(len(centers)), CANDIDATES_PER_CENTER)
     u = centers[center].copy()

@@ -27,8 +27,10 @@ from lazybo.model.process import Process
 from lazybo.model.targets import WARPINGS, Warping
 from lazybo.search.acquisition import Acquisition, check_acquisition
 from lazybo.search.chooser import Chooser
+from lazybo.search.contenders import Contender, Race
 from lazybo.search.feasibility import Predicate
 from lazybo.search.feasible_set import FeasibleSet
+from lazybo.search.gain import GainParts, earlier_gains, play, played_gains
 from lazybo.search.hypervolume import non_dominated
 from lazybo.search.observations import PENDING, Observations, Result, State
 from lazybo.search.outputs import Outputs
@@ -204,16 +206,15 @@ class Optimizer:
 
     def check_feasible(self, params: Mapping[str, Any]) -> None:
         """Raise a ValueError if a configuration may not be evaluated."""
-        if self._feasible is not None and not self._feasible.contains.holds(params):
+        if not self._may_evaluate(params):
             raise ValueError(f"{shortened(dict(params), 400)} is not feasible")
+
+    def _may_evaluate(self, params: Mapping[str, Any]) -> bool:
+        return self._feasible is None or self._feasible.contains.holds(params)
 
     def is_complete(self, params: Mapping[str, Any]) -> bool:
         """Whether these are all parameters of a configuration of the space."""
-        try:
-            self.space.check(params)
-        except ValueError:
-            return False
-        return True
+        return self.space.has(params)
 
     def announce(self, params: Mapping[str, Any]) -> Suggestion:
         """Add an evaluation that another process has started. It is pending until it is told, like a suggestion."""
@@ -227,6 +228,31 @@ class Optimizer:
         with self._outputs.without_changes():
             found = self._chooser.maxima(self.seed, rng, POOL_POINTS // 16)
         return [(self.space.decode(maximum.x), maximum.value) for maximum in found]
+
+    def confirm(self) -> Suggestion | None:
+        """An evaluated configuration to evaluate once more, so that one of the `contenders` leads with 95 %.
+
+        None if one does; or if the values of pending suggestions are needed first. Like a suggestion of `ask` it is
+        pending until it is told. If the model knows of hardly any noise and nothing was repeated yet, the leader is
+        repeated once to test that. The kernel and the noise are learned from all values.
+        """
+        chosen = self.propose_repeat()
+        return None if chosen is None else self._pend(self.space.plain(chosen.params))
+
+    @one_thread()
+    def propose_repeat(self, evaluations: Sequence[Evaluation] | None = None) -> Evaluation | None:
+        """The configuration that `confirm` would repeat, by its first evaluation; nothing is recorded.
+
+        ``evaluations`` are those to choose from, by default all that have a value.
+        """
+        self._one_objective("there is no single best to confirm", "front")
+        possible = self._evaluations() if evaluations is None else evaluations
+        inside = [each for each in possible if self.space.has(each.params) and self._may_evaluate(each.params)]
+        if not inside or self._observations.n_complete == 0:
+            return None
+        process = self._surrogate.sync(fresh=True)
+        predictor = Predictor(self.space, process, self._surrogate.warping, self._signs[0])
+        return Race(predictor, inside, self.seed).to_repeat(learns=self._surrogate.learns)
 
     def _ask(self, number: int, wanted: int) -> list[Suggestion]:
         """Suggest a batch; its random numbers are those of ``number`` and the following numbers."""
@@ -301,6 +327,16 @@ class Optimizer:
         return [Suggestion(each.number, dict(each.params)) for each in rows if each.number is not None]
 
     @property
+    def n_complete(self) -> int:
+        """The number of evaluations with a value."""
+        return self._observations.n_complete
+
+    @property
+    def n_feasible(self) -> int:
+        """The number of evaluations with a value that have measured and satisfied all constraints."""
+        return int(self._observations.feasible().sum())
+
+    @property
     def best(self) -> Best:
         """The best value told or observed; failures do not count, nor do those that violate a constraint."""
         self._one_objective("there is no single best", "front")
@@ -345,12 +381,57 @@ class Optimizer:
         change what is suggested later.
         """
         self._one_objective("there is no single recommendation", "front")
-        rows = self._feasible_rows("there is nothing to recommend yet")
-        rows = rows[self._outputs.inside(rows)]
-        found = [(self._observations[row].point, self._best(int(row))) for row in rows]
-        return self.predictor().recommendation(
-            [Evaluation(best.params, point, best.value, best.number) for point, best in found]
-        )
+        self._feasible_rows("there is nothing to recommend yet")
+        return self.predictor().recommendation(self._evaluations())
+
+    @one_thread()
+    def contenders(self) -> list[Contender]:
+        """The evaluated configurations that may be the best one, by the model, with the chance of each; best first.
+
+        Only feasible ones. Chances below 1 % are left out. Calling this does not change what is suggested later.
+        """
+        self._one_objective("there is no single best", "front")
+        evaluations = self._evaluations()
+        return self.race(evaluations).contenders() if evaluations else []
+
+    def expected_gain(self, n: int = 10) -> float:
+        """How much the next ``n`` evaluations together are expected to improve the best value.
+
+        By the model, and by what the evaluations before gained. In the units of the objective, at least 0; in the mean
+        about twice too much (`python -m benchmarks.gain`). Calling this does not change what is suggested later.
+        """
+        return self.expected_gains([n])[0]
+
+    def expected_gains(self, counts: Sequence[int]) -> list[float]:
+        """`expected_gain` for several numbers of evaluations."""
+        return self.gain_parts(counts).expected()
+
+    @one_thread()
+    def gain_parts(self, counts: Sequence[int]) -> GainParts:
+        """The two parts of `expected_gains`."""
+        counts = [whole("n", n, 1) for n in counts]
+        self._one_objective("an expected gain is of one objective", "front")
+        self._feasible_rows("there is no expected gain yet")
+        if self.space.dim == 0:
+            return GainParts(np.zeros(len(counts)), np.zeros(len(counts)))
+        rng = np.random.default_rng((self.seed, len(self._observations), 3))
+        with self._outputs.without_changes():
+            points, evaluated = self._chooser.prospects(self.seed, rng)
+            process, warping = self._surrogate.sync(), self._surrogate.warping
+            played = played_gains(play(process, points, evaluated, max(counts), rng), warping, counts)
+            rows, means = self._surrogate.denoised(process)
+            means = np.where(self._observations.feasible()[rows], means, means.max())  # others have gained nothing
+            return GainParts(played, earlier_gains(means[np.argsort(rows)], warping, counts))
+
+    def race(self, evaluations: Sequence[Evaluation]) -> Race:
+        """The contenders among some evaluations, at least one, by the model as it is."""
+        return Race(self.predictor(), evaluations, self.seed)
+
+    def _evaluations(self) -> list[Evaluation]:
+        """The feasible evaluations."""
+        rows = np.flatnonzero(self._observations.feasible())
+        found = [(self._observations[row].point, self._best(int(row))) for row in rows[self._outputs.inside(rows)]]
+        return [Evaluation(best.params, point, best.value, best.number) for point, best in found]
 
     @overload
     def predict(self, params: Mapping[str, Any]) -> Prediction: ...

@@ -116,6 +116,13 @@ class Outputs:
 
     # ---------------------------------------------------------------- search
 
+    def expects_feasible(self, points: Array) -> NDArray[np.bool_]:
+        """Whether each measured constraint holds at these points with a chance of at least one half, (m,)."""
+        expected = np.ones(len(points), dtype=bool)
+        for surrogate in self.constraints.values():
+            expected &= surrogate.sync().mean(points) <= surrogate.warping(np.zeros(1))
+        return expected
+
     def inside(self, rows: Index, enough: int | None = None) -> Index:
         """Which of these rows satisfy the known constraint, as indices of ``rows``; all of them if none does.
 

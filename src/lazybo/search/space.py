@@ -113,6 +113,14 @@ class Space:
                     f"parameter {name!r} is only active while {condition.parent!r} is one of {condition.values}"
                 )
 
+    def has(self, params: Mapping[str, Any]) -> bool:
+        """Whether this is a configuration of the space."""
+        try:
+            self.check(params)
+        except ValueError:
+            return False
+        return True
+
     def plain(self, params: Mapping[str, Any], *, outside: bool = False) -> dict[str, Any]:
         """Validate a configuration and convert it to plain Python values, without NumPy scalars."""
         self.check(params, outside=outside)

@@ -34,6 +34,8 @@ from lazybo.search.space import Space
 REWARP_GROWTH = 0.02
 # If there are known variances, the process is rebuilt when the slope of the warping has changed by this factor.
 RESCALE = 2.0
+# With more values the kernel is not learned more often than the lag says: factoring K takes more than a second.
+FRESH_VALUES = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,11 +107,15 @@ class Surrogate:
         self._process: Process | None = None
         self._pool: Pool | None = None
 
-    def sync(self) -> Process:
-        """Update the process to all rows and their current values; learn the kernel first if that is due."""
+    def sync(self, *, fresh: bool = False) -> Process:
+        """Update the process to all rows and their current values; learn the kernel first if that is due.
+
+        With ``fresh`` it is due after every new value, unless there are very many: `FRESH_VALUES`.
+        """
         targets = self._targets()
         complete = self._observations.rows(State.COMPLETE)
-        if is_due(self._lag, self.fitted.learned_at, len(complete)):
+        lag = 1 if fresh and self.learns and len(complete) <= FRESH_VALUES else self._lag
+        if is_due(lag, self.fitted.learned_at, len(complete)):
             self._learn(targets, complete)
         elif self._is_rescaled():
             self._discard()
@@ -120,6 +126,11 @@ class Surrogate:
         process.set_targets(targets)
         self._process = process
         return process
+
+    @property
+    def learns(self) -> bool:
+        """Whether the kernel and the noise are learned at all."""
+        return self._lag is not None
 
     @property
     def warping(self) -> Warping:

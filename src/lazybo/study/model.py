@@ -18,6 +18,7 @@ from optuna.trial import FrozenTrial, TrialState
 from lazybo.search.optimizer import Optimizer, Suggestion, Values
 from lazybo.study.attributes import MODEL_KEY, SUGGESTION_KEY, VARIANCE_KEY, joined, parts, rewritable_parts
 from lazybo.study.curves import Curves
+from lazybo.study.evaluated import evaluations_of
 from lazybo.study.feasible import measured_constraints
 from lazybo.study.structure import Structure, as_given
 
@@ -69,6 +70,11 @@ class StudyModel:
     def pending_params(self, number: int) -> dict[str, Any]:
         """What a running trial will evaluate, if it is known."""
         return self._pending[number].params if number in self._pending else {}
+
+    def next_repeat(self, trials: Sequence[FrozenTrial]) -> tuple[dict[str, Any], int | None] | None:
+        """The configuration to repeat in a final check, and the number of its first trial; None if one leads."""
+        chosen = self.optimizer.propose_repeat(evaluations_of(trials, self.optimizer.space))
+        return None if chosen is None else (self._in_space(chosen.params), chosen.number)
 
     def finish(self, trial: FrozenTrial) -> None:
         """Observe a trial that finished. A second call for the same trial does nothing."""
