@@ -119,7 +119,7 @@ def report(path: Path) -> None:
     rows = read(path)
     labels = [label for label in OPTIMIZERS if any(row["optimizer"] == label for row in rows)]
     columns = " | ".join(f"{label}" for label in labels)
-    print("Regret after 50 / 100 evaluations (feasible of 100) [seeds], mean over seeds\n")
+    print("Regret after 50 / 100 evaluations (feasible of the first 50) [seeds], mean over seeds\n")
     print(f"| problem | {columns} |\n|---|{'---|' * len(labels)}")
     for name in dict.fromkeys(row["problem"] for row in rows):
         cells = []
@@ -139,10 +139,10 @@ def report(path: Path) -> None:
 def _cell(rows: list[dict[str, str]]) -> str:
     if not rows:
         return ""
-    means = [statistics.mean(float(row[f"r{n}"]) for row in rows) for n in (50, 100)]
-    feasible = statistics.mean(int(row["f100"]) for row in rows)
-    shown = f" ({feasible:.0f})" if feasible < 100 else ""
-    return f"{means[0]:.4f} / {means[1]:.4f}{shown}" + (f" [{len(rows)}]" if len(rows) > 1 else "")
+    regrets = [[float(row[f"r{n}"]) for row in rows if row[f"r{n}"]] for n in (50, 100)]
+    means = " / ".join(f"{statistics.mean(each):.4f}" if each else "–" for each in regrets)
+    feasible = statistics.mean(int(row["f50"]) for row in rows)
+    return means + (f" ({feasible:.0f})" if feasible < 50 else "") + f" [{len(rows)}]"
 
 
 def main() -> None:
