@@ -19,6 +19,7 @@ from benchmarks.objective_problems import NAMES, Measured, Problem, load
 from benchmarks.optimizers import gp_sampler
 from benchmarks.runner import append, read
 from lazybo.search.optimizer import Optimizer
+from lazybo.study.sampler import LazySampler
 
 RESULTS = Path(__file__).parent / "results" / "objectives.csv"
 CHECKPOINTS = (25, 50, 100)
@@ -145,6 +146,25 @@ def _cell(rows: list[dict[str, str]]) -> str:
     return means + (f" ({feasible:.0f})" if feasible < 50 else "") + f" [{len(rows)}]"
 
 
+def example(seeds: range) -> None:
+    """60 trials of (x - 1)² + (y - 1)² with x + y ≤ 1.4, whose optimum is 0.18: how many are feasible, and the best."""
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+
+    def objective(trial: optuna.Trial) -> float:
+        x, y = trial.suggest_float("x", 0, 1), trial.suggest_float("y", 0, 1)
+        trial.set_constraint("x + y <= 1.4", x + y - 1.4)
+        return (x - 1) ** 2 + (y - 1) ** 2
+
+    for label, make in (("lazybo", LazySampler), ("optuna-tpe", optuna.samplers.TPESampler)):
+        found = []
+        for seed in seeds:
+            study = optuna.create_study(sampler=make(seed=seed))
+            study.optimize(objective, n_trials=60)
+            feasible = sum(trial.constraints["x + y <= 1.4"] <= 0 for trial in study.trials)
+            found.append(f"{feasible} feasible, best {study.best_value:.5f}")
+        print(f"{label}: {'; '.join(found)}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=3)
@@ -154,8 +174,12 @@ def main() -> None:
     parser.add_argument("--problems", default=",".join(NAMES))
     parser.add_argument("--limit", type=float, default=float("inf"), help="start no run after so many seconds")
     parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--example", action="store_true", help="only the example with 60 trials")
     arguments = parser.parse_args()
     seeds = range(arguments.first_seed, arguments.first_seed + arguments.seeds)
+    if arguments.example:
+        example(seeds)
+        return
     labels, names = arguments.optimizers.split(","), arguments.problems.split(",")
     run_all(arguments.results, labels, names, seeds, arguments.budget, arguments.limit)
     report(arguments.results)
