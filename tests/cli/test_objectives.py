@@ -105,12 +105,12 @@ def test_nothing_feasible_says_so() -> None:
         app, shlex.split(f"tune --trials 6 {SPACE} --maximize accuracy --constraint memory<=1 {RUN}")
     )
     assert result.exit_code == 1
-    assert "no trial is feasible yet: none satisfies memory<=1" in result.stdout
+    assert "is feasible yet: none satisfies memory<=1" in result.stdout
     assert "(0 feasible; only these count)" in result.stdout
     result = CliRunner().invoke(app, ["best"])
     assert result.exit_code == 1
-    assert "no trial is feasible yet" in result.stderr
-    assert "no trial is feasible yet" in call("show").stdout
+    assert "no trial of the study 'lazybo' is feasible yet" in result.stderr
+    assert "no trial of the study 'lazybo' is feasible yet" in call("show").stdout
 
 
 def test_a_python_function_with_objectives_by_name() -> None:

@@ -308,8 +308,7 @@ def best(
             _print_front(found, command=command, recommended=recommended, as_json=as_json)
             return
         if record is None:
-            why = summary.nothing_best(summary.overview(found))
-            console.fail(f"the study {found.study_name!r} has no best trial: {why}", console.FAILED)
+            console.fail(summary.nothing_best(summary.overview(found)), console.FAILED)
         if recommended:
             chosen = advise(found)
             advice: Advice | None = chosen
@@ -336,8 +335,7 @@ def _print_front(study: Study, *, command: bool, recommended: bool, as_json: boo
         raise ValueError(f"{flag} needs one best trial, but the study {study.study_name!r} has several objectives")
     record, front = summary.overview(study), summary.front_records(study)
     if not front:
-        why = summary.nothing_best(record)
-        console.fail(f"the study {study.study_name!r} has no best trial: {why}", console.FAILED)
+        console.fail(summary.nothing_best(record), console.FAILED)
     if as_json:
         console.print_json(front)
     else:

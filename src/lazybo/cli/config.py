@@ -166,7 +166,8 @@ def make_plan(settings: Mapping[str, Any]) -> Plan:
     by_name = directions if isinstance(directions, dict) else None
     goals = check_goals(None if by_name else directions, by_name, constraints)
     # The one objective of a program that has a name is read under that name.
-    key = settings.get("value_key") or _only_name(settings.get("directions"))
+    key = settings.get("value_key")
+    key = _only_name(settings.get("directions")) if key is None else key
     plan = Plan(
         command=command,
         objective=None if command else settings["objective"],

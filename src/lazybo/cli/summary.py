@@ -208,7 +208,7 @@ def print_result(study: Study, output: Path | None, *, interrupted: bool) -> Non
     elif record["front"]:
         print_front(record, front_records(study))
     else:
-        console.line(nothing_best(record), style="yellow")
+        console.line(nothing_best(record) if record["trials"]["complete"] else "no trial has completed", style="yellow")
     counts = _counts(record)
     console.line(counts + (f"; output in {os.path.relpath(output)}" if output and output.exists() else ""))
     if interrupted:
@@ -280,9 +280,10 @@ def print_best(best: dict[str, Any], importances: dict[str, float] | None = None
 
 def nothing_best(record: dict[str, Any]) -> str:
     """Why a study has no best trial."""
+    of = f"no trial of the study {record['study']!r}"
     if not record["trials"]["complete"]:
-        return "no trial has completed"
-    return f"no trial is feasible yet: none satisfies {', '.join(record['constraints'])}"
+        return f"{of} has completed yet"
+    return f"{of} is feasible yet: none satisfies {', '.join(record['constraints'])}"
 
 
 def print_front(record: dict[str, Any], front: Sequence[dict[str, Any]]) -> None:

@@ -274,8 +274,8 @@ def model_for(study: Study) -> StudyModel:
 def _one_objective(study: Study) -> None:
     if len(study.directions) > 1:
         raise ValueError(
-            f"the study {study.study_name!r} has {len(study.directions)} objectives, and this shows one; "
-            "`lazybo best` prints the front and `lazybo plot front` draws it"
+            f"the study {study.study_name!r} has {len(study.directions)} objectives, and this needs one; "
+            "study.best_trials has the front, `lazybo best` prints it and `lazybo plot front` draws it"
         )
 
 

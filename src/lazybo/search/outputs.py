@@ -34,7 +34,7 @@ REFERENCE_MARGIN = 0.1
 CAUTION = 2.0
 # How often the far reference point is used, and the factor of the standard deviations then.
 FAR_SHARE = 0.25
-WIDENING = 3.0
+WIDENING = 2.0
 
 
 class Outputs:
