@@ -183,6 +183,16 @@ class Optimizer:
             self._surrogate.cut(row)
         self._observations.resolve(row, result)
 
+    def revise(self, values: Mapping[int, tuple[float, float]]) -> None:
+        """Change values that were told: by the numbers of their suggestions, the new values with their variances.
+
+        The process is built anew, also if there are no values to change.
+        """
+        results = {self._observations.told_row(n): Result.of(v, self._sign, var) for n, (v, var) in values.items()}
+        self._surrogate.cut(0)
+        for row, result in results.items():
+            self._observations.resolve(row, result)
+
     def observe(
         self, params: Mapping[str, Any], value: float | None, *, variance: float = 0.0, outside: bool = False
     ) -> None:

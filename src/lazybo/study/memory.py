@@ -12,6 +12,7 @@ from optuna.storages._cached_storage import _CachedStorage
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
+from lazybo.study.curves import StudyCurves
 from lazybo.study.factory import ModelOptions, Unkept, unkept_options
 from lazybo.study.model import StudyModel
 from lazybo.study.retry import with_retries
@@ -57,6 +58,7 @@ class Memory:
         self.trials: list[FrozenTrial] = []
         self.distributions: dict[str, BaseDistribution] = {}
         self.model: StudyModel | None = None
+        self.curves: StudyCurves | None = None  # used by LazyPruner
         self._unkept: Unkept | None = None
         self.except_number = -1  # the trial that is being sampled
         self.others_run = False  # whether trials run that were begun elsewhere
