@@ -45,7 +45,7 @@ LEARN_ROWS = 300
 MIN_COMPLETE = 2
 WARPED = 5
 # Warped values beyond this are compressed to the logarithm.
-LINEAR = 3.0
+LINEAR = 10.0
 SCALES = 2.0 ** np.arange(-8, 3.0)
 # Curves that each scale has before any is seen.
 SCALE_PRIOR = 0.2
@@ -90,13 +90,17 @@ class Forecast(NamedTuple):
 
     def improvement(self, value: float) -> float:
         """The expected improvement on a value, in units of the warped values."""
-        gap = self._warped(value) - self.mean
-        z = gap / self.deviations
-        density = np.exp(-0.5 * z * z) / math.sqrt(2 * math.pi)
-        return float(self.weights @ (gap * ndtr(z) + self.deviations * density))
+        return float(self.weights @ _improvement(self._warped(value) - self.mean, self.deviations))
 
     def _warped(self, value: float) -> float:
         return float(self.targets(np.array([value]))[0])
+
+
+def _improvement(gap: Array | float, deviation: Array) -> Array:
+    """E max(gap - deviation · z, 0) for a normal z."""
+    z = gap / deviation
+    improvement: Array = gap * ndtr(z) + deviation * np.exp(-0.5 * z * z) / math.sqrt(2 * math.pi)
+    return improvement
 
 
 class Targets(NamedTuple):
@@ -135,11 +139,17 @@ class CurveModel:
         self._max_step = max_step
         self._curves: list[Curve] = []
         self.learned_at = 0  # m
-        self._fitted: _Fitted | None = None
+        self._fitted: FittedCurves | None = None
         self._forecasts: dict[int, Forecast] = {}
 
     def __len__(self) -> int:
         return len(self._curves)
+
+    @property
+    def rows(self) -> int:
+        """The number of rows of the process; 0 while too few curves have completed."""
+        fitted = self._sync()
+        return 0 if fitted is None else fitted.process.n
 
     def add(self, curve: Curve) -> int:
         """Add a curve that has ended; gives its number."""
@@ -163,50 +173,52 @@ class CurveModel:
             return None
         n = fitted.process.n
         try:
-            rows = fitted.append(curve, len(self._curves))
-            return fitted.ends([(curve, len(self._curves), rows)])[0]
+            fitted.append(curve)
+            return fitted.forecasts([len(self._curves)], [fitted.clock.end_of(curve)])[0]
         finally:
-            fitted.process.truncate(n)
+            fitted.truncate(n, len(self._curves))
 
     @one_thread()
-    def unseen(self, x: Array) -> list[Forecast]:
-        """Where trainings of configurations (m, d) that have not begun will end; empty while too few have completed."""
+    def improvements(self, x: Array, value: float) -> Array:
+        """The improvements on a value that are expected of curves of configurations (m, d) that have not begun, (m,).
+
+        In units of the warped values; 0 while too few curves have completed.
+        """
         fitted = self._sync()
         if fitted is None:
-            return []
+            return np.zeros(len(x))
         points = Rows(x, np.full(len(x), fitted.clock.end), np.full(len(x), len(self._curves)))
         means, variances = fitted.process.posterior(points)
-        deviations = np.sqrt(variances + fitted.process.kernel.noise)
-        return [Forecast(float(m), d[None], np.ones(1), fitted.targets) for m, d in zip(means, deviations, strict=True)]
+        gap = fitted.targets(np.array([value])) - means
+        return _improvement(gap, np.sqrt(variances + fitted.process.kernel.noise))
 
-    def left(self, curve: Curve) -> float:
-        """The share of the steps of a curve that are left."""
+    def left(self, step: int) -> float:
+        """The share of the steps of a curve that are left after this one."""
         fitted = self._sync()
         if fitted is None:
             return 1.0
-        done, all_of_them = math.exp(fitted.clock(max(curve.values))), math.exp(fitted.clock.end)
-        return max(1.0 - done / all_of_them, 0.0)
+        return max(1.0 - math.exp(fitted.clock(step) - fitted.clock.end), 0.0)
 
-    def _sync(self) -> "_Fitted | None":
+    def _sync(self) -> "FittedCurves | None":
         m = learn_point(len(self._curves))
         if m != self.learned_at:
             self.learned_at, self._forecasts = m, {}
             curves = self._curves[:m]
             complete = sum(curve.complete for curve in curves)
-            self._fitted = _fitted(curves, self._columns, self._max_step) if complete >= MIN_COMPLETE else None
+            self._fitted = fit_curves(curves, self._columns, self._max_step) if complete >= MIN_COMPLETE else None
             if self._fitted is not None:
                 self._forecast(range(m))
         if self._fitted is not None:
-            for i in range(len(self._fitted.rows), len(self._curves)):
-                self._fitted.rows.append(self._fitted.append(self._curves[i], i))
+            for i in range(len(self._fitted), len(self._curves)):
+                self._fitted.append(self._curves[i])
                 self._forecast([i])
         return self._fitted
 
     def _forecast(self, numbers: Sequence[int]) -> None:
         assert self._fitted is not None
-        open_ones = [i for i in numbers if not self._curves[i].complete]
-        asked = [(self._curves[i], i, self._fitted.rows[i]) for i in open_ones]
-        self._forecasts.update(zip(open_ones, self._fitted.ends(asked), strict=True))
+        unfinished = [i for i in numbers if not self._curves[i].complete]
+        ends = [self._fitted.clock.end_of(self._curves[i]) for i in unfinished]
+        self._forecasts.update(zip(unfinished, self._fitted.forecasts(unfinished, ends), strict=True))
 
 
 def learn_point(n: int) -> int:
@@ -217,44 +229,83 @@ def learn_point(n: int) -> int:
     return m
 
 
-class _Fitted:
+class Clock(NamedTuple):
+    """Converts steps to t."""
+
+    first: int
+    stride: int
+    end: float = 0.0  # T
+
+    def __call__(self, step: int) -> float:
+        """t of a step."""
+        return math.log(max((step - self.first) / self.stride, 0.0) + 1.0)
+
+    def end_of(self, curve: Curve) -> float:
+        """Where a curve ends: at T, or at its last value if that is later."""
+        return max(self.end, self(max(curve.values)))
+
+
+class FittedCurves:
     """A process of curves with what is learned beside its kernel: positions of steps, targets, shares of scales."""
 
-    def __init__(self, clock: "_Clock", targets: Targets, kernel: CurveKernel) -> None:
+    def __init__(self, clock: Clock, targets: Targets, kernel: CurveKernel) -> None:
         self.clock, self.targets = clock, targets
         self.process = CurveProcess(kernel)
         self.shares = np.full(len(SCALES), 1.0 / len(SCALES))
-        self.rows: list[slice] = []  # of each curve
+        self._x: list[Array] = []  # of each curve
+        self._rows: list[slice] = []  # of each curve
 
-    def append(self, curve: Curve, number: int) -> slice:
-        """Add the rows of a curve."""
-        rows, targets = table([curve], [number], self.clock, self.targets)
-        start = self.process.n
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def build(self, curves: Sequence[Curve], rows: Rows, targets: Array) -> None:
+        """Add the curves that the kernel was learned from, whose rows and targets these are."""
+        for start in range(0, len(targets), BLOCK_ROWS):
+            block = slice(start, start + BLOCK_ROWS)
+            self.process.append(rows.part(block), targets[block])
+        stops = np.cumsum(np.bincount(rows.curve)).tolist()
+        self._rows = [slice(a, b) for a, b in zip([0, *stops[:-1]], stops, strict=True)]
+        self._x = [curve.x for curve in curves]
+        self._learn_shares()
+
+    def append(self, curve: Curve) -> None:
+        """Add a curve."""
+        start, (rows, targets) = self.process.n, table([curve], [len(self)], self.clock, self.targets)
         self.process.append(rows, targets)
-        return slice(start, self.process.n)
+        self._rows.append(slice(start, self.process.n))
+        self._x.append(curve.x)
 
-    def learn_shares(self) -> None:
+    def truncate(self, rows: int, curves: int) -> None:
+        """Keep the first curves, which have so many rows."""
+        self.process.truncate(rows)
+        del self._rows[curves:], self._x[curves:]
+
+    def _learn_shares(self) -> None:
         """π by expectation maximisation over all curves."""
-        logs = np.array([self._log_likelihood(rows) for rows in self.rows])
+        logs = np.array([self._log_likelihood(rows) for rows in self._rows])
         for _ in range(EM_STEPS):
             logits = logs + np.log(self.shares)
             weights = np.exp(logits - logsumexp(logits, axis=1, keepdims=True))
             self.shares = (weights.sum(axis=0) + SCALE_PRIOR) / (len(logs) + SCALE_PRIOR * len(SCALES))
 
-    def ends(self, asked: Sequence[tuple[Curve, int, slice]]) -> list[Forecast]:
-        """Forecasts of curves with their numbers and rows."""
-        if not asked:
+    def forecasts(self, numbers: Sequence[int], t: Sequence[float]) -> list[Forecast]:
+        """Forecasts of the curves with these numbers, each at its time t."""
+        if not len(numbers):
             return []
-        at = np.array([max(self.clock.end, self.clock(max(curve.values))) for curve, _, _ in asked])
-        points = Rows(np.array([curve.x for curve, _, _ in asked]), at, np.array([number for _, number, _ in asked]))
+        points = Rows(np.array([self._x[i] for i in numbers]), np.array(t), np.array(numbers))
         means, variances = self.process.posterior(points)
-        found = []
-        for mean, variance, (_, _, rows) in zip(means, variances, asked, strict=True):
-            logits = self._log_likelihood(rows) + np.log(self.shares)
-            weights = np.exp(logits - logsumexp(logits))
-            deviations = SCALES * math.sqrt(variance + self.process.kernel.noise)
-            found.append(Forecast(float(mean), deviations, weights, self.targets))
-        return found
+        deviations = np.sqrt(variances + self.process.kernel.noise)
+        weights = {i: self._weights(i) for i in set(numbers)}
+        return [
+            Forecast(float(mean), deviation * SCALES, weights[i], self.targets)
+            for i, mean, deviation in zip(numbers, means, deviations, strict=True)
+        ]
+
+    def _weights(self, number: int) -> Array:
+        """ρ, (s,)."""
+        logits = self._log_likelihood(self._rows[number]) + np.log(self.shares)
+        weights: Array = np.exp(logits - logsumexp(logits))
+        return weights
 
     def _log_likelihood(self, rows: slice) -> Array:
         """log Π N(innovation; 0, τ²) of a curve, without its first value, which is the level and no change, (s,)."""
@@ -262,39 +313,22 @@ class _Fitted:
         return -0.5 * float(innovations @ innovations) / SCALES**2 - len(innovations) * np.log(SCALES)
 
 
-class _Clock(NamedTuple):
-    """Log positions of steps."""
-
-    first: int
-    stride: int
-    end: float = 0.0
-
-    def __call__(self, step: int) -> float:
-        return math.log(max((step - self.first) / self.stride, 0.0) + 1.0)
-
-
-def _clock(curves: Sequence[Curve], max_step: int | None) -> _Clock:
+def _clock(curves: Sequence[Curve], max_step: int | None) -> Clock:
     steps = sorted({step for curve in curves for step in curve.values})
     stride = min((b - a for a, b in zip(steps, steps[1:], strict=False)), default=1)
-    clock = _Clock(steps[0], stride)
+    clock = Clock(steps[0], stride)
     return clock._replace(end=clock(steps[-1] if max_step is None else max_step))
 
 
-def _fitted(curves: Sequence[Curve], columns: Sequence[Column], max_step: int | None) -> _Fitted:
+def fit_curves(curves: Sequence[Curve], columns: Sequence[Column], max_step: int | None) -> FittedCurves:
     """The process of these curves."""
     clock = _clock(curves, max_step)
-    targets = _targets(curves)
-    numbers = range(len(curves))
-    rows, values = table(curves, numbers, clock, targets)
+    targets = _targets(curves, clock)
+    rows, values = table(curves, range(len(curves)), clock, targets)
     chosen = np.isin(rows.curve, _to_learn_from(np.bincount(rows.curve)))
     kernel = learn(CurveKernel.prior(columns), rows.part(chosen), values[chosen])
-    fitted = _Fitted(clock, targets, kernel)
-    for start in range(0, len(values), BLOCK_ROWS):
-        block = slice(start, start + BLOCK_ROWS)
-        fitted.process.append(rows.part(block), values[block])
-    stops = np.cumsum(np.bincount(rows.curve))
-    fitted.rows = [slice(a, b) for a, b in zip([0, *stops[:-1].tolist()], stops.tolist(), strict=True)]
-    fitted.learn_shares()
+    fitted = FittedCurves(clock, targets, kernel)
+    fitted.build(curves, rows, values)
     return fitted
 
 
@@ -309,10 +343,11 @@ def _to_learn_from(counts: NDArray[np.intp]) -> NDArray[np.intp]:
     return np.concatenate((longest[:half], others[: np.searchsorted(np.cumsum(counts[others]), left)]))
 
 
-def _targets(curves: Sequence[Curve]) -> Targets:
+def _targets(curves: Sequence[Curve], clock: Clock) -> Targets:
     """The warping of ends, and the worst target of any value."""
     by_length = sorted(curves, key=lambda curve: (curve.complete, max(curve.values)), reverse=True)
-    count = max(WARPED, sum(curve.complete for curve in curves))
+    halfway = clock.end - math.log(2.0)
+    count = max(WARPED, sum(curve.complete or clock(max(curve.values)) >= halfway for curve in curves))
     ends = np.array([curve.values[max(curve.values)] for curve in by_length[:count]])
     values = np.array([value for curve in curves for value in curve.values.values()])
     bend = warping(ends[np.isfinite(ends)])
@@ -320,7 +355,7 @@ def _targets(curves: Sequence[Curve]) -> Targets:
     return Targets(bend, max(float(worst), LINEAR))
 
 
-def table(curves: Sequence[Curve], numbers: Sequence[int], clock: _Clock, targets: Targets) -> tuple[Rows, Array]:
+def table(curves: Sequence[Curve], numbers: Sequence[int], clock: Clock, targets: Targets) -> tuple[Rows, Array]:
     """The rows of curves that are kept, and their targets."""
     kept = [kept_steps(curve, clock) for curve in curves]
     counts = [len(steps) for steps in kept]
@@ -330,7 +365,7 @@ def table(curves: Sequence[Curve], numbers: Sequence[int], clock: _Clock, target
     return Rows(x, np.array(t), np.repeat(numbers, counts)), targets(np.array(values))
 
 
-def kept_steps(curve: Curve, clock: _Clock) -> list[tuple[int, float | None]]:
+def kept_steps(curve: Curve, clock: Clock) -> list[tuple[int, float | None]]:
     """The steps of a curve that are rows, with their t; always the last one. None: the end of a completed curve."""
     kept: list[tuple[int, float | None]] = []
     following = 0.0

@@ -44,19 +44,6 @@ class Forecast(NamedTuple):
     variance: float
 
 
-class Outlook(NamedTuple):
-    """What a running trial is expected to add to the best completed one.
-
-    ``probability`` that it ends better; ``now``: the expected improvement; ``new``: that of a trial that has not begun;
-    ``left``: the share of its steps that the trial still has to make.
-    """
-
-    probability: float
-    now: float
-    new: float
-    left: float
-
-
 class StudyCurves:
     """The curves of the trials of a study that have ended."""
 
@@ -67,10 +54,11 @@ class StudyCurves:
         self._sign = -1.0 if direction == "maximize" else 1.0
         self._model = CurveModel(space.columns, max_step=max_step)
         self._random = space.as_rows(sobol_points(space, np.random.default_rng(0), RANDOM_POINTS))
+        self._random_improvement = (0, 0.0, 0.0)  # number of curves, value, expected improvement of a random point
         self._numbers: list[int] = []  # of the trial of each curve
         self._added: set[int] = set()
         self._settled = 0  # all trials before this number were added
-        self._finals: list[tuple[float, float]] = []  # u, f
+        self._finals: dict[int, tuple[float, float]] = {}  # u, f by number of the curve
         self.best: float | None = None  # the best last value of a completed trial; small is good
 
     def __len__(self) -> int:
@@ -101,33 +89,39 @@ class StudyCurves:
             last = curve.values[max(curve.values)]
             if trial.value is None or not math.isfinite(last):
                 return
-            self._finals.append((last, self._sign * trial.value))
+            self._finals[len(self)] = last, self._sign * trial.value
             self.best = last if self.best is None else min(self.best, last)
         self._model.add(curve)
         self._numbers.append(trial.number)
 
     def forecasts(self) -> dict[int, Forecast]:
         """By trial number, the final values that the pruned trials would have had; empty while too few completed."""
-        found = {i: self._final(forecast) for i, forecast in self._model.forecasts().items()}
+        found = {i: self._final(i, forecast) for i, forecast in self._model.forecasts().items()}
         return {self._numbers[i]: forecast for i, forecast in found.items() if forecast is not None}
 
-    def outlook(self, trial: FrozenTrial) -> Outlook | None:
-        """What a running trial is expected to add to the best completed one, and what a new trial is."""
+    def forecast(self, trial: FrozenTrial) -> curves.Forecast | None:
+        """What a running trial will report last; None while too few have completed."""
         curve = self._curve(trial, complete=False)
-        forecast = None if curve is None else self._model.forecast(curve)
-        if curve is None or forecast is None or self.best is None:
-            return None
-        points = np.concatenate((curve.x[None], self._random))
-        own, *others = (new.improvement(self.best) for new in self._model.unseen(points))
-        return Outlook(
-            probability=forecast.below(self.best),
-            now=forecast.improvement(self.best),
-            new=max(own, sum(others) / len(others)),
-            left=self._model.left(curve),
-        )
+        return None if curve is None else self._model.forecast(curve)
+
+    def of_new(self, trial: FrozenTrial, value: float) -> float:
+        """The improvement on a value that is expected of a trial that has not begun.
+
+        It is that of this trial's own configuration before it reported, or of a random one, if that is more: the own
+        one shows what the sampler may find, unless it samples at random.
+        """
+        curve = self._curve(trial, complete=False)
+        if self._random_improvement[:2] != (len(self), value):
+            self._random_improvement = len(self), value, float(self._model.improvements(self._random, value).mean())
+        own = 0.0 if curve is None else float(self._model.improvements(curve.x[None], value)[0])
+        return max(own, self._random_improvement[2])
+
+    def left(self, trial: FrozenTrial) -> float:
+        """The share of its steps that a running trial still has to make."""
+        return self._model.left(max(trial.intermediate_values))
 
     def _curve(self, trial: FrozenTrial, complete: bool) -> Curve | None:
-        values = {step: self._sign * value for step, value in trial.intermediate_values.items() if step >= 0}
+        values = {step: self._sign * value for step, value in trial.intermediate_values.items()}
         if not values:
             return None
         distributions = self.space.distributions
@@ -138,9 +132,13 @@ class StudyCurves:
             return None
         return Curve(self.space.as_rows(self.space.encode(params)[None])[0], values, complete)
 
-    def _final(self, forecast: curves.Forecast) -> Forecast | None:
-        """The final value for a forecast of the last reported one."""
-        u, f = np.array(self._finals).T
+    def _final(self, number: int, forecast: curves.Forecast) -> Forecast | None:
+        """The final value of a curve for a forecast of its last reported one; None if there is no line yet.
+
+        As the forecast itself, it depends on the curves that the model was learned from and those up to this one.
+        """
+        known = max(self.learned_at, number + 1)
+        u, f = np.array([pair for i, pair in self._finals.items() if i < known]).T
         value, variance = forecast.value, forecast.variance
         if (np.abs(u - f) > SAME * np.abs(f).max(initial=0.0)).any():
             if len(u) < MIN_POINTS:

@@ -25,7 +25,7 @@ from optuna.trial import FrozenTrial
 
 from lazybo.checks import whole
 from lazybo.search.space import Space
-from lazybo.study.curves import Outlook, StudyCurves
+from lazybo.study.curves import StudyCurves
 from lazybo.study.factory import direction_of
 from lazybo.study.memory import Memories, Memory
 from lazybo.study.structure import infer_structure
@@ -72,8 +72,8 @@ class LazyPruner(BasePruner):
         memory = self._memories.of(study)
         with memory.lock:
             memory.read(study, trial.number)
-            outlook = self._curves(memory, study, trial).outlook(trial)
-        return outlook is not None and is_hopeless(outlook)
+            curves = self._curves(memory, study, trial)
+            return is_hopeless(curves, trial)
 
     def _curves(self, memory: Memory, study: Study, trial: FrozenTrial) -> StudyCurves:
         """The curves of all trials that have ended; read again if this trial has shown another space."""
@@ -88,6 +88,9 @@ class LazyPruner(BasePruner):
         return curves
 
 
-def is_hopeless(outlook: Outlook) -> bool:
+def is_hopeless(curves: StudyCurves, trial: FrozenTrial) -> bool:
     """Whether a new training is worth more than the rest of this one."""
-    return outlook.probability < LIKELY and outlook.now < SHARE * outlook.new * outlook.left
+    forecast, best = curves.forecast(trial), curves.best
+    if forecast is None or best is None or forecast.below(best) >= LIKELY:
+        return False
+    return forecast.improvement(best) < SHARE * curves.of_new(trial, best) * curves.left(trial)
