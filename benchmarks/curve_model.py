@@ -46,7 +46,9 @@ def one_draw(x: np.ndarray, losses: np.ndarray, rng: np.random.Generator) -> lis
     truth = np.array([losses[which[k], step - 1] for k, step in later])
     last = np.array([losses[which[k], len(curves[k].values) - 1] for k, _ in later])
     edges = np.minimum(np.floor(truth / BIN) * BIN, 1.0 - BIN)
-    below = np.array([[f.below(e), f.below(e + BIN) if e + BIN < 1.0 - 1e-9 else 1.0] for f, e in zip(forecasts, edges)])
+    below = np.array(
+        [[f.below(e), f.below(e + BIN) if e + BIN < 1.0 - 1e-9 else 1.0] for f, e in zip(forecasts, edges, strict=True)]
+    )
     density = np.maximum(below[:, 1] - below[:, 0], 1e-12) / BIN
     inside = [0.05 <= f.below(t) <= 0.95 for f, t in zip(forecasts, truth, strict=True)]
     errors = [float(np.mean((guess - truth) ** 2)) for guess in (means, last)]

@@ -19,7 +19,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import optuna
@@ -44,7 +44,7 @@ class CurveProblem:
 
     name: str
     space: dict[str, BaseDistribution]
-    direction: str
+    direction: Literal["minimize", "maximize"]
     model: Any
     logs: tuple[bool, ...]
     steps: int
@@ -82,8 +82,8 @@ def data_folder(given: Path | None) -> Path:
     folder = given or Path(os.environ.get("LAZYBO_CURVES", "curves"))
     if not (folder / "taskset.npz").exists() or not (folder / "lcbench_curves.npz").exists():
         raise SystemExit(
-            f"{folder} must have taskset.npz and lcbench_curves.npz (their arrays are named in docs/curves.md); name the "
-            "folder with --data or the variable LAZYBO_CURVES"
+            f"{folder} must have taskset.npz and lcbench_curves.npz (docs/curves.md says what they hold); name "
+            "the folder with --data or the variable LAZYBO_CURVES"
         )
     return folder
 
@@ -96,18 +96,19 @@ def scaled_losses(losses: np.ndarray, most: float) -> np.ndarray:
 
 def load(name: str, folder: Path) -> CurveProblem:
     """A problem. Its surrogate is fitted once and kept in a temporary folder."""
+    direction: Literal["minimize", "maximize"] = "minimize"
     if name.startswith("taskset"):
         data, i = np.load(folder / "taskset.npz"), int(name.split("-")[1])
         columns = [str(column) for column in data["columns"]]
         configs, curves = data["configs"][i], scaled_losses(data["valid_loss"][i], CLIP)
         space: dict[str, BaseDistribution] = {c: FloatDistribution(*TASKSET[c], log=True) for c in columns}
-        direction = "minimize"
     else:
         data = np.load(folder / "lcbench_curves.npz")
         columns = [str(column) for column in data["columns"]]
         accuracy = name.endswith("accuracy")
         configs, curves = data["configs"], data["val_accuracy" if accuracy else "val_cross_entropy"]
-        space, direction = {c: LCBENCH[c] for c in columns}, "maximize" if accuracy else "minimize"
+        space = {c: LCBENCH[c] for c in columns}
+        direction = "maximize" if accuracy else "minimize"
     logs = tuple(bool(space[c].log) for c in columns)  # type: ignore[attr-defined]
     given_logs = (configs < 0).any()  # TaskSet's configurations are logarithms already
     x = np.where(np.array(logs) & (not given_logs), np.log(np.where(configs > 0, configs, 1.0)), configs)
@@ -119,7 +120,7 @@ def _surrogate(name: str, x: np.ndarray, curves: np.ndarray) -> Any:
 
     path = Path(tempfile.gettempdir()) / f"lazybo-curves-{os.getuid()}" / f"{name}.pickle"
     if path.exists():
-        return pickle.loads(path.read_bytes())
+        return pickle.loads(path.read_bytes())  # noqa: S301 - written by this function
     model = ExtraTreesRegressor(60, random_state=0).fit(x, curves)
     path.parent.mkdir(exist_ok=True, mode=0o700)
     path.write_bytes(pickle.dumps(model))
@@ -152,7 +153,9 @@ SAMPLERS: dict[str, Callable[[int], BaseSampler]] = {
 CONTESTANTS = [f"{sampler} + {pruner}" for sampler in SAMPLERS for pruner in PRUNERS]
 
 
-def run_one(problem: CurveProblem, label: str, seed: int, pruner: BasePruner | None = None, most: int = max(BUDGETS)) -> dict[str, object]:
+def run_one(
+    problem: CurveProblem, label: str, seed: int, pruner: BasePruner | None = None, most: int = max(BUDGETS)
+) -> dict[str, object]:
     """One run until the largest budget is spent."""
     which, how = label.split(" + ")
     study = optuna.create_study(
@@ -196,14 +199,20 @@ def report(path: Path, seeds: Sequence[int]) -> str:
     lines = []
     for family in ("taskset", "lcbench"):
         names = sorted({row["problem"] for row in rows if row["problem"].startswith(family)})
-        lines += ["", f"| {family} ({len(names)} problems) | runs | 5 | 10 | 20 | 50 | trials | finished | seconds |", "|---" * 9 + "|"]
+        lines += [
+            "",
+            f"| {family} ({len(names)} problems) | runs | 5 | 10 | 20 | 50 | trials | finished | seconds |",
+            "|---" * 9 + "|",
+        ]
         for label in dict.fromkeys(row["optimizer"] for row in rows):
             found = [_regrets(row, every) for row in rows if row["optimizer"] == label and row["problem"] in names]
             if not found:
                 continue
             here = [row for row in rows if row["optimizer"] == label and row["problem"] in names]
             means = " | ".join(f"{value:.3f}" for value in np.mean(found, axis=0))
-            counts = " | ".join(f"{np.mean([float(r[k]) for r in here]):.0f}" for k in ("trials", "finished", "seconds"))
+            counts = " | ".join(
+                f"{np.mean([float(r[k]) for r in here]):.0f}" for k in ("trials", "finished", "seconds")
+            )
             lines.append(f"| {label} | {len(found)} | {means} | {counts} |")
     return "\n".join(lines[1:])
 
@@ -214,7 +223,7 @@ def _regrets(row: dict[str, str], every: list[dict[str, str]]) -> list[float]:
     sign = -1.0 if row["problem"].endswith("accuracy") else 1.0
     best = min(sign * float(other["b50"]) for other in same)
     scale = np.mean([sign * float(o["b5"]) for o in same if o["optimizer"] == "random + no pruning"]) - best
-    values = [(sign * float(row[f"b{n}"]) - best) / scale for n in BUDGETS]
+    values = [float((sign * float(row[f"b{n}"]) - best) / scale) for n in BUDGETS]
     return [1.0 if np.isnan(value) else value for value in values]
 
 

@@ -18,7 +18,9 @@ def end_of(x: float) -> float:
     return 1.0 + (x - 0.4) ** 2
 
 
-def curve(x: float, length: int = STEPS, *, noise: float = 0.0, seed: int = 0, start: int = 1, stride: int = 1) -> Curve:
+def curve(
+    x: float, length: int = STEPS, *, noise: float = 0.0, seed: int = 0, start: int = 1, stride: int = 1
+) -> Curve:
     """A training that falls to `end_of`, of which the first values are known."""
     rng = np.random.default_rng(seed)
     values = {
@@ -61,7 +63,9 @@ def test_there_is_no_forecast_before_two_curves_are_complete() -> None:
 
 def test_forecasts_do_not_depend_on_when_they_are_asked_for() -> None:
     """A resumed run makes the same ones, to the last bit."""
-    found = [curve(x, STEPS if i % 3 == 0 else 2 + i % 7, noise=0.05, seed=i) for i, x in enumerate(np.linspace(0, 1, 23))]
+    found = [
+        curve(x, STEPS if i % 3 == 0 else 2 + i % 7, noise=0.05, seed=i) for i, x in enumerate(np.linspace(0, 1, 23))
+    ]
     asked = CurveModel([Column()])
     for each in found:
         asked.add(each)

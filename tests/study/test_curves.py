@@ -12,8 +12,8 @@ from optuna.trial import TrialState
 from scipy.stats import spearmanr
 
 from lazybo.report import records
-from lazybo.search.optimizer import Optimizer
 from lazybo.search.curves import MIN_COMPLETE
+from lazybo.search.optimizer import Optimizer
 from lazybo.search.space import Space
 from lazybo.study.curves import MIN_POINTS, StudyCurves, _predicted
 from lazybo.study.factory import model_of

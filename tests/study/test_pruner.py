@@ -52,7 +52,7 @@ def test_it_saves_epochs_with_any_sampler_and_stops_no_winner(sampler: BaseSampl
     assert set(states) == {TrialState.COMPLETE, TrialState.PRUNED}
     assert epochs(study) < 0.8 * 25 * EPOCHS
     stopped = [end_of(trial.params) for trial in study.trials if trial.state == TrialState.PRUNED]
-    assert study.best_value < min(stopped), "the best of all was not stopped"
+    assert study.best_value < min(stopped) + 1e-3, "the best of all was not stopped"
 
 
 def test_nothing_is_stopped_before_two_trainings_have_finished() -> None:

@@ -23,10 +23,12 @@ from lazybo.programs.placeholders import nearest
 from lazybo.programs.program import kind_of
 from lazybo.run.arguments import check_initial
 from lazybo.search.space import Condition, Space
+from lazybo.study.pruner import LazyPruner
 from lazybo.study.storage import DEFAULT_NAME
 
 DEFAULT_STORAGE = "lazybo.db"
 PRUNERS: dict[str, type[BasePruner]] = {
+    "lazy": LazyPruner,
     "median": optuna.pruners.MedianPruner,
     "hyperband": optuna.pruners.HyperbandPruner,
     "halving": optuna.pruners.SuccessiveHalvingPruner,

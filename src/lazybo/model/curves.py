@@ -192,7 +192,7 @@ class CurveProcess:
 
     @property
     def innovations(self) -> Array:
-        """w = L⁻¹ targets: how far each value was from what the rows before it predict, in standard deviations, (n,)."""
+        """w = L⁻¹ targets: how far each value is from what the rows before it predict, in deviations, (n,)."""
         return self._w
 
     @one_thread()

@@ -17,13 +17,14 @@ some ten values are kept, at geometrically growing steps.
 Some trainings hardly change and some change a lot, so one variance does not fit all. The innovations of a curve (its
 values minus what was predicted from those before, in standard deviations) are normal with deviation τ; τ is one of
 `SCALES`, with shares π that are learned from all curves. A forecast is a mixture of normal distributions: one mean,
-the deviations τ σ, the weights ρ ∝ π Π N(innovation; 0, τ²).
+the deviations τ σ, the weights ρ ∝ π [Π N(innovation; 0, τ²)]^(t/T) with t of the last value.
 
 Everything here depends only on the curves and their order, not on when forecasts were asked for.
 """
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -47,8 +48,9 @@ WARPED = 5
 # Warped values beyond this are compressed to the logarithm.
 LINEAR = 10.0
 SCALES = 2.0 ** np.arange(-8, 3.0)
-# Curves that each scale has before any is seen.
-SCALE_PRIOR = 0.2
+# Curves that each scale has before any is seen. Most of them are no surer than the process: with few curves it is not
+# known how sure it may be.
+SCALE_PRIOR = np.where(SCALES >= 1.0, 1.0, 0.1)
 EM_STEPS = 30
 BLOCK_ROWS = 512
 
@@ -240,6 +242,10 @@ class Clock(NamedTuple):
         """t of a step."""
         return math.log(max((step - self.first) / self.stride, 0.0) + 1.0)
 
+    def seen(self, curve: Curve) -> float:
+        """How much of a curve was seen, as a share of T."""
+        return 1.0 if curve.complete or self.end == 0 else min(self(max(curve.values)) / self.end, 1.0)
+
     def end_of(self, curve: Curve) -> float:
         """Where a curve ends: at T, or at its last value if that is later."""
         return max(self.end, self(max(curve.values)))
@@ -253,7 +259,8 @@ class FittedCurves:
         self.process = CurveProcess(kernel)
         self.shares = np.full(len(SCALES), 1.0 / len(SCALES))
         self._x: list[Array] = []  # of each curve
-        self._rows: list[slice] = []  # of each curve
+        self._rows: list[slice] = []
+        self._seen: list[float] = []  # how much of it, in log steps
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -266,6 +273,7 @@ class FittedCurves:
         stops = np.cumsum(np.bincount(rows.curve)).tolist()
         self._rows = [slice(a, b) for a, b in zip([0, *stops[:-1]], stops, strict=True)]
         self._x = [curve.x for curve in curves]
+        self._seen = [self.clock.seen(curve) for curve in curves]
         self._learn_shares()
 
     def append(self, curve: Curve) -> None:
@@ -274,19 +282,21 @@ class FittedCurves:
         self.process.append(rows, targets)
         self._rows.append(slice(start, self.process.n))
         self._x.append(curve.x)
+        self._seen.append(self.clock.seen(curve))
 
     def truncate(self, rows: int, curves: int) -> None:
         """Keep the first curves, which have so many rows."""
         self.process.truncate(rows)
-        del self._rows[curves:], self._x[curves:]
+        del self._rows[curves:], self._x[curves:], self._seen[curves:]
 
     def _learn_shares(self) -> None:
         """π by expectation maximisation over all curves."""
-        logs = np.array([self._log_likelihood(rows) for rows in self._rows])
+        logs = np.array([self._log_likelihood(i) for i in range(len(self))])
         for _ in range(EM_STEPS):
             logits = logs + np.log(self.shares)
             weights = np.exp(logits - logsumexp(logits, axis=1, keepdims=True))
-            self.shares = (weights.sum(axis=0) + SCALE_PRIOR) / (len(logs) + SCALE_PRIOR * len(SCALES))
+            counts = self._seen @ weights + SCALE_PRIOR
+            self.shares = counts / counts.sum()
 
     def forecasts(self, numbers: Sequence[int], t: Sequence[float]) -> list[Forecast]:
         """Forecasts of the curves with these numbers, each at its time t."""
@@ -303,19 +313,25 @@ class FittedCurves:
 
     def _weights(self, number: int) -> Array:
         """ρ, (s,)."""
-        logits = self._log_likelihood(self._rows[number]) + np.log(self.shares)
+        logits = self._log_likelihood(number) + np.log(self.shares)
         weights: Array = np.exp(logits - logsumexp(logits))
         return weights
 
-    def _log_likelihood(self, rows: slice) -> Array:
-        """log Π N(innovation; 0, τ²) of a curve, without its first value, which is the level and no change, (s,)."""
-        innovations = self.process.innovations[rows][1:]
-        return -0.5 * float(innovations @ innovations) / SCALES**2 - len(innovations) * np.log(SCALES)
+    def _log_likelihood(self, number: int) -> Array:
+        """log Π N(innovation; 0, τ²) of a curve, (s,), without its first value, which is the level and no change.
+
+        It counts as much as of the curve was seen, in log steps: how much a training changes from its first epoch to
+        its second says little about how much it will have changed in the end.
+        """
+        innovations = self.process.innovations[self._rows[number]][1:]
+        log_density = -0.5 * float(innovations @ innovations) / SCALES**2 - len(innovations) * np.log(SCALES)
+        log_likelihood: Array = self._seen[number] * log_density
+        return log_likelihood
 
 
 def _clock(curves: Sequence[Curve], max_step: int | None) -> Clock:
     steps = sorted({step for curve in curves for step in curve.values})
-    stride = min((b - a for a, b in zip(steps, steps[1:], strict=False)), default=1)
+    stride = min((b - a for a, b in pairwise(steps)), default=1)
     clock = Clock(steps[0], stride)
     return clock._replace(end=clock(steps[-1] if max_step is None else max_step))
 
