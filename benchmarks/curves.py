@@ -153,14 +153,10 @@ SAMPLERS: dict[str, Callable[[int], BaseSampler]] = {
 CONTESTANTS = [f"{sampler} + {pruner}" for sampler in SAMPLERS for pruner in PRUNERS]
 
 
-def run_one(
-    problem: CurveProblem, label: str, seed: int, pruner: BasePruner | None = None, most: int = max(BUDGETS)
-) -> dict[str, object]:
-    """One run until the largest budget is spent."""
+def run_one(problem: CurveProblem, label: str, seed: int, most: int = max(BUDGETS)) -> dict[str, object]:
+    """One run until the epochs of ``most`` trainings are spent."""
     which, how = label.split(" + ")
-    study = optuna.create_study(
-        direction=problem.direction, sampler=SAMPLERS[which](seed), pruner=pruner or PRUNERS[how]()
-    )
+    study = optuna.create_study(direction=problem.direction, sampler=SAMPLERS[which](seed), pruner=PRUNERS[how]())
     start, epochs, budget = time.process_time(), 0, most * problem.steps
     trials, best, finished = 0, np.nan, 0
     row: dict[str, object] = {"problem": problem.name, "optimizer": label, "seed": seed}
@@ -193,38 +189,35 @@ def _state(pruned: bool, last: bool) -> TrialState:
 
 
 def report(path: Path, seeds: Sequence[int]) -> str:
-    """Mean normalised regrets of the recorded runs, over problems of each family."""
-    rows = [row for row in read(path) if int(row["seed"]) in seeds]
+    """Mean normalised regrets of the recorded runs, over the problems of each family."""
     every = read(path)
+    rows = [row for row in every if int(row["seed"]) in seeds]
     lines = []
     for family in ("taskset", "lcbench"):
         names = sorted({row["problem"] for row in rows if row["problem"].startswith(family)})
-        lines += [
-            "",
-            f"| {family} ({len(names)} problems) | runs | 5 | 10 | 20 | 50 | trials | finished | seconds |",
-            "|---" * 9 + "|",
-        ]
+        lines += ["", f"| {family}, {len(names)} problems | runs | 5 | 10 | 20 | 50 | trials | finished | seconds |"]
+        lines += ["|---" * 9 + "|"]
         for label in dict.fromkeys(row["optimizer"] for row in rows):
-            found = [_regrets(row, every) for row in rows if row["optimizer"] == label and row["problem"] in names]
-            if not found:
-                continue
             here = [row for row in rows if row["optimizer"] == label and row["problem"] in names]
-            means = " | ".join(f"{value:.3f}" for value in np.mean(found, axis=0))
-            counts = " | ".join(
-                f"{np.mean([float(r[k]) for r in here]):.0f}" for k in ("trials", "finished", "seconds")
-            )
-            lines.append(f"| {label} | {len(found)} | {means} | {counts} |")
+            if here:
+                means = np.mean([_regrets(row, every) for row in here], axis=0)
+                counts = [np.mean([float(row[key]) for row in here]) for key in ("trials", "finished", "seconds")]
+                cells = [*(f"{mean:.3f}" if np.isfinite(mean) else "" for mean in means), *(f"{n:.0f}" for n in counts)]
+                lines.append(f"| {label} | {len(here)} | {' | '.join(cells)} |")
     return "\n".join(lines[1:])
 
 
 def _regrets(row: dict[str, str], every: list[dict[str, str]]) -> list[float]:
-    """Regrets at each budget. A run that has finished nothing yet counts as random search after 5 trainings does: 1."""
+    """Regrets at each budget, NaN if the run was shorter.
+
+    A run that has not finished any training yet has 1, as random search after 5 trainings.
+    """
     same = [other for other in every if other["problem"] == row["problem"]]
     sign = -1.0 if row["problem"].endswith("accuracy") else 1.0
-    best = min(sign * float(other["b50"]) for other in same)
+    best = np.nanmin([sign * float(other[f"b{n}"] or "nan") for other in same for n in BUDGETS])
     scale = np.mean([sign * float(o["b5"]) for o in same if o["optimizer"] == "random + no pruning"]) - best
-    values = [float((sign * float(row[f"b{n}"]) - best) / scale) for n in BUDGETS]
-    return [1.0 if np.isnan(value) else value for value in values]
+    regrets = [(sign * float(row[f"b{n}"] or "inf") - best) / scale for n in BUDGETS]
+    return [1.0 if np.isnan(regret) else np.nan if np.isinf(regret) else float(regret) for regret in regrets]
 
 
 def main() -> None:
@@ -236,6 +229,7 @@ def main() -> None:
     parser.add_argument("--problems", nargs="+", default=PROBLEMS)
     parser.add_argument("--optimizers", nargs="+", default=CONTESTANTS)
     parser.add_argument("--limit", type=float, default=float("inf"), help="start no run after so many seconds")
+    parser.add_argument("--budget", type=int, choices=BUDGETS, default=max(BUDGETS), help="trainings, at most")
     parser.add_argument("--only-report", action="store_true")
     options = parser.parse_args()
     seeds = range(options.first_seed, options.first_seed + options.seeds)
@@ -250,7 +244,7 @@ def main() -> None:
                 problem = load(name, folder)
                 for label in options.optimizers:
                     if (name, label, seed) not in done and time.perf_counter() - start < options.limit:
-                        append(options.csv, FIELDS, run_one(problem, label, seed))
+                        append(options.csv, FIELDS, run_one(problem, label, seed, options.budget))
                         print(name, label, seed, file=sys.stderr)
     print(report(options.csv, seeds))
 

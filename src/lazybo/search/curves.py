@@ -81,10 +81,13 @@ class Forecast(NamedTuple):
 
     @property
     def variance(self) -> float:
-        """The variance, in the units of the values: by the values one standard deviation to either side."""
-        deviation = math.sqrt(float(self.weights @ self.deviations**2))
-        low, high = self.targets.inverse(self.mean + deviation * np.array([-1.0, 1.0]))
-        return min(float(high / 2 - low / 2), 1e150) ** 2
+        """The variance of the warped value, in the units of the values as they are at the median of the ends.
+
+        So an optimiser that warps values in the same way gets back the variance of the warped value. The variance of
+        the value itself is larger where the warping is flat: a bad end may be bad or very bad, and for an optimiser
+        that is the same.
+        """
+        return float(self.weights @ self.deviations**2) * self.targets.unit**2
 
     def below(self, value: float) -> float:
         """The probability that the curve ends below a value."""
@@ -117,6 +120,11 @@ class Targets(NamedTuple):
         targets = np.full(len(values), self.worst)
         targets[known] = np.minimum(_compressed(self.warping(values[known])), self.worst)
         return targets
+
+    @property
+    def unit(self) -> float:
+        """How much values differ if their targets differ by 1, at the median of the ends."""
+        return math.exp(min(-self.warping.log_slope, 300.0))
 
     def inverse(self, targets: Array) -> Array:
         """Values of targets."""
