@@ -150,11 +150,14 @@ SAMPLERS: dict[str, Callable[[int], BaseSampler]] = {
     "TPE": lambda seed: TPESampler(seed=seed),
     "random": lambda seed: RandomSampler(seed=seed),
 }
-CONTESTANTS = [f"{sampler} + {pruner}" for sampler in SAMPLERS for pruner in PRUNERS]
+ONE_EPOCH = "best after one epoch"
+CONTESTANTS = [ONE_EPOCH, *(f"{sampler} + {pruner}" for sampler in SAMPLERS for pruner in PRUNERS)]
 
 
 def run_one(problem: CurveProblem, label: str, seed: int, most: int = max(BUDGETS)) -> dict[str, object]:
     """One run until the epochs of ``most`` trainings are spent."""
+    if label == ONE_EPOCH:
+        return best_after_one_epoch(problem, seed, most)
     which, how = label.split(" + ")
     study = optuna.create_study(direction=problem.direction, sampler=SAMPLERS[which](seed), pruner=PRUNERS[how]())
     start, epochs, budget = time.process_time(), 0, most * problem.steps
@@ -180,6 +183,21 @@ def run_one(problem: CurveProblem, label: str, seed: int, most: int = max(BUDGET
         study.tell(trial, None if pruned or not last else curve[-1], state=_state(pruned, last))
     seconds = time.process_time() - start
     return {**row, "trials": trials, "finished": finished, "seconds": f"{seconds:.1f}"}
+
+
+def best_after_one_epoch(problem: CurveProblem, seed: int, most: int = max(BUDGETS)) -> dict[str, object]:
+    """Half of each budget for one epoch of random configurations; the best of them are trained to their end."""
+    start, rng = time.process_time(), np.random.default_rng(seed)
+    study = optuna.create_study(sampler=RandomSampler(seed=int(rng.integers(2**31))))
+    row: dict[str, object] = {"problem": problem.name, "optimizer": ONE_EPOCH, "seed": seed}
+    sign = -1.0 if problem.direction == "maximize" else 1.0
+    curves = [problem.curve(study.ask(problem.space).params) for _ in range(most * problem.steps // 2)]
+    for n in (n for n in BUDGETS if n <= most):
+        tried = np.array(curves[: n * problem.steps // 2])
+        kept = np.argsort(sign * tried[:, 0], kind="stable")[: n * problem.steps // 2 // (problem.steps - 1)]
+        row[f"b{n}"] = f"{sign * (sign * tried[kept, -1]).min():.6g}"
+    seconds = time.process_time() - start
+    return {**row, "trials": len(tried), "finished": len(kept), "seconds": f"{seconds:.1f}"}
 
 
 def _state(pruned: bool, last: bool) -> TrialState:

@@ -8,7 +8,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/running.md", "docs/sklearn.md"])
+@pytest.mark.parametrize("name", ["README.md", "docs/running.md", "docs/sklearn.md", "docs/curves.md"])
 def test_the_python_examples_run(name: str) -> None:
     examples = re.findall(r"```python\n(.*?)```", (ROOT / name).read_text(), re.S)
     assert examples
