@@ -24,6 +24,7 @@ Everything here depends only on the curves and their order, not on when forecast
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -350,10 +351,18 @@ def fit_curves(curves: Sequence[Curve], columns: Sequence[Column], max_step: int
     targets = _targets(curves, clock)
     rows, values = table(curves, range(len(curves)), clock, targets)
     chosen = np.isin(rows.curve, _to_learn_from(np.bincount(rows.curve)))
-    kernel = learn(CurveKernel.prior(columns), rows.part(chosen), values[chosen])
+    kernel = _learned(tuple(columns), *(part.tobytes() for part in (*rows.part(chosen), values[chosen])))
     fitted = FittedCurves(clock, targets, kernel)
     fitted.build(curves, rows, values)
     return fitted
+
+
+@lru_cache(maxsize=8)
+def _learned(columns: tuple[Column, ...], x: bytes, t: bytes, curve: bytes, targets: bytes) -> CurveKernel:
+    """The kernel that is learned from the bytes of some rows. Sampler and pruner of a study share it."""
+    prior, times = CurveKernel.prior(columns), np.frombuffer(t)
+    points = np.frombuffer(x).reshape(len(times), -1)
+    return learn(prior, Rows(points, times, np.frombuffer(curve, np.intp)), np.frombuffer(targets))
 
 
 def _to_learn_from(counts: NDArray[np.intp]) -> NDArray[np.intp]:
