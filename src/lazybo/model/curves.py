@@ -8,7 +8,7 @@ t       logarithm of the step                                                   
 c       number of the curve that a row belongs to                                       (n,)
 kₓ      Matérn 5/2 of two configurations, with variance 1
 k₁ k₂   Matérn 3/2 of two logarithms of steps, with length scales ℓ₁ and ℓ₂
-k       kₓ (a + b k₁) + g k₂ + [c = c'] (h k₁ + e)                                      (m, n)
+k       kₓ (a + b k₁) + g k₂ + [c = c'] (h min(t, t') + e)                              (m, n)
 σ²      noise of a single value
 K       k + σ² I = L Lᵀ                                                                 (n, n)
 θ       logarithms of the length scales of kₓ, then of (a, b, g, h, e, σ², ℓ₁, ℓ₂)      (d + 8,)
@@ -16,7 +16,9 @@ K       k + σ² I = L Lᵀ                                                     
 
 a is the level of a configuration and b the shape of its curve: neighbours share both. g is the shape that all curves
 have in common. h and e are the shape and the level that one curve has for itself: what another seed would change, and
-what kₓ is too smooth for. In log steps a curve changes as much from step 1 to 2 as from 50 to 100: it levels off.
+what kₓ is too smooth for. In log steps a curve changes as much from step 1 to 2 as from 50 to 100: it levels off. Its
+own shape is a random walk, which stays where it is: a stationary process returns to the mean, and would forecast of the
+only training that learns that it forgets again.
 """
 
 from collections.abc import Sequence
@@ -91,21 +93,22 @@ class CurveKernel:
         """Rows with the features of their configurations."""
         return Rows(self.configurations.features(self.configurations.check(rows.x)), rows.t, rows.curve)
 
-    def diagonal(self, n: int) -> Array:
-        """k of any row with itself, (n,)."""
-        return np.full(n, self.values[:5].sum())
+    def diagonal(self, rows: Rows) -> Array:
+        """k of each row with itself, (n,)."""
+        a, b, g, h, e, *_ = self.values
+        diagonal: Array = a + b + g + e + h * rows.t
+        return diagonal
 
     def between(self, rows: Rows, other: Rows) -> Array:
         """k between two sets of features, (m, n)."""
         a, b, g, h, e, _, l1, l2 = self.values
         distance = np.abs(rows.t[:, None] - other.t)
-        k1 = _matern32(distance * (np.sqrt(3.0) / l1))
-        k = b * k1
+        k = b * _matern32(distance * (np.sqrt(3.0) / l1))
         k += a
         k *= self.configurations.between(rows.x, other.x)
         k += g * _matern32(distance * (np.sqrt(3.0) / l2))
-        same = np.nonzero(rows.curve[:, None] == other.curve)
-        k[same] += h * k1[same] + e
+        i, j = np.nonzero(rows.curve[:, None] == other.curve)
+        k[i, j] += h * np.minimum(rows.t[i], other.t[j]) + e
         return k
 
 
@@ -127,22 +130,22 @@ def evidence(kernel: CurveKernel, rows: Rows, targets: Array) -> tuple[float, Ar
     k1, k2, own = _matern32(s1), _matern32(s2), same.astype(np.float64)
     kx, slope = kernel.configurations.with_slope(z.x, z.x)
     time = a + b * k1
-    covariance = kx * time + g * k2 + own * (h * k1 + e)
+    walk = np.minimum(z.t[:, None], z.t)
+    covariance = kx * time + g * k2 + own * (h * walk + e)
     covariance[np.diag_indices_from(covariance)] += noise
     lower, inverse = inverted(covariance)
     alpha, _ = lapack.dpotrs(lower, targets, lower=1)
     w = np.outer(alpha, alpha) - inverse
     value = -0.5 * (targets @ alpha + len(targets) * np.log(2 * np.pi)) - np.log(np.diagonal(lower)).sum()
     wx, wo = w * kx, w * own
-    by_time = _matern32_slope(s1)
     gradient = (
         a * wx.sum(),
         b * np.vdot(wx, k1),
         g * np.vdot(w, k2),
-        h * np.vdot(wo, k1),
+        h * np.vdot(wo, walk),
         e * wo.sum(),
         noise * np.trace(w),
-        b * np.vdot(wx, by_time) + h * np.vdot(wo, by_time),
+        b * np.vdot(wx, _matern32_slope(s1)),
         g * np.vdot(w, _matern32_slope(s2)),
     )
     return float(value), 0.5 * np.concatenate((slope.by_theta(w * time)[:-1], gradient))
@@ -220,5 +223,5 @@ class CurveProcess:
         """Mean and variance of the curves themselves, without the noise of a single value, each (m,)."""
         z = self.kernel.features(rows)
         v = self.factor.solve_lower(self.kernel.between(self._z, z))
-        variance = self.kernel.diagonal(len(z.t)) - np.einsum("ij,ij->j", v, v)
+        variance = self.kernel.diagonal(z) - np.einsum("ij,ij->j", v, v)
         return v.T @ self._w, np.maximum(variance, 0.0)
