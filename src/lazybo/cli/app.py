@@ -187,7 +187,7 @@ def tune(
         typer.Option(help="How often to run a trial again whose worker died (default: 2).", rich_help_panel=WHEN),
     ] = None,
     pruner: Annotated[
-        str | None, typer.Option(help="median (default), hyperband, halving or none.", rich_help_panel=WHEN)
+        str | None, typer.Option(help="median (default), lazy, hyperband, halving or none.", rich_help_panel=WHEN)
     ] = None,
     parallel: Annotated[
         int | None, typer.Option(help="Trials at the same time (default: 1).", rich_help_panel=WHERE)

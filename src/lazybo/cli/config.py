@@ -27,10 +27,12 @@ from lazybo.run.arguments import check_initial, check_initial_feasible
 from lazybo.run.goals import Goals, check_goals
 from lazybo.search.optimizer import Optimizer
 from lazybo.search.space import Condition, Space
+from lazybo.study.pruner import LazyPruner
 from lazybo.study.storage import DEFAULT_NAME
 
 DEFAULT_STORAGE = "lazybo.db"
 PRUNERS: dict[str, type[BasePruner]] = {
+    "lazy": LazyPruner,
     "median": optuna.pruners.MedianPruner,
     "hyperband": optuna.pruners.HyperbandPruner,
     "halving": optuna.pruners.SuccessiveHalvingPruner,

@@ -293,6 +293,20 @@ class Optimizer:
                 surrogate.cut(row)
         self._observations.resolve(row, result)
 
+    def revise(self, values: Mapping[int, tuple[float, float]]) -> None:
+        """Change values that were told: by the numbers of their suggestions, the new values with their variances.
+
+        Their constraints stay. The process is built anew, also if there are no values to change.
+        """
+        results = {}
+        for number, (value, variance) in values.items():
+            row = self._observations.told_row(number)
+            measured = self._observations[row].result.constraints
+            results[row] = Result.of(value, self._signs, variance, measured)
+        self._surrogate.cut(0)
+        for row, result in results.items():
+            self._observations.resolve(row, result)
+
     def observe(
         self,
         params: Mapping[str, Any],

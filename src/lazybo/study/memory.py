@@ -13,6 +13,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.search.axis import only_value
+from lazybo.study.curves import StudyCurves
 from lazybo.study.factory import ModelOptions, Unkept, unkept_options
 from lazybo.study.model import StudyModel
 from lazybo.study.retry import with_retries
@@ -58,6 +59,7 @@ class Memory:
         self.distributions: dict[str, BaseDistribution] = {}
         self.model: StudyModel | None = None
         self.constants: dict[str, Any] = {}  # parameters with one value, as the model's constraint knows them
+        self.curves: StudyCurves | None = None  # used by LazyPruner
         self._unkept: Unkept | None = None
         self.except_number = -1  # the trial that is being sampled
         self.others_run = False  # whether trials run that were begun elsewhere
