@@ -56,7 +56,8 @@ def test_pruned_trials_do_not_poison_the_model() -> None:
     forecasts = model._curves.forecasts()
     truths = [0.9 - 0.3 * (t.params["x"] - 0.3) ** 2 - 0.3 * (t.params["y"] + 0.2) ** 2 for t in pruned]
     assert spearmanr(truths, [forecasts[trial.number].value for trial in pruned]).statistic > 0.8
-    assert all(forecasts[trial.number].value > trial.value for trial in pruned), "not a third of it"
+    errors = [abs(forecasts[trial.number].value - truth) for trial, truth in zip(pruned, truths, strict=True)]
+    assert np.mean(errors) < 0.2, "not a third of it"
     gp, warping = model.optimizer.surrogate()
     for trial, truth in zip(pruned, truths, strict=True):
         point = (np.array([trial.params["x"], trial.params["y"]]) + 1) / 2

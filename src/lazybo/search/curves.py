@@ -11,8 +11,9 @@ m       how many curves the process was learned from                            
 ρ       the same for one curve, given its values                                                    (s,)
 ======  ==========================================================================================  ========
 
-Values are warped as ends are spread, since ends are what is forecast; values far outside are compressed. Of each curve
-some ten values are kept, at geometrically growing steps.
+Values are warped as ends are spread, since ends are what is forecast; values far outside are compressed. Before that,
+the median way that completed curves still had to go is subtracted from early values, so that they are not far outside.
+Of each curve some ten values are kept, at geometrically growing steps.
 
 Some trainings hardly change and some change a lot, so one variance does not fit all. The innovations of a curve (its
 values minus what was predicted from those before, in standard deviations) are normal with deviation τ; τ is one of
@@ -241,11 +242,17 @@ def learn_point(n: int) -> int:
 
 
 class Clock(NamedTuple):
-    """Converts steps to t."""
+    """Converts steps to t; knows how far completed curves are from their ends at some times, in the median."""
 
     first: int
     stride: int
     end: float = 0.0  # T
+    times: tuple[float, ...] = ()
+    gaps: tuple[float, ...] = ()
+
+    def gap(self, t: Array) -> Array:
+        """How far completed curves are from their ends, (n,)."""
+        return np.interp(t, self.times, self.gaps) if self.times else np.zeros(len(t))
 
     def __call__(self, step: int) -> float:
         """t of a step."""
@@ -342,7 +349,19 @@ def _clock(curves: Sequence[Curve], max_step: int | None) -> Clock:
     steps = sorted({step for curve in curves for step in curve.values})
     stride = min((b - a for a, b in pairwise(steps)), default=1)
     clock = Clock(steps[0], stride)
-    return clock._replace(end=clock(steps[-1] if max_step is None else max_step))
+    clock = clock._replace(end=clock(steps[-1] if max_step is None else max_step))
+    complete = [known for curve in curves if curve.complete and len(known := _finite(curve, clock)) > 1]
+    if len(complete) < MIN_COMPLETE:
+        return clock
+    times = sorted({t for known in complete for t, _ in known})
+    gaps = [np.interp(times, *np.array(known).T) - known[-1][1] for known in complete]
+    return clock._replace(times=tuple(times), gaps=tuple(np.median(gaps, axis=0).tolist()))
+
+
+def _finite(curve: Curve, clock: Clock) -> list[tuple[float, float]]:
+    """The finite values of the kept steps of a completed curve, each with its t."""
+    kept = [(clock.end if t is None else t, curve.values[step]) for step, t in kept_steps(curve, clock)]
+    return [(t, value) for t, value in kept if math.isfinite(value)]
 
 
 def fit_curves(curves: Sequence[Curve], columns: Sequence[Column], max_step: int | None) -> FittedCurves:
@@ -382,7 +401,10 @@ def _targets(curves: Sequence[Curve], clock: Clock) -> Targets:
     halfway = clock.end - math.log(2.0)
     count = max(WARPED, sum(curve.complete or clock(max(curve.values)) >= halfway for curve in curves))
     ends = np.array([curve.values[max(curve.values)] for curve in by_length[:count]])
-    values = np.array([value for curve in curves for value in curve.values.values()])
+    shifted = [
+        curve.values[step] - float(clock.gap(np.array([clock(step)]))[0]) for curve in curves for step in curve.values
+    ]
+    values = np.array(shifted)
     bend = warping(ends[np.isfinite(ends)])
     worst = _compressed(bend(values[np.isfinite(values)])).max(initial=0.0)
     return Targets(bend, max(float(worst), LINEAR))
@@ -395,7 +417,8 @@ def table(curves: Sequence[Curve], numbers: Sequence[int], clock: Clock, targets
     t = [clock.end if at is None else at for steps in kept for _, at in steps]
     values = [curve.values[step] for curve, steps in zip(curves, kept, strict=True) for step, _ in steps]
     x = np.repeat([curve.x for curve in curves], counts, axis=0)
-    return Rows(x, np.array(t), np.repeat(numbers, counts)), targets(np.array(values))
+    times = np.array(t)
+    return Rows(x, times, np.repeat(numbers, counts)), targets(np.array(values) - clock.gap(times))
 
 
 def kept_steps(curve: Curve, clock: Clock) -> list[tuple[int, float | None]]:
