@@ -14,6 +14,7 @@ from unittest.mock import patch
 
 import numpy as np
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from scipy.spatial.distance import pdist
 
 from benchmarks.optimizers import Lazy
 from benchmarks.problems import Problem, function
@@ -84,7 +85,7 @@ class Counters:
 def counting() -> Iterator[Counters]:
     """Count evaluations of the likelihood and of the kernel, and keep the processes that are built."""
     counters = Counters()
-    distance, pairs = matern.scaled_distance, matern.pdist
+    distance = matern.scaled_distance
 
     def kept(*arguments: Any, **options: Any) -> Process:
         counters.processes.append(Process(*arguments, **options))
@@ -100,7 +101,7 @@ def counting() -> Iterator[Counters]:
 
     def counted_pairs(z: np.ndarray, out: np.ndarray) -> np.ndarray:
         counters.kernel_entries += len(out)
-        return pairs(z, out=out)
+        return pdist(z, out=out)
 
     with (
         patch.object(fit, "evidence", counted_evidence),

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
-from benchmarks import guard, paired, parallel, report, resume
+from benchmarks import curves, guard, paired, parallel, report, resume
 from benchmarks.optimizers import OPTIMIZERS, Peer, peer
 from benchmarks.peers.encoding import UnitCube
 from benchmarks.problems import Problem, levy
@@ -287,3 +287,38 @@ def test_quick_problems_end_where_they_did(name: str) -> None:
 def test_a_run_that_was_stopped_and_resumed_is_the_same_to_the_last_bit(seed: int) -> None:
     run = replace(resume.make_run(seed), n_trials=13, stops=(7, 10))
     assert resume.differences(run) == []
+
+
+def test_problems_of_curves_need_their_data(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="name the folder with --data"):
+        curves.data_folder(tmp_path)
+
+
+def test_losses_of_curves_are_scaled_and_clipped() -> None:
+    losses = np.array([[2.0, 1.0, np.nan], [4.0, 100.0, 2.0], [3.0, np.inf, 3.0]])
+    assert curves.scaled_losses(losses, 2.0) == pytest.approx(
+        np.array([[2 / 3, 1 / 3, 2], [4 / 3, 2, 2 / 3], [1, 2, 1]])
+    )
+
+
+class Sum:
+    """The curve of x falls from 1 + x to x."""
+
+    def predict(self, rows: list[list[float]]) -> np.ndarray:
+        return np.array([[row[0] + 1 - step / 3 for step in range(4)] for row in rows])
+
+
+def test_a_run_on_curves_counts_epochs(tmp_path: Path) -> None:
+    problem = curves.CurveProblem("taskset-x", {"x": FloatDistribution(0, 1)}, "minimize", Sum(), (False,), 4)
+    labels = ("random + no pruning", "random + LazyPruner", curves.ONE_EPOCH)
+    for label in labels:
+        row = curves.run_one(problem, label, 0, 10)
+        append(tmp_path / "c.csv", curves.FIELDS, row)
+        assert float(str(row["b10"])) <= float(str(row["b5"]))
+        assert "b20" not in row
+    rows = {row["optimizer"]: row for row in read(tmp_path / "c.csv")}
+    assert rows["random + no pruning"]["trials"] == "10"
+    assert int(rows["random + LazyPruner"]["trials"]) > 10
+    table = curves.report(tmp_path / "c.csv", [0])
+    assert "| random + no pruning | 1 | 1.000 |" in table
+    assert all(label in table for label in labels)

@@ -180,8 +180,8 @@ def watched(function):
     return look
 
 for owner, names in {
-    Matern52: ("features", "between", "with_slope"),
-    GrowingCholesky: ("append", "solve", "solve_lower", "solve_upper", "finish_solve"),
+    Matern52: ("features", "between", "with_slope", "pairs"),
+    GrowingCholesky: ("append", "solve", "solve_lower", "solve_upper", "finish_solve", "inverse"),
 }.items():
     for name in names:
         setattr(owner, name, watched(getattr(owner, name)))
@@ -218,7 +218,7 @@ entry_points = {
     "gp.sample": lambda: gp.sample(u, 2, rng),
     "process.covariance": lambda: gp.process.covariance(u),
     "process.mean": lambda: gp.process.mean(u),
-    "inverse_of": lambda: inverse_of(gp.process, np.arange(3)),
+    "inverse_of": lambda: inverse_of(gp.process),
     "gp.replace_y": lambda: (gp.replace_y(y + 1), gp.log_marginal_likelihood()),
     "gp.append, pending": lambda: gp.append(u, np.full(3, np.nan)),
     "process.alpha": lambda: gp.process.alpha,

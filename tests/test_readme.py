@@ -8,7 +8,17 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/running.md", "docs/sklearn.md"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "README.md",
+        "docs/running.md",
+        "docs/objectives.md",
+        "docs/constraints.md",
+        "docs/curves.md",
+        "docs/sklearn.md",
+    ],
+)
 def test_the_python_examples_run(name: str) -> None:
     examples = re.findall(r"```python\n(.*?)```", (ROOT / name).read_text(), re.S)
     assert examples

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from lazybo.search.optimizer import Optimizer, Suggestion
     from lazybo.search.prediction import Prediction, Recommendation
     from lazybo.search.space import Condition
+    from lazybo.study.pruner import LazyPruner
     from lazybo.study.sampler import LazySampler
     from lazybo.study.storage import repair_storage
 
@@ -26,6 +27,7 @@ _MODULES = {
     "Condition": "lazybo.search.space",
     "GrowingCholesky": "lazybo.model.cholesky",
     "LazyGP": "lazybo.model.gp",
+    "LazyPruner": "lazybo.study.pruner",
     "LazySampler": "lazybo.study.sampler",
     "Matern52": "lazybo.model.kernels",
     "Optimizer": "lazybo.search.optimizer",
@@ -44,6 +46,7 @@ __all__ = [
     "Condition",
     "GrowingCholesky",
     "LazyGP",
+    "LazyPruner",
     "LazySampler",
     "Matern52",
     "Optimizer",

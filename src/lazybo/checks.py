@@ -6,12 +6,14 @@ import threading
 import warnings
 from collections.abc import Callable, Sequence
 from numbers import Real
-from typing import Any, ParamSpec, TypeAlias, TypeVar
+from typing import Any, Literal, ParamSpec, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Array: TypeAlias = NDArray[np.float64]
+Direction: TypeAlias = Literal["minimize", "maximize"]
+DIRECTIONS = ("minimize", "maximize")
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -94,6 +96,17 @@ def one_of(name: str, value: Any, choices: Sequence[str]) -> Any:
     if not isinstance(value, str) or value not in choices:
         raise ValueError(f"{name} must be one of {list(choices)}, not {shortened(value)}")
     return value
+
+
+def check_directions(direction: object, directions: object) -> tuple[Direction, ...]:
+    """The directions of all objectives; one that is minimised by default."""
+    if directions is None:
+        return (one_of("direction", "minimize" if direction is None else direction, DIRECTIONS),)
+    if direction is not None:
+        raise ValueError("give direction= for one objective or directions= for several, not both")
+    if isinstance(directions, str) or not isinstance(directions, Sequence) or not directions:
+        raise ValueError(f"directions must be a list of 'minimize' and 'maximize', not {shortened(directions)}")
+    return tuple(one_of("each of directions", each, DIRECTIONS) for each in directions)
 
 
 def is_number(value: object) -> bool:

@@ -82,12 +82,13 @@ def test_flags_and_a_file_make_the_same_plan() -> None:
     }
     assert from_file.conditions == {"momentum": Condition("opt", ("sgd",))}
     assert from_file.command == ("train", "--lr", "{lr}", "--opt", "{opt}", "--momentum", "{momentum}")
-    assert (from_file.direction, from_file.storage, from_file.study) == ("maximize", "lenet.db", "lenet")
+    assert (from_file.directions, from_file.storage, from_file.study) == ("maximize", "lenet.db", "lenet")
     assert from_file.limits == {
         "n_trials": 30,
         "timeout": None,
         "target_value": None,
         "patience": None,
+        "min_gain": None,
         "max_failures": 3,
     }
     assert from_file.executor == "threads"
@@ -147,6 +148,10 @@ def test_a_parameter_may_be_named_in_every_way_of_a_flag() -> None:
         ("tune --trials 0 --float x=0:1 -- train {x}", "trials must be a whole number of at least 1, not 0"),
         ("tune --trials 3 --trial-timeout 0 --float x=0:1 -- train {x}", "positive number of seconds"),
         ("tune --trials 3 --float x=0:1 -- trian {x}", "'trian' was not found in PATH"),
+        ("tune --trials 3 --confirm 3 --float x=0:1 -- train {x}", "confirm is a part of trials"),
+        ("tune --trials 3 --confirm -1 --float x=0:1 -- train {x}", "confirm must be"),
+        ("tune --timeout 3 --confirm 1 --float x=0:1 -- train {x}", "when the search ends"),
+        ("tune --min-gain 0 --float x=0:1 -- train {x}", "min_gain must be"),
         ("tune --trials 3 --float x=0:1 -- ./trian {x}", "'./trian' is not an executable file"),
         ("tune --trials 3 --float x=0:1 --executor thread -- train {x}", "did you mean 'threads'?"),
         ("tune --trials 3 --float x=0:1 --pruner medain -- train {x}", "did you mean 'median'?"),
@@ -625,6 +630,43 @@ def test_a_run_ends_with_what_is_recommended() -> None:
     record = json.loads(call(*settings, "--json").stdout)
     assert record["best"]["number"] == 1
     assert told.startswith(f"recommended trial {record['recommended']['number']}: expected")
+
+
+def test_a_final_check_is_shown_logged_and_exported() -> None:
+    Path("noisy.py").write_text(
+        "import numpy as np\n"
+        "def f(params, trial):\n"
+        "    luck = np.random.default_rng(trial.number).standard_normal()\n"
+        "    return params['x'] ** 2 + 6.0 * luck\n"
+    )
+    settings = ["tune", "--trials", "16", "--confirm", "5", "--seed", "0", "--float", "x=-5:5", "noisy:f"]
+    result = call(*settings)
+    assert result.exit_code == 0, result.output
+    assert "repeat of trial " in result.stderr
+    rows = list(csv.DictReader(io.StringIO(call("export").stdout)))
+    repeats = [row for row in rows if row["repeat_of"]]
+    assert 1 <= len(repeats) <= 5
+    assert all(row["params_x"] == rows[int(row["repeat_of"])]["params_x"] for row in repeats)
+    record = json.loads(call("show", "--json").stdout)
+    assert record["repeats"] == len(repeats)
+    assert list(record["expected_gain"]) == ["10", "50", "100"]
+    assert all(gain >= 0 for gain in record["expected_gain"].values())
+    chances = [each["chance"] for each in record["contenders"]]
+    assert chances == sorted(chances, reverse=True)
+    assert len(chances) > 1
+    text = call("show").stdout
+    assert f"chance to be the best: trial {record['contenders'][0]['number']} " in text
+    assert f"{len(repeats)} trials are repeats of the final check" in text
+    assert "expected gain of the next 10, 50, 100 trials: " in text
+
+
+def test_a_run_that_expects_little_ends_and_show_says_why() -> None:
+    Path("bowl.py").write_text("def f(params):\n    return params['x'] ** 2\n")
+    result = call("tune", "--min-gain", "100", "--seed", "0", "--float", "x=-5:5", "bowl:f")
+    assert result.exit_code == 0, result.output
+    assert json.loads(call("show", "--json").stdout)["stopped"] == "small_gain"
+    assert "the last run ended early: the model expects less than min_gain" in call("show").stdout
+    assert "repeat_of" not in call("export").stdout
 
 
 def test_best_without_a_value_is_a_failure() -> None:

@@ -407,3 +407,29 @@ def test_a_program_is_tuned_on_a_dask_cluster() -> None:
         call("tune", "--study", "function", *options, "objectives:bowl")
     assert all(trial.intermediate_values == {1: trial.value} for trial in trials(name="program"))
     assert [trial.state.name for trial in trials(name="function")] == ["COMPLETE"] * 6
+
+
+# --------------------------------------------------------- known constraints
+
+
+def test_only_configurations_that_fulfil_the_requirements_are_run() -> None:
+    program = script("train.py", f"#!{sys.executable}\nimport sys\nprint(float(sys.argv[1]) * -float(sys.argv[2]))\n")
+    flags = ("--float", "a=0:1", "--float", "b=0:1", "--require", "a + b <= 0.5", "--require", "a >= b", "--seed", "1")
+    call("tune", "--trials", "12", *flags, "-q", "--", program, "{a}", "{b}")
+    found = [trial.params for trial in trials()]
+    assert len(found) == 12
+    assert all(params["a"] + params["b"] <= 0.5 and params["a"] >= params["b"] for params in found)
+
+
+@pytest.mark.parametrize(
+    ("expression", "message"),
+    [
+        ("__import__('os').system('touch pwned') == 0", "cannot be used in it"),
+        ("a > 2", "no feasible configuration was found"),
+        ("c < 1", "there is no parameter 'c'"),
+    ],
+)
+def test_a_wrong_requirement_is_one_line_and_makes_nothing(expression: str, message: str) -> None:
+    done = call("tune", "--trials", "3", "--float", "a=0:1", "--require", expression, "--", "echo", "{a}", code=2)
+    assert message in " ".join(done.stderr.split())
+    assert not list(Path().iterdir())

@@ -72,3 +72,20 @@ def test_values_that_are_no_numbers_are_walls(wall: float) -> None:
     found = minimise(function, np.array([0.0]), *bounds, np.eye(1), tolerance=1e-6, max_evaluations=30)
     assert 0.0 < found.x[0] < 0.5
     assert found.evaluations <= 30
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1.0, 1e12, 1e30, 1e200])
+def test_any_scale_is_survived(rng: np.random.Generator, scale: float) -> None:
+    """A Hessian that is singular in doubles must not end the ascent with an error, or lead up."""
+    hessian, center = quadratic(rng, 4)
+    hessian[0] *= 1e-9
+    hessian[:, 0] *= 1e-9
+
+    def function(x: np.ndarray) -> tuple[float, np.ndarray]:
+        gradient = scale * hessian @ (x - center)
+        return 0.5 * float((x - center) @ gradient), gradient
+
+    start, bounds = np.full(4, 2.0), (np.full(4, -9.0), np.full(4, 9.0))
+    found = minimise(function, start, *bounds, np.eye(4), tolerance=1e-3, max_evaluations=40)
+    assert np.isfinite(found.x).all()
+    assert found.value <= function(start)[0]

@@ -136,7 +136,7 @@ def test_a_study_in_which_nothing_varies_recommends_what_there_is() -> None:
 def test_what_cannot_be_recommended_is_one_clear_error() -> None:
     with pytest.raises(ValueError, match="has no completed trial yet"):
         lazybo.recommend(optuna.create_study())
-    with pytest.raises(ValueError, match="has 2 objectives; a model has only one"):
+    with pytest.raises(ValueError, match="has 2 objectives, and this needs one"):
         lazybo.recommend(optuna.create_study(directions=["minimize", "minimize"]))
     with pytest.raises(ValueError, match=r"study must be an Optuna study, not 'study\.db'"):
         lazybo.recommend("study.db")  # type: ignore[arg-type]

@@ -159,6 +159,14 @@ def test_where_another_trial_came_first_the_proposal_is_made_again(writer: Ledge
     assert len(study.trials) == 2
 
 
+def test_a_trial_gets_the_mark_of_the_parameters_that_it_has_in_the_end(writer: Ledger, study: optuna.Study) -> None:
+    study.ask(SPACE)
+    entry = writer.begin(0, PARAMS, lambda _: {**PARAMS, "layers": 7}, mark=lambda params: {"of": params["layers"]})
+    assert entry is not None
+    assert study.trials[entry.number].system_attrs["of"] == 7
+    assert study.trials[entry.number].system_attrs["lazybo:driver"] == "me"
+
+
 @pytest.mark.parametrize("storage", ["memory", "journal", "sqlite"], indirect=True)
 def test_no_trial_is_begun_that_is_not_needed_any_more(writer: Ledger, study: optuna.Study) -> None:
     study.ask(SPACE)

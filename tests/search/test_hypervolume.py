@@ -87,7 +87,7 @@ def judges() -> list[tuple[str, object, np.ndarray, np.ndarray]]:
     found.append(("chebyshev", ChebyshevImprovement(front, np.full(4, 0.25)), mean, std))
     found.append(("feasibility", feasibility([0.2, 0.4, 0.6, 0.1]), mean, std))
     front, reference, _, _ = case(2)
-    both = constrained(HypervolumeImprovement(front, reference), 2, feasibility([0.3, 0.5]))
+    both = constrained(HypervolumeImprovement(front, reference), 2, feasibility([0.3, 0.5]), 2.0)
     found.append(("both", both, mean, std))
     return found
 

@@ -85,6 +85,14 @@ def tune(
         list[str] | None,
         typer.Option("--choice", metavar="NAME=A,B,C", help="One of these texts.", rich_help_panel=WHAT),
     ] = None,
+    require: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="EXPRESSION",
+            help="Only suggest configurations for which this holds, for example 'a + b <= 1'. All of them, if several.",
+            rich_help_panel=WHAT,
+        ),
+    ] = None,
     maximize: Annotated[
         list[str] | None,
         typer.Option(
@@ -153,6 +161,21 @@ def tune(
     patience: Annotated[
         int | None, typer.Option(help="Stop after so many trials without an improvement.", rich_help_panel=WHEN)
     ] = None,
+    min_gain: Annotated[
+        float | None,
+        typer.Option(
+            help="Stop when the model expects the next 10 trials to improve the best value by less than this.",
+            rich_help_panel=WHEN,
+        ),
+    ] = None,
+    confirm: Annotated[
+        int | None,
+        typer.Option(
+            metavar="K",
+            help="A final check: up to K of the trials, the last ones, repeat the configurations that may be the best.",
+            rich_help_panel=WHEN,
+        ),
+    ] = None,
     trial_timeout: Annotated[
         float | None, typer.Option(help="Seconds for one trial; a longer trial fails.", rich_help_panel=WHEN)
     ] = None,
@@ -164,7 +187,7 @@ def tune(
         typer.Option(help="How often to run a trial again whose worker died (default: 2).", rich_help_panel=WHEN),
     ] = None,
     pruner: Annotated[
-        str | None, typer.Option(help="median (default), hyperband, halving or none.", rich_help_panel=WHEN)
+        str | None, typer.Option(help="median (default), lazy, hyperband, halving or none.", rich_help_panel=WHEN)
     ] = None,
     parallel: Annotated[
         int | None, typer.Option(help="Trials at the same time (default: 1).", rich_help_panel=WHERE)
@@ -200,6 +223,7 @@ def tune(
             "parameters": parameters.from_flags(floats or (), ints or (), choices or ()),
             **directions_of(maximize or [], minimize or []),
             "constraints": constraints or None,
+            "require": require or None,
             "value_file": value_file,
             "value_key": value_key,
             "value_regex": value_regex,
@@ -208,6 +232,8 @@ def tune(
             "timeout": timeout,
             "target": target,
             "patience": patience,
+            "min_gain": min_gain,
+            "confirm": confirm,
             "trial_timeout": trial_timeout,
             "max_failures": max_failures,
             "retries": retries,
@@ -282,8 +308,7 @@ def best(
             _print_front(found, command=command, recommended=recommended, as_json=as_json)
             return
         if record is None:
-            why = summary.nothing_best(summary.overview(found))
-            console.fail(f"the study {found.study_name!r} has no best trial: {why}", console.FAILED)
+            console.fail(summary.nothing_best(summary.overview(found)), console.FAILED)
         if recommended:
             chosen = advise(found)
             advice: Advice | None = chosen
@@ -310,8 +335,7 @@ def _print_front(study: Study, *, command: bool, recommended: bool, as_json: boo
         raise ValueError(f"{flag} needs one best trial, but the study {study.study_name!r} has several objectives")
     record, front = summary.overview(study), summary.front_records(study)
     if not front:
-        why = summary.nothing_best(record)
-        console.fail(f"the study {study.study_name!r} has no best trial: {why}", console.FAILED)
+        console.fail(summary.nothing_best(record), console.FAILED)
     if as_json:
         console.print_json(front)
     else:

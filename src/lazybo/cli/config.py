@@ -16,20 +16,23 @@ import optuna
 from optuna.distributions import BaseDistribution
 from optuna.pruners import BasePruner
 
-from lazybo.checks import finite_number, one_of, seconds, shortened, whole
+from lazybo.checks import DIRECTIONS, Direction, finite_number, one_of, positive, seconds, shortened, whole
 from lazybo.cli.parameters import distributions_of, examples
+from lazybo.cli.require import Requirement
 from lazybo.programs import placeholders
 from lazybo.programs.output import Reading
 from lazybo.programs.placeholders import nearest
 from lazybo.programs.program import kind_of
-from lazybo.run.arguments import check_initial
+from lazybo.run.arguments import check_initial, check_initial_feasible
 from lazybo.run.goals import Goals, check_goals
-from lazybo.search.optimizer import DIRECTIONS, Direction
+from lazybo.search.optimizer import Optimizer
 from lazybo.search.space import Condition, Space
+from lazybo.study.pruner import LazyPruner
 from lazybo.study.storage import DEFAULT_NAME
 
 DEFAULT_STORAGE = "lazybo.db"
 PRUNERS: dict[str, type[BasePruner]] = {
+    "lazy": LazyPruner,
     "median": optuna.pruners.MedianPruner,
     "hyperband": optuna.pruners.HyperbandPruner,
     "halving": optuna.pruners.SuccessiveHalvingPruner,
@@ -57,11 +60,14 @@ SETTINGS: dict[str, tuple[Any, str]] = {
     "trial_timeout": _SECONDS,
     "target": _NUMBER,
     "patience": _WHOLE,
+    "min_gain": _NUMBER,
+    "confirm": _WHOLE,
     "retries": _WHOLE,
     "max_failures": _WHOLE,
     "seed": _WHOLE,
     "executor": _TEXT,
     "initial": (list, "a list of tables"),
+    "require": (list | str, 'a text such as "a + b <= 1", or a list of texts'),
     "output": _TEXT,
     "value_file": _TEXT,
     "value_key": _TEXT,
@@ -69,10 +75,12 @@ SETTINGS: dict[str, tuple[Any, str]] = {
     "pruner": _TEXT,
     "from_environment": (bool, "true or false"),
 }
-LEAST = {"trials": 1, "parallel": 1, "patience": 1, "max_failures": 1, "retries": 0, "seed": 0}
+LEAST = {"trials": 1, "parallel": 1, "patience": 1, "max_failures": 1, "confirm": 0, "retries": 0, "seed": 0}
 MOST = {"parallel": 10_000}
 # Counts must fit into a database. Locks and queues reject longer timeouts.
 LARGEST_COUNT, LONGEST_WAIT = 2**63 - 1, 1e9
+# The limits that end a search before its final check.
+ENDS_SEARCH = ("n_trials", "target_value", "patience", "min_gain")
 LOCAL_EXECUTORS = ("serial", "threads", "processes")
 CLUSTERS = ("dask", "ray", "mpi")
 CONSTRAINT = re.compile(r"\s*(?P<metric>[^\s<>=]+)\s*(?P<sign><=|>=)\s*(?P<limit>\S+)\s*")
@@ -101,9 +109,8 @@ class Plan:
     trial_timeout: float | None
     pruner: BasePruner
     initial: list[dict[str, Any]]
-    limits: dict[
-        str, Any
-    ]  # as optimize() takes them: n_trials, timeout, target_value, patience, retries, max_failures, seed
+    require: Requirement | None
+    limits: dict[str, Any]  # as optimize() takes them: n_trials, timeout, target_value, patience, min_gain and others
 
     @property
     def on_a_cluster(self) -> bool:
@@ -144,7 +151,9 @@ def settings_of(words: Sequence[str], flags: Mapping[str, Any]) -> dict[str, Any
     ways = {key for key in ("value_key", "value_regex") if flags.get(key) is not None}
     settings = {key: value for key, value in settings.items() if not ways or key not in ("value_key", "value_regex")}
     tables = {**settings.get("parameters", {}), **flags.get("parameters", {})}
-    return {**settings, **{key: value for key, value in flags.items() if value is not None}, "parameters": tables}
+    required = [*_texts(settings.get("require")), *_texts(flags.get("require"))]
+    given = {key: value for key, value in flags.items() if value is not None}
+    return {**settings, **given, "parameters": tables, "require": required}
 
 
 def make_plan(settings: Mapping[str, Any]) -> Plan:
@@ -159,7 +168,8 @@ def make_plan(settings: Mapping[str, Any]) -> Plan:
     by_name = directions if isinstance(directions, dict) else None
     goals = check_goals(None if by_name else directions, by_name, constraints)
     # The one objective of a program that has a name is read under that name.
-    key = settings.get("value_key") or _only_name(settings.get("directions"))
+    key = settings.get("value_key")
+    key = _only_name(settings.get("directions")) if key is None else key
     plan = Plan(
         command=command,
         objective=None if command else settings["objective"],
@@ -178,10 +188,13 @@ def make_plan(settings: Mapping[str, Any]) -> Plan:
         trial_timeout=trial_timeout,
         pruner=PRUNERS[_choice("pruner", settings.get("pruner", "median"), tuple(PRUNERS))](),
         initial=check_initial(settings.get("initial", []), checked),
+        require=_requirement(settings.get("require"), space),
         limits=_limits(settings),
     )
-    if goals.several and plan.limits["target_value"] is not None:
-        raise ValueError("target is for one objective; use patience or trials")
+    if goals.several:
+        _check_several(plan.limits)
+    if plan.require is not None:
+        check_initial_feasible(plan.initial, Optimizer(space, conditions=conditions, feasible=plan.require, seed=0))
     if command:
         _check_program(plan, all_used=not settings.get("from_environment", False))
     else:
@@ -232,6 +245,19 @@ def _finite(text: str) -> float | None:
     except ValueError:
         return None
     return number if math.isfinite(number) else None
+
+
+def _texts(require: Any) -> list[Any]:
+    return [require] if isinstance(require, str) else list(require or ())
+
+
+def _requirement(require: Any, space: Mapping[str, BaseDistribution]) -> Requirement | None:
+    """The expressions that every configuration must fulfil, all of them."""
+    texts = _texts(require)
+    for text in texts:
+        if not isinstance(text, str):
+            raise ValueError(f"require must be a text such as 'a + b <= 1', or a list of texts, not {shortened(text)}")
+    return Requirement(texts, list(space)) if texts else None
 
 
 def default_output(storage: str, study: str) -> str:
@@ -322,13 +348,34 @@ def _limits(settings: Mapping[str, Any]) -> dict[str, Any]:
         "timeout": _seconds("timeout", settings),
         "target_value": None if target is None else finite_number("target", target),
         "patience": _whole("patience", settings),
+        "min_gain": None if settings.get("min_gain") is None else positive("min_gain", settings["min_gain"]),
     }
     if all(limit is None for limit in limits.values()):
-        raise ValueError("there is no limit: give --trials, --timeout, --target or --patience")
-    for key in ("retries", "max_failures", "seed"):
+        raise ValueError("there is no limit: give --trials, --timeout, --target, --patience or --min-gain")
+    for key in ("confirm", "retries", "max_failures", "seed"):
         if settings.get(key) is not None:
             limits[key] = _whole(key, settings)
+    if limits.get("confirm"):
+        _check_confirm(limits)
     return limits
+
+
+def _check_several(limits: Mapping[str, Any]) -> None:
+    """Reject the limits that are for one objective."""
+    given = {"target": limits["target_value"], "min_gain": limits["min_gain"], "confirm": limits.get("confirm") or None}
+    for name, limit in given.items():
+        if limit is not None:
+            raise ValueError(f"{name} is for one objective; use patience or trials")
+
+
+def _check_confirm(limits: Mapping[str, Any]) -> None:
+    trials, confirm = limits["n_trials"], limits["confirm"]
+    if all(limit is None for name, limit in limits.items() if name in ENDS_SEARCH):
+        raise ValueError(
+            "--confirm needs to know when the search ends: give --trials, --target, --patience, --min-gain"
+        )
+    if trials is not None and confirm >= trials:
+        raise ValueError(f"confirm is a part of trials: it must be less than {trials}, not {confirm}")
 
 
 def _whole(key: str, settings: Mapping[str, Any]) -> int | None:

@@ -11,13 +11,17 @@ from optuna.trial import TrialState
 
 from lazybo.cli import console
 from lazybo.run import ledger
+from lazybo.study.attributes import REPEAT_KEY
 from lazybo.study.feasible import constraints_of, feasible_trials, measured_constraints, names_of
 
 Row = dict[str, Any]
 
 
 def rows_of(study: Study) -> list[Row]:
-    """One row for each trial, all with the same columns; None where a trial has no such entry."""
+    """One row for each trial, all with the same columns; None where a trial has no such entry.
+
+    If the study had a final check, ``repeat_of`` is the first trial with the configuration that a trial repeats.
+    """
     rows: list[Row] = []
     trials = ledger.read(study)
     names = names_of(study)
@@ -38,12 +42,15 @@ def rows_of(study: Study) -> list[Row]:
         row |= {f"constraints_{name}": value for name, value in measured_constraints(trial).items()}
         if constrained:
             row["feasible"] = trial.number in counted if trial.state == TrialState.COMPLETE else None
+        if REPEAT_KEY in trial.system_attrs:
+            row["repeat_of"] = trial.system_attrs[REPEAT_KEY]
         rows.append(row | {"state": trial.state.name, "reason": trial.system_attrs.get("fail_reason")})
     found: list[str] = []
     for prefix in ("params_", "user_attrs_", "constraints_"):
         found += sorted({name for row in rows for name in row if name.startswith(prefix)})
     found += ["feasible"] if constrained else []
     columns = ["number", *values, "datetime_start", "datetime_complete", "duration", *found, "state", "reason"]
+    columns += ["repeat_of"] if any("repeat_of" in row for row in rows) else []
     return [{column: row.get(column) for column in columns} for row in rows]
 
 

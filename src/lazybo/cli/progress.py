@@ -7,7 +7,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.cli import console
 from lazybo.run.limits import Tally
-from lazybo.study.attributes import FAILURE_KEY
+from lazybo.study.attributes import FAILURE_KEY, REPEAT_KEY
 from lazybo.study.feasible import measured_constraints, names_of, violates
 from lazybo.text import shortened
 
@@ -49,6 +49,8 @@ class LogLines:
             parts.append(f"pruned at step {trial.last_step}")
         else:
             parts.append(self._failure(trial))
+        if REPEAT_KEY in trial.system_attrs:
+            parts.append(f"repeat of trial {trial.system_attrs[REPEAT_KEY]}")
         if self._best is not None:
             parts.append(f"best {self._best.value:.6g} (trial {self._best.number})")
         elif self._tally.front:

@@ -16,12 +16,14 @@ from lazybo.cli import console
 from lazybo.cli.progress import reason_of
 from lazybo.programs import placeholders
 from lazybo.report import records
-from lazybo.report.recommendation import Advice, advise
+from lazybo.report.recommendation import Advice, advise, contenders_of
 from lazybo.run import ledger
 from lazybo.run.limits import describe_stop
+from lazybo.search.contenders import Contender
 from lazybo.search.prediction import Predictor
 from lazybo.study import feasible
-from lazybo.study.attributes import COMMAND_KEY, OBJECTIVE_KEY, STOPPED_KEY
+from lazybo.study.attributes import COMMAND_KEY, OBJECTIVE_KEY, REPEAT_KEY, STOPPED_KEY
+from lazybo.study.model import StudyModel
 from lazybo.text import shortened
 
 STATES = {
@@ -35,6 +37,9 @@ _COLOURS = {"complete": "green", "pruned": "yellow", "failed": "red", "running":
 # How many reasons of failures are shown, the most frequent first.
 FAILURES_SHOWN = 5
 REASON_LENGTH = 300
+# `show` has the expected gain of so many more evaluations, and names so many contenders.
+HORIZONS = (10, 50, 100)
+CONTENDERS_SHOWN = 5
 
 
 def overview(study: Study) -> dict[str, Any]:
@@ -62,12 +67,16 @@ def details(study: Study) -> dict[str, Any]:
     """Everything that `lazybo show` prints about one study."""
     trials = ledger.read(study)
     attributes = study._storage.get_study_system_attrs(study._study_id)
-    predictor = _predictor(study)
+    model = _model(study)
+    predictor = model.optimizer.predictor() if model else None
     return {
         **overview(study),
         "best": best_record(study),
         "front": front_records(study),
         "recommended": recommended_record(advice_of(study, predictor)),
+        "contenders": [_contender(each) for each in contenders_of(trials, model.optimizer)] if model else [],
+        "repeats": sum(REPEAT_KEY in trial.system_attrs for trial in trials),
+        "expected_gain": _gains(model) if model and model.optimizer.n_feasible else {},
         "importances": records.importances(study, predictor) if predictor else {},
         "failures": _failures(trials),
         "running": [
@@ -156,12 +165,23 @@ def recommended_trial(study: Study, advice: Advice) -> dict[str, Any]:
     return trial_record(study, next(trial for trial in ledger.read(study) if trial.number == number))
 
 
-def _predictor(study: Study) -> Predictor | None:
+def _model(study: Study) -> StudyModel | None:
     """The model of a study, if there can be one."""
     try:
-        return records.predictor_of(study)
+        return records.model_for(study)
     except ValueError:
         return None
+
+
+def _contender(found: Contender) -> dict[str, Any]:
+    """A configuration that may be the best one, and its chance."""
+    names = ("number", "chance", "params", "value", "low", "high", "measured", "evaluations")
+    return {name: getattr(found, name) for name in names}
+
+
+def _gains(model: StudyModel) -> dict[str, float]:
+    """The expected gain of so many more evaluations, by their number (as text, since JSON has no other keys)."""
+    return dict(zip(map(str, HORIZONS), model.optimizer.expected_gains(HORIZONS), strict=True))
 
 
 def command_of(study: Study, trial: FrozenTrial) -> list[str] | None:
@@ -188,7 +208,7 @@ def print_result(study: Study, output: Path | None, *, interrupted: bool) -> Non
     elif record["front"]:
         print_front(record, front_records(study))
     else:
-        console.line(nothing_best(record), style="yellow")
+        console.line(nothing_best(record) if record["trials"]["complete"] else "no trial has completed", style="yellow")
     counts = _counts(record)
     console.line(counts + (f"; output in {os.path.relpath(output)}" if output and output.exists() else ""))
     if interrupted:
@@ -228,12 +248,28 @@ def print_details(record: dict[str, Any]) -> None:
         print_best(record["best"], record["importances"])
         if record["recommended"] and record["recommended"]["reason"]:
             _print_recommended(record["recommended"])
+        _print_outlook(record)
     for title, rows in (("failures", record["failures"]), ("running", record["running"])):
         if rows:
             console.line()
             console.line(title, style="bold")
         for row in rows:
             console.line("  " + (_failure_line(row) if title == "failures" else _running_line(row)))
+
+
+def _print_outlook(record: dict[str, Any]) -> None:
+    """Print which trials may be the best one if that is open, and what more trials may gain."""
+    first = [(f"trial {each['number']}", f"{each['chance']:.0%}") for each in record["contenders"][:CONTENDERS_SHOWN]]
+    if len(first) > 1:
+        more = len(record["contenders"]) - len(first)
+        text = ", ".join(f"{trial} {chance}" for trial, chance in first) + (f" and {more} more" if more else "")
+        console.line(f"chance to be the best: {text}", soft_wrap=True)
+    if record["repeats"]:
+        console.line(f"{record['repeats']} trials are repeats of the final check")
+    if record["expected_gain"]:
+        counts = ", ".join(record["expected_gain"])
+        gains = ", ".join(f"{gain:.2g}" for gain in record["expected_gain"].values())
+        console.line(f"expected gain of the next {counts} trials: {gains}", style="dim")
 
 
 def print_best(best: dict[str, Any], importances: dict[str, float] | None = None) -> None:
@@ -244,9 +280,10 @@ def print_best(best: dict[str, Any], importances: dict[str, float] | None = None
 
 def nothing_best(record: dict[str, Any]) -> str:
     """Why a study has no best trial."""
+    of = f"no trial of the study {record['study']!r}"
     if not record["trials"]["complete"]:
-        return "no trial has completed"
-    return f"no trial is feasible yet: none satisfies {', '.join(record['constraints'])}"
+        return f"{of} has completed yet"
+    return f"{of} is feasible yet: none satisfies {', '.join(record['constraints'])}"
 
 
 def print_front(record: dict[str, Any], front: Sequence[dict[str, Any]]) -> None:

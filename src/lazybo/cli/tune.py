@@ -60,6 +60,7 @@ def run_plan(plan: Plan, *, force: bool, progress: bool) -> tuple[Study, int]:
                 study_name=plan.study,
                 trial_timeout=None if plan.command else plan.trial_timeout,
                 initial=plan.initial,
+                feasible=plan.require,
                 pruner=plan.pruner,
                 callbacks=callbacks,
                 progress=progress,

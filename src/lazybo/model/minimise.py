@@ -56,9 +56,12 @@ def minimise(
     evaluations = 1
     while evaluations < max_evaluations:
         direction = _direction(hessian, g, ((x <= lower) & (g > 0)) | ((x >= upper) & (g < 0)))
-        if -0.5 * float(g @ direction) < tolerance:
+        length = float(np.abs(direction).max())
+        with np.errstate(over="ignore", invalid="ignore"):
+            promised = -0.5 * float(g @ direction)
+        if not (np.isfinite(length) and promised >= tolerance):
             break
-        direction *= min(1.0, MAX_STEP / float(np.abs(direction).max()))
+        direction *= min(1.0, MAX_STEP / length)
         length, better = 1.0, False
         while not better and length > SHORTEST and evaluations < max_evaluations:
             there = np.minimum(np.maximum(x + length * direction, lower), upper)
@@ -77,19 +80,29 @@ def minimise(
 
 
 def _direction(hessian: Array, g: Array, held: NDArray[np.bool_]) -> Array:
-    """-B⁻¹ g, 0 for the variables that are held by a bound."""
+    """-B⁻¹ g, 0 for the variables that are held by a bound.
+
+    Where f is so steep that B is singular in doubles, only its diagonal is used.
+    """
     direction, free = np.zeros_like(g), np.flatnonzero(~held)
-    if len(free) == len(g):
-        direction[:] = -np.linalg.solve(hessian, g)
-    else:
-        direction[free] = -np.linalg.solve(hessian[np.ix_(free, free)], g[free])
+    with np.errstate(over="ignore", invalid="ignore"):
+        try:
+            part = hessian if len(free) == len(g) else hessian[np.ix_(free, free)]
+            direction[free] = -np.linalg.solve(part, g[free])
+            downhill = bool(g @ direction <= 0)
+        except np.linalg.LinAlgError:
+            downhill = False
+        if not downhill:
+            direction[free] = -g[free] / np.maximum(np.diagonal(hessian)[free], np.finfo(float).tiny)
     return direction
 
 
 def _updated(hessian: Array, step: Array, change: Array) -> Array:
     """The BFGS update of B; B itself if the function is not convex along the step."""
-    curvature = float(step @ change)
-    if not curvature > 1e-10 * float(np.sqrt((step @ step) * (change @ change))):
-        return hessian
-    bent = hessian @ step
-    return hessian - np.outer(bent, bent / (step @ bent)) + np.outer(change, change / curvature)
+    with np.errstate(over="ignore", invalid="ignore"):
+        curvature = float(step @ change)
+        if not curvature > 1e-10 * float(np.sqrt((step @ step) * (change @ change))):
+            return hessian
+        bent = hessian @ step
+        updated = hessian - np.outer(bent, bent / (step @ bent)) + np.outer(change, change / curvature)
+    return updated if np.isfinite(updated).all() else hessian

@@ -220,6 +220,22 @@ class Process:
         return self._mean(v), self.kernel.between(z, z) - v.T @ v
 
     @one_thread()
+    def told_covariance(self, u: ArrayLike) -> Array:
+        """The joint covariance at the rows of U, (m, m), given only the rows with a target: no pending ones.
+
+        With p the pending rows, k their covariances with U set to 0, A = K⁻¹, C = L⁻¹ E_p and V = L⁻¹ k, it is
+        k(U, U) - Vᵀ V + (Cᵀ V)ᵀ (Cᵀ C)⁻¹ (Cᵀ V), since the inverse of K without p is A_oo - A_op (A_pp)⁻¹ A_po.
+        """
+        z, rows = self.kernel.features(self.kernel.check(u, "U")), np.flatnonzero(self._weights.pending)
+        k = self.kernel.between(self._z, z)
+        k[rows] = 0.0
+        columns = np.zeros((self.n, len(rows)))
+        columns[rows, np.arange(len(rows))] = 1.0
+        v, c = self.factor.solve_lower(k), self.factor.solve_lower(columns)
+        cross = c.T @ v
+        return np.asarray(self.kernel.between(z, z) - v.T @ v + cross.T @ np.linalg.solve(c.T @ c, cross))
+
+    @one_thread()
     def log_marginal_likelihood(self) -> float:
         """log p(t | X) = -½ tᵀα - Σ log Lᵢᵢ - n/2 log 2π (paper, algorithm 1, line 7), the sum over all outputs."""
         if self._weights.pending.any():

@@ -10,12 +10,14 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial
 
 from lazybo.blas import one_thread
-from lazybo.checks import Array, shortened
+from lazybo.checks import shortened
 from lazybo.report.records import predictor_of
 from lazybo.run import ledger
-from lazybo.search.prediction import Evaluation, Prediction, Predictor, Recommendation
-from lazybo.search.space import Space
-from lazybo.study.feasible import best_trial, feasible_trials
+from lazybo.search.contenders import Contender
+from lazybo.search.optimizer import Optimizer
+from lazybo.search.prediction import Prediction, Predictor, Recommendation
+from lazybo.study.evaluated import evaluations_of, point_of
+from lazybo.study.feasible import best_trial
 
 
 def recommend(study: Study) -> Recommendation:
@@ -28,6 +30,13 @@ def recommend(study: Study) -> Recommendation:
     if not isinstance(study, Study):
         raise ValueError(f"study must be an Optuna study, not {shortened(study)}")
     return recommended_of(study, ledger.read(study), predictor_of(study))
+
+
+@one_thread()
+def contenders_of(trials: Sequence[FrozenTrial], optimizer: Optimizer) -> list[Contender]:
+    """The configurations of some trials that may be the best one, with the chance of each; best first."""
+    evaluations = evaluations_of(trials, optimizer.space)
+    return optimizer.race(evaluations).contenders() if evaluations else []
 
 
 @dataclass(frozen=True)
@@ -80,7 +89,7 @@ def advise(study: Study, predictor: Predictor | None = None) -> Advice:
     best = best_trial(study, trials)
     if best is None:
         raise ValueError(f"no trial of the study {study.study_name!r} has completed and satisfies its constraints")
-    point = _point_of(best, predictor.space)
+    point = point_of(best, predictor.space)
     expected = None if point is None else predictor.predictions(point[None])[0]
     recommendation = recommended_of(study, trials, predictor)
     return Advice(recommendation, best, expected, maximize=predictor.sign < 0)
@@ -89,27 +98,13 @@ def advise(study: Study, predictor: Predictor | None = None) -> Advice:
 @one_thread()
 def recommended_of(study: Study, trials: Sequence[FrozenTrial], predictor: Predictor) -> Recommendation:
     """The recommended configuration among some trials of a study."""
-    points = [(trial, _point_of(trial, predictor.space)) for trial in feasible_trials(trials)]
-    evaluations = [
-        Evaluation(trial.params, point, float(trial.value or 0.0), trial.number)
-        for trial, point in points
-        if point is not None
-    ]
+    evaluations = evaluations_of(trials, predictor.space)
     if not evaluations:
         raise ValueError(
             f"there is nothing to recommend in the study {study.study_name!r}: no trial of its present space has "
             "completed and satisfies its constraints"
         )
     return predictor.recommendation(evaluations)
-
-
-def _point_of(trial: FrozenTrial, space: Space) -> Array | None:
-    """The point of a trial; None if it is from another space. Parameters that the model does not have are left out."""
-    known = {name: value for name, value in trial.params.items() if name in space.distributions}
-    try:
-        return space.encode(space.plain(known, outside=True))
-    except ValueError:
-        return None
 
 
 def _contrast(measured: float, expected: Prediction) -> str:

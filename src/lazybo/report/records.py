@@ -159,7 +159,7 @@ def times(study: Study) -> Times:
 @one_thread()
 def predictor_of(study: Study) -> Predictor:
     """The model of a study for predictions. Reports that use the same model share it."""
-    return _model(study).optimizer.predictor()
+    return model_for(study).optimizer.predictor()
 
 
 @one_thread()
@@ -187,7 +187,7 @@ def importances(study: Study, predictor: Predictor | None = None) -> dict[str, f
 @one_thread()
 def slices(study: Study) -> list[Slice]:
     """The model through the best trial, along each parameter that is active there and can vary."""
-    optimizer = _model(study).optimizer
+    optimizer = model_for(study).optimizer
     if optimizer.space.dim == 0:
         return []
     gp, warping = optimizer.surrogate()
@@ -236,7 +236,7 @@ def _along(space: Space, center: Array, j: int) -> Array:
 @one_thread()
 def coordinates(study: Study) -> Coordinates:
     """Complete trials as lines over the parameters that can vary, the worst first."""
-    space = _model(study).optimizer.space
+    space = model_for(study).optimizer.space
     trials = sorted(complete_trials(ledger.read(study)), key=_value, reverse=not _maximizes(study))
     lines = space.clip(np.array([space.encode(trial.params) for trial in trials]).reshape(len(trials), space.dim))
     scale = np.where(space.categorical, np.maximum(space.levels - 1, 1.0), 1.0)
@@ -260,7 +260,7 @@ def varies(study: Study) -> bool:
     return any(not d.single() for trial in ledger.read(study) for d in trial.distributions.values())
 
 
-def _model(study: Study) -> StudyModel:
+def model_for(study: Study) -> StudyModel:
     """The model that the last run or sampler would continue with."""
     _one_objective(study)
     trials = ledger.read(study)
@@ -274,8 +274,8 @@ def _model(study: Study) -> StudyModel:
 def _one_objective(study: Study) -> None:
     if len(study.directions) > 1:
         raise ValueError(
-            f"the study {study.study_name!r} has {len(study.directions)} objectives, and this shows one; "
-            "`lazybo best` prints the front and `lazybo plot front` draws it"
+            f"the study {study.study_name!r} has {len(study.directions)} objectives, and this needs one; "
+            "study.best_trials has the front, `lazybo best` prints it and `lazybo plot front` draws it"
         )
 
 

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from optuna.pruners import BasePruner
 
-from lazybo.checks import finite_number, seconds, whole
+from lazybo.checks import finite_number, positive, seconds, shortened, whole
 from lazybo.run.goals import Goals
 from lazybo.run.limits import Limits
+from lazybo.search.optimizer import Optimizer
 from lazybo.search.space import Space
 
 
@@ -22,8 +23,10 @@ def check_limits(
     trial_timeout: float | None,
     retries: int,
     max_failures: int | None,
+    min_gain: float | None = None,
+    confirm: int = 0,
 ) -> Limits:
-    """The limits of a run; one of them must be able to end it."""
+    """The limits of a run; one of them must be able to end it, and to end its search before a final check."""
     limits = Limits(
         n_trials=_count("n_trials", n_trials),
         timeout=seconds("timeout", timeout),
@@ -32,9 +35,18 @@ def check_limits(
         max_failures=_count("max_failures", max_failures),
         trial_timeout=seconds("trial_timeout", trial_timeout),
         retries=whole("retries", retries, 0),
+        min_gain=None if min_gain is None else positive("min_gain", min_gain),
+        confirm=whole("confirm", confirm, 0),
     )
-    if target_value is None and math.inf == limits.n_trials == limits.timeout == limits.patience:
-        raise ValueError("nothing would end this run: give n_trials, timeout, target_value or patience")
+    ends_search = not (math.inf == limits.n_trials == limits.patience) or not (target_value is min_gain is None)
+    if not ends_search and limits.timeout == math.inf:
+        raise ValueError("nothing would end this run: give n_trials, timeout, target_value, patience or min_gain")
+    if limits.confirm and not ends_search:
+        raise ValueError(
+            "confirm needs to know when the search ends: give n_trials, target_value, patience or min_gain"
+        )
+    if limits.confirm >= limits.n_trials:
+        raise ValueError(f"confirm is a part of n_trials={n_trials}: it must be less, not {shortened(confirm)}")
     return limits
 
 
@@ -42,6 +54,10 @@ def check_supported(goals: Goals, limits: Limits, warm_start: object, *, folds: 
     """Reject what has a meaning for one objective only."""
     if goals.several and limits.target_value is not None:
         raise ValueError("target_value is for one objective; use patience or a callback that calls study.stop()")
+    if goals.several and limits.min_gain is not None:
+        raise ValueError("min_gain is for one objective; use patience")
+    if goals.several and limits.confirm:
+        raise ValueError("confirm is for one objective; with several there is no single best configuration to confirm")
     if goals.several and warm_start is not None:
         raise ValueError("warm_start gives the values of one objective; there are several here")
     if folds and (goals.several or goals.names or goals.bounds):
@@ -83,6 +99,17 @@ def check_initial(initial: Iterable[Mapping[str, Any]], space: Space) -> list[di
         except ValueError as error:
             raise ValueError(f"initial configuration {i}: {error}") from None
     return first
+
+
+def check_initial_feasible(initial: Sequence[Mapping[str, Any]], optimizer: Optimizer) -> None:
+    """Raise a ValueError if an initial configuration is not feasible, whatever its missing parameters are."""
+    if not optimizer.constrained:
+        return
+    for i, params in enumerate(initial):
+        try:
+            optimizer.complete(params, i)
+        except ValueError as error:
+            raise ValueError(f"initial configuration {i}: {error}") from None
 
 
 def _known_part(params: Mapping[str, Any], space: Space) -> dict[str, Any]:

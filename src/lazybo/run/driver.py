@@ -24,6 +24,7 @@ from lazybo.run.channel import StudyReporter
 from lazybo.run.evaluate import Outcome, Reporter
 from lazybo.run.executors import Engine
 from lazybo.run.failure import InvalidValue, how_to_resume, log_failed_trial
+from lazybo.run.gain import GainLimit
 from lazybo.run.goals import ONE_OBJECTIVE, Goals
 from lazybo.run.ledger import Entry, Result
 from lazybo.run.limits import Limits, StopReason
@@ -91,7 +92,8 @@ class Driver:
             goals=options.goals,
         )
         self._shared = SharedStudy(study, model, orphans, self._open.trials)
-        self._source = TrialSource(model, self._ledger, self._shared, self._open, options.limits, self.stopping)
+        gain = GainLimit(study, model.optimizer, options.limits.min_gain)
+        self._source = TrialSource(model, self._ledger, self._shared, self._open, options.limits, self.stopping, gain)
         self._work = WorkTime()
         self._dropped: set[str] = set()  # metrics that a warning has named
 
@@ -181,13 +183,14 @@ class Driver:
             self._shared.sync()
             return
         self._shared.finished += 1
+        self._shared.searched += not entry.repeat
         if outcome.state in ("failed", "invalid"):
             log_failed_trial(entry.number, entry.params, outcome.reason)
         self._warn_of_dropped(entry, outcome)
         if outcome.state == "invalid":
             error = InvalidValue(f"{outcome.reason}\n{how_to_resume(self.study)}")
             self.stopping.stop(StopReason.INVALID_VALUE, error)
-        self.stopping.count(outcome, result)
+        self.stopping.count(outcome, result, repeat=entry.repeat)
         self._call_back(entry)
         if self._source.has_proposal and not self._open.has_tasks:
             self._fill()  # the worker need not wait until the optimiser has learned

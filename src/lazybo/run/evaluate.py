@@ -5,6 +5,7 @@ not have its class.
 """
 
 import math
+import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -15,11 +16,11 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from optuna.exceptions import TrialPruned
 
-from lazybo.model.targets import LARGEST
 from lazybo.run import plain
 from lazybo.run.call import Call
 from lazybo.run.goals import ONE_OBJECTIVE, Goals, metric_at
 
+LARGEST = sys.float_info.max
 # Databases keep steps as four-byte integers.
 MAX_STEP = 2**31 - 1
 

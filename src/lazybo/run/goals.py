@@ -5,8 +5,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lazybo.checks import as_number, finite_number, is_number, one_of, shortened
-from lazybo.search.optimizer import DIRECTIONS, Direction, check_directions
+from lazybo.checks import (
+    DIRECTIONS,
+    Direction,
+    as_number,
+    check_directions,
+    finite_number,
+    is_number,
+    one_of,
+    shortened,
+)
 
 
 @dataclass(frozen=True)

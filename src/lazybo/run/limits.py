@@ -20,7 +20,12 @@ class StopReason(StrEnum):
     CALLBACK_FAILED = "callback_failed"
     STOP_CALLED = "stop_called"
     INTERRUPTED = "interrupted"
+    GAIN = "small_gain"
+    CONFIRMED = "confirmed"
 
+
+# These end the search. The final check follows, if there is one.
+ENDS_SEARCH = frozenset({StopReason.TARGET, StopReason.PATIENCE, StopReason.GAIN})
 
 DESCRIPTIONS = {
     StopReason.TARGET: "the target was reached",
@@ -32,6 +37,8 @@ DESCRIPTIONS = {
     StopReason.CALLBACK_FAILED: "a callback failed",
     StopReason.STOP_CALLED: "study.stop() was called",
     StopReason.INTERRUPTED: "it was interrupted",
+    StopReason.GAIN: "the model expects less than min_gain of the next evaluations",
+    StopReason.CONFIRMED: "one configuration leads, so the final check needs no more repeats",
 }
 
 
@@ -51,6 +58,8 @@ class Limits:
     max_failures: float = math.inf
     trial_timeout: float = math.inf
     retries: int = 2
+    min_gain: float | None = None
+    confirm: int = 0  # of n_trials, so many may repeat the contenders
 
 
 class Tally:
@@ -77,13 +86,17 @@ class Tally:
         """How many trials are on the front, if there are several objectives."""
         return len(self._front) if len(self._signs) > 1 else 0
 
-    def count(self, state: TrialState, values: Sequence[float] | None, *, feasible: bool = True) -> None:
-        """Add a trial that ended."""
+    def count(
+        self, state: TrialState, values: Sequence[float] | None, *, feasible: bool = True, repeat: bool = False
+    ) -> None:
+        """Add a trial that ended. A repeat is not a search: it neither reaches a target nor uses up patience."""
         failed = state == TrialState.FAIL
         self.failed += failed
         self.failed_in_a_row = self.failed_in_a_row + 1 if failed else 0
         complete = state == TrialState.COMPLETE and values is not None
         self.infeasible += complete and not feasible
+        if repeat:
+            return
         better = complete and feasible and self._add(values or ())
         self._since_best = 0 if better else self._since_best + 1
 

@@ -12,12 +12,18 @@ from optuna.pruners import BasePruner, MedianPruner
 from optuna.storages import BaseStorage
 from optuna.study import Study
 
-from lazybo.checks import renamed, whole
+from lazybo.checks import Direction, renamed, whole
 from lazybo.model.fit import Priors
 from lazybo.model.kernels import Kernel
 from lazybo.model.lag import Lag
 from lazybo.run import ledger
-from lazybo.run.arguments import check_initial, check_limits, check_objects, check_supported
+from lazybo.run.arguments import (
+    check_initial,
+    check_initial_feasible,
+    check_limits,
+    check_objects,
+    check_supported,
+)
 from lazybo.run.call import Call, call_of
 from lazybo.run.channel import StudyReporter, listening
 from lazybo.run.driver import Callback, Driver, RunOptions
@@ -32,7 +38,8 @@ from lazybo.run.orphans import EVALUATES_HERE, RECORDS_ALL
 from lazybo.run.presence import present
 from lazybo.run.warm_start import known_results
 from lazybo.search.acquisition import Acquisition
-from lazybo.search.optimizer import Direction, check_seed
+from lazybo.search.feasibility import Predicate
+from lazybo.search.optimizer import check_seed
 from lazybo.search.shorthand import as_distributions
 from lazybo.search.space import Condition, Space
 from lazybo.study.attributes import STOPPED_KEY
@@ -61,6 +68,8 @@ def optimize(
     timeout: float | None = None,
     target_value: float | None = None,
     patience: int | None = None,
+    min_gain: float | None = None,
+    confirm: int = 0,
     trial_timeout: float | None = None,
     retries: int = 2,
     max_failures: int | None = 10,
@@ -70,6 +79,7 @@ def optimize(
     pruner: BasePruner | None = None,
     synchronous: bool = False,
     conditions: Mapping[str, Condition] | None = None,
+    feasible: Predicate | None = None,
     lag: Lag = "auto",
     acquisition: str | Acquisition = "auto",
     batch: Literal["auto", "fantasy", "maxima"] = "auto",
@@ -85,7 +95,8 @@ def optimize(
     ``objective`` takes the parameters by their names or as one dict. An argument called ``trial`` gets the trial. It
     returns a number, or a dict with ``value`` and metrics to keep. `lazybo.kfold` makes an objective of folds.
     ``space`` is a dict of lists of choices, ranges ``(low, high)`` or ``(low, high, "log")``, and Optuna distributions;
-    ``conditions`` says when each parameter is active (`lazybo.Condition`).
+    ``conditions`` says when each parameter is active (`lazybo.Condition`). ``feasible`` says which configurations may
+    be evaluated: ``lambda params: params["a"] + params["b"] <= 1``. It is called in this process only.
 
     **Several objectives and constraints.** ``directions`` is a list of directions; the objective then returns a tuple
     or list of values, and ``study.best_trials`` has the front. If it is a dict of names and directions, the objective
@@ -103,9 +114,14 @@ def optimize(
     parameters, ``retries`` times at most.
 
     **When it ends.** After ``n_trials``, after ``timeout`` seconds, at ``target_value`` or a better value, after
-    ``patience`` trials without a better value, or with an error after ``max_failures`` failures in a row. An evaluation
-    that takes longer than ``trial_timeout`` seconds fails. Ctrl-C waits for the running evaluations; a second Ctrl-C
-    stops at once.
+    ``patience`` trials without a better value, when the model expects the next 10 evaluations to improve the best value
+    by less than ``min_gain``, or with an error after ``max_failures`` failures in a row. An evaluation that takes
+    longer than ``trial_timeout`` seconds fails. Ctrl-C waits for the running evaluations; a second Ctrl-C stops at
+    once.
+
+    **A final check.** With ``confirm=k`` up to k of the ``n_trials``, the last ones, evaluate the configurations that
+    may be the best once more, until one of them leads with a probability of 95 %. If the search ends earlier, the check
+    follows then.
 
     **What it starts with.** ``initial`` configurations are evaluated first; the optimiser chooses the parameters that
     they leave out. ``warm_start`` gives known results: studies, or tables of parameters and ``value``. ``seed`` makes a
@@ -115,7 +131,9 @@ def optimize(
     Optuna's MedianPruner). ``lag``, ``acquisition``, ``batch``, ``n_startup_trials``, ``kernel``, ``noise``,
     ``priors`` and ``value_transform`` are those of `lazybo.Optimizer`.
     """
-    limits = check_limits(n_trials, timeout, target_value, patience, trial_timeout, retries, max_failures)
+    limits = check_limits(
+        n_trials, timeout, target_value, patience, trial_timeout, retries, max_failures, min_gain, confirm
+    )
     goals = check_goals(direction, directions, constraints)
     check_supported(goals, limits, warm_start, folds=isinstance(objective, KFold))
     checked = Space(as_distributions(space), conditions)
@@ -130,9 +148,11 @@ def optimize(
         noise=noise,
         priors=priors,
         value_transform=value_transform,
+        feasible=feasible,
     )
-    options.optimizer(structure, *goals.directions)  # refuses wrong options
+    optimizer = options.optimizer(structure, *goals.directions)  # refuses wrong options
     first = check_initial(initial, checked)
+    check_initial_feasible(first, optimizer)
     known = known_results(warm_start, checked, goals.directions[0])
     call = _call(objective, checked)
     check_objects(callbacks, pruner, study_name)
@@ -181,7 +201,10 @@ def _drive(study: Study, model: StudyModel, engine: Engine, run: RunOptions) -> 
         driver.run()
         reason = driver.stopping.reason
         code = None if reason is None else reason.value
-        with_retries(partial(study._storage.set_study_system_attr, study._study_id, STOPPED_KEY, code))
+        # What a final check has learned of the noise decides what is recommended.
+        learned = model.unsaved_attributes() if run.limits.confirm else {}
+        for key, value in {**learned, STOPPED_KEY: code}.items():
+            with_retries(partial(study._storage.set_study_system_attr, study._study_id, key, value))
         if driver.stopping.error is not None:
             raise driver.stopping.error
 

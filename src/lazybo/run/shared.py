@@ -1,13 +1,14 @@
 """The study as all its processes change it: what is finished, queued, and run by other processes."""
 
 from collections.abc import Container
+from itertools import takewhile
 
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.run import ledger
 from lazybo.run.orphans import Orphans
-from lazybo.study.attributes import DRIVER_KEY
+from lazybo.study.attributes import DRIVER_KEY, REPEAT_KEY
 from lazybo.study.model import StudyModel
 from lazybo.study.waiting import Unannounced, wait_for_earlier
 
@@ -17,6 +18,8 @@ class SharedStudy:
 
     def __init__(self, study: Study, model: StudyModel, orphans: Orphans, own: Container[int]) -> None:
         self.finished = 0  # how many trials ended
+        self.repeats = 0  # how many trials of the final check there are: those after the last other trial
+        self.searched = 0  # how many of the finished trials are no repeats
         self.queued: list[FrozenTrial] = []  # trials to run before new ones are proposed
         self.elsewhere: set[int] = set()  # numbers of the trials that other processes run
         self.next_number = 0
@@ -48,7 +51,14 @@ class SharedStudy:
         self.queued = [trial for trial in trials if trial.state == TrialState.WAITING and trial.number not in self._own]
         self.next_number = len(trials)
         self.finished = sum(trial.state.is_finished() for trial in trials)
+        repeats = [REPEAT_KEY in trial.system_attrs for trial in trials if trial.number != except_number]
+        self.repeats = len(list(takewhile(bool, reversed(repeats))))
+        self.searched = sum(trial.state.is_finished() and REPEAT_KEY not in trial.system_attrs for trial in trials)
         self._model.absorb(trials, except_number)
+
+    def read(self) -> list[FrozenTrial]:
+        """All trials as they are now."""
+        return ledger.read(self._study)
 
     def wait_for_earlier(self, number: int) -> None:
         """Wait until other processes have written the parameters of the trials before this number."""

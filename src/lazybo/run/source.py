@@ -1,17 +1,18 @@
 """Where the next trial of a run comes from: the study's queue, or a proposal of the optimiser."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
-import numpy as np
 from optuna.trial import FrozenTrial
 
+from lazybo.run.gain import GainLimit
 from lazybo.run.ledger import Entry, Ledger, Params
-from lazybo.run.limits import Limits
+from lazybo.run.limits import Limits, StopReason
 from lazybo.run.open_trials import OpenTrials
 from lazybo.run.shared import SharedStudy
 from lazybo.run.stopping import Stopping
-from lazybo.study.attributes import ATTEMPTS_KEY
+from lazybo.study.attributes import ATTEMPTS_KEY, REPEAT_KEY
 from lazybo.study.model import StudyModel, announced_params
 from lazybo.study.structure import as_given
 
@@ -31,7 +32,11 @@ class Started:
 
 
 class TrialSource:
-    """Starts trials in the study, one at a time, until it has as many as the limits allow."""
+    """Starts trials in the study, one at a time, until it has as many as the limits allow.
+
+    The last trials of a run may be its final check: they repeat contenders until one of them leads. It begins when only
+    ``limits.confirm`` trials are left, or when a limit has ended the search earlier.
+    """
 
     def __init__(
         self,
@@ -41,29 +46,50 @@ class TrialSource:
         open_trials: OpenTrials,
         limits: Limits,
         stopping: Stopping,
+        gain: GainLimit,
     ) -> None:
         self._model, self._ledger, self._shared, self._open = model, ledger, shared, open_trials
-        self._limits, self._stopping = limits, stopping
+        self._limits, self._stopping, self._gain = limits, stopping, gain
         self._ahead: list[Params] = []  # proposals for the numbers from shared.next_number on
+        self._repeat: tuple[Params, int | None] | None = None  # the last proposal of the final check, and its original
 
     @property
     def has_proposal(self) -> bool:
         """Whether the next trial is proposed already."""
-        return bool(self._ahead)
+        return bool(self._ahead) and not self._is_checking
 
     @property
     def left(self) -> float:
         """How many trials are still to be started, here or elsewhere."""
-        return self._limits.n_trials - self._shared.finished - len(self._open.trials) - len(self._shared.elsewhere)
+        left = self._limits.n_trials - self._shared.finished - len(self._open.trials) - len(self._shared.elsewhere)
+        if self._stopping.search_ended is None:
+            return left
+        return min(left, self._limits.confirm - self._shared.repeats) if self._model.optimizer.n_feasible else 0
+
+    @property
+    def _is_checking(self) -> bool:
+        """Whether new trials are those of the final check. There is none if nothing has completed and is feasible."""
+        if not self._limits.confirm or not self._model.optimizer.n_feasible:
+            return False
+        return self._stopping.search_ended is not None or self.left <= self._limits.confirm
 
     def start(self) -> Started | None:
-        """Start a queued trial, or a new one; None if no more trials are needed."""
+        """Start a queued trial, or a new one; None if no more trials are needed, or none as long as others run."""
         while self._stopping.reason is None:
             if self._shared.elsewhere:
                 self._shared.sync()
             if self.left <= 0:
+                self._end_check()
                 return None
-            started = self._start_queued(self._shared.queued.pop(0)) if self._shared.queued else self._start_new()
+            if self._shared.queued:
+                started = self._start_queued(self._shared.queued.pop(0))
+            elif self._search_ends():
+                continue
+            elif not self._has_next():
+                self._end_check(StopReason.CONFIRMED)
+                return None
+            else:
+                started = self._start_new()
             if started is not None:
                 return started
             self._shared.sync()  # another process was faster, and may have started the last one that was needed
@@ -72,24 +98,55 @@ class TrialSource:
     def propose_ahead(self) -> None:
         """With many workers: propose the trial of the next free worker while all of them are busy."""
         many = self._open.engine.workers >= MANY_WORKERS
-        if many and not self._ahead and not self._shared.queued and self.left > 0:
+        if many and not self._ahead and not self._shared.queued and self.left > 0 and not self._is_checking:
             self._ahead = self._propose(1)
 
+    def _search_ends(self) -> bool:
+        """Whether the model expects too little of the search, which then ends."""
+        if self._ahead or self._is_checking or not self._gain.is_reached(self._shared.searched):
+            return False
+        self._stopping.end_search(StopReason.GAIN)
+        return True
+
+    def _has_next(self) -> bool:
+        """Propose the next trials, unless that was done already; False if the final check needs no more."""
+        if self._is_checking:
+            self._ahead = self._propose(1)
+        elif not self._ahead:
+            left = self.left - self._limits.confirm
+            self._ahead = self._propose(int(max(1, min(self._open.free_slots, left))))
+        return bool(self._ahead)
+
+    def _end_check(self, reason: StopReason | None = None) -> None:
+        """The final check starts no more trials. It is over when nothing runs any more: each value may change that."""
+        reason = self._stopping.search_ended or reason
+        if reason is not None and not self._open.trials and not self._shared.elsewhere:
+            self._stopping.stop(reason)
+
     def _start_new(self) -> Started | None:
-        if not self._ahead:
-            self._ahead = self._propose(int(max(1, min(self._open.free_slots, self.left))))
         params = self._ahead.pop(0)
         self._ledger.note(self._model.unsaved_attributes())
-        entry = self._ledger.begin(self._shared.next_number, params, self._propose_again, self._end_of_numbers)
+        number = self._shared.next_number
+        entry = self._ledger.begin(number, params, self._propose_again, self._end_of_numbers, self._mark)
         if entry is None or entry.params is not params:
             self._ahead = []  # these proposals do not know the trials of other processes
         if entry is None:
             return None
         self._shared.next_number = entry.number + 1
-        return Started(entry)
+        repeat = bool(self._mark(entry.params))
+        self._shared.repeats = self._shared.repeats + 1 if repeat else 0
+        return Started(replace(entry, repeat=repeat))
+
+    def _mark(self, params: Params) -> Mapping[str, Any]:
+        """The attributes of a trial with these parameters, which were proposed last."""
+        return {REPEAT_KEY: self._repeat[1]} if self._repeat is not None and params is self._repeat[0] else {}
 
     def _propose(self, count: int) -> list[Params]:
+        """At most ``count`` proposals; none if the final check needs no more."""
         number = self._shared.next_number
+        if self._is_checking:
+            self._repeat = self._model.next_repeat(self._shared.read())
+            return [] if self._repeat is None else [self._repeat[0]]
         if count > 1:
             return self._model.optimizer.propose_batch(number, count)
         return [self._model.optimizer.propose(number)]
@@ -101,7 +158,8 @@ class TrialSource:
             return None
         self._shared.wait_for_earlier(number)
         self._shared.next_number = number
-        return self._propose(1)[0]
+        proposed = self._propose(1)
+        return proposed[0] if proposed else None
 
     def _end_of_numbers(self) -> float:
         """New trials are needed below this number; queued trials already have numbers."""
@@ -118,15 +176,12 @@ class TrialSource:
         fixed = as_given(written, self._model.structure.distributions)
         params = dict(fixed)
         try:
-            optimizer.space.check(fixed)
-        except ValueError:
-            proposal = optimizer.space.encode(optimizer.propose(trial.number))
-            rng = np.random.default_rng((optimizer.seed, trial.number))
-            try:
-                params = optimizer.space.complete(fixed, proposal, rng)
-            except ValueError as error:
-                entry = Entry(trial._trial_id, trial.number, params)
-                return Started(entry, invalid=f"it was enqueued with {fixed}: {error}")
+            if not optimizer.is_complete(fixed):
+                params = optimizer.complete(fixed, trial.number)
+            optimizer.check_feasible(params)
+        except ValueError as error:
+            entry = Entry(trial._trial_id, trial.number, params)
+            return Started(entry, invalid=f"it was enqueued with {fixed}: {error}")
         self._ledger.fill_in(trial._trial_id, trial.params, params)
-        entry = Entry(trial._trial_id, trial.number, params)
+        entry = Entry(trial._trial_id, trial.number, params, REPEAT_KEY in trial.system_attrs)
         return Started(entry, trial.system_attrs.get(ATTEMPTS_KEY), trial.intermediate_values)

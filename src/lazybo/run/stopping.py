@@ -14,7 +14,8 @@ from optuna.trial import FrozenTrial
 from lazybo.run.evaluate import Outcome
 from lazybo.run.failure import RunFailed, how_to_resume
 from lazybo.run.ledger import Result
-from lazybo.run.limits import Limits, StopReason, Tally
+from lazybo.run.limits import ENDS_SEARCH, Limits, StopReason, Tally
+from lazybo.study.attributes import REPEAT_KEY
 from lazybo.study.feasible import measured_constraints, violates
 
 
@@ -24,6 +25,7 @@ class Stopping:
     def __init__(self, study: Study, limits: Limits, *directions: str) -> None:
         self.reason: StopReason | None = None
         self.error: Exception | None = None
+        self.search_ended: StopReason | None = None  # why the run goes on with its final check
         self.tally = Tally(*directions)
         self.started = time.monotonic()
         self._study, self._limits = study, limits
@@ -44,12 +46,13 @@ class Stopping:
         """Count the trials of earlier runs for the target and the patience, but not their failures in a row."""
         for trial in trials:
             if trial.state.is_finished():
-                self.tally.count(trial.state, trial.values, feasible=not violates(measured_constraints(trial)))
+                feasible, repeat = not violates(measured_constraints(trial)), REPEAT_KEY in trial.system_attrs
+                self.tally.count(trial.state, trial.values, feasible=feasible, repeat=repeat)
         self.tally.failed_in_a_row = 0
 
-    def count(self, outcome: Outcome, result: Result) -> None:
+    def count(self, outcome: Outcome, result: Result, *, repeat: bool = False) -> None:
         """Count a trial that ended, and stop if it reached a limit."""
-        self.tally.count(result.state, result.values, feasible=not violates(outcome.constraints))
+        self.tally.count(result.state, result.values, feasible=not violates(outcome.constraints), repeat=repeat)
         self.check()
         failures = self.tally.failed_in_a_row
         if failures >= self._limits.max_failures:
@@ -59,9 +62,19 @@ class Stopping:
 
     def check(self) -> None:
         """Stop if a limit was reached."""
-        reason = self.tally.reached(self._limits, time.monotonic() - self.started)
+        seconds = time.monotonic() - self.started
+        reason = self.tally.reached(self._limits, seconds)
         if reason is not None:
+            self.end_search(reason)
+        if self.search_ended is not None and seconds >= self._limits.timeout:
+            self.stop(StopReason.TIMEOUT)
+
+    def end_search(self, reason: StopReason) -> None:
+        """A limit was reached: stop, or go on with the final check if the limit is one of the search only."""
+        if not (self._limits.confirm and reason in ENDS_SEARCH):
             self.stop(reason)
+        elif self.search_ended is None:
+            self.search_ended = reason
 
     @contextmanager
     def interruptible(self, on_interrupt: Callable[[], object]) -> Iterator[None]:

@@ -23,10 +23,12 @@ def climb(
     center: Index,
     free: NDArray[np.bool_],
     ranges: Array,
+    shortened: Callable[[Array, Array], Array] | None = None,
 ) -> Array:
     """Maximise in the unit cube by BFGS from all starts at once; each step evaluates all of them together.
 
     If a step does not improve the value, its length is halved. The other starts continue meanwhile.
+    ``shortened`` may end steps earlier, given their starts and ends: a step must not leave the feasible set.
     """
     scale = np.minimum(ranges, 1.0)
     inverse = np.tile(np.eye(u.shape[1]), (len(u), 1, 1))  # inverse Hessians of -f, in units of ``scale``
@@ -42,6 +44,8 @@ def climb(
         np.minimum(np.maximum(there, 0.0, out=there), 1.0, out=there)
         if fixed is not None:
             np.copyto(there, u, where=fixed)
+        if shortened is not None:
+            there = shortened(u, there)
         new_value, new_slope = gradient(there, center)
         new_slope = new_slope * scale
         better = new_value > value

@@ -18,6 +18,8 @@ from lazybo.checks import Array, is_float_like, shortened
 # so many levels on either side are tried, then so many.
 NEAR_LEVELS = 8
 FAR_LEVELS = 2**15
+# Decoded values of a discrete parameter that are remembered.
+MAX_VALUES = 2**12
 
 
 class Axis:
@@ -32,6 +34,7 @@ class Axis:
         self.categories = len(distribution.choices) if isinstance(distribution, CategoricalDistribution) else 0
         self.levels = float(self.categories) if self.categories else _levels(distribution)
         self._continuous = math.isinf(self.levels)
+        self._values: dict[float, Any] = {}  # decoded values of discrete coordinates
         if not self.categories:
             assert isinstance(distribution, FloatDistribution | IntDistribution)
             self._log = distribution.log
@@ -69,6 +72,25 @@ class Axis:
             return self._known_value(int(self._level(x)))
         scaled = self._origin + float(x) * self._extent
         return min(max(math.exp(scaled) if self._log else scaled / self._half, self._low), self._high)
+
+    def decode_all(self, x: Array) -> list[Any]:
+        """The values at coordinates that belong to a value: those of `decode` to the last bit, many times faster."""
+        if not self._continuous:
+            places = self.snap(x).tolist()
+            for place in set(places) - self._values.keys():
+                if len(self._values) >= MAX_VALUES:
+                    return [self.decode(each) for each in places]
+                self._values[place] = self.decode(place)
+            return [self._values[place] for place in places]
+        if self._log:
+            low, high, origin, extent, exp = self._low, self._high, self._origin, self._extent, math.exp
+            return [
+                low if each <= 0.0 else high if each >= 1.0 else min(max(exp(origin + each * extent), low), high)
+                for each in x.tolist()
+            ]
+        inner = np.minimum(np.maximum((self._origin + x * self._extent) / self._half, self._low), self._high)
+        decoded: list[Any] = np.where(x <= 0.0, self._low, np.where(x >= 1.0, self._high, inner)).tolist()
+        return decoded
 
     def _known_value(self, level: int) -> Any:
         """The value at a level, or the nearest one that the distribution accepts, as it would be read from a study.

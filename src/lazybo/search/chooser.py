@@ -4,6 +4,8 @@ Random numbers depend only on the seed and the number of the suggestion, so that
 suggestions.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
@@ -11,8 +13,9 @@ from scipy.spatial.distance import cdist
 from lazybo.blas import one_thread
 from lazybo.checks import Array
 from lazybo.search.acquisition import Acquisition
+from lazybo.search.feasible_set import FeasibleSet
 from lazybo.search.landscape import Landscape
-from lazybo.search.maxima import STARTS, Maximum, joint_maxima
+from lazybo.search.maxima import BEST_CENTERS, STARTS, Maximum, around, joint_maxima
 from lazybo.search.observations import Observations, State
 from lazybo.search.outputs import Outputs
 from lazybo.search.pool import sobol_points
@@ -24,13 +27,22 @@ RANDOM_TRIES = 64
 PENDING_GAP = 0.02
 # Startup points come from the Sobol sequence up to this number; later ones are random.
 MAX_LISTED_STARTUP = 2**16
+# For the expected gain: how many maxima are searched, how many observations may stay the best, and how often points are
+# drawn around them.
+PROSPECT_MAXIMA, INCUMBENTS, ROUNDS = 8, 16, 2
 
 
 class Chooser:
     """Chooses points, given the observations and the surrogates of their outputs. It records nothing."""
 
     def __init__(
-        self, space: Space, observations: Observations, outputs: Outputs, acquisition: Acquisition, n_startup: int
+        self,
+        space: Space,
+        observations: Observations,
+        outputs: Outputs,
+        acquisition: Acquisition,
+        n_startup: int,
+        feasible: FeasibleSet | None = None,
     ) -> None:
         self._space = space
         self._observations = observations
@@ -38,6 +50,7 @@ class Chooser:
         self._surrogate = outputs.objectives[0]
         self._acquisition = acquisition
         self._n_startup = n_startup
+        self._feasible = feasible
 
     @one_thread()
     def choose(self, seed: int, number: int, count: int) -> list[Array]:
@@ -46,46 +59,100 @@ class Chooser:
         if self._space.dim == 0:
             return [np.zeros(0)]
         if len(self._observations) < self._n_startup or self._observations.n_complete == 0:
-            point = startup_point(self._space, seed, number) if number < MAX_LISTED_STARTUP else None
-            return [self._random_point(rng) if point is None or self._taken(point[None])[0] else point]
-        if self._observations.remaining == 1:
-            return [self._random_point(rng)]
+            point = self._startup_point(seed, number)
+            return [self._random_point(seed, rng) if point is None or self._taken(seed)(point[None])[0] else point]
+        if self._remaining(seed) == 1:
+            return [self._random_point(seed, rng)]
         landscape, best = self._outputs.landscape(seed, rng, self._acquisition)
         if self._outputs.doubtful():
             return [self._observations[int(best[0])].point]
-        maxima = self._maxima(landscape, best, rng, count)
-        return [maximum.x for maximum in maxima[:count]] or [self._random_point(rng)]
+        maxima = self._maxima(landscape, best, seed, rng, count)
+        return [maximum.x for maximum in maxima[:count]] or [self._random_point(seed, rng)]
 
     @one_thread()
     def maxima(self, seed: int, rng: np.random.Generator, count: int) -> list[Maximum]:
         """The distinct local maxima of the acquisition, best first. The search has starts for ``count`` maxima."""
-        return self._maxima(*self._outputs.landscape(seed, rng, self._acquisition), rng, count)
+        return self._maxima(*self._outputs.landscape(seed, rng, self._acquisition), seed, rng, count)
 
     def _maxima(
-        self, landscape: Landscape, rows: NDArray[np.intp], rng: np.random.Generator, count: int
+        self, landscape: Landscape, rows: NDArray[np.intp], seed: int, rng: np.random.Generator, count: int
     ) -> list[Maximum]:
         incumbents = self._space.clip(landscape.layers[0].process.X[rows])
-        return joint_maxima(landscape, self._space, incumbents, self._taken, rng, max(STARTS, 2 * count))
+        return joint_maxima(
+            landscape,
+            self._space,
+            incumbents,
+            self._taken(seed),
+            rng,
+            max(STARTS, 2 * count),
+            None if self._feasible is None else self._feasible.contains,
+        )
 
-    def _taken(self, points: Array) -> NDArray[np.bool_]:
-        """Which points have a row or are too near to a pending one, (m,). None, if every point has a row."""
-        if self._observations.remaining <= 0:
-            return np.zeros(len(points), dtype=bool)
-        taken = self._observations.contain(points)
+    @one_thread()
+    def prospects(self, seed: int, rng: np.random.Generator) -> tuple[Array, int]:
+        """Points that the next evaluations may be at, as rows of the process, and how many of them were evaluated.
+
+        The best feasible observations come first, then the maxima of the acquisition, points around both, and the pool.
+        With measured constraints, those that the model expects to violate one are left out.
+        """
+        found = [maximum.x for maximum in self.maxima(seed, rng, PROSPECT_MAXIMA)]
+        process = self._surrogate.sync()
+        rows, _ = self._surrogate.denoised(process)
+        rows = rows[self._observations.feasible()[rows]]
+        incumbents = process.X[rows[self._outputs.inside(rows, INCUMBENTS)[:INCUMBENTS]]]
+        centers = np.vstack((self._space.clip(incumbents[:BEST_CENTERS]), *(x[None] for x in found)))
+        near = [around(self._space, centers, process.kernel.ranges, rng)[0] for _ in range(ROUNDS)]
+        points = np.vstack((*(x[None] for x in found), *near, self._surrogate.pool(seed).points))
+        points = np.unique(points, axis=0)
+        points = points[~self._taken(seed)(points)]
+        return np.vstack((incumbents, points[self._outputs.expects_feasible(points)])), len(incumbents)
+
+    def _startup_point(self, seed: int, number: int) -> Array | None:
+        if self._feasible is not None:
+            return self._feasible.startup_point(seed, number)
+        return startup_point(self._space, seed, number) if number < MAX_LISTED_STARTUP else None
+
+    def _remaining(self, seed: int) -> float:
+        """The number of points that may be suggested and have no row."""
+        return self._observations.remaining if self._feasible is None else self._feasible.left(seed, self._observations)
+
+    def _taken(self, seed: int) -> Callable[[Array], NDArray[np.bool_]]:
+        """A function that tells which points have a row, are too near to a pending one or not feasible, (m,).
+
+        If every point has a row, only those that are not feasible are taken.
+        """
+        exhausted = self._remaining(seed) <= 0
         pending = self._observations.rows(State.PENDING)
-        if len(pending) and len(points):
-            kernel = self._surrogate.fitted.kernel
-            waiting = kernel.features(self._observations.points(pending))
-            taken |= cdist(kernel.features(points), waiting).min(axis=1) < PENDING_GAP
+        kernel = self._surrogate.fitted.kernel
+
+        def taken(points: Array) -> NDArray[np.bool_]:
+            barred = np.zeros(len(points), dtype=bool) if self._feasible is None else ~self._feasible.contains(points)
+            if exhausted:
+                return barred
+            barred |= self._observations.contain(points)
+            if len(pending) and len(points):
+                waiting = kernel.features(self._observations.points(pending))
+                barred |= cdist(kernel.features(points), waiting).min(axis=1) < PENDING_GAP
+            return barred
+
         return taken
 
-    def _random_point(self, rng: np.random.Generator) -> Array:
+    def _random_point(self, seed: int, rng: np.random.Generator) -> Array:
         """A random point that is not taken, if there is one. In a small space the remaining points are listed."""
-        points = self._space.sample(rng, RANDOM_TRIES)
-        free = points[~self._taken(points)]
-        if len(free) or self._space.size > MAX_LISTED:
-            return free[0] if len(free) else points[0]
-        left = [x for x in self._space.listed() if not self._observations.contain(x)[0]]
+        if self._feasible is None:
+            points = self._space.sample(rng, RANDOM_TRIES)
+        else:
+            points = self._feasible.spread(seed, rng, RANDOM_TRIES)
+        free = points[~self._taken(seed)(points)]
+        if len(free):
+            return free[0]
+        if self._feasible is not None:
+            listed = self._feasible.everything(seed)
+            left = list(listed[~self._observations.contain(listed)])
+        elif self._space.size > MAX_LISTED:
+            left = []
+        else:
+            left = [x for x in self._space.listed() if not self._observations.contain(x)[0]]
         return left[int(rng.integers(len(left)))] if left else points[0]
 
 

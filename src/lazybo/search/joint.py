@@ -10,8 +10,9 @@ w       weights of the objectives                                              (
 b       the best Chebyshev value of a front                                    scalar
 ======  =====================================================================  ======
 
-A joint acquisition is log a(objectives) + Σ log P(constraint ≤ t), a sum of one part for the objectives and one for the
-constraints. While nothing is feasible, only the second part counts.
+A joint acquisition is log a(objectives) + c Σ log P(constraint ≤ t), a sum of one part for the objectives and one for
+the constraints. While nothing is feasible, only the second part counts. With c = 1 it is the expected improvement among
+feasible points, and about half of the points that it suggests near an active constraint violate it.
 """
 
 from collections.abc import Sequence
@@ -50,18 +51,28 @@ def feasibility(thresholds: Sequence[float]) -> Judge:
     return judge
 
 
-def constrained(objectives: Judge, count: int, constraints: Judge) -> Judge:
-    """The sum of a part of the first ``count`` outputs, and a part of the others."""
+def constrained(objectives: Judge, count: int, constraints: Judge, caution: float = 1.0) -> Judge:
+    """The sum of a part of the first ``count`` outputs, and ``caution`` times a part of the others."""
 
     def judge(mean: Array, std: Array) -> Judged:
         first, second = objectives(mean[:count], std[:count]), constraints(mean[count:], std[count:])
         return Judged(
-            first.value + second.value,
-            np.concatenate((first.by_mean, second.by_mean)),
-            np.concatenate((first.by_std, second.by_std)),
+            first.value + caution * second.value,
+            np.concatenate((first.by_mean, caution * second.by_mean)),
+            np.concatenate((first.by_std, caution * second.by_std)),
         )
 
     return judge
+
+
+def widened(judge: Judge, factor: float) -> Judge:
+    """The same with larger standard deviations: it explores more, for a model that is too sure."""
+
+    def wide(mean: Array, std: Array) -> Judged:
+        value, by_mean, by_std = judge(mean, factor * std)
+        return Judged(value, by_mean, factor * by_std)
+
+    return wide
 
 
 class ChebyshevImprovement:

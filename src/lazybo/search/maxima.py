@@ -17,6 +17,7 @@ The search goes from wide and cheap to narrow and exact:
 3. The best candidates are improved by BFGS, all at once, on a *near field*: the exact mean, and the variance given the
    M rows that matter most.
 4. Integers and choices move to their best neighbours.
+   With known constraints, points that stopped at the border of the feasible set move along it (`border`).
 5. The exact posterior of the finalists decides.
 """
 
@@ -33,6 +34,8 @@ from lazybo.model.kernels import Kernel
 from lazybo.model.process import Process
 from lazybo.search.acquisition import Acquisition
 from lazybo.search.ascent import climb, move_discrete
+from lazybo.search.border import Border
+from lazybo.search.feasibility import Feasibility
 from lazybo.search.joint import improvement
 from lazybo.search.landscape import Landscape, Layer
 from lazybo.search.pool import Pool
@@ -70,14 +73,15 @@ def find_maxima(
     rng: np.random.Generator,
     starts: int = STARTS,
     built: int = 0,
+    feasible: Feasibility | None = None,
 ) -> list[Maximum]:
     """The distinct local maxima of the acquisition of one process among points that are not taken, best first.
 
     ``best`` is the value to improve on, ``incumbents`` the best points observed, (b, d). ``built``
-    is the number of rows that the process was built from at once.
+    is the number of rows that the process was built from at once. Points that are not ``feasible`` must be taken.
     """
     landscape = Landscape([Layer(gp, pool, built)], improvement(acquisition, best))
-    return joint_maxima(landscape, space, incumbents[:BEST_CENTERS], taken, rng, starts)
+    return joint_maxima(landscape, space, incumbents[:BEST_CENTERS], taken, rng, starts, feasible)
 
 
 def joint_maxima(
@@ -87,10 +91,12 @@ def joint_maxima(
     taken: Callable[[Array], NDArray[np.bool_]],
     rng: np.random.Generator,
     starts: int = STARTS,
+    feasible: Feasibility | None = None,
 ) -> list[Maximum]:
     """The distinct local maxima of a joint acquisition among points that are not taken, best first.
 
-    The search starts around the best points of the pool, and around all ``incumbents``, (b, d).
+    The search starts around the best points of the pool, and around all ``incumbents``, (b, d). Points that are not
+    ``feasible`` must be taken.
     """
     kernel, points, ranges = landscape.kernel, landscape.pool_points, landscape.ranges
     order = np.argsort(-landscape.over_pool(), kind="stable")
@@ -101,7 +107,10 @@ def joint_maxima(
     def value(u: Array, center: Index) -> Array:
         return np.where(taken(u), -np.inf, field.value(u, center))
 
-    candidates, center = _around(space, centers, ranges, rng)
+    candidates, center = around(space, centers, ranges, rng)
+    border = None if feasible is None else Border(space, feasible, ranges, rng)
+    if border is not None:
+        candidates = border.pulled_back(centers[center], candidates)
     values = value(candidates, center)
     chosen = _best_of_each(values, center, starts)
     start, center = candidates[chosen], center[chosen]
@@ -110,11 +119,16 @@ def joint_maxima(
     for _ in range(2 if space.categorical.any() else 1):
         if not space.categorical.all():
             free = ~space.categorical & ~np.isnan(u)
-            u = space.repair(space.snap(climb(field.gradient, u, center, free, ranges)), rng)
+            shortened = None if border is None else border.shortened
+            u = space.repair(space.snap(climb(field.gradient, u, center, free, ranges, shortened)), rng)
         u = move_discrete(space, value, u, center, rng)
+    if border is not None:
+        u = border.followed(value, field.gradient, u, center)
     # If the optimum was evaluated already, fall back to its start.
     u = np.where(taken(u)[:, None], start, u)
     u = space.settle(u[~taken(u)])
+    if feasible is not None:
+        u = u[feasible(u)]  # settling may have moved a point over the border, by a rounding error
     return _distinct(kernel, u, landscape.exact(u))
 
 
@@ -133,7 +147,7 @@ def _apart(z: Array, count: int) -> list[int]:
     return kept
 
 
-def _around(space: Space, centers: Array, ranges: Array, rng: np.random.Generator) -> tuple[Array, Index]:
+def around(space: Space, centers: Array, ranges: Array, rng: np.random.Generator) -> tuple[Array, Index]:
     """The centers and new candidates around each; and the index of the center that each belongs to."""
     center = np.repeat(np.arange(len(centers)), CANDIDATES_PER_CENTER)
     u = centers[center].copy()

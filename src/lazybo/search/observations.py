@@ -109,7 +109,7 @@ class Observations:
         self._write(row, result)
 
     def resolve(self, row: int, result: Result) -> None:
-        """Set the result of a pending row."""
+        """Set the result of a row."""
         self._rows[row].result = result
         self._write(row, result)
 
@@ -149,6 +149,13 @@ class Observations:
             raise ValueError(f"no suggestion has the number {given}; use observe() for results that were not asked for")
         if self._rows[row].result.state is not State.PENDING:
             raise ValueError(f"number {number} was told already")
+        return row
+
+    def told_row(self, number: int) -> int:
+        """The row of a suggestion that was told, by its number."""
+        row = self._row_of.get(number)
+        if row is None or self._rows[row].result.state is State.PENDING:
+            raise ValueError(f"no suggestion with the number {shortened(number)} was told")
         return row
 
     def rows(self, state: State) -> NDArray[np.intp]:

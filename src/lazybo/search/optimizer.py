@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lazybo.blas import one_thread
-from lazybo.checks import one_of, renamed, shortened, whole
+from lazybo.checks import Direction, check_directions, one_of, renamed, shortened, whole
 from lazybo.model.fit import Priors
 from lazybo.model.kernels import Kernel
 from lazybo.model.lag import Lag, check_lag
@@ -27,6 +27,10 @@ from lazybo.model.process import Process
 from lazybo.model.targets import WARPINGS, Warping
 from lazybo.search.acquisition import Acquisition, check_acquisition
 from lazybo.search.chooser import Chooser
+from lazybo.search.contenders import Contender, Race
+from lazybo.search.feasibility import Predicate
+from lazybo.search.feasible_set import FeasibleSet
+from lazybo.search.gain import GainParts, earlier_gains, play, played_gains
 from lazybo.search.hypervolume import non_dominated
 from lazybo.search.observations import PENDING, Observations, Result, State
 from lazybo.search.outputs import Outputs
@@ -42,8 +46,6 @@ LARGE_BATCH = 10
 STATE_VERSION = 3
 # States of version 2 have one objective and no constraints.
 READABLE_VERSIONS = (2, STATE_VERSION)
-Direction: TypeAlias = Literal["minimize", "maximize"]
-DIRECTIONS = ("minimize", "maximize")
 # What `tell` takes: one value, one for each of several objectives, or None.
 Values: TypeAlias = float | Sequence[float | None] | None
 # NumPy's own seeds have 128 bits too. Every storage and JSON can hold them.
@@ -86,6 +88,8 @@ class Optimizer:
       observations may lack for other reasons.
     - ``direction`` is that of one objective, ``directions`` a list of those of several. `tell` then takes a list of
       values, and `front` has the best observations.
+    - ``feasible``: a function of a configuration (a dict of the active parameters) that says whether it may be
+      evaluated: ``lambda params: params["a"] + params["b"] <= 1``. Only feasible configurations are suggested.
     - ``lag``: how often the kernel is learned: after so many observations, None (never) or "auto".
     - ``acquisition``: "logei", "ei", "pi", "ucb" or a function as in `lazybo.acquisition`.
     - ``batch``: how ``ask(n)`` chooses several points: "fantasy" (one after the other; earlier ones are pending for
@@ -104,6 +108,7 @@ class Optimizer:
         *,
         conditions: Mapping[str, Condition] | None = None,
         optional: Collection[str] = (),
+        feasible: Predicate | None = None,
         direction: Direction | None = None,
         directions: Sequence[Direction] | None = None,
         seed: int | None = None,
@@ -125,6 +130,7 @@ class Optimizer:
         self._signs = tuple(-1.0 if each == "maximize" else 1.0 for each in self.directions)
         self._next_number = 0
         self._observations = Observations(self.space, len(self._signs))
+        self._feasible = None if feasible is None else FeasibleSet(self.space, feasible)
         make = partial(
             Surrogate,
             self.space,
@@ -133,10 +139,13 @@ class Optimizer:
             noise=noise,
             priors=priors,
             make_warping=WARPINGS[one_of("value_transform", value_transform, tuple(WARPINGS))],
+            feasible=self._feasible,
         )
-        self._outputs = Outputs(self.space, self._observations, len(self.directions), make)
+        self._outputs = Outputs(self.space, self._observations, len(self.directions), make, self._feasible)
         acquire = check_acquisition(acquisition)
-        self._chooser = Chooser(self.space, self._observations, self._outputs, acquire, self.n_startup)
+        self._chooser = Chooser(self.space, self._observations, self._outputs, acquire, self.n_startup, self._feasible)
+        if self._feasible is not None:
+            self._feasible.check(self.seed)
 
     @property
     def direction(self) -> Direction:
@@ -177,6 +186,36 @@ class Optimizer:
                 self._remove(len(self._observations) - 1)
             self._next_number = before
 
+    def complete(self, fixed: Mapping[str, Any], number: int) -> dict[str, Any]:
+        """A configuration with the ``fixed`` values; the others are those of the proposal with this number.
+
+        If that is not feasible, the others are chosen so that it is. Raises a ValueError if that is impossible.
+        """
+        rng = np.random.default_rng((self.seed, number))
+        if self._feasible is None:
+            return self.space.complete(fixed, self.space.encode(self.propose(number)), rng)
+        if self.is_complete(fixed):
+            self.check_feasible(fixed)
+            return dict(fixed)
+        return self._feasible.completed(self.seed, fixed, self.space.encode(self.propose(number)), rng)
+
+    @property
+    def constrained(self) -> bool:
+        """Whether only a part of the space is feasible."""
+        return self._feasible is not None
+
+    def check_feasible(self, params: Mapping[str, Any]) -> None:
+        """Raise a ValueError if a configuration may not be evaluated."""
+        if not self._may_evaluate(params):
+            raise ValueError(f"{shortened(dict(params), 400)} is not feasible")
+
+    def _may_evaluate(self, params: Mapping[str, Any]) -> bool:
+        return self._feasible is None or self._feasible.contains.holds(params)
+
+    def is_complete(self, params: Mapping[str, Any]) -> bool:
+        """Whether these are all parameters of a configuration of the space."""
+        return self.space.has(params)
+
     def announce(self, params: Mapping[str, Any]) -> Suggestion:
         """Add an evaluation that another process has started. It is pending until it is told, like a suggestion."""
         return self._pend(self.space.plain(params))
@@ -189,6 +228,31 @@ class Optimizer:
         with self._outputs.without_changes():
             found = self._chooser.maxima(self.seed, rng, POOL_POINTS // 16)
         return [(self.space.decode(maximum.x), maximum.value) for maximum in found]
+
+    def confirm(self) -> Suggestion | None:
+        """An evaluated configuration to evaluate once more, so that one of the `contenders` leads with 95 %.
+
+        None if one does; or if the values of pending suggestions are needed first. Like a suggestion of `ask` it is
+        pending until it is told. If the model knows of hardly any noise and nothing was repeated yet, the leader is
+        repeated once to test that. The kernel and the noise are learned from all values.
+        """
+        chosen = self.propose_repeat()
+        return None if chosen is None else self._pend(self.space.plain(chosen.params))
+
+    @one_thread()
+    def propose_repeat(self, evaluations: Sequence[Evaluation] | None = None) -> Evaluation | None:
+        """The configuration that `confirm` would repeat, by its first evaluation; nothing is recorded.
+
+        ``evaluations`` are those to choose from, by default all that have a value.
+        """
+        self._one_objective("there is no single best to confirm", "front")
+        possible = self._evaluations() if evaluations is None else evaluations
+        inside = [each for each in possible if self.space.has(each.params) and self._may_evaluate(each.params)]
+        if not inside or self._observations.n_complete == 0:
+            return None
+        process = self._surrogate.sync(fresh=True)
+        predictor = Predictor(self.space, process, self._surrogate.warping, self._signs[0])
+        return Race(predictor, inside, self.seed).to_repeat(learns=self._surrogate.learns)
 
     def _ask(self, number: int, wanted: int) -> list[Suggestion]:
         """Suggest a batch; its random numbers are those of ``number`` and the following numbers."""
@@ -229,6 +293,20 @@ class Optimizer:
                 surrogate.cut(row)
         self._observations.resolve(row, result)
 
+    def revise(self, values: Mapping[int, tuple[float, float]]) -> None:
+        """Change values that were told: by the numbers of their suggestions, the new values with their variances.
+
+        Their constraints stay. The process is built anew, also if there are no values to change.
+        """
+        results = {}
+        for number, (value, variance) in values.items():
+            row = self._observations.told_row(number)
+            measured = self._observations[row].result.constraints
+            results[row] = Result.of(value, self._signs, variance, measured)
+        self._surrogate.cut(0)
+        for row, result in results.items():
+            self._observations.resolve(row, result)
+
     def observe(
         self,
         params: Mapping[str, Any],
@@ -261,6 +339,16 @@ class Optimizer:
         """The suggestions that were not told yet."""
         rows = [self._observations[row] for row in self._observations.rows(State.PENDING)]
         return [Suggestion(each.number, dict(each.params)) for each in rows if each.number is not None]
+
+    @property
+    def n_complete(self) -> int:
+        """The number of evaluations with a value."""
+        return self._observations.n_complete
+
+    @property
+    def n_feasible(self) -> int:
+        """The number of evaluations with a value that have measured and satisfied all constraints."""
+        return int(self._observations.feasible().sum())
 
     @property
     def best(self) -> Best:
@@ -302,15 +390,62 @@ class Optimizer:
         """The configuration to use: of the evaluated ones, the one with the best posterior mean.
 
         It has the median and the 95 % interval of the objective there. `best` has the best value seen, which may be the
-        luckiest one if the objective is noisy. Only feasible evaluations are recommended. Calling this does not change
-        what is suggested later.
+        luckiest one if the objective is noisy. Only evaluations that satisfy all measured constraints are recommended,
+        and results at configurations that are not ``feasible`` only if there are no others. Calling this does not
+        change what is suggested later.
         """
         self._one_objective("there is no single recommendation", "front")
-        rows = self._feasible_rows("there is nothing to recommend yet")
-        found = [(self._observations[row].point, self._best(int(row))) for row in rows]
-        return self.predictor().recommendation(
-            [Evaluation(best.params, point, best.value, best.number) for point, best in found]
-        )
+        self._feasible_rows("there is nothing to recommend yet")
+        return self.predictor().recommendation(self._evaluations())
+
+    @one_thread()
+    def contenders(self) -> list[Contender]:
+        """The evaluated configurations that may be the best one, by the model, with the chance of each; best first.
+
+        Only feasible ones. Chances below 1 % are left out. Calling this does not change what is suggested later.
+        """
+        self._one_objective("there is no single best", "front")
+        evaluations = self._evaluations()
+        return self.race(evaluations).contenders() if evaluations else []
+
+    def expected_gain(self, n: int = 10) -> float:
+        """How much the next ``n`` evaluations together are expected to improve the best value.
+
+        By the model, and by what the evaluations before gained. In the units of the objective, at least 0; in the mean
+        about twice too much (`python -m benchmarks.gain`). Calling this does not change what is suggested later.
+        """
+        return self.expected_gains([n])[0]
+
+    def expected_gains(self, counts: Sequence[int]) -> list[float]:
+        """`expected_gain` for several numbers of evaluations."""
+        return self.gain_parts(counts).expected()
+
+    @one_thread()
+    def gain_parts(self, counts: Sequence[int]) -> GainParts:
+        """The two parts of `expected_gains`."""
+        counts = [whole("n", n, 1) for n in counts]
+        self._one_objective("an expected gain is of one objective", "front")
+        self._feasible_rows("there is no expected gain yet")
+        if self.space.dim == 0:
+            return GainParts(np.zeros(len(counts)), np.zeros(len(counts)))
+        rng = np.random.default_rng((self.seed, len(self._observations), 3))
+        with self._outputs.without_changes():
+            points, evaluated = self._chooser.prospects(self.seed, rng)
+            process, warping = self._surrogate.sync(), self._surrogate.warping
+            played = played_gains(play(process, points, evaluated, max(counts), rng), warping, counts)
+            rows, means = self._surrogate.denoised(process)
+            means = np.where(self._observations.feasible()[rows], means, means.max())  # others have gained nothing
+            return GainParts(played, earlier_gains(means[np.argsort(rows)], warping, counts))
+
+    def race(self, evaluations: Sequence[Evaluation]) -> Race:
+        """The contenders among some evaluations, at least one, by the model as it is."""
+        return Race(self.predictor(), evaluations, self.seed)
+
+    def _evaluations(self) -> list[Evaluation]:
+        """The feasible evaluations."""
+        rows = np.flatnonzero(self._observations.feasible())
+        found = [(self._observations[row].point, self._best(int(row))) for row in rows[self._outputs.inside(rows)]]
+        return [Evaluation(best.params, point, best.value, best.number) for point, best in found]
 
     @overload
     def predict(self, params: Mapping[str, Any]) -> Prediction: ...
@@ -402,17 +537,6 @@ class Optimizer:
         with _readable("model's state"):
             fitted = self._outputs.parse(state)
         self._outputs.restore(*fitted)
-
-
-def check_directions(direction: object, directions: object) -> tuple[Direction, ...]:
-    """The directions of all objectives; one that is minimised by default."""
-    if directions is None:
-        return (one_of("direction", "minimize" if direction is None else direction, DIRECTIONS),)
-    if direction is not None:
-        raise ValueError("give direction= for one objective or directions= for several, not both")
-    if isinstance(directions, str) or not isinstance(directions, Sequence) or not directions:
-        raise ValueError(f"directions must be a list of 'minimize' and 'maximize', not {shortened(directions)}")
-    return tuple(one_of("each of directions", each, DIRECTIONS) for each in directions)
 
 
 def default_startup(dim: int) -> int:

@@ -6,7 +6,7 @@ O(n²) a step. A constraint that an evaluation did not measure is pending in the
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,27 +21,42 @@ from lazybo.search.acquisition import (
     expected_improvement,
     log_expected_improvement,
 )
+from lazybo.search.feasible_set import FeasibleSet
 from lazybo.search.hypervolume import MOST_OBJECTIVES, HypervolumeImprovement, non_dominated
-from lazybo.search.joint import ChebyshevImprovement, constrained, feasibility, improvement
+from lazybo.search.joint import ChebyshevImprovement, constrained, feasibility, improvement, widened
 from lazybo.search.landscape import Landscape, Layer
 from lazybo.search.maxima import BEST_CENTERS
 from lazybo.search.observations import Constraint, Objective, Observations, Rows
 from lazybo.search.space import Space
 from lazybo.search.surrogate import Fitted, Surrogate
 
+Index: TypeAlias = NDArray[np.intp]
+
 # Points of the front around which the search starts.
 FRONT_CENTERS = 8
-# The reference point is beyond the front by at least this share of the front's extent.
+# A reference point is beyond the worst value by this share of the front's extent.
 REFERENCE_MARGIN = 0.1
+# The weight of log P(feasible) once something is feasible. With 2, more trials near an active constraint are feasible
+# than with 1, and the best one is as good (docs/objectives.md).
+CAUTION = 2.0
+# How often the far reference point is used, and the factor of the standard deviations then.
+FAR_SHARE = 0.25
+WIDENING = 2.0
 
 
 class Outputs:
     """The surrogates of all outputs, kept in sync with the observations."""
 
     def __init__(
-        self, space: Space, observations: Observations, objectives: int, make: Callable[[Rows], Surrogate]
+        self,
+        space: Space,
+        observations: Observations,
+        objectives: int,
+        make: Callable[[Rows], Surrogate],
+        known: FeasibleSet | None = None,
     ) -> None:
         self._space, self._observations, self._make = space, observations, make
+        self._known = known
         views = [observations] if objectives == 1 else [Objective(observations, j) for j in range(objectives)]
         self.objectives = [make(view) for view in views]
         self._constraints: dict[str, Surrogate] = {}
@@ -108,9 +123,30 @@ class Outputs:
 
     # ---------------------------------------------------------------- search
 
-    def landscape(
-        self, seed: int, rng: np.random.Generator, acquisition: Acquisition
-    ) -> tuple[Landscape, NDArray[np.intp]]:
+    def expects_feasible(self, points: Array) -> NDArray[np.bool_]:
+        """Whether each measured constraint holds at these points with a chance of at least one half, (m,)."""
+        expected = np.ones(len(points), dtype=bool)
+        for surrogate in self.constraints.values():
+            expected &= surrogate.sync().mean(points) <= surrogate.warping(np.zeros(1))
+        return expected
+
+    def inside(self, rows: Index, enough: int | None = None) -> Index:
+        """Which of these rows satisfy the known constraint, as indices of ``rows``; all of them if none does.
+
+        Results that were observed may lie outside. Later rows may be left out once there are ``enough``.
+        """
+        everything = np.arange(len(rows))
+        if self._known is None or self._space.dim == 0:
+            return everything
+        kept = everything[:0]
+        for count in (len(rows) if enough is None else 4 * enough, len(rows)):
+            points = self._space.clip(self._observations.points(rows[:count]))
+            kept = np.flatnonzero(self._known.contains(points))
+            if enough is None or len(kept) >= enough:
+                break
+        return kept if len(kept) else everything
+
+    def landscape(self, seed: int, rng: np.random.Generator, acquisition: Acquisition) -> tuple[Landscape, Index]:
         """The acquisition that the next point maximises, and the rows around which it is searched."""
         objectives = [_Synced(each, each.sync()) for each in self.objectives]
         constraints = [_Synced(each, each.sync()) for each in self.constraints.values()]
@@ -123,23 +159,24 @@ class Outputs:
             acquisition = log_expected_improvement  # has the same maxima, and is a logarithm as the constraints are
         if acquisition is automatic and self.objectives[0].fitted.is_noisy and not constraints:
             acquisition = confidence_bound
-        judge, rows = _judge_of(objectives, feasible, acquisition, rng)
+        judge, rows = _judge_of(objectives, feasible, self.inside, acquisition, rng)
         if constraints:
-            judge = constrained(judge, len(objectives), chance)
+            judge = constrained(judge, len(objectives), chance, CAUTION)
         return Landscape([each.layer(points) for each in (*objectives, *constraints)], judge), rows
 
     def doubtful(self) -> bool:
         """Whether an objective's surrogate has found noise that no repeated evaluation has shown."""
         return any(each.doubtful() for each in self.objectives)
 
-    def _least_violation(self, constraints: Sequence["_Synced"]) -> NDArray[np.intp]:
+    def _least_violation(self, constraints: Sequence["_Synced"]) -> Index:
         """The rows that are nearest to feasible, by the sum of what the model expects beyond the thresholds."""
         excess = np.zeros(len(self._observations))
         for each in constraints:
             threshold = each.surrogate.warping(np.zeros(1))
             excess += np.maximum(each.means(len(excess)) - threshold, 0.0)
         measured = np.flatnonzero(~np.isnan(excess))
-        return measured[np.argsort(excess[measured], kind="stable")[:BEST_CENTERS]]
+        measured = measured[np.argsort(excess[measured], kind="stable")]
+        return measured[self.inside(measured, BEST_CENTERS)[:BEST_CENTERS]]
 
 
 class _Synced(NamedTuple):
@@ -161,30 +198,44 @@ class _Synced(NamedTuple):
 
 
 def _judge_of(
-    objectives: Sequence[_Synced], feasible: NDArray[np.bool_], acquisition: Acquisition, rng: np.random.Generator
-) -> tuple[Judge, NDArray[np.intp]]:
-    """The acquisition of the objectives, and the rows of the best observations: only feasible ones count."""
+    objectives: Sequence[_Synced],
+    feasible: NDArray[np.bool_],
+    inside: Callable[..., Index],
+    acquisition: Acquisition,
+    rng: np.random.Generator,
+) -> tuple[Judge, Index]:
+    """The acquisition of the objectives, and the rows of the best observations: only feasible ones count.
+
+    ``inside`` is `Outputs.inside`.
+    """
     if len(objectives) == 1:
         rows, means = objectives[0].surrogate.denoised(objectives[0].process)
-        counts = feasible[rows]
-        return improvement(acquisition, float(means[counts][0])), rows[counts][:BEST_CENTERS]
+        rows, means = rows[feasible[rows]], means[feasible[rows]]
+        kept = inside(rows, BEST_CENTERS)
+        return improvement(acquisition, float(means[kept[0]])), rows[kept[:BEST_CENTERS]]
     rows = np.flatnonzero(feasible)
+    rows = rows[inside(rows)]
     values = np.column_stack([each.means(len(feasible))[rows] for each in objectives])
     on_front = non_dominated(values)
     front, rows = values[on_front], rows[on_front]
     if len(rows) > FRONT_CENTERS:
         rows = rows[np.sort(rng.choice(len(rows), FRONT_CENTERS, replace=False))]
     if len(objectives) <= MOST_OBJECTIVES:
-        return HypervolumeImprovement(front, reference_point(front, values)), rows
+        far = bool(rng.random() < FAR_SHARE)
+        judge = HypervolumeImprovement(front, reference_point(front, values, far))
+        return widened(judge, WIDENING) if far else judge, rows
     return ChebyshevImprovement(front, rng.dirichlet(np.ones(len(objectives)))), rows
 
 
-def reference_point(front: Array, values: Array) -> Array:
-    """As far beyond the worst value on the front as the front extends in that objective, (q,).
+def reference_point(front: Array, values: Array, far: bool) -> Array:
+    """The reference point of the hypervolume, (q,), for a front of these values, (n, q).
 
-    It is not beyond the worst of all ``values``, (n, q), by more than a small margin: there is nothing to gain.
+    A near one is as far beyond the worst value on the front as the front extends in that objective. It fills the front,
+    but a part of the front that is longer than what is known may stay beyond it. A far one is the worst of all values:
+    nothing is beyond it, but extreme points gain more than those between. A share of suggestions uses it, at random.
     """
     worst, extent = front.max(axis=0), np.ptp(front, axis=0)
     extent = np.where(extent > 0, extent, np.ptp(values, axis=0))
     extent = np.where(extent > 0, extent, 1.0)
-    return np.minimum(worst + extent, np.maximum(values.max(axis=0), worst + REFERENCE_MARGIN * extent))
+    farthest = np.maximum(values.max(axis=0), worst) + REFERENCE_MARGIN * extent
+    return farthest if far else np.minimum(worst + extent, farthest)

@@ -96,14 +96,11 @@ class Predictor:
 
         If means are equal (`EQUAL_MEANS`) the better value counts, then the earlier evaluation.
         """
-        repeats: dict[bytes, list[Evaluation]] = {}
-        for evaluation in evaluations:
-            repeats.setdefault(evaluation.point.tobytes(), []).append(evaluation)
-        configurations = list(repeats.values())
+        configurations = by_configuration(evaluations)
         points = np.array([first.point for first, *_ in configurations])
-        means = np.concatenate([self.process.mean(rows) for rows in self._blocks(points)])
-        values = np.array([_mean([each.value for each in repeated]) for repeated in configurations])
-        equal = np.flatnonzero(means <= means.min() + EQUAL_MEANS * np.nanstd(self.process.targets))
+        means = self.means(points)
+        values = np.array([mean_value(repeated) for repeated in configurations])
+        equal = np.flatnonzero(means <= means.min() + self.equal)
         best = int(equal[np.argmin(self.sign * values[equal])])
         chosen, (prediction,) = configurations[best], self.predictions(points[best : best + 1])
         return Recommendation(
@@ -116,12 +113,30 @@ class Predictor:
             number=chosen[0].number,
         )
 
+    def means(self, points: Array) -> Array:
+        """The posterior means at these points, in units of the targets, (m,)."""
+        return np.concatenate([self.process.mean(rows) for rows in self._blocks(points)])
+
+    @property
+    def equal(self) -> float:
+        """Posterior means that differ by less count as equal, in units of the targets."""
+        return EQUAL_MEANS * float(np.nanstd(self.process.targets))
+
     def _blocks(self, points: Array) -> Iterator[Array]:
         rows = self.space.as_rows(points)
         return (rows[start : start + BLOCK_POINTS] for start in range(0, len(rows), BLOCK_POINTS))
 
 
-def _mean(values: Sequence[float]) -> float:
-    """The mean of finite numbers, also of the largest ones, whose sum is not finite."""
+def by_configuration(evaluations: Sequence[Evaluation]) -> list[list[Evaluation]]:
+    """The evaluations of each configuration, in the order of the first ones."""
+    repeats: dict[bytes, list[Evaluation]] = {}
+    for evaluation in evaluations:
+        repeats.setdefault(evaluation.point.tobytes(), []).append(evaluation)
+    return list(repeats.values())
+
+
+def mean_value(evaluations: Sequence[Evaluation]) -> float:
+    """The mean of finite values, also of the largest ones, whose sum is not finite."""
+    values = [each.value for each in evaluations]
     exponent = math.frexp(max(map(abs, values)))[1]
     return math.ldexp(fmean(math.ldexp(value, -exponent) for value in values), exponent)

@@ -113,6 +113,14 @@ class Space:
                     f"parameter {name!r} is only active while {condition.parent!r} is one of {condition.values}"
                 )
 
+    def has(self, params: Mapping[str, Any]) -> bool:
+        """Whether this is a configuration of the space."""
+        try:
+            self.check(params)
+        except ValueError:
+            return False
+        return True
+
     def plain(self, params: Mapping[str, Any], *, outside: bool = False) -> dict[str, Any]:
         """Validate a configuration and convert it to plain Python values, without NumPy scalars."""
         self.check(params, outside=outside)
@@ -133,6 +141,26 @@ class Space:
                 self._axes[name].decode(place[name]) if name in place else only_value(self.distributions[name])
             )
         return {name: params[name] for name in self.distributions if name in params}
+
+    def decode_all(self, x: Array) -> list[dict[str, Any]]:
+        """The configurations at some points: those of `decode`, many times faster."""
+        column = {name: j for j, name in enumerate(self.names)}
+        values = {}
+        for name in self.distributions:
+            if name not in column:
+                values[name] = [only_value(self.distributions[name])] * len(x)
+                continue
+            place = x[:, column[name]]
+            known = ~np.isnan(place)
+            rest = iter(self._axes[name].decode_all(place[known]))
+            values[name] = [next(rest) if each else None for each in known.tolist()] if not known.all() else [*rest]
+        rows = [dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)]
+        for name in self._parents_first:
+            if name in self.conditions:
+                for row in rows:
+                    if not self._is_active(name, row):
+                        del row[name]
+        return rows
 
     def complete(self, fixed: Mapping[str, Any], x: Array, rng: np.random.Generator) -> dict[str, Any]:
         """A configuration with the ``fixed`` values; the others are those of a point, or random if it has none."""

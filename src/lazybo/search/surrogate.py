@@ -26,6 +26,7 @@ from lazybo.model.process import Process
 from lazybo.model.repeats import PROOF_IF_DISCRETE, Repeats, repeats_of
 from lazybo.model.targets import Warping
 from lazybo.model.weights import CHUNK_ROWS
+from lazybo.search.feasible_set import FeasibleSet
 from lazybo.search.observations import Rows, State
 from lazybo.search.pool import POOL_POINTS, Pool, sobol_points
 from lazybo.search.space import Space
@@ -36,6 +37,8 @@ REWARP_GROWTH = 0.02
 RESCALE = 2.0
 # At most so many evaluations are repeated to find out whether there is noise.
 MOST_REPEATS = PROOF_IF_DISCRETE
+# With more values the kernel is not learned more often than the lag says: factoring K takes more than a second.
+FRESH_VALUES = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,21 +103,27 @@ class Surrogate:
         noise: float | None,
         priors: Priors | None,
         make_warping: Callable[[Array], Warping],
+        feasible: FeasibleSet | None = None,
     ) -> None:
         self._space = space
         self._observations = observations
         self._lag = lag
         self._priors = check_priors(priors)
         self._make_warping = make_warping
+        self._feasible = feasible
         self.fitted = _first(kernel_for(kernel, space.columns), kernel, noise, self._priors)
         self._process: Process | None = None
         self._pool: Pool | None = None
 
-    def sync(self) -> Process:
-        """Update the process to all rows and their current values; learn the kernel first if that is due."""
+    def sync(self, *, fresh: bool = False) -> Process:
+        """Update the process to all rows and their current values; learn the kernel first if that is due.
+
+        With ``fresh`` it is due after every new value, unless there are very many: `FRESH_VALUES`.
+        """
         targets = self._targets()
         complete = self._observations.rows(State.COMPLETE)
-        if is_due(self._lag, self.fitted.learned_at, len(complete)):
+        lag = 1 if fresh and self.learns and len(complete) <= FRESH_VALUES else self._lag
+        if is_due(lag, self.fitted.learned_at, len(complete)):
             self._learn(targets, complete)
         elif self._is_rescaled():
             self._discard()
@@ -127,16 +136,24 @@ class Surrogate:
         return process
 
     @property
+    def learns(self) -> bool:
+        """Whether the kernel and the noise are learned at all."""
+        return self._lag is not None
+
+    @property
     def warping(self) -> Warping:
         """The warping from values to targets."""
         assert self.fitted.warping is not None, "values are warped before they are used"
         return self.fitted.warping
 
     def pool(self, seed: int) -> Pool:
-        """Points spread over the space. They change whenever the kernel is learned."""
+        """Points spread over the space, or over its feasible part. They change whenever the kernel is learned."""
         if self._pool is None:
             rng = np.random.default_rng((seed, self.fitted.learned_at, 1))
-            self._pool = Pool(sobol_points(self._space, rng, POOL_POINTS))
+            if self._feasible is None:
+                self._pool = Pool(sobol_points(self._space, rng, POOL_POINTS))
+            else:
+                self._pool = Pool(self._feasible.spread(seed, rng, POOL_POINTS))
         return self._pool
 
     def pool_at(self, points: Array) -> Pool:

@@ -14,7 +14,6 @@ from sklearn.utils.parallel import Parallel, delayed
 
 from lazybo.run import plain
 from lazybo.run.evaluate import Measured
-from lazybo.run.kfold import variance_of_mean
 from lazybo.sklearn.spaces import SearchSpace
 from lazybo.study.attributes import ERROR_KEY, FOLDS_KEY
 
@@ -45,7 +44,11 @@ class Candidates:
         self._config = get_config()  # of the caller's thread; other threads and processes have their own
 
     def __call__(self, params: Mapping[str, Any]) -> Measured:
-        """The mean score and its noise variance, or NaN if a fit failed. Other errors stop the search."""
+        """The mean score, or NaN if a fit failed. Other errors stop the search.
+
+        All candidates have the same folds, and differences between folds say nothing about differences between
+        candidates. So the variance over the folds is not told: the search was worse with it (docs/sklearn.md).
+        """
         try:
             with config_context(**self._config):
                 folds = self._fit_and_score(self._space.candidate(params))
@@ -57,8 +60,7 @@ class Candidates:
             fold["fit_error"] = fold["fit_error"] and fold["fit_error"][-plain.TRACEBACK_LENGTH // len(folds) :]
         failed = any(fold["fit_error"] for fold in folds)
         value = math.nan if failed else statistics.fmean(values)
-        has_variance = len(values) > 1 and math.isfinite(value)
-        return Measured(value, variance_of_mean(values) if has_variance else 0.0, {FOLDS_KEY: folds})
+        return Measured(value, metrics={FOLDS_KEY: folds})
 
     def _fit_and_score(self, candidate: dict[str, Any]) -> list[Fold]:
         folds: list[Fold] = Parallel(**self._parallel)(

@@ -30,6 +30,9 @@ READING_KEY = "lazybo:value"
 HEARTBEAT_KEY = "lazybo:heartbeat"
 # Why the last run started no more trials, a `StopReason`; None if it had all of them; `run.optimize`, `cli.tune`.
 STOPPED_KEY = "lazybo:stopped"
+# The expected gain that ended the search of a run (``gain``), and after how many trials, without repeats (``trials``);
+# `run.gain`.
+GAIN_KEY = "lazybo:gain"
 
 # ------------------------------------------------------------------- of a trial
 
@@ -44,6 +47,8 @@ CONSTRAINT_KEY = "constraints"
 # `sklearn.candidates`.
 FOLDS_KEY = "folds"
 ERROR_KEY = "error"
+# This trial repeats a configuration in the final check of a run: the number of the first trial with it; `run.source`.
+REPEAT_KEY = "lazybo:repeat"
 # How a program failed: a code (``kind``), and the reason without paths (``summary``); `run.driver`.
 FAILURE_KEY = "lazybo:failure"
 # The name of the driver that runs a trial; `run.ledger`.

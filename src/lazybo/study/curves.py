@@ -1,35 +1,40 @@
-"""Forecasts of the final value of a pruned trial, made from the trials that completed.
+"""Learning curves of the trials of a study, and forecasts of where those that did not complete would have ended.
 
-=======  ========================================================================  ======
-symbol   meaning                                                                   shape
-=======  ========================================================================  ======
-s, v     the last step of a pruned trial, and its value there                      scalar
-u, e     of trials that completed: their values at step s, and at the end          (m,)
-=======  ========================================================================  ======
+=======  ==========================================================================  ======
+symbol   meaning                                                                     shape
+=======  ==========================================================================  ======
+u, f     of trials that completed: the last reported value, and the final value      (m,)
+=======  ==========================================================================  ======
 
-e ≈ a + b u by least squares with b ≥ 0, over the m completed trials whose u is nearest to v. The forecast is a + b v
-with the variance of a prediction, σ² (1 + 1/m + (v - ū)² / Σ(u - ū)²): it grows with the distance from the data.
-
-A forecast is never better than the median of the completed trials, since a pruner stops the worse ones.
+A trial reports values, and the last one is usually its final value, too. If it is not (the final value may be the best
+one, or that of another data set), a forecast of what a trial would report last is converted by a line, f ≈ α + β u
+with β ≥ 0, fitted by least squares; its variance is added.
 """
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
 
 import numpy as np
+from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.checks import Array
+from lazybo.search import curves
+from lazybo.search.curves import Curve, CurveModel
+from lazybo.search.pool import sobol_points
+from lazybo.search.space import Space
+from lazybo.study.structure import as_given
 
-# With fewer completed trials there is no forecast.
-MIN_CURVES = 4
-# Completed trials that a forecast is made from.
-NEIGHBOURS = 20
+# Random configurations that stand for what a new trial may be.
+RANDOM_POINTS = 32
+# With fewer completed trials a line is not fitted.
+MIN_POINTS = 4
 # Few points may lie on a line by chance. So σ² has a prior: the variance of the ends, weighted as so many points.
 PRIOR_WEIGHT = 0.1
 # The squares of very large values overflow.
 MAX_VARIANCE = 1e300
+# Final values that differ less from the last reported ones, in units of the largest, are the same.
+SAME = 1e-9
 
 
 class Forecast(NamedTuple):
@@ -39,40 +44,112 @@ class Forecast(NamedTuple):
     variance: float
 
 
-@dataclass
-class Curves:
-    """The completed trials of a study: intermediate values by step, and the final value."""
+class StudyCurves:
+    """The curves of the trials of a study that have ended."""
 
-    maximize: bool
-    _curves: list[tuple[Mapping[int, float], float]] = field(default_factory=list)
+    def __init__(
+        self, space: Space, direction: Literal["minimize", "maximize"], *, max_step: int | None = None
+    ) -> None:
+        self.space = space
+        self._sign = -1.0 if direction == "maximize" else 1.0
+        self._model = CurveModel(space.columns, max_step=max_step)
+        self._random = space.as_rows(sobol_points(space, np.random.default_rng(0), RANDOM_POINTS))
+        self._random_improvement = (0, 0.0, 0.0)  # number of curves, value, expected improvement of a random point
+        self._numbers: list[int] = []  # of the trial of each curve
+        self._added: set[int] = set()
+        self._settled = 0  # all trials before this number were added
+        self._finals: dict[int, tuple[float, float]] = {}  # u, f by number of the curve
+        self.best: float | None = None  # the best last value of a completed trial; small is good
 
-    def add(self, intermediate: Mapping[int, float], end: float) -> None:
-        """Add a trial that completed."""
-        self._curves.append(({step: v for step, v in intermediate.items() if math.isfinite(v)}, end))
+    def __len__(self) -> int:
+        return len(self._numbers)
 
-    def forecast(self, step: int, value: float) -> Forecast | None:
-        """The final value of a trial with this value at this step; None if too few trials have completed."""
-        pairs = [(at, end) for curve, end in self._curves if (at := _value_at(curve, step)) is not None]
-        if len(pairs) < MIN_CURVES:
+    @property
+    def learned_at(self) -> int:
+        """The number of curves when the model was last learned: forecasts change when this changes."""
+        return curves.learn_point(len(self._model))
+
+    def add_new(self, trials: Sequence[FrozenTrial]) -> None:
+        """Add the trials that have ended since the last call."""
+        for trial in trials[self._settled :]:
+            if trial.state.is_finished() and trial.number not in self._added:
+                self._added.add(trial.number)
+                self.add(trial)
+        while self._settled in self._added:
+            self._added.discard(self._settled)
+            self._settled += 1
+
+    def add(self, trial: FrozenTrial) -> None:
+        """Add a trial that completed or was pruned. One without a curve, or of another space, is left out."""
+        complete = trial.state == TrialState.COMPLETE
+        curve = self._curve(trial, complete) if complete or trial.state == TrialState.PRUNED else None
+        if curve is None:
+            return
+        if complete:
+            last = curve.values[max(curve.values)]
+            if trial.value is None or not math.isfinite(last):
+                return
+            self._finals[len(self)] = last, self._sign * trial.value
+            self.best = last if self.best is None else min(self.best, last)
+        self._model.add(curve)
+        self._numbers.append(trial.number)
+
+    def forecasts(self) -> dict[int, Forecast]:
+        """By trial number, the final values that the pruned trials would have had; empty while too few completed."""
+        found = {i: self._final(i, forecast) for i, forecast in self._model.forecasts().items()}
+        return {self._numbers[i]: forecast for i, forecast in found.items() if forecast is not None}
+
+    def forecast(self, trial: FrozenTrial) -> curves.Forecast | None:
+        """What a running trial will report last; None while too few have completed."""
+        curve = self._curve(trial, complete=False)
+        return None if curve is None else self._model.forecast(curve)
+
+    def of_new(self, trial: FrozenTrial, value: float) -> float:
+        """The improvement on a value that is expected of a trial that has not begun.
+
+        It is that of this trial's own configuration before it reported, or of a random one, if that is more: the own
+        one shows what the sampler may find, unless it samples at random.
+        """
+        curve = self._curve(trial, complete=False)
+        if self._random_improvement[:2] != (len(self), value):
+            self._random_improvement = len(self), value, float(self._model.improvements(self._random, value).mean())
+        own = 0.0 if curve is None else float(self._model.improvements(curve.x[None], value)[0])
+        return max(own, self._random_improvement[2])
+
+    def left(self, trial: FrozenTrial) -> float:
+        """The share of its steps that a running trial still has to make."""
+        return self._model.left(max(trial.intermediate_values))
+
+    def _curve(self, trial: FrozenTrial, complete: bool) -> Curve | None:
+        values = {step: self._sign * value for step, value in trial.intermediate_values.items()}
+        if not values:
             return None
-        pairs.sort(key=lambda pair: abs(pair[0] - value))
-        u, e = np.array(pairs[:NEIGHBOURS]).T
-        mean, variance = _predicted(u, e, value)
-        ends = sorted(end for _, end in self._curves)
-        median = ends[len(ends) // 2]
-        if self.maximize:
-            return Forecast(min(max(mean, min(value, *e)), median), variance)
-        return Forecast(max(min(mean, max(value, *e)), median), variance)
+        distributions = self.space.distributions
+        known = {name: value for name, value in trial.params.items() if name in distributions}
+        try:
+            params = self.space.plain(as_given(known, distributions), outside=True)
+        except ValueError:
+            return None
+        return Curve(self.space.as_rows(self.space.encode(params)[None])[0], values, complete)
+
+    def _final(self, number: int, forecast: curves.Forecast) -> Forecast | None:
+        """The final value of a curve for a forecast of its last reported one; None if there is no line yet.
+
+        As the forecast itself, it depends on the curves that the model was learned from and those up to this one.
+        """
+        known = max(self.learned_at, number + 1)
+        u, f = np.array([pair for i, pair in self._finals.items() if i < known]).T
+        value, variance = forecast.value, forecast.variance
+        if (np.abs(u - f) > SAME * np.abs(f).max(initial=0.0)).any():
+            if len(u) < MIN_POINTS:
+                return None
+            value, slope, extra = _predicted(u, f, value)
+            variance = slope * slope * variance + extra
+        return Forecast(self._sign * value, min(variance, MAX_VARIANCE))
 
 
-def _value_at(curve: Mapping[int, float], step: int) -> float | None:
-    """The value at this step, or at the last one before it."""
-    before = [at for at in curve if at <= step]
-    return curve[max(before)] if before else None
-
-
-def _predicted(u: Array, e: Array, value: float) -> tuple[float, float]:
-    """Mean and variance of the final value for ``value``, by a line through (u, e)."""
+def _predicted(u: Array, e: Array, value: float) -> tuple[float, float, float]:
+    """Mean, slope and variance of the final value for ``value``, by a line through (u, e)."""
     # In units of the largest of them, so that squares do not overflow.
     unit_u, unit_e = max(float(np.abs(u).max()), abs(value)) or 1.0, float(np.abs(e).max()) or 1.0
     u, e, value, m = u / unit_u, e / unit_e, value / unit_u, len(u)
@@ -84,4 +161,5 @@ def _predicted(u: Array, e: Array, value: float) -> tuple[float, float]:
     noise = (float(residuals @ residuals) + PRIOR_WEIGHT * spread_e / m) / (m - 2 + PRIOR_WEIGHT)
     distance = (value - mean_u) ** 2 / spread_u if spread_u > 0 else 0.0
     variance = noise * (1 + 1 / m + distance)
-    return unit_e * (mean_e + slope * (value - mean_u)), min(unit_e * variance * unit_e, MAX_VARIANCE)
+    mean = unit_e * (mean_e + slope * (value - mean_u))
+    return mean, slope * (unit_e / unit_u), min(unit_e * variance * unit_e, MAX_VARIANCE)

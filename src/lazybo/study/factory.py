@@ -17,12 +17,14 @@ from optuna.distributions import BaseDistribution, distribution_to_json, json_to
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial
 
+from lazybo.checks import Direction
 from lazybo.model.fit import Priors
 from lazybo.model.kernels import Kernel, kernel_for
 from lazybo.model.kernels.choice import KERNELS
 from lazybo.model.lag import Lag
 from lazybo.search.acquisition import Acquisition
-from lazybo.search.optimizer import Direction, Optimizer
+from lazybo.search.feasibility import Predicate
+from lazybo.search.optimizer import Optimizer
 from lazybo.search.space import Condition, Space
 from lazybo.study.attributes import OPTIONS_KEY, joined, rewritable_parts
 from lazybo.study.model import StudyModel, parse_object, read_announcement
@@ -33,6 +35,8 @@ _logger = optuna.logging.get_logger("optuna.samplers.lazybo")
 
 # The options that the Gaussian process depends on. The others only matter for suggestions.
 OF_PROCESS = ("lag", "kernel", "noise", "priors", "value_transform")
+# The options that are never written: a predicate is a function. Reports do not need it.
+UNWRITTEN = ("feasible",)
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,7 @@ class ModelOptions:
     noise: float | None = None
     priors: Priors | None = None
     value_transform: Literal["warped", "scaled", "centred"] = "warped"
+    feasible: Predicate | None = None
 
     def optimizer(self, structure: Structure, *directions: Direction) -> Optimizer:
         """A new optimiser of objectives with these directions. Raises a ValueError if an option is wrong."""
@@ -62,7 +67,7 @@ class ModelOptions:
     def to_json(self) -> dict[str, Any]:
         """Plain data for JSON. Objects that JSON cannot hold are listed as "not kept"; `from_json` uses defaults."""
         plain: dict[str, Any] = {
-            **{field.name: _plain_number(getattr(self, field.name)) for field in fields(self)},
+            **{name: _plain_number(getattr(self, name)) for name in _written()},
             "priors": None if self.priors is None else {k: float(v) for k, v in asdict(self.priors).items()},
         }
         lost = {}
@@ -78,7 +83,7 @@ class ModelOptions:
     @staticmethod
     def from_json(written: Mapping[str, Any], structure: Structure) -> "ModelOptions":
         """The options of `to_json`. A kernel with parameters needs the columns of the space."""
-        known = {field.name: written[field.name] for field in fields(ModelOptions)}
+        known = {name: written[name] for name in _written()}
         if known["priors"] is not None:
             known["priors"] = Priors(**known["priors"])
         if isinstance(known["kernel"], Mapping):
@@ -189,6 +194,11 @@ def _kept_structure(written: Mapping[str, Any], trials: Sequence[FrozenTrial]) -
         for name, (parent, values) in structure["conditions"].items()
     }
     return Structure(space, conditions, frozenset(structure["optional"]))
+
+
+def _written() -> list[str]:
+    """The names of the options that are written as JSON."""
+    return [field.name for field in fields(ModelOptions) if field.name not in UNWRITTEN]
 
 
 def _plain_number(value: Any) -> Any:

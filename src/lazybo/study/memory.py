@@ -4,6 +4,7 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from optuna.distributions import BaseDistribution
 from optuna.storages import BaseStorage
@@ -11,6 +12,8 @@ from optuna.storages._cached_storage import _CachedStorage
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
+from lazybo.search.axis import only_value
+from lazybo.study.curves import StudyCurves
 from lazybo.study.factory import ModelOptions, Unkept, unkept_options
 from lazybo.study.model import StudyModel
 from lazybo.study.retry import with_retries
@@ -55,6 +58,8 @@ class Memory:
         self.trials: list[FrozenTrial] = []
         self.distributions: dict[str, BaseDistribution] = {}
         self.model: StudyModel | None = None
+        self.constants: dict[str, Any] = {}  # parameters with one value, as the model's constraint knows them
+        self.curves: StudyCurves | None = None  # used by LazyPruner
         self._unkept: Unkept | None = None
         self.except_number = -1  # the trial that is being sampled
         self.others_run = False  # whether trials run that were begun elsewhere
@@ -106,6 +111,13 @@ class Memory:
     def note_kept_options(self) -> None:
         """Note that the options of the sampler were written."""
         self._unkept = Unkept({}, needed=False)
+
+    def note_constants(self) -> dict[str, Any]:
+        """The parameters with one value. If there are new ones, the model is made again: its constraint needs them."""
+        constants = {name: only_value(d) for name, d in self.distributions.items() if d.single()}
+        if constants != self.constants:
+            self.constants, self.model = constants, None
+        return constants
 
     def model_for(self, space: Mapping[str, BaseDistribution], make: Make) -> StudyModel:
         """The model of this space, told of all trials; a new one if trials have shown another structure."""

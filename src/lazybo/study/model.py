@@ -17,7 +17,8 @@ from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.search.optimizer import Optimizer, Suggestion, Values
 from lazybo.study.attributes import MODEL_KEY, SUGGESTION_KEY, VARIANCE_KEY, joined, parts, rewritable_parts
-from lazybo.study.curves import Curves
+from lazybo.study.curves import StudyCurves
+from lazybo.study.evaluated import evaluations_of
 from lazybo.study.feasible import measured_constraints
 from lazybo.study.structure import Structure, as_given
 
@@ -35,11 +36,14 @@ class StudyModel:
     _done: set[int] = field(default_factory=set)
     _pending: dict[int, Suggestion] = field(default_factory=dict)
     _without_forecast: dict[int, FrozenTrial] = field(default_factory=dict)  # pruned when too few had completed
+    _forecast: dict[int, Suggestion] = field(default_factory=dict)  # pruned trials that were told a forecast
+    _forecast_at: int = 0  # when the model of curves had been learned that made them
     _saved: str = ""  # what was learned, as it was last written or read
 
     def __post_init__(self) -> None:
-        # Only a study with one objective has pruned trials.
-        self._curves = Curves(maximize=self.optimizer.directions[0] == "maximize")
+        # Only a study with one objective has pruned trials, and its trials curves.
+        one = len(self.optimizer.directions) == 1
+        self._curves = StudyCurves(self.optimizer.space, self.optimizer.direction) if one else None
         self._saved = self._learned()
 
     def absorb(self, trials: Sequence[FrozenTrial], except_number: int) -> None:
@@ -48,12 +52,13 @@ class StudyModel:
             if trial.number == except_number:
                 continue
             if trial.state.is_finished():
-                self.finish(trial)
+                self._finish(trial)
             elif trial.state == TrialState.RUNNING and trial.number not in self._pending:
                 self.announce(trial.number, announced_params(trial, self.structure.distributions) or trial.params)
         while self._absorbed in self._done:
             self._done.discard(self._absorbed)
             self._absorbed += 1
+        self._tell_forecasts()
 
     def announce(self, number: int, params: Mapping[str, Any]) -> None:
         """A trial runs with these parameters. It becomes pending if they are a configuration of the space."""
@@ -70,25 +75,32 @@ class StudyModel:
         """What a running trial will evaluate, if it is known."""
         return self._pending[number].params if number in self._pending else {}
 
+    def next_repeat(self, trials: Sequence[FrozenTrial]) -> tuple[dict[str, Any], int | None] | None:
+        """The configuration to repeat in a final check, and the number of its first trial; None if one leads."""
+        chosen = self.optimizer.propose_repeat(evaluations_of(trials, self.optimizer.space))
+        return None if chosen is None else (self._in_space(chosen.params), chosen.number)
+
     def finish(self, trial: FrozenTrial) -> None:
         """Observe a trial that finished. A second call for the same trial does nothing."""
+        self._finish(trial)
+        self._tell_forecasts()
+
+    def _finish(self, trial: FrozenTrial) -> None:
         if trial.number in self._done or trial.number < self._absorbed:
             return
         self._done.add(trial.number)
+        if self._curves is not None:
+            self._curves.add(trial)
         if trial.state == TrialState.COMPLETE:
-            several = len(self.optimizer.directions) > 1
-            self._teach(trial, trial.values if several else trial.value, trial.system_attrs.get(VARIANCE_KEY, 0.0))
-            if not several and trial.value is not None and math.isfinite(trial.value):
-                self._curves.add(trial.intermediate_values, trial.value)
-                for pruned in list(self._without_forecast.values()):
-                    self._finish_pruned(pruned)
+            values = trial.values if self._curves is None else trial.value
+            self._teach(trial, values, trial.system_attrs.get(VARIANCE_KEY, 0.0))
         elif trial.state == TrialState.PRUNED:
             self._finish_pruned(trial)
         else:
             self._teach(trial, None, 0.0)
 
     def _finish_pruned(self, trial: FrozenTrial) -> None:
-        """Observe the forecast of a pruned trial's final value. Until there is one the trial stays pending.
+        """A pruned trial stays pending until there is a forecast of its final value.
 
         A trial that reported nothing, or whose last value is not finite, counts as failed.
         """
@@ -96,14 +108,30 @@ class StudyModel:
         if step is None or not math.isfinite(trial.intermediate_values[step]):
             self._teach(trial, None, 0.0)
             return
-        forecast = self._curves.forecast(step, trial.intermediate_values[step])
-        if forecast is not None:
-            self._without_forecast.pop(trial.number, None)
-            self._teach(trial, forecast.value, forecast.variance)
-        elif trial.number not in self._without_forecast:
-            self._without_forecast[trial.number] = trial
-            self.announce(trial.number, trial.params)
-            self.structure_outdated = self.structure_outdated or trial.number not in self._pending
+        self._without_forecast[trial.number] = trial
+        self.announce(trial.number, trial.params)
+        self.structure_outdated = self.structure_outdated or trial.number not in self._pending
+
+    def _tell_forecasts(self) -> None:
+        """Observe the forecasts of pruned trials; all of them anew if the model of curves was learned again.
+
+        Then the process is built anew too. So the numbers of a resumed run do not depend on which forecasts were made
+        before it stopped.
+        """
+        if self._curves is None or not (self._without_forecast or self._forecast):
+            return
+        forecasts = self._curves.forecasts()
+        if forecasts and self._curves.learned_at != self._forecast_at:
+            self._forecast_at = self._curves.learned_at
+            told = {number: suggestion for number, suggestion in self._forecast.items() if number in forecasts}
+            self.optimizer.revise({suggestion.number: forecasts[number] for number, suggestion in told.items()})
+        for number, trial in list(self._without_forecast.items()):
+            if number in forecasts:
+                del self._without_forecast[number]
+                suggestion = self._pending.get(number)
+                self._teach(trial, *forecasts[number])
+                if suggestion is not None and suggestion.params == self._in_space(trial.params):
+                    self._forecast[number] = suggestion
 
     def _teach(self, trial: FrozenTrial, value: Values, variance: float) -> None:
         """Observe a value of a trial, and what it has measured of its constraints."""
@@ -136,6 +164,7 @@ class StudyModel:
             try:
                 if saved and saved["columns"] == self._columns():
                     self.optimizer.restore_model(saved["model"])
+                    self._forecast_at = int(saved.get("curves", 0))
             except (KeyError, TypeError, ValueError) as error:
                 _logger.warning(f"What was learned earlier in this study cannot be used ({error}); it is learned anew.")
         self._saved = self._learned()
@@ -163,7 +192,8 @@ class StudyModel:
         return {"finished": self._absorbed + len(self._done), **json.loads(text)}
 
     def _learned(self) -> str:
-        return json.dumps({"columns": self._columns(), "model": self.optimizer.model_state()})
+        curves = {"curves": self._forecast_at} if self._forecast_at else {}
+        return json.dumps({"columns": self._columns(), "model": self.optimizer.model_state(), **curves})
 
     def _columns(self) -> list[list[str]]:
         return [[name, str(self.structure.distributions[name])] for name in self.optimizer.space.names]

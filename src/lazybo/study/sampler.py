@@ -30,10 +30,12 @@ from lazybo.model.fit import Priors
 from lazybo.model.kernels import Kernel, check_choice
 from lazybo.model.lag import Lag
 from lazybo.search.acquisition import Acquisition
+from lazybo.search.feasibility import Predicate
 from lazybo.search.optimizer import check_seed
 from lazybo.search.space import Space
 from lazybo.study.factory import ModelOptions, open_model
 from lazybo.study.memory import Memories
+from lazybo.study.one_by_one import OneByOne, allows
 from lazybo.study.retry import with_retries
 from lazybo.study.structure import Structure
 
@@ -41,6 +43,10 @@ _logger = optuna.logging.get_logger("optuna.samplers.lazybo")
 
 # The initial noise and the spread of its prior for an objective that is said to be deterministic.
 DETERMINISTIC = Priors(noise=1e-7, noise_spread=0.1, noisy_odds=0.0)
+
+
+# How often a parameter that is asked for alone is drawn if the constraint does not hold.
+INDEPENDENT_TRIES = 256
 
 
 class LazySampler(BaseSampler):
@@ -54,6 +60,10 @@ class LazySampler(BaseSampler):
     Studies may have several objectives, and trials may set constraints (``trial.set_constraint``). As in Optuna's own
     samplers, ``constraints_func`` computes them from a trial that has finished: a list of numbers, each satisfied if it
     is at most 0.
+
+    ``feasible`` is a function of the parameters (a dict) that says which configurations may be evaluated. Suggestions
+    of all parameters at once are always feasible. Parameters that are asked for one by one, as in the first trial, are
+    drawn again while they make the predicate false, which may not suffice: enqueue a feasible configuration first.
     """
 
     def __init__(
@@ -68,6 +78,7 @@ class LazySampler(BaseSampler):
         warn_independent_sampling: bool = True,
         deterministic_objective: bool = False,
         constraints_func: Callable[[FrozenTrial], Sequence[float]] | None = None,
+        feasible: Predicate | None = None,
     ) -> None:
         if not isinstance(independent_sampler, BaseSampler | None):
             raise TypeError(
@@ -81,7 +92,9 @@ class LazySampler(BaseSampler):
         options = ModelOptions(check_seed(seed), lag, acquisition, n_startup=n_startup, priors=priors)
         # Reject wrong arguments now, not in the first trial.
         options.optimizer(Structure({"x": IntDistribution(0, 1)}, {}, frozenset()), "minimize")
-        self._options = replace(options, kernel=check_choice(kernel))
+        if feasible is not None and not callable(feasible):
+            raise ValueError(f"feasible must be a function of the parameters (a dict), not {shortened(feasible)}")
+        self._options = replace(options, kernel=check_choice(kernel), feasible=feasible)
         self._independent_sampler = independent_sampler
         self._constraints_func = constraints_func
         self._warn_independent_sampling = warn_independent_sampling
@@ -95,12 +108,23 @@ class LazySampler(BaseSampler):
         return sampler
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the memories: a copy reads what it needs from the study."""
-        return {**self.__dict__, "_memories": None}
+        """Without the memories: a copy reads what it needs from the study. A predicate may be a lambda."""
+        state = {**self.__dict__, "_memories": None}
+        if self._options.feasible is not None:
+            import cloudpickle
+
+            state["_options"] = replace(self._options, feasible=None)
+            state["feasible"] = cloudpickle.dumps(self._options.feasible)
+        return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        predicate = state.pop("feasible", None)
         self.__dict__.update(state)
         self._memories = Memories()
+        if predicate is not None:
+            import cloudpickle
+
+            self._options = replace(self._options, feasible=cloudpickle.loads(predicate))
 
     def reseed_rng(self) -> None:
         """Nothing to do for suggestions: they depend on the seed and the trial's number, which no two trials share."""
@@ -143,7 +167,10 @@ class LazySampler(BaseSampler):
         with memory.lock:
             memory.read(study, trial.number)
             memory.wait_for_earlier(study)
-            model = memory.model_for(search_space, partial(open_model, study, self._options))
+            options = self._options
+            if options.feasible is not None:
+                options = replace(options, feasible=OneByOne(options.feasible, memory.note_constants()))
+            model = memory.model_for(search_space, partial(open_model, study, options))
             params = model.optimizer.propose(trial.number)
             model.announce(trial.number, {**params, **trial.system_attrs.get("fixed_params", {})})
             # Other processes know what this trial will evaluate before it has asked for its parameters.
@@ -166,9 +193,15 @@ class LazySampler(BaseSampler):
                 f"Trial {trial.number}: {param_name!r} was not expected here and is sampled independently. "
                 "It is modelled once trials have shown when it is active."
             )
-        if self._independent_sampler is not None:
-            return self._independent_sampler.sample_independent(study, trial, param_name, param_distribution)
         # Random, but repeatable, and different in every trial of every process.
         rng = np.random.default_rng((self._options.seed, trial.number, zlib.crc32(param_name.encode())))
         space = Space({param_name: param_distribution})
-        return space.decode(space.sample(rng, 1)[0])[param_name]
+        feasible = self._options.feasible
+        for _ in range(1 if feasible is None else INDEPENDENT_TRIES):
+            if self._independent_sampler is not None:
+                value = self._independent_sampler.sample_independent(study, trial, param_name, param_distribution)
+            else:
+                value = space.decode(space.sample(rng, 1)[0])[param_name]
+            if feasible is None or allows(feasible, {**trial.params, param_name: value}):
+                break
+        return value

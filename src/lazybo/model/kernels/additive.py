@@ -156,14 +156,19 @@ class AdditiveMatern52:
         """k between the rows of two feature arrays, (m, n), and its derivatives."""
         rows, columns = self.prepared(z), other if isinstance(other, Lines) else self.prepared(other)
         k, joint = self.joint.with_slope(z, columns.z)
-        pulls = []
-        for block in self._blocks(k):
+        blocks = self._blocks(k)
+        if len(blocks) == 1:
+            additive, pull, difference = self._additive(rows, columns)
+            pull *= difference
+            k += additive
+            return k, AdditiveSlope(self, joint, pull)
+        pulls = [np.zeros((self.dim, 0, k.shape[1]))]
+        for block in blocks:
             additive, g, difference = self._additive(rows.block(block), columns)
             k[block] += additive
             g *= difference
             pulls.append(g)
-        pull = pulls[0] if len(pulls) == 1 else np.concatenate(pulls or [np.zeros((self.dim, *k.shape))], axis=1)
-        return k, AdditiveSlope(self, joint, pull)
+        return k, AdditiveSlope(self, joint, np.concatenate(pulls, axis=1))
 
     def pairs(self, x: Array) -> "AdditivePairs":
         """k between all pairs of validated points, for learning."""
@@ -210,6 +215,11 @@ class AdditiveMatern52:
     def _unit(self) -> float:
         """√(5 d)."""
         return math.sqrt(5.0 * self.dim)
+
+    @cached_property
+    def slope_scales(self) -> Array:
+        """-σ² a/(3 d) √(5 d)/ℓ: the derivative of the additive part by a coordinate, for g (p - q) = 1, (d,)."""
+        return -self._unit / (3.0 * self.dim) * self.share * self.output_scale / self.length_scales
 
     @cached_property
     def _middle(self) -> Array | None:
@@ -269,9 +279,7 @@ class AdditiveSlope:
         The derivative of M(s) by s is -s g / 3, and s = √(5 d) |uⱼ - xⱼ|/ℓⱼ.
         """
         kernel, coordinates = self.kernel, self.kernel.joint.coordinates
-        weights = np.broadcast_to(weights, self.pull.shape[1:])
-        gradient: Array = np.einsum("jmn,mn->mj", self.pull, weights)
-        gradient *= -np.sqrt(5.0 / kernel.dim) / 3.0 * kernel.share * kernel.output_scale / kernel.length_scales
+        gradient: Array = np.vecdot(self.pull, weights).T * kernel.slope_scales
         if coordinates.coded:
             gradient[coordinates.without_slope(self.joint.z)] = 0.0
         gradient += self.joint.by_points(weights)

@@ -22,6 +22,8 @@ Space = Mapping[str, BaseDistribution]
 Propose = Callable[[int], Params | None]
 # New trials are needed below this number, as far as is known now.
 Bound = Callable[[], float]
+# From the parameters of a new trial to the attributes that it gets.
+Mark = Callable[[Params], Mapping[str, Any]]
 
 # After losing this many races for a number, a trial takes any number with its last proposal. Many processes with
 # short evaluations would otherwise only wait for each other.
@@ -30,11 +32,12 @@ MAX_REPROPOSALS = 30
 
 @dataclass(frozen=True)
 class Entry:
-    """A trial in the study: its id in the storage, its number, and its parameters."""
+    """A trial in the study: its id in the storage, its number, its parameters, and whether it repeats another one."""
 
     trial_id: int
     number: int
     params: Params
+    repeat: bool = False
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,11 @@ class Result:
             object.__setattr__(self, "value", None)
 
 
+def unmarked(_: Params) -> Mapping[str, Any]:
+    """No attributes."""
+    return {}
+
+
 class Ledger(Protocol):
     """What a run writes to its study. Each call is retried while the storage is locked or unreachable.
 
@@ -74,7 +82,9 @@ class Ledger(Protocol):
     def enqueue(self, first: Sequence[Params]) -> None:
         """Queue the configurations that the study does not have yet."""
 
-    def begin(self, expected: int, params: Params, again: Propose, end: Bound = lambda: inf) -> Entry | None:
+    def begin(
+        self, expected: int, params: Params, again: Propose, end: Bound = lambda: inf, mark: Mark = unmarked
+    ) -> Entry | None:
         """Create a running trial with these parameters; if its number is not ``expected``, with those of ``again``.
 
         None if the study needs no more trials: ``again`` returned None, or all numbers below ``end`` are taken.

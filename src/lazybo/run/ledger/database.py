@@ -20,6 +20,7 @@ from optuna.trial import TrialState
 from lazybo.run.ledger.base import (
     Bound,
     Entry,
+    Mark,
     Overtaken,
     Params,
     Propose,
@@ -29,6 +30,7 @@ from lazybo.run.ledger.base import (
     initial_mark,
     missing,
     negotiate,
+    unmarked,
 )
 from lazybo.study.attributes import ATTEMPTS_KEY, DRIVER_KEY, INITIAL_KEY
 from lazybo.study.retry import with_retries
@@ -61,16 +63,20 @@ class DatabaseLedger:
             tables.insert_params(connection, trial_id, params)
             tables.set_trial_attributes(connection, trial_id, initial_mark(params, self._space))
 
-    def begin(self, expected: int, params: Params, again: Propose, end: Bound = lambda: inf) -> Entry | None:  # noqa: D102 (Ledger)
+    def begin(  # noqa: D102 (Ledger)
+        self, expected: int, params: Params, again: Propose, end: Bound = lambda: inf, mark: Mark = unmarked
+    ) -> Entry | None:
         def insert(low: int, high: float, params: Params) -> Entry:
-            return self._write(partial(self._insert_running, low, high, params))
+            return self._write(partial(self._insert_running, low, high, params, mark(params)))
 
         entry = negotiate(insert, expected, params, again, end)
         if entry is not None:
             self._notes = {}
         return entry
 
-    def _insert_running(self, low: int, high: float, params: Params, connection: "Connection") -> Entry:
+    def _insert_running(
+        self, low: int, high: float, params: Params, marks: Mapping[str, Any], connection: "Connection"
+    ) -> Entry:
         """A running trial under a number in [low, high)."""
         tables = self._tables
         tables.lock_numbers(connection)
@@ -78,7 +84,7 @@ class DatabaseLedger:
         if not low <= number < high:
             raise Overtaken(number)  # rolls the transaction back
         tables.insert_params(connection, trial_id, params)
-        tables.set_trial_attributes(connection, trial_id, {DRIVER_KEY: self._driver})
+        tables.set_trial_attributes(connection, trial_id, {DRIVER_KEY: self._driver, **marks})
         tables.set_study_attributes(connection, self._notes)
         return Entry(trial_id, number, params)
 

@@ -12,6 +12,7 @@ from optuna.trial import TrialState, create_trial
 from lazybo.run.ledger.base import (
     Bound,
     Entry,
+    Mark,
     Overtaken,
     Params,
     Propose,
@@ -23,6 +24,7 @@ from lazybo.run.ledger.base import (
     missing,
     negotiate,
     read,
+    unmarked,
 )
 from lazybo.study.attributes import ATTEMPTS_KEY, DRIVER_KEY
 from lazybo.study.journal import exclusive, has_lock
@@ -63,19 +65,27 @@ class StorageLedger:
                 )
                 self._storage.create_new_trial(self._study._study_id, waiting)
 
-    def begin(self, expected: int, params: Params, again: Propose, end: Bound = lambda: inf) -> Entry | None:  # noqa: D102 (Ledger)
+    def begin(  # noqa: D102 (Ledger)
+        self, expected: int, params: Params, again: Propose, end: Bound = lambda: inf, mark: Mark = unmarked
+    ) -> Entry | None:
         if has_lock(self._storage):
-            return negotiate(lambda *trial: with_retries(partial(self._create, *trial)), expected, params, again, end)
+
+            def create(low: int, high: float, params: Params) -> Entry:
+                return with_retries(partial(self._create, low, high, params, mark(params)))
+
+            return negotiate(create, expected, params, again, end)
         # Without a lock, a number cannot be given back.
         blank = create_trial(state=TrialState.RUNNING, system_attrs={DRIVER_KEY: self._driver})
         trial_id = with_retries(partial(self._storage.create_new_trial, self._study._study_id, blank))
         number = self._storage.get_trial_number_from_id(trial_id)
         if number != expected:
             params = again(number) or params  # the trial exists, so it is run even if it is not needed
+        for key, value in mark(params).items():
+            with_retries(partial(self._storage.set_trial_system_attr, trial_id, key, value))
         self.fill_in(trial_id, {}, params)
         return Entry(trial_id, number, params)
 
-    def _create(self, low: int, high: float, params: Params) -> Entry:
+    def _create(self, low: int, high: float, params: Params, marks: Mapping[str, Any]) -> Entry:
         """Create a complete trial under a number in [low, high), in one step."""
         with exclusive(self._storage):
             number = self._storage.get_n_trials(self._study._study_id)
@@ -85,7 +95,7 @@ class StorageLedger:
                 state=TrialState.RUNNING,
                 params=params,
                 distributions={name: self._space[name] for name in params},
-                system_attrs={DRIVER_KEY: self._driver},
+                system_attrs={DRIVER_KEY: self._driver, **marks},
             )
             trial_id = self._storage.create_new_trial(self._study._study_id, running)
         return Entry(trial_id, number, params)

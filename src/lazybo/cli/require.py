@@ -1,0 +1,294 @@
+"""`--require 'a + b <= 1'`: an expression of the parameters -> a function that says what is feasible.
+
+The text is parsed, never evaluated by Python. Only what is listed here is allowed: names of parameters, numbers, texts,
+true and false, arithmetic, comparisons (chained too), and, or, not, ``in`` of a literal tuple, and some functions of
+numbers. Texts are short and numbers are doubles where they could grow, so evaluating one costs microseconds.
+
+A comparison that uses an inactive parameter counts as satisfied, also under ``not``: it is *unknown*, which is None
+here. ``not`` of unknown is unknown; ``and`` and ``or`` use what is known; unknown at the end is feasible.
+"""
+
+import ast
+import math
+import operator
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from lazybo.checks import is_number, shortened
+from lazybo.programs.placeholders import nearest
+
+Params: TypeAlias = Mapping[str, Any]
+Value: TypeAlias = Callable[[Params], Any]
+Truth: TypeAlias = Callable[[Params], bool | None]
+
+# A sum of n parameters is nested n times.
+MAX_LENGTH, MAX_DEPTH = 2000, 150
+ALLOWED = (
+    "write a comparison of parameters such as 'a + b <= 1', with + - * / // % **, and, or, not, "
+    "in ('x', 'y'), and the functions abs, min, max, sqrt, log, log2, log10, exp, floor, ceil, round"
+)
+
+
+class _Inactive(Exception):
+    """A parameter is not active."""
+
+
+class Requirement:
+    """Several expressions as a function of a configuration: true if all of them hold."""
+
+    def __init__(self, texts: Sequence[str], names: Collection[str]) -> None:
+        self.texts = tuple(texts)
+        self._truths = [_parsed(text, names) for text in self.texts]
+
+    def __call__(self, params: Params) -> bool:
+        """Whether no expression is false. Raises an exception where one cannot be computed, such as 1 / 0."""
+        return all(truth(params) is not False for truth in self._truths)
+
+    def __repr__(self) -> str:
+        return " and ".join(f"({text})" for text in self.texts)
+
+
+def _parsed(text: str, names: Collection[str]) -> Truth:
+    def error_of(reason: str) -> ValueError:
+        return ValueError(f"require {shortened(text, 200)}: {reason}")
+
+    if len(text) > MAX_LENGTH:
+        raise error_of(f"it has {len(text):,} characters, more than {MAX_LENGTH:,}")
+    try:
+        tree = ast.parse(text.strip(), mode="eval")
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise error_of(f"it cannot be read ({getattr(error, 'msg', None) or error}); {ALLOWED}") from None
+    parser = _Parser(names, error_of)
+    truth = parser.truth(tree.body, 0)
+    if not parser.used:
+        raise error_of(f"it uses no parameter; the parameters are {', '.join(names)}")
+    return truth
+
+
+class _Parser:
+    """Makes functions of the nodes of a syntax tree."""
+
+    def __init__(self, names: Collection[str], error_of: Callable[[str], ValueError]) -> None:
+        self._names, self._error = names, error_of
+        self.used: set[str] = set()
+
+    def truth(self, node: ast.AST, depth: int) -> Truth:
+        """A node that is true, false or unknown."""
+        self._check_depth(depth)
+        if isinstance(node, ast.BoolOp):
+            parts = [self.truth(part, depth + 1) for part in node.values]
+            return _all_of(parts) if isinstance(node.op, ast.And) else _any_of(parts)
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            return _negated(self.truth(node.operand, depth + 1))
+        if isinstance(node, ast.Compare):
+            return self._comparison(node, depth)
+        if isinstance(node, ast.Name):
+            return _flag(self._name(node))
+        raise self._error(f"{_shown(node)} is not a comparison; {ALLOWED}")
+
+    def _comparison(self, node: ast.Compare, depth: int) -> Truth:
+        values = [self.value(node.left, depth + 1)]
+        tests = []
+        for test, right in zip(node.ops, node.comparators, strict=True):
+            if isinstance(test, ast.In | ast.NotIn):
+                values.append(_constant(self._members(right)))
+            else:
+                values.append(self.value(right, depth + 1))
+            if type(test) not in COMPARISONS:
+                raise self._error(f"'is' cannot be used in it; {ALLOWED}")
+            tests.append(COMPARISONS[type(test)])
+        return _compared(values, tests)
+
+    def _members(self, node: ast.AST) -> tuple[Any, ...]:
+        if not isinstance(node, ast.Tuple | ast.List | ast.Set):
+            raise self._error(f"after 'in' write literal values such as ('x', 'y'), not {_shown(node)}")
+        return tuple(self._literal(element) for element in node.elts)
+
+    def _literal(self, node: ast.AST) -> Any:
+        negative = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub)
+        inner = node.operand if negative and isinstance(node, ast.UnaryOp) else node
+        if not isinstance(inner, ast.Constant) or not isinstance(inner.value, bool | int | float | str):
+            raise self._error(f"{_shown(node)} is not a number, a text, True or False; {ALLOWED}")
+        if negative and not is_number(inner.value):
+            raise self._error(f"{_shown(node)} is not a number")
+        return -inner.value if negative else inner.value  # type: ignore[operator]
+
+    def value(self, node: ast.AST, depth: int) -> Value:
+        """A node that is a number, a text, True or False."""
+        self._check_depth(depth)
+        if isinstance(node, ast.Constant):
+            return _constant(self._literal(node))
+        if isinstance(node, ast.Name):
+            return _looked_up(self._name(node))
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
+            sign = operator.neg if isinstance(node.op, ast.USub) else operator.pos
+            return _applied(sign, [self.value(node.operand, depth + 1)])
+        if isinstance(node, ast.BinOp) and type(node.op) in ARITHMETIC:
+            parts = [self.value(part, depth + 1) for part in (node.left, node.right)]
+            return _applied(ARITHMETIC[type(node.op)], parts)
+        if isinstance(node, ast.Call):
+            return self._call(node, depth)
+        raise self._error(f"{_shown(node)} cannot be used in it; {ALLOWED}")
+
+    def _call(self, node: ast.Call, depth: int) -> Value:
+        name = node.func.id if isinstance(node.func, ast.Name) else ""
+        if name not in FUNCTIONS or node.keywords:
+            raise self._error(f"{_shown(node)} cannot be used in it; {ALLOWED}")
+        function, least, most = FUNCTIONS[name]
+        if not least <= len(node.args) <= most:
+            raise self._error(
+                f"{name} takes {least if least == most else f'{least} or more'} numbers, not {len(node.args)}"
+            )
+        return _applied(function, [self.value(part, depth + 1) for part in node.args])
+
+    def _name(self, node: ast.Name) -> str:
+        if node.id not in self._names:
+            raise self._error(
+                f"there is no parameter {node.id!r}{nearest(node.id, self._names)}; the parameters are "
+                f"{', '.join(self._names)}"
+            )
+        self.used.add(node.id)
+        return node.id
+
+    def _check_depth(self, depth: int) -> None:
+        if depth > MAX_DEPTH:
+            raise self._error(f"it is nested more than {MAX_DEPTH} times; give several requirements")
+
+
+def _shown(node: ast.AST) -> str:
+    try:
+        return repr(shortened(ast.unparse(node), 60)[1:-1])
+    except (RecursionError, ValueError):
+        return "a part of it"
+
+
+# ---------------------------------------------------------------- evaluation
+
+
+def _constant(value: Any) -> Value:
+    return lambda _: value
+
+
+def _looked_up(name: str) -> Value:
+    def value(params: Params) -> Any:
+        if name not in params:
+            raise _Inactive
+        return params[name]
+
+    return value
+
+
+def _flag(name: str) -> Truth:
+    def truth(params: Params) -> bool | None:
+        value = params.get(name)
+        if name in params and not isinstance(value, bool):
+            raise TypeError(f"{name} is {value!r}, not true or false; compare it with something")
+        return value
+
+    return truth
+
+
+def _applied(function: Callable[..., Any], arguments: Sequence[Value]) -> Value:
+    def value(params: Params) -> Any:
+        numbers = [argument(params) for argument in arguments]
+        for number in numbers:
+            if not isinstance(number, int | float):
+                raise TypeError(f"{shortened(number)} is not a number")
+        return function(*numbers)
+
+    return value
+
+
+def _compared(values: Sequence[Value], tests: Sequence[Callable[[Any, Any], bool]]) -> Truth:
+    def truth(params: Params) -> bool | None:
+        try:
+            sides = [value(params) for value in values]
+        except _Inactive:
+            return None
+        return all(test(left, right) for test, left, right in zip(tests, sides, sides[1:], strict=False))
+
+    return truth
+
+
+def _negated(part: Truth) -> Truth:
+    def truth(params: Params) -> bool | None:
+        known = part(params)
+        return None if known is None else not known
+
+    return truth
+
+
+def _all_of(parts: Sequence[Truth]) -> Truth:
+    def truth(params: Params) -> bool | None:
+        unknown = False
+        for part in parts:
+            known = part(params)
+            if known is False:
+                return False
+            unknown = unknown or known is None
+        return None if unknown else True
+
+    return truth
+
+
+def _any_of(parts: Sequence[Truth]) -> Truth:
+    def truth(params: Params) -> bool | None:
+        unknown = False
+        for part in parts:
+            known = part(params)
+            if known is True:
+                return True
+            unknown = unknown or known is None
+        return None if unknown else False
+
+    return truth
+
+
+def _power(base: float, exponent: float) -> float:
+    """As doubles, which cannot grow; infinite where it is too large for them."""
+    try:
+        return math.pow(base, exponent)
+    except OverflowError:
+        return -math.inf if base < 0 and exponent % 2 == 1 else math.inf
+
+
+def _exp(x: float) -> float:
+    try:
+        return math.exp(x)
+    except OverflowError:
+        return math.inf
+
+
+ARITHMETIC: dict[type[ast.operator], Callable[..., Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: _power,
+}
+COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.In: lambda value, members: value in members,
+    ast.NotIn: lambda value, members: value not in members,
+}
+# Each with the least and the largest number of its arguments.
+FUNCTIONS: dict[str, tuple[Callable[..., Any], int, int]] = {
+    "abs": (abs, 1, 1),
+    "min": (min, 2, 100),
+    "max": (max, 2, 100),
+    "sqrt": (math.sqrt, 1, 1),
+    "log": (math.log, 1, 1),
+    "log2": (math.log2, 1, 1),
+    "log10": (math.log10, 1, 1),
+    "exp": (_exp, 1, 1),
+    "floor": (math.floor, 1, 1),
+    "ceil": (math.ceil, 1, 1),
+    "round": (round, 1, 1),
+}

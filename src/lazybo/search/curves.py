@@ -1,0 +1,436 @@
+"""Forecasts of where learning curves end, by a Gaussian process of all curves seen so far.
+
+======  ==========================================================================================  ========
+symbol  meaning                                                                                     shape
+======  ==========================================================================================  ========
+p       position of a step: 1, 2, … for steps at the smallest distance seen                         scalar
+t, T    log p, and log p of the last step                                                           scalar
+m       how many curves the process was learned from                                                scalar
+τ       scales: how much a curve changes, compared with what the process expects                    (s,)
+π       how many curves have each scale, as shares                                                  (s,)
+ρ       the same for one curve, given its values                                                    (s,)
+======  ==========================================================================================  ========
+
+Values are warped as ends are spread, since ends are what is forecast; values far outside are compressed. Before that,
+the median way that completed curves still had to go is subtracted from early values, so that they are not far outside.
+Of each curve some ten values are kept, at geometrically growing steps.
+
+Some trainings hardly change and some change a lot, so one variance does not fit all. The innovations of a curve (its
+values minus what was predicted from those before, in standard deviations) are normal with deviation τ; τ is one of
+`SCALES`, with shares π that are learned from all curves. A forecast is a mixture of normal distributions: one mean,
+the deviations τ σ, the weights ρ ∝ π [Π N(innovation; 0, τ²)]^(t/T) with t of the last value.
+
+Everything here depends only on the curves and their order, not on when forecasts were asked for.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import logsumexp, ndtr
+
+from lazybo.blas import one_thread
+from lazybo.checks import Array
+from lazybo.model.curves import CurveKernel, CurveProcess, Rows, learn
+from lazybo.model.kernels import Column
+from lazybo.model.targets import Warping, warping
+
+# Positions that are kept grow by this factor.
+THINNING = 1.5
+# The process is learned again when the number of curves has grown by this factor, from at most so many rows.
+GROWTH = 1.2
+LEARN_ROWS = 300
+# Fewer completed curves than this give no forecast. The warping is fitted to at least WARPED curves: the longest.
+MIN_COMPLETE = 2
+WARPED = 5
+# Warped values beyond this are compressed to the logarithm.
+LINEAR = 10.0
+SCALES = 2.0 ** np.arange(-8, 3.0)
+# Curves that each scale has before any is seen. Most of them are no surer than the process: with few curves it is not
+# known how sure it may be.
+SCALE_PRIOR = np.where(SCALES >= 1.0, 1.0, 0.1)
+EM_STEPS = 30
+BLOCK_ROWS = 512
+
+
+class Curve(NamedTuple):
+    """A learning curve: its configuration as a row of the kernel, (d,), and its values by step. Small is good.
+
+    ``complete`` says that its last value is where it ends. Values that are not finite count as the worst seen.
+    """
+
+    x: Array
+    values: Mapping[int, float]
+    complete: bool
+
+
+class Forecast(NamedTuple):
+    """Where a curve ends: a mixture of normal distributions of the warped value, with one mean."""
+
+    mean: float
+    deviations: Array
+    weights: Array
+    targets: "Targets"
+
+    @property
+    def value(self) -> float:
+        """The median, in the units of the values."""
+        return float(self.targets.inverse(np.array(self.mean)))
+
+    @property
+    def variance(self) -> float:
+        """The variance of the warped value, in the units of the values as they are at the median of the ends.
+
+        So an optimiser that warps values in the same way gets back the variance of the warped value. The variance of
+        the value itself is larger where the warping is flat: a bad end may be bad or very bad, and for an optimiser
+        that is the same.
+        """
+        return float(self.weights @ self.deviations**2) * self.targets.unit**2
+
+    def below(self, value: float) -> float:
+        """The probability that the curve ends below a value."""
+        return float(self.weights @ ndtr((self._warped(value) - self.mean) / self.deviations))
+
+    def improvement(self, value: float) -> float:
+        """The expected improvement on a value, in units of the warped values."""
+        return float(self.weights @ _improvement(self._warped(value) - self.mean, self.deviations))
+
+    def _warped(self, value: float) -> float:
+        return float(self.targets(np.array([value]))[0])
+
+
+def _improvement(gap: Array | float, deviation: Array) -> Array:
+    """E max(gap - deviation · z, 0) for a normal z."""
+    z = gap / deviation
+    improvement: Array = gap * ndtr(z) + deviation * np.exp(-0.5 * z * z) / math.sqrt(2 * math.pi)
+    return improvement
+
+
+class Targets(NamedTuple):
+    """From values to targets of the process: warped, then compressed far outside; not finite: the worst."""
+
+    warping: Warping
+    worst: float
+
+    def __call__(self, values: Array) -> Array:
+        """Targets of values, (n,)."""
+        known = np.isfinite(values)
+        targets = np.full(len(values), self.worst)
+        targets[known] = np.minimum(_compressed(self.warping(values[known])), self.worst)
+        return targets
+
+    @property
+    def unit(self) -> float:
+        """How much values differ if their targets differ by 1, at the median of the ends."""
+        return math.exp(min(-self.warping.log_slope, 300.0))
+
+    def inverse(self, targets: Array) -> Array:
+        """Values of targets."""
+        size = np.abs(targets)
+        far = LINEAR - 1.0 + np.exp(np.minimum(np.maximum(size - LINEAR, 0.0), 50.0))
+        return self.warping.inverse(np.where(size <= LINEAR, targets, np.sign(targets) * far))
+
+
+def _compressed(warped: Array) -> Array:
+    size = np.abs(warped)
+    return np.where(size <= LINEAR, warped, np.sign(warped) * (LINEAR + np.log(np.maximum(size - LINEAR + 1.0, 1.0))))
+
+
+class CurveModel:
+    """All curves that have ended, completed or not, and a process that is learned from them when it is needed.
+
+    ``max_step`` is the step at which curves end; None: the largest seen.
+    """
+
+    def __init__(self, columns: Sequence[Column], *, max_step: int | None = None) -> None:
+        self._columns = columns
+        self._max_step = max_step
+        self._curves: list[Curve] = []
+        self.learned_at = 0  # m
+        self._fitted: FittedCurves | None = None
+        self._forecasts: dict[int, Forecast] = {}
+
+    def __len__(self) -> int:
+        return len(self._curves)
+
+    @property
+    def rows(self) -> int:
+        """The number of rows of the process; 0 while too few curves have completed."""
+        fitted = self._sync()
+        return 0 if fitted is None else fitted.process.n
+
+    def add(self, curve: Curve) -> int:
+        """Add a curve that has ended; gives its number."""
+        self._curves.append(curve)
+        return len(self._curves) - 1
+
+    @one_thread()
+    def forecasts(self) -> dict[int, Forecast]:
+        """By number, where the curves that did not complete would have ended. Empty while too few have completed.
+
+        A forecast changes only when the process is learned again (`learned_at`).
+        """
+        self._sync()
+        return self._forecasts
+
+    @one_thread()
+    def forecast(self, curve: Curve) -> Forecast | None:
+        """Where another curve will end; None while too few have completed. The curve is not added."""
+        fitted = self._sync()
+        if fitted is None or not curve.values:
+            return None
+        n = fitted.process.n
+        try:
+            fitted.append(curve)
+            return fitted.forecasts([len(self._curves)], [fitted.clock.end_of(curve)])[0]
+        finally:
+            fitted.truncate(n, len(self._curves))
+
+    @one_thread()
+    def improvements(self, x: Array, value: float) -> Array:
+        """The improvements on a value that are expected of curves of configurations (m, d) that have not begun, (m,).
+
+        In units of the warped values; 0 while too few curves have completed.
+        """
+        fitted = self._sync()
+        if fitted is None:
+            return np.zeros(len(x))
+        points = Rows(x, np.full(len(x), fitted.clock.end), np.full(len(x), len(self._curves)))
+        means, variances = fitted.process.posterior(points)
+        gap = fitted.targets(np.array([value])) - means
+        return _improvement(gap, np.sqrt(variances + fitted.process.kernel.noise))
+
+    def left(self, step: int) -> float:
+        """The share of the steps of a curve that are left after this one."""
+        fitted = self._sync()
+        if fitted is None:
+            return 1.0
+        return max(1.0 - math.exp(fitted.clock(step) - fitted.clock.end), 0.0)
+
+    def _sync(self) -> "FittedCurves | None":
+        m = learn_point(len(self._curves))
+        if m != self.learned_at:
+            self.learned_at, self._forecasts = m, {}
+            curves = self._curves[:m]
+            complete = sum(curve.complete for curve in curves)
+            self._fitted = fit_curves(curves, self._columns, self._max_step) if complete >= MIN_COMPLETE else None
+            if self._fitted is not None:
+                self._forecast(range(m))
+        if self._fitted is not None:
+            for i in range(len(self._fitted), len(self._curves)):
+                self._fitted.append(self._curves[i])
+                self._forecast([i])
+        return self._fitted
+
+    def _forecast(self, numbers: Sequence[int]) -> None:
+        assert self._fitted is not None
+        unfinished = [i for i in numbers if not self._curves[i].complete]
+        ends = [self._fitted.clock.end_of(self._curves[i]) for i in unfinished]
+        self._forecasts.update(zip(unfinished, self._fitted.forecasts(unfinished, ends), strict=True))
+
+
+def learn_point(n: int) -> int:
+    """The last number of curves up to n at which the process is learned: 1, 2, … and then growing by `GROWTH`."""
+    m = 0
+    while (after := max(m + 1, math.ceil(m * GROWTH - 1e-9))) <= n:
+        m = after
+    return m
+
+
+class Clock(NamedTuple):
+    """Converts steps to t; knows how far completed curves are from their ends at some times, in the median."""
+
+    first: int
+    stride: int
+    end: float = 0.0  # T
+    times: tuple[float, ...] = ()
+    gaps: tuple[float, ...] = ()
+
+    def gap(self, t: Array) -> Array:
+        """How far completed curves are from their ends, (n,)."""
+        return np.interp(t, self.times, self.gaps) if self.times else np.zeros(len(t))
+
+    def __call__(self, step: int) -> float:
+        """t of a step."""
+        return math.log(max((step - self.first) / self.stride, 0.0) + 1.0)
+
+    def seen(self, curve: Curve) -> float:
+        """How much of a curve was seen, as a share of T."""
+        return 1.0 if curve.complete or self.end == 0 else min(self(max(curve.values)) / self.end, 1.0)
+
+    def end_of(self, curve: Curve) -> float:
+        """Where a curve ends: at T, or at its last value if that is later."""
+        return max(self.end, self(max(curve.values)))
+
+
+class FittedCurves:
+    """A process of curves with what is learned beside its kernel: positions of steps, targets, shares of scales."""
+
+    def __init__(self, clock: Clock, targets: Targets, kernel: CurveKernel) -> None:
+        self.clock, self.targets = clock, targets
+        self.process = CurveProcess(kernel)
+        self.shares = np.full(len(SCALES), 1.0 / len(SCALES))
+        self._x: list[Array] = []  # of each curve
+        self._rows: list[slice] = []
+        self._seen: list[float] = []  # how much of it, in log steps
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def build(self, curves: Sequence[Curve], rows: Rows, targets: Array) -> None:
+        """Add the curves that the kernel was learned from, whose rows and targets these are."""
+        for start in range(0, len(targets), BLOCK_ROWS):
+            block = slice(start, start + BLOCK_ROWS)
+            self.process.append(rows.part(block), targets[block])
+        stops = np.cumsum(np.bincount(rows.curve)).tolist()
+        self._rows = [slice(a, b) for a, b in zip([0, *stops[:-1]], stops, strict=True)]
+        self._x = [curve.x for curve in curves]
+        self._seen = [self.clock.seen(curve) for curve in curves]
+        self._learn_shares()
+
+    def append(self, curve: Curve) -> None:
+        """Add a curve."""
+        start, (rows, targets) = self.process.n, table([curve], [len(self)], self.clock, self.targets)
+        self.process.append(rows, targets)
+        self._rows.append(slice(start, self.process.n))
+        self._x.append(curve.x)
+        self._seen.append(self.clock.seen(curve))
+
+    def truncate(self, rows: int, curves: int) -> None:
+        """Keep the first curves, which have so many rows."""
+        self.process.truncate(rows)
+        del self._rows[curves:], self._x[curves:], self._seen[curves:]
+
+    def _learn_shares(self) -> None:
+        """π by expectation maximisation over all curves."""
+        logs = np.array([self._log_likelihood(i) for i in range(len(self))])
+        for _ in range(EM_STEPS):
+            logits = logs + np.log(self.shares)
+            weights = np.exp(logits - logsumexp(logits, axis=1, keepdims=True))
+            counts = self._seen @ weights + SCALE_PRIOR
+            self.shares = counts / counts.sum()
+
+    def forecasts(self, numbers: Sequence[int], t: Sequence[float]) -> list[Forecast]:
+        """Forecasts of the curves with these numbers, each at its time t."""
+        if not len(numbers):
+            return []
+        points = Rows(np.array([self._x[i] for i in numbers]), np.array(t), np.array(numbers))
+        means, variances = self.process.posterior(points)
+        deviations = np.sqrt(variances + self.process.kernel.noise)
+        weights = {i: self._weights(i) for i in set(numbers)}
+        return [
+            Forecast(float(mean), deviation * SCALES, weights[i], self.targets)
+            for i, mean, deviation in zip(numbers, means, deviations, strict=True)
+        ]
+
+    def _weights(self, number: int) -> Array:
+        """ρ, (s,)."""
+        logits = self._log_likelihood(number) + np.log(self.shares)
+        weights: Array = np.exp(logits - logsumexp(logits))
+        return weights
+
+    def _log_likelihood(self, number: int) -> Array:
+        """log Π N(innovation; 0, τ²) of a curve, (s,), without its first value, which is the level and no change.
+
+        It counts as much as of the curve was seen, in log steps: how much a training changes from its first epoch to
+        its second says little about how much it will have changed in the end.
+        """
+        innovations = self.process.innovations[self._rows[number]][1:]
+        log_density = -0.5 * float(innovations @ innovations) / SCALES**2 - len(innovations) * np.log(SCALES)
+        log_likelihood: Array = self._seen[number] * log_density
+        return log_likelihood
+
+
+def _clock(curves: Sequence[Curve], max_step: int | None) -> Clock:
+    steps = sorted({step for curve in curves for step in curve.values})
+    stride = min((b - a for a, b in pairwise(steps)), default=1)
+    clock = Clock(steps[0], stride)
+    clock = clock._replace(end=clock(steps[-1] if max_step is None else max_step))
+    complete = [known for curve in curves if curve.complete and len(known := _finite(curve, clock)) > 1]
+    if len(complete) < MIN_COMPLETE:
+        return clock
+    times = sorted({t for known in complete for t, _ in known})
+    gaps = [np.interp(times, *np.array(known).T) - known[-1][1] for known in complete]
+    return clock._replace(times=tuple(times), gaps=tuple(np.median(gaps, axis=0).tolist()))
+
+
+def _finite(curve: Curve, clock: Clock) -> list[tuple[float, float]]:
+    """The finite values of the kept steps of a completed curve, each with its t."""
+    kept = [(clock.end if t is None else t, curve.values[step]) for step, t in kept_steps(curve, clock)]
+    return [(t, value) for t, value in kept if math.isfinite(value)]
+
+
+def fit_curves(curves: Sequence[Curve], columns: Sequence[Column], max_step: int | None) -> FittedCurves:
+    """The process of these curves."""
+    clock = _clock(curves, max_step)
+    targets = _targets(curves, clock)
+    rows, values = table(curves, range(len(curves)), clock, targets)
+    chosen = np.isin(rows.curve, _to_learn_from(np.bincount(rows.curve)))
+    kernel = _learned(tuple(columns), *(part.tobytes() for part in (*rows.part(chosen), values[chosen])))
+    fitted = FittedCurves(clock, targets, kernel)
+    fitted.build(curves, rows, values)
+    return fitted
+
+
+@lru_cache(maxsize=8)
+def _learned(columns: tuple[Column, ...], x: bytes, t: bytes, curve: bytes, targets: bytes) -> CurveKernel:
+    """The kernel that is learned from the bytes of some rows. Sampler and pruner of a study share it."""
+    prior, times = CurveKernel.prior(columns), np.frombuffer(t)
+    points = np.frombuffer(x).reshape(len(times), -1)
+    return learn(prior, Rows(points, times, np.frombuffer(curve, np.intp)), np.frombuffer(targets))
+
+
+def _to_learn_from(counts: NDArray[np.intp]) -> NDArray[np.intp]:
+    """The numbers of the curves to learn from, by their numbers of rows: half of the rows from the longest curves."""
+    if counts.sum() <= LEARN_ROWS:
+        return np.arange(len(counts))
+    longest = np.argsort(-counts, kind="stable")
+    half = int(np.searchsorted(np.cumsum(counts[longest]), LEARN_ROWS / 2)) + 1
+    others = np.random.default_rng(len(counts)).permutation(longest[half:])
+    left = LEARN_ROWS - counts[longest[:half]].sum()
+    return np.concatenate((longest[:half], others[: np.searchsorted(np.cumsum(counts[others]), left)]))
+
+
+def _targets(curves: Sequence[Curve], clock: Clock) -> Targets:
+    """The warping of ends, and the worst target of any value."""
+    by_length = sorted(curves, key=lambda curve: (curve.complete, max(curve.values)), reverse=True)
+    halfway = clock.end - math.log(2.0)
+    count = max(WARPED, sum(curve.complete or clock(max(curve.values)) >= halfway for curve in curves))
+    ends = np.array([curve.values[max(curve.values)] for curve in by_length[:count]])
+    shifted = [
+        curve.values[step] - float(clock.gap(np.array([clock(step)]))[0]) for curve in curves for step in curve.values
+    ]
+    values = np.array(shifted)
+    bend = warping(ends[np.isfinite(ends)])
+    worst = _compressed(bend(values[np.isfinite(values)])).max(initial=0.0)
+    return Targets(bend, max(float(worst), LINEAR))
+
+
+def table(curves: Sequence[Curve], numbers: Sequence[int], clock: Clock, targets: Targets) -> tuple[Rows, Array]:
+    """The rows of curves that are kept, and their targets."""
+    kept = [kept_steps(curve, clock) for curve in curves]
+    counts = [len(steps) for steps in kept]
+    t = [clock.end if at is None else at for steps in kept for _, at in steps]
+    values = [curve.values[step] for curve, steps in zip(curves, kept, strict=True) for step, _ in steps]
+    x = np.repeat([curve.x for curve in curves], counts, axis=0)
+    times = np.array(t)
+    return Rows(x, times, np.repeat(numbers, counts)), targets(np.array(values) - clock.gap(times))
+
+
+def kept_steps(curve: Curve, clock: Clock) -> list[tuple[int, float | None]]:
+    """The steps of a curve that are rows, with their t; always the last one. None: the end of a completed curve."""
+    kept: list[tuple[int, float | None]] = []
+    following = 0.0
+    last = max(curve.values)
+    for step in sorted(curve.values):
+        t = clock(step)
+        if step == last:
+            kept.append((step, None if curve.complete else t))
+        elif t >= following and (not curve.complete or t < clock.end):
+            kept.append((step, t))
+            following = max(t + math.log(THINNING) - 1e-9, math.log(math.exp(t) + 1) - 1e-9)
+    return kept

@@ -1,0 +1,341 @@
+"""The end of a run: the final check that repeats contenders, and the limit on the expected gain."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optuna
+import pytest
+from optuna.trial import FrozenTrial, TrialState
+
+import lazybo
+from lazybo import optimize
+from lazybo.run.gain import EVERY, FIRST
+from lazybo.study.attributes import GAIN_KEY, REPEAT_KEY, STOPPED_KEY
+
+optuna.logging.set_verbosity(optuna.logging.ERROR)
+
+SPACE = {"x": (-5.0, 5.0), "y": (-5.0, 5.0)}
+DEADLINE = 120.0
+
+
+def bowl(x: float, y: float) -> float:
+    return (x - 1) ** 2 + (y + 2) ** 2
+
+
+class Noisy:
+    """A bowl with noise that depends only on how often it was called, so that runs can be compared."""
+
+    def __init__(self, noise: float, sign: float = 1.0) -> None:
+        self.noise, self.sign, self.calls = noise, sign, 0
+
+    def __call__(self, x: float, y: float) -> float:
+        self.calls += 1
+        luck = np.random.default_rng(self.calls).standard_normal()
+        return self.sign * (bowl(x, y) + self.noise * float(luck))
+
+
+def repeats(study: optuna.Study) -> list[FrozenTrial]:
+    return [trial for trial in study.trials if REPEAT_KEY in trial.system_attrs]
+
+
+def stopped(study: optuna.Study) -> Any:
+    return study._storage.get_study_system_attrs(study._study_id).get(STOPPED_KEY)
+
+
+def run(objective: Any, **options: Any) -> optuna.Study:
+    return optimize(objective, SPACE, **{"n_trials": 30, "confirm": 8, "seed": 1, "progress": False, **options})
+
+
+# ------------------------------------------------------------------ final check
+
+
+@pytest.mark.parametrize("direction", ["minimize", "maximize"])
+def test_the_last_trials_repeat_contenders_and_are_marked(direction: Any) -> None:
+    study = run(Noisy(2.0, 1.0 if direction == "minimize" else -1.0), direction=direction)
+    assert len(study.trials) == 30
+    found = repeats(study)
+    assert [trial.number for trial in found] == list(range(22, 30))
+    for trial in found:
+        first = study.trials[trial.system_attrs[REPEAT_KEY]]
+        assert first.number < 22
+        assert trial.params == first.params
+        assert trial.value != first.value
+    assert len(Counter(trial.system_attrs[REPEAT_KEY] for trial in found)) > 1, "not one configuration eight times"
+    assert stopped(study) is None
+    assert lazybo.recommend(study).number in range(22)
+
+
+def test_without_noise_one_repeat_ends_the_check_and_the_budget_remains() -> None:
+    study = run(bowl, n_trials=40)
+    assert len(study.trials) == 33
+    assert [trial.params for trial in repeats(study)] == [study.best_trial.params]
+    assert stopped(study) == "confirmed"
+
+
+def test_nothing_is_repeated_unless_it_was_asked_for() -> None:
+    assert repeats(run(Noisy(2.0), confirm=0)) == []
+
+
+def test_the_search_is_the_same_with_and_without_a_check() -> None:
+    with_check, without = run(Noisy(2.0)), run(Noisy(2.0), n_trials=22, confirm=0)
+    assert [trial.params for trial in with_check.trials[:22]] == [trial.params for trial in without.trials]
+
+
+@pytest.mark.parametrize("limit", [{"patience": 5}, {"target_value": 2.0}])
+def test_a_search_that_ends_early_is_followed_by_the_check(limit: dict[str, Any]) -> None:
+    reason = "no_improvement" if "patience" in limit else "target_reached"
+    for n_trials in (None, 100):
+        study = run(Noisy(2.0), n_trials=n_trials, confirm=4, **limit)
+        found = repeats(study)
+        assert 1 <= len(found) <= 4
+        assert [trial.number for trial in found] == list(range(len(study.trials)))[-len(found) :]
+        assert stopped(study) == reason
+        assert len(study.trials) < 90
+
+
+def test_a_timeout_ends_the_run_at_once() -> None:
+    study = run(Noisy(2.0), n_trials=10_000, timeout=0.5)
+    assert repeats(study) == []
+    assert stopped(study) == "timeout_reached"
+
+
+@pytest.mark.parametrize("executor", ["threads", "processes"])
+def test_several_workers_share_the_check(executor: str) -> None:
+    study = run(noisy_by_number, n_parallel=4, executor=executor)
+    assert len(study.trials) == 22 + len(repeats(study))
+    assert 2 <= len(repeats(study)) <= 8, "fewer if one leads"
+    assert len({trial.system_attrs[REPEAT_KEY] for trial in repeats(study)}) > 1
+
+
+def noisy_by_number(x: float, y: float, trial: Any) -> float:
+    return bowl(x, y) + 2.0 * float(np.random.default_rng((0, trial.number)).standard_normal())
+
+
+def test_a_running_search_trial_may_still_change_what_is_decided() -> None:
+    """The check is decided while the last trial of the search runs: the run waits for it."""
+
+    def slow(x: float, y: float, trial: Any) -> float:
+        if trial.number == 11:
+            time.sleep(1.0)
+        return bowl(x, y) - (100.0 if trial.number == 11 else 0.0)
+
+    study = run(slow, n_trials=20, n_parallel=2, executor="threads")
+    assert study.trials[11].value is not None
+    assert study.best_trial.number == 11 or repeats(study)[-1].system_attrs[REPEAT_KEY] == 11
+    assert stopped(study) == "confirmed"
+
+
+def test_repeats_that_fail_are_trials_like_others() -> None:
+    noisy = Noisy(2.0)
+
+    def objective(x: float, y: float, trial: Any) -> float:
+        if trial.number in (22, 24):
+            raise RuntimeError("a bad day")
+        return noisy(x, y)
+
+    study = run(objective)
+    assert len(study.trials) == 30
+    assert len(repeats(study)) == 8
+    assert [trial.number for trial in study.trials if trial.state == TrialState.FAIL] == [22, 24]
+    assert lazybo.recommend(study)
+
+
+def test_if_every_trial_failed_there_is_nothing_to_check() -> None:
+    study = run(lambda x, y: float("nan"), n_trials=12, confirm=4, max_failures=None)
+    assert len(study.trials) == 12
+    assert repeats(study) == []
+
+
+def test_pruned_trials_are_no_contenders() -> None:
+    noisy = Noisy(1.0)
+
+    def objective(x: float, y: float, trial: Any) -> float:
+        trial.report(bowl(x, y), 0)
+        if trial.number > 5 and trial.number % 3 == 0:
+            raise optuna.TrialPruned
+        return noisy(x, y)
+
+    study = run(objective, pruner=optuna.pruners.NopPruner())
+    assert repeats(study)
+    for trial in repeats(study):
+        assert study.trials[trial.system_attrs[REPEAT_KEY]].state == TrialState.COMPLETE
+
+
+def test_mixed_and_conditional_spaces() -> None:
+    space = {"lr": (1e-4, 1.0, "log"), "kind": ["a", "b"], "depth": (1, 5)}
+    rng = np.random.default_rng(0)
+
+    def objective(params: dict[str, Any]) -> float:
+        exact = abs(np.log10(params["lr"]) + 2) + 0.2 * abs(params.get("depth", 1) - 3)
+        return float(exact + 0.5 * rng.standard_normal())
+
+    conditions = {"depth": lazybo.Condition("kind", ("b",))}
+    study = optimize(objective, space, conditions=conditions, n_trials=24, confirm=6, seed=0, progress=False)
+    for trial in repeats(study):
+        assert trial.params == study.trials[trial.system_attrs[REPEAT_KEY]].params
+    assert len(repeats(study)) == 6
+
+
+def test_only_feasible_configurations_are_repeated() -> None:
+    """The bowl's minimum violates the measured constraint; the known one excludes results of the search later."""
+    noisy = Noisy(0.5)
+
+    def objective(x: float, y: float) -> dict[str, float]:
+        return {"value": noisy(x, y), "memory": x + y}
+
+    study = run(objective, constraints={"memory": -2.0}, feasible=lambda params: params["x"] <= 2.0, n_trials=36)
+    found = repeats(study)
+    assert found
+    assert all(trial.params["x"] + trial.params["y"] <= -2.0 and trial.params["x"] <= 2.0 for trial in found)
+    resumed = lazybo.Optimizer(SPACE, feasible=lambda params: params["x"] <= -1.0, seed=0)
+    for trial in study.trials:
+        resumed.observe(trial.params, trial.value)
+    repeat = resumed.confirm()
+    assert repeat is None or repeat.params["x"] <= -1.0
+
+
+def test_while_nothing_is_feasible_the_search_goes_on() -> None:
+    study = run(lambda x, y: {"value": 1.0, "memory": 1.0 + x * x}, constraints={"memory": 0.5}, min_gain=1e9)
+    assert len(study.trials) == 30
+    assert not repeats(study)
+
+
+def test_more_trials_later_search_first_and_check_again(tmp_path: Path) -> None:
+    noisy = Noisy(2.0)
+    run(noisy, storage=tmp_path / "s.db", n_trials=20, confirm=4)
+    study = run(noisy, storage=tmp_path / "s.db", n_trials=32, confirm=4)
+    assert [trial.number for trial in repeats(study)] == [*range(16, 20), *range(28, 32)]
+
+
+def test_a_resumed_run_ends_as_if_it_had_never_stopped(tmp_path: Path) -> None:
+    noisy = Noisy(2.0)
+    whole = run(noisy, storage=tmp_path / "whole.db")
+    for stop in (20, 22, 23, 26):
+        again, place = Noisy(2.0), tmp_path / f"{stop}.db"
+
+        def stopping(study: optuna.Study, trial: FrozenTrial, stop: int = stop) -> None:
+            if trial.number == stop:
+                study.stop()
+
+        run(again, storage=place, callbacks=[stopping])
+        parts = run(again, storage=place)
+        shown = [(trial.params, trial.value, trial.system_attrs.get(REPEAT_KEY)) for trial in parts.trials]
+        assert shown == [(trial.params, trial.value, trial.system_attrs.get(REPEAT_KEY)) for trial in whole.trials]
+
+
+PROGRAM = """
+import sys, time
+import numpy as np
+import lazybo
+
+def objective(x, y, trial):
+    if trial.number > 14:
+        open(sys.argv[2], "a").write(f"{trial.number}\\n")
+        time.sleep(float(sys.argv[3]))
+    luck = np.random.default_rng(trial.number).standard_normal()
+    return (x - 1) ** 2 + (y + 2) ** 2 + 2.0 * luck
+
+lazybo.optimize(objective, {"x": (-5.0, 5.0), "y": (-5.0, 5.0)}, n_trials=20, confirm=6, seed=0,
+                storage=sys.argv[1], progress=False, n_parallel=2, executor="threads")
+"""
+
+
+def test_killed_in_the_check_the_same_call_continues_and_spends_no_more(tmp_path: Path) -> None:
+    program, database, log = tmp_path / "program.py", tmp_path / "s.db", tmp_path / "log"
+    program.write_text(PROGRAM)
+    command = [sys.executable, str(program), str(database), str(log)]
+    killed = subprocess.Popen([*command, "3600"])
+    deadline = time.monotonic() + DEADLINE
+    while not (log.exists() and len(log.read_text().splitlines()) == 2):
+        assert time.monotonic() < deadline
+        assert killed.poll() is None
+        time.sleep(0.02)
+    os.kill(killed.pid, signal.SIGKILL)
+    killed.wait()
+    study = optuna.load_study(study_name="lazybo", storage=f"sqlite:///{database}")
+    open_repeats = {t.number: t.params for t in repeats(study) if t.state == TrialState.RUNNING}
+    assert len(open_repeats) == 2
+    subprocess.run([*command, "0"], check=True, timeout=DEADLINE)
+    assert all(trial.state == TrialState.COMPLETE for trial in study.trials)
+    assert {number: study.trials[number].params for number in open_repeats} == open_repeats
+    assert len(study.trials) == 14 + len(repeats(study))
+    assert 3 <= len(repeats(study)) <= 6
+
+
+def test_several_drivers_do_not_exceed_the_check(tmp_path: Path) -> None:
+    program, database = tmp_path / "program.py", tmp_path / "s.db"
+    program.write_text(PROGRAM)
+    command = [sys.executable, str(program), str(database), str(tmp_path / "log"), "0.05"]
+    drivers = [subprocess.Popen(command) for _ in range(2)]
+    assert [driver.wait(DEADLINE) for driver in drivers] == [0, 0]
+    study = optuna.load_study(study_name="lazybo", storage=f"sqlite:///{database}")
+    assert len(study.trials) == 14 + len(repeats(study))
+    assert 2 <= len(repeats(study)) <= 6
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"confirm": -1}, "confirm must be"),
+        ({"confirm": 2.5}, "confirm must be"),
+        ({"confirm": 30}, "it must be less"),
+        ({"confirm": 3, "n_trials": None, "timeout": 1.0}, "when the search ends"),
+        ({"min_gain": 0.0}, "min_gain must be"),
+        ({"min_gain": float("nan")}, "min_gain must be"),
+        ({"n_trials": None, "confirm": 0}, "nothing would end this run"),
+    ],
+)
+def test_wrong_arguments_are_refused_before_anything_runs(options: dict[str, Any], message: str) -> None:
+    noisy = Noisy(1.0)
+    with pytest.raises(ValueError, match=message):
+        run(noisy, **options)
+    assert noisy.calls == 0
+
+
+# --------------------------------------------------------------- expected gain
+
+
+def test_a_run_ends_when_little_is_expected_of_it() -> None:
+    study = run(bowl, n_trials=None, min_gain=0.5, confirm=0)
+    assert stopped(study) == "small_gain"
+    assert FIRST <= len(study.trials) < 100
+    assert len(study.trials) % EVERY == 0
+    kept = study._storage.get_study_system_attrs(study._study_id)[GAIN_KEY]
+    assert kept["trials"] == len(study.trials)
+    assert 0 <= kept["gain"] < 0.5
+
+
+def test_a_smaller_gain_takes_longer() -> None:
+    early, late = (len(run(bowl, n_trials=60, min_gain=gain, confirm=0).trials) for gain in (5.0, 1e-300))
+    assert early < late
+
+
+def test_the_check_follows_and_a_resumed_run_does_not_search_again(tmp_path: Path) -> None:
+    noisy = Noisy(0.5)
+    first = run(noisy, n_trials=100, confirm=5, min_gain=50.0, storage=tmp_path / "s.db")
+    searched = len(first.trials) - len(repeats(first))
+    assert searched == FIRST
+    assert stopped(first) == "small_gain"
+    calls = noisy.calls
+    again = run(noisy, n_trials=100, confirm=5, min_gain=50.0, storage=tmp_path / "s.db")
+    assert len(again.trials) == len(first.trials)
+    assert noisy.calls == calls
+    more = run(noisy, n_trials=40, confirm=5, min_gain=1e-9, storage=tmp_path / "s.db")
+    assert len(more.trials) - len(repeats(more)) > searched
+
+
+def test_the_limit_is_the_same_for_a_resumed_run(tmp_path: Path) -> None:
+    whole = run(bowl, n_trials=None, min_gain=1e-4, confirm=0)
+    assert len(whole.trials) > FIRST
+    for part in (FIRST - 3, len(whole.trials) - EVERY, len(whole.trials) - 2):
+        place = tmp_path / f"{part}.db"
+        run(bowl, n_trials=part, confirm=0, storage=place)
+        parts = run(bowl, n_trials=None, min_gain=1e-4, confirm=0, storage=place)
+        assert [trial.params for trial in parts.trials] == [trial.params for trial in whole.trials]

@@ -1,0 +1,239 @@
+"""optimize() with several objectives and with bounds on metrics."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+from optuna.trial import FrozenTrial, TrialState
+
+import lazybo
+from lazybo import optimize
+from lazybo.run.evaluate import Outcome, Trial
+from lazybo.run.goals import Goals, check_goals
+from lazybo.run.ledger import Result
+from lazybo.run.limits import Limits, StopReason, Tally
+from lazybo.run.stopping import Stopping
+
+SPACE = {"x": (0.0, 1.0), "y": (0.0, 1.0)}
+# Storages with and without transactions.
+STORAGES = ["study.db", "study.journal"]
+
+
+def sized(x: float, y: float) -> dict[str, float]:
+    return {"value": (x - 0.8) ** 2 + y, "memory": 3000 + 2000 * x}
+
+
+def two(x: float, y: float) -> tuple[float, float]:
+    return x**2 + y, (x - 1) ** 2 + y
+
+
+def open_storage(name: str, folder: Path) -> Any:
+    path = str(folder / name)
+    if name.endswith(".journal"):
+        return optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(path))
+    return path
+
+
+def feasible(trials: list[FrozenTrial]) -> list[int]:
+    return [t.number for t in trials if all(value <= 0 for value in t.constraints.values())]
+
+
+# ------------------------------------------------------------------ constraints
+
+
+@pytest.mark.parametrize("name", STORAGES)
+def test_a_bound_on_a_metric_is_kept_and_resumed(name: str, tmp_path: Path) -> None:
+    bound = {"memory": 4000}
+    whole = optimize(sized, SPACE, n_trials=18, constraints=bound, seed=1)
+    for n in (8, 18):
+        study = optimize(sized, SPACE, n_trials=n, constraints=bound, seed=1, storage=open_storage(name, tmp_path))
+    assert [t.params for t in study.trials] == [t.params for t in whole.trials], "resumed to the last bit"
+    assert study.best_value == pytest.approx(0.09, abs=0.01)
+    assert study.best_trial.user_attrs["memory"] <= 4000
+    assert study.trials[0].constraints == {"memory<=4000": study.trials[0].user_attrs["memory"] - 4000}
+    assert lazybo.recommend(study).number in feasible(study.trials)
+    with pytest.raises(ValueError, match=r"other constraints: there memory<=4000, here memory<=5000"):
+        optimize(sized, SPACE, n_trials=19, constraints={"memory": 5000}, storage=open_storage(name, tmp_path))
+
+
+def test_a_pair_is_a_range() -> None:
+    study = optimize(sized, SPACE, n_trials=15, constraints={"memory": (3500, 3600)}, seed=1)
+    assert list(study.trials[0].constraints) == ["memory>=3500", "memory<=3600"]
+    assert 3500 <= study.best_trial.user_attrs["memory"] <= 3600
+
+
+@pytest.mark.parametrize("executor", [None, "processes"])
+def test_a_trial_may_set_constraints(executor: str | None) -> None:
+    def objective(x: float, y: float, trial: Trial) -> float:
+        trial.set_constraint("x is small", x - 0.5)
+        if y > 0.9:
+            raise RuntimeError("too much")
+        return -x
+
+    study = optimize(objective, SPACE, n_trials=12, seed=0, executor=executor)
+    assert all(t.constraints == {"x is small": t.params["x"] - 0.5} for t in study.trials), "also of failed trials"
+    assert study.best_params["x"] <= 0.5
+
+
+@pytest.mark.parametrize("value", [math.nan, "many", None])
+def test_a_constraint_that_is_no_number_fails_the_trial(value: Any) -> None:
+    def objective(params: dict[str, float], trial: Trial) -> float:
+        trial.set_constraint("c", value)
+        return params["x"]
+
+    with pytest.raises(lazybo.RunFailed, match="set_constraint takes a name and a number"):
+        optimize(objective, SPACE, n_trials=5, max_failures=2)
+
+
+def test_a_metric_with_a_bound_must_be_returned() -> None:
+    with pytest.raises(
+        lazybo.RunFailed, match=r"constraint on the metric 'disk'.* must return it as a number"
+    ) as caught:
+        optimize(sized, SPACE, n_trials=5, constraints={"disk": 1})
+    assert len(caught.value.study.trials) == 1  # type: ignore[attr-defined]
+
+
+def test_a_metric_that_was_not_measured_makes_a_failed_trial() -> None:
+    def objective(x: float, y: float) -> dict[str, float]:
+        return {"value": x, "memory": math.nan if y > 0.5 else x}
+
+    study = optimize(objective, SPACE, n_trials=8, constraints={"memory": 0.7}, seed=0)
+    for trial in study.trials:
+        assert trial.state == (TrialState.FAIL if trial.params["y"] > 0.5 else TrialState.COMPLETE)
+        assert bool(trial.constraints) == (trial.state == TrialState.COMPLETE)
+
+
+def test_metrics_may_be_nested_and_infinite() -> None:
+    goals = check_goals(None, None, {"gpu.memory": 4, "loss": (0, None)})
+    assert goals.violations({"gpu": {"memory": 6}, "loss": math.inf}) == {"gpu.memory<=4": 2.0, "loss>=0": -math.inf}
+    with pytest.raises(KeyError):
+        goals.violations({"gpu": 6, "loss": 1.0})
+
+
+def test_targets_and_patience_count_feasible_trials_only() -> None:
+    study = optimize(sized, SPACE, n_trials=40, target_value=0.2, constraints={"memory": 3800}, seed=1)
+    assert len(study.trials) < 40
+    *before, last = study.trials
+    assert last.number in feasible(study.trials)
+    assert not any(t.number in feasible(before) and t.value <= 0.2 for t in before)
+
+
+def test_an_infeasible_value_is_no_improvement() -> None:
+    tally = Tally("minimize")
+    for value, is_feasible in ((3.0, True), (1.0, False), (2.5, False), (2.0, True)):
+        tally.count(TrialState.COMPLETE, [value], feasible=is_feasible)
+    assert (tally.best, tally.infeasible, tally._since_best) == (2.0, 2, 0)
+
+
+def test_a_change_of_the_front_is_an_improvement() -> None:
+    stopping = Stopping(optuna.create_study(directions=["minimize"] * 2), Limits(patience=2), "minimize", "maximize")
+    for pair in ((1.0, 1.0), (2.0, 2.0), (0.0, 0.5), (3.0, 1.0)):
+        stopping.count(Outcome("complete", values=pair), Result(TrialState.COMPLETE, None, {}, {}, pair))
+    assert (stopping.tally.front, stopping.tally.best, stopping.reason) == (3, None, None)
+    stopping.count(Outcome("complete", values=(2.0, 2.0)), Result(TrialState.COMPLETE, None, {}, {}, (2.0, 2.0)))
+    assert stopping.reason == StopReason.PATIENCE
+
+
+# ------------------------------------------------------------------- objectives
+
+
+@pytest.mark.parametrize("name", STORAGES)
+def test_two_objectives_are_kept_and_resumed(name: str, tmp_path: Path) -> None:
+    directions: Any = ["minimize", "minimize"]
+    whole = optimize(two, SPACE, n_trials=16, directions=directions, seed=1)
+    for n in (7, 16):
+        study = optimize(two, SPACE, n_trials=n, directions=directions, seed=1, storage=open_storage(name, tmp_path))
+    assert [t.params for t in study.trials] == [t.params for t in whole.trials], "resumed to the last bit"
+    assert len(study.best_trials) > 5
+    assert study.trials[3].values == list(two(**study.trials[3].params))
+    with pytest.raises(ValueError, match="has 2 objectives, not 1"):
+        optimize(sized, SPACE, n_trials=17, storage=open_storage(name, tmp_path))
+
+
+def test_objectives_by_name_come_from_the_metrics(tmp_path: Path) -> None:
+    def objective(x: float, y: float) -> dict[str, Any]:
+        return {"accuracy": 1 - (x - 0.3) ** 2, "time": {"ms": 1 + x + y}, "memory": 10 * x}
+
+    options: dict[str, Any] = {"constraints": {"memory": 5}, "storage": tmp_path / "study.db", "seed": 0}
+    study = optimize(
+        objective, SPACE, n_trials=9, directions={"accuracy": "maximize", "time.ms": "minimize"}, **options
+    )
+    trial = study.trials[0]
+    assert study.metric_names == ["accuracy", "time.ms"]
+    assert trial.values == [trial.user_attrs["accuracy"], trial.user_attrs["time"]["ms"]]
+    with pytest.raises(ValueError, match=r"has the objectives accuracy, time.ms, not accuracy, seconds"):
+        optimize(objective, SPACE, n_trials=9, directions={"accuracy": "maximize", "seconds": "minimize"}, **options)
+
+
+def test_workers_and_failures_with_two_objectives() -> None:
+    def objective(x: float, y: float) -> list[float]:
+        return [math.nan if x > 0.7 else x, y]
+
+    study = optimize(objective, SPACE, n_trials=14, directions=["minimize", "maximize"], n_parallel=2, seed=0)
+    assert {t.state for t in study.trials} == {TrialState.COMPLETE, TrialState.FAIL}
+    assert all((t.state == TrialState.FAIL) == (t.params["x"] > 0.7) for t in study.trials)
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        (1.0, "must return 2 numbers"),
+        ((1.0,), "must return 2 numbers"),
+        ((1.0, None), "must return a number"),
+        ((math.nan, "x"), "must return a number"),
+        ({"loss": 1.0}, "a dict without 'value'"),
+    ],
+)
+def test_a_result_that_is_not_all_values_ends_the_run(returned: Any, message: str) -> None:
+    with pytest.raises(lazybo.RunFailed, match=message):
+        optimize(lambda x, y: returned, SPACE, n_trials=3, directions=["minimize", "minimize"])
+
+
+def test_a_report_of_one_of_several_objectives_is_refused() -> None:
+    def objective(x: float, y: float, trial: Trial) -> tuple[float, float]:
+        trial.report(x, 0)
+        return x, y
+
+    with pytest.raises(lazybo.RunFailed, match=r"trial.report is for one objective"):
+        optimize(objective, SPACE, n_trials=5, directions=["minimize", "minimize"], max_failures=2)
+
+
+# -------------------------------------------------------------------- arguments
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"constraints": ["memory"]}, "constraints must be a dict"),
+        ({"constraints": {"memory": "4e9"}}, "constraint on 'memory' must be a finite number"),
+        ({"constraints": {"memory": math.inf}}, "constraint on 'memory' must be a finite number"),
+        ({"constraints": {"memory": (1, 2, 3)}}, "a pair"),
+        ({"constraints": {"memory": None}}, "a pair"),
+        ({"constraints": {3: 1}}, "names of metrics"),
+        ({"directions": {}}, "a dict of names"),
+        ({"directions": {"a": "up"}}, "the direction of 'a' must be one of"),
+        ({"directions": {"a": "minimize"}, "direction": "minimize"}, "not both"),
+        ({"directions": ["minimize"] * 2, "target_value": 1.0}, "target_value is for one objective"),
+        ({"directions": ["minimize"] * 2, "min_gain": 1.0}, "min_gain is for one objective"),
+        ({"directions": ["minimize"] * 2, "confirm": 2}, "confirm is for one objective"),
+        ({"directions": ["minimize"] * 2, "warm_start": []}, "warm_start gives the values of one objective"),
+    ],
+)
+def test_wrong_goals_are_refused_before_anything_is_evaluated(options: dict[str, Any], message: str) -> None:
+    def never(_params: dict[str, float]) -> float:
+        raise AssertionError("evaluated")
+
+    with pytest.raises(ValueError, match=message):
+        optimize(never, SPACE, n_trials=3, **options)
+
+
+@pytest.mark.parametrize("options", [{"directions": ["minimize"] * 2}, {"constraints": {"m": 1}}])
+def test_folds_are_for_one_objective_without_bounds(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="kfold is for one objective without constraints"):
+        optimize(lazybo.kfold(lambda params, fold: 1.0), SPACE, n_trials=3, **options)
+
+
+def test_goals_of_one_objective_need_nothing() -> None:
+    assert check_goals(None, None, None) == Goals(("minimize",), None, ())

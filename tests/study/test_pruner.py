@@ -1,0 +1,161 @@
+"""LazyPruner in Optuna studies and in runs of optimize()."""
+
+import math
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optuna
+import pytest
+from optuna.samplers import BaseSampler, RandomSampler, TPESampler
+from optuna.trial import TrialState
+
+import lazybo
+from lazybo import LazyPruner, LazySampler, optimize
+
+optuna.logging.set_verbosity(optuna.logging.ERROR)
+EPOCHS = 20
+SPACE = {"x": (0.0, 1.0), "y": (0.0, 1.0)}
+
+
+def end_of(params: dict[str, Any]) -> float:
+    return float(0.2 + (params["x"] - 0.3) ** 2 + (params["y"] - 0.6) ** 2)
+
+
+def loss(params: dict[str, Any], epoch: int) -> float:
+    """Falls to `end_of` from 1 more."""
+    return end_of(params) + math.exp(-0.25 * epoch) - math.exp(-0.25 * EPOCHS)
+
+
+def train(params: dict[str, Any], trial: Any) -> float:
+    for epoch in range(1, EPOCHS + 1):
+        trial.report(loss(params, epoch), epoch)
+        if epoch < EPOCHS and trial.should_prune():
+            raise optuna.TrialPruned
+    return loss(params, EPOCHS)
+
+
+def objective(trial: optuna.Trial) -> float:
+    return train({"x": trial.suggest_float("x", 0, 1), "y": trial.suggest_float("y", 0, 1)}, trial)
+
+
+def epochs(study: optuna.Study) -> int:
+    return sum(len(trial.intermediate_values) for trial in study.trials)
+
+
+@pytest.mark.parametrize("sampler", [LazySampler(seed=0), TPESampler(seed=0), RandomSampler(seed=0)])
+def test_it_saves_epochs_with_any_sampler_and_stops_no_winner(sampler: BaseSampler) -> None:
+    study = optuna.create_study(sampler=sampler, pruner=LazyPruner())
+    study.optimize(objective, n_trials=25)
+    states = [trial.state for trial in study.trials]
+    assert set(states) == {TrialState.COMPLETE, TrialState.PRUNED}
+    assert epochs(study) < 0.8 * 25 * EPOCHS
+    stopped = [end_of(trial.params) for trial in study.trials if trial.state == TrialState.PRUNED]
+    assert study.best_value < min(stopped) + 1e-3, "the best of all was not stopped"
+
+
+def test_nothing_is_stopped_before_two_trainings_have_finished() -> None:
+    study = optuna.create_study(sampler=LazySampler(seed=1), pruner=LazyPruner())
+    study.optimize(objective, n_trials=12)
+    assert [trial.state for trial in study.trials[:2]] == [TrialState.COMPLETE] * 2
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_value_that_is_not_finite_stops_a_training(bad: float) -> None:
+    study = optuna.create_study(pruner=LazyPruner())
+    trial = study.ask()
+    assert not trial.should_prune(), "nothing was reported"
+    trial.report(bad, 1)
+    assert trial.should_prune()
+
+
+def test_mirrored_values_are_stopped_at_the_same_steps() -> None:
+    def mirrored(trial: optuna.Trial) -> float:
+        params = {"x": trial.suggest_float("x", 0, 1), "y": trial.suggest_float("y", 0, 1)}
+        for epoch in range(1, EPOCHS + 1):
+            trial.report(-loss(params, epoch), epoch)
+            if epoch < EPOCHS and trial.should_prune():
+                raise optuna.TrialPruned
+        return -loss(params, EPOCHS)
+
+    down = optuna.create_study(sampler=RandomSampler(seed=3), pruner=LazyPruner())
+    down.optimize(objective, n_trials=12)
+    up = optuna.create_study(direction="maximize", sampler=RandomSampler(seed=3), pruner=LazyPruner())
+    up.optimize(mirrored, n_trials=12)
+    assert [trial.last_step for trial in up.trials] == [trial.last_step for trial in down.trials]
+
+
+def test_conditional_parameters_and_parameters_that_appear_late() -> None:
+    def conditional(trial: optuna.Trial) -> float:
+        kind = trial.suggest_categorical("kind", ["a", "b"])
+        x = trial.suggest_float("x", 0, 1)
+        y = trial.suggest_float("y", 0, 1) if kind == "b" else 0.6
+        if trial.number > 5:
+            trial.suggest_int("late", 1, 9)
+        return train({"x": x, "y": y}, trial)
+
+    study = optuna.create_study(sampler=RandomSampler(seed=0), pruner=LazyPruner(max_step=EPOCHS))
+    study.optimize(conditional, n_trials=20)
+    assert any(trial.state == TrialState.PRUNED for trial in study.trials)
+
+
+def test_a_study_without_parameters_that_vary() -> None:
+    study = optuna.create_study(sampler=RandomSampler(seed=0), pruner=LazyPruner())
+    rng = np.random.default_rng(0)
+
+    def luck(trial: optuna.Trial) -> float:
+        trial.suggest_categorical("only", ["one"])
+        end = float(rng.random())
+        for epoch in range(1, 6):
+            trial.report(end + 1 / epoch, epoch)
+            trial.should_prune()
+        return end + 0.2
+
+    study.optimize(luck, n_trials=6)
+    assert len(study.trials) == 6
+
+
+def test_a_resumed_study_stops_at_the_same_steps(tmp_path: Path) -> None:
+    """Each part of the study is run by a new sampler and a new pruner, as after a kill."""
+
+    def run(storage: str | None, trials: int) -> optuna.Study:
+        study = optuna.create_study(
+            storage=storage, study_name="s", load_if_exists=True, sampler=LazySampler(seed=2), pruner=LazyPruner()
+        )
+        study.optimize(objective, n_trials=trials)
+        return study
+
+    for part in (4, 7, 5):
+        resumed = run(f"sqlite:///{tmp_path}/s.db", part)
+    whole = run(None, 16)
+    assert any(trial.state == TrialState.PRUNED for trial in whole.trials)
+    for left, right in zip(whole.trials, resumed.trials, strict=True):
+        assert left.params == right.params, "to the last bit"
+        assert left.last_step == right.last_step
+
+
+def test_one_pruner_may_serve_several_studies() -> None:
+    pruner = LazyPruner()
+    studies = [optuna.create_study(sampler=RandomSampler(seed=4), pruner=pruner) for _ in range(2)]
+    for _ in range(8):
+        for study in studies:
+            study.optimize(objective, n_trials=1)
+    first, second = ([trial.last_step for trial in study.trials] for study in studies)
+    assert first == second
+
+
+def test_it_can_be_pickled_and_refuses_wrong_steps() -> None:
+    assert pickle.loads(pickle.dumps(LazyPruner(max_step=5)))._max_step == 5
+    assert lazybo.LazyPruner is LazyPruner
+    with pytest.raises(ValueError, match="max_step must be a whole number"):
+        LazyPruner(max_step=0)
+
+
+@pytest.mark.parametrize("executor", [None, "threads", "processes"])
+def test_in_a_run_of_optimize(executor: str | None) -> None:
+    parallel = {} if executor is None else {"executor": executor, "n_parallel": 2}
+    study = optimize(train, SPACE, n_trials=20, seed=0, pruner=LazyPruner(), progress=False, **parallel)  # type: ignore[arg-type]
+    assert len(study.trials) == 20
+    assert any(trial.state == TrialState.PRUNED for trial in study.trials)
+    assert study.best_value < 0.3
