@@ -35,11 +35,12 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--budget", type=int, default=300)
     parser.add_argument("--startup", type=int, default=1, help="seed points before the model is used")
+    parser.add_argument("--lags", nargs="+", default=[str(lag) for lag in LAGS], choices=[str(lag) for lag in LAGS])
     options = parser.parse_args()
     print(f"median evaluations of {options.seeds} seeds to -accuracy; the share that got there within {options.budget}")
     heads = "".join(f"{f'-{target:g}':>16}" for target in TARGETS)
     print(f"{'lag':>6}{heads} {'median end':>12} {'ms a step':>10}")
-    for lag in LAGS:
+    for lag in (lag for lag in LAGS if str(lag) in options.lags):
         runs = [one_run(lag, seed, options.budget, options.startup) for seed in range(options.seeds)]
         cells = ""
         for target in TARGETS:

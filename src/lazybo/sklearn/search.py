@@ -66,7 +66,7 @@ class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no ty
     """Search for the parameters of an estimator with a lazy Gaussian process, cross-validating each candidate.
 
     A drop-in replacement for `RandomizedSearchCV` and scikit-optimize's `BayesSearchCV`. It maximises the mean test
-    score; the variance over the folds tells the model how noisy that mean is.
+    score.
 
     Parameters
     ----------
