@@ -32,12 +32,14 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "lag 1": {"lag": 1},
     "lag 10": {"lag": 10},
     "lag None": {"lag": None},
-    "EI instead of log EI": {"acquisition": "ei"},
+    "log EI, also under noise": {"acquisition": "logei"},
+    "EI": {"acquisition": "ei"},
     "UCB": {"acquisition": "ucb"},
-    "additive kernel": {"kernel": "additive"},
-    "additive kernel, share 0.2": {"kernel": "additive", "priors": Priors(share=0.2)},
-    "additive kernel, share's spread 1": {"kernel": "additive", "priors": Priors(share_spread=1.0)},
-    "additive kernel, share 0.2, spread 1": {"kernel": "additive", "priors": Priors(share=0.2, share_spread=1.0)},
+    "Matérn, strict noise": {"kernel": "matern52", "priors": Priors(noisy_odds=0.0), "acquisition": "logei"},
+    "strict noise": {"priors": Priors(noisy_odds=0.0), "acquisition": "logei"},
+    "share 0.2": {"priors": Priors(share=0.2)},
+    "share's spread 1": {"priors": Priors(share_spread=1.0)},
+    "share 0.2, spread 1": {"priors": Priors(share=0.2, share_spread=1.0)},
 }
 
 

@@ -1,8 +1,8 @@
 """Does the model find noise, and none where there is none? ``python -m benchmarks.learned_noise``.
 
-First, 60 random points of smooth functions with noise of 15 % and 62 % of the variance: in how many seeds is the learned
-noise within a factor of two of the truth? Then runs of 100 evaluations without noise on rugged functions: in how many is
-the learned noise at most 0.001, and how many evaluations did they repeat to find out?
+First, 60 random points of smooth functions with noise of 15 % and 62 % of the variance: in how many seeds is the
+learned noise within a factor of two of the truth? Then runs of 100 evaluations without noise on rugged functions: in
+how many is the learned noise at most 0.001, and how many evaluations did they repeat to find out?
 """
 
 import argparse

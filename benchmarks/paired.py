@@ -111,7 +111,7 @@ def _interval(values: np.ndarray) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--variant", default="additive kernel", choices=list(VARIANTS))
+    parser.add_argument("--variant", default="Matérn, strict noise", choices=list(VARIANTS))
     parser.add_argument("--csv", type=Path, default=Path(__file__).parent / "results" / "paired.csv")
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--seeds", type=int, default=10)

@@ -91,11 +91,12 @@ class Optimizer:
     - ``feasible``: a function of a configuration (a dict of the active parameters) that says whether it may be
       evaluated: ``lambda params: params["a"] + params["b"] <= 1``. Only feasible configurations are suggested.
     - ``lag``: how often the kernel is learned: after so many observations, None (never) or "auto".
-    - ``acquisition``: "logei", "ei", "pi", "ucb" or a function as in `lazybo.acquisition`.
+    - ``acquisition``: "auto" (log EI, and an upper confidence bound where the model finds noise), "logei", "ei", "pi",
+      "ucb" or a function as in `lazybo.acquisition`.
     - ``batch``: how ``ask(n)`` chooses several points: "fantasy" (one after the other; earlier ones are pending for
       later ones), "maxima" (the n best local maxima, as in the paper) or "auto" (maxima for large batches).
     - ``n_startup``: how many points are spread over the space before the model is used.
-    - ``kernel``: "matern52" (the default), "additive" (a share of the variance is a sum over single parameters) or a
+    - ``kernel``: "additive" (the default: a share of the variance is a sum over single parameters), "matern52" or a
       kernel of `lazybo.kernels`. Learning starts from a kernel object and ``noise``; with the lag None they are kept.
     - ``value_transform``: how the values are transformed for the model: "warped" (to look like a normal sample),
       "scaled" (mean 0, standard deviation 1) or "centred" (mean 0 in their own units, as in the paper).
