@@ -77,11 +77,36 @@ def table(rows: Sequence[Row], title: str) -> str:
     ours = {(row["problem"], row["seed"]): row for row in rows if row["optimizer"] == OURS}
     heads = [f"{kind} {n}" for kind in ("best value", "recommended") for n in CHECKPOINTS]
     lines = [f"| {title} | runs | " + " | ".join(heads) + " | p |", "|---" * (len(heads) + 3) + "|"]
-    for label in dict.fromkeys(row["optimizer"] for row in rows):
+    for label in _labels(rows):
         mine = [row for row in rows if row["optimizer"] == label]
         cells = [f"{np.mean([float(row[f'{kind}{n}']) for row in mine]):.3f}" for kind in "br" for n in CHECKPOINTS]
         lines.append(f"| {label} | {len(mine)} | " + " | ".join(cells) + f" | {_p(mine, ours)} |")
     return "\n".join(lines)
+
+
+def by_problem(rows: Sequence[Row]) -> str:
+    """The regrets after the last checkpoint on each problem."""
+    last, labels = CHECKPOINTS[-1], _labels(rows)
+    heads = [f"best value {last}, recommended {last}", *labels]
+    lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
+    for problem in dict.fromkeys(row["problem"] for row in rows):
+        cells = []
+        for label in labels:
+            mine = [row for row in rows if (row["problem"], row["optimizer"]) == (problem, label)]
+            cells.append(", ".join(f"{np.mean([float(row[f'{kind}{last}']) for row in mine]):.3f}" for kind in "br"))
+        lines.append(f"| {problem} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def overview(rows: Sequence[Row]) -> str:
+    """Both tables."""
+    return f"{table(rows, 'all')}\n\n{by_problem(rows)}"
+
+
+def _labels(rows: Sequence[Row]) -> list[str]:
+    """The contestants in a fixed order."""
+    found = {row["optimizer"] for row in rows}
+    return [label for label in CONTESTANTS if label in found]
 
 
 def _p(mine: Sequence[Row], ours: dict[tuple[str, str], Row]) -> str:
@@ -99,7 +124,7 @@ def _p(mine: Sequence[Row], ours: dict[tuple[str, str], Row]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--csv", type=Path, default=RESULTS / "noise_choice.csv")
-    parser.add_argument("--optimizers", nargs="+", default=list(CONTESTANTS), choices=list(OPTIMIZERS))
+    parser.add_argument("--optimizers", nargs="+", default=list(CONTESTANTS), choices=CONTESTANTS)
     parser.add_argument("--first-seed", type=int, default=100)
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--only-report", action="store_true")
@@ -110,9 +135,7 @@ def main() -> None:
             warnings.simplefilter("ignore")  # peers announce experimental features
             run_all(options.csv, options.optimizers, SUITES["noise"], seeds)
     rows = [row for row in read(options.csv) if int(row["seed"]) in seeds and row["optimizer"] in options.optimizers]
-    print(table(rows, "all"))
-    for name in SUITES["noise"]:
-        print("\n" + table([row for row in rows if row["problem"] == name], name))
+    print(overview(rows))
 
 
 if __name__ == "__main__":

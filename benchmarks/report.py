@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import rankdata, wilcoxon
 
-from benchmarks import parallel
+from benchmarks import noise, parallel
 from benchmarks.optimizers import OPTIMIZERS
 from benchmarks.problems import SUITES
 from benchmarks.run import RESULTS
@@ -260,7 +260,7 @@ def steps(path: Path) -> str:
     return markdown(["n", "parameters", OURS, *others, *(f"{other} / {OURS}" for other in others)], rows)
 
 
-# ----------------------------------------------------------- dimension and noise
+# --------------------------------------------------------------------- dimension
 
 
 def by_problem(suite: Suite, budgets: Sequence[int]) -> str:
@@ -292,7 +292,7 @@ def tables(folder: Path = RESULTS) -> dict[str, str]:
         "steps": ("overhead", steps),
         "parallel": ("parallel", parallel.times_to_target),
         "dimension": ("dimension", lambda path: by_problem(load(path), (50, 100))),
-        "noise": ("noise", lambda path: by_problem(load(path), (50, 100))),
+        "noise": ("noise_choice", lambda path: noise.overview(read(path))),
     }
     paths = {name: folder / f"{file}.csv" for name, (file, _) in makers.items()}
     return {name: make(paths[name]) for name, (_, make) in makers.items() if paths[name].exists()}
