@@ -44,7 +44,6 @@ from sklearn.svm import SVC, LinearSVC
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 from lazybo import recommend
-from lazybo.run.kfold import variance_of_mean
 from lazybo.sklearn import LazySearchCV
 from lazybo.sklearn.spaces import described
 from lazybo.study.attributes import VARIANCE_KEY
@@ -181,12 +180,11 @@ def test_the_table_is_that_of_a_grid_search_over_the_same_candidates(name: str) 
 # -------------------------------------------------------------- the model
 
 
-def test_what_the_study_holds_is_the_mean_and_its_noise() -> None:
+def test_what_the_study_holds_is_the_mean_and_the_folds_are_no_noise() -> None:
     ours = search(scoring=SCORING, refit="f1").fit(X, Y)
     for i, trial in enumerate(ours.study_.trials):
-        folds = [ours.cv_results_[f"split{fold}_test_f1"][i] for fold in range(3)]
         assert trial.value == pytest.approx(ours.cv_results_["mean_test_f1"][i])
-        assert trial.system_attrs[VARIANCE_KEY] == pytest.approx(variance_of_mean(folds))
+        assert VARIANCE_KEY not in trial.system_attrs
     assert ours.study_.best_value == pytest.approx(ours.best_score_)
 
 
@@ -214,22 +212,25 @@ def test_the_search_finds_what_random_candidates_do_not() -> None:
 
 
 class Noisy(Hill):
-    """A hill whose scores have noise: another one for each configuration and fold, but always the same."""
+    """A hill whose scores have noise: another one each time."""
 
-    def score(self, x: Any, _: Any) -> float:
-        seed = np.array([self.north, self.east, np.sum(x)]).view(np.uint32)
+    noise = np.random.default_rng(0)
+
+    def score(self, *_: Any) -> float:
         truth = 1.0 - (self.north - 0.3) ** 2 - (self.east - 0.6) ** 2
-        return float(truth + 0.4 * np.random.default_rng(seed).standard_normal())
+        return float(truth + 0.4 * Noisy.noise.standard_normal())
 
 
 def test_the_recommended_candidate_is_refitted_where_the_best_score_is_luck() -> None:
     """Which of the two is better is a question about the model: tests/search/test_prediction.py."""
     space, differ = {"north": uniform(0, 1), "east": uniform(0, 1)}, 0
+
+    def searched(seed: int, refit: Any) -> LazySearchCV:
+        Noisy.noise = np.random.default_rng(seed)
+        return LazySearchCV(Noisy(), space, n_iter=25, cv=4, random_state=seed, refit=refit).fit(X, Y)
+
     for seed in range(3):
-        best, chosen = (
-            LazySearchCV(Noisy(), space, n_iter=20, cv=4, random_state=seed, refit=refit).fit(X, Y)
-            for refit in (True, "recommended")
-        )
+        best, chosen = (searched(seed, refit) for refit in (True, "recommended"))
         assert best.cv_results_["params"] == chosen.cv_results_["params"], "the search is the same"
         found = recommend(chosen.study_)
         assert chosen.best_index_ == found.number
@@ -237,7 +238,6 @@ def test_the_recommended_candidate_is_refitted_where_the_best_score_is_luck() ->
         assert chosen.best_score_ == chosen.cv_results_["mean_test_score"][chosen.best_index_]
         assert chosen.best_score_ == pytest.approx(found.measured)
         assert chosen.best_estimator_.get_params() == found.params
-        assert chosen.score(X, Y) == chosen.best_estimator_.score(X, Y)
         differ += chosen.best_index_ != best.best_index_
     assert differ
 

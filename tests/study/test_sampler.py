@@ -177,9 +177,9 @@ def test_a_database_sees_no_more_commits_than_with_optunas_own_sampler(tmp_path:
 
 
 def test_a_study_may_go_on_with_another_kernel(caplog: pytest.LogCaptureFixture) -> None:
-    study = optuna.create_study(sampler=LazySampler(seed=0))
+    study = optuna.create_study(sampler=LazySampler(seed=0, kernel="matern52"))
     study.optimize(bowl, n_trials=10)
-    study.sampler = sampler = LazySampler(seed=0, kernel="additive")
+    study.sampler = sampler = LazySampler(seed=0)
     optuna.logging.enable_propagation()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     with caplog.at_level(logging.WARNING):
@@ -190,7 +190,7 @@ def test_a_study_may_go_on_with_another_kernel(caplog: pytest.LogCaptureFixture)
     assert model_of(sampler).optimizer.model_state()["kernel"] == "additive"
     written = json.loads(study.trials[-1].system_attrs[f"{SUGGESTION_KEY}:0"])["model"]
     assert (written["kernel"], len(written["parameters"])) == ("additive", 4)
-    study.sampler = resumed = LazySampler(seed=0, kernel="additive")
+    study.sampler = resumed = LazySampler(seed=0)
     study.ask({"x": FloatDistribution(-5, 5), "y": FloatDistribution(-5, 5)})
     parameters = model_of(resumed).optimizer.model_state()["parameters"]
     np.testing.assert_allclose(np.log(parameters[:3]), np.log(written["parameters"][:3]), atol=1.5)

@@ -37,7 +37,7 @@ from lazybo.blas import one_thread
 from lazybo.checks import Array
 from lazybo.model.curves import CurveKernel, CurveProcess, Rows, learn
 from lazybo.model.kernels import Column
-from lazybo.model.targets import Warping, warping
+from lazybo.model.targets import LARGEST, Warping, warping
 
 # Positions that are kept grow by this factor.
 THINNING = 1.5
@@ -55,6 +55,8 @@ SCALES = 2.0 ** np.arange(-8, 3.0)
 SCALE_PRIOR = np.where(SCALES >= 1.0, 1.0, 0.1)
 EM_STEPS = 30
 BLOCK_ROWS = 512
+# A forecast lies outside of the values seen by at most this share of their range.
+BEYOND = 0.5
 
 
 class Curve(NamedTuple):
@@ -78,8 +80,8 @@ class Forecast(NamedTuple):
 
     @property
     def value(self) -> float:
-        """The median, in the units of the values."""
-        return float(self.targets.inverse(np.array(self.mean)))
+        """The median, in the units of the values, and not far outside of what was seen."""
+        return float(np.clip(self.targets.inverse(np.array(self.mean)), self.targets.low, self.targets.high))
 
     @property
     def variance(self) -> float:
@@ -111,10 +113,16 @@ def _improvement(gap: Array | float, deviation: Array) -> Array:
 
 
 class Targets(NamedTuple):
-    """From values to targets of the process: warped, then compressed far outside; not finite: the worst."""
+    """From values to targets of the process: warped, then compressed far outside; not finite: the worst.
+
+    ``low`` and ``high`` bound forecasts: a warping of a long tail ends at a finite target, and the inverse of anything
+    beyond it is huge.
+    """
 
     warping: Warping
     worst: float
+    low: float
+    high: float
 
     def __call__(self, values: Array) -> Array:
         """Targets of values, (n,)."""
@@ -405,9 +413,12 @@ def _targets(curves: Sequence[Curve], clock: Clock) -> Targets:
         curve.values[step] - float(clock.gap(np.array([clock(step)]))[0]) for curve in curves for step in curve.values
     ]
     values = np.array(shifted)
+    values = values[np.isfinite(values)]
     bend = warping(ends[np.isfinite(ends)])
-    worst = _compressed(bend(values[np.isfinite(values)])).max(initial=0.0)
-    return Targets(bend, max(float(worst), LINEAR))
+    worst = _compressed(bend(values)).max(initial=0.0)
+    low, high = (float(end) for end in (values.min(initial=LARGEST), values.max(initial=-LARGEST)))
+    margin = BEYOND * high - BEYOND * low
+    return Targets(bend, max(float(worst), LINEAR), max(low - margin, -LARGEST), min(high + margin, LARGEST))
 
 
 def table(curves: Sequence[Curve], numbers: Sequence[int], clock: Clock, targets: Targets) -> tuple[Rows, Array]:
