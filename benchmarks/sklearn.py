@@ -10,7 +10,7 @@ scikit-learn. The search uses half of the rows; the others are held out. Means o
 import argparse
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from importlib.metadata import version
 from itertools import count
@@ -93,6 +93,7 @@ TASKS = {
 }
 CANDIDATES = (30, 60)
 FOLDS = 5
+SEARCHES = ("RandomizedSearchCV", "BayesSearchCV", "LazySearchCV")
 
 
 class Found(NamedTuple):
@@ -131,7 +132,7 @@ def found_by(search: Any, x: Any, y: Any, held_x: Any, held_y: Any) -> Found:
     return Found(tuple(float(results["mean_test_score"][i]) for i in best), held_out, total - inside)
 
 
-def search_part(seeds: int = 5) -> None:
+def search_part(chosen: Collection[str] = SEARCHES, seeds: int = 5) -> None:
     packages = ", ".join(f"{name} {version(name)}" for name in ("scikit-learn", "scikit-optimize"))
     print(f"searches after {' and '.join(map(str, CANDIDATES))} candidates, {FOLDS} folds, {seeds} seeds ({packages})")
     ends = [f"{kind} {n}" for kind in ("cv", "held out") for n in CANDIDATES]
@@ -142,6 +143,8 @@ def search_part(seeds: int = 5) -> None:
         for seed in range(seeds):
             x, held_x, y, held_y = train_test_split(*task.load(return_X_y=True), test_size=0.5, random_state=seed)
             for kind, search in searches(task, seed).items():
+                if kind not in chosen:
+                    continue
                 found.setdefault(kind, []).append(found_by(search, x, y, held_x, held_y))
         for kind, each in found.items():
             scores = np.mean([(*one.scores, *one.held_out) for one in each], axis=0)
@@ -150,18 +153,22 @@ def search_part(seeds: int = 5) -> None:
             print(f"{name:<15}{kind:<20}" + "".join(f"{cell:>13}" for cell in cells), flush=True)
 
 
-PARTS: dict[str, Callable[[], None]] = {"regressor": regressor_part, "search": search_part}
+PARTS = ("regressor", "search")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"some of {', '.join(PARTS)}; all by default")
+    parser.add_argument("--searches", nargs="+", default=SEARCHES, choices=SEARCHES)
     options = parser.parse_args()
     unknown = set(options.parts) - set(PARTS)
     if unknown:
         parser.error(f"unknown part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
-    for name in options.parts or PARTS:
-        PARTS[name]()
+    parts = options.parts or PARTS
+    if "regressor" in parts:
+        regressor_part()
+    if "search" in parts:
+        search_part(options.searches)
 
 
 if __name__ == "__main__":
