@@ -344,9 +344,9 @@ def test_a_proposal_waits_until_an_earlier_trial_of_another_process_has_its_para
     announced = threading.Event()
 
     def announce(trial_id: int) -> None:
+        announced.set()  # before the first parameter: the driver goes on as soon as it sees that one
         for name, distribution in SPACE.items():
             study._storage.set_trial_param(trial_id, name, PARAMS[name], distribution)
-        announced.set()
 
     def interfere(study: optuna.Study, trial: optuna.trial.FrozenTrial) -> None:
         if trial.number == 5:
