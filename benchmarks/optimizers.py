@@ -196,7 +196,7 @@ def peer(name: str) -> Make:
 
 OPTIMIZERS: dict[str, Make] = {
     "lazybo": lazybo(),
-    "lazybo-additive": lazybo(kernel="additive"),
+    "lazybo-matern52": lazybo(kernel="matern52"),
     "optuna-gp": optuna_sampler(gp_sampler),
     "optuna-tpe": optuna_sampler(lambda seed: optuna.samplers.TPESampler(seed=seed)),
     "optuna-cmaes": optuna_sampler(lambda seed: optuna.samplers.CmaEsSampler(seed=seed)),
