@@ -211,6 +211,7 @@ def test_a_report_of_one_of_several_objectives_is_refused() -> None:
         ({"constraints": {"memory": math.inf}}, "constraint on 'memory' must be a finite number"),
         ({"constraints": {"memory": (1, 2, 3)}}, "a pair"),
         ({"constraints": {"memory": None}}, "a pair"),
+        ({"constraints": {"memory": (3, 1)}}, "3 is more than 1"),
         ({"constraints": {3: 1}}, "names of metrics"),
         ({"directions": {}}, "a dict of names"),
         ({"directions": {"a": "up"}}, "the direction of 'a' must be one of"),

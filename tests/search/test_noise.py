@@ -4,6 +4,7 @@ import json
 import zlib
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -120,3 +121,43 @@ def test_a_run_that_is_restored_before_and_after_its_repeat_goes_on_as_if_never_
         stopped.restore(stopped_state)
         asked += run(stopped, noisy, 1)
     assert asked == expected
+
+
+def in_doubt(space: dict[str, tuple[float, float]], **options: Any) -> Optimizer:
+    """An optimiser that takes all values for noisy."""
+    return Optimizer(space, seed=0, lag=None, noise=0.3, n_startup=0, **options)
+
+
+def test_only_what_may_be_suggested_is_repeated() -> None:
+    square, rng = {"a": (0.0, 1.0), "b": (0.0, 1.0)}, np.random.default_rng(0)
+    infeasible, incomplete = (
+        in_doubt(square, feasible=lambda params: params["a"] < 0.5),
+        in_doubt(square, optional=["b"]),
+    )
+    outside = in_doubt(square)
+    for a, b, value in rng.random((10, 3)).tolist():
+        infeasible.observe({"a": 0.5 + a / 2, "b": b}, value)
+        incomplete.observe({"a": a}, value)
+        outside.observe({"a": 2 + a, "b": b}, value, outside=True)
+    assert infeasible.ask().params["a"] < 0.5
+    assert 0.0 <= incomplete.ask().params["b"] <= 1.0
+    assert 0.0 <= outside.ask().params["a"] <= 1.0
+    # The best result that may be suggested again is repeated, not the best one.
+    for optimizer in (infeasible, incomplete, outside):
+        optimizer.observe({"a": 0.3, "b": 0.7}, -1.0)
+        assert optimizer.ask().params == {"a": 0.3, "b": 0.7}
+
+
+def test_a_suggestion_where_no_row_has_measured_all_constraints() -> None:
+    rng, optimizer = np.random.default_rng(0), in_doubt({"a": (0.0, 1.0), "b": (0.0, 1.0)})
+    for i, (a, b, value) in enumerate(rng.random((10, 3)).tolist()):
+        optimizer.observe({"a": a, "b": b}, value, constraints={"pq"[i % 2]: 1.0 + value})
+    assert optimizer.ask().params.keys() == {"a", "b"}
+
+
+def test_a_repeat_is_the_same_configuration_to_the_last_bit() -> None:
+    for value in np.random.default_rng(0).uniform(0.1, 0.7, 64).tolist():
+        optimizer = in_doubt({"a": (0.1, 0.7)})
+        optimizer.observe({"a": value}, 0.0)
+        assert optimizer.propose(0) == {"a": value}
+        assert optimizer.ask().params == {"a": value}

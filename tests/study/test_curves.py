@@ -17,6 +17,7 @@ from lazybo.search.optimizer import Optimizer
 from lazybo.search.space import Space
 from lazybo.study.curves import MIN_POINTS, StudyCurves, _predicted
 from lazybo.study.factory import model_of
+from lazybo.study.feasible import as_attributes
 from lazybo.study.model import StudyModel
 from lazybo.study.sampler import LazySampler
 from lazybo.study.structure import Structure
@@ -198,3 +199,13 @@ def test_a_resumed_study_makes_the_same_forecasts(tmp_path: Path) -> None:
     for left, right in zip(whole.trials, study.trials, strict=True):
         assert left.state == right.state
         assert left.params == right.params, "to the last bit"
+
+
+def test_the_best_training_is_a_feasible_one() -> None:
+    curves = StudyCurves(Space({"x": FloatDistribution(0, 1)}), "minimize")
+    for number, (x, memory) in enumerate([(0.1, 1.0), (0.9, -1.0), (0.5, 0.0)]):
+        trial = trial_of(number, x, values := falling(x), values[max(values)])
+        trial.system_attrs.update(as_attributes({"memory": memory}))
+        curves.add(trial)
+        feasible = [falling(each)[max(values)] for each in (0.9, 0.5)[:number]]
+        assert curves.best == (min(feasible) if feasible else None)

@@ -47,6 +47,9 @@ def directions_of(maximize: Sequence[str], minimize: Sequence[str]) -> dict[str,
     both = [name for name in maximize if name and name in minimize]
     if both:
         raise ValueError(f"--maximize {both[0]} and --minimize {both[0]} exclude each other")
+    twice = [name for names in (maximize, minimize) for name in names if name and names.count(name) > 1]
+    if twice:
+        raise ValueError(f"the objective {twice[0]} is given twice; give each objective once")
     if len(bare) > 1:
         raise ValueError("--maximize and --minimize exclude each other; name the objectives if there are several")
     if bare and named:

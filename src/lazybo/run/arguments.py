@@ -75,7 +75,7 @@ def check_objects(callbacks: object, pruner: object, study_name: object) -> None
         if not callable(callback):
             raise TypeError(f"a callback must be a function of (study, trial), not {callback!r}")
     if not isinstance(pruner, BasePruner | None):
-        raise TypeError(f"pruner must be one of optuna.pruners, such as MedianPruner(), not {pruner!r}")
+        raise TypeError(f"pruner must be one of optuna.pruners or lazybo.LazyPruner(), not {pruner!r}")
     if not isinstance(study_name, str | None):
         raise TypeError(f"study_name must be a string, not {study_name!r}")
 

@@ -104,7 +104,8 @@ def check_bounds(constraints: object) -> tuple[Bound, ...]:
                 f"the constraint on {metric!r} must be a number, the largest that is feasible, or a pair (low, high) "
                 f"with None for an open end, not {shortened(given)}"
             )
-        for end, at_least in zip(ends, (True, False), strict=True):
-            if end is not None:
-                found.append(Bound(metric, finite_number(f"the constraint on {metric!r}", end), at_least))
+        low, high = (end if end is None else finite_number(f"the constraint on {metric!r}", end) for end in ends)
+        if low is not None and high is not None and low > high:
+            raise ValueError(f"the constraint on {metric!r} is empty: {low:g} is more than {high:g}; give (low, high)")
+        found += [Bound(metric, end, at_least) for end, at_least in ((low, True), (high, False)) if end is not None]
     return tuple(found)

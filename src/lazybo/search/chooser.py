@@ -64,8 +64,9 @@ class Chooser:
         if self._remaining(seed) == 1:
             return [self._random_point(seed, rng)]
         landscape, best = self._outputs.landscape(seed, rng, self._acquisition)
-        if self._outputs.doubtful():
-            return [self._observations[int(best[0])].point]
+        again = self._repeatable(best) if self._outputs.doubtful() else None
+        if again is not None:
+            return [again]
         maxima = self._maxima(landscape, best, seed, rng, count)
         return [maximum.x for maximum in maxima[:count]] or [self._random_point(seed, rng)]
 
@@ -106,6 +107,19 @@ class Chooser:
         points = np.unique(points, axis=0)
         points = points[~self._taken(seed)(points)]
         return np.vstack((incumbents, points[self._outputs.expects_feasible(points)])), len(incumbents)
+
+    def _repeatable(self, rows: NDArray[np.intp]) -> Array | None:
+        """The point of the first of these rows that may be suggested again; None if there is none.
+
+        Results that were observed may lack an optional parameter, lie outside the ranges or not be feasible.
+        """
+        points = self._observations.points(rows)
+        whole = self._space.repair(self._space.clip(points))
+        for point, suggestible in zip(points, whole, strict=True):
+            allowed = self._feasible is None or bool(self._feasible.contains(suggestible[None])[0])
+            if allowed and np.array_equal(point, suggestible, equal_nan=True):
+                return point
+        return None
 
     def _startup_point(self, seed: int, number: int) -> Array | None:
         if self._feasible is not None:

@@ -211,6 +211,15 @@ class Observations:
         data, width = points.tobytes(), 8 * self._space.dim
         return np.array([data[i : i + width] in self._at for i in range(0, len(data), width)], dtype=bool)
 
+    def configuration(self, point: Array) -> dict[str, Any]:
+        """The configuration at a point; if the point has a row, that of the row to the last bit.
+
+        Decoding may round differently, and would not repeat the row.
+        """
+        params = self._space.decode(point)
+        known = self._rows[self._at[point.tobytes()][0]].params if point.tobytes() in self._at else {}
+        return {name: known.get(name, value) for name, value in params.items()}
+
     @property
     def repeated(self) -> list[list[int]]:
         """The rows at each point that has several."""

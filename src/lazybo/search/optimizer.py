@@ -174,7 +174,7 @@ class Optimizer:
 
         As in `ask`, the kernel is learned if it is due.
         """
-        return self.space.decode(self._chooser.choose(self.seed, whole("number", number, 0), 1)[0])
+        return self._observations.configuration(self._chooser.choose(self.seed, whole("number", number, 0), 1)[0])
 
     def propose_batch(self, number: int, n: int) -> list[dict[str, Any]]:
         """The configurations that ``ask(n)`` would suggest, the first with this number; nothing is recorded."""
@@ -262,7 +262,7 @@ class Optimizer:
         while len(suggestions) < wanted:
             count = wanted - len(suggestions) if by_maxima else 1
             points = self._chooser.choose(self.seed, number + len(suggestions), count)
-            suggestions += [self._pend(self.space.decode(x)) for x in points]
+            suggestions += [self._pend(self._observations.configuration(x)) for x in points]
         return suggestions
 
     def _pend(self, params: dict[str, Any]) -> Suggestion:

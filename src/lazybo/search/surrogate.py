@@ -81,7 +81,8 @@ class Fitted:
         if not isinstance(state, Mapping):
             raise ValueError(f"it must be a mapping, not {shortened(state)}")
         if state["kernel"] != self.kernel.name:
-            raise ValueError(f"it has the kernel {state['kernel']!r}, not {self.kernel.name!r}")
+            found = state["kernel"]
+            raise ValueError(f"it has the kernel {found!r}, not {self.kernel.name!r}; give kernel={found!r}")
         counts = {name: whole(name, state[name], 0) for name in ("learned_at", "warped_at", "built_rows")}
         warpings = {name: Warping(*state[name]) if state[name] else None for name in ("warping", "built_warping")}
         if counts["built_rows"] and not warpings["built_warping"]:

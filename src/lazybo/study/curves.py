@@ -59,7 +59,7 @@ class StudyCurves:
         self._added: set[int] = set()
         self._settled = 0  # all trials before this number were added
         self._finals: dict[int, tuple[float, float]] = {}  # u, f by number of the curve
-        self.best: float | None = None  # the best last value of a completed trial; small is good
+        self.best: float | None = None  # the best last value of a completed, feasible trial; small is good
 
     def __len__(self) -> int:
         return len(self._numbers)
@@ -90,7 +90,8 @@ class StudyCurves:
             if trial.value is None or not math.isfinite(last):
                 return
             self._finals[len(self)] = last, self._sign * trial.value
-            self.best = last if self.best is None else min(self.best, last)
+            if all(violation is None or violation <= 0.0 for violation in trial.constraints.values()):
+                self.best = last if self.best is None else min(self.best, last)
         self._model.add(curve)
         self._numbers.append(trial.number)
 
