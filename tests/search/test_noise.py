@@ -161,3 +161,14 @@ def test_a_repeat_is_the_same_configuration_to_the_last_bit() -> None:
         optimizer.observe({"a": value}, 0.0)
         assert optimizer.propose(0) == {"a": value}
         assert optimizer.ask().params == {"a": value}
+
+
+def test_nothing_is_repeated_next_to_an_evaluation_that_still_runs() -> None:
+    rng, optimizer = np.random.default_rng(3), Optimizer(SPACE, seed=3)
+    for x in rng.uniform(-5, 5, (40, 3)):
+        optimizer.observe(dict(zip(SPACE, x.tolist(), strict=True)), bowl(x) + 15 * rng.standard_normal())
+    known = {tuple(row["params"].values()) for row in optimizer.state()["rows"]}
+    first = optimizer.propose(0)
+    assert tuple(first.values()) in known
+    optimizer.announce({name: value + 1e-4 for name, value in first.items()})
+    assert optimizer.propose(0) != first

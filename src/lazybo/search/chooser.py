@@ -111,9 +111,11 @@ class Chooser:
     def _repeatable(self, rows: NDArray[np.intp]) -> Array | None:
         """The point of the first of these rows that may be suggested again; None if there is none.
 
-        Results that were observed may lack an optional parameter, lie outside the ranges or not be feasible.
+        Results that were observed may lack an optional parameter, lie outside the ranges or not be feasible. Another
+        evaluation may run nearby.
         """
         points = self._observations.points(rows)
+        points = points[~self._near_pending(points)]
         whole = self._space.repair(self._space.clip(points))
         for point, suggestible in zip(points, whole, strict=True):
             allowed = self._feasible is None or bool(self._feasible.contains(suggestible[None])[0])
@@ -136,20 +138,23 @@ class Chooser:
         If every point has a row, only those that are not feasible are taken.
         """
         exhausted = self._remaining(seed) <= 0
-        pending = self._observations.rows(State.PENDING)
-        kernel = self._surrogate.fitted.kernel
 
         def taken(points: Array) -> NDArray[np.bool_]:
             barred = np.zeros(len(points), dtype=bool) if self._feasible is None else ~self._feasible.contains(points)
             if exhausted:
                 return barred
-            barred |= self._observations.contain(points)
-            if len(pending) and len(points):
-                waiting = kernel.features(self._observations.points(pending))
-                barred |= cdist(kernel.features(points), waiting).min(axis=1) < PENDING_GAP
-            return barred
+            return barred | self._observations.contain(points) | self._near_pending(points)
 
         return taken
+
+    def _near_pending(self, points: Array) -> NDArray[np.bool_]:
+        """Which points are too near to a pending one, (m,)."""
+        pending = self._observations.rows(State.PENDING)
+        if not len(pending) or not len(points):
+            return np.zeros(len(points), dtype=bool)
+        kernel = self._surrogate.fitted.kernel
+        waiting = kernel.features(self._observations.points(pending))
+        return cdist(kernel.features(points), waiting).min(axis=1) < PENDING_GAP
 
     def _random_point(self, seed: int, rng: np.random.Generator) -> Array:
         """A random point that is not taken, if there is one. In a small space the remaining points are listed."""
