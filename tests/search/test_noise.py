@@ -172,3 +172,12 @@ def test_nothing_is_repeated_next_to_an_evaluation_that_still_runs() -> None:
     assert tuple(first.values()) in known
     optimizer.announce({name: value + 1e-4 for name, value in first.items()})
     assert optimizer.propose(0) != first
+
+
+def test_a_few_known_variances_do_not_hide_the_noise_of_the_other_values() -> None:
+    """As in a study with pruned trials, which teach forecasts with their variances."""
+    rng, optimizer = np.random.default_rng(3), Optimizer(SPACE, seed=3)
+    for i, x in enumerate(rng.uniform(-5, 5, (60, 3))):
+        params = dict(zip(SPACE, x.tolist(), strict=True))
+        optimizer.observe(params, bowl(x) + 15 * rng.standard_normal(), variance=1.0 if i % 6 == 0 else 0.0)
+    assert optimizer.surrogate()[0].noise > NOISY

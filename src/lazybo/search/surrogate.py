@@ -178,7 +178,9 @@ class Surrogate:
 
         A repeat tells whether there is noise, or a rugged objective without any. Repeats that failed count, too.
         """
-        if not (self.fitted.is_noisy and self._priors.may_be_noisy) or self._observations.variances().any():
+        if not (self.fitted.is_noisy and self._priors.may_be_noisy):
+            return False
+        if _are_known(self._observations.variances(self._observations.rows(State.COMPLETE))):
             return False
         groups = self._observations.repeated
         if sum(len(group) - 1 for group in groups) >= MOST_REPEATS:
@@ -245,10 +247,9 @@ class Surrogate:
         """Learn from the evaluations with a value, and discard the process of the old parameters."""
         variances = self.warping.variances(self._observations.variances(rows))
         data = Data(self._rows(rows), targets[rows], variances)
-        # Known variances are the noise; what is learned beside them is next to nothing.
-        priors = (
-            replace(self._priors, noisy_odds=0.0) if variances.any() else self._priors.given(self._repeats(targets))
-        )
+        priors = self._priors.given(self._repeats(targets))
+        if _are_known(variances):
+            priors = replace(self._priors, noisy_odds=0.0)
         learned = maximum_a_posteriori(data, self.fitted.kernel, self.fitted.noise, priors)
         self.fitted = replace(self.fitted, kernel=learned.kernel, noise=learned.noise, learned_at=len(rows))
         self._discard()
@@ -290,6 +291,11 @@ class Surrogate:
         targets[complete] = warped
         targets[self._observations.rows(State.FAILED)] = warped.max()
         return targets
+
+
+def _are_known(variances: Array) -> bool:
+    """Whether the noise of most values is known: then what is learned beside it is next to nothing."""
+    return bool(2 * np.count_nonzero(variances) > len(variances))
 
 
 def _first(chosen: Kernel, given: str | Kernel | None, noise: float | None, priors: Priors) -> Fitted:
