@@ -1,8 +1,8 @@
 """Several processes on one study in PostgreSQL: a real server, real processes."""
 
 import itertools
-import math
 import json
+import math
 import os
 import signal
 import subprocess
