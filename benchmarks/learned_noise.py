@@ -15,7 +15,7 @@ from lazybo import Optimizer
 from lazybo.checks import Array
 
 POINTS = 60
-# No default was chosen on these seeds.
+# The priors were chosen on seeds 0 to 19.
 FIRST_SEED = 100
 WITHOUT_NOISE = ("bbob-f3-5d", "bbob-f15-5d", "levy-5d")
 EVALUATIONS = 100

@@ -240,6 +240,11 @@ def test_the_recommended_candidate_is_refitted_where_the_best_score_is_luck() ->
         repeats = [i for i, params in enumerate(results["params"]) if params == found.params]
         assert found.measured == pytest.approx(np.mean(results["mean_test_score"][repeats]))
         assert chosen.best_estimator_.get_params() == found.params
+        scores = []
+        for scored in (chosen, chosen.best_estimator_):
+            Noisy.noise = np.random.default_rng(seed)  # the same noise for both
+            scores.append(scored.score(X, Y))
+        assert scores[0] == scores[1]
         differ += chosen.best_index_ != best.best_index_
     assert differ
 
