@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from lazybo.search.optimizer import Optimizer, Suggestion
     from lazybo.search.prediction import Prediction, Recommendation
     from lazybo.search.space import Condition
+    from lazybo.study.paused import resume
     from lazybo.study.pruner import LazyPruner
     from lazybo.study.sampler import LazySampler
     from lazybo.study.storage import repair_storage
@@ -39,6 +40,7 @@ _MODULES = {
     "optimize": "lazybo.run.optimize",
     "recommend": "lazybo.report.recommendation",
     "repair_storage": "lazybo.study.storage",
+    "resume": "lazybo.study.paused",
 }
 
 __all__ = [
@@ -59,6 +61,7 @@ __all__ = [
     "optimize",
     "recommend",
     "repair_storage",
+    "resume",
 ]
 
 

@@ -3,12 +3,15 @@
 import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from optuna.pruners import BasePruner
 
 from lazybo.checks import finite_number, positive, seconds, shortened, whole
+from lazybo.run.call import Call
 from lazybo.run.goals import Goals
 from lazybo.run.limits import Limits
 from lazybo.search.optimizer import Optimizer
@@ -64,6 +67,29 @@ def check_supported(goals: Goals, limits: Limits, warm_start: object, *, folds: 
         raise ValueError(
             "kfold is for one objective without constraints on metrics; evaluate all folds in one call and return "
             "their means"
+        )
+
+
+def check_steps(call: Call, max_steps: int | None, checkpoints: object, goals: Goals) -> None:
+    """Reject steps and checkpoints that the objective cannot have."""
+    if max_steps is not None:
+        whole("max_steps", max_steps, 1)
+        if not call.reports:
+            raise ValueError(
+                "max_steps is for objectives that report: a generator function that yields the value of each step, or "
+                "a function that takes trial and calls trial.report"
+            )
+    if call.generator and goals.several:
+        raise ValueError("a generator function reports the values of one objective; there are several here")
+    if checkpoints is None:
+        return
+    if not isinstance(checkpoints, str | PathLike):
+        raise TypeError(f"checkpoints must be the path of a folder, not {checkpoints!r}")
+    if Path(checkpoints).expanduser().exists() and not Path(checkpoints).expanduser().is_dir():
+        raise ValueError(f"checkpoints must be a folder, but {str(checkpoints)!r} is not one")
+    if not call.takes_checkpoint:
+        raise ValueError(
+            "checkpoints is for objectives that have some: a generator function with an argument called checkpoint"
         )
 
 

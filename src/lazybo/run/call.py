@@ -2,14 +2,17 @@
 
 import inspect
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
+from pathlib import Path
 from typing import Any, TypeAlias
 
 # An argument under one of these names is the dict of all parameters, also beside arguments for single parameters.
 DICT_NAMES = ("params", "config")
 # At most this many parameters are named in a message.
 SHOWN = 8
+ASYNC = (inspect.iscoroutinefunction, inspect.isasyncgenfunction)
+CHECKPOINT = "checkpoint"
 
 
 class Given(Enum):
@@ -18,6 +21,7 @@ class Given(Enum):
     PARAMS = "the parameters as a dict"
     TRIAL = "the trial"
     FOLD = "the number of the fold"
+    CHECKPOINT = "the folder of the trial's checkpoint"
 
 
 # A parameter of the space is its name.
@@ -32,15 +36,29 @@ class Call:
     positional: tuple[Source, ...] = ()
     keywords: Mapping[str, Source] = field(default_factory=dict)  # by the name of the argument
     rest: bool = False  # whether **kwargs get the parameters that no other argument gets
+    generator: bool = False  # whether it is a generator function: it yields a value after each step
 
     @property
     def takes_trial(self) -> bool:
         """Whether the objective gets its trial."""
         return Given.TRIAL in (*self.positional, *self.keywords.values())
 
-    def __call__(self, params: Mapping[str, Any], trial: object = None, fold: int | None = None) -> Any:
+    @property
+    def takes_checkpoint(self) -> bool:
+        """Whether the objective gets the folder of its checkpoint."""
+        return Given.CHECKPOINT in (*self.positional, *self.keywords.values())
+
+    @property
+    def reports(self) -> bool:
+        """Whether the objective may report intermediate values."""
+        return self.takes_trial or self.generator
+
+    def __call__(
+        self, params: Mapping[str, Any], trial: object = None, fold: int | None = None, checkpoint: Path | None = None
+    ) -> Any:
         """What the objective returns."""
         given: dict[Source, Any] = {Given.PARAMS: params, Given.TRIAL: trial, Given.FOLD: fold}
+        given[Given.CHECKPOINT] = checkpoint
         given.update(params.items())
         named = {argument: given[source] for argument, source in self.keywords.items() if source in given}
         if self.rest:
@@ -57,21 +75,26 @@ def call_of(
     - ``trial`` is the trial, ``params`` or ``config`` the dict of all parameters.
     - One argument under any other name is the dict, too, if no argument is a single parameter.
     - With ``folds``, ``fold`` is the number of the fold, or the second of two arguments under other names.
+    - ``checkpoint`` of a generator function is the folder of the trial's checkpoint.
 
     Arguments with other names and a default keep it. A TypeError says why an objective cannot be called so.
     """
     if not callable(objective):
         raise TypeError(f"the objective must be a function of the parameters, not {objective!r}")
-    if inspect.iscoroutinefunction(objective) or inspect.iscoroutinefunction(type(objective).__call__):
+    if any(is_async(each) for is_async in ASYNC for each in (objective, type(objective).__call__)):
         raise TypeError("the objective is an async function; give one that returns a number: asyncio.run(...) inside")
+    generator = any(map(inspect.isgeneratorfunction, (objective, type(objective).__call__)))
+    if generator and folds:
+        raise TypeError("the folds of kfold cannot be generator functions: return the value of a fold")
     try:
         signature = inspect.signature(objective)
     except (TypeError, ValueError):
         signature = inspect.Signature([inspect.Parameter("args", inspect.Parameter.VAR_POSITIONAL)])
-    call, wrong = _matched(objective, list(signature.parameters.values()), names, conditional, folds)
+    arguments = list(signature.parameters.values())
+    call, wrong = _matched(objective, arguments, names, conditional, folds, generator)
     if wrong:
         raise TypeError(_message(objective, signature, wrong, names, folds))
-    return call
+    return replace(call, generator=generator)
 
 
 def _matched(
@@ -80,12 +103,15 @@ def _matched(
     names: Collection[str],
     conditional: Collection[str],
     folds: bool,
+    generator: bool,
 ) -> tuple[Call, str]:
     """The call, and what is wrong with it, if anything."""
     kinds = {argument.kind for argument in arguments}
     named = [argument for argument in arguments if argument.kind not in (argument.VAR_POSITIONAL, argument.VAR_KEYWORD)]
-    sources = {argument.name: _source(argument.name, names, folds) for argument in named}
+    sources = {argument.name: _source(argument.name, names, folds, generator) for argument in named}
     single = any(isinstance(source, str) for source in sources.values())
+    if len(named) > 1 and any(a.name == CHECKPOINT and a.default is a.empty and not sources[a.name] for a in named):
+        return Call(objective), "only a generator function gets a checkpoint: yield the value of each step"
     others = [a for a in named if sources[a.name] is None and (a.default is a.empty or len(named) == 1)]
     sources |= dict(zip((a.name for a in others), _meant(len(others), sources, single, folds), strict=False))
     found = {argument.name: source for argument in named if (source := sources[argument.name]) is not None}
@@ -106,7 +132,7 @@ def _matched(
     return call, _wrong(call, named, missing, names, conditional, folds)
 
 
-def _source(argument: str, names: Collection[str], folds: bool) -> Source | None:
+def _source(argument: str, names: Collection[str], folds: bool, generator: bool) -> Source | None:
     """What is passed as an argument with this name."""
     if argument in names:
         return argument
@@ -114,6 +140,8 @@ def _source(argument: str, names: Collection[str], folds: bool) -> Source | None
         return Given.TRIAL
     if argument == "fold" and folds:
         return Given.FOLD
+    if argument == CHECKPOINT and generator:
+        return Given.CHECKPOINT
     return Given.PARAMS if argument in DICT_NAMES else None
 
 

@@ -9,7 +9,7 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing import AuthenticationError
@@ -42,12 +42,22 @@ class StudyReporter:
         self._study = study
         self._on_begin = on_begin
         self._trial_ids: dict[int, int] = {}
+        self._known: dict[int, frozenset[int]] = {}  # the steps that an earlier evaluation has reported
+        self._judged_from: dict[int, float] = {}  # the step before which a trial is not stopped
         self.values: dict[int, dict[int, float]] = {}
 
-    def open(self, number: int, trial_id: int) -> None:
-        """Accept reports of a trial from now on."""
+    def open(
+        self, number: int, trial_id: int, values: Mapping[int, float] | None = None, *, judged_from: float = 0
+    ) -> None:
+        """Accept reports of a trial from now on.
+
+        ``values`` are those that an earlier evaluation has reported: they stay. The trial is not stopped before the
+        step ``judged_from``.
+        """
+        self.values[number] = dict(values or {})
+        self._known[number] = frozenset(self.values[number])
+        self._judged_from[number] = judged_from
         self._trial_ids[number] = trial_id
-        self.values.setdefault(number, {})
 
     def close(self, number: int) -> dict[int, float]:
         """Accept no more reports of a trial; gives its intermediate values."""
@@ -63,12 +73,16 @@ class StudyReporter:
         trial_id = self._trial_ids.get(number)
         if trial_id is None:
             return True
+        if step in self._known.get(number, ()):
+            return False  # a training that was killed repeats the steps after its last checkpoint
         storage = self._study._storage
         try:
             with_retries(partial(storage.set_trial_intermediate_value, trial_id, step, value))
         except UpdateFinishedTrialError:
             return True
         self.values.get(number, {})[step] = value
+        if step < self._judged_from.get(number, 0):
+            return False
         return bool(with_retries(lambda: self._study.pruner.prune(self._study, storage.get_trial(trial_id))))
 
 

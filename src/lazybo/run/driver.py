@@ -21,6 +21,7 @@ from optuna.trial import FrozenTrial, TrialState
 from lazybo.run import ledger
 from lazybo.run.call import Call
 from lazybo.run.channel import StudyReporter
+from lazybo.run.checkpoints import tidy
 from lazybo.run.evaluate import Outcome, Reporter
 from lazybo.run.executors import Engine
 from lazybo.run.failure import InvalidValue, how_to_resume, log_failed_trial
@@ -33,6 +34,7 @@ from lazybo.run.orphans import Orphans
 from lazybo.run.progress import Progress, WorkTime
 from lazybo.run.shared import SharedStudy
 from lazybo.run.source import TrialSource
+from lazybo.run.steps import NO_STEPS, Steps
 from lazybo.run.stopping import Stopping
 from lazybo.study.attributes import FAILURE_KEY, VARIANCE_KEY
 from lazybo.study.feasible import as_attributes
@@ -60,6 +62,7 @@ class RunOptions:
     progress: bool
     reports: bool  # whether workers report to the driver from the start
     goals: Goals = ONE_OBJECTIVE
+    steps: Steps = NO_STEPS
 
 
 class Driver:
@@ -90,6 +93,7 @@ class Driver:
             connect=connect,
             note_begin=orphans.note_begin,
             goals=options.goals,
+            steps=options.steps,
         )
         self._shared = SharedStudy(study, model, orphans, self._open.trials)
         gain = GainLimit(study, model.optimizer, options.limits.min_gain)
@@ -108,7 +112,7 @@ class Driver:
         limit = self._options.limits.n_trials
         total = None if math.isinf(limit) else int(limit)
         with (
-            Progress(self._options.progress, total, self._shared.finished) as progress,
+            Progress(self._options.progress, total, self._begun) as progress,
             self.stopping.interruptible(partial(self._on_interrupt, progress)),
         ):
             try:
@@ -148,7 +152,7 @@ class Driver:
     def _start_trial(self) -> bool:
         """Open the next trial; False if there is none."""
         while (started := self._source.start()) is not None:
-            trial = self._open.add(started.entry, started.deaths, started.values)
+            trial = self._open.add(started.entry, started.deaths, started.values, judged_from=started.judged_from)
             self.model.announce(started.entry.number, started.entry.params)
             if not started.invalid:
                 return True
@@ -170,6 +174,9 @@ class Driver:
         """A trial has ended: record it, call the callbacks, give its worker the next one, tell the optimiser."""
         entry = trial.entry
         intermediate = self._open.stop(trial)
+        if outcome.state == "paused" and intermediate:
+            self._pause(entry, outcome, max(intermediate))
+            return
         last = intermediate[max(intermediate)] if intermediate else math.nan
         if outcome.state == "pruned" and math.isfinite(last):
             outcome = replace(outcome, value=last)  # as Optuna does
@@ -182,6 +189,8 @@ class Driver:
             )
             self._shared.sync()
             return
+        if self._options.steps.checkpoints is not None:
+            tidy(self._options.steps.checkpoints, entry.number)
         self._shared.finished += 1
         self._shared.searched += not entry.repeat
         if outcome.state in ("failed", "invalid"):
@@ -195,6 +204,20 @@ class Driver:
         if self._source.has_proposal and not self._open.has_tasks:
             self._fill()  # the worker need not wait until the optimiser has learned
         self.model.finish(_frozen(entry, result, intermediate))
+
+    def _pause(self, entry: Entry, outcome: Outcome, step: int) -> None:
+        """A trial is stopped for now: record that, call the callbacks, tell the optimiser what to expect of it."""
+        recorded = self._ledger.pause(entry, step, outcome.metrics)
+        del self._open.trials[entry.number]
+        if not recorded:
+            _logger.warning(f"trial {entry.number} runs in another process now, so it is not paused here")
+            self._shared.sync()
+            return
+        paused = with_retries(partial(self.study._storage.get_trial, entry.trial_id))
+        self._shared.paused[entry.number] = paused
+        self.stopping.count_paused()
+        self._call_back(entry)
+        self.model.pause(paused)
 
     def _warn_of_dropped(self, entry: Entry, outcome: Outcome) -> None:
         """Name the metrics that could not be kept, each once."""
@@ -237,7 +260,12 @@ class Driver:
     def _show(self, progress: Progress) -> None:
         tally = self.stopping.tally
         share = self._work.seconds / max(time.monotonic() - self.stopping.started, 1e-9)
-        progress.show(self._shared.finished, tally, len(self._open.trials), share)
+        progress.show(self._begun, tally, len(self._open.trials), share)
+
+    @property
+    def _begun(self) -> int:
+        """How many trials have ended or are paused."""
+        return self._shared.finished + len(self._shared.paused)
 
 
 def _result(outcome: Outcome) -> Result:

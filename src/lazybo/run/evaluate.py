@@ -18,14 +18,16 @@ from optuna.exceptions import TrialPruned
 
 from lazybo.run import plain
 from lazybo.run.call import Call
+from lazybo.run.checkpoints import opened
 from lazybo.run.goals import ONE_OBJECTIVE, Goals, metric_at
+from lazybo.run.steps import NO_STEPS, InvalidStep, Steps, TrialPaused, follow
 
 LARGEST = sys.float_info.max
 # Databases keep steps as four-byte integers.
 MAX_STEP = 2**31 - 1
 
 
-State = Literal["complete", "pruned", "failed", "invalid"]
+State = Literal["complete", "pruned", "paused", "failed", "invalid"]
 
 
 class Reporter(Protocol):
@@ -54,19 +56,27 @@ class Trial:
         self._reporter = reporter
         self._several = several
         self._prune = False
+        self.yields = False  # whether the objective is a generator function
 
     def report(self, value: float, step: int) -> None:
         """Record an intermediate value and ask the pruner."""
+        if self.yields:
+            raise ValueError("trial.report is not for generator functions: yield the value of each step instead")
+        self.record(value, step)
+
+    def record(self, value: float, step: int) -> bool:
+        """The same for a value that was yielded; true if the trial should stop."""
         if self._several:
             raise ValueError("trial.report is for one objective: a pruner cannot compare several; leave it out")
         if isinstance(step, bool) or not isinstance(step, int | np.integer) or not 0 <= step <= MAX_STEP:
             raise ValueError(f"step must be a whole number from 0 to {MAX_STEP}, not {plain.short(step)}")
         try:
-            number = _number(value)
+            number = plain.number(value)
         except (TypeError, ValueError, OverflowError):
             raise ValueError(f"report takes a number that a float can hold, not {plain.short(value)}") from None
         if self._reporter is not None:
             self._prune = self._reporter.report(self.number, int(step), number)
+        return self._prune
 
     def should_prune(self) -> bool:
         """Whether the pruner wants to end this trial; raise `optuna.TrialPruned` then."""
@@ -79,7 +89,7 @@ class Trial:
     def set_constraint(self, key: str, value: float) -> None:
         """Keep what was measured of a constraint. The trial is feasible if all its constraints are at most 0."""
         try:
-            number = _number(value)
+            number = plain.number(value)
         except (TypeError, ValueError, OverflowError):
             number = math.nan
         if not isinstance(key, str) or math.isnan(number):
@@ -117,6 +127,7 @@ class Task:
     timed: bool = False  # whether it has a timeout, so that its start must be reported
     noted: bool = False  # whether its start is reported if the driver can be reached
     goals: Goals = ONE_OBJECTIVE
+    steps: Steps = NO_STEPS
 
 
 @dataclass(frozen=True)
@@ -168,11 +179,15 @@ def evaluate(objective: Call | bytes, task: Task) -> Outcome:
     try:
         _report_begin(task)
         call = _load(objective) if isinstance(objective, bytes) else objective
-        outcome = _outcome(call(trial.params, trial, task.fold), trial.user_attrs, task.goals)
+        outcome = _outcome(_called(call, trial, task), trial.user_attrs, task.goals)
     except KeyboardInterrupt:
         raise
     except TrialPruned:
         outcome = _ended("pruned", trial.user_attrs)
+    except TrialPaused:
+        outcome = _ended("paused", trial.user_attrs)
+    except InvalidStep as error:
+        outcome = _ended("invalid", trial.user_attrs, reason=str(error))
     except EvaluationFailed as error:
         failed = _ended("failed", trial.user_attrs)
         described = {"kind": error.kind, "summary": plain.cut(error.summary, plain.REASON_LENGTH)}
@@ -182,6 +197,18 @@ def evaluate(objective: Call | bytes, task: Task) -> Outcome:
         failed = _ended("failed", trial.user_attrs)
         outcome = replace(failed, reason=plain.reason(error), traceback=plain.trace(error))
     return replace(bounded(outcome, task.goals, trial.constraints), seconds=time.perf_counter() - start)
+
+
+def _called(call: Call, trial: Trial, task: Task) -> Any:
+    """What the objective returns; a generator is run to its end."""
+    trial.yields = call.generator
+    if not call.takes_checkpoint or task.steps.checkpoints is None:
+        returned = call(trial.params, trial, task.fold)
+        return follow(returned, trial.record, task.steps, task.goals) if call.generator else returned
+    with opened(task.steps.checkpoints, task.number, copies=call.generator) as checkpoint:
+        trial.set_user_attr("checkpoint", str(checkpoint.folder))
+        returned = call(trial.params, trial, task.fold, checkpoint.folder)
+        return follow(returned, trial.record, task.steps, task.goals, checkpoint) if call.generator else returned
 
 
 def _report_begin(task: Task) -> None:
@@ -248,7 +275,7 @@ def _several(returned: Any, metrics: Mapping[Any, Any], count: int) -> Outcome:
 def _one(returned: Any, metrics: Mapping[Any, Any]) -> float | Outcome:
     """A returned value as a finite number, or the outcome if it is none."""
     try:
-        value = _number(returned)
+        value = plain.number(returned)
     except (TypeError, ValueError):
         hint = " (is a return statement missing?)" if returned is None else ""
         shown = plain.short(returned)
@@ -287,10 +314,3 @@ def _ended(state: State, metrics: Mapping[Any, Any], **details: Any) -> Outcome:
 
 def _is_value(name: object) -> bool:
     return isinstance(name, str) and name == "value"
-
-
-def _number(thing: Any) -> float:
-    """A float. Strings are rejected, although Python would parse them."""
-    if isinstance(thing, str | bytes):
-        raise TypeError("a string is not a number")
-    return float.__pos__(float(thing))

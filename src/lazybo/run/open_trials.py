@@ -23,6 +23,7 @@ from lazybo.run.goals import ONE_OBJECTIVE, Goals
 from lazybo.run.kfold import mean_of, variance_of_mean
 from lazybo.run.ledger import Entry
 from lazybo.run.limits import Limits
+from lazybo.run.steps import Steps
 from lazybo.study.attributes import ATTEMPTS_KEY
 from lazybo.study.retry import with_retries
 
@@ -37,6 +38,7 @@ class OpenTrial:
     deaths: int  # how many evaluations of it died with their worker or driver
     records_begin: bool  # whether the study records when a worker starts it
     folds: dict[int | None, float] = field(default_factory=dict)  # the values known so far
+    steps: int = 0  # how many values it had reported when it was last started
 
 
 @dataclass
@@ -81,9 +83,11 @@ class OpenTrials:
         connect: Callable[[StudyReporter], Reporter],
         note_begin: Callable[[Entry, int], object],
         goals: Goals = ONE_OBJECTIVE,
+        steps: Steps | None = None,
     ) -> None:
         self.engine = engine
         self._goals = goals
+        self._steps = steps or Steps()
         self._study, self._objective, self._limits = study, objective, limits
         self._folds: tuple[int | None, ...] = (None,) if folds is None else tuple(range(folds))
         self._note_begin = note_begin
@@ -115,13 +119,21 @@ class OpenTrials:
         """How many new trials the free workers can run."""
         return self.free_workers // len(self._folds)
 
-    def add(self, entry: Entry, deaths: int | None, values: Mapping[int, float]) -> OpenTrial:
-        """Open a trial. ``deaths`` is None if it never ran before; ``values`` are its recorded intermediate values."""
+    def add(
+        self, entry: Entry, deaths: int | None, values: Mapping[int, float], *, judged_from: float = 0
+    ) -> OpenTrial:
+        """Open a trial. ``deaths`` is None if it never ran before; ``values`` are its recorded intermediate values.
+
+        It is not paused before the step ``judged_from``.
+        """
         known = [fold for fold in self._folds if fold is not None and fold in values]
         records_begin = deaths is not None or self._limits.retries == 0
-        trial = OpenTrial(entry, deaths or 0, records_begin, {fold: values[fold] for fold in known})
+        trial = OpenTrial(entry, deaths or 0, records_begin, {fold: values[fold] for fold in known}, len(values))
         self.trials[entry.number] = trial
-        self._reporter.open(entry.number, entry.trial_id)
+        # Without a checkpoint a trial starts from its first step, and reports all values again.
+        earlier = values if self._steps.checkpoints is not None else {}
+        judged_from = math.inf if entry.repeat and self._steps.pausable else judged_from
+        self._reporter.open(entry.number, entry.trial_id, earlier, judged_from=judged_from)
         self._tasks += [(trial, fold) for fold in self._folds if fold not in trial.folds]
         return trial
 
@@ -144,7 +156,7 @@ class OpenTrials:
             except OSError as error:
                 _logger.warning(f"workers cannot report when an evaluation starts: {error}")
         entry, reporter, noted = trial.entry, self._worker_reporter, trial.records_begin
-        task = Task(entry.number, entry.params, fold, reporter, timed, noted, self._goals)
+        task = Task(entry.number, entry.params, fold, reporter, timed, noted, self._goals, self._steps)
         future = self.engine.submit(evaluate, self._objective, task)
         self._running[future] = _Running(trial, fold)
         future.add_done_callback(self._events.put)
@@ -221,6 +233,10 @@ class OpenTrials:
     def _worker_died(self, running: _Running, error: BaseException) -> Ended | None:
         """Submit the task again, or fail the trial if it used up its retries."""
         trial = running.trial
+        if self._steps.checkpoints is not None:
+            # A training that gets further each time is not at fault, however often its workers are killed.
+            steps = len(self._reporter.values.get(trial.entry.number, ()))
+            trial.deaths, trial.steps = (trial.deaths, steps) if steps <= trial.steps else (0, steps)
         trial.deaths += getattr(error, "attempts", 1)
         trial.records_begin = True
         failed = Outcome("failed", reason=f"its worker died, {trial.deaths} times in all: {error}")

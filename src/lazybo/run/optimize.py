@@ -22,10 +22,12 @@ from lazybo.run.arguments import (
     check_initial_feasible,
     check_limits,
     check_objects,
+    check_steps,
     check_supported,
 )
 from lazybo.run.call import Call, call_of
 from lazybo.run.channel import StudyReporter, listening
+from lazybo.run.checkpoints import checkpoint_root
 from lazybo.run.driver import Callback, Driver, RunOptions
 from lazybo.run.evaluate import Reporter
 from lazybo.run.executors import Engine, make_engine
@@ -36,6 +38,7 @@ from lazybo.run.kfold import KFold
 from lazybo.run.limits import Limits
 from lazybo.run.orphans import EVALUATES_HERE, RECORDS_ALL
 from lazybo.run.presence import present
+from lazybo.run.steps import Steps
 from lazybo.run.warm_start import known_results
 from lazybo.search.acquisition import Acquisition
 from lazybo.search.feasibility import Predicate
@@ -45,6 +48,7 @@ from lazybo.search.space import Condition, Space
 from lazybo.study.attributes import STOPPED_KEY
 from lazybo.study.factory import ModelOptions, keep_options, open_model
 from lazybo.study.model import StudyModel
+from lazybo.study.pruner import LazyPruner
 from lazybo.study.retry import with_retries
 from lazybo.study.sampler import LazySampler
 from lazybo.study.storage import About, explained, open_storage, open_study
@@ -77,6 +81,8 @@ def optimize(
     warm_start: Any = None,
     callbacks: Sequence[Callback] = (),
     pruner: BasePruner | None = None,
+    max_steps: int | None = None,
+    checkpoints: str | Path | None = None,
     synchronous: bool = False,
     conditions: Mapping[str, Condition] | None = None,
     feasible: Predicate | None = None,
@@ -127,9 +133,16 @@ def optimize(
     they leave out. ``warm_start`` gives known results: studies, or tables of parameters and ``value``. ``seed`` makes a
     run with one worker repeatable.
 
-    ``callbacks`` are called as ``f(study, trial)`` after each trial. ``pruner`` decides on trials that report (default:
-    Optuna's MedianPruner). ``lag``, ``acquisition``, ``batch``, ``n_startup_trials``, ``kernel``, ``noise``,
-    ``priors`` and ``value_transform`` are those of `lazybo.Optimizer`.
+    **Step by step.** A generator function ``def train(params, checkpoint): ... yield value`` reports the value of each
+    step. ``checkpoint`` is a folder of the trial that outlives the process: a training that was killed continues from
+    there. With ``max_steps``, the last step of a training, one that promises little is paused, and resumed when it
+    promises more than a new one (docs/curves.md). ``checkpoints`` is the folder for all of them; by default one beside
+    the storage.
+
+    ``callbacks`` are called as ``f(study, trial)`` after each trial, also when it is paused. ``pruner`` decides on
+    trials that report (default: Optuna's MedianPruner; with ``max_steps`` `lazybo.LazyPruner`). ``lag``,
+    ``acquisition``, ``batch``, ``n_startup_trials``, ``kernel``, ``noise``, ``priors`` and ``value_transform`` are
+    those of `lazybo.Optimizer`.
     """
     limits = check_limits(
         n_trials, timeout, target_value, patience, trial_timeout, retries, max_failures, min_gain, confirm
@@ -155,32 +168,35 @@ def optimize(
     check_initial_feasible(first, optimizer)
     known = known_results(warm_start, checked, goals.directions[0])
     call = _call(objective, checked)
+    check_steps(call, max_steps, checkpoints, goals)
     check_objects(callbacks, pruner, study_name)
 
     with contextlib.ExitStack() as stack:
         opened = stack.enter_context(_attaching_study())
         engine = stack.enter_context(_engine(executor, n_parallel, limits))
-        run = RunOptions(
-            objective=_sendable(call) if engine.remote else call,
-            folds=objective.k if isinstance(objective, KFold) else None,
-            limits=limits,
-            synchronous=synchronous,
-            callbacks=callbacks,
-            progress=progress,
-            reports=call.takes_trial or math.isfinite(limits.trial_timeout),
-            goals=goals,
-        )
+        payload = _sendable(call) if engine.remote else call
         backend = open_storage(storage)
         stack.enter_context(explained(backend))
         about = About(goals.directions, goals.names, tuple(bound.name for bound in goals.bounds))
         study, seed = open_study(backend, study_name, about, structure, seed)
         opened.append(study)
+        run = RunOptions(
+            objective=payload,
+            folds=objective.k if isinstance(objective, KFold) else None,
+            limits=limits,
+            synchronous=synchronous,
+            callbacks=callbacks,
+            progress=progress,
+            reports=call.reports or math.isfinite(limits.trial_timeout),
+            goals=goals,
+            steps=Steps(max_steps, checkpoint_root(study, checkpoints) if call.takes_checkpoint else None),
+        )
         options, trials = replace(options, seed=seed), ledger.read(study)
         keep_options(study, options, structure, trials)
         # A kernel object has the columns of this space; the sampler infers its own space from the trials.
         by_name = kernel if isinstance(kernel, str) else None
         study.sampler = LazySampler.with_options(replace(options, kernel=by_name))
-        study.pruner = pruner or MedianPruner()
+        study.pruner = pruner or (MedianPruner() if max_steps is None else LazyPruner(max_steps))
         model = open_model(study, options, structure, trials)
         for params, value in known:
             model.optimizer.observe(params, value, outside=True)

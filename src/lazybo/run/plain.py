@@ -2,7 +2,7 @@
 
 An objective is foreign code. Its metrics and exceptions may hold cycles, objects that fail when they are printed, or a
 gigabyte. The worker turns all of that into plain data before anything is sent. No function of this module raises
-anything but KeyboardInterrupt.
+anything but KeyboardInterrupt, except `number`.
 """
 
 import math
@@ -51,6 +51,13 @@ def trace(error: BaseException) -> str:
     except BaseException:  # its message cannot be printed, but its frames can
         kept.extend([*traceback.format_tb(error.__traceback__), reason(error)])
     return _printable("".join(kept)[-TRACEBACK_LENGTH:])
+
+
+def number(thing: Any) -> float:
+    """A float. Strings are rejected, although Python would parse them. Raises what ``float`` raises."""
+    if isinstance(thing, str | bytes):
+        raise TypeError("a string is not a number")
+    return float.__pos__(float(thing))
 
 
 def short(thing: object) -> str:

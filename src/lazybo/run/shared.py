@@ -10,6 +10,7 @@ from lazybo.run import ledger
 from lazybo.run.orphans import Orphans
 from lazybo.study.attributes import DRIVER_KEY, REPEAT_KEY
 from lazybo.study.model import StudyModel
+from lazybo.study.paused import is_paused
 from lazybo.study.waiting import Unannounced, wait_for_earlier
 
 
@@ -21,6 +22,7 @@ class SharedStudy:
         self.repeats = 0  # how many trials of the final check there are: those after the last other trial
         self.searched = 0  # how many of the finished trials are no repeats
         self.queued: list[FrozenTrial] = []  # trials to run before new ones are proposed
+        self.paused: dict[int, FrozenTrial] = {}  # by number
         self.elsewhere: set[int] = set()  # numbers of the trials that other processes run
         self.next_number = 0
         self._study, self._model, self._orphans, self._own = study, model, orphans, own
@@ -48,7 +50,9 @@ class SharedStudy:
         self.elsewhere = {trial.number for trial in elsewhere if trial.system_attrs.get(DRIVER_KEY) in living}
         self._awaits = self._unannounced.any_awaited(elsewhere)
         # A process that took this one for dead, after a suspension for example, queues trials that still run here.
-        self.queued = [trial for trial in trials if trial.state == TrialState.WAITING and trial.number not in self._own]
+        waiting = [trial for trial in trials if trial.state == TrialState.WAITING and trial.number not in self._own]
+        self.queued = [trial for trial in waiting if not is_paused(trial)]
+        self.paused = {trial.number: trial for trial in waiting if is_paused(trial)}
         self.next_number = len(trials)
         self.finished = sum(trial.state.is_finished() for trial in trials)
         repeats = [REPEAT_KEY in trial.system_attrs for trial in trials if trial.number != except_number]

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Any
 
 from optuna.trial import FrozenTrial
@@ -12,13 +13,16 @@ from lazybo.run.limits import Limits, StopReason
 from lazybo.run.open_trials import OpenTrials
 from lazybo.run.shared import SharedStudy
 from lazybo.run.stopping import Stopping
-from lazybo.study.attributes import ATTEMPTS_KEY, REPEAT_KEY
+from lazybo.study.attributes import ATTEMPTS_KEY, REPEAT_KEY, TO_END_KEY
 from lazybo.study.model import StudyModel, announced_params
 from lazybo.study.structure import as_given
 
 # With this many workers or more, the next trial is proposed before a worker is free. Such a proposal cannot use the
 # next value, as if there were one more worker. With few workers this would cost too much, and they do not wait long.
 MANY_WORKERS = 8
+# A paused trial that is resumed is not paused again before it has made this many times the steps that it had: loading a
+# checkpoint is not free.
+RESUMED = 1.25
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,7 @@ class Started:
     deaths: int | None = None  # None: it never ran before
     values: Mapping[int, float] = field(default_factory=dict)  # its recorded intermediate values
     invalid: str = ""  # why it cannot be evaluated
+    judged_from: float = 0  # the step before which it is not paused
 
 
 class TrialSource:
@@ -61,7 +66,8 @@ class TrialSource:
     @property
     def left(self) -> float:
         """How many trials are still to be started, here or elsewhere."""
-        left = self._limits.n_trials - self._shared.finished - len(self._open.trials) - len(self._shared.elsewhere)
+        begun = len(self._shared.paused) + len(self._open.trials) + len(self._shared.elsewhere)
+        left = self._limits.n_trials - self._shared.finished - begun
         if self._stopping.search_ended is None:
             return left
         return min(left, self._limits.confirm - self._shared.repeats) if self._model.optimizer.n_feasible else 0
@@ -74,22 +80,25 @@ class TrialSource:
         return self._stopping.search_ended is not None or self.left <= self._limits.confirm
 
     def start(self) -> Started | None:
-        """Start a queued trial, or a new one; None if no more trials are needed, or none as long as others run."""
+        """Start a queued, paused or new trial; None if no more are needed, or none as long as others run."""
         while self._stopping.reason is None:
             if self._shared.elsewhere:
                 self._shared.sync()
-            if self.left <= 0:
-                self._end_check()
-                return None
-            if self._shared.queued:
+            needed = self.left > 0
+            if needed and self._shared.queued:
                 started = self._start_queued(self._shared.queued.pop(0))
-            elif self._search_ends():
+            elif needed and self._search_ends():
                 continue
-            elif not self._has_next():
-                self._end_check(StopReason.CONFIRMED)
-                return None
             else:
-                started = self._start_new()
+                proposed = needed and self._has_next()
+                paused = self._worth_resuming()
+                if paused is not None:
+                    started = self._start_paused(paused)
+                elif proposed:
+                    started = self._start_new()
+                else:
+                    self._end_check(StopReason.CONFIRMED if needed else None)
+                    return None
             if started is not None:
                 return started
             self._shared.sync()  # another process was faster, and may have started the last one that was needed
@@ -165,6 +174,23 @@ class TrialSource:
         """New trials are needed below this number; queued trials already have numbers."""
         return self._shared.next_number + self.left - len(self._shared.queued)
 
+    def _worth_resuming(self) -> FrozenTrial | None:
+        """The paused trial to continue before a new one is started, if any."""
+        if not self._shared.paused or self._is_checking or self._stopping.search_ended is not None:
+            return None
+        proposal = self._ahead[0] if self._ahead else None
+        return self._model.worth_resuming(list(self._shared.paused.values()), proposal)
+
+    def _start_paused(self, trial: FrozenTrial) -> Started | None:
+        """Continue a paused trial; None if another process was faster."""
+        self._ahead = []  # these proposals do not know the values that follow
+        started = self._start_queued(trial)
+        if started is None:
+            return None
+        self._shared.paused.pop(trial.number, None)
+        self._ledger.unpause(trial._trial_id)
+        return replace(started, judged_from=max(started.judged_from, RESUMED * (trial.last_step or 0)))
+
     def _start_queued(self, trial: FrozenTrial) -> Started | None:
         """Run a trial that somebody enqueued, or whose driver died; None if another process was faster."""
         if not self._ledger.claim(trial._trial_id):
@@ -184,4 +210,6 @@ class TrialSource:
             return Started(entry, invalid=f"it was enqueued with {fixed}: {error}")
         self._ledger.fill_in(trial._trial_id, trial.params, params)
         entry = Entry(trial._trial_id, trial.number, params, REPEAT_KEY in trial.system_attrs)
-        return Started(entry, trial.system_attrs.get(ATTEMPTS_KEY), trial.intermediate_values)
+        attributes = trial.system_attrs
+        judged_from = inf if attributes.get(TO_END_KEY) else 0
+        return Started(entry, attributes.get(ATTEMPTS_KEY), trial.intermediate_values, judged_from=judged_from)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from optuna.study import Study
-from optuna.trial import FrozenTrial
+from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.run.evaluate import Outcome
 from lazybo.run.failure import RunFailed, how_to_resume
@@ -17,6 +17,7 @@ from lazybo.run.ledger import Result
 from lazybo.run.limits import ENDS_SEARCH, Limits, StopReason, Tally
 from lazybo.study.attributes import REPEAT_KEY
 from lazybo.study.feasible import measured_constraints, violates
+from lazybo.study.paused import is_paused
 
 
 class Stopping:
@@ -48,6 +49,8 @@ class Stopping:
             if trial.state.is_finished():
                 feasible, repeat = not violates(measured_constraints(trial)), REPEAT_KEY in trial.system_attrs
                 self.tally.count(trial.state, trial.values, feasible=feasible, repeat=repeat)
+            elif is_paused(trial):
+                self.tally.count(TrialState.PRUNED, None)
         self.tally.failed_in_a_row = 0
 
     def count(self, outcome: Outcome, result: Result, *, repeat: bool = False) -> None:
@@ -59,6 +62,11 @@ class Stopping:
             text = f"{failures} evaluations in a row failed; the last one: {outcome.reason}"
             remedy = f"{how_to_resume(self._study)} Failed trials have tracebacks: trial.user_attrs['traceback']."
             self.stop(StopReason.FAILURES, RunFailed(f"{text}\n{remedy}"))
+
+    def count_paused(self) -> None:
+        """Count a trial that was paused, as one that is no better than the best, and stop if it reached a limit."""
+        self.tally.count(TrialState.PRUNED, None)
+        self.check()
 
     def check(self) -> None:
         """Stop if a limit was reached."""

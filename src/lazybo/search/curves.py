@@ -176,6 +176,11 @@ class CurveModel:
         self._curves.append(curve)
         return len(self._curves) - 1
 
+    def remove(self, number: int) -> None:
+        """Remove a curve; the curves after it move up. The process is learned anew when it is next needed."""
+        del self._curves[number]
+        self.learned_at, self._fitted, self._forecasts = 0, None, {}
+
     @one_thread()
     def forecasts(self) -> dict[int, Forecast]:
         """By number, where the curves that did not complete would have ended. Empty while too few have completed.

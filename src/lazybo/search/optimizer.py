@@ -294,6 +294,21 @@ class Optimizer:
                 surrogate.cut(row)
         self._observations.resolve(row, result)
 
+    def retell(
+        self,
+        suggestion: Suggestion | int,
+        value: Values,
+        *,
+        constraints: Mapping[str, float | None] | None = None,
+        variance: float | Sequence[float] = 0.0,
+    ) -> None:
+        """Tell another value of a suggestion that was told: what was told before was a forecast."""
+        number = suggestion.number if isinstance(suggestion, Suggestion) else suggestion
+        row = self._observations.told_row(number)
+        result = Result.of(value, self._signs, variance, constraints)
+        self._outputs.cut(row)
+        self._observations.resolve(row, result)
+
     def revise(self, values: Mapping[int, tuple[float, float]]) -> None:
         """Change values that were told: by the numbers of their suggestions, the new values with their variances.
 

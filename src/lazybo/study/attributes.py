@@ -34,6 +34,9 @@ STOPPED_KEY = "lazybo:stopped"
 # `run.gain`.
 GAIN_KEY = "lazybo:gain"
 
+# The common folder of the checkpoints of a study; `run.checkpoints`.
+CHECKPOINTS_KEY = "lazybo:checkpoints"
+
 # ------------------------------------------------------------------- of a trial
 
 # The announcement of a trial: its parameters, and perhaps what was learned (``columns``, ``model``, ``finished``) and
@@ -59,6 +62,12 @@ ATTEMPTS_KEY = "lazybo:attempts"
 BEGAN_KEY = "lazybo:began"
 # The initial configuration that a trial was queued for, as it was given. In parts; `run.ledger`.
 INITIAL_KEY = "lazybo:initial"
+
+# User: the last step of a training that is paused; None when it runs again. A trial with it that waits is paused;
+# `run.ledger`, `study.paused`.
+PAUSED_KEY = "lazybo:paused"
+# A paused trial was resumed by hand: it is not paused again; `study.paused`.
+TO_END_KEY = "lazybo:to_end"
 
 # --------------------------------------------------------------- texts in parts
 

@@ -12,8 +12,8 @@ with β ≥ 0, fitted by least squares; its variance is added.
 """
 
 import math
-from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from optuna.trial import FrozenTrial, TrialState
@@ -23,6 +23,7 @@ from lazybo.search import curves
 from lazybo.search.curves import Curve, CurveModel
 from lazybo.search.pool import sobol_points
 from lazybo.search.space import Space
+from lazybo.study.paused import is_paused
 from lazybo.study.structure import as_given
 
 # Random configurations that stand for what a new trial may be.
@@ -59,6 +60,7 @@ class StudyCurves:
         self._added: set[int] = set()
         self._settled = 0  # all trials before this number were added
         self._finals: dict[int, tuple[float, float]] = {}  # u, f by number of the curve
+        self._paused: dict[int, int] = {}  # the last steps of paused trials, by number of the trial
         self.best: float | None = None  # the best last value of a completed, feasible trial; small is good
 
     def __len__(self) -> int:
@@ -70,8 +72,12 @@ class StudyCurves:
         return curves.learn_point(len(self._model))
 
     def add_new(self, trials: Sequence[FrozenTrial]) -> None:
-        """Add the trials that have ended since the last call."""
+        """Add the trials that have ended, or are paused, since the last call. Those that run again are removed."""
         for trial in trials[self._settled :]:
+            if is_paused(trial):
+                self.add_paused(trial)
+            elif trial.number in self._paused:
+                self.remove_paused(trial.number)
             if trial.state.is_finished() and trial.number not in self._added:
                 self._added.add(trial.number)
                 self.add(trial)
@@ -80,9 +86,10 @@ class StudyCurves:
             self._settled += 1
 
     def add(self, trial: FrozenTrial) -> None:
-        """Add a trial that completed or was pruned. One without a curve, or of another space, is left out."""
+        """Add a trial that has ended or is paused. One that failed, has no curve or another space is left out."""
         complete = trial.state == TrialState.COMPLETE
-        curve = self._curve(trial, complete) if complete or trial.state == TrialState.PRUNED else None
+        ended = complete or trial.state == TrialState.PRUNED or is_paused(trial)
+        curve = self._curve(trial, complete) if ended else None
         if curve is None:
             return
         if complete:
@@ -95,15 +102,43 @@ class StudyCurves:
         self._model.add(curve)
         self._numbers.append(trial.number)
 
+    def add_paused(self, trial: FrozenTrial) -> None:
+        """Add a paused trial, or what it has reported since it was last paused."""
+        step = trial.last_step
+        if step is None or self._paused.get(trial.number) == step:
+            return
+        self.remove_paused(trial.number)
+        before = len(self)
+        self.add(trial)
+        if len(self) > before:
+            self._paused[trial.number] = step
+
+    def remove_paused(self, number: int) -> None:
+        """Remove a trial that was paused: it runs again."""
+        if self._paused.pop(number, None) is None:
+            return
+        i = self._numbers.index(number)
+        del self._numbers[i]
+        self._finals = {j - (j > i): final for j, final in self._finals.items()}
+        self._model.remove(i)
+        self._random_improvement = (0, 0.0, 0.0)
+
     def forecasts(self) -> dict[int, Forecast]:
-        """By trial number, the final values that the pruned trials would have had; empty while too few completed."""
+        """By trial number, the final values of the pruned and paused trials; empty while too few completed."""
         found = {i: self._final(i, forecast) for i, forecast in self._model.forecasts().items()}
         return {self._numbers[i]: forecast for i, forecast in found.items() if forecast is not None}
 
     def forecast(self, trial: FrozenTrial) -> curves.Forecast | None:
-        """What a running trial will report last; None while too few have completed."""
+        """What a running or paused trial will report last; None while too few have completed."""
+        if trial.number in self._paused and self._paused[trial.number] == trial.last_step:
+            return self._model.forecasts().get(self._numbers.index(trial.number))
         curve = self._curve(trial, complete=False)
         return None if curve is None else self._model.forecast(curve)
+
+    def of_configuration(self, params: Mapping[str, Any], value: float) -> float:
+        """The improvement on a value that is expected of a configuration that was not evaluated."""
+        x = self.space.as_rows(self.space.encode(self.space.plain(params, outside=True))[None])
+        return float(self._model.improvements(x, value)[0])
 
     def of_new(self, trial: FrozenTrial, value: float) -> float:
         """The improvement on a value that is expected of a trial that has not begun.
@@ -147,6 +182,25 @@ class StudyCurves:
             value, slope, extra = _predicted(u, f, value)
             variance = slope * slope * variance + extra
         return Forecast(self._sign * value, min(variance, MAX_VARIANCE))
+
+
+def best_to_resume(
+    curves: StudyCurves, paused: Sequence[FrozenTrial], proposal: Mapping[str, Any] | None
+) -> FrozenTrial | None:
+    """The paused trial of which most is expected for the steps that it still needs, if that is more than of a new one.
+
+    A new one is the proposal, if there is one, or what stands for it while a trial runs (`StudyCurves.of_new`).
+    """
+    best = curves.best
+    if best is None:
+        return None
+    found, most = None, 0.0 if proposal is None else curves.of_configuration(proposal, best)
+    for trial in paused:
+        forecast = curves.forecast(trial)
+        worth = 0.0 if forecast is None else forecast.improvement(best) / max(curves.left(trial), 1e-9)
+        if worth > most and worth > curves.of_new(trial, best):
+            found, most = trial, worth
+    return found
 
 
 def _predicted(u: Array, e: Array, value: float) -> tuple[float, float, float]:

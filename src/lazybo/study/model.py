@@ -17,9 +17,10 @@ from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.search.optimizer import Optimizer, Suggestion, Values
 from lazybo.study.attributes import MODEL_KEY, SUGGESTION_KEY, VARIANCE_KEY, joined, parts, rewritable_parts
-from lazybo.study.curves import StudyCurves
+from lazybo.study.curves import StudyCurves, best_to_resume
 from lazybo.study.evaluated import evaluations_of
 from lazybo.study.feasible import measured_constraints
+from lazybo.study.paused import is_paused
 from lazybo.study.structure import Structure, as_given
 
 _logger = optuna.logging.get_logger("optuna.samplers.lazybo")
@@ -38,6 +39,7 @@ class StudyModel:
     _without_forecast: dict[int, FrozenTrial] = field(default_factory=dict)  # pruned when too few had completed
     _forecast: dict[int, Suggestion] = field(default_factory=dict)  # pruned trials that were told a forecast
     _forecast_at: int = 0  # when the model of curves had been learned that made them
+    _paused: dict[int, int | None] = field(default_factory=dict)  # the last steps of paused trials, by number
     _saved: str = ""  # what was learned, as it was last written or read
 
     def __post_init__(self) -> None:
@@ -53,6 +55,8 @@ class StudyModel:
                 continue
             if trial.state.is_finished():
                 self._finish(trial)
+            elif is_paused(trial):
+                self._pause(trial)
             elif trial.state == TrialState.RUNNING and trial.number not in self._pending:
                 self.announce(trial.number, announced_params(trial, self.structure.distributions) or trial.params)
         while self._absorbed in self._done:
@@ -61,7 +65,13 @@ class StudyModel:
         self._tell_forecasts()
 
     def announce(self, number: int, params: Mapping[str, Any]) -> None:
-        """A trial runs with these parameters. It becomes pending if they are a configuration of the space."""
+        """A trial runs with these parameters. It becomes pending if they are a configuration of the space.
+
+        A trial that was paused keeps the forecast of its value.
+        """
+        self._unpause(number)
+        if number in self._forecast:
+            return
         if number in self._pending:
             if self._pending[number].params == self._in_space(params):
                 return
@@ -85,10 +95,40 @@ class StudyModel:
         self._finish(trial)
         self._tell_forecasts()
 
+    def pause(self, trial: FrozenTrial) -> None:
+        """Observe the forecast of a trial that was paused, until it ends or is paused again."""
+        self._pause(trial)
+        self._tell_forecasts()
+
+    def worth_resuming(self, paused: Sequence[FrozenTrial], proposal: Mapping[str, Any] | None) -> FrozenTrial | None:
+        """The paused trial that is worth more than a new one, for the steps that it still needs; None if there is none.
+
+        ``proposal`` are the parameters of the new one; None if there will be none.
+        """
+        return None if self._curves is None else best_to_resume(self._curves, paused, proposal)
+
+    def _pause(self, trial: FrozenTrial) -> None:
+        number = trial.number
+        if self._curves is None or self._paused.get(number) == trial.last_step:
+            return
+        self._curves.add_paused(trial)
+        if number in self._forecast:
+            self._forecast_at = 0  # there is a new forecast of it
+        else:
+            self._finish_pruned(trial)
+        self._paused[number] = trial.last_step
+
+    def _unpause(self, number: int) -> None:
+        """A paused trial runs again, or has ended."""
+        if self._paused.pop(number, None) is not None and self._curves is not None:
+            self._curves.remove_paused(number)
+            self._without_forecast.pop(number, None)
+
     def _finish(self, trial: FrozenTrial) -> None:
         if trial.number in self._done or trial.number < self._absorbed:
             return
         self._done.add(trial.number)
+        self._unpause(trial.number)
         if self._curves is not None:
             self._curves.add(trial)
         if trial.state == TrialState.COMPLETE:
@@ -110,7 +150,8 @@ class StudyModel:
             return
         self._without_forecast[trial.number] = trial
         self.announce(trial.number, trial.params)
-        self.structure_outdated = self.structure_outdated or trial.number not in self._pending
+        known = trial.number in self._pending or trial.number in self._forecast
+        self.structure_outdated = self.structure_outdated or not known
 
     def _tell_forecasts(self) -> None:
         """Observe the forecasts of pruned trials; all of them anew if the model of curves was learned again.
@@ -128,7 +169,7 @@ class StudyModel:
         for number, trial in list(self._without_forecast.items()):
             if number in forecasts:
                 del self._without_forecast[number]
-                suggestion = self._pending.get(number)
+                suggestion = self._pending.get(number) or self._forecast.get(number)
                 self._teach(trial, *forecasts[number])
                 if suggestion is not None and suggestion.params == self._in_space(trial.params):
                     self._forecast[number] = suggestion
@@ -138,6 +179,10 @@ class StudyModel:
         constraints = measured_constraints(trial)
         params = self._in_space(trial.params)
         suggestion = self._pending.pop(trial.number, None)
+        told = self._forecast.pop(trial.number, None)
+        if told is not None:
+            self.optimizer.retell(told, value, constraints=constraints, variance=variance)
+            return
         if suggestion is not None and suggestion.params == params:
             self.optimizer.tell(suggestion, value, constraints=constraints, variance=variance)
             return

@@ -99,6 +99,12 @@ class Ledger(Protocol):
     def put_back(self, trial_id: int, attempts: int, driver: str) -> None:
         """Queue a trial that ``driver`` ran, with its new count of attempts; nothing if another driver has it."""
 
+    def pause(self, entry: Entry, step: int, user_attrs: Mapping[str, Any]) -> bool:
+        """Pause a trial that this driver runs, after this step; False if this driver does not run it any more."""
+
+    def unpause(self, trial_id: int) -> None:
+        """A paused trial runs again. After a kill before this it is still paused."""
+
     def finish(self, entry: Entry, result: Result) -> bool:
         """End a trial; False if another process has ended it."""
 

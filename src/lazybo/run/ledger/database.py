@@ -32,7 +32,7 @@ from lazybo.run.ledger.base import (
     negotiate,
     unmarked,
 )
-from lazybo.study.attributes import ATTEMPTS_KEY, DRIVER_KEY, INITIAL_KEY
+from lazybo.study.attributes import ATTEMPTS_KEY, DRIVER_KEY, INITIAL_KEY, PAUSED_KEY
 from lazybo.study.retry import with_retries
 
 if TYPE_CHECKING:
@@ -109,6 +109,19 @@ class DatabaseLedger:
         running, waiting = [TrialState.RUNNING], TrialState.WAITING
         if self._tables.change_state(connection, trial_id, running, waiting, driver=driver):
             self._tables.set_trial_attributes(connection, trial_id, {ATTEMPTS_KEY: attempts})
+
+    def pause(self, entry: Entry, step: int, user_attrs: Mapping[str, Any]) -> bool:  # noqa: D102 (Ledger)
+        return self._write(partial(self._pause, entry.trial_id, {**user_attrs, PAUSED_KEY: step}))
+
+    def _pause(self, trial_id: int, user_attrs: Mapping[str, Any], connection: "Connection") -> bool:
+        running, waiting = [TrialState.RUNNING], TrialState.WAITING
+        if not self._tables.change_state(connection, trial_id, running, waiting, driver=self._driver):
+            return False
+        self._tables.set_user_attributes(connection, trial_id, user_attrs)
+        return True
+
+    def unpause(self, trial_id: int) -> None:  # noqa: D102 (Ledger)
+        self._write(lambda connection: self._tables.set_user_attributes(connection, trial_id, {PAUSED_KEY: None}))
 
     def finish(self, entry: Entry, result: Result) -> bool:  # noqa: D102 (Ledger)
         return self._write(partial(self._finish, entry.trial_id, result))

@@ -26,7 +26,7 @@ from lazybo.run.ledger.base import (
     read,
     unmarked,
 )
-from lazybo.study.attributes import ATTEMPTS_KEY, DRIVER_KEY
+from lazybo.study.attributes import ATTEMPTS_KEY, DRIVER_KEY, PAUSED_KEY
 from lazybo.study.journal import exclusive, has_lock
 from lazybo.study.model import announcement
 from lazybo.study.retry import with_retries
@@ -140,6 +140,25 @@ class StorageLedger:
                 self._storage.set_trial_system_attr(trial_id, ATTEMPTS_KEY, attempts)
             except UpdateFinishedTrialError:
                 return  # it ended in the meantime
+
+    def pause(self, entry: Entry, step: int, user_attrs: Mapping[str, Any]) -> bool:  # noqa: D102 (Ledger)
+        return with_retries(partial(self._pause, entry.trial_id, {**user_attrs, PAUSED_KEY: step}))
+
+    def _pause(self, trial_id: int, user_attrs: Mapping[str, Any]) -> bool:
+        """Write the state last: after a kill in between, the trial is taken over and is paused then."""
+        with exclusive(self._storage):
+            trial = self._storage.get_trial(trial_id)
+            if trial.state != TrialState.RUNNING or trial.system_attrs.get(DRIVER_KEY) != self._driver:
+                return False
+            try:
+                for key, value in user_attrs.items():
+                    self._storage.set_trial_user_attr(trial_id, key, value)
+                return bool(self._storage.set_trial_state_values(trial_id, TrialState.WAITING))
+            except UpdateFinishedTrialError:
+                return False
+
+    def unpause(self, trial_id: int) -> None:  # noqa: D102 (Ledger)
+        with_retries(partial(self._storage.set_trial_user_attr, trial_id, PAUSED_KEY, None))
 
     def finish(self, entry: Entry, result: Result) -> bool:  # noqa: D102 (Ledger)
         return with_retries(partial(self._finish, entry.trial_id, result))

@@ -1,0 +1,105 @@
+"""Objectives that are generator functions: each value that they yield is a report of the next step.
+
+An objective that takes ``checkpoint`` can be stopped after any step and continued from there later, by another process.
+"""
+
+import math
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from optuna.exceptions import TrialPruned
+
+from lazybo.run import plain
+from lazybo.run.checkpoints import Checkpoint
+from lazybo.run.goals import Goals, metric_at
+
+
+class InvalidStep(Exception):
+    """What an objective yielded is no report; retrying cannot help."""
+
+
+class TrialPaused(Exception):
+    """A training was stopped for now. Its checkpoint has all that it needs to continue."""
+
+
+@dataclass(frozen=True)
+class Steps:
+    """How a run treats trainings that report step by step."""
+
+    max_steps: int | None = None
+    checkpoints: Path | None = None  # the common folder of checkpoints; None: the objective takes no checkpoint
+
+    @property
+    def pausable(self) -> bool:
+        """Whether a training that is stopped can be continued later."""
+        return self.checkpoints is not None and self.max_steps is not None
+
+
+NO_STEPS = Steps()
+
+
+def follow(
+    steps: Generator[Any, None, Any],
+    report: Callable[[float, int], bool],
+    options: Steps,
+    goals: Goals,
+    checkpoint: Checkpoint | None = None,
+) -> Any:
+    """Run a generator, and report what it yields: what it returns, or else what it yielded last.
+
+    If ``report`` is true, it is stopped: raises TrialPaused if it can be continued, otherwise TrialPruned.
+    """
+    step, last = (0, None) if checkpoint is None else (checkpoint.step, checkpoint.value)
+    limit = math.inf if options.max_steps is None else options.max_steps
+    while True:
+        try:
+            yielded = next(steps)
+        except StopIteration as end:
+            if end.value is None and last is None:
+                raise InvalidStep("the objective has yielded nothing; yield a value after each step") from None
+            return last if end.value is None else end.value
+        try:
+            step, last = _numbered(yielded, step)
+            value = _reported(last, goals)
+            if step > limit:
+                raise InvalidStep(
+                    f"the objective yielded a value for step {step}, but max_steps={options.max_steps}; "
+                    "end it earlier, or give a larger max_steps"
+                )
+            stop = report(value, step)
+            if checkpoint is not None:
+                checkpoint.save(step, value)
+        except BaseException:
+            steps.close()
+            raise
+        if stop and step < limit:
+            steps.close()  # it may save its state in a finally clause
+            if checkpoint is not None:
+                checkpoint.save(step, value)
+            raise TrialPaused if options.pausable and math.isfinite(value) else TrialPruned
+
+
+def _numbered(yielded: Any, step: int) -> tuple[int, Any]:
+    """The step and the value of what was yielded: ``value`` is that of the next step, ``(step, value)`` of any."""
+    if not isinstance(yielded, tuple):
+        return step + 1, yielded
+    given = yielded[0] if len(yielded) == 2 else None
+    if isinstance(given, bool) or not isinstance(given, int | np.integer) or not 1 <= given < 2**31:
+        raise InvalidStep(
+            f"the objective must yield a number, or a pair of a step (1, 2, …) and a number, not {plain.short(yielded)}"
+        )
+    return int(given), yielded[1]
+
+
+def _reported(value: Any, goals: Goals) -> float:
+    """The number to report for a yielded value, or for a dict with it."""
+    if isinstance(value, Mapping):
+        value = metric_at(value, goals.names[0] if goals.names else "value")
+    try:
+        return plain.number(value)
+    except (TypeError, ValueError, OverflowError):
+        what = "a number after each step, or a dict with a number as 'value'"
+        raise InvalidStep(f"the objective must yield {what}, not {plain.short(value)}") from None
