@@ -17,6 +17,8 @@ from lazybo.cli.storages import StorageArgument, StudyArgument, find
 from lazybo.cli.tune import exit_with, run_plan
 from lazybo.paper.command import app as paper
 from lazybo.report.recommendation import Advice, advise
+from lazybo.study.paused import paused_trials
+from lazybo.study.paused import resume as resume_trials
 
 app = typer.Typer(
     name="lazybo",
@@ -187,7 +189,27 @@ def tune(
         typer.Option(help="How often to run a trial again whose worker died (default: 2).", rich_help_panel=WHEN),
     ] = None,
     pruner: Annotated[
-        str | None, typer.Option(help="median (default), lazy, hyperband, halving or none.", rich_help_panel=WHEN)
+        str | None,
+        typer.Option(
+            help="median (default; with --steps lazy), lazy, hyperband, halving or none.", rich_help_panel=WHEN
+        ),
+    ] = None,
+    steps: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="The last step that a training reports. One with a checkpoint is paused and resumed by a model of all "
+            "curves: {checkpoint} in the command is a folder of the trial that outlives the program.",
+            rich_help_panel=WHEN,
+        ),
+    ] = None,
+    grace: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            help="How long a program that is stopped may take after SIGTERM (default: 5; with {checkpoint} 30).",
+            rich_help_panel=WHEN,
+        ),
     ] = None,
     parallel: Annotated[
         int | None, typer.Option(help="Trials at the same time (default: 1).", rich_help_panel=WHERE)
@@ -207,6 +229,12 @@ def tune(
     ] = None,
     output: Annotated[
         str | None, typer.Option(metavar="DIR", help="The folder for the output of all trials.", rich_help_panel=KEPT)
+    ] = None,
+    checkpoints: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIR", help="The folder for all checkpoints (default: in --output).", rich_help_panel=KEPT
+        ),
     ] = None,
     seed: Annotated[
         int | None, typer.Option(help="Seed; makes a run with one worker repeatable.", rich_help_panel=KEPT)
@@ -242,6 +270,9 @@ def tune(
             "executor": executor,
             "storage": storage,
             "study": study,
+            "steps": steps,
+            "grace": grace,
+            "checkpoints": checkpoints,
             "output": output,
             "seed": seed,
         }
@@ -340,6 +371,31 @@ def _print_front(study: Study, *, command: bool, recommended: bool, as_json: boo
         console.print_json(front)
     else:
         summary.print_front(record, front)
+
+
+@app.command(
+    epilog="""[bold]Examples[/bold]
+
+lazybo resume lenet.db --trial 12 --trial 17
+
+lazybo resume lenet.toml --all"""
+)
+def resume(
+    storage: StorageArgument = DEFAULT_STORAGE,
+    study: StudyArgument = None,
+    numbers: Annotated[
+        list[int] | None, typer.Option("--trial", metavar="NUMBER", help="A paused trial; may be given several times.")
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All paused trials.")] = False,
+) -> None:
+    """Queue paused trials: the next lazybo tune continues them first, each to its end."""
+    with console.exit_on_bad_input():
+        found = find(storage, study).study()
+        if bool(numbers) == everything:
+            paused = ", ".join(str(trial.number) for trial in paused_trials(found)) or "none"
+            raise ValueError(f"give --trial NUMBER or --all; paused trials: {paused}")
+        resume_trials(found, *(numbers or ()))
+    console.say("run the same lazybo tune again to continue them")
 
 
 @app.command(

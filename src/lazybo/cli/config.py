@@ -19,7 +19,7 @@ from optuna.pruners import BasePruner
 from lazybo.checks import DIRECTIONS, Direction, finite_number, one_of, positive, seconds, shortened, whole
 from lazybo.cli.parameters import distributions_of, examples
 from lazybo.cli.require import Requirement
-from lazybo.programs import placeholders
+from lazybo.programs import groups, placeholders
 from lazybo.programs.output import Reading
 from lazybo.programs.placeholders import nearest
 from lazybo.programs.program import kind_of
@@ -68,6 +68,9 @@ SETTINGS: dict[str, tuple[Any, str]] = {
     "executor": _TEXT,
     "initial": (list, "a list of tables"),
     "require": (list | str, 'a text such as "a + b <= 1", or a list of texts'),
+    "steps": _WHOLE,
+    "grace": _SECONDS,
+    "checkpoints": _TEXT,
     "output": _TEXT,
     "value_file": _TEXT,
     "value_key": _TEXT,
@@ -75,10 +78,21 @@ SETTINGS: dict[str, tuple[Any, str]] = {
     "pruner": _TEXT,
     "from_environment": (bool, "true or false"),
 }
-LEAST = {"trials": 1, "parallel": 1, "patience": 1, "max_failures": 1, "confirm": 0, "retries": 0, "seed": 0}
+LEAST = {
+    "steps": 1,
+    "trials": 1,
+    "parallel": 1,
+    "patience": 1,
+    "max_failures": 1,
+    "confirm": 0,
+    "retries": 0,
+    "seed": 0,
+}
 MOST = {"parallel": 10_000}
 # Counts must fit into a database. Locks and queues reject longer timeouts.
 LARGEST_COUNT, LONGEST_WAIT = 2**63 - 1, 1e9
+# Seconds between SIGTERM and SIGKILL for a program that has a checkpoint, unless grace is given.
+CHECKPOINT_GRACE = 30.0
 # The limits that end a search before its final check.
 ENDS_SEARCH = ("n_trials", "target_value", "patience", "min_gain")
 LOCAL_EXECUTORS = ("serial", "threads", "processes")
@@ -107,6 +121,9 @@ class Plan:
     value_file: str | None
     reading: Reading
     trial_timeout: float | None
+    steps: int | None
+    grace: float
+    checkpoints: Path | None
     pruner: BasePruner
     initial: list[dict[str, Any]]
     require: Requirement | None
@@ -168,6 +185,7 @@ def make_plan(settings: Mapping[str, Any]) -> Plan:
     by_name = directions if isinstance(directions, dict) else None
     goals = check_goals(None if by_name else directions, by_name, constraints)
     # The one objective of a program that has a name is read under that name.
+    output = Path(settings.get("output") or default_output(storage, study)).expanduser().absolute()
     key = settings.get("value_key")
     key = _only_name(settings.get("directions")) if key is None else key
     plan = Plan(
@@ -182,11 +200,14 @@ def make_plan(settings: Mapping[str, Any]) -> Plan:
         study=study,
         executor=_executor(settings.get("executor"), is_program=command is not None, timed=trial_timeout is not None),
         parallel=_whole("parallel", settings),
-        output=Path(settings.get("output") or default_output(storage, study)).expanduser().absolute(),
+        output=output,
         value_file=settings.get("value_file"),
         reading=Reading(key if command else None, settings.get("value_regex"), (goals.names or ()) if command else ()),
         trial_timeout=trial_timeout,
-        pruner=PRUNERS[_choice("pruner", settings.get("pruner", "median"), tuple(PRUNERS))](),
+        steps=_whole("steps", settings),
+        grace=_grace(settings, command),
+        checkpoints=_checkpoints(settings, command, output),
+        pruner=_pruner(settings),
         initial=check_initial(settings.get("initial", []), checked),
         require=_requirement(settings.get("require"), space),
         limits=_limits(settings),
@@ -200,6 +221,35 @@ def make_plan(settings: Mapping[str, Any]) -> Plan:
     else:
         _check_function(settings)
     return plan
+
+
+def _pruner(settings: Mapping[str, Any]) -> BasePruner:
+    """The pruner; if the last step is known, the model of curves is the default."""
+    steps = _whole("steps", settings)
+    name = _choice("pruner", settings.get("pruner", "median" if steps is None else "lazy"), tuple(PRUNERS))
+    return LazyPruner(steps) if name == "lazy" else PRUNERS[name]()
+
+
+def _has_checkpoint(command: Sequence[str] | None) -> bool:
+    return any(placeholders.CHECKPOINT in placeholders.names(word) for word in command or ())
+
+
+def _grace(settings: Mapping[str, Any], command: Sequence[str] | None) -> float:
+    """The seconds that a program has to end. One with a checkpoint needs time to write it."""
+    given = _seconds("grace", settings)
+    if given is not None and command is None:
+        raise ValueError("grace is for programs; a Python function is stopped between two steps")
+    return given if given is not None else CHECKPOINT_GRACE if _has_checkpoint(command) else groups.GRACE
+
+
+def _checkpoints(settings: Mapping[str, Any], command: Sequence[str] | None, output: Path) -> Path | None:
+    """The folder of all checkpoints; that of a program is in the folder of its output."""
+    given = settings.get("checkpoints")
+    if given is not None and command is not None and not _has_checkpoint(command):
+        raise ValueError("checkpoints is the folder of what the command gets as {checkpoint}; add this placeholder")
+    if given is None:
+        return output / "checkpoints" if _has_checkpoint(command) else None
+    return Path(given).expanduser().absolute()
 
 
 def _directions(settings: Mapping[str, Any], *, is_program: bool) -> Direction | dict[str, Direction]:

@@ -9,6 +9,7 @@ from lazybo.cli import console
 from lazybo.run.limits import Tally
 from lazybo.study.attributes import FAILURE_KEY, REPEAT_KEY
 from lazybo.study.feasible import measured_constraints, names_of, violates
+from lazybo.study.paused import is_paused
 from lazybo.text import shortened
 
 REASON_LENGTH = 160
@@ -47,6 +48,8 @@ class LogLines:
                 parts.append("infeasible")
         elif trial.state == TrialState.PRUNED:
             parts.append(f"pruned at step {trial.last_step}")
+        elif is_paused(trial):
+            parts.append(f"paused at step {trial.last_step}")
         else:
             parts.append(self._failure(trial))
         if REPEAT_KEY in trial.system_attrs:

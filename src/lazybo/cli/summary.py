@@ -24,6 +24,7 @@ from lazybo.search.prediction import Predictor
 from lazybo.study import feasible
 from lazybo.study.attributes import COMMAND_KEY, OBJECTIVE_KEY, REPEAT_KEY, STOPPED_KEY
 from lazybo.study.model import StudyModel
+from lazybo.study.paused import is_paused
 from lazybo.text import shortened
 
 STATES = {
@@ -33,7 +34,15 @@ STATES = {
     TrialState.RUNNING: "running",
     TrialState.WAITING: "waiting",
 }
-_COLOURS = {"complete": "green", "pruned": "yellow", "failed": "red", "running": "cyan", "waiting": "dim"}
+PAUSED = "paused"
+_COLOURS = {
+    "complete": "green",
+    "pruned": "yellow",
+    "failed": "red",
+    "running": "cyan",
+    "waiting": "dim",
+    PAUSED: "magenta",
+}
 # How many reasons of failures are shown, the most frequent first.
 FAILURES_SHOWN = 5
 REASON_LENGTH = 300
@@ -42,10 +51,15 @@ HORIZONS = (10, 50, 100)
 CONTENDERS_SHOWN = 5
 
 
+def state_of(trial: FrozenTrial) -> str:
+    """The state of a trial in one word."""
+    return PAUSED if is_paused(trial) else STATES[trial.state]
+
+
 def overview(study: Study) -> dict[str, Any]:
     """A study in one line. The best value is None if there are several objectives; ``front`` counts the best trials."""
     trials = ledger.read(study)
-    states = Counter(STATES[trial.state] for trial in trials)
+    states = Counter(state_of(trial) for trial in trials)
     best = best_of(study)
     moments = [moment for t in trials for moment in (t.datetime_start, t.datetime_complete) if moment is not None]
     directions = [each.name.lower() for each in study.directions]
@@ -54,7 +68,7 @@ def overview(study: Study) -> dict[str, Any]:
         "direction": ", ".join(directions),
         "directions": directions,
         "objectives": feasible.names_of(study),
-        "trials": {state: states.get(state, 0) for state in STATES.values()},
+        "trials": {state: states.get(state, 0) for state in (*STATES.values(), PAUSED)},
         "constraints": feasible.constraints_of(trials),
         "feasible": len(feasible.feasible_trials(trials)),
         "best": None if best is None else best.value,
@@ -190,6 +204,7 @@ def command_of(study: Study, trial: FrozenTrial) -> list[str] | None:
     if command is None:
         return None
     values = {**trial.params, "trial": trial.number, "folder": trial.user_attrs.get("output", "")}
+    values[placeholders.CHECKPOINT] = trial.user_attrs.get("checkpoint", "")
     return placeholders.fill(command, values)
 
 

@@ -62,6 +62,8 @@ def run_plan(plan: Plan, *, force: bool, progress: bool) -> tuple[Study, int]:
                 initial=plan.initial,
                 feasible=plan.require,
                 pruner=plan.pruner,
+                max_steps=plan.steps,
+                checkpoints=plan.checkpoints,
                 callbacks=callbacks,
                 progress=progress,
                 **_with_failures(study, plan.limits),
@@ -75,7 +77,7 @@ def run_plan(plan: Plan, *, force: bool, progress: bool) -> tuple[Study, int]:
             study._storage.delete_study(study._study_id)
         _explain(error, begun=begun)
     finally:
-        groups.end_all()
+        groups.end_all(plan.grace)
     if first.missing is not None:
         _no_value(study, first.missing)
         return study, console.FAILED
@@ -159,7 +161,9 @@ def _objective(plan: Plan) -> Callable[..., Any]:
         value_file=plan.value_file,
         reading=plan.reading,
         timeout=plan.trial_timeout,
-    )
+        grace=plan.grace,
+        steps=plan.steps,
+    ).call()
 
 
 def load(name: str, *, by_value: bool = False) -> Callable[..., Any]:

@@ -58,6 +58,11 @@ def start(
     return process
 
 
+def ask(process: "subprocess.Popen[bytes]") -> None:
+    """Send SIGTERM to a program and its children."""
+    _signal(process.pid, signal.SIGTERM)
+
+
 def end(process: "subprocess.Popen[bytes]", grace: float = GRACE) -> None:
     """Send SIGTERM to a program and its children, and SIGKILL after ``grace`` seconds."""
     try:

@@ -174,20 +174,20 @@ class Last:
 
     def __init__(self) -> None:
         self._value: Value | None = None
-        self._step: Step | None = None
+        self.step: Step | None = None  # the last intermediate value
 
     def add(self, parsed: Value | Step | None) -> None:
         """Add the result of one line."""
         if isinstance(parsed, Value):
             self._value = parsed
         elif parsed is not None:
-            self._step = parsed
+            self.step = parsed
 
     @property
     def value(self) -> Value | None:
         """The value, if there is one."""
-        if self._value is None and self._step is not None:
-            return Value(self._step.value)
+        if self._value is None and self.step is not None:
+            return Value(self.step.value)
         return self._value
 
 

@@ -8,8 +8,9 @@ from collections.abc import Collection, Mapping, Sequence
 from string import Formatter
 from typing import Any
 
-# Placeholders of every trial beside its parameters: its number, and the folder of its output.
-RESERVED = ("trial", "folder")
+# Placeholders of every trial beside its parameters: its number, the folder of its output, and that of its checkpoint.
+CHECKPOINT = "checkpoint"
+RESERVED = ("trial", "folder", CHECKPOINT)
 
 
 def names(text: str) -> list[str]:

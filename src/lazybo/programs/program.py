@@ -6,6 +6,7 @@ same trial gets a second folder.
 """
 
 import json
+import math
 import os
 import selectors
 import shlex
@@ -22,7 +23,9 @@ from optuna.exceptions import TrialPruned
 
 from lazybo.programs import groups, placeholders
 from lazybo.programs.output import MAX_LINE, Last, Reading, Step, Value
+from lazybo.run.call import Call, Given
 from lazybo.run.evaluate import EvaluationFailed, Trial
+from lazybo.run.steps import TrialPaused
 from lazybo.text import shortened
 
 CHUNK = 1 << 16
@@ -42,6 +45,8 @@ class Program:
 
     ``folder`` and ``cwd`` must be the same folders for every worker. ``value_file`` is the path of the file with the
     value; if it is None, the last value on standard output counts. ``reading`` parses values. ``timeout`` in seconds.
+    ``grace`` are the seconds between SIGTERM and SIGKILL when the program is stopped. ``steps`` is its last step: a
+    program that has a checkpoint folder is then paused where one without is pruned.
     """
 
     command: tuple[str, ...]
@@ -51,12 +56,26 @@ class Program:
     value_file: str | None = None
     reading: Reading = field(default_factory=Reading)
     timeout: float | None = None
+    grace: float = groups.GRACE
+    steps: int | None = None
 
-    def __call__(self, trial: Trial) -> dict[str, Any]:
+    @property
+    def takes_checkpoint(self) -> bool:
+        """Whether the command has a placeholder for the folder of the checkpoint."""
+        return any(placeholders.CHECKPOINT in placeholders.names(word) for word in self.command)
+
+    def call(self) -> Call:
+        """How this objective is called."""
+        given = {"trial": Given.TRIAL, **({"checkpoint": Given.CHECKPOINT} if self.takes_checkpoint else {})}
+        return Call(self, keywords=given)
+
+    def __call__(self, trial: Trial, checkpoint: Path | None = None) -> dict[str, Any]:
         """Run the program for a trial and return its value and metrics."""
         folder = self._new_folder(trial.number)
         trial.set_user_attr("output", str(folder))
         values = {**trial.params, "trial": trial.number, "folder": str(folder)}
+        if checkpoint is not None:
+            values[placeholders.CHECKPOINT] = str(checkpoint)
         argv = placeholders.fill(self.command, values)
         value_file = self.cwd / placeholders.fill_one(self.value_file, values) if self.value_file else folder / "value"
         (folder / "command").write_text(shlex.join(argv) + "\n")
@@ -71,6 +90,8 @@ class Program:
             "LAZYBO_STUDY": self.study,
             "LAZYBO_OUTPUT": str(folder),
         }
+        if checkpoint is not None:
+            environment["LAZYBO_CHECKPOINT"] = str(checkpoint)
         before = _stamp(value_file)
         result = self._run(argv, folder, environment, trial)
         if _stamp(value_file) != before:
@@ -111,7 +132,7 @@ class Program:
             try:
                 folder.mkdir(parents=True)
             except FileExistsError:
-                groups.end_survivor(folder)
+                groups.end_survivor(folder, self.grace)
             else:
                 return folder
         raise AssertionError("no trial is run a million times")
@@ -125,8 +146,11 @@ class Program:
                 raise EvaluationFailed(f"it could not be started: {error.strerror}: {error.filename}") from None
             try:
                 result = self._follow(process, kept, trial)
+            except (TrialPruned, TrialPaused):
+                groups.release(process)  # it had its grace period
+                raise
             except BaseException:
-                groups.end(process)
+                groups.end(process, self.grace)
                 raise
             else:
                 groups.release(process)
@@ -139,35 +163,51 @@ class Program:
         return result
 
     def _follow(self, process: "subprocess.Popen[bytes]", kept: IO[bytes], trial: Trial) -> Value | None:
-        """Save and parse the output of a program until it ends, times out or is pruned."""
-        last, lines = Last(), self.reading.lines()
-        for data in self._chunks(process):
+        """Save and parse the output of a program until it ends, times out or is stopped.
+
+        A program that is stopped gets SIGTERM. What it prints before it ends still counts.
+        """
+        last, lines, watch = Last(), self.reading.lines(), _Watch(self.timeout)
+        for data in self._chunks(process, watch):
             kept.write(data)
             for line in lines.feed(data):
                 last.add(self._parse(line, trial))
+            if trial.should_prune() and not watch.stopping and not self._is_last(last):
+                watch.stop(self.grace)
+                groups.ask(process)
         for line in lines.end():
             last.add(self._parse(line, trial))
+        if watch.stopping and not (process.poll() == 0 and self._is_last(last)):
+            raise TrialPaused if self._can_pause(last) else TrialPruned
         return last.value
 
+    def _is_last(self, last: Last) -> bool:
+        """Whether the program has reported its last step."""
+        return self.steps is not None and last.step is not None and last.step.step >= self.steps
+
+    def _can_pause(self, last: Last) -> bool:
+        """Whether a program that was stopped can be continued later."""
+        finite = last.step is not None and math.isfinite(last.step.value)
+        return self.takes_checkpoint and self.steps is not None and finite
+
     def _parse(self, line: bytes, trial: Trial) -> Value | Step | None:
-        """Parse a line. An intermediate value is reported, and raises TrialPruned if the pruner says so."""
+        """Parse a line. An intermediate value is reported."""
         parsed = self.reading.parse(line)
         if isinstance(parsed, Step):
+            if self.steps is not None and parsed.step > self.steps:
+                raise EvaluationFailed(f"it reported a value for step {parsed.step}, but --steps is {self.steps}")
             trial.report(parsed.value, parsed.step)
-            if trial.should_prune():
-                raise TrialPruned
         return parsed
 
-    def _chunks(self, process: "subprocess.Popen[bytes]") -> Iterator[bytes]:
-        """Yield the output of the program; raises RuntimeError at the timeout."""
-        deadline = time.monotonic() + (self.timeout or float("inf"))
+    def _chunks(self, process: "subprocess.Popen[bytes]", watch: "_Watch") -> Iterator[bytes]:
+        """Yield the output of the program, until it ends or its grace period is over; raises at the timeout."""
         assert process.stdout is not None, "it is a pipe"
         pipe, left = process.stdout.fileno(), LEFT_IN_PIPE
         with selectors.DefaultSelector() as selector:
             selector.register(pipe, selectors.EVENT_READ)
             while left > 0:
-                if time.monotonic() >= deadline:
-                    raise EvaluationFailed(f"it ran longer than its timeout of {self.timeout:g} s")
+                if watch.is_over():
+                    return
                 ended = process.poll() is not None
                 if selector.select(0 if ended else POLL):
                     data = os.read(pipe, CHUNK)
@@ -178,9 +218,30 @@ class Program:
                 elif ended:
                     break  # a child that is still running keeps the pipe open
         while process.poll() is None:  # it has closed its standard output and still runs
-            if time.monotonic() >= deadline:
-                raise EvaluationFailed(f"it ran longer than its timeout of {self.timeout:g} s")
+            if watch.is_over():
+                return
             time.sleep(POLL / 10)
+
+
+class _Watch:
+    """When to wait no longer for a program: at its timeout, or if it was told to stop, after its grace period."""
+
+    def __init__(self, timeout: float | None) -> None:
+        self.stopping = False
+        self._timeout = timeout
+        self._deadline = time.monotonic() + (timeout or math.inf)
+
+    def stop(self, grace: float) -> None:
+        """The program was told to stop."""
+        self.stopping, self._deadline = True, time.monotonic() + grace
+
+    def is_over(self) -> bool:
+        """Whether the grace period is over; raises EvaluationFailed at the timeout."""
+        if time.monotonic() < self._deadline:
+            return False
+        if not self.stopping:
+            raise EvaluationFailed(f"it ran longer than its timeout of {self._timeout:g} s")
+        return True
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:
