@@ -57,6 +57,7 @@ class Trial:
         self._several = several
         self._prune = False
         self.yields = False  # whether the objective is a generator function
+        self.reported: tuple[int, float] | None = None  # the last step and value of an earlier evaluation
 
     def report(self, value: float, step: int) -> None:
         """Record an intermediate value and ask the pruner."""
@@ -128,6 +129,7 @@ class Task:
     noted: bool = False  # whether its start is reported if the driver can be reached
     goals: Goals = ONE_OBJECTIVE
     steps: Steps = NO_STEPS
+    reported: tuple[int, float] | None = None  # the last step and value that an earlier evaluation has reported
 
 
 @dataclass(frozen=True)
@@ -201,7 +203,7 @@ def evaluate(objective: Call | bytes, task: Task) -> Outcome:
 
 def _called(call: Call, trial: Trial, task: Task) -> Any:
     """What the objective returns; a generator is run to its end."""
-    trial.yields = call.generator
+    trial.yields, trial.reported = call.generator, task.reported
     if not call.takes_checkpoint or task.steps.checkpoints is None:
         returned = call(trial.params, trial, task.fold)
         return follow(returned, trial.record, task.steps, task.goals) if call.generator else returned

@@ -156,7 +156,9 @@ class OpenTrials:
             except OSError as error:
                 _logger.warning(f"workers cannot report when an evaluation starts: {error}")
         entry, reporter, noted = trial.entry, self._worker_reporter, trial.records_begin
-        task = Task(entry.number, entry.params, fold, reporter, timed, noted, self._goals, self._steps)
+        earlier = self._reporter.values.get(entry.number) if self._steps.checkpoints is not None else None
+        last = max(earlier.items()) if earlier else None
+        task = Task(entry.number, entry.params, fold, reporter, timed, noted, self._goals, self._steps, last)
         future = self.engine.submit(evaluate, self._objective, task)
         self._running[future] = _Running(trial, fold)
         future.add_done_callback(self._events.put)
