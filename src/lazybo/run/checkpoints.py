@@ -42,7 +42,7 @@ from lazybo.study.retry import with_retries
 FILES, SAVED, STATE, OWNER = "files", "saved", "saved.json", "owner.json"
 
 # The temporary folders of studies in memory. Each is removed with its storage, at the latest when this process ends.
-_temporary: "weakref.WeakKeyDictionary[BaseStorage, tempfile.TemporaryDirectory[str]]" = weakref.WeakKeyDictionary()
+_temporary: "weakref.WeakKeyDictionary[BaseStorage, Path]" = weakref.WeakKeyDictionary()
 
 
 class TakenOver(RuntimeError):
@@ -136,8 +136,9 @@ def checkpoint_root(study: Study, given: str | Path | None) -> Path:
     storage = study._storage
     if given is None and isinstance(storage, InMemoryStorage):
         if storage not in _temporary:
-            _temporary[storage] = tempfile.TemporaryDirectory(prefix="lazybo-checkpoints-", ignore_cleanup_errors=True)
-        return Path(_temporary[storage].name)
+            _temporary[storage] = Path(tempfile.mkdtemp(prefix="lazybo-checkpoints-"))
+            weakref.finalize(storage, _remove, _temporary[storage])
+        return _temporary[storage]
     known = with_retries(lambda: storage.get_study_system_attrs(study._study_id)).get(CHECKPOINTS_KEY)
     root = (Path(given).expanduser() if given is not None else Path(known or _beside(study))).absolute()
     try:
@@ -205,7 +206,8 @@ def _replace(path: Path, content: Mapping[str, Any]) -> None:
 def _sync(path: Path) -> None:
     file = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(file)
+        with contextlib.suppress(OSError):  # some file systems cannot do that
+            os.fsync(file)
     finally:
         os.close(file)
 

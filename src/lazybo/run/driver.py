@@ -82,7 +82,8 @@ class Driver:
         self.stopping = Stopping(study, options.limits, *model.optimizer.directions)
         self._name = name
         self._ledger = ledger.open_ledger(study, model.structure.distributions, name)
-        orphans = Orphans(study, self._ledger, name, options.limits.retries)
+        has_checkpoints = options.steps.checkpoints is not None
+        orphans = Orphans(study, self._ledger, name, options.limits.retries, checkpoints=has_checkpoints)
         self._open = OpenTrials(
             study,
             engine,

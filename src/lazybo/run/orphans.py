@@ -7,18 +7,21 @@ A trial costs two commits. A third one, to record when a worker starts it, would
 - For a trial that is run again, and for every trial if retries is 0, the start is recorded before the objective is
   called. The death of the driver counts only if that record is there.
 
+A training with a checkpoint continues where it was. Deaths after which it got further do not count.
+
 So a trial never fails without having been evaluated, and a trial that kills its driver each time does fail in the end.
 """
 
 from contextlib import suppress
 from functools import partial
 
+from optuna.exceptions import UpdateFinishedTrialError
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.run.ledger import Entry, Ledger, Result
 from lazybo.run.presence import Drivers
-from lazybo.study.attributes import ATTEMPTS_KEY, BEGAN_KEY, DRIVER_KEY
+from lazybo.study.attributes import ATTEMPTS_KEY, BEGAN_KEY, DRIVER_KEY, STEPS_KEY
 from lazybo.study.retry import with_retries
 
 # What a driver writes about itself: it evaluates in its own process; it records the start of every evaluation.
@@ -29,8 +32,9 @@ RECORDS_ALL = "records_all"
 class Orphans:
     """The trials of drivers that died, as the driver ``name`` finds them."""
 
-    def __init__(self, study: Study, ledger: Ledger, name: str, retries: int) -> None:
+    def __init__(self, study: Study, ledger: Ledger, name: str, retries: int, *, checkpoints: bool = False) -> None:
         self._study, self._ledger, self._name, self._retries = study, ledger, name, retries
+        self._checkpoints = checkpoints
         self._drivers = Drivers(study)
 
     def living(self) -> set[str]:
@@ -44,13 +48,22 @@ class Orphans:
         if now.state != TrialState.RUNNING or now.system_attrs.get(DRIVER_KEY) != driver:
             return  # another process was faster
         counts = self._had_begun(now)
-        deaths = now.system_attrs.get(ATTEMPTS_KEY, 0) + counts
+        deaths = self._earlier_deaths(now) + counts
         if deaths <= self._retries or not counts:
             self._ledger.put_back(trial._trial_id, deaths, driver)
             return
         reason = f"the process that ran it died, {deaths} times in all"
         failed = Result(TrialState.FAIL, None, {"traceback": reason}, {"fail_reason": reason})
         self._ledger.finish(Entry(trial._trial_id, trial.number, trial.params), failed)
+
+    def _earlier_deaths(self, trial: FrozenTrial) -> int:
+        """How often a trial has died before. A training that has got further since it last died is not at fault."""
+        steps = len(trial.intermediate_values)
+        if not self._checkpoints or steps <= trial.system_attrs.get(STEPS_KEY, 0):
+            return int(trial.system_attrs.get(ATTEMPTS_KEY, 0))
+        with suppress(UpdateFinishedTrialError):
+            with_retries(partial(self._study._storage.set_trial_system_attr, trial._trial_id, STEPS_KEY, steps))
+        return 0
 
     def note_begin(self, entry: Entry, deaths: int) -> None:
         """Record that a worker starts a trial. Called in any thread, before the objective is."""

@@ -60,6 +60,8 @@ DRIVER_KEY = "lazybo:driver"
 ATTEMPTS_KEY = "lazybo:attempts"
 # Which driver's worker started a trial, and the value of ATTEMPTS_KEY then; `run.orphans`.
 BEGAN_KEY = "lazybo:began"
+# How many values a training with a checkpoint had reported when its driver last died; `run.orphans`.
+STEPS_KEY = "lazybo:steps"
 # The initial configuration that a trial was queued for, as it was given. In parts; `run.ledger`.
 INITIAL_KEY = "lazybo:initial"
 
