@@ -433,3 +433,64 @@ def test_a_wrong_requirement_is_one_line_and_makes_nothing(expression: str, mess
     done = call("tune", "--trials", "3", "--float", "a=0:1", "--require", expression, "--", "echo", "{a}", code=2)
     assert message in " ".join(done.stderr.split())
     assert not list(Path().iterdir())
+
+
+TRAINING = """
+import json, math, os, sys, time
+x, place = float(sys.argv[1]), sys.argv[2] + "/epoch"
+first = int(open(place).read()) + 1 if os.path.exists(place) else 1
+for epoch in range(first, 11):
+    print(json.dumps({"step": epoch, "value": (x - 1) ** 2 + 3 * math.exp(-epoch / 3)}))
+    with open(place + ".new", "w") as file:
+        file.write(str(epoch))
+    os.replace(place + ".new", place)
+    if epoch == 3 and abs(x - 1) > 2 and int(os.environ["LAZYBO_TRIAL"]) > 1:
+        time.sleep(3)  # until it is stopped
+"""
+
+
+def test_programs_are_paused_and_resumed_by_hand() -> None:
+    Path("train.py").write_text(TRAINING)
+    program = ["--", sys.executable, "train.py", "{x}", "{checkpoint}"]
+    command = ["tune", "--float", "x=-3:3", "--steps", "10", "--trials", "10", "--seed", "0", *program]
+    call(*command)
+    shown = json.loads(call("show", "--json").stdout)["trials"]
+    paused = [trial for trial in trials() if trial.state == optuna.trial.TrialState.WAITING]
+    assert shown["paused"] == len(paused) > 0
+    assert shown["complete"] == 10 - len(paused)
+    numbers = ", ".join(str(trial.number) for trial in paused)
+    assert f"give --trial NUMBER or --all; paused trials: {numbers}" in call("resume", code=2).stderr
+    assert "is not paused" in call("resume", "--trial", "0", code=2).stderr
+    call("resume", "--trial", str(paused[0].number))
+    call(*command)
+    assert trials()[paused[0].number].state == optuna.trial.TrialState.COMPLETE
+    call("resume", "--all")
+    call(*command)
+    found = trials()
+    assert [trial.state for trial in found] == [optuna.trial.TrialState.COMPLETE] * 10
+    assert all(list(trial.intermediate_values) == list(range(1, 11)) for trial in found)
+    assert Path("lazybo-lazybo-output", "checkpoints", "000000", "files", "epoch").read_text() == "10"
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--steps", "0", "--", "train", "{x}"], "steps must be"),
+        (["--grace", "-1", "--", "train", "{x}"], "grace must be"),
+        (["--grace", "5", "math:sqrt"], "grace is for programs"),
+        (["--steps", "5", "math:sqrt"], "max_steps is for objectives that report"),
+        (["--checkpoints", "there", "--", "train", "{x}"], "add this placeholder"),
+        (["--float", "checkpoint=0:1", "--", "train", "{x}", "{checkpoint}"], "rename it"),
+    ],
+)
+def test_steps_and_checkpoints_that_do_not_fit_are_refused(flags: list[str], message: str) -> None:
+    script("train", "echo 1")
+    flags = ["./train" if flag == "train" else flag for flag in flags]
+    assert message in call("tune", "--trials", "2", "--float", "x=0:1", *flags, code=2).stderr
+    assert not Path("lazybo.db").exists() or optuna.get_all_study_names("sqlite:///lazybo.db") == []
+
+
+def test_steps_without_a_checkpoint_tell_the_pruner_where_trainings_end() -> None:
+    steps = "; ".join(f'echo "{{{{\\"step\\": {i}, \\"value\\": {i}}}}}"' for i in (1, 2))
+    call("tune", "--trials", "2", "--float", "x=0:1", "--steps", "2", "--", "sh", "-c", steps, "{x}")
+    assert [trial.intermediate_values for trial in trials()] == [{1: 1.0, 2: 2.0}] * 2

@@ -22,8 +22,9 @@ from optuna.exceptions import TrialPruned
 
 from lazybo.programs import Program, groups, placeholders
 from lazybo.programs.output import MAX_LINE, MAX_SEARCHED, Lines, Reading, Step, Value
-from lazybo.run.evaluate import Trial
+from lazybo.run.evaluate import EvaluationFailed, Trial
 from lazybo.run.presence import born, machine
+from lazybo.run.steps import TrialPaused
 
 # Against hanging only.
 DEADLINE = 60.0
@@ -443,3 +444,55 @@ def test_a_program_that_cannot_be_identified_does_not_run_on(tmp_path: Path) -> 
     with pytest.raises(FileNotFoundError), (tmp_path / "stderr").open("wb") as stderr:
         groups.start(command, tmp_path / "gone", cwd=tmp_path, environment=os.environ, stderr=stderr)
     assert not groups._live
+
+
+# -------------------------------------------------------------------- checkpoints
+
+# Prints a value, then saves; it is asked to stop at a step, and prints and saves one more.
+TRAINING = """
+import json, os, signal, sys, time
+state, asked = sys.argv[1] + "/epoch", []
+signal.signal(signal.SIGTERM, lambda *_: asked.append(1))
+first = int(open(state).read()) + 1 if os.path.exists(state) else 1
+for epoch in range(first, 6):
+    print(json.dumps({"step": epoch, "value": epoch / 10}))
+    open(state, "w").write(str(epoch))
+    while epoch == 2 and not asked:
+        time.sleep(0.01)
+    if epoch == 3 and asked:
+        sys.exit(1)
+"""
+
+
+def test_a_program_is_asked_to_stop_saves_and_continues_later(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(TRAINING)
+    training = program(tmp_path, sys.executable, str(script), "{checkpoint}", steps=5)
+    assert training.call().takes_checkpoint
+    (tmp_path / "checkpoint").mkdir()
+    first, second = Reporter(prune_at=2), Reporter(prune_at=5)
+    with pytest.raises(TrialPaused):
+        training(Trial(0, {}, first), tmp_path / "checkpoint")
+    assert first.said == [(1, 0.1), (2, 0.2), (3, 0.3)], "also what it prints in its grace period"
+    assert training(Trial(0, {}, second), tmp_path / "checkpoint") == {"value": 0.5}, "its last step: not stopped"
+    assert second.said == [(4, 0.4), (5, 0.5)]
+    third = Trial(0, {}, Reporter())
+    with pytest.raises(EvaluationFailed, match="it printed nothing"):
+        training(third, tmp_path / "checkpoint")
+    third.reported = (5, 0.5)
+    assert training(third, tmp_path / "checkpoint") == {"value": 0.5}, "killed after its last step, it has its value"
+
+
+def test_a_program_that_does_not_stop_is_killed_after_its_grace_period(tmp_path: Path) -> None:
+    script = "import json, signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+    script += "print(json.dumps({{'step': 1, 'value': 2}}))\ntime.sleep(600)"
+    (tmp_path / "checkpoint").mkdir()
+    training = program(tmp_path, sys.executable, "-c", script, "{checkpoint}", steps=5, grace=0.2)
+    with pytest.raises(TrialPaused):
+        training(Trial(0, {}, Reporter(prune_at=1)), tmp_path / "checkpoint")
+
+
+def test_a_step_after_the_last_one_is_a_clear_failure(tmp_path: Path) -> None:
+    script = """echo '{{"step": 7, "value": 2}}'"""
+    with pytest.raises(EvaluationFailed, match="a value for step 7, but --steps is 5"):
+        program(tmp_path, "sh", "-c", script, steps=5)(Trial(0, {}, Reporter()))

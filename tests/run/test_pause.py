@@ -277,23 +277,23 @@ def test_the_model_pauses_what_promises_little_and_resumes_what_promises_more() 
         first = int(state.read_text()) + 1 if state.exists() else 1
         starts.append(first)
         noise = random.Random(repr((params, first)))
-        for epoch in range(first, 16):
+        for epoch in range(first, 13):
             state.write_text(str(epoch))
             slow = math.exp(-epoch / (2 + 3 * params["x"]))
             yield (params["x"] - 2) ** 2 + 3 * slow + 0.05 * noise.gauss()
 
     starts: list[int] = []
     space = {"x": (0.0, 4.0), "y": (0.0, 1.0)}
-    study = run(train, space, n_trials=25, max_steps=15)
+    study = run(train, space, n_trials=20, max_steps=12)
     trials = study.trials
-    assert len(trials) == 25
+    assert len(trials) == 20
     assert {trial.state for trial in trials} == {TrialState.COMPLETE, TrialState.WAITING}
     epochs = sum(len(trial.intermediate_values) for trial in trials)
-    assert epochs < 0.8 * 25 * 15
-    assert len(starts) > 25, "some were resumed"
-    assert sum(first == 1 for first in starts) == 25, "from where they were"
+    assert epochs < 0.8 * 20 * 12
+    assert len(starts) > 20, "some were resumed"
+    assert sum(first == 1 for first in starts) == 20, "from where they were"
     assert all(list(t.intermediate_values) == [*range(1, len(t.intermediate_values) + 1)] for t in trials)
-    assert study.best_value < 0.6, "the least is about 0.45"
+    assert study.best_value < 0.8, "the least is about 0.6"
 
 
 # ------------------------------------------------------------------------- kills
@@ -305,20 +305,19 @@ def test_a_training_whose_worker_dies_continues_from_its_last_checkpoint(tmp_pat
     def train(params: dict[str, float], checkpoint: Path) -> Iterator[float]:
         for value in training(params, checkpoint):
             yield value
-            killed = checkpoint.parent / f"killed at {value!r}"
-            if not killed.exists():
-                killed.touch()
-                os._exit(1)
+            for epoch in (3, 5):
+                killed = tmp_path / f"killed {epoch}"
+                if value == curve(params["x"], STEPS)[epoch] and not killed.exists():
+                    killed.touch()
+                    os._exit(1)
 
     study = run(train, SPACE, n_trials=1, executor="processes", n_parallel=1, retries=1, pruner=NopPruner())
     (trial,) = study.trials
-    assert trial.state == TrialState.COMPLETE, "it got further each time, so its deaths do not count"
-    assert trial.system_attrs[ATTEMPTS_KEY] <= 1
+    assert trial.state == TrialState.COMPLETE, "it got further each time: two deaths are not too many"
+    assert trial.system_attrs[ATTEMPTS_KEY] == 1
     assert trial.intermediate_values == curve(trial.params["x"], STEPS)
     epochs = {int(line.split()[1]): times for line, times in training.epochs().items()}
-    assert set(epochs) == {1, 2, 3, 4, 5, 6}
-    assert sum(epochs.values()) > STEPS
-    assert epochs[2] <= 3, "it never went back behind its checkpoint"
+    assert epochs == {1: 1, 2: 1, 3: 2, 4: 1, 5: 2, 6: 1}, "its checkpoints are of epochs 2, 4 and 6"
 
 
 def test_a_training_that_never_gets_further_fails_in_the_end() -> None:
@@ -349,7 +348,7 @@ def test_killed_after_its_last_step_a_training_has_its_value(tmp_path: Path) -> 
 
 def test_drivers_and_workers_are_killed_and_no_epoch_is_lost_or_counted_twice(tmp_path: Path) -> None:
     setting = pause.Setting(str(tmp_path), workers=2, trials=5, epochs=8)
-    report = pause.kill_and_check(setting, 3, random.Random(0))
+    report = pause.kill_and_check(setting, 2, random.Random(0))
     assert report.is_good, report
     assert report.counts["epochs in the study"] > 0
 

@@ -167,30 +167,38 @@ class Program:
     def _follow(self, process: "subprocess.Popen[bytes]", kept: IO[bytes], trial: Trial) -> Value | None:
         """Save and parse the output of a program until it ends, times out or is stopped.
 
-        A program that is stopped gets SIGTERM. What it prints before it ends still counts.
+        A program that is stopped gets SIGTERM. If it can be continued, what it prints before it ends still counts: its
+        checkpoint may know of it.
         """
         last, lines, watch = Last(), self.reading.lines(), _Watch(self.timeout)
-        for data in self._chunks(process, watch):
-            kept.write(data)
-            for line in lines.feed(data):
-                last.add(self._parse(line, trial))
+
+        def read(line: bytes) -> None:
+            if watch.stopping and not self._continues:
+                return
+            last.add(self._parse(line, trial))
             if trial.should_prune() and not watch.stopping and not self._is_last(last):
                 watch.stop(self.grace)
                 groups.ask(process)
+
+        for data in self._chunks(process, watch):
+            kept.write(data)
+            for line in lines.feed(data):
+                read(line)
         for line in lines.end():
-            last.add(self._parse(line, trial))
+            read(line)
         if watch.stopping and not (process.poll() == 0 and self._is_last(last)):
-            raise TrialPaused if self._can_pause(last) else TrialPruned
+            finite = last.step is not None and math.isfinite(last.step.value)
+            raise TrialPaused if self._continues and finite else TrialPruned
         return last.value
 
     def _is_last(self, last: Last) -> bool:
         """Whether the program has reported its last step."""
         return self.steps is not None and last.step is not None and last.step.step >= self.steps
 
-    def _can_pause(self, last: Last) -> bool:
+    @property
+    def _continues(self) -> bool:
         """Whether a program that was stopped can be continued later."""
-        finite = last.step is not None and math.isfinite(last.step.value)
-        return self.takes_checkpoint and self.steps is not None and finite
+        return self.takes_checkpoint and self.steps is not None
 
     def _parse(self, line: bytes, trial: Trial) -> Value | Step | None:
         """Parse a line. An intermediate value is reported."""
