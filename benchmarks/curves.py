@@ -31,7 +31,7 @@ from optuna.pruners import BasePruner, HyperbandPruner, MedianPruner, NopPruner,
 from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 from optuna.trial import TrialState
 
-from benchmarks.optimizers import CurvePeer
+from benchmarks.optimizers import CurvePeer, peer_command
 from benchmarks.runner import append, read
 from lazybo.study.pruner import LazyPruner
 from lazybo.study.sampler import LazySampler
@@ -257,7 +257,7 @@ def run_study(problem: CurveProblem, sampler: str, pruner: str, seed: int, spent
 
 def run_peer(problem: CurveProblem, module: tuple[str, str], seed: int, spent: Spent) -> None:
     """A peer in another environment (`benchmarks.peers.curve_protocol`)."""
-    peer = CurvePeer(*module, problem.space, seed, problem.steps)
+    peer = CurvePeer(peer_command(*module), problem.space, seed, problem.steps)
     trainings: dict[int, tuple[Iterator[float], int]] = {}
     while spent.left:
         number, params, until = peer.ask()

@@ -114,15 +114,12 @@ class Asked:
 
 
 class Program:
-    """A module of `benchmarks.peers`, run in its own environment; says one JSON object in each line."""
+    """A program that says one JSON object in each line (`benchmarks.peers`)."""
 
-    def __init__(self, environment: str, module: str, space: Space, **hello: int) -> None:
-        python = ROOT / f".venv-peer-{environment}" / "bin" / "python"
-        if not python.exists():
-            raise SystemExit(f"{environment} is not installed: run `make peers` first")
+    def __init__(self, command: list[str], space: Space, **hello: int) -> None:
         self.space = space
         self.process = subprocess.Popen(  # noqa: S603 - a module of ours
-            [str(python), "-m", f"benchmarks.peers.{module}"],
+            command,
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -161,8 +158,8 @@ class Program:
 class Peer:
     """A peer with ask and tell (`benchmarks.peers.protocol`)."""
 
-    def __init__(self, name: str, space: Space, seed: int, budget: int) -> None:
-        self.program = Program(name, name, space, seed=seed, budget=budget)
+    def __init__(self, command: list[str], space: Space, seed: int, budget: int) -> None:
+        self.program = Program(command, space, seed=seed, budget=budget)
         self.version = self.program.version
 
     def ask(self, n: int) -> list[Asked]:
@@ -182,8 +179,8 @@ class Peer:
 class CurvePeer:
     """A peer that decides how long a training runs (`benchmarks.peers.curve_protocol`); values are minimised."""
 
-    def __init__(self, environment: str, module: str, space: Space, seed: int, steps: int) -> None:
-        self.program = Program(environment, module, space, seed=seed, steps=steps)
+    def __init__(self, command: list[str], space: Space, seed: int, steps: int) -> None:
+        self.program = Program(command, space, seed=seed, steps=steps)
 
     def ask(self) -> tuple[int, Params, int]:
         """The number of a training, its configuration, and the last epoch to train it to."""
@@ -211,11 +208,19 @@ def _parameter(distribution: BaseDistribution) -> list[Any]:
     return [kind, distribution.low, distribution.high, distribution.log]
 
 
+def peer_command(environment: str, module: str) -> list[str]:
+    """The command of a module of `benchmarks.peers`, in its environment."""
+    python = ROOT / f".venv-peer-{environment}" / "bin" / "python"
+    if not python.exists():
+        raise SystemExit(f"{environment} is not installed: run `make peers` first")
+    return [str(python), "-m", f"benchmarks.peers.{module}"]
+
+
 def peer(name: str) -> Make:
     """A module of `benchmarks.peers`, in its environment."""
 
     def make(space: Space, seed: int, budget: int) -> Contestant:
-        return Peer(name, space, seed, budget)
+        return Peer(peer_command(name, name), space, seed, budget)
 
     return make
 
