@@ -6,6 +6,7 @@ from typing import Any
 
 from optuna.trial import FrozenTrial
 
+from lazybo.run.budget import Budget
 from lazybo.run.gain import GainLimit
 from lazybo.run.ledger import Entry, Ledger, Params
 from lazybo.run.limits import Limits, StopReason
@@ -47,9 +48,10 @@ class TrialSource:
         limits: Limits,
         stopping: Stopping,
         gain: GainLimit,
+        budget: Budget,
     ) -> None:
         self._model, self._ledger, self._shared, self._open = model, ledger, shared, open_trials
-        self._limits, self._stopping, self._gain = limits, stopping, gain
+        self._limits, self._stopping, self._gain, self._budget = limits, stopping, gain, budget
         self._ahead: list[Params] = []  # proposals for the numbers from shared.next_number on
         self._repeat: tuple[Params, int | None] | None = None  # the last proposal of the final check, and its original
 
@@ -147,6 +149,7 @@ class TrialSource:
         if self._is_checking:
             self._repeat = self._model.next_repeat(self._shared.read())
             return [] if self._repeat is None else [self._repeat[0]]
+        self._model.optimizer.budget_left = self._budget.left(self.left)
         if count > 1:
             return self._model.optimizer.propose_batch(number, count)
         return [self._model.optimizer.propose(number)]

@@ -264,7 +264,11 @@ class Observations:
         params = self._space.plain(row["params"], outside=True)
         variances = _check_variances(row["variance"], objectives)
         result = _from_plain(row["value"], variances, check_constraints(row.get("constraints")))
-        return params, result if row.get("cost") is None else replace(result, cost=positive("cost", row["cost"])), number
+        return (
+            params,
+            result if row.get("cost") is None else replace(result, cost=positive("cost", row["cost"])),
+            number,
+        )
 
 
 class Rows(Protocol):
