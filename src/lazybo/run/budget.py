@@ -19,7 +19,6 @@ from collections.abc import Iterable
 from optuna.trial import FrozenTrial
 
 from lazybo.run.limits import Limits
-from lazybo.search.optimizer import BUDGET_LEFT
 from lazybo.study.costs import seconds_of
 
 
@@ -38,8 +37,11 @@ class Budget:
         """Count a trial of this run that took so long."""
         self._now += seconds
 
-    def left(self, trials_left: float) -> float:
-        """The share that is left when so many trials are still to be started, those of the final check included."""
+    def left(self, trials_left: float) -> float | None:
+        """The share that is left when so many trials are still to be started, those of the final check included.
+
+        None if neither the trials nor the time are limited.
+        """
         shares = []
         if math.isfinite(self._limits.n_trials):
             search = self._limits.n_trials - self._limits.confirm
@@ -47,4 +49,4 @@ class Budget:
         if math.isfinite(self._limits.timeout):
             timeout = self._limits.timeout
             shares.append((timeout - self._now / self._workers) / (timeout + self._earlier / self._workers))
-        return min(max(min(shares), 0.0), 1.0) if shares else BUDGET_LEFT
+        return min(max(min(shares), 0.0), 1.0) if shares else None

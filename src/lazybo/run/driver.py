@@ -259,7 +259,7 @@ def _result(outcome: Outcome, *, timed: bool = False) -> Result:
         system[FAILURE_KEY] = outcome.failure
     if outcome.variance:
         system[VARIANCE_KEY] = outcome.variance
-    if timed and outcome.seconds:
+    if timed:
         system[SECONDS_KEY] = outcome.seconds
     system |= as_attributes(outcome.constraints)
     return Result(states.get(outcome.state, TrialState.FAIL), outcome.value, user, system, outcome.values)

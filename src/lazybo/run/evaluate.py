@@ -292,7 +292,8 @@ def costed(outcome: Outcome, cost: str | None) -> Outcome:
     reason = f"the metric {cost!r} is the cost, so the objective must return it as a positive number"
     # NaN and None become None in metrics: this evaluation could not measure it.
     state: State = "failed" if found is None and cost in outcome.metrics else "invalid"
-    return replace(outcome, state=state, value=None, values=(), reason=f"{reason}, not {plain.short(found)}")
+    given = "but did not" if found is None else f"not {plain.short(found)}"
+    return replace(outcome, state=state, value=None, values=(), reason=f"{reason}, {given}")
 
 
 def _ended(state: State, metrics: Mapping[Any, Any], **details: Any) -> Outcome:

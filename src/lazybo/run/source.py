@@ -83,6 +83,7 @@ class TrialSource:
             if self.left <= 0:
                 self._end_check()
                 return None
+            self._note_budget()
             if self._shared.queued:
                 started = self._start_queued(self._shared.queued.pop(0))
             elif self._search_ends():
@@ -102,6 +103,10 @@ class TrialSource:
         many = self._open.engine.workers >= MANY_WORKERS
         if many and not self._ahead and not self._shared.queued and self.left > 0 and not self._is_checking:
             self._ahead = self._propose(1)
+
+    def _note_budget(self) -> None:
+        """Tell the optimiser how much of the budget is left."""
+        self._model.optimizer.budget_left = self._budget.left(self.left)
 
     def _search_ends(self) -> bool:
         """Whether the model expects too little of the search, which then ends."""
@@ -149,7 +154,7 @@ class TrialSource:
         if self._is_checking:
             self._repeat = self._model.next_repeat(self._shared.read())
             return [] if self._repeat is None else [self._repeat[0]]
-        self._model.optimizer.budget_left = self._budget.left(self.left)
+        self._note_budget()
         if count > 1:
             return self._model.optimizer.propose_batch(number, count)
         return [self._model.optimizer.propose(number)]

@@ -48,8 +48,6 @@ STATE_VERSION = 3
 READABLE_VERSIONS = (2, STATE_VERSION)
 # What `tell` takes: one value, one for each of several objectives, or None.
 Values: TypeAlias = float | Sequence[float | None] | None
-# The share of the budget that is left if nobody knows when the search ends: as much may follow as there was.
-BUDGET_LEFT = 0.5
 # NumPy's own seeds have 128 bits too. Every storage and JSON can hold them.
 MAX_SEED = 2**128 - 1
 
@@ -151,7 +149,6 @@ class Optimizer:
         # Measured costs have noise even if the objective has none.
         of_cost = partial(make, noise=None, priors=None, make_warping=scaling) if cost is not None else None
         self._outputs = Outputs(self.space, self._observations, len(self.directions), make, self._feasible, of_cost)
-        self.budget_left = BUDGET_LEFT
         acquire = check_acquisition(acquisition)
         self._chooser = Chooser(self.space, self._observations, self._outputs, acquire, self.n_startup, self._feasible)
         if self._feasible is not None:
@@ -164,19 +161,20 @@ class Optimizer:
         return self.directions[0]
 
     @property
-    def budget_left(self) -> float:
-        """The share of the budget that is left, from 1 to 0: the weight of log cost. By default it is always 1/2.
+    def budget_left(self) -> float | None:
+        """The share of the budget that is left, from 1 to 0: the weight of the cost. None if that is not known.
 
-        Set it before each `ask` if it is known when the search ends: for example ``1 - spent / budget``.
+        Set it before each `ask` if you know when the search ends: for example to ``1 - spent / budget``. If it is
+        None, the weight falls slowly with the number of suggestions.
         """
-        return self._outputs.cost_weight
+        return self._outputs.budget_left
 
     @budget_left.setter
-    def budget_left(self, share: float) -> None:
-        given = finite_number("budget_left", share)
-        if not 0.0 <= given <= 1.0:
-            raise ValueError(f"budget_left must be a share from 0 to 1, not {shortened(share)}")
-        self._outputs.cost_weight = given
+    def budget_left(self, share: float | None) -> None:
+        given = None if share is None else finite_number("budget_left", share)
+        if given is not None and not 0.0 <= given <= 1.0:
+            raise ValueError(f"budget_left must be a share from 0 to 1, or None, not {shortened(share)}")
+        self._outputs.budget_left = given
 
     @property
     def _surrogate(self) -> Surrogate:
@@ -570,7 +568,7 @@ class Optimizer:
             if len(set(numbers)) < len(numbers) or max(numbers, default=-1) >= next_number:
                 raise ValueError(f"the numbers of its rows must be different and below {next_number}")
             self.restore_model(state["model"])
-            self.budget_left = state.get("budget_left", self.budget_left)
+            self.budget_left = state.get("budget_left")
         for row in rows:
             self._observations.add(*row)
         self.seed, self._next_number = seed, next_number

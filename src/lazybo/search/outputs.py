@@ -5,6 +5,7 @@ O(n²) a step. A constraint that an evaluation did not measure is pending in the
 a cost that is not known.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple, TypeAlias
@@ -46,6 +47,8 @@ AS_LOGARITHM: dict[Acquisition, Acquisition] = {
     expected_improvement: log_expected_improvement,
     confidence_bound: log_confidence_bound,
 }
+# If the end of the search is not known: up to this suggestion the cost has its full weight, later as 1/√k.
+FULL_WEIGHT = 5
 # How often the far reference point is used, and the factor of the standard deviations then.
 FAR_SHARE = 0.25
 WIDENING = 2.0
@@ -69,7 +72,14 @@ class Outputs:
         self.objectives = [make(view) for view in views]
         self._constraints: dict[str, Surrogate] = {}
         self.cost = None if make_cost is None else make_cost(Cost(observations))
-        self.cost_weight = 0.0  # α
+        self.budget_left: float | None = None
+
+    @property
+    def cost_weight(self) -> float:
+        """α: the share of the budget that is left, or as if it were, if nobody knows when the search ends."""
+        if self.budget_left is not None:
+            return self.budget_left
+        return min(1.0, math.sqrt(FULL_WEIGHT / (1 + len(self._observations))))
 
     @property
     def constraints(self) -> dict[str, Surrogate]:
