@@ -26,7 +26,7 @@ from benchmarks.runner import append, read
 from lazybo.search.optimizer import Optimizer
 
 RESULTS = Path(__file__).parent / "results" / "cost.csv"
-SHARES = (0.1, 0.25, 0.5, 1.0)
+SHARES = (0.1, 0.25, 0.5)
 WORKERS = (1, 20)
 MOST = 200
 FIELDS = ("problem", "optimizer", "workers", "seed", "share", "regret", "evaluations", "cpu")
@@ -203,6 +203,67 @@ def _mean(rows: list[dict[str, str]], name: str, label: str, share: str) -> str:
     return f"{statistics.fmean(found):.3f}" if found else "–"
 
 
+def step_times(n: int, repeats: int) -> tuple[float, float]:
+    """The median CPU seconds of ask and tell with n observations of 6 parameters, without and with a cost."""
+    rng, space = np.random.default_rng(0), {f"x{i}": (0.0, 1.0) for i in range(6)}
+    contestants = [Optimizer(space, seed=0), Optimizer(space, seed=0, cost="seconds")]
+
+    def measured(params: dict[str, float]) -> tuple[float, float]:
+        x = np.array(list(params.values()))
+        return float(((x - 0.4) ** 2).sum() + 0.1 * np.sin(5 * x).sum()), float(np.exp(3 * x[0] + x[1]))
+
+    for x in rng.random((n, 6)):
+        params = dict(zip(space, map(float, x), strict=True))
+        value, seconds = measured(params)
+        for contestant in contestants:
+            contestant.observe(params, value, seconds=seconds)
+    times: list[list[float]] = [[], []]
+    for step in range(repeats + 1):
+        for contestant, mine in zip(contestants, times, strict=True):
+            start = time.process_time()
+            task = contestant.ask()
+            value, seconds = measured(task.params)
+            contestant.tell(task, value, seconds=seconds)
+            if step:  # the first step learns and builds
+                mine.append(time.process_time() - start)
+    return statistics.median(times[0]), statistics.median(times[1])
+
+
+# What the picture shows: the name on it, its colour and marker.
+STYLES = {
+    "cost": ("lazybo, cost, budget known", "#2166ac", "o"),
+    "cost, end unknown": ("lazybo, cost, end unknown", "#67a9cf", "s"),
+    "lazybo": ("lazybo without cost", "#b2182b", "D"),
+    "TPE": ("Optuna TPE", "#888888", "^"),
+    "random": ("random", "#000000", "."),
+}
+
+
+def draw(path: Path, picture: Path, first_seed: int) -> None:
+    """Mean regret by the budget, one panel for each number of workers."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    rows = [row for row in read(path) if int(row["seed"]) >= first_seed]
+    workers = list(dict.fromkeys(row["workers"] for row in rows))
+    figure = Figure(figsize=(7.6, 3.6), layout="constrained")
+    for axes, count in zip(np.atleast_1d(figure.subplots(1, len(workers), sharey=True)), workers, strict=True):
+        mine = [row for row in rows if row["workers"] == count]
+        shared = set.intersection(*(set(_regrets(mine, label, str(SHARES[-1]))) for label in STYLES))
+        for label, (text, colour, marker) in STYLES.items():
+            means = [statistics.fmean(_regrets(mine, label, str(share))[key] for key in shared) for share in SHARES]
+            axes.plot([100 * share for share in SHARES], means, color=colour, marker=marker, label=text, linewidth=1.4)
+        axes.set(xscale="log", yscale="log", xlabel="budget, % of the time of 100 evaluations")
+        axes.set_xticks([100 * share for share in SHARES], [f"{share:.0%}" for share in SHARES])
+        axes.minorticks_off()
+        axes.set_title(f"{count} worker{'s' if count != '1' else ''}, {len(shared)} runs", fontsize=10)
+        axes.grid(alpha=0.3)
+    axes.legend(fontsize=8, frameon=False)
+    figure.axes[0].set_ylabel("mean regret")
+    with rc_context({"svg.hashsalt": "lazybo", "svg.fonttype": "none"}):
+        figure.savefig(picture, metadata={"Date": None})
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--path", type=Path, default=RESULTS)
@@ -213,11 +274,20 @@ def main() -> None:
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--limit", type=float, default=math.inf, help="start nothing after so many seconds")
     parser.add_argument("--report", action="store_true", help="only print what was recorded")
+    parser.add_argument("--draw", type=Path, help="draw what was recorded to this file")
+    parser.add_argument("--steps", action="store_true", help="only measure the time of a step")
     options = parser.parse_args()
+    if options.steps:
+        for n in (100, 1000):
+            without, with_cost = step_times(n, 30)
+            print(f"{n}: {1e3 * without:.1f} ms, with a cost {1e3 * with_cost:.1f} ms: {with_cost / without:.2f} times")
+        return
     seeds = range(options.first_seed, options.first_seed + options.seeds)
     for workers in options.workers if not options.report else ():
         run_all(options.path, options.optimizers, options.problems, seeds, workers, options.limit)
     report(options.path, options.first_seed)
+    if options.draw:
+        draw(options.path, options.draw, options.first_seed)
 
 
 if __name__ == "__main__":
