@@ -210,7 +210,7 @@ def test_a_metric_that_is_no_cost_ends_the_run(metric: Any, said: str) -> None:
 
 
 def test_a_metric_that_is_missing_ends_the_run() -> None:
-    with pytest.raises(TypeError, match="'dollars' is the cost, so the objective must return it .* but did not"):
+    with pytest.raises(TypeError, match=r"'dollars' is the cost, so the objective must return it .* but did not"):
         optimize(lambda x, y: x + y, SPACE, n_trials=5, cost="dollars", progress=False)
 
 
