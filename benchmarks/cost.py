@@ -258,6 +258,7 @@ def draw(path: Path, picture: Path, seeds: range) -> None:
             axes.plot([100 * share for share in SHARES], means, color=colour, marker=marker, label=text, linewidth=1.4)
         axes.set(xscale="log", yscale="log", xlabel="budget, % of the time of 100 evaluations")
         axes.set_xticks([100 * share for share in SHARES], [f"{share:.0%}" for share in SHARES])
+        axes.set_yticks([0.03, 0.05, 0.1, 0.2], ["0.03", "0.05", "0.1", "0.2"])
         axes.minorticks_off()
         axes.set_title(f"{count} worker{'s' if count != '1' else ''}, {len(shared)} runs", fontsize=10)
         axes.grid(alpha=0.3)
