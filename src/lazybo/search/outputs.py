@@ -1,7 +1,8 @@
-"""The surrogates of all outputs: one for each objective and one for each measured constraint.
+"""The surrogates of all outputs: one for each objective, one for each measured constraint, and one for failures.
 
 All of them have the same rows. Each has its own kernel, noise and warping, and its own factor: q outputs cost q times
-O(n²) a step. A constraint that an evaluation did not measure is pending in the surrogate of that constraint.
+O(n²) a step. A constraint that an evaluation did not measure is pending in the surrogate of that constraint. Where
+evaluations fail is learned once one has failed (`lazybo.search.failures`).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from lazybo.checks import Array, shortened
 from lazybo.model.process import Process
+from lazybo.model.targets import scaling
 from lazybo.search.acquisition import (
     Acquisition,
     Judge,
@@ -21,12 +23,13 @@ from lazybo.search.acquisition import (
     expected_improvement,
     log_expected_improvement,
 )
+from lazybo.search.failures import Outcomes, success, threshold_of
 from lazybo.search.feasible_set import FeasibleSet
 from lazybo.search.hypervolume import MOST_OBJECTIVES, HypervolumeImprovement, non_dominated
 from lazybo.search.joint import ChebyshevImprovement, constrained, feasibility, improvement, widened
 from lazybo.search.landscape import Landscape, Layer
 from lazybo.search.maxima import BEST_CENTERS
-from lazybo.search.observations import Constraint, Objective, Observations, Rows
+from lazybo.search.observations import Constraint, Objective, Observations, State
 from lazybo.search.space import Space
 from lazybo.search.surrogate import Fitted, Surrogate
 
@@ -52,7 +55,7 @@ class Outputs:
         space: Space,
         observations: Observations,
         objectives: int,
-        make: Callable[[Rows], Surrogate],
+        make: Callable[..., Surrogate],
         known: FeasibleSet | None = None,
     ) -> None:
         self._space, self._observations, self._make = space, observations, make
@@ -60,6 +63,7 @@ class Outputs:
         views = [observations] if objectives == 1 else [Objective(observations, j) for j in range(objectives)]
         self.objectives = [make(view) for view in views]
         self._constraints: dict[str, Surrogate] = {}
+        self._failures: Surrogate | None = None
 
     @property
     def constraints(self) -> dict[str, Surrogate]:
@@ -71,8 +75,20 @@ class Outputs:
             self._constraints[name] = self._make(Constraint(self._observations, name))
         return self._constraints[name]
 
+    @property
+    def failures(self) -> Surrogate | None:
+        """The surrogate of the labels that say which evaluations failed; None if none has."""
+        return self._labels() if len(self._observations.rows(State.FAILED)) else None
+
+    def _labels(self) -> Surrogate:
+        if self._failures is None:
+            # The priors of a user are about values.
+            self._failures = self._make(Outcomes(self._observations), make_warping=scaling, priors=None)
+        return self._failures
+
     def _all(self) -> list[Surrogate]:
-        return [*self.objectives, *self._constraints.values()]
+        failures = [] if self._failures is None else [self._failures]
+        return [*self.objectives, *self._constraints.values(), *failures]
 
     def cut(self, row: int) -> None:
         """Remove this row and all later ones from every process; the next use appends them again."""
@@ -82,14 +98,14 @@ class Outputs:
     @contextmanager
     def without_changes(self) -> Iterator[None]:
         """Undo at the end what this block learns."""
-        before = dict(self._constraints)
+        before = dict(self._constraints), self._failures
         try:
             with ExitStack() as stack:
                 for surrogate in self._all():
                     stack.enter_context(surrogate.without_changes())
                 yield
         finally:
-            self._constraints = before
+            self._constraints, self._failures = before
 
     # ----------------------------------------------------------------- state
 
@@ -101,10 +117,11 @@ class Outputs:
             **first,
             **({"others": others} if others else {}),
             **({"constraints": constraints} if constraints else {}),
+            **({"failures": self._failures.fitted.state()} if self._failures else {}),
         }
 
-    def parse(self, state: Mapping[str, Any]) -> tuple[list[Fitted], dict[str, Fitted]]:
-        """The inverse of `state`."""
+    def parse(self, state: Mapping[str, Any]) -> tuple[list[Fitted], dict[str, Fitted], Fitted | None]:
+        """The inverse of `state`. States of earlier versions have no failures: where they are is learned anew."""
         if not isinstance(state, Mapping):
             raise ValueError(f"it must be a mapping, not {shortened(state)}")
         states = [state, *state.get("others", [])]
@@ -112,22 +129,27 @@ class Outputs:
             raise ValueError(f"it is of {len(states)} objectives, not {len(self.objectives)}")
         objectives = [each.fitted.parse(part) for each, part in zip(self.objectives, states, strict=True)]
         new = self._make(self._observations).fitted
-        return objectives, {name: new.parse(part) for name, part in state.get("constraints", {}).items()}
+        constraints = {name: new.parse(part) for name, part in state.get("constraints", {}).items()}
+        return objectives, constraints, new.parse(state["failures"]) if "failures" in state else None
 
-    def restore(self, objectives: list[Fitted], constraints: Mapping[str, Fitted]) -> None:
+    def restore(self, objectives: list[Fitted], constraints: Mapping[str, Fitted], failures: Fitted | None) -> None:
         """Continue with what was learned before."""
         for surrogate, fitted in zip(self.objectives, objectives, strict=True):
             surrogate.restore(fitted)
         for name, fitted in constraints.items():
             self._constraint(name).restore(fitted)
+        if failures is not None:
+            self._labels().restore(failures)
 
     # ---------------------------------------------------------------- search
 
     def expects_feasible(self, points: Array) -> NDArray[np.bool_]:
-        """Whether each measured constraint holds at these points with a chance of at least one half, (m,)."""
+        """Whether each measured constraint, and success, has a chance of at least one half at these points, (m,)."""
         expected = np.ones(len(points), dtype=bool)
         for surrogate in self.constraints.values():
             expected &= surrogate.sync().mean(points) <= surrogate.warping(np.zeros(1))
+        if self.failures is not None:
+            expected &= self.failures.sync().mean(points) <= threshold_of(self.failures)
         return expected
 
     def inside(self, rows: Index, enough: int | None = None) -> Index:
@@ -154,15 +176,24 @@ class Outputs:
         chance = feasibility([float(each.surrogate.warping(np.zeros(1))[0]) for each in constraints])
         feasible = self._observations.feasible()
         if constraints and not feasible.any():
-            return Landscape([each.layer(points) for each in constraints], chance), self._least_violation(constraints)
-        if constraints and acquisition is expected_improvement:
+            return self._succeeding(constraints, chance, points), self._least_violation(constraints)
+        if (constraints or self.failures) and acquisition is expected_improvement:
             acquisition = log_expected_improvement  # has the same maxima, and is a logarithm as the constraints are
         if acquisition is automatic and self.objectives[0].fitted.is_noisy and not constraints:
             acquisition = confidence_bound
         judge, rows = _judge_of(objectives, feasible, self.inside, acquisition, rng)
         if constraints:
             judge = constrained(judge, len(objectives), chance, CAUTION)
-        return Landscape([each.layer(points) for each in (*objectives, *constraints)], judge), rows
+        return self._succeeding([*objectives, *constraints], judge, points), rows
+
+    def _succeeding(self, outputs: Sequence["_Synced"], judge: Judge, points: Array) -> Landscape:
+        """The acquisition of some outputs, plus log P(success) if any evaluation has failed."""
+        failures = self.failures
+        if failures is None:
+            return Landscape([each.layer(points) for each in outputs], judge)
+        labels = _Synced(failures, failures.sync())
+        judge = constrained(judge, len(outputs), success(threshold_of(failures), labels.process.noise))
+        return Landscape([each.layer(points) for each in (*outputs, labels)], judge)
 
     def doubtful(self) -> bool:
         """Whether an objective's surrogate has found noise that no repeated evaluation has shown."""
