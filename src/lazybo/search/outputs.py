@@ -23,7 +23,7 @@ from lazybo.search.acquisition import (
     expected_improvement,
     log_expected_improvement,
 )
-from lazybo.search.failures import Outcomes, success, threshold_of
+from lazybo.search.failures import LABELS, Outcomes, caution, chance_of_success, threshold_of
 from lazybo.search.feasible_set import FeasibleSet
 from lazybo.search.hypervolume import MOST_OBJECTIVES, HypervolumeImprovement, non_dominated
 from lazybo.search.joint import ChebyshevImprovement, constrained, feasibility, improvement, widened
@@ -82,8 +82,8 @@ class Outputs:
 
     def _labels(self) -> Surrogate:
         if self._failures is None:
-            # The priors of a user are about values.
-            self._failures = self._make(Outcomes(self._observations), make_warping=scaling, priors=None)
+            view = Outcomes(self._observations)
+            self._failures = self._make(view, make_warping=scaling, priors=LABELS, noise=None)
         return self._failures
 
     def _all(self) -> list[Surrogate]:
@@ -148,9 +148,11 @@ class Outputs:
         expected = np.ones(len(points), dtype=bool)
         for surrogate in self.constraints.values():
             expected &= surrogate.sync().mean(points) <= surrogate.warping(np.zeros(1))
-        if self.failures is not None:
-            expected &= self.failures.sync().mean(points) <= threshold_of(self.failures)
-        return expected
+        return expected & (self.success_chance(points) >= 0.5)
+
+    def success_chance(self, points: Array) -> Array:
+        """P(success) at these points, (m,); 1 if no evaluation has failed."""
+        return np.ones(len(points)) if self.failures is None else chance_of_success(self.failures, points)
 
     def inside(self, rows: Index, enough: int | None = None) -> Index:
         """Which of these rows satisfy the known constraint, as indices of ``rows``; all of them if none does.
@@ -187,12 +189,13 @@ class Outputs:
         return self._succeeding([*objectives, *constraints], judge, points), rows
 
     def _succeeding(self, outputs: Sequence["_Synced"], judge: Judge, points: Array) -> Landscape:
-        """The acquisition of some outputs, plus log P(success) if any evaluation has failed."""
+        """The acquisition of some outputs, plus c log P(success) if any evaluation has failed."""
         failures = self.failures
         if failures is None:
             return Landscape([each.layer(points) for each in outputs], judge)
         labels = _Synced(failures, failures.sync())
-        judge = constrained(judge, len(outputs), success(threshold_of(failures), labels.process.noise))
+        weight = caution(Outcomes(self._observations).values)
+        judge = constrained(judge, len(outputs), feasibility([threshold_of(failures)]), weight)
         return Landscape([each.layer(points) for each in (*outputs, labels)], judge)
 
     def doubtful(self) -> bool:
