@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
-from benchmarks import curves, guard, paired, parallel, report, resume
+from benchmarks import curves, failures, guard, paired, parallel, report, resume
 from benchmarks.optimizers import OPTIMIZERS, Peer, peer
 from benchmarks.peers.encoding import UnitCube
 from benchmarks.problems import Problem, levy
@@ -326,3 +326,25 @@ def test_a_run_on_curves_counts_epochs(tmp_path: Path) -> None:
     table = curves.report(tmp_path / "c.csv", [0])
     assert "| random + no pruning | 1 | 1.000 |" in table
     assert all(label in table for label in labels)
+
+
+@pytest.mark.parametrize("kind", failures.KINDS)
+def test_a_part_of_a_problem_fails_and_nothing_else_is_better_than_its_optimum(kind: str) -> None:
+    problem, rng = failures.Failing("levy-2d", kind, 0), np.random.default_rng(1)
+    drawn = [problem.observed({"x0": float(x), "x1": float(y)}, rng) for x, y in rng.uniform(-10, 10, (3000, 2))]
+    values = [value for value in drawn if value is not None]
+    expected = failures.CRASHES if kind == "crashes" else failures.SHARE
+    assert 1 - len(values) / len(drawn) == pytest.approx(expected, abs=0.03)
+    assert min(values) >= problem.optimum
+    assert problem.regret(float(np.median(values))) == pytest.approx(1.0, abs=0.1)
+
+
+def test_the_worst_value_rule_gives_each_failure_the_worst_value() -> None:
+    contestant = failures.WorstValue({"x": FloatDistribution(0.0, 1.0)}, 0)
+    for value in (1.0, 3.0, None, 2.0, None, 5.0, None):
+        failures.tell(contestant, contestant.ask(1)[0], value)
+    process, _ = contestant.optimizer.surrogate()
+    assert (process.targets[[2, 4, 6]] == process.targets.max()).all()
+    assert not process.known_variances.any()
+    contestant.ask(1)
+    assert "failures" not in contestant.optimizer.model_state()
