@@ -215,32 +215,40 @@ def run_all(path: Path, labels: Sequence[str], names: Sequence[str], seeds: Iter
 
 
 def table(rows: Sequence[Row], title: str) -> str:
-    """Mean regrets and shares of failures, and p of Wilcoxon's test on the logarithms of paired regrets at the end."""
+    """Each contestant beside ours on the runs that both have: mean regrets, failures, and the pairs at the end.
+
+    p is that of Wilcoxon's test on the logarithms of the regrets.
+    """
     ours = {(row["problem"], row["seed"]): row for row in rows if row["optimizer"] == OURS}
-    heads = [f"{kind} {n}" for kind in ("regret", "failed") for n in CHECKPOINTS]
-    lines = [
-        f"| {title} | runs | " + " | ".join(heads) + " | ours better / worse | p | s |",
-        "|---" * (len(heads) + 5) + "|",
-    ]
+    checkpoints = "/".join(map(str, CHECKPOINTS))
+    heads = [title, "runs", f"regret {checkpoints}", "ours", "failed", "ours", "most in a row", "ours"]
+    lines = ["| " + " | ".join([*heads, "ours better / worse", "p"]) + " |", "|---" * (len(heads) + 2) + "|"]
     for label in dict.fromkeys(row["optimizer"] for row in rows):
-        mine = [row for row in rows if row["optimizer"] == label]
-        cells = [f"{np.mean([float(row[f'{kind}{n}']) for row in mine]):.3f}" for kind in "rf" for n in CHECKPOINTS]
-        seconds = np.median([float(row["seconds"]) for row in mine])
-        lines.append(f"| {label} | {len(mine)} | " + " | ".join(cells) + f" | {_pairs(mine, ours)} | {seconds:.1f} |")
+        theirs = [row for row in rows if row["optimizer"] == label and (row["problem"], row["seed"]) in ours]
+        if label == OURS or not theirs:
+            continue
+        mine = [ours[row["problem"], row["seed"]] for row in theirs]
+        sides = [
+            (_regrets(side), _failed(side), str(max(int(row["longest"]) for row in side))) for side in (theirs, mine)
+        ]
+        cells = [cell for both in zip(*sides, strict=True) for cell in both]
+        lines.append("| " + " | ".join([label, str(len(theirs)), *cells, _pairs(theirs, mine)]) + " |")
     return "\n".join(lines)
 
 
-def _pairs(mine: Sequence[Row], ours: dict[tuple[str, str], Row]) -> str:
-    last = CHECKPOINTS[-1]
-    pairs = [
-        (row[f"r{last}"], ours[row["problem"], row["seed"]][f"r{last}"])
-        for row in mine
-        if row["optimizer"] != OURS and (row["problem"], row["seed"]) in ours
-    ]
-    gain = -np.diff(log10(np.array(pairs, dtype=float).reshape(-1, 2)), axis=1)[:, 0]
-    if not gain.any():
-        return " | "
-    return f"{(gain > 0).sum()} / {(gain < 0).sum()} | {float(wilcoxon(gain).pvalue):.2g}"
+def _regrets(rows: Sequence[Row]) -> str:
+    return " / ".join(f"{np.mean([float(row[f'r{n}']) for row in rows]):.3f}" for n in CHECKPOINTS)
+
+
+def _failed(rows: Sequence[Row]) -> str:
+    return f"{np.mean([float(row[f'f{CHECKPOINTS[-1]}']) for row in rows]):.0%}"
+
+
+def _pairs(theirs: Sequence[Row], mine: Sequence[Row]) -> str:
+    last = f"r{CHECKPOINTS[-1]}"
+    gain = log10([float(row[last]) for row in theirs]) - log10([float(row[last]) for row in mine])
+    p = f"{float(wilcoxon(gain).pvalue):.2g}" if gain.any() else ""
+    return f"{(gain > 0).sum()} / {(gain < 0).sum()} | {p}"
 
 
 def main() -> None:
