@@ -237,6 +237,11 @@ class Observations:
             return []
         return [rows for rows in self._at.values() if len(rows) > 1]
 
+    def has_failed_at(self, row: int) -> bool:
+        """Whether any row at the point of this one has failed."""
+        rows = self._at[self._rows[row].point.tobytes()]
+        return any(self._rows[other].result.state is State.FAILED for other in rows)
+
     @property
     def remaining(self) -> float:
         """The number of points of the space without a row."""

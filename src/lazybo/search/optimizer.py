@@ -1,12 +1,12 @@
 """The optimiser: ask and tell. It does not know the objective, and uses no clock, file or executor.
 
 It has three parts: the observations (`observations`), the Gaussian processes that are learned from them, one for each
-objective and each measured constraint (`outputs`), and the choice of the next points (`chooser`). Internally, values
-are minimised: with the direction "maximize" they are negated.
+objective, each measured constraint and the failures (`outputs`), and the choice of the next points (`chooser`).
+Internally, values are minimised: with the direction "maximize" they are negated.
 
 Every configuration that was suggested or observed is one row of every process, in that order. A row without a value is
 pending: it lowers the variance around it and does not change the mean. When its value is told, only the right-hand side
-changes. A failed row gets the worst value so far.
+changes. A failed row has no value; it teaches where evaluations fail.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -315,8 +315,10 @@ class Optimizer:
         """
         row = self._observations.pending_row(_number(suggestion))
         result = Result.of(value, self._signs, variance, constraints, self._cost_of(seconds, cost))
+        # What a failure teaches about values depends on whether an earlier row at its point has one.
+        changed = result.state is State.FAILED or self._observations.has_failed_at(row)
         for surrogate, known in zip(self._outputs.objectives, result.variances, strict=True):
-            if known:
+            if known or changed:
                 surrogate.cut(row)
         self._observations.resolve(row, result)
 
@@ -576,8 +578,8 @@ class Optimizer:
     def restore_model(self, state: Mapping[str, Any]) -> None:
         """Restore the learned model from a `model_state`."""
         with _readable("model's state"):
-            fitted = self._outputs.parse(state)
-        self._outputs.restore(*fitted)
+            learned = self._outputs.parse(state)
+        self._outputs.restore(learned)
 
 
 def default_startup(dim: int) -> int:

@@ -1,8 +1,8 @@
-"""The surrogates of all outputs: one for each objective, one for each measured constraint, and one for the cost.
+"""The surrogates of all outputs: one for each objective and each measured constraint, one for failures and the cost.
 
 All of them have the same rows. Each has its own kernel, noise and warping, and its own factor: q outputs cost q times
 O(n²) a step. A constraint that an evaluation did not measure is pending in the surrogate of that constraint, and so is
-a cost that is not known.
+a cost that is not known. Where evaluations fail is learned once one has failed (`lazybo.search.failures`).
 """
 
 import math
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from lazybo.checks import Array, shortened
 from lazybo.model.process import Process
+from lazybo.model.targets import scaling
 from lazybo.search.acquisition import (
     Acquisition,
     Judge,
@@ -24,6 +25,7 @@ from lazybo.search.acquisition import (
     log_confidence_bound,
     log_expected_improvement,
 )
+from lazybo.search.failures import LABELS, Outcomes, caution, chance_of_success, threshold_of
 from lazybo.search.feasible_set import FeasibleSet
 from lazybo.search.hypervolume import MOST_OBJECTIVES, HypervolumeImprovement, non_dominated
 from lazybo.search.joint import ChebyshevImprovement, constrained, feasibility, improvement, per_cost, widened
@@ -54,6 +56,15 @@ FAR_SHARE = 0.25
 WIDENING = 2.0
 
 
+class Learned(NamedTuple):
+    """What the surrogates have learned; None: nothing yet."""
+
+    objectives: list[Fitted]
+    constraints: dict[str, Fitted]
+    failures: Fitted | None
+    cost: Fitted | None
+
+
 class Outputs:
     """The surrogates of all outputs, kept in sync with the observations."""
 
@@ -62,7 +73,7 @@ class Outputs:
         space: Space,
         observations: Observations,
         objectives: int,
-        make: Callable[[Rows], Surrogate],
+        make: Callable[..., Surrogate],
         known: FeasibleSet | None = None,
         make_cost: Callable[[Rows], Surrogate] | None = None,
     ) -> None:
@@ -71,6 +82,7 @@ class Outputs:
         views = [observations] if objectives == 1 else [Objective(observations, j) for j in range(objectives)]
         self.objectives = [make(view) for view in views]
         self._constraints: dict[str, Surrogate] = {}
+        self._failures: Surrogate | None = None
         self.cost = None if make_cost is None else make_cost(Cost(observations))
         self.budget_left: float | None = None
 
@@ -91,9 +103,20 @@ class Outputs:
             self._constraints[name] = self._make(Constraint(self._observations, name))
         return self._constraints[name]
 
+    @property
+    def failures(self) -> Surrogate | None:
+        """The surrogate of the labels that say which evaluations failed; None if none has."""
+        return self._labels() if len(self._observations.rows(State.FAILED)) else None
+
+    def _labels(self) -> Surrogate:
+        if self._failures is None:
+            view = Outcomes(self._observations)
+            self._failures = self._make(view, make_warping=scaling, priors=LABELS, noise=None)
+        return self._failures
+
     def _all(self) -> list[Surrogate]:
-        cost = [] if self.cost is None else [self.cost]
-        return [*self.objectives, *self._constraints.values(), *cost]
+        others = [each for each in (self._failures, self.cost) if each is not None]
+        return [*self.objectives, *self._constraints.values(), *others]
 
     def cut(self, row: int) -> None:
         """Remove this row and all later ones from every process; the next use appends them again."""
@@ -103,14 +126,14 @@ class Outputs:
     @contextmanager
     def without_changes(self) -> Iterator[None]:
         """Undo at the end what this block learns."""
-        before = dict(self._constraints)
+        before = dict(self._constraints), self._failures
         try:
             with ExitStack() as stack:
                 for surrogate in self._all():
                     stack.enter_context(surrogate.without_changes())
                 yield
         finally:
-            self._constraints = before
+            self._constraints, self._failures = before
 
     # ----------------------------------------------------------------- state
 
@@ -122,11 +145,12 @@ class Outputs:
             **first,
             **({"others": others} if others else {}),
             **({"constraints": constraints} if constraints else {}),
+            **({} if self._failures is None else {"failures": self._failures.fitted.state()}),
             **({} if self.cost is None else {"cost": self.cost.fitted.state()}),
         }
 
-    def parse(self, state: Mapping[str, Any]) -> tuple[list[Fitted], dict[str, Fitted], Fitted | None]:
-        """The inverse of `state`."""
+    def parse(self, state: Mapping[str, Any]) -> Learned:
+        """The inverse of `state`. States of earlier versions have no failures: where they are is learned anew."""
         if not isinstance(state, Mapping):
             raise ValueError(f"it must be a mapping, not {shortened(state)}")
         states = [state, *state.get("others", [])]
@@ -135,27 +159,34 @@ class Outputs:
         objectives = [each.fitted.parse(part) for each, part in zip(self.objectives, states, strict=True)]
         new = self._make(self._observations).fitted
         constraints = {name: new.parse(part) for name, part in state.get("constraints", {}).items()}
+        failures = new.parse(state["failures"]) if "failures" in state else None
         # What was learned of the cost may be of a run with this option, and this one is without it, or the reverse.
-        known = self.cost is not None and "cost" in state
-        return objectives, constraints, self.cost.fitted.parse(state["cost"]) if self.cost and known else None
+        cost = self.cost.fitted.parse(state["cost"]) if self.cost is not None and "cost" in state else None
+        return Learned(objectives, constraints, failures, cost)
 
-    def restore(self, objectives: list[Fitted], constraints: Mapping[str, Fitted], cost: Fitted | None) -> None:
+    def restore(self, learned: Learned) -> None:
         """Continue with what was learned before."""
-        if self.cost is not None and cost is not None:
-            self.cost.restore(cost)
-        for surrogate, fitted in zip(self.objectives, objectives, strict=True):
+        for surrogate, fitted in zip(self.objectives, learned.objectives, strict=True):
             surrogate.restore(fitted)
-        for name, fitted in constraints.items():
+        for name, fitted in learned.constraints.items():
             self._constraint(name).restore(fitted)
+        if learned.failures is not None:
+            self._labels().restore(learned.failures)
+        if self.cost is not None and learned.cost is not None:
+            self.cost.restore(learned.cost)
 
     # ---------------------------------------------------------------- search
 
     def expects_feasible(self, points: Array) -> NDArray[np.bool_]:
-        """Whether each measured constraint holds at these points with a chance of at least one half, (m,)."""
+        """Whether each measured constraint, and success, has a chance of at least one half at these points, (m,)."""
         expected = np.ones(len(points), dtype=bool)
         for surrogate in self.constraints.values():
             expected &= surrogate.sync().mean(points) <= surrogate.warping(np.zeros(1))
-        return expected
+        return expected & (self.success_chance(points) >= 0.5)
+
+    def success_chance(self, points: Array) -> Array:
+        """P(success) at these points, (m,); 1 if no evaluation has failed."""
+        return np.ones(len(points)) if self.failures is None else chance_of_success(self.failures, points)
 
     def inside(self, rows: Index, enough: int | None = None) -> Index:
         """Which of these rows satisfy the known constraint, as indices of ``rows``; all of them if none does.
@@ -183,10 +214,10 @@ class Outputs:
         feasible = self._observations.feasible()
         if constraints and not feasible.any():
             return self._landscape(constraints, chance, cost, points), self._least_violation(constraints)
+        if (constraints or self.failures) and acquisition is expected_improvement:
+            acquisition = log_expected_improvement  # has the same maxima, and is a logarithm as the constraints are
         if acquisition is automatic and self.objectives[0].fitted.is_noisy and not constraints:
             acquisition = confidence_bound
-        if constraints and acquisition is expected_improvement:
-            acquisition = log_expected_improvement  # has the same maxima, and is a logarithm as the constraints are
         if cost is not None:
             acquisition = AS_LOGARITHM.get(acquisition, acquisition)
         judge, rows = _judge_of(objectives, feasible, self.inside, acquisition, rng)
@@ -203,13 +234,17 @@ class Outputs:
     def _landscape(
         self, outputs: Sequence["_Synced"], judge: Judge, cost: "_Synced | None", points: Array
     ) -> Landscape:
-        """The acquisition of some outputs, per cost if there is one."""
-        layers = [each.layer(points) for each in outputs]
-        if cost is None:
-            return Landscape(layers, judge)
-        # The process has log cost in units of its warping, which is linear.
-        weight = self.cost_weight * float(np.exp(-cost.surrogate.warping.log_slope))
-        return Landscape([*layers, cost.layer(points)], per_cost(judge, weight))
+        """The acquisition of some outputs; plus c log P(success) if any evaluation has failed, and per cost."""
+        outputs, failures = list(outputs), self.failures
+        if failures is not None:
+            labels, weight = _Synced(failures, failures.sync()), caution(Outcomes(self._observations).values)
+            judge = constrained(judge, len(outputs), feasibility([threshold_of(failures)]), weight)
+            outputs.append(labels)
+        if cost is not None:
+            # The process has log cost in units of its warping, which is linear.
+            judge = per_cost(judge, self.cost_weight * float(np.exp(-cost.surrogate.warping.log_slope)))
+            outputs.append(cost)
+        return Landscape([each.layer(points) for each in outputs], judge)
 
     def doubtful(self) -> bool:
         """Whether an objective's surrogate has found noise that no repeated evaluation has shown."""
