@@ -54,7 +54,7 @@ def test_pruned_trials_do_not_poison_the_model() -> None:
     pruned = [trial for trial in study.trials if trial.state == TrialState.PRUNED]
     assert len(pruned) >= 5
     model = model_of(study, study.trials)
-    forecasts = model._curves.forecasts()
+    forecasts = model.curves.forecasts()
     truths = [0.9 - 0.3 * (t.params["x"] - 0.3) ** 2 - 0.3 * (t.params["y"] + 0.2) ** 2 for t in pruned]
     # Ends that are far worse than all that completed are forecast as equally bad: some ranks are ties.
     assert spearmanr(truths, [forecasts[trial.number].value for trial in pruned]).statistic > 0.6

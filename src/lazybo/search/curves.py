@@ -57,6 +57,8 @@ EM_STEPS = 30
 BLOCK_ROWS = 512
 # A forecast lies outside of the values seen by at most this share of their range.
 BEYOND = 0.5
+# Halvings to find the ends of an interval.
+BISECTIONS = 50
 
 
 class Curve(NamedTuple):
@@ -92,6 +94,22 @@ class Forecast(NamedTuple):
         that is the same.
         """
         return float(self.weights @ self.deviations**2) * self.targets.unit**2
+
+    def interval(self, share: float = 0.95) -> tuple[float, float]:
+        """The middle interval with this probability, in the units of the values, and not far outside of what was seen.
+
+        The mixture has one mean, so the interval of the warped value is symmetric: mean ± h with Σ ρ (2 Φ(h/τσ) - 1) =
+        share.
+        """
+        low, high = 0.0, 10.0 * float(self.deviations.max())
+        for _ in range(BISECTIONS):
+            half = (low + high) / 2
+            inside = float(self.weights @ (2 * ndtr(half / self.deviations) - 1))
+            low, high = (half, high) if inside < share else (low, half)
+        ends = self.targets.inverse(np.array([self.mean - high, self.mean + high]))
+        first, last = np.clip(ends, self.targets.low, self.targets.high).tolist()
+        # An inverse rounds, so the ends of a narrow interval may be on the wrong side of the median by a rounding.
+        return min(first, self.value), max(last, self.value)
 
     def below(self, value: float) -> float:
         """The probability that the curve ends below a value."""

@@ -12,8 +12,8 @@ with β ≥ 0, fitted by least squares; its variance is added.
 """
 
 import math
-from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from optuna.trial import FrozenTrial, TrialState
@@ -44,13 +44,30 @@ class Forecast(NamedTuple):
     variance: float
 
 
+class Ending(NamedTuple):
+    """The last value of a curve that did not complete: the median and the 95 % interval, in the study's units."""
+
+    value: float
+    low: float
+    high: float
+
+
 class StudyCurves:
-    """The curves of the trials of a study that have ended."""
+    """The curves of the trials of a study that have ended. Of several objectives they are those of one of them.
+
+    ``direction`` is that of the objective that is reported, ``objective`` its position.
+    """
 
     def __init__(
-        self, space: Space, direction: Literal["minimize", "maximize"], *, max_step: int | None = None
+        self,
+        space: Space,
+        direction: Literal["minimize", "maximize"],
+        *,
+        objective: int = 0,
+        max_step: int | None = None,
     ) -> None:
         self.space = space
+        self._objective = objective
         self._sign = -1.0 if direction == "maximize" else 1.0
         self._model = CurveModel(space.columns, max_step=max_step)
         self._random = space.as_rows(sobol_points(space, np.random.default_rng(0), RANDOM_POINTS))
@@ -87,9 +104,9 @@ class StudyCurves:
             return
         if complete:
             last = curve.values[max(curve.values)]
-            if trial.value is None or not math.isfinite(last):
+            if trial.values is None or not math.isfinite(last):
                 return
-            self._finals[len(self)] = last, self._sign * trial.value
+            self._finals[len(self)] = last, self._sign * trial.values[self._objective]
             if all(violation is None or violation <= 0.0 for violation in trial.constraints.values()):
                 self.best = last if self.best is None else min(self.best, last)
         self._model.add(curve)
@@ -100,10 +117,27 @@ class StudyCurves:
         found = {i: self._final(i, forecast) for i, forecast in self._model.forecasts().items()}
         return {self._numbers[i]: forecast for i, forecast in found.items() if forecast is not None}
 
+    def ending(self, trial: FrozenTrial) -> Ending | None:
+        """What a trial that did not complete will report last, or would have; None while too few have completed."""
+        if trial.state == TrialState.PRUNED and trial.number in self._numbers:
+            forecast = self._model.forecasts().get(self._numbers.index(trial.number))
+        else:
+            forecast = self.forecast(trial)
+        if forecast is None:
+            return None
+        value, low, high = (self._sign * each for each in (forecast.value, *forecast.interval()))
+        return Ending(value, min(low, high), max(low, high))
+
     def forecast(self, trial: FrozenTrial) -> curves.Forecast | None:
         """What a running trial will report last; None while too few have completed."""
         curve = self._curve(trial, complete=False)
         return None if curve is None else self._model.forecast(curve)
+
+    def final_forecast(self, params: Mapping[str, Any], values: Mapping[int, float]) -> Forecast | None:
+        """The final value of a running trial that has reported these values; None while too few have completed."""
+        curve = self._curve_of(params, values, complete=False)
+        forecast = None if curve is None else self._model.forecast(curve)
+        return None if forecast is None else self._final(len(self), forecast)
 
     def of_new(self, trial: FrozenTrial, value: float) -> float:
         """The improvement on a value that is expected of a trial that has not begun.
@@ -122,16 +156,19 @@ class StudyCurves:
         return self._model.left(max(trial.intermediate_values))
 
     def _curve(self, trial: FrozenTrial, complete: bool) -> Curve | None:
-        values = {step: self._sign * value for step, value in trial.intermediate_values.items()}
+        return self._curve_of(trial.params, trial.intermediate_values, complete)
+
+    def _curve_of(self, params: Mapping[str, Any], reported: Mapping[int, float], complete: bool) -> Curve | None:
+        values = {step: self._sign * value for step, value in reported.items()}
         if not values:
             return None
         distributions = self.space.distributions
-        known = {name: value for name, value in trial.params.items() if name in distributions}
+        known = {name: value for name, value in params.items() if name in distributions}
         try:
-            params = self.space.plain(as_given(known, distributions), outside=True)
+            configuration = self.space.plain(as_given(known, distributions), outside=True)
         except ValueError:
             return None
-        return Curve(self.space.as_rows(self.space.encode(params)[None])[0], values, complete)
+        return Curve(self.space.as_rows(self.space.encode(configuration)[None])[0], values, complete)
 
     def _final(self, number: int, forecast: curves.Forecast) -> Forecast | None:
         """The final value of a curve for a forecast of its last reported one; None if there is no line yet.
