@@ -129,7 +129,7 @@ def draw_curves(record: Curves, title: str) -> Figure:
         _draw_forecast(axes, curve, record.last_step)
     forecasts = [curve.forecast for curve in record.curves if curve.forecast is not None]
     lasts = [values[-1] for curve in record.curves if (values := _points(curve)[1])]
-    limits = _limits([*lasts, *(part for each in forecasts for part in each)])
+    limits = _limits([*lasts, *(each.value for each in forecasts)])
     axes.set_ylim(limits)
     beyond = sum(any(not limits[0] <= value <= limits[1] for value in _points(curve)[1]) for curve in record.curves)
     if beyond:

@@ -230,6 +230,17 @@ class CurveModel:
         gap = fitted.targets(np.array([value])) - means
         return _improvement(gap, np.sqrt(variances + fitted.process.kernel.noise))
 
+    @one_thread()
+    def improvements_on(self, x: Array, values: Array) -> Array:
+        """The same for several values of each configuration, (m, s): the means of the improvements on them, (m,)."""
+        fitted = self._sync()
+        if fitted is None:
+            return np.zeros(len(x))
+        points = Rows(x, np.full(len(x), fitted.clock.end), np.full(len(x), len(self._curves)))
+        means, variances = fitted.process.posterior(points)
+        gaps = fitted.targets(values.ravel()).reshape(values.shape) - means[:, None]
+        return _improvement(gaps, np.sqrt(variances + fitted.process.kernel.noise)[:, None]).mean(axis=1)
+
     def left(self, step: int) -> float:
         """The share of the steps of a curve that are left after this one."""
         fitted = self._sync()

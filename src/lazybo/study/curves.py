@@ -70,7 +70,8 @@ class StudyCurves:
         self._objective = objective
         self._sign = -1.0 if direction == "maximize" else 1.0
         self._model = CurveModel(space.columns, max_step=max_step)
-        self._random = space.as_rows(sobol_points(space, np.random.default_rng(0), RANDOM_POINTS))
+        self.random_points = sobol_points(space, np.random.default_rng(0), RANDOM_POINTS)
+        self._random = space.as_rows(self.random_points)
         self._random_improvement = (0, 0.0, 0.0)  # number of curves, value, expected improvement of a random point
         self._numbers: list[int] = []  # of the trial of each curve
         self._added: set[int] = set()
@@ -150,6 +151,13 @@ class StudyCurves:
             self._random_improvement = len(self), value, float(self._model.improvements(self._random, value).mean())
         own = 0.0 if curve is None else float(self._model.improvements(curve.x[None], value)[0])
         return max(own, self._random_improvement[2])
+
+    def of_new_on(self, points: Array, values: Array) -> Array:
+        """The improvements on values, (m, s), that are expected of trials at some points that have not begun, (m,).
+
+        They are the means over the values of each point.
+        """
+        return self._model.improvements_on(self.space.as_rows(points), values)
 
     def left(self, trial: FrozenTrial) -> float:
         """The share of its steps that a running trial still has to make."""
