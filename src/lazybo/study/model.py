@@ -45,6 +45,7 @@ class StudyModel:
     _forecast: dict[int, Suggestion] = field(default_factory=dict)  # pruned trials that were told a forecast
     _forecast_at: int = 0  # when the model of curves had been learned that made them
     _watched: dict[int, int] = field(default_factory=dict)  # by running trial: how many values made its forecast
+    _recalled: dict[str, Any] | None = None  # the state of the model that was recalled, until trials are absorbed
     _saved: str = ""  # what was learned, as it was last written or read
 
     def __post_init__(self) -> None:
@@ -67,6 +68,7 @@ class StudyModel:
                 self.announce(trial.number, announced_params(trial, self.structure.distributions) or trial.params)
         self._settle()
         self._tell_forecasts()
+        self._recall_process()
         for trial in trials[self._absorbed :]:
             if trial.state == TrialState.RUNNING and trial.number != except_number:
                 self.watch(trial.number, trial.intermediate_values)
@@ -127,6 +129,17 @@ class StudyModel:
         self._without_forecast[trial.number] = trial
         self.announce(trial.number, trial.params)
         self.structure_outdated = self.structure_outdated or trial.number not in self._pending
+
+    def _recall_process(self) -> None:
+        """Continue with the process that was recalled. Telling forecasts has cut it, as if they were new.
+
+        They are new only if the model of curves has been learned again since: then the process is built anew.
+        """
+        state, self._recalled = self._recalled, None
+        if state is not None:
+            self.optimizer.restore_model(state["model"])
+            if self._forecast_at != int(state.get("curves", 0)):
+                self.optimizer.revise({}, objective=self.reports)
 
     def _tell_forecasts(self) -> None:
         """Observe the forecasts of pruned trials; all of them anew if the model of curves was learned again.
@@ -206,6 +219,7 @@ class StudyModel:
                 if saved and saved["columns"] == self._columns():
                     self.optimizer.restore_model(saved["model"])
                     self._forecast_at = int(saved.get("curves", 0))
+                    self._recalled = saved
             except (KeyError, TypeError, ValueError) as error:
                 _logger.warning(f"What was learned earlier in this study cannot be used ({error}); it is learned anew.")
         self._saved = self._learned()
