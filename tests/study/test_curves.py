@@ -209,3 +209,59 @@ def test_the_best_training_is_a_feasible_one() -> None:
         curves.add(trial)
         feasible = [falling(each)[max(values)] for each in (0.9, 0.5)[:number]]
         assert curves.best == (min(feasible) if feasible else None)
+
+
+# ------------------------------------------------------------- running trials
+
+
+def running(number: int, x: float, steps: int) -> optuna.trial.FrozenTrial:
+    trial = trial_of(number, x, falling(x, steps))
+    trial.state = TrialState.RUNNING
+    return trial
+
+
+def completed(count: int) -> list[optuna.trial.FrozenTrial]:
+    return [trial_of(i, x := i / (2 * count), falling(x), falling(x)[9]) for i in range(count)]
+
+
+def test_a_running_trial_teaches_where_it_is_expected_to_end() -> None:
+    """Among those that have completed nothing tells that it is this bad at the other end."""
+    values = []
+    for steps in (0, 7):
+        model = study_model()
+        model.absorb([*completed(6), running(6, 0.95, steps)], -1)
+        assert [suggestion.params for suggestion in model.optimizer.pending] == [{"x": 0.95}], "it is still pending"
+        values.append(model.optimizer.predict({"x": 0.95}).value)
+    truth = falling(0.95)[9]
+    assert abs(values[1] - truth) < abs(values[0] - truth)
+
+
+def test_a_forecast_of_a_running_trial_follows_its_values_and_ends_with_its_end() -> None:
+    model, known = study_model(), completed(6)
+    observed, told = model.optimizer._observations, []
+    for steps in range(1, 9):
+        model.absorb([*known, running(6, 0.95, steps)], -1)
+        told.append((float(observed.values[6]), model._watched.get(6)))
+    assert math.isnan(told[0][0]), "one value is too few"
+    assert [count for _, count in told[1:]] == [2, 3, 4, 5, 6, 8 - 1, 8 - 1], "7 to 8 is less than a fifth"
+    assert abs(told[-1][0] - falling(0.95)[9]) < abs(told[1][0] - falling(0.95)[9]) + 0.05
+    model.absorb([*known, trial_of(6, 0.95, falling(0.95), falling(0.95)[9])], -1)
+    assert observed.values[6] == falling(0.95)[9]
+    assert observed.variances()[6] == 0.0
+    assert model.optimizer.pending == []
+
+
+def test_a_trial_that_is_sampled_does_not_teach_itself() -> None:
+    model = study_model()
+    model.absorb([*completed(6), running(6, 0.95, 5)], 6)
+    assert model.optimizer.pending == []
+
+
+def test_a_running_trial_that_diverges_or_repeats_has_no_forecast() -> None:
+    model = study_model()
+    diverged = running(6, 0.95, 4)
+    diverged.intermediate_values[5] = math.nan
+    repeat = running(7, completed(6)[2].params["x"], 5)
+    model.absorb([*completed(6), diverged, repeat], -1)
+    assert len(model.optimizer.pending) == 2
+    assert np.isnan(model.optimizer._observations.values[6:]).all()

@@ -235,13 +235,7 @@ def print_overview(records: Sequence[dict[str, Any]]) -> None:
 
 def print_details(record: dict[str, Any]) -> None:
     """Print one study."""
-    console.line((record["study"], "bold"), f"  {record['direction']}  {_counts(record)}")
-    if record["last_activity"]:
-        console.line(f"last activity {record['last_activity'].replace('T', ' ')}", style="dim")
-    if record["stopped"]:
-        console.line(f"the last run ended early: {describe_stop(record['stopped'])}", style="yellow")
-    if record["epochs"] and record["epochs"]["stopped"]:
-        console.line(_epochs_line(record["epochs"]))
+    _print_progress(record)
     if record["front"]:
         console.line()
         print_front(record, record["front"])
@@ -259,6 +253,17 @@ def print_details(record: dict[str, Any]) -> None:
             console.line(title, style="bold")
         for row in rows:
             console.line("  " + (_failure_line(row) if title == "failures" else _running_line(row)))
+
+
+def _print_progress(record: dict[str, Any]) -> None:
+    """Print how many trials there are, when the last one ended and why, and how many epochs were saved."""
+    console.line((record["study"], "bold"), f"  {record['direction']}  {_counts(record)}")
+    if record["last_activity"]:
+        console.line(f"last activity {record['last_activity'].replace('T', ' ')}", style="dim")
+    if record["stopped"]:
+        console.line(f"the last run ended early: {describe_stop(record['stopped'])}", style="yellow")
+    if record["epochs"] and record["epochs"]["stopped"]:
+        console.line(_epochs_line(record["epochs"]))
 
 
 def _print_outlook(record: dict[str, Any]) -> None:

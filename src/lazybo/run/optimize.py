@@ -132,8 +132,8 @@ def optimize(
 
     ``callbacks`` are called as ``f(study, trial)`` after each trial. ``pruner`` decides on trials that report (default:
     Optuna's MedianPruner; with several objectives `lazybo.LazyPruner`). ``reports`` is the name or position of the
-    objective that trials report, by default the first. ``lag``, ``acquisition``, ``batch``, ``n_startup_trials``, ``kernel``, ``noise``,
-    ``priors`` and ``value_transform`` are those of `lazybo.Optimizer`.
+    objective that trials report, by default the first. ``lag``, ``acquisition``, ``batch``, ``n_startup_trials``,
+    ``kernel``, ``noise``, ``priors`` and ``value_transform`` are those of `lazybo.Optimizer`.
     """
     limits = check_limits(
         n_trials, timeout, target_value, patience, trial_timeout, retries, max_failures, min_gain, confirm

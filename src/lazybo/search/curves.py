@@ -95,6 +95,11 @@ class Forecast(NamedTuple):
         """
         return float(self.weights @ self.deviations**2) * self.targets.unit**2
 
+    @property
+    def is_beyond(self) -> bool:
+        """Whether the curve ends far outside of what was seen, so that ``value`` is only a bound."""
+        return not self.targets.low <= float(self.targets.inverse(np.array(self.mean))) <= self.targets.high
+
     def interval(self, share: float = 0.95) -> tuple[float, float]:
         """The middle interval with this probability, in the units of the values, and not far outside of what was seen.
 

@@ -29,8 +29,9 @@ class State(Enum):
 class Result:
     """The state of an evaluation, and the value of each objective if it is complete. Smaller values are better.
 
-    A pending evaluation may have the forecast of one objective; the other values are NaN then. ``variances`` are the known variances of the noise in the values. ``constraints`` are the constraints that were
-    measured, by name; each is satisfied if it is at most 0.
+    A pending evaluation may have a forecast of one objective; its other values are NaN then. ``variances`` are the
+    known variances of the noise in the values. ``constraints`` are the constraints that were measured, by name; each is
+    satisfied if it is at most 0.
     """
 
     state: State

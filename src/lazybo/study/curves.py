@@ -45,7 +45,10 @@ class Forecast(NamedTuple):
 
 
 class Ending(NamedTuple):
-    """The last value of a curve that did not complete: the median and the 95 % interval, in the study's units."""
+    """The last value of a curve that did not complete: the median and the 95 % interval, in the study's units.
+
+    Far outside of what was seen the median is a bound, and the interval goes to the value that was reported last.
+    """
 
     value: float
     low: float
@@ -126,8 +129,10 @@ class StudyCurves:
             forecast = self.forecast(trial)
         if forecast is None:
             return None
-        value, low, high = (self._sign * each for each in (forecast.value, *forecast.interval()))
-        return Ending(value, min(low, high), max(low, high))
+        value, *ends = (self._sign * each for each in (forecast.value, *forecast.interval()))
+        if forecast.is_beyond:
+            ends.append(trial.intermediate_values[max(trial.intermediate_values)])
+        return Ending(value, min(ends), max(ends))
 
     def forecast(self, trial: FrozenTrial) -> curves.Forecast | None:
         """What a running trial will report last; None while too few have completed."""

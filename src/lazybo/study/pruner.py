@@ -52,8 +52,8 @@ class LazyPruner(BasePruner):
     learns from finished and from stopped trainings, whichever pruner stopped them. Nothing is stopped before two
     trainings have finished. A value that is not finite stops a training at once.
 
-    In a study with several objectives, as `optimize()` makes it, one of them is reported. A training goes on if it may end
-    on the front, given what the model predicts of the other objectives.
+    In a study with several objectives, as `optimize()` makes it, one of them is reported. A training goes on if it may
+    end on the front, given what the model predicts of the other objectives.
 
     ``max_step`` is the last step of a training; None: the largest step seen. Steps may start anywhere and have any
     distance, but report them regularly.
