@@ -91,7 +91,9 @@ def test_the_picture_draws_each_curve_once_and_the_best_on_top() -> None:
         assert labels.count(label) == 1
     best = [line for line in axes.lines if str(line.get_label()).startswith("best")]
     assert len(best) == 1
-    assert max(line.get_zorder() for line in axes.lines) == best[0].get_zorder()
+    assert all(line.get_zorder() < best[0].get_zorder() for line in axes.lines if "complete" in str(line.get_label()))
+    legend = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert len(set(legend)) == len(legend)
     assert plots.as_bytes(figure, "svg").startswith(b"<?xml")
 
 

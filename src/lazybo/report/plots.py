@@ -41,6 +41,8 @@ LOG_TICKS = 5
 # Larger whole numbers are written as powers of ten.
 LARGEST_PLAIN = 1e5
 PNG_DPI = 150
+# The distance of two intervals of forecasts, as a share of the steps.
+INTERVAL_GAP = 0.012
 # matplotlib computes with multiples of what it draws. Values beyond this are drawn there.
 LARGEST_DRAWN = 1e300
 
@@ -119,14 +121,20 @@ def draw_curves(record: Curves, title: str) -> Figure:
         colour, alpha, width = CURVE_STYLES[state]
         for i, curve in enumerate(found):
             label = f"{state} ({len(found)})" if i == 0 else None
-            axes.plot(*_points(curve), color=colour, alpha=alpha, linewidth=width, label=label)
+            above = 5 if state in ("running", "waiting") else 2
+            axes.plot(*_points(curve), color=colour, alpha=alpha, linewidth=width, label=label, zorder=above)
             if state != "complete":
                 axes.plot(*(part[-1:] for part in _points(curve)), "o", color=colour, markersize=3, alpha=alpha)
     for curve in record.curves:
         if curve.number == record.best:
             axes.plot(*_points(curve), color=BLUE, linewidth=2.2, label=f"best (trial {curve.number})", zorder=4)
-    for curve in record.curves:
-        _draw_forecast(axes, curve, record.last_step)
+    first = min(curve.steps[0] for curve in record.curves)
+    for state in ("running", "waiting", "pruned"):
+        expected = [curve for curve in by_state[state] if curve.forecast is not None and _points(curve)[0]]
+        for i, curve in enumerate(expected):
+            # Side by side beyond the last step, so that intervals do not hide each other.
+            end = record.last_step + INTERVAL_GAP * i * max(record.last_step - first, 1)
+            _draw_forecast(axes, curve, end, f"{state}: forecast, 95 %" if i == 0 else None)
     forecasts = [curve.forecast for curve in record.curves if curve.forecast is not None]
     lasts = [values[-1] for curve in record.curves if (values := _points(curve)[1])]
     limits = _limits([*lasts, *(each.value for each in forecasts)])
@@ -146,29 +154,29 @@ def _points(curve: LearningCurve) -> tuple[list[int], list[float]]:
     return [step for step, _ in known], drawable([value for _, value in known])
 
 
-def _draw_forecast(axes: Axes, curve: LearningCurve, last_step: int) -> None:
-    """The way from the last value of a curve to its forecast: a dashed line and a cone to the 95 % interval."""
+def _draw_forecast(axes: Axes, curve: LearningCurve, at: float, label: str | None) -> None:
+    """The way from the last value of a curve to its forecast, drawn at a step: a dashed line and a 95 % interval.
+
+    The interval of a training that goes on is also a cone.
+    """
+    assert curve.forecast is not None, "the caller has checked"
     steps, values = _points(curve)
-    if curve.forecast is None or not steps:
-        return
     colour, stopped = CURVE_STYLES[curve.state][0], curve.state == "pruned"
     end, low, high = drawable(curve.forecast)
-    label = f"forecast of {'stopped ones' if stopped else 'where it ends'}, 95 % interval"
-    known = {text.get_label() for text in axes.collections}
-    ends = [steps[-1], max(last_step, steps[-1])]
+    way = [steps[-1], max(at, steps[-1])]
     if not stopped:
-        axes.fill_between(ends, [values[-1], low], [values[-1], high], color=colour, alpha=0.13, linewidth=0)
-    axes.plot(ends, [values[-1], end], "--" if not stopped else ":", color=colour, linewidth=1.0, alpha=0.9)
+        axes.fill_between(way, [values[-1], low], [values[-1], high], color=colour, alpha=0.13, linewidth=0)
+    axes.plot(way, [values[-1], end], ":" if stopped else "--", color=colour, linewidth=1.0, alpha=0.9)
     axes.errorbar(
-        [ends[1]],
+        way[1:],
         [end],
         [[end - low], [high - end]],
-        fmt="none",
-        ecolor=colour,
-        elinewidth=1.2 if not stopped else 0.7,
-        capsize=3,
-        alpha=0.9 if not stopped else 0.6,
-        label=None if label in known else label,
+        fmt="_",
+        color=colour,
+        elinewidth=0.7 if stopped else 1.2,
+        capsize=2,
+        alpha=0.6 if stopped else 0.9,
+        label=label,
     )
 
 
