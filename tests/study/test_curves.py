@@ -257,6 +257,13 @@ def test_a_trial_that_is_sampled_does_not_teach_itself() -> None:
     assert model.optimizer.pending == []
 
 
+def test_a_model_that_does_not_watch_has_no_forecasts_of_running_trials() -> None:
+    model = study_model()
+    model.watches = False
+    model.absorb([*completed(6), running(6, 0.95, 5)], -1)
+    assert math.isnan(model.optimizer._observations.values[6])
+
+
 def test_a_running_trial_that_diverges_or_repeats_has_no_forecast() -> None:
     model = study_model()
     diverged = running(6, 0.95, 4)

@@ -36,8 +36,6 @@ class TrialSource:
 
     The last trials of a run may be its final check: they repeat contenders until one of them leads. It begins when only
     ``limits.confirm`` trials are left, or when a limit has ended the search earlier.
-
-    With ``watches`` a proposal uses what running trials have reported so far. Rounds do not: they are repeatable.
     """
 
     def __init__(
@@ -49,12 +47,9 @@ class TrialSource:
         limits: Limits,
         stopping: Stopping,
         gain: GainLimit,
-        *,
-        watches: bool = False,
     ) -> None:
         self._model, self._ledger, self._shared, self._open = model, ledger, shared, open_trials
         self._limits, self._stopping, self._gain = limits, stopping, gain
-        self._watches = watches
         self._ahead: list[Params] = []  # proposals for the numbers from shared.next_number on
         self._repeat: tuple[Params, int | None] | None = None  # the last proposal of the final check, and its original
 
@@ -152,9 +147,8 @@ class TrialSource:
         if self._is_checking:
             self._repeat = self._model.next_repeat(self._shared.read())
             return [] if self._repeat is None else [self._repeat[0]]
-        if self._watches:
-            for running, values in self._open.reported().items():
-                self._model.watch(running, values)
+        for running, values in self._open.reported().items():
+            self._model.watch(running, values)
         if count > 1:
             return self._model.optimizer.propose_batch(number, count)
         return [self._model.optimizer.propose(number)]

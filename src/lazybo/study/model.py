@@ -37,6 +37,7 @@ class StudyModel:
     structure: Structure
     optimizer: Optimizer
     reports: int = 0  # the objective whose curves the trials report
+    watches: bool = True  # whether running trials teach where they are expected to end
     structure_outdated: bool = False  # a trial was not a configuration of the structure
     _absorbed: int = 0  # all trials before this number have finished and were absorbed
     _done: set[int] = field(default_factory=set)
@@ -178,7 +179,11 @@ class StudyModel:
         a configuration has none: what it measures of the noise counts, and a forecast tells nothing of that.
         """
         suggestion, count = self._pending.get(number), len(values)
-        if suggestion is None or count < max(MIN_WATCHED, WATCHED_GROWTH * self._watched.get(number, 0)):
+        if (
+            not self.watches
+            or suggestion is None
+            or count < max(MIN_WATCHED, WATCHED_GROWTH * self._watched.get(number, 0))
+        ):
             return
         if not math.isfinite(values[max(values)]) or self.optimizer.repeats(suggestion):
             return
