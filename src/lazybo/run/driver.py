@@ -94,7 +94,7 @@ class Driver:
         self._shared = SharedStudy(study, model, orphans, self._open.trials)
         gain = GainLimit(study, model.optimizer, options.limits.min_gain)
         self._source = TrialSource(model, self._ledger, self._shared, self._open, options.limits, self.stopping, gain)
-        # Rounds are repeatable, so they do not depend on how far others are. The values of folds are no learning curves.
+        # Rounds are repeatable: they do not depend on how far others are. The values of folds are no learning curves.
         model.watches = not options.synchronous and options.folds is None
         self._work = WorkTime()
         self._dropped: set[str] = set()  # metrics that a warning has named
