@@ -6,13 +6,14 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
-from benchmarks import curves, guard, paired, parallel, report, resume
+from benchmarks import cost, curves, guard, paired, parallel, report, resume
 from benchmarks.optimizers import OPTIMIZERS, Peer, peer
 from benchmarks.peers.encoding import UnitCube
 from benchmarks.problems import Problem, levy
@@ -326,3 +327,33 @@ def test_a_run_on_curves_counts_epochs(tmp_path: Path) -> None:
     table = curves.report(tmp_path / "c.csv", [0])
     assert "| random + no pruning | 1 | 1.000 |" in table
     assert all(label in table for label in labels)
+
+
+class Listed:
+    """Suggests 0, 1, 2, ... and notes what it is asked and told."""
+
+    def __init__(self) -> None:
+        self.asked: list[float] = []
+        self.told: list[int] = []
+
+    def ask(self, left: float) -> Any:
+        self.asked.append(left)
+        return SimpleNamespace(params={"x": len(self.asked) - 1})
+
+    def tell(self, task: Any, value: float, seconds: float, /) -> None:
+        assert (value, seconds) == (-task.params["x"], [5.0, 1.0, 2.0][task.params["x"] % 3])
+        self.told.append(task.params["x"])
+
+
+def test_the_virtual_clock_has_asynchronous_workers() -> None:
+    times = [5.0, 1.0, 2.0]
+    problem = Problem("p", "p", {}, lambda p: -p["x"], -10.0, 10.0, lambda p: times[p["x"] % 3])
+    two, one = Listed(), Listed()
+    # Worker 1 has 0 until 5, then 4 until 6, then 5; worker 2 has 1 until 1, then 2 until 3, then 3 until 8.
+    ends = list(cost.played(problem, two, 2, 8.0))
+    assert two.told == [1, 2, 0, 4, 3, 5]
+    assert [clock for clock, _ in ends] == [1.0, 3.0, 5.0, 6.0, 8.0, 8.0]
+    assert [round(10 * regret) for _, regret in ends] == [9, 8, 8, 6, 6, 5]
+    assert two.asked == [1.0, 1.0, 7 / 8, 5 / 8, 3 / 8, 2 / 8]
+    assert [clock for clock, _ in cost.played(problem, one, 1, 8.5)] == [5.0, 6.0, 8.0]
+    assert one.told == [0, 1, 2], "3 has not ended in time"

@@ -42,13 +42,15 @@ class Bound:
 class Goals:
     """The objectives of a run with their directions, and its bounds. ``names`` is None if objectives have none.
 
-    ``reports`` is the position of the objective that `trial.report` gives.
+    ``reports`` is the position of the objective that `trial.report` gives. ``cost`` is the metric that evaluations must
+    return as their cost, if there is one.
     """
 
     directions: tuple[Direction, ...] = ("minimize",)
     names: tuple[str, ...] | None = None
     bounds: tuple[Bound, ...] = ()
     reports: int = 0
+    cost: str | None = None
 
     @property
     def several(self) -> bool:

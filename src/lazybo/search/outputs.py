@@ -1,9 +1,11 @@
-"""The surrogates of all outputs: one for each objective and one for each measured constraint.
+"""The surrogates of all outputs: one for each objective, one for each measured constraint, and one for the cost.
 
 All of them have the same rows. Each has its own kernel, noise and warping, and its own factor: q outputs cost q times
-O(n²) a step. A constraint that an evaluation did not measure is pending in the surrogate of that constraint.
+O(n²) a step. A constraint that an evaluation did not measure is pending in the surrogate of that constraint, and so is
+a cost that is not known.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple, TypeAlias
@@ -19,14 +21,15 @@ from lazybo.search.acquisition import (
     automatic,
     confidence_bound,
     expected_improvement,
+    log_confidence_bound,
     log_expected_improvement,
 )
 from lazybo.search.feasible_set import FeasibleSet
 from lazybo.search.hypervolume import MOST_OBJECTIVES, HypervolumeImprovement, non_dominated
-from lazybo.search.joint import ChebyshevImprovement, constrained, feasibility, improvement, widened
+from lazybo.search.joint import ChebyshevImprovement, constrained, feasibility, improvement, per_cost, widened
 from lazybo.search.landscape import Landscape, Layer
 from lazybo.search.maxima import BEST_CENTERS
-from lazybo.search.observations import Constraint, Objective, Observations, Rows
+from lazybo.search.observations import Constraint, Cost, Objective, Observations, Rows, State
 from lazybo.search.space import Space
 from lazybo.search.surrogate import Fitted, Surrogate
 
@@ -39,6 +42,13 @@ REFERENCE_MARGIN = 0.1
 # The weight of log P(feasible) once something is feasible. With 2, more trials near an active constraint are feasible
 # than with 1, and the best one is as good (docs/objectives.md).
 CAUTION = 2.0
+# Acquisitions that have the same maxima and are logarithms, for the logarithm of the cost.
+AS_LOGARITHM: dict[Acquisition, Acquisition] = {
+    expected_improvement: log_expected_improvement,
+    confidence_bound: log_confidence_bound,
+}
+# If the end of the search is not known: up to this suggestion the cost has its full weight, later as 1/√k.
+FULL_WEIGHT = 5
 # How often the far reference point is used, and the factor of the standard deviations then.
 FAR_SHARE = 0.25
 WIDENING = 2.0
@@ -54,11 +64,21 @@ class Outputs:
         objectives: int,
         make: Callable[[Rows], Surrogate],
         known: FeasibleSet | None = None,
+        make_cost: Callable[[Rows], Surrogate] | None = None,
     ) -> None:
         self._space, self._observations, self._make = space, observations, make
         self._known = known
         self.objectives = [make(Objective(observations, j)) for j in range(objectives)]
         self._constraints: dict[str, Surrogate] = {}
+        self.cost = None if make_cost is None else make_cost(Cost(observations))
+        self.budget_left: float | None = None
+
+    @property
+    def cost_weight(self) -> float:
+        """α: the share of the budget that is left, or as if it were, if nobody knows when the search ends."""
+        if self.budget_left is not None:
+            return self.budget_left
+        return min(1.0, math.sqrt(FULL_WEIGHT / (1 + len(self._observations))))
 
     @property
     def constraints(self) -> dict[str, Surrogate]:
@@ -71,7 +91,8 @@ class Outputs:
         return self._constraints[name]
 
     def _all(self) -> list[Surrogate]:
-        return [*self.objectives, *self._constraints.values()]
+        cost = [] if self.cost is None else [self.cost]
+        return [*self.objectives, *self._constraints.values(), *cost]
 
     def cut(self, row: int) -> None:
         """Remove this row and all later ones from every process; the next use appends them again."""
@@ -100,9 +121,10 @@ class Outputs:
             **first,
             **({"others": others} if others else {}),
             **({"constraints": constraints} if constraints else {}),
+            **({} if self.cost is None else {"cost": self.cost.fitted.state()}),
         }
 
-    def parse(self, state: Mapping[str, Any]) -> tuple[list[Fitted], dict[str, Fitted]]:
+    def parse(self, state: Mapping[str, Any]) -> tuple[list[Fitted], dict[str, Fitted], Fitted | None]:
         """The inverse of `state`."""
         if not isinstance(state, Mapping):
             raise ValueError(f"it must be a mapping, not {shortened(state)}")
@@ -111,10 +133,15 @@ class Outputs:
             raise ValueError(f"it is of {len(states)} objectives, not {len(self.objectives)}")
         objectives = [each.fitted.parse(part) for each, part in zip(self.objectives, states, strict=True)]
         new = self._make(Objective(self._observations, 0)).fitted
-        return objectives, {name: new.parse(part) for name, part in state.get("constraints", {}).items()}
+        constraints = {name: new.parse(part) for name, part in state.get("constraints", {}).items()}
+        # What was learned of the cost may be of a run with this option, and this one is without it, or the reverse.
+        known = self.cost is not None and "cost" in state
+        return objectives, constraints, self.cost.fitted.parse(state["cost"]) if self.cost and known else None
 
-    def restore(self, objectives: list[Fitted], constraints: Mapping[str, Fitted]) -> None:
+    def restore(self, objectives: list[Fitted], constraints: Mapping[str, Fitted], cost: Fitted | None) -> None:
         """Continue with what was learned before."""
+        if self.cost is not None and cost is not None:
+            self.cost.restore(cost)
         for surrogate, fitted in zip(self.objectives, objectives, strict=True):
             surrogate.restore(fitted)
         for name, fitted in constraints.items():
@@ -149,19 +176,39 @@ class Outputs:
         """The acquisition that the next point maximises, and the rows around which it is searched."""
         objectives = [_Synced(each, each.sync()) for each in self.objectives]
         constraints = [_Synced(each, each.sync()) for each in self.constraints.values()]
+        cost = self._synced_cost()
         points = self.objectives[0].pool(seed).points
         chance = feasibility([float(each.surrogate.warping(np.zeros(1))[0]) for each in constraints])
         feasible = self._observations.feasible()
         if constraints and not feasible.any():
-            return Landscape([each.layer(points) for each in constraints], chance), self._least_violation(constraints)
-        if constraints and acquisition is expected_improvement:
-            acquisition = log_expected_improvement  # has the same maxima, and is a logarithm as the constraints are
+            return self._landscape(constraints, chance, cost, points), self._least_violation(constraints)
         if acquisition is automatic and self.objectives[0].fitted.is_noisy and not constraints:
             acquisition = confidence_bound
+        if constraints and acquisition is expected_improvement:
+            acquisition = log_expected_improvement  # has the same maxima, and is a logarithm as the constraints are
+        if cost is not None:
+            acquisition = AS_LOGARITHM.get(acquisition, acquisition)
         judge, rows = _judge_of(objectives, feasible, self.inside, acquisition, rng)
         if constraints:
             judge = constrained(judge, len(objectives), chance, CAUTION)
-        return Landscape([each.layer(points) for each in (*objectives, *constraints)], judge), rows
+        return self._landscape([*objectives, *constraints], judge, cost, points), rows
+
+    def _synced_cost(self) -> "_Synced | None":
+        """The surrogate of the cost, if it counts and any cost is known."""
+        if self.cost is None or self.cost_weight == 0.0 or not len(Cost(self._observations).rows(State.COMPLETE)):
+            return None
+        return _Synced(self.cost, self.cost.sync())
+
+    def _landscape(
+        self, outputs: Sequence["_Synced"], judge: Judge, cost: "_Synced | None", points: Array
+    ) -> Landscape:
+        """The acquisition of some outputs, per cost if there is one."""
+        layers = [each.layer(points) for each in outputs]
+        if cost is None:
+            return Landscape(layers, judge)
+        # The process has log cost in units of its warping, which is linear.
+        weight = self.cost_weight * float(np.exp(-cost.surrogate.warping.log_slope))
+        return Landscape([*layers, cost.layer(points)], per_cost(judge, weight))
 
     def doubtful(self) -> bool:
         """Whether an objective's surrogate has found noise that no repeated evaluation has shown."""
