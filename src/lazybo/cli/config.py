@@ -23,7 +23,7 @@ from lazybo.programs import placeholders
 from lazybo.programs.output import Reading
 from lazybo.programs.placeholders import nearest
 from lazybo.programs.program import kind_of
-from lazybo.run.arguments import check_initial, check_initial_feasible
+from lazybo.run.arguments import check_initial, check_initial_feasible, check_pruner
 from lazybo.run.goals import Goals, check_goals
 from lazybo.search.optimizer import Optimizer, check_cost
 from lazybo.search.space import Condition, Space
@@ -188,7 +188,7 @@ def make_plan(settings: Mapping[str, Any]) -> Plan:
         value_file=settings.get("value_file"),
         reading=Reading(key if command else None, settings.get("value_regex"), (goals.names or ()) if command else ()),
         trial_timeout=trial_timeout,
-        pruner=PRUNERS[_choice("pruner", settings.get("pruner", "median"), tuple(PRUNERS))](),
+        pruner=_pruner(settings, goals),
         initial=check_initial(settings.get("initial", []), checked),
         require=_requirement(settings.get("require"), space),
         cost=check_cost(settings.get("cost")),
@@ -203,6 +203,14 @@ def make_plan(settings: Mapping[str, Any]) -> Plan:
     else:
         _check_function(settings)
     return plan
+
+
+def _pruner(settings: Mapping[str, Any], goals: Goals) -> BasePruner:
+    """The pruner; the rules of Optuna compare one objective only."""
+    default = "lazy" if goals.several else "median"
+    pruner = PRUNERS[_choice("pruner", settings.get("pruner", default), tuple(PRUNERS))]()
+    check_pruner(pruner, goals)
+    return pruner
 
 
 def _directions(settings: Mapping[str, Any], *, is_program: bool) -> Direction | dict[str, Direction]:

@@ -22,6 +22,7 @@ from lazybo.run.arguments import (
     check_initial_feasible,
     check_limits,
     check_objects,
+    check_pruner,
     check_supported,
 )
 from lazybo.run.call import Call, call_of
@@ -46,6 +47,7 @@ from lazybo.study.attributes import STOPPED_KEY
 from lazybo.study.costs import SECONDS
 from lazybo.study.factory import ModelOptions, keep_options, open_model
 from lazybo.study.model import StudyModel
+from lazybo.study.pruner import LazyPruner
 from lazybo.study.retry import with_retries
 from lazybo.study.sampler import LazySampler
 from lazybo.study.storage import About, explained, open_storage, open_study
@@ -78,6 +80,7 @@ def optimize(
     warm_start: Any = None,
     callbacks: Sequence[Callback] = (),
     pruner: BasePruner | None = None,
+    reports: str | int | None = None,
     synchronous: bool = False,
     conditions: Mapping[str, Condition] | None = None,
     feasible: Predicate | None = None,
@@ -134,13 +137,16 @@ def optimize(
     run with one worker repeatable.
 
     ``callbacks`` are called as ``f(study, trial)`` after each trial. ``pruner`` decides on trials that report (default:
-    Optuna's MedianPruner). ``lag``, ``acquisition``, ``batch``, ``n_startup_trials``, ``kernel``, ``noise``,
-    ``priors`` and ``value_transform`` are those of `lazybo.Optimizer`.
+    Optuna's MedianPruner; with several objectives `lazybo.LazyPruner`). ``reports`` is the name or position of the
+    objective that trials report, by default the first. ``lag``, ``acquisition``, ``batch``, ``n_startup_trials``,
+    ``kernel``, ``noise``, ``priors`` and ``value_transform`` are those of `lazybo.Optimizer`.
     """
     limits = check_limits(
         n_trials, timeout, target_value, patience, trial_timeout, retries, max_failures, min_gain, confirm
     )
-    goals = replace(check_goals(direction, directions, constraints), cost=None if cost == SECONDS else check_cost(cost))
+    goals = replace(
+        check_goals(direction, directions, constraints, reports), cost=None if cost == SECONDS else check_cost(cost)
+    )
     check_supported(goals, limits, warm_start, folds=isinstance(objective, KFold))
     checked = Space(as_distributions(space), conditions)
     structure = Structure(checked.distributions, checked.conditions, checked.optional)
@@ -163,6 +169,7 @@ def optimize(
     known = known_results(warm_start, checked, goals.directions[0])
     call = _call(objective, checked)
     check_objects(callbacks, pruner, study_name)
+    check_pruner(pruner, goals)
 
     with contextlib.ExitStack() as stack:
         opened = stack.enter_context(_attaching_study())
@@ -179,7 +186,7 @@ def optimize(
         )
         backend = open_storage(storage)
         stack.enter_context(explained(backend))
-        about = About(goals.directions, goals.names, tuple(bound.name for bound in goals.bounds))
+        about = About(goals.directions, goals.names, tuple(bound.name for bound in goals.bounds), goals.reports)
         study, seed = open_study(backend, study_name, about, structure, seed)
         opened.append(study)
         options, trials = replace(options, seed=seed), ledger.read(study)
@@ -187,7 +194,7 @@ def optimize(
         # A kernel object has the columns of this space; the sampler infers its own space from the trials.
         by_name = kernel if isinstance(kernel, str) else None
         study.sampler = LazySampler.with_options(replace(options, kernel=by_name))
-        study.pruner = pruner or MedianPruner()
+        study.pruner = pruner or (LazyPruner() if goals.several else MedianPruner())
         model = open_model(study, options, structure, trials)
         for params, value in known:
             model.optimizer.observe(params, value, outside=True)
