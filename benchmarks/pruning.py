@@ -36,8 +36,7 @@ def last(model: StudyModel, trial: FrozenTrial) -> None:
 def at_best_median(model: StudyModel, trial: FrozenTrial) -> None:
     """Teach the last intermediate value, but never better than the median of the completed trials."""
     assert trial.last_step is not None, "these trials report before they are pruned"
-    assert model._curves is not None, "there is one objective"
-    ends = sorted(end for _, end in model._curves._finals.values())
+    ends = sorted(end for _, end in model.curves._finals.values())
     value = max(trial.intermediate_values[trial.last_step], ends[len(ends) // 2]) if ends else None
     model._teach(trial, value, 0.0)
 

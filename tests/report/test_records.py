@@ -167,11 +167,12 @@ def test_a_value_that_diverged_does_not_flatten_the_others(drawn: optuna.Study) 
 def test_all_pictures_are_one_page_that_needs_no_other_file(drawn: optuna.Study, tmp_path: Path) -> None:
     (path,) = draw("all", drawn, tmp_path / "page.html")
     page = path.read_text()
-    assert page.count("<svg") == 4
+    assert page.count("<svg") == 5
     assert "a/study &lt;1&gt;" in page
     assert not re.search(r'(src|href)="http', page)
     paths = draw("all", drawn, tmp_path / "p.svg")
-    assert [p.name for p in paths] == ["p-history.svg", "p-time.svg", "p-slices.svg", "p-parallel.svg"]
+    kinds = ("history", "time", "slices", "parallel", "curves")
+    assert [p.name for p in paths] == [f"p-{kind}.svg" for kind in kinds]
     with pytest.raises(ValueError, match="must end with one of"):
         draw("all", drawn, tmp_path / "p.bmp")
 

@@ -4,7 +4,7 @@ import contextlib
 import copy
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from lazybo.run.ledger import Entry, Result, open_ledger
 from lazybo.run.limits import StopReason
 from lazybo.run.presence import present
 from lazybo.study.attributes import ATTEMPTS_KEY, DRIVER_KEY, STOPPED_KEY
+from lazybo.study.model import StudyModel
 from lazybo.study.storage import open_storage
 
 SPACE: dict[str, BaseDistribution] = {"x": FloatDistribution(-5, 5), "y": FloatDistribution(-5, 5)}
@@ -361,3 +362,29 @@ def test_a_proposal_waits_until_an_earlier_trial_of_another_process_has_its_para
 
     run(study._storage, objective, callbacks=[interfere])
     assert known == [True]
+
+
+def test_a_proposal_uses_what_running_trials_have_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trial 0 ends after trial 1 has reported three values; then trial 2 is proposed, while trial 1 runs."""
+    reported, started, seen = threading.Event(), threading.Event(), []
+    watch = StudyModel.watch
+
+    def spy(model: StudyModel, number: int, values: Mapping[int, float]) -> None:
+        seen.append((number, dict(values)))
+        watch(model, number, values)
+
+    def trains(params: dict[str, Any], trial: Trial) -> float:
+        if trial.number == 0:
+            assert reported.wait(60)
+        elif trial.number == 1:
+            for step in (1, 2, 3):
+                trial.report(bowl(params) + 1 / step, step)
+            reported.set()
+            assert started.wait(60)
+        else:
+            started.set()
+        return bowl(params)
+
+    monkeypatch.setattr(StudyModel, "watch", spy)
+    study = optimize(trains, SPACE, n_trials=3, seed=0, executor="threads", n_parallel=2, progress=False)
+    assert (1, study.trials[1].intermediate_values) in seen

@@ -15,6 +15,7 @@ from lazybo.run.goals import Goals, check_goals
 from lazybo.run.ledger import Result
 from lazybo.run.limits import Limits, StopReason, Tally
 from lazybo.run.stopping import Stopping
+from lazybo.study.factory import reporting_of
 
 SPACE = {"x": (0.0, 1.0), "y": (0.0, 1.0)}
 # Storages with and without transactions.
@@ -191,13 +192,84 @@ def test_a_result_that_is_not_all_values_ends_the_run(returned: Any, message: st
         optimize(lambda x, y: returned, SPACE, n_trials=3, directions=["minimize", "minimize"])
 
 
-def test_a_report_of_one_of_several_objectives_is_refused() -> None:
-    def objective(x: float, y: float, trial: Trial) -> tuple[float, float]:
-        trial.report(x, 0)
-        return x, y
+# ------------------------------------------------------- one of several objectives reports
 
-    with pytest.raises(lazybo.RunFailed, match=r"trial.report is for one objective"):
-        optimize(objective, SPACE, n_trials=5, directions=["minimize", "minimize"], max_failures=2)
+
+EPOCHS = 12
+SIZE_AND_LOSS: dict[str, Any] = {"directions": {"size": "minimize", "loss": "minimize"}, "reports": "loss"}
+
+
+def loss_after(params: dict[str, Any], epoch: int) -> float:
+    """Larger networks end lower; a rate far from 0.3 ends higher."""
+    return 1 / (1 + 3 * params["x"]) + 2 * (params["y"] - 0.3) ** 2 + math.exp(-0.4 * epoch)
+
+
+def train(params: dict[str, Any], trial: Trial) -> dict[str, float]:
+    for epoch in range(1, EPOCHS + 1):
+        trial.report(loss_after(params, epoch), epoch)
+        if epoch < EPOCHS and trial.should_prune():
+            raise optuna.TrialPruned
+    return {"size": params["x"], "loss": loss_after(params, EPOCHS)}
+
+
+@pytest.mark.parametrize("executor", [None, "threads", "processes"])
+def test_a_training_that_would_end_behind_the_front_is_stopped(executor: str | None) -> None:
+    bad = [{"x": 0.5, "y": 1.0}, {"x": 0.9, "y": 0.9}, {"x": 0.3, "y": 1.0}]
+    good = [{"x": x, "y": 0.3} for x in (0.0, 0.25, 0.5, 0.75, 1.0)]
+    parallel = {} if executor is None else {"executor": executor, "n_parallel": 2}
+    study = optimize(train, SPACE, n_trials=12, seed=0, initial=[*good, *bad], **SIZE_AND_LOSS, **parallel)  # type: ignore[arg-type]
+    stopped = {trial.number for trial in study.trials if trial.state == TrialState.PRUNED}
+    assert stopped & {5, 6, 7}, "these end far behind the front"
+    assert not stopped & {0, 1, 2, 3, 4}, "small ones end with a larger loss, but on the front"
+    for trial in study.trials:
+        if trial.number in stopped:
+            assert trial.values is None, "what the others would have been is not known"
+            assert len(trial.intermediate_values) < EPOCHS
+        else:
+            assert trial.values == [trial.params["x"], loss_after(trial.params, EPOCHS)]
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_a_resumed_run_with_stopped_trials_continues_to_the_last_bit(several: bool) -> None:
+    """The kernel is learned rarely, so that rows are appended one by one to a process that was built at once."""
+
+    def every_third_is_stopped(params: dict[str, Any], trial: Trial) -> Any:
+        for epoch in range(1, 6):
+            trial.report(loss_after(params, epoch), epoch)
+            if epoch == 3 and trial.number % 3 == 2:
+                raise optuna.TrialPruned
+        return (loss_after(params, epoch), params["x"]) if several else loss_after(params, epoch)
+
+    options: dict[str, Any] = {"directions": ["minimize", "minimize"]} if several else {}
+    options |= {"seed": 3, "lag": 9, "pruner": optuna.pruners.NopPruner(), "progress": False}
+    whole = optimize(every_third_is_stopped, SPACE, n_trials=27, **options)
+    storage = optuna.storages.InMemoryStorage()
+    for n_trials in (9, 17, 24, 27):
+        parts = optimize(every_third_is_stopped, SPACE, n_trials=n_trials, storage=storage, **options)
+    assert [trial.params for trial in whole.trials] == [trial.params for trial in parts.trials]
+
+
+def test_the_objective_that_reports_is_kept_with_the_study() -> None:
+    storage = optuna.storages.InMemoryStorage()
+    both: dict[str, Any] = {"directions": {"size": "minimize", "loss": "minimize"}, "storage": storage}
+    study = optimize(train, SPACE, n_trials=4, reports=1, **both)
+    assert reporting_of(study) == 1
+    assert optimize(train, SPACE, n_trials=5, reports="loss", **both).trials[4].state.is_finished()
+    with pytest.raises(ValueError, match="report objective 1, not 0"):
+        optimize(train, SPACE, n_trials=6, **both)
+
+
+@pytest.mark.parametrize("reports", ["accuracy", 2, -1, True, 1.0])
+def test_an_objective_that_reports_must_exist(reports: Any) -> None:
+    with pytest.raises(ValueError, match="'size', 'loss', or a position from 0 to 1"):
+        optimize(train, SPACE, n_trials=1, directions={"size": "minimize", "loss": "minimize"}, reports=reports)
+
+
+def test_pruners_of_one_objective_are_refused() -> None:
+    with pytest.raises(ValueError, match="MedianPruner compares one objective"):
+        optimize(train, SPACE, n_trials=1, pruner=optuna.pruners.MedianPruner(), **SIZE_AND_LOSS)
+    study = optimize(train, SPACE, n_trials=3, pruner=optuna.pruners.NopPruner(), **SIZE_AND_LOSS)
+    assert [trial.state for trial in study.trials] == [TrialState.COMPLETE] * 3
 
 
 # -------------------------------------------------------------------- arguments

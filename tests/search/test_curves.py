@@ -48,6 +48,25 @@ def test_a_forecast_is_near_the_end_and_says_how_near() -> None:
     assert late.variance < early.variance
 
 
+def test_an_interval_has_its_share_of_the_forecast() -> None:
+    model = model_of([curve(x, noise=0.01, seed=i) for i, x in enumerate(np.linspace(0, 1, 9))])
+    forecast = model.forecast(curve(0.77, 6, noise=0.01, seed=99))
+    assert forecast is not None
+    for share in (0.5, 0.95):
+        low, high = forecast.interval(share)
+        assert low < forecast.value < high
+        assert forecast.below(high) - forecast.below(low) == pytest.approx(share, abs=1e-6)
+
+
+def test_improvements_on_several_values_are_the_means_of_those_on_each() -> None:
+    model = model_of([curve(x) for x in np.linspace(0, 1, 9)])
+    x, values = np.array([[0.41], [0.95]]), np.array([[1.1, 1.3], [1.2, 1.0]])
+    means = [
+        np.mean([model.improvements(row[None], value)[0] for value in on]) for row, on in zip(x, values, strict=True)
+    ]
+    assert model.improvements_on(x, values) == pytest.approx(means)
+
+
 def test_neighbours_are_a_guide_before_there_are_values() -> None:
     model = model_of([curve(x) for x in np.linspace(0, 1, 9)])
     near, far = model.improvements(np.array([[0.41], [0.95]]), end_of(0.5))

@@ -54,7 +54,7 @@ def test_pruned_trials_do_not_poison_the_model() -> None:
     pruned = [trial for trial in study.trials if trial.state == TrialState.PRUNED]
     assert len(pruned) >= 5
     model = model_of(study, study.trials)
-    forecasts = model._curves.forecasts()
+    forecasts = model.curves.forecasts()
     truths = [0.9 - 0.3 * (t.params["x"] - 0.3) ** 2 - 0.3 * (t.params["y"] + 0.2) ** 2 for t in pruned]
     # Ends that are far worse than all that completed are forecast as equally bad: some ranks are ties.
     assert spearmanr(truths, [forecasts[trial.number].value for trial in pruned]).statistic > 0.6
@@ -209,3 +209,66 @@ def test_the_best_training_is_a_feasible_one() -> None:
         curves.add(trial)
         feasible = [falling(each)[max(values)] for each in (0.9, 0.5)[:number]]
         assert curves.best == (min(feasible) if feasible else None)
+
+
+# ------------------------------------------------------------- running trials
+
+
+def running(number: int, x: float, steps: int) -> optuna.trial.FrozenTrial:
+    trial = trial_of(number, x, falling(x, steps))
+    trial.state = TrialState.RUNNING
+    return trial
+
+
+def completed(count: int) -> list[optuna.trial.FrozenTrial]:
+    return [trial_of(i, x := i / (2 * count), falling(x), falling(x)[9]) for i in range(count)]
+
+
+def test_a_running_trial_teaches_where_it_is_expected_to_end() -> None:
+    """Among those that have completed nothing tells that it is this bad at the other end."""
+    values = []
+    for steps in (0, 7):
+        model = study_model()
+        model.absorb([*completed(6), running(6, 0.95, steps)], -1)
+        assert [suggestion.params for suggestion in model.optimizer.pending] == [{"x": 0.95}], "it is still pending"
+        values.append(model.optimizer.predict({"x": 0.95}).value)
+    truth = falling(0.95)[9]
+    assert abs(values[1] - truth) < abs(values[0] - truth)
+
+
+def test_a_forecast_of_a_running_trial_follows_its_values_and_ends_with_its_end() -> None:
+    model, known = study_model(), completed(6)
+    observed, told = model.optimizer._observations, []
+    for steps in range(1, 9):
+        model.absorb([*known, running(6, 0.95, steps)], -1)
+        told.append((float(observed.values[6]), model._watched.get(6)))
+    assert math.isnan(told[0][0]), "one value is too few"
+    assert [count for _, count in told[1:]] == [2, 3, 4, 5, 6, 6, 8], "7 is not a fifth more than 6"
+    assert abs(told[-1][0] - falling(0.95)[9]) < abs(told[1][0] - falling(0.95)[9]) + 0.05
+    model.absorb([*known, trial_of(6, 0.95, falling(0.95), falling(0.95)[9])], -1)
+    assert observed.values[6] == falling(0.95)[9]
+    assert observed.variances()[6] == 0.0
+    assert model.optimizer.pending == []
+
+
+def test_a_trial_that_is_sampled_does_not_teach_itself() -> None:
+    model = study_model()
+    model.absorb([*completed(6), running(6, 0.95, 5)], 6)
+    assert model.optimizer.pending == []
+
+
+def test_a_model_that_does_not_watch_has_no_forecasts_of_running_trials() -> None:
+    model = study_model()
+    model.watches = False
+    model.absorb([*completed(6), running(6, 0.95, 5)], -1)
+    assert math.isnan(model.optimizer._observations.values[6])
+
+
+def test_a_running_trial_that_diverges_or_repeats_has_no_forecast() -> None:
+    model = study_model()
+    diverged = running(6, 0.95, 4)
+    diverged.intermediate_values[5] = math.nan
+    repeat = running(7, completed(6)[2].params["x"], 5)
+    model.absorb([*completed(6), diverged, repeat], -1)
+    assert len(model.optimizer.pending) == 2
+    assert np.isnan(model.optimizer._observations.values[6:]).all()

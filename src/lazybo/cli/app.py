@@ -13,6 +13,7 @@ from lazybo.cli import console, parameters, summary
 from lazybo.cli.config import DEFAULT_STORAGE, make_plan, settings_of
 from lazybo.cli.directions import OptionalNames, directions_of
 from lazybo.cli.export import FORMATS, format_of, rows_of
+from lazybo.cli.figures import numbers
 from lazybo.cli.storages import StorageArgument, StudyArgument, find
 from lazybo.cli.tune import exit_with, run_plan
 from lazybo.paper.command import app as paper
@@ -42,6 +43,7 @@ class Kind(StrEnum):
     SLICES = "slices"
     PARALLEL = "parallel"
     FRONT = "front"
+    CURVES = "curves"
     ALL = "all"
 
 
@@ -456,8 +458,13 @@ def plot(
             "-o", "--output", help="A file: .png, .svg, .pdf or .html (default: STUDY-KIND.png, all: STUDY.html)."
         ),
     ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the numbers of the figure as JSON instead.")] = False,
 ) -> None:
-    """Draw the history, the time per step, slices of the model, parallel coordinates, or the front."""
+    """Draw the history, the time per step, slices of the model, parallel coordinates, the front, or learning curves."""
+    if as_json:
+        with console.exit_on_bad_input():
+            console.print_json(numbers(kind.value, find(storage, study).study()))
+        return
     console.needs("matplotlib", "plot")
     from lazybo.cli import draw
 

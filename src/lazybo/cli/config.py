@@ -23,7 +23,7 @@ from lazybo.programs import groups, placeholders
 from lazybo.programs.output import Reading
 from lazybo.programs.placeholders import nearest
 from lazybo.programs.program import kind_of
-from lazybo.run.arguments import check_initial, check_initial_feasible
+from lazybo.run.arguments import check_initial, check_initial_feasible, check_pruner
 from lazybo.run.goals import Goals, check_goals
 from lazybo.search.optimizer import Optimizer, check_cost
 from lazybo.search.space import Condition, Space
@@ -209,7 +209,7 @@ def make_plan(settings: Mapping[str, Any]) -> Plan:
         steps=_whole("steps", settings),
         grace=_grace(settings, command),
         checkpoints=_checkpoints(settings, command, output),
-        pruner=_pruner(settings),
+        pruner=_pruner(settings, goals),
         initial=check_initial(settings.get("initial", []), checked),
         require=_requirement(settings.get("require"), space),
         cost=check_cost(settings.get("cost")),
@@ -226,11 +226,17 @@ def make_plan(settings: Mapping[str, Any]) -> Plan:
     return plan
 
 
-def _pruner(settings: Mapping[str, Any]) -> BasePruner:
-    """The pruner; if the last step is known, the model of curves is the default."""
+def _pruner(settings: Mapping[str, Any], goals: Goals) -> BasePruner:
+    """The pruner. The model of curves is the default if the last step is known, or with several objectives.
+
+    The rules of Optuna compare one objective only.
+    """
     steps = _whole("steps", settings)
-    name = _choice("pruner", settings.get("pruner", "median" if steps is None else "lazy"), tuple(PRUNERS))
-    return LazyPruner(steps) if name == "lazy" else PRUNERS[name]()
+    default = "median" if steps is None and not goals.several else "lazy"
+    name = _choice("pruner", settings.get("pruner", default), tuple(PRUNERS))
+    pruner = LazyPruner(steps) if name == "lazy" else PRUNERS[name]()
+    check_pruner(pruner, goals)
+    return pruner
 
 
 def _has_checkpoint(command: Sequence[str] | None) -> bool:

@@ -3,11 +3,13 @@
 import html
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from matplotlib.figure import Figure
 from optuna.study import Study
 
-from lazybo.report import plots, records
+from lazybo.cli.figures import RECORDS, kinds_of
+from lazybo.report import plots
 from lazybo.report.recommendation import recommend
 from lazybo.search.prediction import Recommendation
 from lazybo.text import printable
@@ -18,40 +20,27 @@ TITLES = {
     "slices": "the model through the best trial",
     "parallel": "parallel coordinates",
     "front": "all objectives, and the front",
+    "curves": "learning curves, and forecasts of where unfinished ones end",
 }
-PICTURES: dict[str, Callable[[Study, str], Figure]] = {
-    "history": lambda study, title: plots.draw_history(records.history(study), title, _recommended(study)),
-    "time": lambda study, title: plots.draw_times(records.times(study), title),
-    "slices": lambda study, title: plots.draw_slices(records.slices(study), title),
-    "parallel": lambda study, title: plots.draw_parallel(records.coordinates(study), title),
-    "front": lambda study, title: plots.draw_front(records.front(study), title),
+PICTURES: dict[str, Callable[[Any, str], Figure]] = {
+    "time": plots.draw_times,
+    "slices": plots.draw_slices,
+    "parallel": plots.draw_parallel,
+    "front": plots.draw_front,
+    "curves": plots.draw_curves,
 }
 KINDS = ("png", "svg", "pdf", "html")
 
 
 def draw(kind: str, study: Study, output: Path | None) -> list[Path]:
     """Write one figure or all of them and return the files: one HTML page, or one image for each figure."""
-    if not records.front(study).numbers:
-        raise ValueError(f"no trial of the study {study.study_name!r} has completed yet: there is nothing to draw")
+    kinds = kinds_of(kind, study)
     name = "".join("_" if char == "/" or printable(char) != char else char for char in study.study_name)
     path = output or Path(f"{name}.html" if kind == "all" else f"{name}-{kind}.png")
     suffix = path.suffix.removeprefix(".").lower()
     if suffix not in KINDS:
         raise ValueError(f"{str(path)!r} must end with one of {', '.join('.' + known for known in KINDS)}")
-    drawable = _drawable(study)
-    kinds = drawable if kind == "all" else [kind]
-    several = len(study.directions)
-    if kind == "front" and several == 1:
-        raise ValueError(f"the study {study.study_name!r} has one objective, so there is no front; draw its history")
-    if several > 1 and not set(kinds) <= set(drawable):
-        raise ValueError(
-            f"{kind} shows one objective, but the study {study.study_name!r} has {several}; draw its front"
-        )
-    if not set(kinds) <= set(drawable):
-        raise ValueError(
-            f"no parameter of the study {study.study_name!r} varies, so there is nothing to draw for {kind!r}"
-        )
-    figures = {each: PICTURES[each](study, f"{study.study_name}: {TITLES[each]}") for each in kinds}
+    figures = {each: _figure(each, study) for each in kinds}
     if suffix == "html":
         path.write_text(_page(study.study_name, figures), encoding="utf-8")
         return [path]
@@ -61,11 +50,11 @@ def draw(kind: str, study: Study, output: Path | None) -> list[Path]:
     return list(paths.values())
 
 
-def _drawable(study: Study) -> list[str]:
-    """The figures that show something of a study."""
-    if len(study.directions) > 1:
-        return ["front", "time"]
-    return ["history", "time", *(["slices", "parallel"] if records.varies(study) else [])]
+def _figure(kind: str, study: Study) -> Figure:
+    record, title = RECORDS[kind](study), f"{study.study_name}: {TITLES[kind]}"
+    if kind == "history":
+        return plots.draw_history(record, title, _recommended(study))
+    return PICTURES[kind](record, title)
 
 
 def _recommended(study: Study) -> Recommendation | None:

@@ -4,6 +4,7 @@ import os
 import shlex
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from optuna.trial import FrozenTrial, TrialState
 from lazybo.cli import console
 from lazybo.cli.progress import reason_of
 from lazybo.programs import placeholders
-from lazybo.report import records
+from lazybo.report import curves, records
 from lazybo.report.recommendation import Advice, advise, contenders_of
 from lazybo.run import ledger
 from lazybo.run.limits import describe_stop
@@ -92,6 +93,7 @@ def details(study: Study) -> dict[str, Any]:
         "repeats": sum(REPEAT_KEY in trial.system_attrs for trial in trials),
         "expected_gain": _gains(model) if model and model.optimizer.n_feasible else {},
         "importances": records.importances(study, predictor) if predictor else {},
+        "epochs": _epochs(trials),
         "failures": _failures(trials),
         "running": [
             {"number": t.number, "since": _text(t.datetime_start), "params": t.params}
@@ -248,11 +250,7 @@ def print_overview(records: Sequence[dict[str, Any]]) -> None:
 
 def print_details(record: dict[str, Any]) -> None:
     """Print one study."""
-    console.line((record["study"], "bold"), f"  {record['direction']}  {_counts(record)}")
-    if record["last_activity"]:
-        console.line(f"last activity {record['last_activity'].replace('T', ' ')}", style="dim")
-    if record["stopped"]:
-        console.line(f"the last run ended early: {describe_stop(record['stopped'])}", style="yellow")
+    _print_progress(record)
     if record["front"]:
         console.line()
         print_front(record, record["front"])
@@ -270,6 +268,17 @@ def print_details(record: dict[str, Any]) -> None:
             console.line(title, style="bold")
         for row in rows:
             console.line("  " + (_failure_line(row) if title == "failures" else _running_line(row)))
+
+
+def _print_progress(record: dict[str, Any]) -> None:
+    """Print how many trials there are, when the last one ended and why, and how many epochs were saved."""
+    console.line((record["study"], "bold"), f"  {record['direction']}  {_counts(record)}")
+    if record["last_activity"]:
+        console.line(f"last activity {record['last_activity'].replace('T', ' ')}", style="dim")
+    if record["stopped"]:
+        console.line(f"the last run ended early: {describe_stop(record['stopped'])}", style="yellow")
+    if record["epochs"] and record["epochs"]["stopped"]:
+        console.line(_epochs_line(record["epochs"]))
 
 
 def _print_outlook(record: dict[str, Any]) -> None:
@@ -368,6 +377,19 @@ def _counts(record: dict[str, Any]) -> str:
     if record["constraints"] and record["trials"]["complete"]:
         counts[0] += f" ({record['feasible']} feasible; only these count)"
     return ", ".join(counts) or "no trials"
+
+
+def _epochs(trials: Sequence[FrozenTrial]) -> dict[str, Any] | None:
+    """How many epochs were trained, of how many without stops; None if no trial has reported values."""
+    found = curves.epochs(trials)
+    return None if found is None else asdict(found)
+
+
+def _epochs_line(epochs: dict[str, Any]) -> str:
+    trained, in_full = epochs["trained"], epochs["in_full"]
+    saved = f"{1 - trained / in_full:.0%} saved"
+    stopped = f"{epochs['stopped']} of {epochs['trainings']} trainings were stopped"
+    return f"{trained} of {in_full} epochs trained ({saved}): {stopped}"
 
 
 def _failures(trials: Sequence[FrozenTrial]) -> list[dict[str, Any]]:

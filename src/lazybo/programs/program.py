@@ -98,8 +98,9 @@ class Program:
             result = self._read(value_file)
         elif self.value_file:
             raise _no_value(f"it did not write {value_file}")
-        if result is None and trial.reported is not None and trial.reported[0] == self.steps:
-            result = Value(trial.reported[1])  # it was killed after its last step, and had nothing left to do
+        known = None if self.reading.names else trial.reported
+        if result is None and known is not None and known[0] == self.steps:
+            result = Value(known[1])  # it was killed after its last step, and had nothing left to do
         if result is None:
             raise self._why_no_value(folder / "stdout")
         # The metrics of several objectives have their values.

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from optuna.distributions import BaseDistribution, CategoricalDistribution
 
+from lazybo.report.curves import Curves, LearningCurve
 from lazybo.report.records import Coordinates, Front, History, Slice, Times, place
 from lazybo.search.prediction import Recommendation
 from lazybo.text import printable, shortened
@@ -23,6 +24,14 @@ except ImportError as error:
     raise ImportError(f"pictures need matplotlib ({error}): pip install 'lazybo[plot]'") from error
 
 BLUE, ORANGE, AMBER, GREY, RED = "#2166ac", "#d6604d", "#e08214", "#888888", "#b2182b"
+# How the curves of trials are drawn, by their state: colour, opacity, width of the line.
+CURVE_STYLES = {
+    "complete": (GREY, 0.45, 0.8),
+    "failed": (RED, 0.35, 0.8),
+    "pruned": (AMBER, 0.55, 0.9),
+    "waiting": (ORANGE, 0.9, 1.4),
+    "running": (ORANGE, 1.0, 1.8),
+}
 # Slices side by side, and the longest label that does not run into its neighbour.
 COLUMNS = 3
 LABEL_LENGTH = 16
@@ -32,6 +41,8 @@ LOG_TICKS = 5
 # Larger whole numbers are written as powers of ten.
 LARGEST_PLAIN = 1e5
 PNG_DPI = 150
+# The distance of two intervals of forecasts, as a share of the steps.
+INTERVAL_GAP = 0.012
 # matplotlib computes with multiples of what it draws. Values beyond this are drawn there.
 LARGEST_DRAWN = 1e300
 
@@ -100,6 +111,73 @@ def draw_times(record: Times, title: str) -> Figure:
     axes.xaxis.set_major_locator(_whole_numbers())
     _legend(axes)
     return figure
+
+
+def draw_curves(record: Curves, title: str) -> Figure:
+    """All learning curves, the best one highlighted, with forecasts and 95 % intervals of unfinished ones."""
+    figure, axes = _figure(title, "step", f"{_cut(record.objective, 40)} ({record.direction})")
+    by_state = {state: [each for each in record.curves if each.state == state] for state in CURVE_STYLES}
+    for state, found in by_state.items():
+        colour, alpha, width = CURVE_STYLES[state]
+        for i, curve in enumerate(found):
+            label = f"{state} ({len(found)})" if i == 0 else None
+            above = 5 if state in ("running", "waiting") else 2
+            axes.plot(*_points(curve), color=colour, alpha=alpha, linewidth=width, label=label, zorder=above)
+            if state != "complete":
+                axes.plot(*(part[-1:] for part in _points(curve)), "o", color=colour, markersize=3, alpha=alpha)
+    for curve in record.curves:
+        if curve.number == record.best:
+            axes.plot(*_points(curve), color=BLUE, linewidth=2.2, label=f"best (trial {curve.number})", zorder=4)
+    first = min(curve.steps[0] for curve in record.curves)
+    for state in ("running", "waiting", "pruned"):
+        expected = [curve for curve in by_state[state] if curve.forecast is not None and _points(curve)[0]]
+        for i, curve in enumerate(expected):
+            # Side by side beyond the last step, so that intervals do not hide each other.
+            end = record.last_step + INTERVAL_GAP * i * max(record.last_step - first, 1)
+            _draw_forecast(axes, curve, end, f"{state}: forecast, 95 %" if i == 0 else None)
+    forecasts = [curve.forecast for curve in record.curves if curve.forecast is not None]
+    lasts = [values[-1] for curve in record.curves if (values := _points(curve)[1])]
+    limits = _limits([*lasts, *(each.value for each in forecasts)])
+    axes.set_ylim(limits)
+    beyond = sum(any(not limits[0] <= value <= limits[1] for value in _points(curve)[1]) for curve in record.curves)
+    if beyond:
+        what = "1 curve lies" if beyond == 1 else f"{beyond} curves lie"
+        axes.set_title(f"{what} in part beyond this range", loc="right", fontsize=8, color=GREY)
+    axes.xaxis.set_major_locator(_whole_numbers())
+    _legend(axes)
+    return figure
+
+
+def _points(curve: LearningCurve) -> tuple[list[int], list[float]]:
+    """The steps and values of a curve that can be drawn."""
+    known = [(step, value) for step, value in zip(curve.steps, curve.values, strict=True) if math.isfinite(value)]
+    return [step for step, _ in known], drawable([value for _, value in known])
+
+
+def _draw_forecast(axes: Axes, curve: LearningCurve, at: float, label: str | None) -> None:
+    """The way from the last value of a curve to its forecast, drawn at a step: a dashed line and a 95 % interval.
+
+    The interval of a training that goes on is also a cone.
+    """
+    assert curve.forecast is not None, "the caller has checked"
+    steps, values = _points(curve)
+    colour, stopped = CURVE_STYLES[curve.state][0], curve.state == "pruned"
+    end, low, high = drawable(curve.forecast)
+    way = [steps[-1], max(at, steps[-1])]
+    if not stopped:
+        axes.fill_between(way, [values[-1], low], [values[-1], high], color=colour, alpha=0.13, linewidth=0)
+    axes.plot(way, [values[-1], end], ":" if stopped else "--", color=colour, linewidth=1.0, alpha=0.9)
+    axes.errorbar(
+        way[1:],
+        [end],
+        [[end - low], [high - end]],
+        fmt="_",
+        color=colour,
+        elinewidth=0.7 if stopped else 1.2,
+        capsize=2,
+        alpha=0.6 if stopped else 0.9,
+        label=label,
+    )
 
 
 def draw_front(record: Front, title: str) -> Figure:

@@ -6,6 +6,7 @@ and minus two standard deviations.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,9 +18,9 @@ from optuna.trial import FrozenTrial, TrialState
 from lazybo.blas import one_thread
 from lazybo.checks import Array
 from lazybo.run import ledger
-from lazybo.search.optimizer import Best, Optimizer
 from lazybo.search.prediction import Predictor
 from lazybo.search.space import Space
+from lazybo.study.evaluated import point_of
 from lazybo.study.factory import model_of
 from lazybo.study.feasible import complete_trials, feasible_trials, front_of, names_of
 from lazybo.study.model import StudyModel
@@ -192,9 +193,9 @@ def slices(study: Study) -> list[Slice]:
         return []
     gp, warping = optimizer.surrogate()
     sign = -1.0 if _maximizes(study) else 1.0
-    space, best = optimizer.space, _center(study, optimizer)
-    center = space.clip(space.encode(best.params)[None])[0]
-    trials = complete_trials(ledger.read(study))
+    space, read = optimizer.space, ledger.read(study)
+    best, point = _center(study, read, space)
+    center, trials = space.clip(point[None])[0], complete_trials(read)
     found = []
     for j, name in enumerate(space.names):
         if math.isnan(center[j]):
@@ -207,14 +208,17 @@ def slices(study: Study) -> list[Slice]:
         places = [space.decode(row)[name] for row in x]
         seen = [(trial.params[name], _value(trial)) for trial in trials if name in trial.params]
         log, choice = bool(getattr(space.distributions[name], "log", False)), bool(space.categorical[j])
-        found.append(Slice(name, choice, log, places, middle, low, high, seen, (best.params[name], best.value)))
+        found.append(Slice(name, choice, log, places, middle, low, high, seen, (best.params[name], _value(best))))
     return found
 
 
-def _center(study: Study, optimizer: Optimizer) -> Best:
-    """The best observation; the study may have none that is feasible."""
-    if optimizer.front:
-        return optimizer.best
+def _center(study: Study, trials: Sequence[FrozenTrial], space: Space) -> tuple[FrozenTrial, Array]:
+    """The best completed trial that is in the space, and its point; the study may have none that is feasible."""
+    sign = -1.0 if _maximizes(study) else 1.0
+    placed = [(trial, point_of(trial, space)) for trial in feasible_trials(trials)]
+    found = [(trial, point) for trial, point in placed if point is not None]
+    if found:
+        return min(found, key=lambda pair: sign * _value(pair[0]))
     raise ValueError(
         f"no trial of the study {study.study_name!r} satisfies its constraints yet, so there is no best one"
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from optuna.pruners import BasePruner
+from optuna.pruners import BasePruner, NopPruner, ThresholdPruner
 
 from lazybo.checks import finite_number, positive, seconds, shortened, whole
 from lazybo.run.call import Call
@@ -109,6 +109,16 @@ def check_objects(callbacks: object, pruner: object, study_name: object) -> None
         raise TypeError(f"pruner must be one of optuna.pruners or lazybo.LazyPruner(), not {pruner!r}")
     if not isinstance(study_name, str | None):
         raise TypeError(f"study_name must be a string, not {study_name!r}")
+
+
+def check_pruner(pruner: BasePruner | None, goals: Goals) -> None:
+    """Reject pruners that judge by one objective alone if there are several: they raise an error, or stop wrongly."""
+    own = type(pruner).__module__.startswith("optuna.") and not isinstance(pruner, NopPruner | ThresholdPruner)
+    if goals.several and own:
+        raise ValueError(
+            f"{type(pruner).__name__} compares one objective, and there are several; leave pruner out for "
+            "lazybo.LazyPruner(), or give optuna.pruners.NopPruner() to stop nothing"
+        )
 
 
 def _count(name: str, value: int | None) -> float:

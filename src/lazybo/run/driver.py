@@ -2,8 +2,8 @@
 
 A trial is proposed for the number it will get, written to the study (`TrialSource`), and submitted as one task, or as
 one for each fold (`OpenTrials`). When a trial ends, it is recorded in the study, then the callbacks are called, then
-the optimiser is told. Ends are handled one by one in their order: a run with several workers depends on that order and
-its seed, and on nothing else.
+the optimiser is told. Ends are handled one by one in their order: a run with several workers depends on that order, on
+what running trials had reported at each proposal, and on its seed.
 """
 
 import logging
@@ -103,6 +103,8 @@ class Driver:
         self._source = TrialSource(
             model, self._ledger, self._shared, self._open, options.limits, self.stopping, gain, self._budget
         )
+        # Rounds are repeatable: they do not depend on how far others are. The values of folds are no learning curves.
+        model.watches = not options.synchronous and options.folds is None
         self._work = WorkTime()
         self._dropped: set[str] = set()  # metrics that a warning has named
 
@@ -185,7 +187,7 @@ class Driver:
             self._pause(entry, outcome, max(intermediate))
             return
         last = intermediate[max(intermediate)] if intermediate else math.nan
-        if outcome.state == "pruned" and math.isfinite(last):
+        if outcome.state == "pruned" and math.isfinite(last) and not self._options.goals.several:
             outcome = replace(outcome, value=last)  # as Optuna does
         result = _result(outcome, timed=self.model.optimizer.cost is not None)
         recorded = self._ledger.finish(entry, result)

@@ -47,29 +47,24 @@ class Trial:
     The parameters are chosen before the evaluation starts; ``suggest_*`` look them up.
     """
 
-    def __init__(
-        self, number: int, params: Mapping[str, Any], reporter: Reporter | None = None, *, several: bool = False
-    ) -> None:
+    def __init__(self, number: int, params: Mapping[str, Any], reporter: Reporter | None = None) -> None:
         self.number = number
         self.params = dict(params)
         self.user_attrs: dict[str, Any] = {}
         self.constraints: dict[str, float] = {}
         self._reporter = reporter
-        self._several = several
         self._prune = False
         self.yields = False  # whether the objective is a generator function
         self.reported: tuple[int, float] | None = None  # the last step and value of an earlier evaluation
 
     def report(self, value: float, step: int) -> None:
-        """Record an intermediate value and ask the pruner."""
+        """Record an intermediate value and ask the pruner. Of several objectives it is that of ``reports``."""
         if self.yields:
             raise ValueError("trial.report is not for generator functions: yield the value of each step instead")
         self.record(value, step)
 
     def record(self, value: float, step: int) -> bool:
         """The same for a value that was yielded; true if the trial should stop."""
-        if self._several:
-            raise ValueError("trial.report is for one objective: a pruner cannot compare several; leave it out")
         if isinstance(step, bool) or not isinstance(step, int | np.integer) or not 0 <= step <= MAX_STEP:
             raise ValueError(f"step must be a whole number from 0 to {MAX_STEP}, not {plain.short(step)}")
         try:
@@ -178,7 +173,7 @@ class Outcome:
 def evaluate(objective: Call | bytes, task: Task) -> Outcome:
     """Call the objective. Raises nothing but KeyboardInterrupt."""
     start = time.perf_counter()
-    trial = Trial(task.number, task.params, task.reporter, several=task.goals.several)
+    trial = Trial(task.number, task.params, task.reporter)
     try:
         _report_begin(task)
         call = _load(objective) if isinstance(objective, bytes) else objective

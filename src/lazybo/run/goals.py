@@ -2,8 +2,10 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+
+import numpy as np
 
 from lazybo.checks import (
     DIRECTIONS,
@@ -40,12 +42,14 @@ class Bound:
 class Goals:
     """The objectives of a run with their directions, and its bounds. ``names`` is None if objectives have none.
 
-    ``cost`` is the metric that evaluations must return as their cost, if there is one.
+    ``reports`` is the position of the objective that `trial.report` gives. ``cost`` is the metric that evaluations must
+    return as their cost, if there is one.
     """
 
     directions: tuple[Direction, ...] = ("minimize",)
     names: tuple[str, ...] | None = None
     bounds: tuple[Bound, ...] = ()
+    reports: int = 0
     cost: str | None = None
 
     @property
@@ -79,9 +83,30 @@ def metric_at(metrics: Mapping[str, Any], name: str) -> Any:
     return metric_at(inner, rest) if dot and isinstance(inner, Mapping) else None
 
 
-def check_goals(direction: object, directions: object, constraints: object) -> Goals:
+def check_goals(direction: object, directions: object, constraints: object, reports: object = None) -> Goals:
     """The goals of `optimize()`; raises a ValueError if they are wrong."""
-    bounds = check_bounds(constraints)
+    goals = _objectives(direction, directions, check_bounds(constraints))
+    return replace(goals, reports=_reporting(goals, reports))
+
+
+def _reporting(goals: Goals, reports: object) -> int:
+    """The position of the objective that is reported, by its name or position; by default the first."""
+    known: tuple[object, ...] = goals.names or ()
+    count = len(goals.directions)
+    if reports is None:
+        return 0
+    if isinstance(reports, str) and reports in known:
+        return known.index(reports)
+    if isinstance(reports, int | np.integer) and not isinstance(reports, bool) and 0 <= reports < count:
+        return int(reports)
+    names = f"one of {', '.join(map(repr, known))}, or " if known else ""
+    raise ValueError(
+        f"reports must be the objective that trial.report gives: {names}a position from 0 to {count - 1}, "
+        f"not {shortened(reports)}"
+    )
+
+
+def _objectives(direction: object, directions: object, bounds: tuple[Bound, ...]) -> Goals:
     if not isinstance(directions, Mapping):
         return Goals(check_directions(direction, directions), None, bounds)
     if direction is not None:

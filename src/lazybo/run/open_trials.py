@@ -120,6 +120,11 @@ class OpenTrials:
         """How many new trials the free workers can run."""
         return self.free_workers // len(self._folds)
 
+    def reported(self) -> dict[int, dict[int, float]]:
+        """What the trials that run here have reported so far, by number."""
+        # Workers report in other threads.
+        return {number: dict(self._reporter.values.get(number, {})) for number in list(self.trials)}
+
     def add(
         self, entry: Entry, deaths: int | None, values: Mapping[int, float], *, judged_from: float = 0
     ) -> OpenTrial:

@@ -22,6 +22,7 @@ from lazybo.run.arguments import (
     check_initial_feasible,
     check_limits,
     check_objects,
+    check_pruner,
     check_steps,
     check_supported,
 )
@@ -84,6 +85,7 @@ def optimize(
     pruner: BasePruner | None = None,
     max_steps: int | None = None,
     checkpoints: str | Path | None = None,
+    reports: str | int | None = None,
     synchronous: bool = False,
     conditions: Mapping[str, Condition] | None = None,
     feasible: Predicate | None = None,
@@ -146,14 +148,17 @@ def optimize(
     the storage.
 
     ``callbacks`` are called as ``f(study, trial)`` after each trial, also when it is paused. ``pruner`` decides on
-    trials that report (default: Optuna's MedianPruner; with ``max_steps`` `lazybo.LazyPruner`). ``lag``,
+    trials that report (default: Optuna's MedianPruner; with ``max_steps`` or several objectives `lazybo.LazyPruner`).
+    ``reports`` is the name or position of the objective that trials report, by default the first. ``lag``,
     ``acquisition``, ``batch``, ``n_startup_trials``, ``kernel``, ``noise``, ``priors`` and ``value_transform`` are
     those of `lazybo.Optimizer`.
     """
     limits = check_limits(
         n_trials, timeout, target_value, patience, trial_timeout, retries, max_failures, min_gain, confirm
     )
-    goals = replace(check_goals(direction, directions, constraints), cost=None if cost == SECONDS else check_cost(cost))
+    goals = replace(
+        check_goals(direction, directions, constraints, reports), cost=None if cost == SECONDS else check_cost(cost)
+    )
     check_supported(goals, limits, warm_start, folds=isinstance(objective, KFold))
     checked = Space(as_distributions(space), conditions)
     structure = Structure(checked.distributions, checked.conditions, checked.optional)
@@ -177,6 +182,7 @@ def optimize(
     call = _call(objective, checked)
     check_steps(call, max_steps, checkpoints, goals)
     check_objects(callbacks, pruner, study_name)
+    check_pruner(pruner, goals)
 
     with contextlib.ExitStack() as stack:
         opened = stack.enter_context(_attaching_study())
@@ -184,7 +190,7 @@ def optimize(
         payload = _sendable(call) if engine.remote else call
         backend = open_storage(storage)
         stack.enter_context(explained(backend))
-        about = About(goals.directions, goals.names, tuple(bound.name for bound in goals.bounds))
+        about = About(goals.directions, goals.names, tuple(bound.name for bound in goals.bounds), goals.reports)
         study, seed = open_study(backend, study_name, about, structure, seed)
         opened.append(study)
         run = RunOptions(
@@ -203,7 +209,8 @@ def optimize(
         # A kernel object has the columns of this space; the sampler infers its own space from the trials.
         by_name = kernel if isinstance(kernel, str) else None
         study.sampler = LazySampler.with_options(replace(options, kernel=by_name))
-        study.pruner = pruner or (MedianPruner() if max_steps is None else LazyPruner(max_steps))
+        needs_model = max_steps is not None or goals.several
+        study.pruner = pruner or (LazyPruner(max_steps) if needs_model else MedianPruner())
         model = open_model(study, options, structure, trials)
         for params, value in known:
             model.optimizer.observe(params, value, outside=True)

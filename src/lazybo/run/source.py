@@ -164,6 +164,8 @@ class TrialSource:
         if self._is_checking:
             self._repeat = self._model.next_repeat(self._shared.read())
             return [] if self._repeat is None else [self._repeat[0]]
+        for running, values in self._open.reported().items():
+            self._model.watch(running, values)
         self._note_budget()
         if count > 1:
             return self._model.optimizer.propose_batch(number, count)

@@ -57,6 +57,8 @@ EM_STEPS = 30
 BLOCK_ROWS = 512
 # A forecast lies outside of the values seen by at most this share of their range.
 BEYOND = 0.5
+# Halvings to find the ends of an interval.
+BISECTIONS = 50
 
 
 class Curve(NamedTuple):
@@ -92,6 +94,27 @@ class Forecast(NamedTuple):
         that is the same.
         """
         return float(self.weights @ self.deviations**2) * self.targets.unit**2
+
+    @property
+    def is_beyond(self) -> bool:
+        """Whether the curve ends far outside of what was seen, so that ``value`` is only a bound."""
+        return not self.targets.low <= float(self.targets.inverse(np.array(self.mean))) <= self.targets.high
+
+    def interval(self, share: float = 0.95) -> tuple[float, float]:
+        """The middle interval with this probability, in the units of the values, and not far outside of what was seen.
+
+        The mixture has one mean, so the interval of the warped value is symmetric: mean ± h with Σ ρ (2 Φ(h/τσ) - 1) =
+        share.
+        """
+        low, high = 0.0, 10.0 * float(self.deviations.max())
+        for _ in range(BISECTIONS):
+            half = (low + high) / 2
+            inside = float(self.weights @ (2 * ndtr(half / self.deviations) - 1))
+            low, high = (half, high) if inside < share else (low, half)
+        ends = self.targets.inverse(np.array([self.mean - high, self.mean + high]))
+        first, last = np.clip(ends, self.targets.low, self.targets.high).tolist()
+        # An inverse rounds, so the ends of a narrow interval may be on the wrong side of the median by a rounding.
+        return min(first, self.value), max(last, self.value)
 
     def below(self, value: float) -> float:
         """The probability that the curve ends below a value."""
@@ -216,6 +239,17 @@ class CurveModel:
         means, variances = fitted.process.posterior(points)
         gap = fitted.targets(np.array([value])) - means
         return _improvement(gap, np.sqrt(variances + fitted.process.kernel.noise))
+
+    @one_thread()
+    def improvements_on(self, x: Array, values: Array) -> Array:
+        """The same for several values of each configuration, (m, s): the means of the improvements on them, (m,)."""
+        fitted = self._sync()
+        if fitted is None:
+            return np.zeros(len(x))
+        points = Rows(x, np.full(len(x), fitted.clock.end), np.full(len(x), len(self._curves)))
+        means, variances = fitted.process.posterior(points)
+        gaps = fitted.targets(values.ravel()).reshape(values.shape) - means[:, None]
+        return _improvement(gaps, np.sqrt(variances + fitted.process.kernel.noise)[:, None]).mean(axis=1)
 
     def left(self, step: int) -> float:
         """The share of the steps of a curve that are left after this one."""

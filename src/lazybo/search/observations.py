@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from lazybo.checks import Array, as_number, positive, shortened, whole
+from lazybo.checks import Array, as_number, finite_number, positive, shortened, whole
 from lazybo.model.targets import LARGEST
 from lazybo.search.space import Space
 
@@ -29,8 +29,9 @@ class State(Enum):
 class Result:
     """The state of an evaluation, and the value of each objective if it is complete. Smaller values are better.
 
-    ``variances`` are the known variances of the noise in the values. ``constraints`` are the constraints that were
-    measured, by name; each is satisfied if it is at most 0. ``cost`` is what the evaluation cost, if that is known.
+    A pending evaluation may have a forecast of one objective; its other values are NaN then. ``variances`` are the
+    known variances of the noise in the values. ``constraints`` are the constraints that were measured, by name; each is
+    satisfied if it is at most 0. ``cost`` is what the evaluation cost, if that is known.
     """
 
     state: State
@@ -56,6 +57,23 @@ class Result:
             return cls(State.FAILED, variances=variances, constraints=measured, cost=cost)
         values = tuple(sign * double for sign, double in zip(signs, doubles, strict=True))
         return cls(State.COMPLETE, values, variances, measured, cost)
+
+    @classmethod
+    def forecast(
+        cls,
+        value: float,
+        variance: float,
+        signs: Sequence[float],
+        objective: int,
+        constraints: Mapping[str, float | None] | None = None,
+    ) -> "Result":
+        """A pending result with the forecast of one objective."""
+        if not math.isfinite(double := as_number("the forecast", value)):
+            raise ValueError(f"a forecast must be a finite number, not {shortened(value)}")
+        known = [j == objective for j in range(len(signs))]
+        values = (sign * double if is_it else math.nan for sign, is_it in zip(signs, known, strict=True))
+        variances = tuple(_check_variance(variance) if is_it else 0.0 for is_it in known)
+        return cls(State.PENDING, tuple(values), variances, check_constraints(constraints))
 
 
 PENDING = Result(State.PENDING)
@@ -155,11 +173,15 @@ class Observations:
         return row
 
     def told_row(self, number: int) -> int:
-        """The row of a suggestion that was told, by its number."""
+        """The row of a suggestion that was told, or has a forecast, by its number."""
         row = self._row_of.get(number)
-        if row is None or self._rows[row].result.state is State.PENDING:
+        if row is None or self._rows[row].result == PENDING:
             raise ValueError(f"no suggestion with the number {shortened(number)} was told")
         return row
+
+    def repeats(self, row: int) -> bool:
+        """Whether another row has the point of this one."""
+        return len(self._at[self._rows[row].point.tobytes()]) > 1
 
     def rows(self, state: State) -> NDArray[np.intp]:
         """The rows in this state."""
@@ -258,6 +280,7 @@ class Observations:
                 "variance": _one_or_list(each.result.variances) if each.result.variances else 0.0,
                 "constraints": dict(each.result.constraints),
                 "number": each.number,
+                **_plain_forecast(each.result),
                 **({} if each.result.cost is None else {"cost": each.result.cost}),
             }
             for each in self._rows
@@ -269,6 +292,9 @@ class Observations:
         params = self._space.plain(row["params"], outside=True)
         variances = _check_variances(row["variance"], objectives)
         result = _from_plain(row["value"], variances, check_constraints(row.get("constraints")))
+        if result is PENDING and "forecast" in row:
+            values = _check_forecast(row["forecast"], objectives)
+            result = Result(State.PENDING, values, variances, check_constraints(row.get("constraints")))
         return (
             params,
             result if row.get("cost") is None else replace(result, cost=positive("cost", row["cost"])),
@@ -298,10 +324,14 @@ class Rows(Protocol):
     def repeated(self) -> list[list[int]]:
         """The rows at each point that has several."""
 
+    @property
+    def unfinished(self) -> NDArray[np.intp]:
+        """The rows whose evaluation has not ended, also those with a forecast."""
+
 
 @dataclass(frozen=True)
 class Objective:
-    """The observations of one of several objectives."""
+    """The observations of one objective: a pending evaluation with a forecast of it counts as complete."""
 
     observations: Observations
     index: int
@@ -311,7 +341,18 @@ class Objective:
 
     def rows(self, state: State) -> NDArray[np.intp]:
         """The rows in this state."""
-        return self.observations.rows(state)
+        found = self.observations.rows(state)
+        if state is State.FAILED or not len(self.unfinished):
+            return found
+        forecast = ~np.isnan(self.values[self.unfinished])
+        if state is State.PENDING:
+            return found[~forecast]
+        return np.sort(np.concatenate((found, self.unfinished[forecast]))) if forecast.any() else found
+
+    @property
+    def unfinished(self) -> NDArray[np.intp]:
+        """The rows whose evaluation has not ended, also those with a forecast."""
+        return self.observations.rows(State.PENDING)
 
     @property
     def values(self) -> Array:
@@ -346,6 +387,11 @@ class Constraint:
         """The rows in this state; none has failed."""
         missing = np.isnan(self.values)
         return np.flatnonzero({State.COMPLETE: ~missing, State.PENDING: missing}.get(state, np.zeros(0, dtype=bool)))
+
+    @property
+    def unfinished(self) -> NDArray[np.intp]:
+        """The rows without a value."""
+        return self.rows(State.PENDING)
 
     @property
     def values(self) -> Array:
@@ -383,6 +429,11 @@ class Cost:
         """The rows in this state; none has failed."""
         missing = np.isnan(self.values)
         return np.flatnonzero({State.COMPLETE: ~missing, State.PENDING: missing}.get(state, np.zeros(0, dtype=bool)))
+
+    @property
+    def unfinished(self) -> NDArray[np.intp]:
+        """The rows without a cost."""
+        return self.rows(State.PENDING)
 
     @property
     def values(self) -> Array:
@@ -449,6 +500,19 @@ def _plain(result: Result) -> float | list[float] | str | None:
     if result.state is State.COMPLETE:
         return _one_or_list(result.values)
     return "failed" if result.state is State.FAILED else None
+
+
+def _plain_forecast(result: Result) -> dict[str, Any]:
+    """The forecast of a pending result for JSON: None where there is none; empty if there is no forecast."""
+    if result.state is not State.PENDING or not result.values:
+        return {}
+    return {"forecast": [None if math.isnan(value) else value for value in result.values]}
+
+
+def _check_forecast(given: Any, count: int) -> tuple[float, ...]:
+    if not isinstance(given, list | tuple) or len(given) != count:
+        raise ValueError(f"a forecast must be a list of {count} numbers or None, not {shortened(given)}")
+    return tuple(math.nan if value is None else finite_number("a forecast", value) for value in given)
 
 
 def _one_or_list(numbers: tuple[float, ...]) -> float | list[float]:

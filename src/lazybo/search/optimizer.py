@@ -315,41 +315,52 @@ class Optimizer:
         """
         row = self._observations.pending_row(_number(suggestion))
         result = Result.of(value, self._signs, variance, constraints, self._cost_of(seconds, cost))
+        forecast = self._observations[row].result.variances or (0.0,) * len(self.directions)
         # What a failure teaches about values depends on whether an earlier row at its point has one.
         changed = result.state is State.FAILED or self._observations.has_failed_at(row)
-        for surrogate, known in zip(self._outputs.objectives, result.variances, strict=True):
-            if known or changed:
+        for surrogate, *variances in zip(self._outputs.objectives, result.variances, forecast, strict=True):
+            if changed or any(variances):
                 surrogate.cut(row)
         self._observations.resolve(row, result)
 
-    def retell(
+    def forecast(
         self,
         suggestion: Suggestion | int,
-        value: Values,
+        value: float,
+        variance: float,
         *,
+        objective: int = 0,
         constraints: Mapping[str, float | None] | None = None,
-        variance: float | Sequence[float] = 0.0,
-        seconds: float | None = None,
-        cost: float | None = None,
     ) -> None:
-        """Tell another value of a suggestion that was told: what was told before was a forecast."""
-        number = suggestion.number if isinstance(suggestion, Suggestion) else suggestion
-        row = self._observations.told_row(number)
-        result = Result.of(value, self._signs, variance, constraints, self._cost_of(seconds, cost))
-        self._outputs.cut(row)
+        """Tell where a pending evaluation is expected to end in one objective, and the variance of that forecast.
+
+        The model learns it. The evaluation stays pending: it is never the best one, and its value is told later. A new
+        forecast replaces an earlier one. ``constraints`` are those that it has measured already.
+        """
+        row = self._observations.pending_row(_number(suggestion))
+        result = Result.forecast(value, variance, self._signs, objective, constraints)
+        self._outputs.objectives[objective].cut(row)
         self._observations.resolve(row, result)
 
-    def revise(self, values: Mapping[int, tuple[float, float]]) -> None:
-        """Change values that were told: by the numbers of their suggestions, the new values with their variances.
+    def repeats(self, suggestion: Suggestion | int) -> bool:
+        """Whether a pending suggestion has the configuration of another evaluation."""
+        return self._observations.repeats(self._observations.pending_row(_number(suggestion)))
 
-        Their constraints and costs stay. The process is built anew, also if there are no values to change.
+    def revise(self, values: Mapping[int, tuple[float, float]], *, objective: int = 0) -> None:
+        """Change values that were told, and forecasts: by the numbers of suggestions, new values with their variances.
+
+        Their constraints and costs stay. The process of the objective is built anew, also if there are no values to
+        change.
         """
         results = {}
         for number, (value, variance) in values.items():
             row = self._observations.told_row(number)
-            before = self._observations[row].result
-            results[row] = Result.of(value, self._signs, variance, before.constraints, before.cost)
-        self._surrogate.cut(0)
+            known = self._observations[row].result
+            if known.state is State.PENDING:
+                results[row] = Result.forecast(value, variance, self._signs, objective, known.constraints)
+            else:
+                results[row] = Result.of(value, self._signs, variance, known.constraints, known.cost)
+        self._outputs.objectives[objective].cut(0)
         for row, result in results.items():
             self._observations.resolve(row, result)
 

@@ -79,8 +79,7 @@ class Outputs:
     ) -> None:
         self._space, self._observations, self._make = space, observations, make
         self._known = known
-        views = [observations] if objectives == 1 else [Objective(observations, j) for j in range(objectives)]
-        self.objectives = [make(view) for view in views]
+        self.objectives = [make(Objective(observations, j)) for j in range(objectives)]
         self._constraints: dict[str, Surrogate] = {}
         self._failures: Surrogate | None = None
         self.cost = None if make_cost is None else make_cost(Cost(observations))
@@ -157,7 +156,7 @@ class Outputs:
         if len(states) != len(self.objectives):
             raise ValueError(f"it is of {len(states)} objectives, not {len(self.objectives)}")
         objectives = [each.fitted.parse(part) for each, part in zip(self.objectives, states, strict=True)]
-        new = self._make(self._observations).fitted
+        new = self._make(Objective(self._observations, 0)).fitted
         constraints = {name: new.parse(part) for name, part in state.get("constraints", {}).items()}
         failures = new.parse(state["failures"]) if "failures" in state else None
         # What was learned of the cost may be of a run with this option, and this one is without it, or the reverse.

@@ -188,7 +188,7 @@ class Surrogate:
         groups = self._observations.repeated
         if sum(len(group) - 1 for group in groups) >= MOST_REPEATS:
             return False
-        pending = set(self._observations.rows(State.PENDING).tolist())
+        pending = set(self._observations.unfinished.tolist())
         if any(not pending.isdisjoint(group) for group in groups):
             return False
         repeats = self._repeats(self._targets())
@@ -258,13 +258,14 @@ class Surrogate:
         self._discard()
 
     def _repeats(self, targets: Array) -> Repeats:
-        """What repeated evaluations show. Failures do not count."""
+        """What repeated evaluations show. Failures and forecasts do not count."""
         groups = self._observations.repeated
         if not groups:
             return Repeats()
         measured = np.full(len(targets), np.nan)
         complete = self._observations.rows(State.COMPLETE)
         measured[complete] = targets[complete]
+        measured[self._observations.unfinished] = np.nan
         return repeats_of(measured, groups)
 
     def _is_rescaled(self) -> bool:

@@ -15,6 +15,8 @@ METRIC_NAMES_KEY = "study:metric_names"
 # The space of a run as texts, its constraints and its seed: what a second run must agree with. In parts;
 # `study.storage`.
 RUN_KEY = "lazybo:run"
+# Which of several objectives `trial.report` gives, by position; 0 if there is no such attribute; `study.storage`.
+REPORTS_KEY = "lazybo:reports"
 # The options of the model of `optimize()`, and its space. In parts; `study.factory`.
 OPTIONS_KEY = "lazybo:options"
 # What the model has learned in `optimize()`. In parts; `StudyModel.unsaved_attributes`.

@@ -45,16 +45,37 @@ class Forecast(NamedTuple):
     variance: float
 
 
+class Ending(NamedTuple):
+    """The last value of a curve that did not complete: the median and the 95 % interval, in the study's units.
+
+    Far outside of what was seen the median is a bound, and the interval goes to the value that was reported last.
+    """
+
+    value: float
+    low: float
+    high: float
+
+
 class StudyCurves:
-    """The curves of the trials of a study that have ended."""
+    """The curves of the trials of a study that have ended. Of several objectives they are those of one of them.
+
+    ``direction`` is that of the objective that is reported, ``objective`` its position.
+    """
 
     def __init__(
-        self, space: Space, direction: Literal["minimize", "maximize"], *, max_step: int | None = None
+        self,
+        space: Space,
+        direction: Literal["minimize", "maximize"],
+        *,
+        objective: int = 0,
+        max_step: int | None = None,
     ) -> None:
         self.space = space
+        self._objective = objective
         self._sign = -1.0 if direction == "maximize" else 1.0
         self._model = CurveModel(space.columns, max_step=max_step)
-        self._random = space.as_rows(sobol_points(space, np.random.default_rng(0), RANDOM_POINTS))
+        self.random_points = sobol_points(space, np.random.default_rng(0), RANDOM_POINTS)
+        self._random = space.as_rows(self.random_points)
         self._random_improvement = (0, 0.0, 0.0)  # number of curves, value, expected improvement of a random point
         self._numbers: list[int] = []  # of the trial of each curve
         self._added: set[int] = set()
@@ -94,9 +115,9 @@ class StudyCurves:
             return
         if complete:
             last = curve.values[max(curve.values)]
-            if trial.value is None or not math.isfinite(last):
+            if trial.values is None or not math.isfinite(last):
                 return
-            self._finals[len(self)] = last, self._sign * trial.value
+            self._finals[len(self)] = last, self._sign * trial.values[self._objective]
             if all(violation is None or violation <= 0.0 for violation in trial.constraints.values()):
                 self.best = last if self.best is None else min(self.best, last)
         self._model.add(curve)
@@ -128,6 +149,19 @@ class StudyCurves:
         found = {i: self._final(i, forecast) for i, forecast in self._model.forecasts().items()}
         return {self._numbers[i]: forecast for i, forecast in found.items() if forecast is not None}
 
+    def ending(self, trial: FrozenTrial) -> Ending | None:
+        """What a trial that did not complete will report last, or would have; None while too few have completed."""
+        if trial.state == TrialState.PRUNED and trial.number in self._numbers:
+            forecast = self._model.forecasts().get(self._numbers.index(trial.number))
+        else:
+            forecast = self.forecast(trial)
+        if forecast is None:
+            return None
+        value, *ends = (self._sign * each for each in (forecast.value, *forecast.interval()))
+        if forecast.is_beyond:
+            ends.append(trial.intermediate_values[max(trial.intermediate_values)])
+        return Ending(value, min(ends), max(ends))
+
     def forecast(self, trial: FrozenTrial) -> curves.Forecast | None:
         """What a running or paused trial will report last; None while too few have completed."""
         if trial.number in self._paused and self._paused[trial.number] == trial.last_step:
@@ -139,6 +173,12 @@ class StudyCurves:
         """The improvement on a value that is expected of a configuration that was not evaluated."""
         x = self.space.as_rows(self.space.encode(self.space.plain(params, outside=True))[None])
         return float(self._model.improvements(x, value)[0])
+
+    def final_forecast(self, params: Mapping[str, Any], values: Mapping[int, float]) -> Forecast | None:
+        """The final value of a running trial that has reported these values; None while too few have completed."""
+        curve = self._curve_of(params, values, complete=False)
+        forecast = None if curve is None else self._model.forecast(curve)
+        return None if forecast is None else self._final(len(self), forecast)
 
     def of_new(self, trial: FrozenTrial, value: float) -> float:
         """The improvement on a value that is expected of a trial that has not begun.
@@ -152,21 +192,31 @@ class StudyCurves:
         own = 0.0 if curve is None else float(self._model.improvements(curve.x[None], value)[0])
         return max(own, self._random_improvement[2])
 
+    def of_new_on(self, points: Array, values: Array) -> Array:
+        """The improvements on values, (m, s), that are expected of trials at some points that have not begun, (m,).
+
+        They are the means over the values of each point.
+        """
+        return self._model.improvements_on(self.space.as_rows(points), values)
+
     def left(self, trial: FrozenTrial) -> float:
         """The share of its steps that a running trial still has to make."""
         return self._model.left(max(trial.intermediate_values))
 
     def _curve(self, trial: FrozenTrial, complete: bool) -> Curve | None:
-        values = {step: self._sign * value for step, value in trial.intermediate_values.items()}
+        return self._curve_of(trial.params, trial.intermediate_values, complete)
+
+    def _curve_of(self, params: Mapping[str, Any], reported: Mapping[int, float], complete: bool) -> Curve | None:
+        values = {step: self._sign * value for step, value in reported.items()}
         if not values:
             return None
         distributions = self.space.distributions
-        known = {name: value for name, value in trial.params.items() if name in distributions}
+        known = {name: value for name, value in params.items() if name in distributions}
         try:
-            params = self.space.plain(as_given(known, distributions), outside=True)
+            configuration = self.space.plain(as_given(known, distributions), outside=True)
         except ValueError:
             return None
-        return Curve(self.space.as_rows(self.space.encode(params)[None])[0], values, complete)
+        return Curve(self.space.as_rows(self.space.encode(configuration)[None])[0], values, complete)
 
     def _final(self, number: int, forecast: curves.Forecast) -> Forecast | None:
         """The final value of a curve for a forecast of its last reported one; None if there is no line yet.

@@ -26,7 +26,7 @@ from lazybo.search.acquisition import Acquisition
 from lazybo.search.feasibility import Predicate
 from lazybo.search.optimizer import Optimizer
 from lazybo.search.space import Condition, Space
-from lazybo.study.attributes import OPTIONS_KEY, joined, rewritable_parts
+from lazybo.study.attributes import OPTIONS_KEY, REPORTS_KEY, joined, rewritable_parts
 from lazybo.study.model import StudyModel, parse_object, read_announcement
 from lazybo.study.retry import with_retries
 from lazybo.study.structure import Structure, infer_structure
@@ -96,7 +96,7 @@ class ModelOptions:
 
 def open_model(study: Study, options: ModelOptions, structure: Structure, trials: Sequence[FrozenTrial]) -> StudyModel:
     """A model with what was learned earlier in this study; it is told of no trial yet."""
-    model = StudyModel(structure, options.optimizer(structure, *directions_of(study)))
+    model = StudyModel(structure, options.optimizer(structure, *directions_of(study)), reports=reporting_of(study))
     model.recall(_attributes(study), trials)
     return model
 
@@ -121,6 +121,11 @@ def model_of(study: Study, trials: Sequence[FrozenTrial]) -> StudyModel:
 def directions_of(study: Study) -> tuple[Direction, ...]:
     """The directions of a study as `Optimizer` takes them."""
     return tuple("maximize" if each == StudyDirection.MAXIMIZE else "minimize" for each in study.directions)
+
+
+def reporting_of(study: Study) -> int:
+    """The objective whose curves the trials of a study report, by position."""
+    return int(_attributes(study).get(REPORTS_KEY, 0)) if len(study.directions) > 1 else 0
 
 
 # ------------------------------------------------------------------ kept options

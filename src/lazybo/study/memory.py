@@ -17,6 +17,7 @@ from lazybo.study.curves import StudyCurves
 from lazybo.study.factory import ModelOptions, Unkept, unkept_options
 from lazybo.study.model import StudyModel
 from lazybo.study.retry import with_retries
+from lazybo.study.rivals import Rivals
 from lazybo.study.structure import Structure, infer_structure
 from lazybo.study.waiting import Unannounced, wait_for_earlier
 
@@ -60,6 +61,7 @@ class Memory:
         self.model: StudyModel | None = None
         self.constants: dict[str, Any] = {}  # parameters with one value, as the model's constraint knows them
         self.curves: StudyCurves | None = None  # used by LazyPruner
+        self.rivals: Rivals | None = None  # used by LazyPruner if there are several objectives
         self._unkept: Unkept | None = None
         self.except_number = -1  # the trial that is being sampled
         self.others_run = False  # whether trials run that were begun elsewhere

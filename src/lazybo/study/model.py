@@ -1,6 +1,7 @@
 """StudyModel: an optimiser that learns from the trials of a study and is stored with the study.
 
-Finished trials are observations, whichever process ran them; running trials are pending. What was learned is kept
+Finished trials are observations, whichever process ran them; running trials are pending, with a forecast of where they
+end if they report a learning curve. What was learned is kept
 with the study, so that a resumed study or a second process continues with it: as an attribute of the trial whose
 suggestion needed it (`announcement`), or of the study (`unsaved_attributes`).
 """
@@ -18,13 +19,17 @@ from optuna.trial import FrozenTrial, TrialState
 from lazybo.search.optimizer import Optimizer, Suggestion, Values
 from lazybo.study.attributes import MODEL_KEY, SUGGESTION_KEY, VARIANCE_KEY, joined, parts, rewritable_parts
 from lazybo.study.costs import SECONDS, cost_of
-from lazybo.study.curves import StudyCurves, best_to_resume
+from lazybo.study.curves import Forecast, StudyCurves, best_to_resume
 from lazybo.study.evaluated import evaluations_of
 from lazybo.study.feasible import measured_constraints
 from lazybo.study.paused import is_paused
 from lazybo.study.structure import Structure, as_given
 
 _logger = optuna.logging.get_logger("optuna.samplers.lazybo")
+
+# A running trial has a forecast from so many values on; a new one when there are so many times as many.
+MIN_WATCHED = 2
+WATCHED_GROWTH = 1.2
 
 
 @dataclass
@@ -33,6 +38,8 @@ class StudyModel:
 
     structure: Structure
     optimizer: Optimizer
+    reports: int = 0  # the objective whose curves the trials report
+    watches: bool = True  # whether running trials teach where they are expected to end
     structure_outdated: bool = False  # a trial was not a configuration of the structure
     _absorbed: int = 0  # all trials before this number have finished and were absorbed
     _done: set[int] = field(default_factory=set)
@@ -40,14 +47,20 @@ class StudyModel:
     _without_forecast: dict[int, FrozenTrial] = field(default_factory=dict)  # pruned when too few had completed
     _forecast: dict[int, Suggestion] = field(default_factory=dict)  # pruned trials that were told a forecast
     _forecast_at: int = 0  # when the model of curves had been learned that made them
+    _watched: dict[int, int] = field(default_factory=dict)  # by running trial: how many values made its forecast
     _paused: dict[int, int | None] = field(default_factory=dict)  # the last steps of paused trials, by number
+    _told_paused: dict[int, tuple[int | None, int]] = field(default_factory=dict)  # what their forecasts depend on
+    _recalled: dict[str, Any] | None = None  # the state of the model that was recalled, until trials are absorbed
     _saved: str = ""  # what was learned, as it was last written or read
 
     def __post_init__(self) -> None:
-        # Only a study with one objective has pruned trials, and its trials curves.
-        one = len(self.optimizer.directions) == 1
-        self._curves = StudyCurves(self.optimizer.space, self.optimizer.direction) if one else None
+        direction = self.optimizer.directions[self.reports]
+        self.curves = StudyCurves(self.optimizer.space, direction, objective=self.reports)
         self._saved = self._learned()
+
+    @property
+    def _several(self) -> bool:
+        return len(self.optimizer.directions) > 1
 
     def absorb(self, trials: Sequence[FrozenTrial], except_number: int) -> None:
         """Observe the trials that finished; those that run with known parameters become pending."""
@@ -58,12 +71,22 @@ class StudyModel:
                 self._finish(trial)
             elif is_paused(trial):
                 self._pause(trial)
-            elif trial.state == TrialState.RUNNING and trial.number not in self._pending:
+            elif trial.state == TrialState.RUNNING and (
+                trial.number not in self._pending or trial.number in self._paused
+            ):
                 self.announce(trial.number, announced_params(trial, self.structure.distributions) or trial.params)
+        self._settle()
+        self._tell_forecasts()
+        self._recall_process()
+        self._tell_paused()
+        for trial in trials[self._absorbed :]:
+            if trial.state == TrialState.RUNNING and trial.number != except_number:
+                self.watch(trial.number, trial.intermediate_values)
+
+    def _settle(self) -> None:
         while self._absorbed in self._done:
             self._done.discard(self._absorbed)
             self._absorbed += 1
-        self._tell_forecasts()
 
     def announce(self, number: int, params: Mapping[str, Any]) -> None:
         """A trial runs with these parameters. It becomes pending if they are a configuration of the space.
@@ -71,8 +94,6 @@ class StudyModel:
         A trial that was paused keeps the forecast of its value.
         """
         self._unpause(number)
-        if number in self._forecast:
-            return
         if number in self._pending:
             if self._pending[number].params == self._in_space(params):
                 return
@@ -95,45 +116,51 @@ class StudyModel:
         """Observe a trial that finished. A second call for the same trial does nothing."""
         self._finish(trial)
         self._tell_forecasts()
+        self._tell_paused()
 
     def pause(self, trial: FrozenTrial) -> None:
         """Observe the forecast of a trial that was paused, until it ends or is paused again."""
         self._pause(trial)
-        self._tell_forecasts()
+        self._tell_paused()
 
     def worth_resuming(self, paused: Sequence[FrozenTrial], proposal: Mapping[str, Any] | None) -> FrozenTrial | None:
         """The paused trial that is worth more than a new one, for the steps that it still needs; None if there is none.
 
         ``proposal`` are the parameters of the new one; None if there will be none.
         """
-        return None if self._curves is None else best_to_resume(self._curves, paused, proposal)
+        return best_to_resume(self.curves, paused, proposal)
 
     def _pause(self, trial: FrozenTrial) -> None:
-        number = trial.number
-        if self._curves is None or self._paused.get(number) == trial.last_step:
-            return
-        self._curves.add_paused(trial)
-        if number in self._forecast:
-            self._forecast_at = 0  # there is a new forecast of it
-        else:
-            self._finish_pruned(trial)
-        self._paused[number] = trial.last_step
+        """A paused trial is pending, and its curve is known to the model of curves."""
+        if self._paused.get(trial.number) != trial.last_step:
+            self.announce(trial.number, trial.params)
+            self.curves.add_paused(trial)
+            self._paused[trial.number] = trial.last_step
 
     def _unpause(self, number: int) -> None:
         """A paused trial runs again, or has ended."""
-        if self._paused.pop(number, None) is not None and self._curves is not None:
-            self._curves.remove_paused(number)
-            self._without_forecast.pop(number, None)
+        if self._paused.pop(number, None) is not None:
+            self._told_paused.pop(number, None)
+            self.curves.remove_paused(number)
+
+    def _tell_paused(self) -> None:
+        """Learn the forecasts of paused trials; anew when the model of curves was learned again."""
+        forecasts = self.curves.forecasts() if self._paused else {}
+        for number, step in self._paused.items():
+            basis = step, self.curves.learned_at
+            if number in forecasts and self._told_paused.get(number) != basis:
+                self._told_paused[number] = basis
+                self._forecast_one(number, forecasts[number])
 
     def _finish(self, trial: FrozenTrial) -> None:
         if trial.number in self._done or trial.number < self._absorbed:
             return
         self._done.add(trial.number)
         self._unpause(trial.number)
-        if self._curves is not None:
-            self._curves.add(trial)
+        self._watched.pop(trial.number, None)
+        self.curves.add(trial)
         if trial.state == TrialState.COMPLETE:
-            values = trial.values if self._curves is None else trial.value
+            values = trial.values if self._several else trial.value
             self._teach(trial, values, trial.system_attrs.get(VARIANCE_KEY, 0.0))
         elif trial.state == TrialState.PRUNED:
             self._finish_pruned(trial)
@@ -151,8 +178,18 @@ class StudyModel:
             return
         self._without_forecast[trial.number] = trial
         self.announce(trial.number, trial.params)
-        known = trial.number in self._pending or trial.number in self._forecast
-        self.structure_outdated = self.structure_outdated or not known
+        self.structure_outdated = self.structure_outdated or trial.number not in self._pending
+
+    def _recall_process(self) -> None:
+        """Continue with the process that was recalled. Telling forecasts has cut it, as if they were new.
+
+        They are new only if the model of curves has been learned again since: then the process is built anew.
+        """
+        state, self._recalled = self._recalled, None
+        if state is not None:
+            self.optimizer.restore_model(state["model"])
+            if self._forecast_at != int(state.get("curves", 0)):
+                self.optimizer.revise({}, objective=self.reports)
 
     def _tell_forecasts(self) -> None:
         """Observe the forecasts of pruned trials; all of them anew if the model of curves was learned again.
@@ -160,20 +197,49 @@ class StudyModel:
         Then the process is built anew too. So the numbers of a resumed run do not depend on which forecasts were made
         before it stopped.
         """
-        if self._curves is None or not (self._without_forecast or self._forecast):
+        if not (self._without_forecast or self._forecast):
             return
-        forecasts = self._curves.forecasts()
-        if forecasts and self._curves.learned_at != self._forecast_at:
-            self._forecast_at = self._curves.learned_at
+        forecasts = self.curves.forecasts()
+        if forecasts and self.curves.learned_at != self._forecast_at:
+            self._forecast_at = self.curves.learned_at
             told = {number: suggestion for number, suggestion in self._forecast.items() if number in forecasts}
-            self.optimizer.revise({suggestion.number: forecasts[number] for number, suggestion in told.items()})
+            revised = {suggestion.number: forecasts[number] for number, suggestion in told.items()}
+            self.optimizer.revise(revised, objective=self.reports)
         for number, trial in list(self._without_forecast.items()):
             if number in forecasts:
                 del self._without_forecast[number]
-                suggestion = self._pending.get(number) or self._forecast.get(number)
-                self._teach(trial, *forecasts[number])
+                suggestion = self._pending.get(number)
+                if self._several:
+                    self._forecast_one(number, forecasts[number], measured_constraints(trial))
+                else:
+                    self._teach(trial, *forecasts[number])
                 if suggestion is not None and suggestion.params == self._in_space(trial.params):
                     self._forecast[number] = suggestion
+
+    def _forecast_one(self, number: int, forecast: Forecast, measured: Mapping[str, float] | None = None) -> None:
+        """Tell the forecast of the objective that is reported. The trial stays pending: the others are not known."""
+        if number in self._pending:
+            self.optimizer.forecast(self._pending[number], *forecast, objective=self.reports, constraints=measured)
+
+    def watch(self, number: int, values: Mapping[int, float]) -> None:
+        """Learn where a running trial is expected to end, by the values that it has reported so far.
+
+        It stays pending. The forecast is made anew when the number of values has grown by a fifth. A trial that repeats
+        a configuration has none: what it measures of the noise counts, and a forecast tells nothing of that.
+        """
+        suggestion, count = self._pending.get(number), len(values)
+        if (
+            not self.watches
+            or suggestion is None
+            or count < max(MIN_WATCHED, WATCHED_GROWTH * self._watched.get(number, 0))
+        ):
+            return
+        if not math.isfinite(values[max(values)]) or self.optimizer.repeats(suggestion):
+            return
+        forecast = self.curves.final_forecast(suggestion.params, values)
+        if forecast is not None:
+            self._watched[number] = count
+            self._forecast_one(number, forecast)
 
     def _teach(self, trial: FrozenTrial, value: Values, variance: float) -> None:
         """Observe a value of a trial, what it has measured of its constraints, and its cost."""
@@ -183,10 +249,6 @@ class StudyModel:
             measured[key] = cost_of(trial, self.optimizer.cost)
         params = self._in_space(trial.params)
         suggestion = self._pending.pop(trial.number, None)
-        told = self._forecast.pop(trial.number, None)
-        if told is not None:
-            self.optimizer.retell(told, value, **measured)
-            return
         if suggestion is not None and suggestion.params == params:
             self.optimizer.tell(suggestion, value, **measured)
             return
@@ -214,6 +276,7 @@ class StudyModel:
                 if saved and saved["columns"] == self._columns():
                     self.optimizer.restore_model(saved["model"])
                     self._forecast_at = int(saved.get("curves", 0))
+                    self._recalled = saved
             except (KeyError, TypeError, ValueError) as error:
                 _logger.warning(f"What was learned earlier in this study cannot be used ({error}); it is learned anew.")
         self._saved = self._learned()

@@ -20,7 +20,7 @@ from optuna.study import Study
 
 from lazybo.checks import Direction
 from lazybo.search.optimizer import check_seed
-from lazybo.study.attributes import METRIC_NAMES_KEY, RUN_KEY, joined, parts
+from lazybo.study.attributes import METRIC_NAMES_KEY, REPORTS_KEY, RUN_KEY, joined, parts
 from lazybo.study.databases import file_of, name_of, repair_values, sqlite_url
 from lazybo.study.journal import Journal, is_journal, open_journal
 from lazybo.study.retry import database_reason, with_retries
@@ -145,11 +145,15 @@ def _open_once(url: str) -> BaseStorage:
 
 @dataclass(frozen=True)
 class About:
-    """What a study optimises: directions, and if there are any, the names of objectives and of constraints."""
+    """What a study optimises: directions, and if there are any, the names of objectives and of constraints.
+
+    ``reports`` is the position of the objective whose curves trials report.
+    """
 
     directions: tuple[Direction, ...] = ("minimize",)
     names: tuple[str, ...] | None = None
     constraints: tuple[str, ...] = ()
+    reports: int = 0
 
 
 def open_study(
@@ -181,10 +185,16 @@ def _open_study(
         theirs = ", ".join(written.get("constraints", [])) or "none"
         ours = ", ".join(about.constraints) or "none"
         raise ValueError(f"the study {name!r} has other constraints: there {theirs}, here {ours}; {REMEDY}")
+    elif (objective := attributes.get(REPORTS_KEY, 0)) != about.reports:
+        raise ValueError(
+            f"the trials of the study {name!r} report objective {objective}, not {about.reports} (from 0); {REMEDY}"
+        )
     seed = check_seed(written.get("seed") if seed is None else seed)
     if not written:
         if about.names:
             storage.set_study_system_attr(study._study_id, METRIC_NAMES_KEY, list(about.names))
+        if about.reports:
+            storage.set_study_system_attr(study._study_id, REPORTS_KEY, about.reports)
         constraints = {"constraints": list(about.constraints)} if about.constraints else {}
         for key, part in parts(RUN_KEY, json.dumps({"space": space, "seed": seed, **constraints})).items():
             storage.set_study_system_attr(study._study_id, key, part)
