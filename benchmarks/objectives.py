@@ -1,4 +1,4 @@
-"""`python -m benchmarks.objectives`: several objectives and constraints, ours beside Optuna's samplers.
+"""`python -m benchmarks.objectives`: several objectives and constraints, ours beside Optuna's samplers and BoTorch.
 
 Each run is a row of a CSV file; recorded runs are not run again. The regret is what is missing to the largest
 hypervolume as a share of it, or for one objective what is missing to the best feasible value; a run without a feasible
@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import optuna
 
 from benchmarks.objective_problems import NAMES, Measured, Problem, load
-from benchmarks.optimizers import gp_sampler
+from benchmarks.optimizers import Asked, Peer, gp_sampler, peer_python
 from benchmarks.runner import append, read
 from lazybo.search.optimizer import Optimizer
 from lazybo.study.sampler import LazySampler
@@ -30,6 +30,8 @@ FIELDS = ("problem", "optimizer", "seed", *(f"{kind}{n}" for kind in "rfs" for n
 class Contestant(Protocol):
     def ask(self) -> Any: ...
     def tell(self, task: Any, measured: Measured, /) -> None: ...
+    def seconds(self) -> float:
+        """The CPU time so far."""
 
 
 class Lazy:
@@ -45,6 +47,9 @@ class Lazy:
         named = {f"c{i}": value for i, value in enumerate(measured.constraints)}
         values = measured.values if len(measured.values) > 1 else measured.values[0]
         self.optimizer.tell(task, values, constraints=named)
+
+    def seconds(self) -> float:
+        return time.process_time()
 
 
 class Study:
@@ -63,6 +68,26 @@ class Study:
             task.set_constraint(f"c{i}", value)
         self.study.tell(task, list(measured.values))
 
+    def seconds(self) -> float:
+        return time.process_time()
+
+
+class BoTorch:
+    """BoTorch's acquisition functions for several outputs, in its own environment."""
+
+    def __init__(self, problem: Problem, seed: int) -> None:
+        command = [peer_python("botorch"), "-m", "benchmarks.peers.botorch_front", str(problem.objectives)]
+        self.peer = Peer(command, problem.space, seed, CHECKPOINTS[-1])
+
+    def ask(self) -> Asked:
+        return self.peer.ask(1)[0]
+
+    def tell(self, task: Asked, measured: Measured, /) -> None:
+        self.peer.load([task.params], [[*measured.values, *measured.constraints]])
+
+    def seconds(self) -> float:
+        return self.peer.seconds()
+
 
 Make = Callable[[Problem, int], Contestant]
 
@@ -77,6 +102,7 @@ OPTIMIZERS: dict[str, Make] = {
     "optuna-tpe": sampler(lambda seed: optuna.samplers.TPESampler(seed=seed)),
     "optuna-nsga2": sampler(lambda seed: optuna.samplers.NSGAIISampler(seed=seed, population_size=20)),
     "random": sampler(lambda seed: optuna.samplers.RandomSampler(seed=seed)),
+    "botorch": BoTorch,
 }
 
 
@@ -88,13 +114,13 @@ def run_one(name: str, label: str, make: Make, seed: int, budget: int) -> dict[s
     found: list[Measured] = []
     seconds = 0.0
     for n in range(1, budget + 1):
-        start = time.process_time()
+        start = contestant.seconds()
         task = contestant.ask()
-        seconds += time.process_time() - start
+        seconds += contestant.seconds() - start
         measured = problem.evaluate(task.params)
-        start = time.process_time()
+        start = contestant.seconds()
         contestant.tell(task, measured)
-        seconds += time.process_time() - start
+        seconds += contestant.seconds() - start
         found.append(measured)
         if n in CHECKPOINTS:
             row[f"r{n}"] = f"{problem.regret(found):.6g}"
@@ -142,7 +168,7 @@ def _cell(rows: list[dict[str, str]]) -> str:
         return ""
     regrets = [[float(row[f"r{n}"]) for row in rows if row[f"r{n}"]] for n in (50, 100)]
     means = " / ".join(f"{statistics.mean(each):.4f}" if each else "–" for each in regrets)
-    feasible = statistics.mean(int(row["f50"]) for row in rows)
+    feasible = statistics.mean(int(row["f50"] or 50) for row in rows)
     return means + (f" ({feasible:.0f})" if feasible < 50 else "") + f" [{len(rows)}]"
 
 

@@ -4,7 +4,7 @@ import json
 import subprocess
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -136,7 +136,7 @@ class Peer:
     def tell(self, task: Asked, value: float, /) -> None:
         self.load([task.params], [value])
 
-    def load(self, points: list[Params], values: list[float]) -> None:
+    def load(self, points: list[Params], values: Sequence[float | list[float]]) -> None:
         self._say({"tell": [self._point(params) for params in points], "values": values})
 
     def seconds(self) -> float:
@@ -182,14 +182,19 @@ def _parameter(distribution: BaseDistribution) -> list[Any]:
     return [kind, distribution.low, distribution.high, distribution.log]
 
 
+def peer_python(name: str) -> str:
+    """The interpreter of a peer's environment."""
+    python = ROOT / f".venv-peer-{name}" / "bin" / "python"
+    if not python.exists():
+        raise SystemExit(f"{name} is not installed: run `make peers` first")
+    return str(python)
+
+
 def peer(name: str) -> Make:
     """A module of `benchmarks.peers`, in its environment."""
 
     def make(space: Space, seed: int, budget: int) -> Contestant:
-        python = ROOT / f".venv-peer-{name}" / "bin" / "python"
-        if not python.exists():
-            raise SystemExit(f"{name} is not installed: run `make peers` first")
-        return Peer([str(python), "-m", f"benchmarks.peers.{name}"], space, seed, budget)
+        return Peer([peer_python(name), "-m", f"benchmarks.peers.{name}"], space, seed, budget)
 
     return make
 
