@@ -130,6 +130,16 @@ class Outputs:
             expected &= surrogate.sync().mean(points) <= surrogate.warping(np.zeros(1))
         return expected
 
+    def feasible_chance(self, points: Array) -> Array:
+        """The probability that all measured constraints hold at these points, (m,); 1 where there are none."""
+        surrogates = list(self.constraints.values())
+        if not surrogates:
+            return np.ones(len(points))
+        posteriors = [each.sync().posterior(self._space.as_rows(points)) for each in surrogates]
+        judge = feasibility([float(each.warping(np.zeros(1))[0]) for each in surrogates])
+        means, variances = zip(*posteriors, strict=True)
+        return np.exp(judge(np.array(means), np.sqrt(variances)).value)
+
     def inside(self, rows: Index, enough: int | None = None) -> Index:
         """Which of these rows satisfy the known constraint, as indices of ``rows``; all of them if none does.
 
