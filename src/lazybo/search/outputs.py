@@ -37,7 +37,7 @@ FRONT_CENTERS = 8
 # A reference point is beyond the worst value by this share of the front's extent.
 REFERENCE_MARGIN = 0.1
 # The weight of log P(feasible) once something is feasible. With 2, more trials near an active constraint are feasible
-# than with 1, and the best one is as good (docs/objectives.md).
+# than with 1, and the best one is as good (docs/constraints.md).
 CAUTION = 2.0
 # How often the far reference point is used, and the factor of the standard deviations then.
 FAR_SHARE = 0.25
