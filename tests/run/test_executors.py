@@ -232,6 +232,17 @@ class TestEveryEngine:
         for i, future in enumerate(futures):
             assert (i in stopped and future.cancelled()) or future.result() == i**2
 
+    @pytest.mark.parametrize("engine", kinds("ray"), indirect=True, scope="class")
+    def test_a_task_that_dies_with_a_stopped_one_is_sent_again(self, engine: Engine, tmp_path: Path) -> None:
+        victim = engine.submit(exec, hang(tmp_path, "victim"))
+        until((tmp_path / "victim").exists)
+        assert engine.stop(victim)
+        # Dies the first time, as a task that Ray gave to the victim's worker.
+        path = str(tmp_path / "died")
+        program = f"import os, pathlib\nif not os.path.exists({path!r}): pathlib.Path({path!r}).touch(); os._exit(1)"
+        assert engine.submit(exec, program).result(DEADLINE) is None
+        assert (tmp_path / "died").exists()
+
     @pytest.mark.parametrize("engine", kinds(*STOPS), indirect=True, scope="class")
     @pytest.mark.parametrize("death", ["os._exit(1)", "os.kill(os.getpid(), signal.SIGKILL)"])
     def test_a_worker_that_dies_takes_only_its_own_task_with_it(
@@ -243,7 +254,8 @@ class TestEveryEngine:
         future = engine.submit(exec, f"import os, signal; {death}")
         error = future.exception(DEADLINE)
         assert type(error) is WorkerDied
-        assert error.attempts == (2 if type(engine).__name__ == "DaskEngine" else 1)
+        # Dask tries twice; Ray again if it has stopped a task shortly before.
+        assert error.attempts in {"DaskEngine": {2}, "RayEngine": {1, 2, 3}}.get(type(engine).__name__, {1})
         (tmp_path / "go").touch()
         assert other.result(DEADLINE) is None
         check_that_all_workers_work(engine, tmp_path)
