@@ -194,6 +194,8 @@ NAMES = (
     ),  # two objectives: the error, and the logarithm of the weights
     *(f"lcbench-{name}<weights" for name in lcbench.DATA),  # one objective, and a constraint: the logarithm
 )
+# The others have several objectives.
+ONE_OBJECTIVE = {"Gardner", "GardnerNarrow", "Gramacy", *(name for name in NAMES if "<" in name)}
 
 
 @cache

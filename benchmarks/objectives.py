@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import optuna
 
-from benchmarks.objective_problems import NAMES, Measured, Problem, load
+from benchmarks.objective_problems import NAMES, ONE_OBJECTIVE, Measured, Problem, load
 from benchmarks.optimizers import Asked, Peer, gp_sampler, peer_python
 from benchmarks.runner import append, read
 from lazybo.search.optimizer import Optimizer
@@ -25,6 +25,7 @@ from lazybo.study.sampler import LazySampler
 
 RESULTS = Path(__file__).parent / "results" / "objectives.csv"
 CHECKPOINTS = (25, 50, 100)
+OURS = "lazybo"
 # r: regret, f: feasible evaluations, s: CPU seconds of the optimiser, each after so many evaluations.
 FIELDS = ("problem", "optimizer", "seed", *(f"{kind}{n}" for kind in "rfs" for n in CHECKPOINTS))
 
@@ -147,22 +148,29 @@ def report(path: Path, seeds: range) -> None:
     """Mean regrets after 50 and 100 evaluations, feasible evaluations and seconds, by problem and optimiser."""
     rows = [row for row in read(path) if int(row["seed"]) in seeds]
     labels = [label for label in OPTIMIZERS if any(row["optimizer"] == label for row in rows)]
-    columns = " | ".join(f"{label}" for label in labels)
-    print("Regret after 50 / 100 evaluations (feasible of the first 50) [seeds], mean over seeds\n")
-    print(f"| problem | {columns} |\n|---|{'---|' * len(labels)}")
-    for name in dict.fromkeys(row["problem"] for row in rows):
-        cells = []
-        for label in labels:
-            mine = [row for row in rows if (row["problem"], row["optimizer"]) == (name, label)]
-            cells.append(_cell(mine))
-        print(f"| {name} | {' | '.join(cells)} |")
+    names = list(dict.fromkeys(row["problem"] for row in rows))
+    for title, kept in (("several objectives", False), ("one objective and constraints", True)):
+        print(f"{title}: regret after 50 / 100 evaluations (feasible of the first 50) [runs], mean over seeds\n")
+        print(f"| problem | {' | '.join(labels)} |\n|---|{'---|' * len(labels)}")
+        mine = [row for row in rows if (row["problem"] in ONE_OBJECTIVE) == kept]
+        for name in [name for name in names if (name in ONE_OBJECTIVE) == kept]:
+            here = [[row for row in mine if (row["problem"], row["optimizer"]) == (name, label)] for label in labels]
+            print(f"| {name} | {' | '.join(map(_cell, here))} |")
+        wins = [f"{label} {_wins(mine, label, 50)} / {_wins(mine, label, 100)}" for label in labels if label != OURS]
+        print(f"\nruns with the same seed in which {OURS} is better, after 50 / 100: {', '.join(wins)}\n")
     seconds = {
         label: [float(row["s100"]) for row in rows if row["optimizer"] == label and row["s100"]] for label in labels
     }
     print(
-        "\nseconds of 100 steps, median: "
-        + ", ".join(f"{k} {statistics.median(v):.2f}" for k, v in seconds.items() if v)
+        "seconds of 100 steps, median: " + ", ".join(f"{k} {statistics.median(v):.2f}" for k, v in seconds.items() if v)
     )
+
+
+def _wins(rows: list[dict[str, str]], label: str, n: int) -> str:
+    """In how many pairs of runs ours has the lower regret, and of how many."""
+    found = {(row["optimizer"], row["problem"], row["seed"]): float(row[f"r{n}"]) for row in rows if row[f"r{n}"]}
+    pairs = [(found[OURS, name, seed], value) for (other, name, seed), value in found.items() if other == label]
+    return f"{sum(ours < theirs for ours, theirs in pairs)} of {len(pairs)}"
 
 
 def _cell(rows: list[dict[str, str]]) -> str:
