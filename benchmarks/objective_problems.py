@@ -183,7 +183,7 @@ FUNCTIONS: dict[str, Callable[[], Problem]] = {
 TABLES = tuple(name for name in problems.table_names() if not name.startswith("nasbench"))
 # Bounds of a table's time: the quantile of all its configurations.
 TIME_QUANTILE = 0.2
-# That of LCBench's number of weights. A larger share: a third of the networks has one layer and the fewest weights.
+# That of LCBench's number of weights. A larger share: 30 % of the networks have one layer and the fewest weights.
 WEIGHTS_QUANTILE = 0.4
 NAMES = (
     *FUNCTIONS,
