@@ -1,8 +1,9 @@
 """Optimisation with learning curves: ``python -m benchmarks.curves``.
 
-A training has 51 or 52 epochs, and the budget is counted in epochs. The problems are surrogates of real curves: extra
-trees fitted to the curves of TaskSet and LCBench. The data is not part of this repository: ``--data``, or the variable
-LAZYBO_CURVES, names the folder with taskset.npz and lcbench_curves.npz.
+The budget is counted in epochs. Most problems are surrogates of real curves: extra trees fitted to the curves of
+TaskSet and LCBench, of 51 or 52 epochs. Their data is not part of this repository: ``--data``, or the variable
+LAZYBO_CURVES, names the folder with taskset.npz and lcbench_curves.npz. ``digits`` is a network that is really trained,
+for 20 epochs.
 
 The table has the regret after 5, 10, 20 and 50 full trainings' worth of epochs: of the best training that was finished,
 0 for the best that any run has found, 1 for random search after 5 trainings. Each run is a row of a CSV file; recorded
@@ -10,14 +11,16 @@ runs are not run again.
 """
 
 import argparse
+import itertools
 import os
 import pickle
 import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,6 +31,7 @@ from optuna.pruners import BasePruner, HyperbandPruner, MedianPruner, NopPruner,
 from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 from optuna.trial import TrialState
 
+from benchmarks.optimizers import CurvePeer, peer_command
 from benchmarks.runner import append, read
 from lazybo.study.pruner import LazyPruner
 from lazybo.study.sampler import LazySampler
@@ -40,19 +44,13 @@ CLIP = 2.0
 
 @dataclass(frozen=True)
 class CurveProblem:
-    """A space, and the curve of each configuration; small is good if ``direction`` is "minimize"."""
+    """A space, and a training of each of its configurations; small is good if ``direction`` is "minimize"."""
 
     name: str
     space: dict[str, BaseDistribution]
     direction: Literal["minimize", "maximize"]
-    model: Any
-    logs: tuple[bool, ...]
     steps: int
-
-    def curve(self, params: dict[str, Any]) -> np.ndarray:
-        """The values after each epoch, (steps,)."""
-        row = [np.log(params[name]) if log else params[name] for name, log in zip(self.space, self.logs, strict=True)]
-        return np.asarray(self.model.predict([row])[0])
+    train: Callable[[Mapping[str, Any]], Iterator[float]]  # the value after each epoch
 
 
 LCBENCH = {
@@ -74,7 +72,17 @@ TASKSET = {
     "linear_decay": (1e-7, 1e-4),
     "exponential_decay": (1e-6, 1e-3),
 }
-PROBLEMS = (*(f"taskset-{i}" for i in range(6)), "lcbench-accuracy", "lcbench-loss")
+DIGITS: dict[str, BaseDistribution] = {
+    "learning_rate": FloatDistribution(1e-5, 1.0, log=True),
+    "units": IntDistribution(4, 128, log=True),
+    "layers": IntDistribution(1, 3),
+    "alpha": FloatDistribution(1e-6, 1.0, log=True),
+    "batch_size": IntDistribution(8, 256, log=True),
+    "beta": FloatDistribution(0.5, 0.999),
+}
+DIGITS_EPOCHS = 20
+PROBLEMS = (*(f"taskset-{i}" for i in range(6)), "lcbench-accuracy", "lcbench-loss", "digits-accuracy")
+FAMILIES = ("taskset", "lcbench", "digits")
 
 
 def data_folder(given: Path | None) -> Path:
@@ -96,6 +104,8 @@ def scaled_losses(losses: np.ndarray, most: float) -> np.ndarray:
 
 def load(name: str, folder: Path) -> CurveProblem:
     """A problem. Its surrogate is fitted once and kept in a temporary folder."""
+    if name.startswith("digits"):
+        return CurveProblem(name, DIGITS, "maximize", DIGITS_EPOCHS, train_digits)
     direction: Literal["minimize", "maximize"] = "minimize"
     if name.startswith("taskset"):
         data, i = np.load(folder / "taskset.npz"), int(name.split("-")[1])
@@ -112,7 +122,42 @@ def load(name: str, folder: Path) -> CurveProblem:
     logs = tuple(bool(space[c].log) for c in columns)  # type: ignore[attr-defined]
     given_logs = (configs < 0).any()  # TaskSet's configurations are logarithms already
     x = np.where(np.array(logs) & (not given_logs), np.log(np.where(configs > 0, configs, 1.0)), configs)
-    return CurveProblem(name, space, direction, _surrogate(name, x, curves), logs, curves.shape[1])
+    model = _surrogate(name, x, curves)
+
+    def train(params: Mapping[str, Any]) -> Iterator[float]:
+        row = [np.log(params[c]) if log else params[c] for c, log in zip(columns, logs, strict=True)]
+        yield from model.predict([row])[0].tolist()
+
+    return CurveProblem(name, space, direction, curves.shape[1], train)
+
+
+def train_digits(params: Mapping[str, Any]) -> Iterator[float]:
+    """A network on scikit-learn's digits: its accuracy on 719 held-out images after each epoch."""
+    from sklearn.neural_network import MLPClassifier
+
+    x, x_valid, y, y_valid = _digits()
+    network = MLPClassifier(
+        [params["units"]] * params["layers"],
+        learning_rate_init=params["learning_rate"],
+        alpha=params["alpha"],
+        batch_size=params["batch_size"],
+        beta_1=params["beta"],
+        random_state=0,
+    )
+    while True:
+        network.partial_fit(x, y, classes=range(10))
+        yield float(network.score(x_valid, y_valid))
+
+
+@lru_cache
+def _digits() -> list[np.ndarray]:
+    """Images and labels: for training, held out, and the labels of each."""
+    from sklearn.datasets import load_digits
+    from sklearn.model_selection import train_test_split
+
+    images, labels = load_digits(return_X_y=True)
+    split: list[np.ndarray] = train_test_split(images / 16, labels, test_size=0.4, random_state=0)
+    return split
 
 
 def _surrogate(name: str, x: np.ndarray, curves: np.ndarray) -> Any:
@@ -125,9 +170,6 @@ def _surrogate(name: str, x: np.ndarray, curves: np.ndarray) -> Any:
     path.parent.mkdir(exist_ok=True, mode=0o700)
     path.write_bytes(pickle.dumps(model))
     return model
-
-
-Make = Callable[[CurveProblem, int], tuple[BaseSampler, BasePruner]]
 
 
 def _halving() -> BasePruner:
@@ -151,59 +193,97 @@ SAMPLERS: dict[str, Callable[[int], BaseSampler]] = {
     "random": lambda seed: RandomSampler(seed=seed),
 }
 ONE_EPOCH = "best after one epoch"
-CONTESTANTS = [ONE_EPOCH, *(f"{sampler} + {pruner}" for sampler in SAMPLERS for pruner in PRUNERS)]
+# The environment and the module of each.
+PEERS = {
+    "SMAC multi-fidelity": ("smac", "smac_curves"),
+    "DEHB": ("dehb", "dehb_curves"),
+    "Syne Tune ASHACQR": ("synetune", "synetune_curves"),
+}
+CONTESTANTS = [ONE_EPOCH, *PEERS, *(f"{sampler} + {pruner}" for sampler in SAMPLERS for pruner in PRUNERS)]
+
+
+class Spent:
+    """The epochs of a run: the best value of a finished training whenever a budget is spent."""
+
+    def __init__(self, problem: CurveProblem, most: int) -> None:
+        self.problem, self.left = problem, most * problem.steps
+        self.sign = -1.0 if problem.direction == "maximize" else 1.0
+        self.best, self.epochs, self.trials, self.finished = np.nan, 0, 0, 0
+        self.row: dict[str, object] = {}
+
+    def epoch(self, value: float, step: int) -> None:
+        """An epoch of a training, which ended with a value."""
+        self.epochs, self.left = self.epochs + 1, self.left - 1
+        if step == self.problem.steps:
+            self.best, self.finished = np.fmin(self.best, self.sign * value), self.finished + 1
+        done, rest = divmod(self.epochs, self.problem.steps)
+        if rest == 0 and done in BUDGETS:
+            self.row[f"b{done}"] = f"{self.sign * self.best:.6g}"
 
 
 def run_one(problem: CurveProblem, label: str, seed: int, most: int = max(BUDGETS)) -> dict[str, object]:
     """One run until the epochs of ``most`` trainings are spent."""
+    start, spent = time.process_time(), Spent(problem, most)
     if label == ONE_EPOCH:
-        return best_after_one_epoch(problem, seed, most)
-    which, how = label.split(" + ")
-    study = optuna.create_study(direction=problem.direction, sampler=SAMPLERS[which](seed), pruner=PRUNERS[how]())
-    start, epochs, budget = time.process_time(), 0, most * problem.steps
-    trials, best, finished = 0, np.nan, 0
-    row: dict[str, object] = {"problem": problem.name, "optimizer": label, "seed": seed}
-    better = np.fmin if problem.direction == "minimize" else np.fmax
-    while epochs < budget:
+        best_after_one_epoch(problem, seed, most, spent)
+    elif label in PEERS:
+        run_peer(problem, PEERS[label], seed, spent)
+    else:
+        sampler, pruner = label.split(" + ")
+        run_study(problem, sampler, pruner, seed, spent)
+    first = {"problem": problem.name, "optimizer": label, "seed": seed}
+    last = {"trials": spent.trials, "finished": spent.finished, "seconds": f"{time.process_time() - start:.1f}"}
+    return {**first, **spent.row, **last}
+
+
+def run_study(problem: CurveProblem, sampler: str, pruner: str, seed: int, spent: Spent) -> None:
+    """An Optuna study."""
+    study = optuna.create_study(direction=problem.direction, sampler=SAMPLERS[sampler](seed), pruner=PRUNERS[pruner]())
+    while spent.left:
         trial = study.ask(problem.space)
-        curve, pruned, trials = problem.curve(trial.params), False, trials + 1
-        for step in range(problem.steps):
-            epochs += 1
-            trial.report(curve[step], step + 1)
-            last = step == problem.steps - 1
-            if last:
-                best, finished = better(best, curve[step]), finished + 1
-            if epochs % problem.steps == 0 and epochs // problem.steps in BUDGETS:
-                row[f"b{epochs // problem.steps}"] = f"{best:.6g}"
-            if epochs >= budget:
+        training, state, spent.trials = problem.train(trial.params), TrialState.FAIL, spent.trials + 1
+        value = None
+        for step in range(1, min(problem.steps, spent.left) + 1):
+            value = next(training)
+            spent.epoch(value, step)
+            trial.report(value, step)
+            if step == problem.steps:
+                state = TrialState.COMPLETE
+            elif trial.should_prune():
+                state = TrialState.PRUNED
                 break
-            if not last and trial.should_prune():
-                pruned = True
-                break
-        study.tell(trial, None if pruned or not last else curve[-1], state=_state(pruned, last))
-    seconds = time.process_time() - start
-    return {**row, "trials": trials, "finished": finished, "seconds": f"{seconds:.1f}"}
+        study.tell(trial, value if state == TrialState.COMPLETE else None, state=state)
 
 
-def best_after_one_epoch(problem: CurveProblem, seed: int, most: int = max(BUDGETS)) -> dict[str, object]:
+def run_peer(problem: CurveProblem, module: tuple[str, str], seed: int, spent: Spent) -> None:
+    """A peer in another environment (`benchmarks.peers.curve_protocol`)."""
+    peer = CurvePeer(peer_command(*module), problem.space, seed, problem.steps)
+    trainings: dict[int, tuple[Iterator[float], int]] = {}
+    while spent.left:
+        number, params, until = peer.ask()
+        training, done = trainings.get(number) or (problem.train(params), 0)
+        values = []
+        for step in range(done + 1, min(until, done + spent.left) + 1):
+            values.append(next(training))
+            spent.epoch(values[-1], step)
+        trainings[number] = training, max(until, done)
+        peer.tell([spent.sign * value for value in values])
+    spent.trials = len(trainings)
+
+
+def best_after_one_epoch(problem: CurveProblem, seed: int, most: int, spent: Spent) -> None:
     """Half of each budget for one epoch of random configurations; the best of them are trained to their end."""
-    start, rng = time.process_time(), np.random.default_rng(seed)
-    study = optuna.create_study(sampler=RandomSampler(seed=int(rng.integers(2**31))))
-    row: dict[str, object] = {"problem": problem.name, "optimizer": ONE_EPOCH, "seed": seed}
-    sign = -1.0 if problem.direction == "maximize" else 1.0
-    curves = [problem.curve(study.ask(problem.space).params) for _ in range(most * problem.steps // 2)]
+    study = optuna.create_study(sampler=RandomSampler(seed=int(np.random.default_rng(seed).integers(2**31))))
+    trainings = [problem.train(study.ask(problem.space).params) for _ in range(most * problem.steps // 2)]
+    curves = [[next(training)] for training in trainings]
     for n in (n for n in BUDGETS if n <= most):
-        tried = np.array(curves[: n * problem.steps // 2])
-        kept = np.argsort(sign * tried[:, 0], kind="stable")[: n * problem.steps // 2 // (problem.steps - 1)]
-        row[f"b{n}"] = f"{sign * (sign * tried[kept, -1]).min():.6g}"
-    seconds = time.process_time() - start
-    return {**row, "trials": len(tried), "finished": len(kept), "seconds": f"{seconds:.1f}"}
-
-
-def _state(pruned: bool, last: bool) -> TrialState:
-    if pruned:
-        return TrialState.PRUNED
-    return TrialState.COMPLETE if last else TrialState.FAIL
+        tried = n * problem.steps // 2
+        order = np.argsort([spent.sign * curve[0] for curve in curves[:tried]], kind="stable")
+        kept = order[: tried // (problem.steps - 1)]
+        for i in kept:
+            curves[i] += itertools.islice(trainings[i], problem.steps - len(curves[i]))
+        spent.row[f"b{n}"] = f"{spent.sign * min(spent.sign * curves[i][-1] for i in kept):.6g}"
+        spent.trials, spent.finished = tried, len(kept)
 
 
 def report(path: Path, seeds: Sequence[int]) -> str:
@@ -211,8 +291,10 @@ def report(path: Path, seeds: Sequence[int]) -> str:
     every = read(path)
     rows = [row for row in every if int(row["seed"]) in seeds]
     lines = []
-    for family in ("taskset", "lcbench"):
+    for family in FAMILIES:
         names = sorted({row["problem"] for row in rows if row["problem"].startswith(family)})
+        if not names:
+            continue
         lines += ["", f"| {family}, {len(names)} problems | runs | 5 | 10 | 20 | 50 | trials | finished | seconds |"]
         lines += ["|---" * 9 + "|"]
         for label in dict.fromkeys(row["optimizer"] for row in rows):

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import optuna
 
 from benchmarks.objective_problems import NAMES, ONE_OBJECTIVE, Measured, Problem, load
-from benchmarks.optimizers import Asked, Peer, gp_sampler, peer_python
+from benchmarks.optimizers import Asked, Peer, gp_sampler, peer_command
 from benchmarks.runner import append, read
 from lazybo.search.optimizer import Optimizer
 from lazybo.study.sampler import LazySampler
@@ -79,7 +79,7 @@ class BoTorch:
     """BoTorch's acquisition functions for several outputs, in its own environment."""
 
     def __init__(self, problem: Problem, seed: int) -> None:
-        command = [peer_python("botorch"), "-m", "benchmarks.peers.botorch_front", str(problem.objectives)]
+        command = [*peer_command("botorch", "botorch_front"), str(problem.objectives)]
         self.peer = Peer(command, problem.space, seed, CHECKPOINTS[-1])
 
     def ask(self) -> Asked:

@@ -113,10 +113,10 @@ class Asked:
     params: dict[str, Any]
 
 
-class Peer:
-    """A peer in another environment, run as a program (`benchmarks.peers`)."""
+class Program:
+    """A program that says one JSON object in each line (`benchmarks.peers`)."""
 
-    def __init__(self, command: list[str], space: Space, seed: int, budget: int) -> None:
+    def __init__(self, command: list[str], space: Space, **hello: int) -> None:
         self.space = space
         self.process = subprocess.Popen(  # noqa: S603 - a module of ours
             command,
@@ -127,35 +127,10 @@ class Peer:
             text=True,
         )
         weakref.finalize(self, _end, self.process)
-        hello = {"space": [_parameter(each) for each in space.values()], "seed": seed, "budget": budget}
-        self.version = self._say(hello)["version"]
+        self.version = self.say({"space": [_parameter(each) for each in space.values()], **hello})["version"]
 
-    def ask(self, n: int) -> list[Asked]:
-        return [Asked(self._params(self._say({"ask": True})["point"])) for _ in range(n)]
-
-    def tell(self, task: Asked, value: float, /) -> None:
-        self.load([task.params], [value])
-
-    def load(self, points: list[Params], values: Sequence[float | list[float]]) -> None:
-        self._say({"tell": [self._point(params) for params in points], "values": values})
-
-    def seconds(self) -> float:
-        times = psutil.Process(self.process.pid).cpu_times()
-        return times.user + times.system
-
-    def _point(self, params: Params) -> list[Any]:
-        return [
-            each.choices.index(params[name]) if isinstance(each, CategoricalDistribution) else params[name]
-            for name, each in self.space.items()
-        ]
-
-    def _params(self, point: list[Any]) -> dict[str, Any]:
-        return {
-            name: each.choices[cell] if isinstance(each, CategoricalDistribution) else cell
-            for (name, each), cell in zip(self.space.items(), point, strict=True)
-        }
-
-    def _say(self, message: dict[str, Any]) -> dict[str, Any]:
+    def say(self, message: dict[str, Any]) -> dict[str, Any]:
+        """The answer to a message."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(json.dumps(message) + "\n")
@@ -164,6 +139,57 @@ class Peer:
         if not answer:
             raise RuntimeError(f"the peer ended with exit code {self.process.wait()}: {self.process.args!r}")
         return json.loads(answer)
+
+    def point(self, params: Params) -> list[Any]:
+        """A configuration as the program has it."""
+        return [
+            each.choices.index(params[name]) if isinstance(each, CategoricalDistribution) else params[name]
+            for name, each in self.space.items()
+        ]
+
+    def params(self, point: list[Any]) -> dict[str, Any]:
+        """A configuration of the program."""
+        return {
+            name: each.choices[cell] if isinstance(each, CategoricalDistribution) else cell
+            for (name, each), cell in zip(self.space.items(), point, strict=True)
+        }
+
+
+class Peer:
+    """A peer with ask and tell (`benchmarks.peers.protocol`)."""
+
+    def __init__(self, command: list[str], space: Space, seed: int, budget: int) -> None:
+        self.program = Program(command, space, seed=seed, budget=budget)
+        self.version = self.program.version
+
+    def ask(self, n: int) -> list[Asked]:
+        return [Asked(self.program.params(self.program.say({"ask": True})["point"])) for _ in range(n)]
+
+    def tell(self, task: Asked, value: float, /) -> None:
+        self.load([task.params], [value])
+
+    def load(self, points: list[Params], values: Sequence[float | list[float]]) -> None:
+        self.program.say({"tell": [self.program.point(params) for params in points], "values": values})
+
+    def seconds(self) -> float:
+        times = psutil.Process(self.program.process.pid).cpu_times()
+        return times.user + times.system
+
+
+class CurvePeer:
+    """A peer that decides how long a training runs (`benchmarks.peers.curve_protocol`); values are minimised."""
+
+    def __init__(self, command: list[str], space: Space, seed: int, steps: int) -> None:
+        self.program = Program(command, space, seed=seed, steps=steps)
+
+    def ask(self) -> tuple[int, Params, int]:
+        """The number of a training, its configuration, and the last epoch to train it to."""
+        answer = self.program.say({"ask": True})
+        return answer["id"], self.program.params(answer["point"]), answer["until"]
+
+    def tell(self, values: list[float]) -> None:
+        """The values of the new epochs."""
+        self.program.say({"values": values})
 
 
 def _end(process: subprocess.Popen[str]) -> None:
@@ -182,19 +208,19 @@ def _parameter(distribution: BaseDistribution) -> list[Any]:
     return [kind, distribution.low, distribution.high, distribution.log]
 
 
-def peer_python(name: str) -> str:
-    """The interpreter of a peer's environment."""
-    python = ROOT / f".venv-peer-{name}" / "bin" / "python"
+def peer_command(environment: str, module: str) -> list[str]:
+    """The command of a module of `benchmarks.peers`, in its environment."""
+    python = ROOT / f".venv-peer-{environment}" / "bin" / "python"
     if not python.exists():
-        raise SystemExit(f"{name} is not installed: run `make peers` first")
-    return str(python)
+        raise SystemExit(f"{environment} is not installed: run `make peers` first")
+    return [str(python), "-m", f"benchmarks.peers.{module}"]
 
 
 def peer(name: str) -> Make:
     """A module of `benchmarks.peers`, in its environment."""
 
     def make(space: Space, seed: int, budget: int) -> Contestant:
-        return Peer([peer_python(name), "-m", f"benchmarks.peers.{name}"], space, seed, budget)
+        return Peer(peer_command(name, name), space, seed, budget)
 
     return make
 

@@ -60,7 +60,7 @@ def _peak_mb(contestant: object) -> float:
     """Peak resident memory in MB; of the peer's own process if it has one."""
     if not isinstance(contestant, Peer):
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    lines = Path(f"/proc/{contestant.process.pid}/status").read_text().splitlines()
+    lines = Path(f"/proc/{contestant.program.process.pid}/status").read_text().splitlines()
     return next(float(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
 
 

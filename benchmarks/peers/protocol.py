@@ -36,16 +36,17 @@ def serve(make: Callable[[list[Parameter], int, int], Peer], version: str) -> No
     os.dup2(2, 1)
     hello = json.loads(sys.stdin.readline())
     peer = make(hello["space"], hello["seed"], hello["budget"])
-    _say(answers, {"version": version})
+    say(answers, {"version": version})
     for line in sys.stdin:
         message = json.loads(line)
         if "ask" in message:
-            _say(answers, {"point": peer.ask()})
+            say(answers, {"point": peer.ask()})
         else:
             peer.tell(message["tell"], message["values"])
-            _say(answers, {})
+            say(answers, {})
 
 
-def _say(answers: Any, message: dict[str, Any]) -> None:
+def say(answers: Any, message: dict[str, Any]) -> None:
+    """Write one message."""
     answers.write(json.dumps(message) + "\n")
     answers.flush()

@@ -3,21 +3,19 @@
 import tempfile
 from collections.abc import Sequence
 from importlib.metadata import version
-from typing import Any
 
-from ConfigSpace import Categorical, Configuration, ConfigurationSpace, Float, Integer
+from ConfigSpace import Configuration
 from smac import HyperparameterOptimizationFacade, Scenario
 from smac.runhistory.dataclasses import TrialInfo, TrialValue
 
+from benchmarks.peers.configspace import config_space, point_of
 from benchmarks.peers.protocol import Parameter, Point, names, serve
 
 
 class Smac:
     def __init__(self, space: Sequence[Parameter], seed: int, budget: int) -> None:
-        self.names = names(space)
-        self.kinds = [parameter[0] for parameter in space]
-        self.space = ConfigurationSpace(seed=seed)
-        self.space.add([_dimension(name, parameter) for name, parameter in zip(self.names, space, strict=True)])
+        self.names, self.parameters = names(space), space
+        self.space = config_space(space, seed)
         self.folder = tempfile.TemporaryDirectory()
         scenario = Scenario(
             self.space, deterministic=True, n_trials=budget, seed=seed, output_directory=self.folder.name
@@ -33,10 +31,7 @@ class Smac:
 
     def ask(self) -> Point:
         self.pending = self.facade.ask()
-        return [
-            float(self.pending.config[name]) if kind == "float" else int(self.pending.config[name])
-            for name, kind in zip(self.names, self.kinds, strict=True)
-        ]
+        return point_of(self.pending.config, self.parameters)
 
     def tell(self, points: list[Point], values: list[float]) -> None:
         if self.pending is not None:
@@ -46,13 +41,6 @@ class Smac:
         for point, value in zip(points, values, strict=True):
             config = Configuration(self.space, dict(zip(self.names, point, strict=True)))
             self.facade.tell(TrialInfo(config=config, seed=0), TrialValue(cost=value, time=0.0))
-
-
-def _dimension(name: str, parameter: Parameter) -> Any:
-    kind, *rest = parameter
-    if kind == "choice":
-        return Categorical(name, list(range(rest[0])))
-    return (Float if kind == "float" else Integer)(name, (rest[0], rest[1]), log=rest[2])
 
 
 if __name__ == "__main__":

@@ -146,3 +146,23 @@ def test_the_pool_follows_a_process_whose_last_rows_were_cut() -> None:
     exact = process.posterior(pool.points)
     np.testing.assert_allclose(mean, exact.mean, atol=1e-8)
     np.testing.assert_allclose(std**2, exact.variance, atol=1e-8)
+
+
+def test_forecasts_do_not_change_the_warping_of_measured_values() -> None:
+    optimizers = [Optimizer(LINE, seed=0, lag=None, n_startup=0) for _ in range(2)]
+    for optimizer in optimizers:
+        for x in np.linspace(-5, 5, 8):
+            optimizer.observe({"x": float(x)}, x**2)
+    for x in np.linspace(-4.9, 4.9, 40):
+        optimizers[0].observe({"x": float(x)}, 9.0, variance=4.0)
+    with_forecasts, without = (optimizer.surrogate()[1] for optimizer in optimizers)
+    assert with_forecasts == without
+
+
+def test_with_few_measured_values_the_warping_is_fitted_to_all() -> None:
+    optimizer = Optimizer(LINE, seed=0, lag=None, n_startup=0)
+    optimizer.observe({"x": 0.0}, 0.0)
+    for x in np.linspace(-4.9, 4.9, 20):
+        optimizer.observe({"x": float(x)}, x**2, variance=0.01)
+    _, warping = optimizer.surrogate()
+    assert np.ptp(warping(np.array([0.0, 24.0]))) < 10

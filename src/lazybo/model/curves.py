@@ -8,13 +8,14 @@ t       logarithm of the step                                                   
 c       number of the curve that a row belongs to                                       (n,)
 kₓ      Matérn 5/2 of two configurations, with variance 1
 k₁ k₂   Matérn 3/2 of two logarithms of steps, with length scales ℓ₁ and ℓ₂
-k       kₓ (a + b k₁) + g k₂ + [c = c'] (h min(t, t') + e)                              (m, n)
+k       kₓ (a + b k₁ + w min(t, t')) + g k₂ + [c = c'] (h min(t, t') + e)               (m, n)
 σ²      noise of a single value
 K       k + σ² I = L Lᵀ                                                                 (n, n)
-θ       logarithms of the length scales of kₓ, then of (a, b, g, h, e, σ², ℓ₁, ℓ₂)      (d + 8,)
+θ       logarithms of the length scales of kₓ, then of (a, b, w, g, h, e, σ², ℓ₁, ℓ₂)   (d + 9,)
 ======  ==============================================================================  =========
 
-a is the level of a configuration and b the shape of its curve: neighbours share both. g is the shape that all curves
+a is the level of a configuration, b the shape of its curve and w how far it moves: neighbours share all three. Curves
+that begin at the same value and part later, as losses do, have a small a and a large w. g is the shape that all curves
 have in common. h and e are the shape and the level that one curve has for itself: what another seed would change, and
 what kₓ is too smooth for. In log steps a curve changes as much from step 1 to 2 as from 50 to 100: it levels off. Its
 own shape is a random walk, which stays where it is: a stationary process returns to the mean, and would forecast of the
@@ -37,11 +38,11 @@ from lazybo.model.evidence import NOT_POSITIVE_DEFINITE
 from lazybo.model.kernels import Column, Matern52, upper
 
 # The parameters beside the length scales of kₓ: medians of their log-normal priors, spreads, lower and upper bounds.
-NAMES = ("level", "shape", "common", "own_shape", "own_level", "noise", "time_scale", "common_scale")
-MEDIANS = np.array([0.5, 0.2, 0.2, 0.05, 0.05, 1e-3, 2.0, 2.0])
-SPREADS = np.array([1.5, 1.5, 2.5, 1.5, 1.5, 2.0, 0.7, 0.7])
-LOWER = np.array([1e-3, 1e-3, 1e-3, 1e-4, 1e-4, 1e-6, 0.3, 0.3])
-UPPER = np.array([30.0, 30.0, 1e3, 30.0, 30.0, 1.0, 30.0, 30.0])
+NAMES = ("level", "shape", "drift", "common", "own_shape", "own_level", "noise", "time_scale", "common_scale")
+MEDIANS = np.array([0.5, 0.2, 0.05, 0.2, 0.05, 0.05, 1e-3, 2.0, 2.0])
+SPREADS = np.array([1.5, 1.5, 1.5, 2.5, 1.5, 1.5, 2.0, 0.7, 0.7])
+LOWER = np.array([1e-3, 1e-3, 1e-4, 1e-3, 1e-4, 1e-4, 1e-6, 0.3, 0.3])
+UPPER = np.array([30.0, 30.0, 30.0, 1e3, 30.0, 30.0, 1.0, 30.0, 30.0])
 # The length scales of kₓ: median in units of √d as in `lazybo.model.fit.Priors`, spread 1, bounds.
 LENGTH_SCALE = 0.5
 MIN_LENGTH, MAX_LENGTH = 5e-3, 1e3
@@ -63,7 +64,7 @@ class Rows(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class CurveKernel:
-    """The covariance of values of curves; immutable. ``values`` are those of `NAMES`, (8,)."""
+    """The covariance of values of curves; immutable. ``values`` are those of `NAMES`, (9,)."""
 
     configurations: Matern52
     values: Array
@@ -77,11 +78,11 @@ class CurveKernel:
     @property
     def noise(self) -> float:
         """σ²."""
-        return float(self.values[5])
+        return float(self.values[6])
 
     @property
     def theta(self) -> Array:
-        """θ, (d + 8,)."""
+        """θ, (d + 9,)."""
         return np.log(np.append(self.configurations.length_scales, self.values))
 
     def with_theta(self, theta: Array) -> "CurveKernel":
@@ -95,16 +96,16 @@ class CurveKernel:
 
     def diagonal(self, rows: Rows) -> Array:
         """k of each row with itself, (n,)."""
-        a, b, g, h, e, *_ = self.values
-        diagonal: Array = a + b + g + e + h * rows.t
+        a, b, w, g, h, e, *_ = self.values
+        diagonal: Array = a + b + g + e + (w + h) * rows.t
         return diagonal
 
     def between(self, rows: Rows, other: Rows) -> Array:
         """k between two sets of features, (m, n)."""
-        a, b, g, h, e, _, l1, l2 = self.values
+        a, b, w, g, h, e, _, l1, l2 = self.values
         distance = np.abs(rows.t[:, None] - other.t)
         k = b * _matern32(distance * (np.sqrt(3.0) / l1))
-        k += a
+        k += w * np.minimum(rows.t[:, None], other.t) + a
         k *= self.configurations.between(rows.x, other.x)
         k += g * _matern32(distance * (np.sqrt(3.0) / l2))
         i, j = np.nonzero(rows.curve[:, None] == other.curve)
@@ -122,8 +123,8 @@ def _matern32_slope(s: Array) -> Array:
 
 
 def evidence(kernel: CurveKernel, rows: Rows, targets: Array) -> tuple[float, Array]:
-    """log p(targets) and its derivatives by θ, (d + 8,): each is ½ Σ W ∘ ∂K with W = α αᵀ - K⁻¹."""
-    a, b, g, h, e, noise, l1, l2 = kernel.values
+    """log p(targets) and its derivatives by θ, (d + 9,): each is ½ Σ W ∘ ∂K with W = α αᵀ - K⁻¹ (``weights``)."""
+    a, b, w, g, h, e, noise, l1, l2 = kernel.values
     z = kernel.features(rows)
     s1, s2 = (np.sqrt(3.0) * np.abs(z.t[:, None] - z.t) / scale for scale in (l1, l2))
     same = z.curve[:, None] == z.curve
@@ -133,8 +134,8 @@ def evidence(kernel: CurveKernel, rows: Rows, targets: Array) -> tuple[float, Ar
     kx[places] = pairs.covariance(kernel.configurations)
     kx += kx.T
     kx[np.diag_indices_from(kx)] = kernel.configurations.diagonal(z.x)
-    time = a + b * k1
     walk = np.minimum(z.t[:, None], z.t)
+    time = a + b * k1 + w * walk
     covariance = kx * time + g * k2 + own * (h * walk + e)
     covariance[np.diag_indices_from(covariance)] += noise
     lower, info = lapack.dpotrf(covariance, lower=1)
@@ -142,20 +143,21 @@ def evidence(kernel: CurveKernel, rows: Rows, targets: Array) -> tuple[float, Ar
         raise np.linalg.LinAlgError(NOT_POSITIVE_DEFINITE)
     inverse = inverse_from(lower)
     alpha, _ = lapack.dpotrs(lower, targets, lower=1)
-    w = np.outer(alpha, alpha) - inverse
+    weights = np.outer(alpha, alpha) - inverse
     value = -0.5 * (targets @ alpha + len(targets) * np.log(2 * np.pi)) - np.log(np.diagonal(lower)).sum()
-    wx, wo = w * kx, w * own
+    wx, wo = weights * kx, weights * own
     gradient = (
         a * wx.sum(),
         b * np.vdot(wx, k1),
-        g * np.vdot(w, k2),
+        w * np.vdot(wx, walk),
+        g * np.vdot(weights, k2),
         h * np.vdot(wo, walk),
         e * wo.sum(),
-        noise * np.trace(w),
+        noise * np.trace(weights),
         b * np.vdot(wx, _matern32_slope(s1)),
-        g * np.vdot(w, _matern32_slope(s2)),
+        g * np.vdot(weights, _matern32_slope(s2)),
     )
-    by_configurations = w * time
+    by_configurations = weights * time
     by_lengths = pairs.by_theta(by_configurations[places], np.diagonal(by_configurations))[:-1]
     return float(value), 0.5 * np.concatenate((by_lengths, gradient))
 

@@ -33,6 +33,9 @@ from lazybo.search.space import Space
 
 # The warping is fitted again when the number of values has grown by this share.
 REWARP_GROWTH = 0.02
+# If so many values have no known variance, the warping is fitted to them only: forecasts of trainings that were stopped
+# early are often nearly equal, and would hide how the measured values are spread.
+MEASURED = 5
 # If there are known variances, the process is rebuilt when the slope of the warping has changed by this factor.
 RESCALE = 2.0
 # At most so many evaluations are repeated to find out whether there is noise.
@@ -285,7 +288,9 @@ class Surrogate:
         complete = self._observations.rows(State.COMPLETE)
         values, count = self._observations.values[complete], len(complete)
         if self.fitted.warping is None or count > self.fitted.warped_at * (1 + REWARP_GROWTH):
-            self.fitted = replace(self.fitted, warping=self._make_warping(values), warped_at=count)
+            measured = values[self._observations.variances(complete) == 0.0]
+            to_fit = measured if len(measured) >= MEASURED else values
+            self.fitted = replace(self.fitted, warping=self._make_warping(to_fit), warped_at=count)
         warped = self.warping(values)
         targets = np.full(len(self._observations), np.nan)
         targets[complete] = warped

@@ -1,0 +1,60 @@
+"""Syne Tune: successive halving with conformal quantile regression (ASHACQR), which judges after every epoch."""
+
+import datetime
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Any
+
+from syne_tune.backend.trial_status import Trial
+from syne_tune.config_space import choice, lograndint, loguniform, randint, uniform
+from syne_tune.optimizer.baselines import ASHACQR
+from syne_tune.optimizer.scheduler import SchedulerDecision
+
+from benchmarks.peers.curve_protocol import serve
+from benchmarks.peers.protocol import Parameter, Point, names
+
+
+class SyneTune:
+    def __init__(self, space: Sequence[Parameter], seed: int, steps: int) -> None:
+        self.names, self.steps = names(space), steps
+        self.scheduler = ASHACQR(
+            {name: _domain(parameter) for name, parameter in zip(self.names, space, strict=True)},
+            metric="loss",
+            time_attr="epoch",
+            max_t=steps,
+            random_seed=seed,
+        )
+        self.trial: Trial | None = None
+        self.epoch = self.number = 0
+
+    def ask(self) -> tuple[int, Point, int]:
+        if self.trial is None:
+            suggestion = self.scheduler.suggest()
+            self.trial = Trial(self.number, suggestion.config, datetime.datetime.now(tz=datetime.UTC))
+            self.scheduler.on_trial_add(self.trial)
+            self.epoch, self.number = 0, self.number + 1
+        self.epoch += 1
+        return self.trial.trial_id, [self.trial.config[name] for name in self.names], self.epoch
+
+    def tell(self, values: list[float]) -> None:
+        assert self.trial is not None
+        result = {"loss": values[-1], "epoch": self.epoch}
+        if self.epoch == self.steps:
+            self.scheduler.on_trial_complete(self.trial, result)
+            self.trial = None
+        elif self.scheduler.on_trial_result(self.trial, result) == SchedulerDecision.STOP:
+            self.trial = None
+
+
+def _domain(parameter: Parameter) -> Any:
+    kind, *rest = parameter
+    if kind == "choice":
+        return choice(list(range(rest[0])))
+    low, high, log = rest
+    if kind == "int":
+        return lograndint(low, high) if log else randint(low, high)
+    return loguniform(low, high) if log else uniform(low, high)
+
+
+if __name__ == "__main__":
+    serve(SyneTune, f"Syne Tune {version('syne-tune')}")
