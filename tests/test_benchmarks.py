@@ -3,16 +3,17 @@
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
-from benchmarks import curves, guard, paired, parallel, report, resume
+from benchmarks import cost, curves, failures, guard, paired, parallel, report, resume
 from benchmarks.optimizers import OPTIMIZERS, Peer, peer
 from benchmarks.peers.encoding import UnitCube
 from benchmarks.problems import Problem, levy
@@ -305,24 +306,100 @@ def test_losses_of_curves_are_scaled_and_clipped() -> None:
     )
 
 
-class Sum:
+def falling(params: Mapping[str, Any]) -> Iterator[float]:
     """The curve of x falls from 1 + x to x."""
+    for step in range(4):
+        yield params["x"] + 1 - step / 3
 
-    def predict(self, rows: list[list[float]]) -> np.ndarray:
-        return np.array([[row[0] + 1 - step / 3 for step in range(4)] for row in rows])
+
+# A peer that trains each configuration to its second epoch, and then to its end.
+HALVES = """
+import random
+from benchmarks.peers.curve_protocol import serve
+
+class Halves:
+    def __init__(self, space, seed, steps):
+        self.random, self.steps, self.asked, self.told = random.Random(seed), steps, 0, []
+
+    def ask(self):
+        number, second = divmod(self.asked, 2)
+        if not second:
+            self.point = [self.random.random()]
+        self.asked += 1
+        return number, self.point, self.steps if second else 2
+
+    def tell(self, values):
+        assert len(values) == 2, "only new epochs are told"
+
+serve(Halves, "halves 1.0")
+"""
 
 
-def test_a_run_on_curves_counts_epochs(tmp_path: Path) -> None:
-    problem = curves.CurveProblem("taskset-x", {"x": FloatDistribution(0, 1)}, "minimize", Sum(), (False,), 4)
-    labels = ("random + no pruning", "random + LazyPruner", curves.ONE_EPOCH)
+def test_a_run_on_curves_counts_epochs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = curves.CurveProblem("taskset-x", {"x": FloatDistribution(0, 1)}, "minimize", 4, falling)
+    command = [sys.executable, "-c", HALVES]
+    monkeypatch.setattr(curves, "peer_command", lambda *_: command)
+    labels = ("random + no pruning", "random + LazyPruner", curves.ONE_EPOCH, "DEHB")
     for label in labels:
         row = curves.run_one(problem, label, 0, 10)
         append(tmp_path / "c.csv", curves.FIELDS, row)
         assert float(str(row["b10"])) <= float(str(row["b5"]))
         assert "b20" not in row
     rows = {row["optimizer"]: row for row in read(tmp_path / "c.csv")}
-    assert rows["random + no pruning"]["trials"] == "10"
+    assert rows["random + no pruning"]["trials"] == rows["DEHB"]["finished"] == "10"
     assert int(rows["random + LazyPruner"]["trials"]) > 10
     table = curves.report(tmp_path / "c.csv", [0])
     assert "| random + no pruning | 1 | 1.000 |" in table
     assert all(label in table for label in labels)
+
+
+class Listed:
+    """Suggests 0, 1, 2, ... and notes what it is asked and told."""
+
+    def __init__(self) -> None:
+        self.asked: list[float] = []
+        self.told: list[int] = []
+
+    def ask(self, left: float) -> Any:
+        self.asked.append(left)
+        return SimpleNamespace(params={"x": len(self.asked) - 1})
+
+    def tell(self, task: Any, value: float, seconds: float, /) -> None:
+        assert (value, seconds) == (-task.params["x"], [5.0, 1.0, 2.0][task.params["x"] % 3])
+        self.told.append(task.params["x"])
+
+
+def test_the_virtual_clock_has_asynchronous_workers() -> None:
+    times = [5.0, 1.0, 2.0]
+    problem = Problem("p", "p", {}, lambda p: -p["x"], -10.0, 10.0, lambda p: times[p["x"] % 3])
+    two, one = Listed(), Listed()
+    # Worker 1 has 0 until 5, then 4 until 6, then 5; worker 2 has 1 until 1, then 2 until 3, then 3 until 8.
+    ends = list(cost.played(problem, two, 2, 8.0))
+    assert two.told == [1, 2, 0, 4, 3, 5]
+    assert [clock for clock, _ in ends] == [1.0, 3.0, 5.0, 6.0, 8.0, 8.0]
+    assert [round(10 * regret) for _, regret in ends] == [9, 8, 8, 6, 6, 5]
+    assert two.asked == [1.0, 1.0, 7 / 8, 5 / 8, 3 / 8, 2 / 8]
+    assert [clock for clock, _ in cost.played(problem, one, 1, 8.5)] == [5.0, 6.0, 8.0]
+    assert one.told == [0, 1, 2], "3 has not ended in time"
+
+
+@pytest.mark.parametrize("kind", failures.KINDS)
+def test_a_part_of_a_problem_fails_and_nothing_else_is_better_than_its_optimum(kind: str) -> None:
+    problem, rng = failures.Failing("levy-2d", kind, 0), np.random.default_rng(1)
+    drawn = [problem.observed({"x0": float(x), "x1": float(y)}, rng) for x, y in rng.uniform(-10, 10, (3000, 2))]
+    values = [value for value in drawn if value is not None]
+    expected = failures.CRASHES if kind == "crashes" else failures.SHARE
+    assert 1 - len(values) / len(drawn) == pytest.approx(expected, abs=0.03)
+    assert min(values) >= problem.optimum
+    assert problem.regret(float(np.median(values))) == pytest.approx(1.0, abs=0.1)
+
+
+def test_the_worst_value_rule_gives_each_failure_the_worst_value() -> None:
+    contestant = failures.WorstValue({"x": FloatDistribution(0.0, 1.0)}, 0)
+    for value in (1.0, 3.0, None, 2.0, None, 5.0, None):
+        failures.tell(contestant, contestant.ask(1)[0], value)
+    process, _ = contestant.optimizer.surrogate()
+    assert (process.targets[[2, 4, 6]] == process.targets.max()).all()
+    assert not process.known_variances.any()
+    contestant.ask(1)
+    assert "failures" not in contestant.optimizer.model_state()

@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[1]
         "docs/running.md",
         "docs/objectives.md",
         "docs/constraints.md",
+        "docs/cost.md",
         "docs/curves.md",
         "docs/sklearn.md",
     ],

@@ -174,3 +174,23 @@ def test_wrong_goals_are_one_line(line: str, message: str) -> None:
 def test_constraints_are_ranges() -> None:
     assert parse_constraints(["a.b <= 1e3", "c>=-2"]) == {"a.b": (None, 1000.0), "c": (-2.0, None)}
     assert directions_of([], []) == {"direction": None, "directions": None}
+
+
+# ------------------------------------------------------------------------- cost
+
+
+def test_seconds_or_a_metric_may_be_the_cost() -> None:
+    for cost in ("seconds", "latency"):
+        call(f"tune --trials 6 {SPACE} --maximize accuracy --cost {cost} --study {cost} {RUN}")
+    Path("tune.toml").write_text(
+        'objective = "m:f"\ntrials = 5\ncost = "latency"\n[parameters]\nx = {type = "float", low = 0.0, high = 1.0}\n'
+    )
+    assert make_plan(settings_of(["tune.toml"], {})).cost == "latency"
+    assert make_plan(settings_of(["tune.toml"], {"cost": "seconds"})).cost == "seconds"
+
+
+def test_a_metric_that_the_program_does_not_print_ends_the_run() -> None:
+    said = CliRunner().invoke(app, shlex.split(f"tune --trials 7 {SPACE} --maximize accuracy --cost dollars {RUN}"))
+    assert said.exit_code == 1
+    assert "the metric 'dollars' is the cost" in said.stderr
+    assert "cost must be" in refused(f"tune --trials 7 {SPACE} --maximize accuracy --cost '' {RUN}")

@@ -2,6 +2,7 @@ import json
 from typing import Any
 
 import numpy as np
+import pytest
 from optuna.distributions import FloatDistribution
 
 from lazybo.model.weights import CHUNK_ROWS
@@ -69,13 +70,26 @@ def test_a_restored_process_is_built_from_as_many_rows_as_the_original() -> None
     np.testing.assert_array_equal(*factors)
 
 
-def test_a_failure_is_as_bad_as_the_worst_value() -> None:
+def test_a_failure_says_nothing_about_values() -> None:
+    optimizers = [Optimizer(LINE, seed=0) for _ in range(2)]
+    for optimizer in optimizers:
+        for x in (-4.0, -1.0, 0.5, 3.0):
+            optimizer.observe({"x": x}, x**2)
+    optimizers[1].observe({"x": 2.0}, None)
+    grid = np.linspace(-5, 5, 50)
+    found = [optimizer.predict([{"x": x} for x in grid]) for optimizer in optimizers]
+    for without, failed in zip(*found, strict=True):
+        assert (failed.value, failed.low, failed.high) == pytest.approx((without.value, without.low, without.high))
+
+
+def test_a_repeat_that_failed_is_as_bad_as_the_worst_value() -> None:
     optimizer = Optimizer(LINE, seed=0)
     for x in (-4.0, -1.0, 0.5, 3.0):
         optimizer.observe({"x": x}, x**2)
-    optimizer.observe({"x": 2.0}, None)
+    optimizer.observe({"x": 0.5}, None)
     process, warping = optimizer.surrogate()
     assert process.targets[-1] == process.targets[:-1].max() == warping(np.array([16.0]))[0]
+    assert not process.known_variances.any()
 
 
 def test_known_variances_follow_the_scale_of_the_values_and_small_changes_cost_nothing() -> None:

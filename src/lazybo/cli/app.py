@@ -120,6 +120,14 @@ def tune(
             rich_help_panel=WHAT,
         ),
     ] = None,
+    cost: Annotated[
+        str | None,
+        typer.Option(
+            metavar="seconds|METRIC",
+            help="Prefer trials that take less time, or cost less by a metric that the program prints.",
+            rich_help_panel=WHAT,
+        ),
+    ] = None,
     value_file: Annotated[
         str | None,
         typer.Option(
@@ -224,6 +232,7 @@ def tune(
             **directions_of(maximize or [], minimize or []),
             "constraints": constraints or None,
             "require": require or None,
+            "cost": cost,
             "value_file": value_file,
             "value_key": value_key,
             "value_regex": value_regex,

@@ -25,7 +25,7 @@ from lazybo.programs.placeholders import nearest
 from lazybo.programs.program import kind_of
 from lazybo.run.arguments import check_initial, check_initial_feasible
 from lazybo.run.goals import Goals, check_goals
-from lazybo.search.optimizer import Optimizer
+from lazybo.search.optimizer import Optimizer, check_cost
 from lazybo.search.space import Condition, Space
 from lazybo.study.pruner import LazyPruner
 from lazybo.study.storage import DEFAULT_NAME
@@ -52,6 +52,7 @@ SETTINGS: dict[str, tuple[Any, str]] = {
     "direction": _TEXT,
     "directions": (dict, 'a table such as {accuracy = "maximize", latency = "minimize"}'),
     "constraints": (list, 'a list of texts such as "memory<=4000"'),
+    "cost": _TEXT,
     "trials": _WHOLE,
     "parallel": _WHOLE,
     "storage": _TEXT,
@@ -110,6 +111,7 @@ class Plan:
     pruner: BasePruner
     initial: list[dict[str, Any]]
     require: Requirement | None
+    cost: str | None  # "seconds" or a metric
     limits: dict[str, Any]  # as optimize() takes them: n_trials, timeout, target_value, patience, min_gain and others
 
     @property
@@ -189,6 +191,7 @@ def make_plan(settings: Mapping[str, Any]) -> Plan:
         pruner=PRUNERS[_choice("pruner", settings.get("pruner", "median"), tuple(PRUNERS))](),
         initial=check_initial(settings.get("initial", []), checked),
         require=_requirement(settings.get("require"), space),
+        cost=check_cost(settings.get("cost")),
         limits=_limits(settings),
     )
     if goals.several:

@@ -61,6 +61,7 @@ def run_plan(plan: Plan, *, force: bool, progress: bool) -> tuple[Study, int]:
                 trial_timeout=None if plan.command else plan.trial_timeout,
                 initial=plan.initial,
                 feasible=plan.require,
+                cost=plan.cost,
                 pruner=plan.pruner,
                 callbacks=callbacks,
                 progress=progress,

@@ -36,6 +36,8 @@ from lazybo.model.weights import Weights
 
 # Rows to append at a time; this limits the temporary memory to so many columns of K.
 BLOCK_ROWS = 512
+# The known variance of a row that has no value and never will have one, in units of t²: the row changes nothing.
+NO_VALUE = 1e10
 
 
 class Posterior(NamedTuple):

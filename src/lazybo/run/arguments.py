@@ -65,6 +65,11 @@ def check_supported(goals: Goals, limits: Limits, warm_start: object, *, folds: 
             "kfold is for one objective without constraints on metrics; evaluate all folds in one call and return "
             "their means"
         )
+    if folds and goals.cost:
+        raise ValueError(
+            f"with kfold the cost can be 'seconds', not the metric {goals.cost!r} of one fold; evaluate all folds in "
+            "one call and return it"
+        )
 
 
 def check_objects(callbacks: object, pruner: object, study_name: object) -> None:

@@ -19,6 +19,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.run import ledger
+from lazybo.run.budget import Budget
 from lazybo.run.call import Call
 from lazybo.run.channel import StudyReporter
 from lazybo.run.evaluate import Outcome, Reporter
@@ -34,7 +35,7 @@ from lazybo.run.progress import Progress, WorkTime
 from lazybo.run.shared import SharedStudy
 from lazybo.run.source import TrialSource
 from lazybo.run.stopping import Stopping
-from lazybo.study.attributes import FAILURE_KEY, VARIANCE_KEY
+from lazybo.study.attributes import FAILURE_KEY, SECONDS_KEY, VARIANCE_KEY
 from lazybo.study.feasible import as_attributes
 from lazybo.study.model import StudyModel
 from lazybo.study.retry import with_retries
@@ -93,7 +94,10 @@ class Driver:
         )
         self._shared = SharedStudy(study, model, orphans, self._open.trials)
         gain = GainLimit(study, model.optimizer, options.limits.min_gain)
-        self._source = TrialSource(model, self._ledger, self._shared, self._open, options.limits, self.stopping, gain)
+        self._budget = Budget(options.limits, engine.workers)
+        self._source = TrialSource(
+            model, self._ledger, self._shared, self._open, options.limits, self.stopping, gain, self._budget
+        )
         self._work = WorkTime()
         self._dropped: set[str] = set()  # metrics that a warning has named
 
@@ -102,7 +106,9 @@ class Driver:
 
         ``stopping`` then has the reason, and the error that the run ends with.
         """
-        self.stopping.count_earlier(ledger.read(self.study))
+        earlier = ledger.read(self.study)
+        self.stopping.count_earlier(earlier)
+        self._budget.count_earlier(earlier)
         self._shared.sync()
         self.stopping.check()
         limit = self._options.limits.n_trials
@@ -173,7 +179,7 @@ class Driver:
         last = intermediate[max(intermediate)] if intermediate else math.nan
         if outcome.state == "pruned" and math.isfinite(last):
             outcome = replace(outcome, value=last)  # as Optuna does
-        result = _result(outcome)
+        result = _result(outcome, timed=self.model.optimizer.cost is not None)
         recorded = self._ledger.finish(entry, result)
         del self._open.trials[entry.number]
         if not recorded:
@@ -191,6 +197,7 @@ class Driver:
             error = InvalidValue(f"{outcome.reason}\n{how_to_resume(self.study)}")
             self.stopping.stop(StopReason.INVALID_VALUE, error)
         self.stopping.count(outcome, result, repeat=entry.repeat)
+        self._budget.count(outcome.seconds)
         self._call_back(entry)
         if self._source.has_proposal and not self._open.has_tasks:
             self._fill()  # the worker need not wait until the optimiser has learned
@@ -240,8 +247,8 @@ class Driver:
         progress.show(self._shared.finished, tally, len(self._open.trials), share)
 
 
-def _result(outcome: Outcome) -> Result:
-    """What is recorded of an outcome."""
+def _result(outcome: Outcome, *, timed: bool = False) -> Result:
+    """What is recorded of an outcome, with its time if it is ``timed``."""
     states = {"complete": TrialState.COMPLETE, "pruned": TrialState.PRUNED}
     user = dict(outcome.metrics)
     system: dict[str, Any] = {}
@@ -252,6 +259,8 @@ def _result(outcome: Outcome) -> Result:
         system[FAILURE_KEY] = outcome.failure
     if outcome.variance:
         system[VARIANCE_KEY] = outcome.variance
+    if timed:
+        system[SECONDS_KEY] = outcome.seconds
     system |= as_attributes(outcome.constraints)
     return Result(states.get(outcome.state, TrialState.FAIL), outcome.value, user, system, outcome.values)
 
@@ -272,7 +281,7 @@ def _frozen(entry: Entry, result: Result, intermediate: dict[int, float]) -> Fro
         datetime_complete=None,
         params=entry.params,
         distributions={},
-        user_attrs={},
+        user_attrs=dict(result.user_attrs),
         system_attrs=dict(result.system_attrs),
         intermediate_values=intermediate,
         trial_id=entry.trial_id,

@@ -16,6 +16,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from optuna.exceptions import TrialPruned
 
+from lazybo.checks import is_number
 from lazybo.run import plain
 from lazybo.run.call import Call
 from lazybo.run.goals import ONE_OBJECTIVE, Goals, metric_at
@@ -181,7 +182,8 @@ def evaluate(objective: Call | bytes, task: Task) -> Outcome:
     except BaseException as error:  # an objective may call sys.exit(), or be cancelled by asyncio
         failed = _ended("failed", trial.user_attrs)
         outcome = replace(failed, reason=plain.reason(error), traceback=plain.trace(error))
-    return replace(bounded(outcome, task.goals, trial.constraints), seconds=time.perf_counter() - start)
+    outcome = costed(bounded(outcome, task.goals, trial.constraints), task.goals.cost)
+    return replace(outcome, seconds=time.perf_counter() - start)
 
 
 def _report_begin(task: Task) -> None:
@@ -278,6 +280,20 @@ def bounded(outcome: Outcome, goals: Goals, measured: Mapping[str, float]) -> Ou
             state: State = "failed" if name in outcome.metrics else "invalid"
             outcome = replace(outcome, state=state, value=None, values=(), reason=f"{text}, not {value}")
     return replace(outcome, constraints={name: min(max(each, -LARGEST), LARGEST) for name, each in found.items()})
+
+
+def costed(outcome: Outcome, cost: str | None) -> Outcome:
+    """The outcome itself; invalid if it is complete but lacks the metric that is its cost, or that is not positive."""
+    if cost is None or outcome.state != "complete":
+        return outcome
+    found = metric_at(outcome.metrics, cost)
+    if is_number(found) and found > 0.0:  # metrics are finite
+        return outcome
+    reason = f"the metric {cost!r} is the cost, so the objective must return it as a positive number"
+    # NaN and None become None in metrics: this evaluation could not measure it.
+    state: State = "failed" if found is None and cost in outcome.metrics else "invalid"
+    given = "but did not" if found is None else f"not {plain.short(found)}"
+    return replace(outcome, state=state, value=None, values=(), reason=f"{reason}, {given}")
 
 
 def _ended(state: State, metrics: Mapping[Any, Any], **details: Any) -> Outcome:

@@ -38,11 +38,15 @@ class Bound:
 
 @dataclass(frozen=True)
 class Goals:
-    """The objectives of a run with their directions, and its bounds. ``names`` is None if objectives have none."""
+    """The objectives of a run with their directions, and its bounds. ``names`` is None if objectives have none.
+
+    ``cost`` is the metric that evaluations must return as their cost, if there is one.
+    """
 
     directions: tuple[Direction, ...] = ("minimize",)
     names: tuple[str, ...] | None = None
     bounds: tuple[Bound, ...] = ()
+    cost: str | None = None
 
     @property
     def several(self) -> bool:

@@ -37,6 +37,7 @@ class OpenTrial:
     deaths: int  # how many evaluations of it died with their worker or driver
     records_begin: bool  # whether the study records when a worker starts it
     folds: dict[int | None, float] = field(default_factory=dict)  # the values known so far
+    fold_seconds: list[float] = field(default_factory=list)  # of the folds that were evaluated here
 
 
 @dataclass
@@ -207,6 +208,7 @@ class OpenTrials:
         """Record a fold as an intermediate value, so that a resumed run need not repeat it."""
         assert outcome.value is not None, "a complete outcome has a value"
         trial.folds[fold] = outcome.value
+        trial.fold_seconds.append(outcome.seconds)
         storage = self._study._storage
         try:
             with_retries(partial(storage.set_trial_intermediate_value, trial.entry.trial_id, fold, outcome.value))
@@ -216,7 +218,9 @@ class OpenTrials:
             return None
         values = [trial.folds[fold] for fold in self._folds]
         metrics = {**outcome.metrics, "folds": values}
-        return trial, replace(outcome, value=mean_of(values), variance=variance_of_mean(values), metrics=metrics)
+        seconds = len(values) * mean_of(trial.fold_seconds)  # an earlier run may have evaluated the others
+        mean, variance = mean_of(values), variance_of_mean(values)
+        return trial, replace(outcome, value=mean, variance=variance, metrics=metrics, seconds=seconds)
 
     def _worker_died(self, running: _Running, error: BaseException) -> Ended | None:
         """Submit the task again, or fail the trial if it used up its retries."""
@@ -243,4 +247,5 @@ class OpenTrials:
                 del self._running[future]
                 self.engine.stop(future)
                 seconds = self._limits.trial_timeout
-                yield running.trial, Outcome("failed", reason=f"it ran longer than trial_timeout={seconds:g} s")
+                reason = f"it ran longer than trial_timeout={seconds:g} s"
+                yield running.trial, Outcome("failed", reason=reason, seconds=seconds)

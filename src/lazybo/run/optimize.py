@@ -39,10 +39,11 @@ from lazybo.run.presence import present
 from lazybo.run.warm_start import known_results
 from lazybo.search.acquisition import Acquisition
 from lazybo.search.feasibility import Predicate
-from lazybo.search.optimizer import check_seed
+from lazybo.search.optimizer import check_cost, check_seed
 from lazybo.search.shorthand import as_distributions
 from lazybo.search.space import Condition, Space
 from lazybo.study.attributes import STOPPED_KEY
+from lazybo.study.costs import SECONDS
 from lazybo.study.factory import ModelOptions, keep_options, open_model
 from lazybo.study.model import StudyModel
 from lazybo.study.retry import with_retries
@@ -88,6 +89,7 @@ def optimize(
     noise: float | None = None,
     priors: Priors | None = None,
     value_transform: Literal["warped", "scaled", "centred"] = "warped",
+    cost: str | None = None,
     progress: bool = True,
 ) -> Study:
     """Minimise (or maximise) an objective over a space, and return the study with all trials.
@@ -119,6 +121,10 @@ def optimize(
     longer than ``trial_timeout`` seconds fails. Ctrl-C waits for the running evaluations; a second Ctrl-C stops at
     once.
 
+    **Cost.** With ``cost="seconds"`` evaluations that are expected to take less time are preferred, the more the more
+    of ``n_trials`` or ``timeout`` is left. Any other name is that of a metric that the objective returns, a positive
+    number.
+
     **A final check.** With ``confirm=k`` up to k of the ``n_trials``, the last ones, evaluate the configurations that
     may be the best once more, until one of them leads with a probability of 95 %. If the search ends earlier, the check
     follows then.
@@ -134,7 +140,7 @@ def optimize(
     limits = check_limits(
         n_trials, timeout, target_value, patience, trial_timeout, retries, max_failures, min_gain, confirm
     )
-    goals = check_goals(direction, directions, constraints)
+    goals = replace(check_goals(direction, directions, constraints), cost=None if cost == SECONDS else check_cost(cost))
     check_supported(goals, limits, warm_start, folds=isinstance(objective, KFold))
     checked = Space(as_distributions(space), conditions)
     structure = Structure(checked.distributions, checked.conditions, checked.optional)
@@ -149,6 +155,7 @@ def optimize(
         priors=priors,
         value_transform=value_transform,
         feasible=feasible,
+        cost=cost,
     )
     optimizer = options.optimizer(structure, *goals.directions)  # refuses wrong options
     first = check_initial(initial, checked)

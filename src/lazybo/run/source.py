@@ -6,6 +6,7 @@ from typing import Any
 
 from optuna.trial import FrozenTrial
 
+from lazybo.run.budget import Budget
 from lazybo.run.gain import GainLimit
 from lazybo.run.ledger import Entry, Ledger, Params
 from lazybo.run.limits import Limits, StopReason
@@ -47,9 +48,10 @@ class TrialSource:
         limits: Limits,
         stopping: Stopping,
         gain: GainLimit,
+        budget: Budget,
     ) -> None:
         self._model, self._ledger, self._shared, self._open = model, ledger, shared, open_trials
-        self._limits, self._stopping, self._gain = limits, stopping, gain
+        self._limits, self._stopping, self._gain, self._budget = limits, stopping, gain, budget
         self._ahead: list[Params] = []  # proposals for the numbers from shared.next_number on
         self._repeat: tuple[Params, int | None] | None = None  # the last proposal of the final check, and its original
 
@@ -81,6 +83,7 @@ class TrialSource:
             if self.left <= 0:
                 self._end_check()
                 return None
+            self._note_budget()
             if self._shared.queued:
                 started = self._start_queued(self._shared.queued.pop(0))
             elif self._search_ends():
@@ -100,6 +103,10 @@ class TrialSource:
         many = self._open.engine.workers >= MANY_WORKERS
         if many and not self._ahead and not self._shared.queued and self.left > 0 and not self._is_checking:
             self._ahead = self._propose(1)
+
+    def _note_budget(self) -> None:
+        """Tell the optimiser how much of the budget is left."""
+        self._model.optimizer.budget_left = self._budget.left(self.left)
 
     def _search_ends(self) -> bool:
         """Whether the model expects too little of the search, which then ends."""
@@ -147,6 +154,7 @@ class TrialSource:
         if self._is_checking:
             self._repeat = self._model.next_repeat(self._shared.read())
             return [] if self._repeat is None else [self._repeat[0]]
+        self._note_budget()
         if count > 1:
             return self._model.optimizer.propose_batch(number, count)
         return [self._model.optimizer.propose(number)]

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import erfcx, log_ndtr, ndtr
+from scipy.special import erfcx, expit, log_ndtr, ndtr
 
 from lazybo.checks import Array, one_of, shortened
 
@@ -32,6 +32,9 @@ FAR_TAIL = -1e3
 LARGE = 10.0
 # Above this z, φ/Φ is nothing, and Φ/φ would overflow.
 LARGE_RATIO = 30.0
+# τ of the logarithm of a confidence bound, in units of the targets, which have a standard deviation near 1.
+SOFTNESS = 0.1
+SMALLEST_LOG = -30.0
 SQRT_2PI, LOG_SQRT_2PI, SQRT_HALF = math.sqrt(2 * math.pi), 0.5 * math.log(2 * math.pi), math.sqrt(0.5)
 
 
@@ -90,6 +93,19 @@ def confidence_bound(mean: Array, std: Array, best: float, kappa: float = 2.0) -
     """κ σ - μ: the upper confidence bound of -f. The incumbent is not used."""
     del best
     return Acquired(kappa * std - mean, np.full_like(mean, -1.0), np.full_like(std, kappa))
+
+
+def log_confidence_bound(mean: Array, std: Array, best: float, kappa: float = 2.0) -> Acquired:
+    """log softplus((f' - μ + κ σ) / τ): the maxima of the confidence bound, as the logarithm of an improvement.
+
+    Where f' - μ + κ σ, the most that can be hoped for, is well above τ, this is its logarithm up to a constant.
+    """
+    u = (best - mean + kappa * std) / SOFTNESS
+    soft = np.logaddexp(0.0, u)
+    small = u < SMALLEST_LOG  # softplus(u) = exp(u), which soon underflows
+    value = np.where(small, u, np.log(np.where(small, 1.0, soft)))
+    slope = np.where(small, 1.0, expit(u) / np.where(small, 1.0, soft)) / SOFTNESS
+    return Acquired(value, -slope, kappa * slope)
 
 
 def automatic(mean: Array, std: Array, best: float) -> Acquired:

@@ -145,7 +145,7 @@ class Race:
         process = self._predictor.process
         known = {row.tobytes(): i for i, row in enumerate(self._at)}
         total, count = np.zeros(len(self._at)), np.zeros(len(self._at))
-        for row, variance in zip(process.X, process.known_variances, strict=True):
+        for row, variance in zip(process.X, self._predictor.known_variances, strict=True):
             i = known.get(row.tobytes())
             if i is not None:
                 total[i] += variance

@@ -7,12 +7,14 @@ p, m    outputs: q objectives, then constraints; candidates                    s
 μ, σ    posterior mean and standard deviation of each output                   (p, m)
 t       the threshold of a constraint: feasible where its output is below      scalar
 w       weights of the objectives                                              (q,)
+α       the weight of the logarithm of the cost                                scalar
 b       the best Chebyshev value of a front                                    scalar
 ======  =====================================================================  ======
 
 A joint acquisition is log a(objectives) + c Σ log P(constraint ≤ t), a sum of one part for the objectives and one for
 the constraints. While nothing is feasible, only the second part counts. With c = 1 it is the expected improvement among
-feasible points, and about half of the points that it suggests near an active constraint violate it.
+feasible points, and about half of the points that it suggests near an active constraint violate it. If the cost of an
+evaluation counts, α times the expected logarithm of the cost is subtracted.
 """
 
 from collections.abc import Sequence
@@ -60,6 +62,23 @@ def constrained(objectives: Judge, count: int, constraints: Judge, caution: floa
             first.value + caution * second.value,
             np.concatenate((first.by_mean, caution * second.by_mean)),
             np.concatenate((first.by_std, caution * second.by_std)),
+        )
+
+    return judge
+
+
+def per_cost(others: Judge, weight: float) -> Judge:
+    """An acquisition of all outputs but the last, minus ``weight`` times the mean of the last, the logarithm of cost.
+
+    The uncertainty of the cost does not count.
+    """
+
+    def judge(mean: Array, std: Array) -> Judged:
+        value, by_mean, by_std = others(mean[:-1], std[:-1])
+        return Judged(
+            value - weight * mean[-1],
+            np.concatenate((by_mean, np.full_like(mean[-1:], -weight))),
+            np.concatenate((by_std, np.zeros_like(std[-1:]))),
         )
 
     return judge

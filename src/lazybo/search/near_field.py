@@ -9,7 +9,7 @@ from lazybo.blas import one_thread
 from lazybo.checks import Array
 from lazybo.model.evidence import inverted
 from lazybo.model.kernels import Slope
-from lazybo.model.process import Process
+from lazybo.model.process import NO_VALUE, Process
 from lazybo.search.acquisition import Acquisition
 
 Index: TypeAlias = NDArray[np.intp]
@@ -36,7 +36,8 @@ class NearField:
             self._inverse = inverse_of(gp)
             return
         k, slope = gp.kernel.with_slope(gp.kernel.features(centers), gp.features)
-        rows = np.sort(np.argpartition(k.max(axis=0), -NEAR_ROWS)[-NEAR_ROWS:])
+        nearness = np.where(gp.known_variances < NO_VALUE, k.max(axis=0), -np.inf)
+        rows = np.sort(np.argpartition(nearness, -NEAR_ROWS)[-NEAR_ROWS:])
         alpha = gp.alpha
         self._z, self._alpha = gp.kernel.prepared(gp.features[rows]), alpha[rows]
         far = alpha.copy()

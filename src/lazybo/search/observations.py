@@ -5,14 +5,14 @@ The index of a record is its *row*, here and in the Gaussian process.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lazybo.checks import Array, as_number, shortened, whole
+from lazybo.checks import Array, as_number, positive, shortened, whole
 from lazybo.model.targets import LARGEST
 from lazybo.search.space import Space
 
@@ -30,13 +30,14 @@ class Result:
     """The state of an evaluation, and the value of each objective if it is complete. Smaller values are better.
 
     ``variances`` are the known variances of the noise in the values. ``constraints`` are the constraints that were
-    measured, by name; each is satisfied if it is at most 0.
+    measured, by name; each is satisfied if it is at most 0. ``cost`` is what the evaluation cost, if that is known.
     """
 
     state: State
     values: tuple[float, ...] = ()
     variances: tuple[float, ...] = ()
     constraints: Mapping[str, float] = field(default_factory=dict)
+    cost: float | None = None
 
     @classmethod
     def of(
@@ -45,15 +46,16 @@ class Result:
         signs: Sequence[float],
         variance: float | Sequence[float] = 0.0,
         constraints: Mapping[str, float | None] | None = None,
+        cost: float | None = None,
     ) -> "Result":
         """The result for what a user tells: None, NaN and infinity are failures."""
         doubles = _check_values(value, len(signs))
         variances = _check_variances(variance, len(signs))
         measured = check_constraints(constraints)
         if doubles is None or not all(map(math.isfinite, doubles)):
-            return cls(State.FAILED, variances=variances, constraints=measured)
+            return cls(State.FAILED, variances=variances, constraints=measured, cost=cost)
         values = tuple(sign * double for sign, double in zip(signs, doubles, strict=True))
-        return cls(State.COMPLETE, values, variances, measured)
+        return cls(State.COMPLETE, values, variances, measured, cost)
 
 
 PENDING = Result(State.PENDING)
@@ -85,6 +87,7 @@ class Observations:
         self._values, self._variances = np.zeros((2, 0, objectives))
         self._states = np.zeros(0, dtype=np.int8)
         self._violations: dict[str, Array] = {}  # cache of constraints by name
+        self._costs: Array | None = None  # cache of `costs`
         self._by_state: dict[State, NDArray[np.intp]] = {}  # cache of `rows`
 
     def __len__(self) -> int:
@@ -122,13 +125,13 @@ class Observations:
             self._at.setdefault(each.point.tobytes(), []).append(i)
         for array in (self._points, self._values, self._variances, self._states):
             array[row:-1] = array[row + 1 :].copy()
-        self._violations = {}
+        self._violations, self._costs = {}, None
         self._by_state = {}
 
     def _write(self, row: int, result: Result) -> None:
         self._values[row], self._variances[row] = result.values or math.nan, result.variances or 0.0
         self._states[row] = result.state.value
-        self._violations, self._by_state = {}, {}
+        self._violations, self._costs, self._by_state = {}, None, {}
 
     def _grow(self) -> None:
         """Make room for half as many rows again."""
@@ -194,6 +197,13 @@ class Observations:
             self._violations[constraint] = np.array(found)
         return self._violations[constraint]
 
+    def costs(self) -> Array:
+        """What each evaluation cost, NaN where that is not known, (n,)."""
+        if self._costs is None:
+            found = [math.nan if each.result.cost is None else each.result.cost for each in self._rows]
+            self._costs = np.array(found)
+        return self._costs.copy()
+
     def feasible(self) -> NDArray[np.bool_]:
         """Which rows have values, and have measured and satisfied all constraints, (n,)."""
         found = np.zeros(len(self._rows), dtype=bool)
@@ -227,6 +237,11 @@ class Observations:
             return []
         return [rows for rows in self._at.values() if len(rows) > 1]
 
+    def has_failed_at(self, row: int) -> bool:
+        """Whether any row at the point of this one has failed."""
+        rows = self._at[self._rows[row].point.tobytes()]
+        return any(self._rows[other].result.state is State.FAILED for other in rows)
+
     @property
     def remaining(self) -> float:
         """The number of points of the space without a row."""
@@ -243,16 +258,22 @@ class Observations:
                 "variance": _one_or_list(each.result.variances) if each.result.variances else 0.0,
                 "constraints": dict(each.result.constraints),
                 "number": each.number,
+                **({} if each.result.cost is None else {"cost": each.result.cost}),
             }
             for each in self._rows
         ]
 
     def parse(self, row: Mapping[str, Any], objectives: int) -> tuple[dict[str, Any], Result, int | None]:
-        """The arguments of `add` for a row of `state`. Earlier versions had no constraints."""
+        """The arguments of `add` for a row of `state`. Earlier versions had no constraints and no costs."""
         number = None if row["number"] is None else whole("number", row["number"], 0)
         params = self._space.plain(row["params"], outside=True)
         variances = _check_variances(row["variance"], objectives)
-        return params, _from_plain(row["value"], variances, check_constraints(row.get("constraints"))), number
+        result = _from_plain(row["value"], variances, check_constraints(row.get("constraints")))
+        return (
+            params,
+            result if row.get("cost") is None else replace(result, cost=positive("cost", row["cost"])),
+            number,
+        )
 
 
 class Rows(Protocol):
@@ -330,6 +351,46 @@ class Constraint:
     def values(self) -> Array:
         """The values, NaN where there is none, (n,)."""
         return self.observations.violations(self.name)
+
+    def variances(self, rows: slice | NDArray[np.intp] = slice(None)) -> Array:
+        """The known variances of some rows: none is known."""
+        return np.zeros(len(np.arange(len(self))[rows]))
+
+    def points(self, rows: slice | NDArray[np.intp] = slice(None)) -> Array:
+        """The points of some rows, (n, d)."""
+        return self.observations.points(rows)
+
+    @property
+    def repeated(self) -> list[list[int]]:
+        """The rows at each point that has several."""
+        return self.observations.repeated
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The observations of the logarithm of the cost: where it is not known, it is pending.
+
+    A failed evaluation counts only if it cost more than all others, as one that ran into a timeout does. One that broke
+    down after a second says little about what an evaluation costs there.
+    """
+
+    observations: Observations
+
+    def __len__(self) -> int:
+        return len(self.observations)
+
+    def rows(self, state: State) -> NDArray[np.intp]:
+        """The rows in this state; none has failed."""
+        missing = np.isnan(self.values)
+        return np.flatnonzero({State.COMPLETE: ~missing, State.PENDING: missing}.get(state, np.zeros(0, dtype=bool)))
+
+    @property
+    def values(self) -> Array:
+        """The logarithms of the costs, NaN where there is none, (n,)."""
+        costs, failed = self.observations.costs(), self.observations.rows(State.FAILED)
+        largest = np.nanmax(np.delete(costs, failed), initial=0.0)
+        costs[failed[~(costs[failed] > largest)]] = np.nan
+        return np.log(costs)
 
     def variances(self, rows: slice | NDArray[np.intp] = slice(None)) -> Array:
         """The known variances of some rows: none is known."""

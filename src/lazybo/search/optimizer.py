@@ -1,12 +1,12 @@
 """The optimiser: ask and tell. It does not know the objective, and uses no clock, file or executor.
 
 It has three parts: the observations (`observations`), the Gaussian processes that are learned from them, one for each
-objective and each measured constraint (`outputs`), and the choice of the next points (`chooser`). Internally, values
-are minimised: with the direction "maximize" they are negated.
+objective, each measured constraint and the failures (`outputs`), and the choice of the next points (`chooser`).
+Internally, values are minimised: with the direction "maximize" they are negated.
 
 Every configuration that was suggested or observed is one row of every process, in that order. A row without a value is
 pending: it lowers the variance around it and does not change the mean. When its value is told, only the right-hand side
-changes. A failed row gets the worst value so far.
+changes. A failed row has no value; it teaches where evaluations fail.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -19,12 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lazybo.blas import one_thread
-from lazybo.checks import Array, Direction, check_directions, one_of, renamed, shortened, whole
+from lazybo.checks import Array, Direction, check_directions, finite_number, one_of, positive, renamed, shortened, whole
 from lazybo.model.fit import Priors
 from lazybo.model.kernels import Kernel
 from lazybo.model.lag import Lag, check_lag
 from lazybo.model.process import Process
-from lazybo.model.targets import WARPINGS, Warping
+from lazybo.model.targets import WARPINGS, Warping, scaling
 from lazybo.search.acquisition import Acquisition, check_acquisition
 from lazybo.search.chooser import Chooser
 from lazybo.search.contenders import Contender, Race
@@ -100,6 +100,8 @@ class Optimizer:
       kernel of `lazybo.kernels`. Learning starts from a kernel object and ``noise``; with the lag None they are kept.
     - ``value_transform``: how the values are transformed for the model: "warped" (to look like a normal sample),
       "scaled" (mean 0, standard deviation 1) or "centred" (mean 0 in their own units, as in the paper).
+    - ``cost``: evaluations differ in what they cost, and cheap ones are preferred while much of the budget is left
+      (`budget_left`). It is "seconds", or another name for what `tell` gets as the cost of an evaluation.
     """
 
     @renamed(targets="value_transform")
@@ -121,6 +123,7 @@ class Optimizer:
         noise: float | None = None,
         priors: Priors | None = None,
         value_transform: Literal["warped", "scaled", "centred"] = "warped",
+        cost: str | None = None,
     ) -> None:
         self.space = Space(as_distributions(space), conditions, optional)
         self.directions = check_directions(direction, directions)
@@ -142,7 +145,10 @@ class Optimizer:
             make_warping=WARPINGS[one_of("value_transform", value_transform, tuple(WARPINGS))],
             feasible=self._feasible,
         )
-        self._outputs = Outputs(self.space, self._observations, len(self.directions), make, self._feasible)
+        self.cost = check_cost(cost)
+        # Measured costs have noise even if the objective has none.
+        of_cost = partial(make, noise=None, priors=None, make_warping=scaling) if cost is not None else None
+        self._outputs = Outputs(self.space, self._observations, len(self.directions), make, self._feasible, of_cost)
         acquire = check_acquisition(acquisition)
         self._chooser = Chooser(self.space, self._observations, self._outputs, acquire, self.n_startup, self._feasible)
         if self._feasible is not None:
@@ -153,6 +159,22 @@ class Optimizer:
         """The direction, if there is one objective."""
         self._one_objective("there is no single direction", "directions")
         return self.directions[0]
+
+    @property
+    def budget_left(self) -> float | None:
+        """The share of the budget that is left, from 1 to 0: the weight of the cost. None if that is not known.
+
+        Set it before each `ask` if you know when the search ends: for example to ``1 - spent / budget``. If it is
+        None, the weight falls slowly with the number of suggestions.
+        """
+        return self._outputs.budget_left
+
+    @budget_left.setter
+    def budget_left(self, share: float | None) -> None:
+        given = None if share is None else finite_number("budget_left", share)
+        if given is not None and not 0.0 <= given <= 1.0:
+            raise ValueError(f"budget_left must be a share from 0 to 1, or None, not {shortened(share)}")
+        self._outputs.budget_left = given
 
     @property
     def _surrogate(self) -> Surrogate:
@@ -280,30 +302,36 @@ class Optimizer:
         *,
         constraints: Mapping[str, float | None] | None = None,
         variance: float | Sequence[float] = 0.0,
+        seconds: float | None = None,
+        cost: float | None = None,
     ) -> None:
         """Tell the value of a suggestion. None, NaN or infinity mean that the evaluation failed.
 
         With several objectives, ``value`` is a list of one value for each. ``constraints`` are measured constraints by
         name; each is satisfied if it is at most 0. A constraint that is None, NaN or left out was not measured.
-        ``variance`` is the known variance of the noise in this value, if any.
+        ``variance`` is the known variance of the noise in this value, if any. ``seconds`` is the time that the
+        evaluation took, and counts if the optimiser was made with ``cost="seconds"``; ``cost`` is what it cost if that
+        has another name. A cost that is not known is left out.
         """
         row = self._observations.pending_row(_number(suggestion))
-        result = Result.of(value, self._signs, variance, constraints)
+        result = Result.of(value, self._signs, variance, constraints, self._cost_of(seconds, cost))
+        # What a failure teaches about values depends on whether an earlier row at its point has one.
+        changed = result.state is State.FAILED or self._observations.has_failed_at(row)
         for surrogate, known in zip(self._outputs.objectives, result.variances, strict=True):
-            if known:
+            if known or changed:
                 surrogate.cut(row)
         self._observations.resolve(row, result)
 
     def revise(self, values: Mapping[int, tuple[float, float]]) -> None:
         """Change values that were told: by the numbers of their suggestions, the new values with their variances.
 
-        Their constraints stay. The process is built anew, also if there are no values to change.
+        Their constraints and costs stay. The process is built anew, also if there are no values to change.
         """
         results = {}
         for number, (value, variance) in values.items():
             row = self._observations.told_row(number)
-            measured = self._observations[row].result.constraints
-            results[row] = Result.of(value, self._signs, variance, measured)
+            before = self._observations[row].result
+            results[row] = Result.of(value, self._signs, variance, before.constraints, before.cost)
         self._surrogate.cut(0)
         for row, result in results.items():
             self._observations.resolve(row, result)
@@ -315,15 +343,27 @@ class Optimizer:
         *,
         constraints: Mapping[str, float | None] | None = None,
         variance: float | Sequence[float] = 0.0,
+        seconds: float | None = None,
+        cost: float | None = None,
         outside: bool = False,
     ) -> None:
         """Add a result that was not asked for. None, NaN or infinity mean that the evaluation failed.
 
-        ``value``, ``constraints`` and ``variance`` are those of `tell`. With ``outside``, numbers may lie outside their
-        range, for example because the range was narrowed since.
+        ``value`` and the options are those of `tell`. With ``outside``, numbers may lie outside their range, for
+        example because the range was narrowed since.
         """
         plain = self.space.plain(params, outside=outside)
-        self._observations.add(plain, Result.of(value, self._signs, variance, constraints), None)
+        result = Result.of(value, self._signs, variance, constraints, self._cost_of(seconds, cost))
+        self._observations.add(plain, result, None)
+
+    def _cost_of(self, seconds: float | None, cost: float | None) -> float | None:
+        """The cost that was told; None if it is not known or does not count."""
+        if cost is not None and self.cost in (None, "seconds"):
+            remedy = "tell seconds=" if self.cost else "make the optimiser with cost='NAME', or leave it out"
+            raise ValueError(f"tell(cost={shortened(cost)}): this optimiser has cost={self.cost!r}; {remedy}")
+        took = None if seconds is None else positive("seconds", seconds)
+        told = None if cost is None else positive(f"the cost, {self.cost!r},", cost)
+        return took if self.cost == "seconds" else told
 
     def forget(self, suggestion: Suggestion | int) -> None:
         """Remove a pending suggestion that will never be told."""
@@ -528,6 +568,7 @@ class Optimizer:
             "next_number": self._next_number,
             "rows": self._observations.state(),
             "model": self.model_state(),
+            **({} if self.cost is None else {"budget_left": self.budget_left}),
         }
 
     def model_state(self) -> dict[str, Any]:
@@ -548,6 +589,7 @@ class Optimizer:
             if len(set(numbers)) < len(numbers) or max(numbers, default=-1) >= next_number:
                 raise ValueError(f"the numbers of its rows must be different and below {next_number}")
             self.restore_model(state["model"])
+            self.budget_left = state.get("budget_left")
         for row in rows:
             self._observations.add(*row)
         self.seed, self._next_number = seed, next_number
@@ -555,8 +597,8 @@ class Optimizer:
     def restore_model(self, state: Mapping[str, Any]) -> None:
         """Restore the learned model from a `model_state`."""
         with _readable("model's state"):
-            fitted = self._outputs.parse(state)
-        self._outputs.restore(*fitted)
+            learned = self._outputs.parse(state)
+        self._outputs.restore(learned)
 
 
 def default_startup(dim: int) -> int:
@@ -572,6 +614,13 @@ def check_seed(seed: int | None) -> int:
     if number > MAX_SEED:
         raise ValueError("seed must be below 2**128")
     return number
+
+
+def check_cost(cost: object) -> str | None:
+    """``cost`` itself if it is None or a name."""
+    if cost is not None and not (isinstance(cost, str) and cost.strip()):
+        raise ValueError(f"cost must be 'seconds' or the name of a metric, not {shortened(cost)}")
+    return cost
 
 
 def _number(suggestion: Suggestion | int) -> object:

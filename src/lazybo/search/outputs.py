@@ -1,9 +1,11 @@
-"""The surrogates of all outputs: one for each objective and one for each measured constraint.
+"""The surrogates of all outputs: one for each objective and each measured constraint, one for failures and the cost.
 
 All of them have the same rows. Each has its own kernel, noise and warping, and its own factor: q outputs cost q times
-O(n²) a step. A constraint that an evaluation did not measure is pending in the surrogate of that constraint.
+O(n²) a step. A constraint that an evaluation did not measure is pending in the surrogate of that constraint, and so is
+a cost that is not known. Where evaluations fail is learned once one has failed (`lazybo.search.failures`).
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple, TypeAlias
@@ -13,20 +15,23 @@ from numpy.typing import NDArray
 
 from lazybo.checks import Array, shortened
 from lazybo.model.process import Process
+from lazybo.model.targets import scaling
 from lazybo.search.acquisition import (
     Acquisition,
     Judge,
     automatic,
     confidence_bound,
     expected_improvement,
+    log_confidence_bound,
     log_expected_improvement,
 )
+from lazybo.search.failures import LABELS, Outcomes, caution, chance_of_success, threshold_of
 from lazybo.search.feasible_set import FeasibleSet
 from lazybo.search.hypervolume import MOST_OBJECTIVES, HypervolumeImprovement, non_dominated
-from lazybo.search.joint import ChebyshevImprovement, constrained, feasibility, improvement, widened
+from lazybo.search.joint import ChebyshevImprovement, constrained, feasibility, improvement, per_cost, widened
 from lazybo.search.landscape import Landscape, Layer
 from lazybo.search.maxima import BEST_CENTERS
-from lazybo.search.observations import Constraint, Objective, Observations, Rows
+from lazybo.search.observations import Constraint, Cost, Objective, Observations, Rows, State
 from lazybo.search.space import Space
 from lazybo.search.surrogate import Fitted, Surrogate
 
@@ -39,9 +44,25 @@ REFERENCE_MARGIN = 0.1
 # The weight of log P(feasible) once something is feasible. With 2, more trials near an active constraint are feasible
 # than with 1, and the best one is as good (docs/constraints.md).
 CAUTION = 2.0
+# Acquisitions that have the same maxima and are logarithms, for the logarithm of the cost.
+AS_LOGARITHM: dict[Acquisition, Acquisition] = {
+    expected_improvement: log_expected_improvement,
+    confidence_bound: log_confidence_bound,
+}
+# If the end of the search is not known: up to this suggestion the cost has its full weight, later as 1/√k.
+FULL_WEIGHT = 5
 # How often the far reference point is used, and the factor of the standard deviations then.
 FAR_SHARE = 0.25
 WIDENING = 2.0
+
+
+class Learned(NamedTuple):
+    """What the surrogates have learned; None: nothing yet."""
+
+    objectives: list[Fitted]
+    constraints: dict[str, Fitted]
+    failures: Fitted | None
+    cost: Fitted | None
 
 
 class Outputs:
@@ -52,14 +73,25 @@ class Outputs:
         space: Space,
         observations: Observations,
         objectives: int,
-        make: Callable[[Rows], Surrogate],
+        make: Callable[..., Surrogate],
         known: FeasibleSet | None = None,
+        make_cost: Callable[[Rows], Surrogate] | None = None,
     ) -> None:
         self._space, self._observations, self._make = space, observations, make
         self._known = known
         views = [observations] if objectives == 1 else [Objective(observations, j) for j in range(objectives)]
         self.objectives = [make(view) for view in views]
         self._constraints: dict[str, Surrogate] = {}
+        self._failures: Surrogate | None = None
+        self.cost = None if make_cost is None else make_cost(Cost(observations))
+        self.budget_left: float | None = None
+
+    @property
+    def cost_weight(self) -> float:
+        """α: the share of the budget that is left, or as if it were, if nobody knows when the search ends."""
+        if self.budget_left is not None:
+            return self.budget_left
+        return min(1.0, math.sqrt(FULL_WEIGHT / (1 + len(self._observations))))
 
     @property
     def constraints(self) -> dict[str, Surrogate]:
@@ -71,8 +103,20 @@ class Outputs:
             self._constraints[name] = self._make(Constraint(self._observations, name))
         return self._constraints[name]
 
+    @property
+    def failures(self) -> Surrogate | None:
+        """The surrogate of the labels that say which evaluations failed; None if none has."""
+        return self._labels() if len(self._observations.rows(State.FAILED)) else None
+
+    def _labels(self) -> Surrogate:
+        if self._failures is None:
+            view = Outcomes(self._observations)
+            self._failures = self._make(view, make_warping=scaling, priors=LABELS, noise=None)
+        return self._failures
+
     def _all(self) -> list[Surrogate]:
-        return [*self.objectives, *self._constraints.values()]
+        others = [each for each in (self._failures, self.cost) if each is not None]
+        return [*self.objectives, *self._constraints.values(), *others]
 
     def cut(self, row: int) -> None:
         """Remove this row and all later ones from every process; the next use appends them again."""
@@ -82,14 +126,14 @@ class Outputs:
     @contextmanager
     def without_changes(self) -> Iterator[None]:
         """Undo at the end what this block learns."""
-        before = dict(self._constraints)
+        before = dict(self._constraints), self._failures
         try:
             with ExitStack() as stack:
                 for surrogate in self._all():
                     stack.enter_context(surrogate.without_changes())
                 yield
         finally:
-            self._constraints = before
+            self._constraints, self._failures = before
 
     # ----------------------------------------------------------------- state
 
@@ -101,10 +145,12 @@ class Outputs:
             **first,
             **({"others": others} if others else {}),
             **({"constraints": constraints} if constraints else {}),
+            **({} if self._failures is None else {"failures": self._failures.fitted.state()}),
+            **({} if self.cost is None else {"cost": self.cost.fitted.state()}),
         }
 
-    def parse(self, state: Mapping[str, Any]) -> tuple[list[Fitted], dict[str, Fitted]]:
-        """The inverse of `state`."""
+    def parse(self, state: Mapping[str, Any]) -> Learned:
+        """The inverse of `state`. States of earlier versions have no failures: where they are is learned anew."""
         if not isinstance(state, Mapping):
             raise ValueError(f"it must be a mapping, not {shortened(state)}")
         states = [state, *state.get("others", [])]
@@ -112,23 +158,35 @@ class Outputs:
             raise ValueError(f"it is of {len(states)} objectives, not {len(self.objectives)}")
         objectives = [each.fitted.parse(part) for each, part in zip(self.objectives, states, strict=True)]
         new = self._make(self._observations).fitted
-        return objectives, {name: new.parse(part) for name, part in state.get("constraints", {}).items()}
+        constraints = {name: new.parse(part) for name, part in state.get("constraints", {}).items()}
+        failures = new.parse(state["failures"]) if "failures" in state else None
+        # What was learned of the cost may be of a run with this option, and this one is without it, or the reverse.
+        cost = self.cost.fitted.parse(state["cost"]) if self.cost is not None and "cost" in state else None
+        return Learned(objectives, constraints, failures, cost)
 
-    def restore(self, objectives: list[Fitted], constraints: Mapping[str, Fitted]) -> None:
+    def restore(self, learned: Learned) -> None:
         """Continue with what was learned before."""
-        for surrogate, fitted in zip(self.objectives, objectives, strict=True):
+        for surrogate, fitted in zip(self.objectives, learned.objectives, strict=True):
             surrogate.restore(fitted)
-        for name, fitted in constraints.items():
+        for name, fitted in learned.constraints.items():
             self._constraint(name).restore(fitted)
+        if learned.failures is not None:
+            self._labels().restore(learned.failures)
+        if self.cost is not None and learned.cost is not None:
+            self.cost.restore(learned.cost)
 
     # ---------------------------------------------------------------- search
 
     def expects_feasible(self, points: Array) -> NDArray[np.bool_]:
-        """Whether each measured constraint holds at these points with a chance of at least one half, (m,)."""
+        """Whether each measured constraint, and success, has a chance of at least one half at these points, (m,)."""
         expected = np.ones(len(points), dtype=bool)
         for surrogate in self.constraints.values():
             expected &= surrogate.sync().mean(points) <= surrogate.warping(np.zeros(1))
-        return expected
+        return expected & (self.success_chance(points) >= 0.5)
+
+    def success_chance(self, points: Array) -> Array:
+        """P(success) at these points, (m,); 1 if no evaluation has failed."""
+        return np.ones(len(points)) if self.failures is None else chance_of_success(self.failures, points)
 
     def feasible_chance(self, points: Array) -> Array:
         """The probability that all measured constraints hold at these points, (m,); 1 where there are none."""
@@ -160,19 +218,43 @@ class Outputs:
         """The acquisition that the next point maximises, and the rows around which it is searched."""
         objectives = [_Synced(each, each.sync()) for each in self.objectives]
         constraints = [_Synced(each, each.sync()) for each in self.constraints.values()]
+        cost = self._synced_cost()
         points = self.objectives[0].pool(seed).points
         chance = feasibility([float(each.surrogate.warping(np.zeros(1))[0]) for each in constraints])
         feasible = self._observations.feasible()
         if constraints and not feasible.any():
-            return Landscape([each.layer(points) for each in constraints], chance), self._least_violation(constraints)
-        if constraints and acquisition is expected_improvement:
+            return self._landscape(constraints, chance, cost, points), self._least_violation(constraints)
+        if (constraints or self.failures) and acquisition is expected_improvement:
             acquisition = log_expected_improvement  # has the same maxima, and is a logarithm as the constraints are
         if acquisition is automatic and self.objectives[0].fitted.is_noisy and not constraints:
             acquisition = confidence_bound
+        if cost is not None:
+            acquisition = AS_LOGARITHM.get(acquisition, acquisition)
         judge, rows = _judge_of(objectives, feasible, self.inside, acquisition, rng)
         if constraints:
             judge = constrained(judge, len(objectives), chance, CAUTION)
-        return Landscape([each.layer(points) for each in (*objectives, *constraints)], judge), rows
+        return self._landscape([*objectives, *constraints], judge, cost, points), rows
+
+    def _synced_cost(self) -> "_Synced | None":
+        """The surrogate of the cost, if it counts and any cost is known."""
+        if self.cost is None or self.cost_weight == 0.0 or not len(Cost(self._observations).rows(State.COMPLETE)):
+            return None
+        return _Synced(self.cost, self.cost.sync())
+
+    def _landscape(
+        self, outputs: Sequence["_Synced"], judge: Judge, cost: "_Synced | None", points: Array
+    ) -> Landscape:
+        """The acquisition of some outputs; plus c log P(success) if any evaluation has failed, and per cost."""
+        outputs, failures = list(outputs), self.failures
+        if failures is not None:
+            labels, weight = _Synced(failures, failures.sync()), caution(Outcomes(self._observations).values)
+            judge = constrained(judge, len(outputs), feasibility([threshold_of(failures)]), weight)
+            outputs.append(labels)
+        if cost is not None:
+            # The process has log cost in units of its warping, which is linear.
+            judge = per_cost(judge, self.cost_weight * float(np.exp(-cost.surrogate.warping.log_slope)))
+            outputs.append(cost)
+        return Landscape([each.layer(points) for each in outputs], judge)
 
     def doubtful(self) -> bool:
         """Whether an objective's surrogate has found noise that no repeated evaluation has shown."""

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lazybo.checks import Array
-from lazybo.model.process import Process
+from lazybo.model.process import NO_VALUE, Process
 from lazybo.model.targets import Warping
 from lazybo.search.space import Space
 
@@ -105,7 +105,7 @@ class Predictor:
         points = np.array([first.point for first, *_ in configurations])
         means = self.means(points)
         values = np.array([mean_value(repeated) for repeated in configurations])
-        if not self.process.known_variances.any():
+        if not self.known_variances.any():
             repeats = np.array([len(repeated) for repeated in configurations])
             weights = repeats * REAL_SHARE / (1.0 - REAL_SHARE + repeats * REAL_SHARE)
             means = means + weights * (self.warping(self.sign * values) - means)
@@ -125,6 +125,12 @@ class Predictor:
     def means(self, points: Array) -> Array:
         """The posterior means at these points, in units of the targets, (m,)."""
         return np.concatenate([self.process.mean(rows) for rows in self._blocks(points)])
+
+    @property
+    def known_variances(self) -> Array:
+        """Known variances of the values of all rows, 0 where none is known or there is no value, (n,)."""
+        known = self.process.known_variances
+        return np.where(known < NO_VALUE, known, 0.0)
 
     @property
     def equal(self) -> float:

@@ -22,7 +22,7 @@ from lazybo.checks import Array, positive, shortened, whole
 from lazybo.model.fit import NOISY, Data, Priors, check_priors, maximum_a_posteriori, prior_kernel
 from lazybo.model.kernels import Kernel, kernel_for
 from lazybo.model.lag import Lag, is_due
-from lazybo.model.process import Process
+from lazybo.model.process import NO_VALUE, Process
 from lazybo.model.repeats import PROOF_IF_DISCRETE, Repeats, repeats_of
 from lazybo.model.targets import Warping
 from lazybo.model.weights import CHUNK_ROWS
@@ -279,12 +279,39 @@ class Surrogate:
         return self._space.as_rows(self._observations.points(rows))
 
     def _target_variances(self, rows: slice) -> Array:
-        """Known variances of some rows in units of the targets² of the built process."""
+        """Known variances of some rows in units of the targets² of the built process; failures have no value."""
         assert self.fitted.built_warping is not None, "the process was built"
-        return self.fitted.built_warping.variances(self._observations.variances(rows))
+        known = self.fitted.built_warping.variances(self._observations.variances(rows))
+        failed = self._failed()
+        if len(failed):
+            without = np.zeros(len(self._observations), dtype=bool)
+            without[failed] = True
+            without[self._failed_repeats()] = False
+            known[without[rows]] = NO_VALUE
+        return known
+
+    def _failed(self) -> NDArray[np.intp]:
+        return self._observations.rows(State.FAILED)
+
+    def _failed_repeats(self) -> NDArray[np.intp]:
+        """The rows that failed at a point where an earlier one has a value."""
+        if not len(self._failed()):
+            return np.zeros(0, dtype=np.intp)
+        failed, complete = (set(self._observations.rows(state).tolist()) for state in (State.FAILED, State.COMPLETE))
+        found = [
+            row
+            for group in self._observations.repeated
+            for i, row in enumerate(group)
+            if row in failed and not complete.isdisjoint(group[:i])
+        ]
+        return np.array(found, dtype=np.intp)
 
     def _targets(self) -> Array:
-        """The targets of all rows: warped values, the worst of them for failures, NaN for pending rows."""
+        """The targets of all rows: warped values, NaN for pending rows.
+
+        A repeat that failed has the worst value. Other failures say nothing about values (`_target_variances`); where
+        evaluations fail is learned beside them (`lazybo.search.failures`).
+        """
         complete = self._observations.rows(State.COMPLETE)
         values, count = self._observations.values[complete], len(complete)
         if self.fitted.warping is None or count > self.fitted.warped_at * (1 + REWARP_GROWTH):
@@ -294,7 +321,8 @@ class Surrogate:
         warped = self.warping(values)
         targets = np.full(len(self._observations), np.nan)
         targets[complete] = warped
-        targets[self._observations.rows(State.FAILED)] = warped.max()
+        targets[self._failed()] = 0.0
+        targets[self._failed_repeats()] = warped.max(initial=-np.inf)
         return targets
 
 

@@ -41,6 +41,8 @@ GAIN_KEY = "lazybo:gain"
 SUGGESTION_KEY = "lazybo:suggestion"
 # The known variance of the noise in the value of a trial; `run.driver`.
 VARIANCE_KEY = "lazybo:variance"
+# How many seconds the evaluation of a trial took in its worker, if the run has a cost; `run.driver`.
+SECONDS_KEY = "lazybo:seconds"
 # Optuna's own: followed by ":" and a name, what a trial has measured of a constraint; `trial.set_constraint`.
 CONSTRAINT_KEY = "constraints"
 # User: what scikit-learn knows of each fold of a candidate, or why the candidate could not be evaluated;

@@ -53,6 +53,7 @@ class ModelOptions:
     priors: Priors | None = None
     value_transform: Literal["warped", "scaled", "centred"] = "warped"
     feasible: Predicate | None = None
+    cost: str | None = None
 
     def optimizer(self, structure: Structure, *directions: Direction) -> Optimizer:
         """A new optimiser of objectives with these directions. Raises a ValueError if an option is wrong."""
@@ -67,7 +68,7 @@ class ModelOptions:
     def to_json(self) -> dict[str, Any]:
         """Plain data for JSON. Objects that JSON cannot hold are listed as "not kept"; `from_json` uses defaults."""
         plain: dict[str, Any] = {
-            **{name: _plain_number(getattr(self, name)) for name in _written()},
+            **{name: _plain_number(getattr(self, name)) for name in _written(self.cost is not None)},
             "priors": None if self.priors is None else {k: float(v) for k, v in asdict(self.priors).items()},
         }
         lost = {}
@@ -83,7 +84,7 @@ class ModelOptions:
     @staticmethod
     def from_json(written: Mapping[str, Any], structure: Structure) -> "ModelOptions":
         """The options of `to_json`. A kernel with parameters needs the columns of the space."""
-        known = {name: written[name] for name in _written()}
+        known = {name: written[name] for name in _written("cost" in written)}
         if known["priors"] is not None:
             known["priors"] = Priors(**known["priors"])
         if isinstance(known["kernel"], Mapping):
@@ -196,9 +197,10 @@ def _kept_structure(written: Mapping[str, Any], trials: Sequence[FrozenTrial]) -
     return Structure(space, conditions, frozenset(structure["optional"]))
 
 
-def _written() -> list[str]:
-    """The names of the options that are written as JSON."""
-    return [field.name for field in fields(ModelOptions) if field.name not in UNWRITTEN]
+def _written(with_cost: bool) -> list[str]:
+    """The names of the options that are written as JSON. Earlier versions knew no cost."""
+    left_out = UNWRITTEN if with_cost else (*UNWRITTEN, "cost")
+    return [field.name for field in fields(ModelOptions) if field.name not in left_out]
 
 
 def _plain_number(value: Any) -> Any:

@@ -17,6 +17,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.search.optimizer import Optimizer, Suggestion, Values
 from lazybo.study.attributes import MODEL_KEY, SUGGESTION_KEY, VARIANCE_KEY, joined, parts, rewritable_parts
+from lazybo.study.costs import SECONDS, cost_of
 from lazybo.study.curves import StudyCurves
 from lazybo.study.evaluated import evaluations_of
 from lazybo.study.feasible import measured_constraints
@@ -134,17 +135,20 @@ class StudyModel:
                     self._forecast[number] = suggestion
 
     def _teach(self, trial: FrozenTrial, value: Values, variance: float) -> None:
-        """Observe a value of a trial, and what it has measured of its constraints."""
-        constraints = measured_constraints(trial)
+        """Observe a value of a trial, what it has measured of its constraints, and its cost."""
+        measured: dict[str, Any] = {"constraints": measured_constraints(trial), "variance": variance}
+        if self.optimizer.cost is not None:
+            key = "seconds" if self.optimizer.cost == SECONDS else "cost"
+            measured[key] = cost_of(trial, self.optimizer.cost)
         params = self._in_space(trial.params)
         suggestion = self._pending.pop(trial.number, None)
         if suggestion is not None and suggestion.params == params:
-            self.optimizer.tell(suggestion, value, constraints=constraints, variance=variance)
+            self.optimizer.tell(suggestion, value, **measured)
             return
         if suggestion is not None:
             self.optimizer.forget(suggestion)
         try:
-            self.optimizer.observe(params, value, constraints=constraints, variance=variance, outside=True)
+            self.optimizer.observe(params, value, outside=True, **measured)
         except ValueError:
             # From another space; or the trial failed before it had its parameters, and there is nothing to observe.
             self.structure_outdated = self.structure_outdated or trial.state != TrialState.FAIL

@@ -33,6 +33,7 @@ from lazybo.search.acquisition import Acquisition
 from lazybo.search.feasibility import Predicate
 from lazybo.search.optimizer import check_seed
 from lazybo.search.space import Space
+from lazybo.study.costs import check_returned
 from lazybo.study.factory import ModelOptions, open_model
 from lazybo.study.memory import Memories
 from lazybo.study.one_by_one import OneByOne, allows
@@ -64,6 +65,9 @@ class LazySampler(BaseSampler):
     ``feasible`` is a function of the parameters (a dict) that says which configurations may be evaluated. Suggestions
     of all parameters at once are always feasible. Parameters that are asked for one by one, as in the first trial, are
     drawn again while they make the predicate false, which may not suffice: enqueue a feasible configuration first.
+
+    With ``cost="seconds"`` trials that are expected to take less time are preferred, by Optuna's times of the trials so
+    far. Any other name is that of a user attribute (``trial.set_user_attr``) with the cost of a trial.
     """
 
     def __init__(
@@ -79,6 +83,7 @@ class LazySampler(BaseSampler):
         deterministic_objective: bool = False,
         constraints_func: Callable[[FrozenTrial], Sequence[float]] | None = None,
         feasible: Predicate | None = None,
+        cost: str | None = None,
     ) -> None:
         if not isinstance(independent_sampler, BaseSampler | None):
             raise TypeError(
@@ -89,7 +94,7 @@ class LazySampler(BaseSampler):
             raise TypeError(f"constraints_func must be a function of a trial, not {shortened(constraints_func)}")
         priors = DETERMINISTIC if deterministic_objective else None
         n_startup = None if n_startup_trials is None else whole("n_startup_trials", n_startup_trials, 0)
-        options = ModelOptions(check_seed(seed), lag, acquisition, n_startup=n_startup, priors=priors)
+        options = ModelOptions(check_seed(seed), lag, acquisition, n_startup=n_startup, priors=priors, cost=cost)
         # Reject wrong arguments now, not in the first trial.
         options.optimizer(Structure({"x": IntDistribution(0, 1)}, {}, frozenset()), "minimize")
         if feasible is not None and not callable(feasible):
@@ -140,6 +145,8 @@ class LazySampler(BaseSampler):
 
     def after_trial(self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None) -> None:
         """Keep the constraints of a trial. The model reads finished trials when the next one begins."""
+        if self._options.cost is not None and state == TrialState.COMPLETE:
+            check_returned(trial, self._options.cost)
         if self._constraints_func is not None:
             _process_constraints_after_trial(self._constraints_func, study, trial, state)
         if self._independent_sampler is not None:

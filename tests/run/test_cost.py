@@ -1,0 +1,235 @@
+"""optimize() with a cost: measured seconds, or a metric that the objective returns."""
+
+import math
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import optuna
+import pytest
+from optuna.trial import FrozenTrial, TrialState
+
+import lazybo
+from lazybo import optimize
+from lazybo.run import evaluate
+from lazybo.run.budget import Budget
+from lazybo.run.limits import Limits
+from lazybo.search.observations import Cost, State
+from lazybo.study.attributes import SECONDS_KEY
+from lazybo.study.factory import model_of
+
+SPACE = {"x": (0.0, 1.0), "y": (0.0, 1.0)}
+
+
+def price(x: float) -> float:
+    return math.exp(6 * x)
+
+
+def priced(x: float, y: float) -> dict[str, float]:
+    return {"value": (y - 0.5) ** 2, "dollars": price(x)}
+
+
+def params_of(study: optuna.Study) -> list[dict[str, Any]]:
+    return [trial.params for trial in study.trials]
+
+
+def log_costs(study: optuna.Study) -> float:
+    """The mean logarithm of what trials cost after the first five."""
+    return sum(math.log(price(trial.params["x"])) for trial in study.trials[5:]) / len(study.trials[5:])
+
+
+def stop_after(number: int) -> Callable[[optuna.Study, FrozenTrial], None]:
+    def callback(study: optuna.Study, trial: FrozenTrial) -> None:
+        if trial.number == number:
+            study.stop()
+
+    return callback
+
+
+@pytest.fixture
+def timed(monkeypatch: pytest.MonkeyPatch) -> Callable[[float, float], float]:
+    """An objective that takes price(x) seconds, on a clock that only it advances."""
+    clock = SimpleNamespace(now=100.0)
+    monkeypatch.setattr(evaluate, "time", SimpleNamespace(perf_counter=lambda: clock.now))
+
+    def objective(x: float, y: float) -> float:
+        clock.now += round(1024 * price(x)) / 1024  # sums of such numbers are exact
+        return (y - 0.5) ** 2
+
+    return objective
+
+
+def test_a_metric_is_the_cost() -> None:
+    cheap = optimize(priced, SPACE, n_trials=16, seed=0, cost="dollars", progress=False)
+    without = optimize(priced, SPACE, n_trials=16, seed=0, progress=False)
+    assert log_costs(cheap) < log_costs(without) - 0.5
+    assert params_of(cheap)[:5] == params_of(without)[:5]
+
+
+def test_a_metric_may_be_nested() -> None:
+    study = optimize(
+        lambda x, y: {"value": y, "gpu": {"hours": price(x)}},
+        SPACE,
+        n_trials=8,
+        seed=0,
+        cost="gpu.hours",
+        progress=False,
+    )
+    costs = [row["cost"] for row in model_of(study, study.trials).optimizer.state()["rows"]]
+    assert costs == [trial.user_attrs["gpu"]["hours"] for trial in study.trials]
+
+
+def test_seconds_are_measured_and_recorded(timed: Callable[[float, float], float]) -> None:
+    cheap = optimize(timed, SPACE, n_trials=16, seed=0, cost="seconds", progress=False)
+    assert log_costs(cheap) < log_costs(optimize(timed, SPACE, n_trials=16, seed=0, progress=False)) - 0.5
+    seconds = [trial.system_attrs[SECONDS_KEY] for trial in cheap.trials]
+    assert seconds == pytest.approx([price(trial.params["x"]) for trial in cheap.trials], abs=1e-3)
+    assert [row["cost"] for row in model_of(cheap, cheap.trials).optimizer.state()["rows"]] == seconds
+
+
+def test_without_a_cost_nothing_is_recorded() -> None:
+    study = optimize(priced, SPACE, n_trials=3, seed=0, progress=False)
+    assert not any(SECONDS_KEY in trial.system_attrs for trial in study.trials)
+
+
+@pytest.mark.parametrize("name", ["study.db", "study.log"])
+def test_a_resumed_run_continues_to_the_last_bit(
+    timed: Callable[[float, float], float], name: str, tmp_path: Path
+) -> None:
+    storage: Any = str(tmp_path / name)
+    if name == "study.log":
+        storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(storage))
+    arguments: dict[str, Any] = {"n_trials": 14, "seed": 1, "cost": "seconds", "progress": False}
+    whole = optimize(timed, SPACE, **arguments)
+    for end in (4, 8, 11):
+        optimize(timed, SPACE, **arguments, storage=storage, callbacks=[stop_after(end)])
+    resumed = optimize(timed, SPACE, **arguments, storage=storage)
+    assert params_of(resumed) == params_of(whole)
+
+
+def test_20_workers_several_objectives_and_a_constraint() -> None:
+    study = optimize(
+        lambda x, y: {"a": y, "b": (1 - y) ** 2 + x, "dollars": price(x)},
+        SPACE,
+        directions={"a": "minimize", "b": "minimize"},
+        constraints={"b": 1.5},
+        n_trials=40,
+        n_parallel=20,
+        executor="threads",
+        cost="dollars",
+        seed=0,
+        progress=False,
+    )
+    assert [trial.state for trial in study.trials] == [TrialState.COMPLETE] * 40
+    assert len({tuple(trial.params.values()) for trial in study.trials}) == 40
+
+
+def test_the_seconds_of_folds_are_added(timed: Callable[[float, float], float]) -> None:
+    folds = lazybo.kfold(lambda params, fold: timed(**params) + fold, k=3)
+    study = optimize(folds, SPACE, n_trials=4, seed=0, cost="seconds", progress=False)
+    for trial in study.trials:
+        assert trial.system_attrs[SECONDS_KEY] == pytest.approx(3 * price(trial.params["x"]), abs=3e-3)
+
+
+def test_pruned_and_failed_trials_teach_no_cost(timed: Callable[[float, float], float]) -> None:
+    def objective(x: float, y: float, trial: Any) -> float:
+        value = timed(x, y)
+        trial.report(value, 1)
+        if trial.number in (2, 6):
+            raise optuna.TrialPruned
+        if trial.number in (3, 7):
+            raise RuntimeError("out of memory")
+        return value
+
+    study = optimize(objective, SPACE, n_trials=10, seed=0, cost="seconds", progress=False)
+    taught = Cost(model_of(study, study.trials).optimizer._observations).rows(State.COMPLETE)
+    assert set(taught) == {0, 1, 4, 5, 8, 9}
+
+
+# ----------------------------------------------------------------------- budget
+
+
+def frozen(seconds: float) -> FrozenTrial:
+    start = datetime(2026, 1, 1)
+    return FrozenTrial(
+        number=0,
+        trial_id=0,
+        state=TrialState.COMPLETE,
+        value=0.0,
+        datetime_start=start,
+        datetime_complete=start + timedelta(seconds=seconds),
+        params={},
+        distributions={},
+        user_attrs={},
+        system_attrs={},
+        intermediate_values={},
+    )
+
+
+def test_the_budget_is_trials_or_time_whichever_ends_first() -> None:
+    assert Budget(Limits(), 1).left(math.inf) is None
+    by_trials = Budget(Limits(n_trials=50, confirm=10), 1)
+    assert [by_trials.left(left) for left in (50, 30, 10, 4)] == [1.0, 0.5, 0.0, 0.0]
+    by_time = Budget(Limits(timeout=100.0), 4)
+    assert by_time.left(math.inf) == 1.0
+    by_time.count(200.0)
+    assert by_time.left(math.inf) == 0.5
+    by_time.count(999.0)
+    assert by_time.left(math.inf) == 0.0
+    both = Budget(Limits(n_trials=10, timeout=100.0), 1)
+    both.count(30.0)
+    assert both.left(8) == pytest.approx(0.7)
+    assert both.left(2) == pytest.approx(0.2)
+
+
+def test_the_time_of_earlier_runs_counts_as_spent() -> None:
+    budget = Budget(Limits(timeout=100.0), 1)
+    budget.count_earlier([frozen(60.0), frozen(240.0)])
+    assert budget.left(math.inf) == pytest.approx(0.25)
+
+
+def test_a_run_tells_the_optimiser_what_is_left() -> None:
+    study = optimize(priced, SPACE, n_trials=6, seed=0, cost="dollars", progress=False)
+    again = optimize(priced, SPACE, n_trials=30, seed=0, cost="dollars", callbacks=[stop_after(5)], progress=False)
+    assert params_of(study)[:5] == params_of(again)[:5], "startup points do not depend on the cost"
+    assert params_of(study)[5] != params_of(again)[5], "much more is left of 30 trials than of 6"
+
+
+# -------------------------------------------------------------------- bad input
+
+
+@pytest.mark.parametrize(
+    ("metric", "said"), [(0.0, "not 0.0"), (-1.0, "not -1.0"), ("3", "not '3'"), (True, "not True")]
+)
+def test_a_metric_that_is_no_cost_ends_the_run(metric: Any, said: str) -> None:
+    with pytest.raises(TypeError, match=f"'dollars' is the cost, so the objective must return .* {said}") as caught:
+        optimize(lambda x, y: {"value": x + y, "dollars": metric}, SPACE, n_trials=5, cost="dollars", progress=False)
+    assert len(caught.value.study.trials) == 1  # type: ignore[attr-defined]
+
+
+def test_a_metric_that_is_missing_ends_the_run() -> None:
+    with pytest.raises(TypeError, match=r"'dollars' is the cost, so the objective must return it .* but did not"):
+        optimize(lambda x, y: x + y, SPACE, n_trials=5, cost="dollars", progress=False)
+
+
+def test_a_metric_that_could_not_be_measured_fails_its_trial() -> None:
+    def sometimes(x: float, y: float) -> dict[str, float]:
+        return {"value": y, "dollars": math.nan if x > 0.5 else 1.0 + x}
+
+    study = optimize(sometimes, SPACE, n_trials=8, seed=0, cost="dollars", max_failures=None, progress=False)
+    failed = [trial.state == TrialState.FAIL for trial in study.trials]
+    assert failed == [trial.params["x"] > 0.5 for trial in study.trials]
+    assert any(failed)
+
+
+def test_wrong_arguments_are_refused_before_anything_is_written(tmp_path: Path) -> None:
+    storage = tmp_path / "study.db"
+    for cost in (3, "", ["seconds"]):
+        with pytest.raises(ValueError, match="cost must be 'seconds' or the name of a metric"):
+            optimize(priced, SPACE, n_trials=5, cost=cost, storage=storage)  # type: ignore[arg-type]
+    folds = lazybo.kfold(lambda params, fold: params["x"] + fold)
+    with pytest.raises(ValueError, match="with kfold the cost can be 'seconds', not the metric 'dollars'"):
+        optimize(folds, SPACE, n_trials=5, cost="dollars", storage=storage)
+    assert not storage.exists()

@@ -1,0 +1,284 @@
+"""The cost of evaluations in the optimiser."""
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import approx_fprime
+
+from lazybo.search.acquisition import ACQUISITIONS, Judge, confidence_bound, log_confidence_bound
+from lazybo.search.joint import constrained, feasibility, improvement, per_cost
+from lazybo.search.observations import Cost, State
+from lazybo.search.optimizer import Optimizer
+
+SPACE = {"x": (0.0, 1.0), "y": (0.0, 1.0)}
+GRID = {"a": (0, 9), "b": (0, 9), "c": ["p", "q", "r"]}
+
+
+def flat(params: dict[str, Any]) -> float:
+    """An objective that does not depend on x: only the cost does."""
+    return (params["y"] - 0.5) ** 2
+
+
+def price(params: dict[str, Any]) -> float:
+    return math.exp(6 * params["x"])
+
+
+def run(optimizer: Optimizer, n: int, *, left: float | None = None, unit: float = 1.0) -> list[dict[str, Any]]:
+    asked = []
+    for i in range(n):
+        optimizer.budget_left = 1 - i / n if left is None else left
+        suggestion = optimizer.ask()
+        optimizer.tell(suggestion, flat(suggestion.params), seconds=unit * price(suggestion.params))
+        asked.append(suggestion.params)
+    return asked
+
+
+# ------------------------------------------------------------------------- laws
+
+
+@pytest.mark.parametrize("acquisition", ["auto", "logei", "ei", "ucb", "pi"])
+def test_cheap_evaluations_are_preferred_while_much_of_the_budget_is_left(acquisition: str) -> None:
+    def spent(cost: str | None, left: float) -> float:
+        asked = run(Optimizer(SPACE, seed=2, cost=cost, acquisition=acquisition), 16, left=left)
+        return float(np.mean([math.log(price(params)) for params in asked[5:]]))
+
+    without = spent(None, 1.0)
+    assert spent("seconds", 1.0) < min(without, spent("seconds", 0.05)) - 0.5
+
+
+@given(seed=st.integers(0, 2**16))
+@settings(max_examples=5, deadline=None)
+def test_at_the_end_of_the_budget_the_cost_has_no_influence_at_all(seed: int) -> None:
+    assert run(Optimizer(SPACE, seed=seed, cost="seconds"), 12, left=0.0) == run(Optimizer(SPACE, seed=seed), 12)
+
+
+def test_seconds_that_are_told_change_nothing_without_a_cost() -> None:
+    told, silent = Optimizer(SPACE, seed=3), Optimizer(SPACE, seed=3)
+    for _ in range(12):
+        suggestion = silent.ask()
+        silent.tell(suggestion, flat(suggestion.params))
+    assert run(told, 12) == [row["params"] for row in silent.state()["rows"]]
+    assert told.state() == silent.state()
+
+
+@given(exponent=st.integers(-40, 40), seed=st.integers(0, 99))
+@settings(max_examples=8, deadline=None)
+def test_the_unit_of_the_cost_does_not_matter(exponent: int, seed: int) -> None:
+    def grid(unit: float) -> list[dict[str, Any]]:
+        optimizer = Optimizer(GRID, seed=seed, cost="seconds")
+        asked = []
+        for _ in range(14):
+            optimizer.budget_left = 1.0
+            suggestion = optimizer.ask()
+            a, b = suggestion.params["a"], suggestion.params["b"]
+            optimizer.tell(suggestion, math.sin(a + 1.7 * b), seconds=unit * math.exp(0.7 * a))
+            asked.append(suggestion.params)
+        return asked
+
+    assert grid(2.0**exponent) == grid(1.0)
+
+
+def test_a_cost_that_is_always_the_same_does_not_matter() -> None:
+    optimizer, without = Optimizer(GRID, seed=4, cost="seconds"), Optimizer(GRID, seed=4)
+    for _ in range(14):
+        suggestion, other = optimizer.ask(), without.ask()
+        assert suggestion.params == other.params
+        value = math.sin(suggestion.params["a"] + 1.7 * suggestion.params["b"])
+        optimizer.tell(suggestion, value, seconds=7.0)
+        without.tell(other, value)
+
+
+def test_a_restored_optimiser_suggests_the_same_to_the_last_bit() -> None:
+    optimizer = Optimizer(SPACE, seed=5, cost="seconds")
+    run(optimizer, 15)
+    optimizer.budget_left = 0.7
+    restored = Optimizer(SPACE, seed=5, cost="seconds")
+    restored.restore(json.loads(json.dumps(optimizer.state())))
+    assert restored.budget_left == 0.7
+    for _ in range(4):
+        suggestion, other = optimizer.ask(), restored.ask()
+        assert suggestion == other
+        optimizer.tell(suggestion, flat(suggestion.params), seconds=price(suggestion.params))
+        restored.tell(other, flat(other.params), seconds=price(other.params))
+    assert restored.state() == optimizer.state()
+
+
+def test_a_state_with_a_cost_is_readable_without_one_and_the_reverse() -> None:
+    with_cost, without = Optimizer(SPACE, seed=6, cost="seconds"), Optimizer(SPACE, seed=6)
+    run(with_cost, 8)
+    run(without, 8)
+    without_now, with_now = Optimizer(SPACE, seed=6), Optimizer(SPACE, seed=6, cost="seconds")
+    without_now.restore(with_cost.state())
+    with_now.restore(without.state())
+    assert with_now.ask().params == without.ask().params, "no cost is known yet"
+    assert without_now.n_complete == 8
+
+
+# ------------------------------------------------------------------ acquisition
+
+
+def in_order(judge: Judge, outputs: int, seed: int) -> None:
+    """The derivatives of a judge are its finite differences."""
+    rng = np.random.default_rng(seed)
+    at = np.concatenate((rng.normal(size=outputs), rng.uniform(0.2, 1.0, outputs)))
+
+    def value(u: np.ndarray) -> float:
+        return float(judge(u[:outputs, None], u[outputs:, None]).value[0])
+
+    got = judge(at[:outputs, None], at[outputs:, None])
+    found = np.concatenate((got.by_mean[:, 0], got.by_std[:, 0]))
+    np.testing.assert_allclose(found, approx_fprime(at, value, 1e-7), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("weight", [0.3, 1.0])
+def test_derivatives_per_cost(seed: int, weight: float) -> None:
+    objective = improvement(ACQUISITIONS["logei"], 0.3)
+    in_order(per_cost(objective, weight), 2, seed)
+    in_order(per_cost(constrained(objective, 1, feasibility([0.2])), weight), 3, seed)
+
+
+@given(mean=st.floats(-50, 50), std=st.floats(1e-3, 5), best=st.floats(-5, 5))
+def test_the_logarithm_of_the_confidence_bound(mean: float, std: float, best: float) -> None:
+    means, stds = np.array([mean, mean + 0.5, mean]), np.array([std, std, 1.5 * std])
+    got, bound = log_confidence_bound(means, stds, best), confidence_bound(means, stds, best)
+    assert np.isfinite(got).all()
+    assert np.argsort(got.value).tolist() == np.argsort(bound.value).tolist(), "the same order"
+    ratio = got.by_std / got.by_mean
+    np.testing.assert_allclose(ratio, bound.by_std / bound.by_mean, rtol=1e-12)
+    step = 1e-6
+    numeric = (log_confidence_bound(means + step, stds, best).value - got.value) / step
+    np.testing.assert_allclose(got.by_mean, numeric, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("objectives", [1, 2, 4])
+@pytest.mark.parametrize("bound", [None, 0.6, -1.0])
+def test_several_objectives_and_constraints_per_cost(objectives: int, bound: float | None) -> None:
+    """Whatever is maximised, α times the expected logarithm of the cost is subtracted; nothing is feasible with -1."""
+    optimizer = Optimizer(SPACE, directions=["minimize"] * objectives, seed=7, cost="seconds")
+    for suggestion in optimizer.ask(12):
+        values = [(suggestion.params["y"] - j / 4) ** 2 for j in range(objectives)]
+        measured = {} if bound is None else {"y": suggestion.params["y"] - bound}
+        value = values if objectives > 1 else values[0]
+        optimizer.tell(suggestion, value, constraints=measured, seconds=price(suggestion.params))
+    u = np.random.default_rng(0).random((6, 2))
+
+    def acquired(left: float) -> np.ndarray:
+        optimizer.budget_left = left
+        rng = np.random.default_rng(1)  # several objectives draw their weights
+        landscape, _ = optimizer._outputs.landscape(0, rng, ACQUISITIONS["logei"])
+        return landscape.exact(u)
+
+    optimizer.budget_left = 1.0
+    asked = optimizer.ask()
+    optimizer.forget(asked)
+    surrogate = optimizer._outputs.cost
+    assert surrogate is not None
+    log_cost = surrogate.warping.inverse(surrogate.sync().mean(u))
+    np.testing.assert_allclose(log_cost, 6 * u[:, 0], atol=0.3)
+    for left in (1.0, 0.25):
+        difference = acquired(0.0) - acquired(left)
+        np.testing.assert_allclose(np.diff(difference), left * np.diff(log_cost), rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("batch", ["fantasy", "maxima"])
+def test_batches_prefer_cheap_evaluations_and_are_distinct(batch: Any) -> None:
+    means = {}
+    for left in (1.0, 0.0):
+        optimizer = Optimizer(SPACE, seed=8, cost="seconds", batch=batch)
+        run(optimizer, 10, left=0.0)
+        optimizer.budget_left = left
+        asked = optimizer.ask(20)
+        assert len({tuple(each.params.values()) for each in asked}) == 20
+        means[left] = np.mean([each.params["x"] for each in asked])
+    assert means[1.0] < means[0.0]
+
+
+# ------------------------------------------------------------ what is not known
+
+
+def test_costs_that_are_not_known_are_pending() -> None:
+    optimizer = Optimizer(SPACE, seed=9, cost="dollars")
+    for i, suggestion in enumerate(optimizer.ask(6)):
+        optimizer.tell(suggestion, flat(suggestion.params), cost=price(suggestion.params) if i % 2 else None)
+    optimizer.ask()
+    assert Cost(optimizer._observations).rows(State.COMPLETE).tolist() == [1, 3, 5]
+    assert Cost(optimizer._observations).rows(State.PENDING).tolist() == [0, 2, 4, 6]
+
+
+def test_a_failure_teaches_its_cost_only_if_it_cost_more_than_all_others() -> None:
+    optimizer = Optimizer(SPACE, seed=10, cost="seconds")
+    told = [(1.0, 10.0), (None, 2.0), (2.0, 20.0), (None, 60.0), (None, None)]
+    for suggestion, (value, seconds) in zip(optimizer.ask(5), told, strict=True):
+        optimizer.tell(suggestion, value, seconds=seconds)
+    view = Cost(optimizer._observations)
+    np.testing.assert_array_equal(np.exp(view.values).round(9), [10.0, np.nan, 20.0, 60.0, np.nan])
+    optimizer.observe({"x": 0.5, "y": 0.5}, 1.0, seconds=99.0)
+    assert view.rows(State.COMPLETE).tolist() == [0, 2, 5], "60 s is no longer more than all others"
+    optimizer.ask()
+
+
+def test_only_failures_have_a_cost() -> None:
+    optimizer = Optimizer(SPACE, seed=11, cost="seconds")
+    for suggestion in optimizer.ask(6):
+        optimizer.tell(suggestion, None, seconds=1.0)
+    optimizer.observe({"x": 0.5, "y": 0.5}, 1.0)
+    assert set(optimizer.ask().params) == {"x", "y"}
+
+
+def test_a_value_that_is_revised_keeps_its_cost() -> None:
+    optimizer = Optimizer(SPACE, seed=12, cost="seconds")
+    run(optimizer, 6)
+    before = Cost(optimizer._observations).values
+    optimizer.revise({2: (0.1, 0.01)})
+    np.testing.assert_array_equal(Cost(optimizer._observations).values, before)
+
+
+# -------------------------------------------------------------------- bad input
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0, math.nan, math.inf, "3", [1.0]])
+def test_a_wrong_cost_is_refused_and_changes_nothing(seconds: Any) -> None:
+    for name, key in (("seconds", "seconds"), ("dollars", "cost"), (None, "seconds")):
+        optimizer = Optimizer(SPACE, seed=0, cost=name)
+        suggestion = optimizer.ask()
+        with pytest.raises(ValueError, match=r"(seconds|'dollars',) must be a (positive finite )?number"):
+            optimizer.tell(suggestion, 1.0, **{key: seconds})
+        assert [each.number for each in optimizer.pending] == [0]
+
+
+def test_a_cost_of_another_kind_is_refused() -> None:
+    for name, remedy in ((None, "cost='NAME'"), ("seconds", "tell seconds=")):
+        optimizer = Optimizer(SPACE, seed=0, cost=name)
+        with pytest.raises(ValueError, match=remedy):
+            optimizer.tell(optimizer.ask(), 1.0, cost=3.0)
+
+
+@pytest.mark.parametrize("cost", [3, "", " ", True, ["seconds"]])
+def test_a_name_that_is_none_is_refused(cost: Any) -> None:
+    with pytest.raises(ValueError, match="cost must be 'seconds' or the name of a metric"):
+        Optimizer(SPACE, cost=cost)
+
+
+def test_the_weight_falls_if_the_end_is_not_known() -> None:
+    optimizer = Optimizer(SPACE, seed=13, cost="seconds")
+    weights = []
+    for _ in range(8):
+        weights.append(optimizer._outputs.cost_weight)
+        optimizer.ask()
+    np.testing.assert_allclose(weights, [1.0] * 5 + [math.sqrt(5 / k) for k in (6, 7, 8)])
+    optimizer.budget_left = 0.9
+    assert optimizer._outputs.cost_weight == 0.9
+
+
+@pytest.mark.parametrize("left", [-0.1, 1.1, math.nan, "1", True])
+def test_a_share_that_is_none_is_refused(left: Any) -> None:
+    optimizer = Optimizer(SPACE, cost="seconds")
+    with pytest.raises(ValueError, match="budget_left must be a"):
+        optimizer.budget_left = left
+    assert optimizer.budget_left is None
