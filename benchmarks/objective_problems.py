@@ -6,6 +6,7 @@ Gramacy (Gramacy et al. 2016). The reference points and the largest hypervolumes
 """
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 from optuna.distributions import BaseDistribution, FloatDistribution
 
-from benchmarks import problems
+from benchmarks import lcbench, problems
 from lazybo.search.hypervolume import hypervolume
 
 Params = Mapping[str, Any]
@@ -182,11 +183,19 @@ FUNCTIONS: dict[str, Callable[[], Problem]] = {
 TABLES = tuple(name for name in problems.table_names() if not name.startswith("nasbench"))
 # Bounds of a table's time: the quantile of all its configurations.
 TIME_QUANTILE = 0.2
+# That of LCBench's number of weights. A larger share: 30 % of the networks have one layer and the fewest weights.
+WEIGHTS_QUANTILE = 0.4
 NAMES = (
     *FUNCTIONS,
     *(f"{name}+time" for name in TABLES),  # two objectives: the error, and the logarithm of the training time
     *(f"{name}<time" for name in TABLES),  # one objective, and a constraint: the training time
+    *(
+        f"lcbench-{name}+weights" for name in lcbench.DATA
+    ),  # two objectives: the error, and the logarithm of the weights
+    *(f"lcbench-{name}<weights" for name in lcbench.DATA),  # one objective, and a constraint: the logarithm
 )
+# The others have several objectives.
+ONE_OBJECTIVE = {"Gardner", "GardnerNarrow", "Gramacy", *(name for name in NAMES if "<" in name)}
 
 
 @cache
@@ -194,7 +203,9 @@ def load(name: str) -> Problem:
     """A problem by its name."""
     if name in FUNCTIONS:
         return FUNCTIONS[name]()
-    bench, _, data = name[:-5].partition("-")
+    bench, _, data = re.split(r"[+<]", name)[0].partition("-")
+    if bench == "lcbench":
+        return weights_front(data) if "+" in name else weights_bound(data)
     return table_front(bench, data) if "+" in name else table_bound(bench, data)
 
 
@@ -223,3 +234,29 @@ def table_bound(bench: str, data: str) -> Problem:
         return Measured((row.mean,), (row.seconds - bound,))
 
     return Problem(f"{bench}-{data}<time", space, evaluate, min(kept), float(np.median(kept)) - min(kept))
+
+
+def weights_front(data: str) -> Problem:
+    """Error and weights of LCBench's networks. The reference point is the median of all trainings."""
+    finals = lcbench.finals(data)
+    reference = np.median(finals.rows, axis=0)
+    best = hypervolume(finals.front(), reference)
+    space: dict[str, BaseDistribution] = dict(finals.space)
+    return Problem(
+        f"lcbench-{data}+weights", space, lambda p: Measured(finals(p)), best, best, tuple(reference.tolist())
+    )
+
+
+def weights_bound(data: str) -> Problem:
+    """The error of LCBench's networks, with a bound on the logarithm of the number of weights."""
+    finals = lcbench.finals(data)
+    bound = float(np.quantile(finals.rows[:, 1], WEIGHTS_QUANTILE))
+    kept, front = finals.rows[finals.rows[:, 1] <= bound, 0], finals.front()
+    best = float(front[front[:, 1] <= bound, 0].min())
+
+    def evaluate(params: Params) -> Measured:
+        error, weights = finals(params)
+        return Measured((error,), (weights - bound,))
+
+    space: dict[str, BaseDistribution] = dict(finals.space)
+    return Problem(f"lcbench-{data}<weights", space, evaluate, best, float(np.median(kept)) - best)

@@ -1,8 +1,10 @@
-"""`python -m benchmarks.objectives`: several objectives and constraints, ours beside Optuna's samplers.
+"""`python -m benchmarks.objectives`: several objectives and constraints, ours beside Optuna's samplers and BoTorch.
 
-Each run is a row of a CSV file; recorded runs are not run again. The regret is what is missing to the largest
-hypervolume as a share of it, or for one objective what is missing to the best feasible value; a run without a feasible
-evaluation has the regret 1.
+Each run is a row of a CSV file; recorded runs are not run again. The table has the seeds that were asked for: 0 to 2
+(``--first-seed 0 --seeds 3``) were looked at while the search was built, 3 to 12 (the default) were not.
+
+The regret is what is missing to the largest hypervolume as a share of it, or for one objective what is missing to the
+best feasible value; a run without a feasible evaluation has the regret 1.
 """
 
 import argparse
@@ -15,14 +17,15 @@ from typing import Any, Protocol
 
 import optuna
 
-from benchmarks.objective_problems import NAMES, Measured, Problem, load
-from benchmarks.optimizers import gp_sampler
+from benchmarks.objective_problems import NAMES, ONE_OBJECTIVE, Measured, Problem, load
+from benchmarks.optimizers import Asked, Peer, gp_sampler, peer_command
 from benchmarks.runner import append, read
 from lazybo.search.optimizer import Optimizer
 from lazybo.study.sampler import LazySampler
 
 RESULTS = Path(__file__).parent / "results" / "objectives.csv"
 CHECKPOINTS = (25, 50, 100)
+OURS = "lazybo"
 # r: regret, f: feasible evaluations, s: CPU seconds of the optimiser, each after so many evaluations.
 FIELDS = ("problem", "optimizer", "seed", *(f"{kind}{n}" for kind in "rfs" for n in CHECKPOINTS))
 
@@ -30,6 +33,8 @@ FIELDS = ("problem", "optimizer", "seed", *(f"{kind}{n}" for kind in "rfs" for n
 class Contestant(Protocol):
     def ask(self) -> Any: ...
     def tell(self, task: Any, measured: Measured, /) -> None: ...
+    def seconds(self) -> float:
+        """The CPU time so far."""
 
 
 class Lazy:
@@ -45,6 +50,9 @@ class Lazy:
         named = {f"c{i}": value for i, value in enumerate(measured.constraints)}
         values = measured.values if len(measured.values) > 1 else measured.values[0]
         self.optimizer.tell(task, values, constraints=named)
+
+    def seconds(self) -> float:
+        return time.process_time()
 
 
 class Study:
@@ -63,6 +71,26 @@ class Study:
             task.set_constraint(f"c{i}", value)
         self.study.tell(task, list(measured.values))
 
+    def seconds(self) -> float:
+        return time.process_time()
+
+
+class BoTorch:
+    """BoTorch's acquisition functions for several outputs, in its own environment."""
+
+    def __init__(self, problem: Problem, seed: int) -> None:
+        command = [*peer_command("botorch", "botorch_front"), str(problem.objectives)]
+        self.peer = Peer(command, problem.space, seed, CHECKPOINTS[-1])
+
+    def ask(self) -> Asked:
+        return self.peer.ask(1)[0]
+
+    def tell(self, task: Asked, measured: Measured, /) -> None:
+        self.peer.load([task.params], [[*measured.values, *measured.constraints]])
+
+    def seconds(self) -> float:
+        return self.peer.seconds()
+
 
 Make = Callable[[Problem, int], Contestant]
 
@@ -77,6 +105,7 @@ OPTIMIZERS: dict[str, Make] = {
     "optuna-tpe": sampler(lambda seed: optuna.samplers.TPESampler(seed=seed)),
     "optuna-nsga2": sampler(lambda seed: optuna.samplers.NSGAIISampler(seed=seed, population_size=20)),
     "random": sampler(lambda seed: optuna.samplers.RandomSampler(seed=seed)),
+    "botorch": BoTorch,
 }
 
 
@@ -88,13 +117,13 @@ def run_one(name: str, label: str, make: Make, seed: int, budget: int) -> dict[s
     found: list[Measured] = []
     seconds = 0.0
     for n in range(1, budget + 1):
-        start = time.process_time()
+        start = contestant.seconds()
         task = contestant.ask()
-        seconds += time.process_time() - start
+        seconds += contestant.seconds() - start
         measured = problem.evaluate(task.params)
-        start = time.process_time()
+        start = contestant.seconds()
         contestant.tell(task, measured)
-        seconds += time.process_time() - start
+        seconds += contestant.seconds() - start
         found.append(measured)
         if n in CHECKPOINTS:
             row[f"r{n}"] = f"{problem.regret(found):.6g}"
@@ -115,26 +144,33 @@ def run_all(path: Path, labels: Sequence[str], names: Sequence[str], seeds: rang
                         append(path, FIELDS, run_one(name, label, OPTIMIZERS[label], seed, budget))
 
 
-def report(path: Path) -> None:
+def report(path: Path, seeds: range) -> None:
     """Mean regrets after 50 and 100 evaluations, feasible evaluations and seconds, by problem and optimiser."""
-    rows = read(path)
+    rows = [row for row in read(path) if int(row["seed"]) in seeds]
     labels = [label for label in OPTIMIZERS if any(row["optimizer"] == label for row in rows)]
-    columns = " | ".join(f"{label}" for label in labels)
-    print("Regret after 50 / 100 evaluations (feasible of the first 50) [seeds], mean over seeds\n")
-    print(f"| problem | {columns} |\n|---|{'---|' * len(labels)}")
-    for name in dict.fromkeys(row["problem"] for row in rows):
-        cells = []
-        for label in labels:
-            mine = [row for row in rows if (row["problem"], row["optimizer"]) == (name, label)]
-            cells.append(_cell(mine))
-        print(f"| {name} | {' | '.join(cells)} |")
+    names = list(dict.fromkeys(row["problem"] for row in rows))
+    for title, kept in (("several objectives", False), ("one objective and constraints", True)):
+        print(f"{title}: regret after 50 / 100 evaluations (feasible of the first 50) [runs], mean over seeds\n")
+        print(f"| problem | {' | '.join(labels)} |\n|---|{'---|' * len(labels)}")
+        mine = [row for row in rows if (row["problem"] in ONE_OBJECTIVE) == kept]
+        for name in [name for name in names if (name in ONE_OBJECTIVE) == kept]:
+            here = [[row for row in mine if (row["problem"], row["optimizer"]) == (name, label)] for label in labels]
+            print(f"| {name} | {' | '.join(map(_cell, here))} |")
+        wins = [f"{label} {_wins(mine, label, 50)} / {_wins(mine, label, 100)}" for label in labels if label != OURS]
+        print(f"\nruns with the same seed in which {OURS} is better, after 50 / 100: {', '.join(wins)}\n")
     seconds = {
         label: [float(row["s100"]) for row in rows if row["optimizer"] == label and row["s100"]] for label in labels
     }
     print(
-        "\nseconds of 100 steps, median: "
-        + ", ".join(f"{k} {statistics.median(v):.2f}" for k, v in seconds.items() if v)
+        "seconds of 100 steps, median: " + ", ".join(f"{k} {statistics.median(v):.2f}" for k, v in seconds.items() if v)
     )
+
+
+def _wins(rows: list[dict[str, str]], label: str, n: int) -> str:
+    """In how many pairs of runs ours has the lower regret, and of how many."""
+    found = {(row["optimizer"], row["problem"], row["seed"]): float(row[f"r{n}"]) for row in rows if row[f"r{n}"]}
+    pairs = [(found[OURS, name, seed], value) for (other, name, seed), value in found.items() if other == label]
+    return f"{sum(ours < theirs for ours, theirs in pairs)} of {len(pairs)}"
 
 
 def _cell(rows: list[dict[str, str]]) -> str:
@@ -142,7 +178,7 @@ def _cell(rows: list[dict[str, str]]) -> str:
         return ""
     regrets = [[float(row[f"r{n}"]) for row in rows if row[f"r{n}"]] for n in (50, 100)]
     means = " / ".join(f"{statistics.mean(each):.4f}" if each else "–" for each in regrets)
-    feasible = statistics.mean(int(row["f50"]) for row in rows)
+    feasible = statistics.mean(int(row["f50"] or 50) for row in rows)
     return means + (f" ({feasible:.0f})" if feasible < 50 else "") + f" [{len(rows)}]"
 
 
@@ -156,19 +192,19 @@ def example(seeds: range) -> None:
         return (x - 1) ** 2 + (y - 1) ** 2
 
     for label, make in (("lazybo", LazySampler), ("optuna-tpe", optuna.samplers.TPESampler)):
-        found = []
+        feasible, best = [], []
         for seed in seeds:
             study = optuna.create_study(sampler=make(seed=seed))
             study.optimize(objective, n_trials=60)
-            feasible = sum(trial.constraints["x + y <= 1.4"] <= 0 for trial in study.trials)
-            found.append(f"{feasible} feasible, best {study.best_value:.5f}")
-        print(f"{label}: {'; '.join(found)}")
+            feasible.append(sum(trial.constraints["x + y <= 1.4"] <= 0 for trial in study.trials))
+            best.append(study.best_value)
+        print(f"{label}: feasible {feasible}, best {', '.join(f'{value:.5f}' for value in best)}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--first-seed", type=int, default=3)
     parser.add_argument("--budget", type=int, default=100)
     parser.add_argument("--optimizers", default="lazybo,optuna-tpe,optuna-nsga2,random,optuna-gp")
     parser.add_argument("--problems", default=",".join(NAMES))
@@ -182,7 +218,7 @@ def main() -> None:
         return
     labels, names = arguments.optimizers.split(","), arguments.problems.split(",")
     run_all(arguments.results, labels, names, seeds, arguments.budget, arguments.limit)
-    report(arguments.results)
+    report(arguments.results, seeds)
 
 
 if __name__ == "__main__":

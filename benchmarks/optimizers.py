@@ -4,7 +4,7 @@ import json
 import subprocess
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -168,7 +168,7 @@ class Peer:
     def tell(self, task: Asked, value: float, /) -> None:
         self.load([task.params], [value])
 
-    def load(self, points: list[Params], values: list[float]) -> None:
+    def load(self, points: list[Params], values: Sequence[float | list[float]]) -> None:
         self.program.say({"tell": [self.program.point(params) for params in points], "values": values})
 
     def seconds(self) -> float:

@@ -193,3 +193,24 @@ def test_looking_writes_nothing() -> None:
     lazybo.recommend(study)
     after = json.dumps([storage.get_study_system_attrs(study._study_id), *[t.system_attrs for t in study.trials]])
     assert before == after
+
+
+# ------------------------------------------------------------- known constraints
+
+
+def test_trials_that_a_known_constraint_forbids_are_not_recommended_with_it() -> None:
+    def feasible(params: dict[str, Any]) -> bool:
+        return bool(params["x"] >= 1)
+
+    study = optuna.create_study()
+    for x in np.linspace(-5, 5, 21).tolist():
+        add(study, x**2, params={"x": x})
+    study.ask(LINE)  # runs: it is asked for nothing
+    study.add_trial(create_trial(state=TrialState.FAIL))
+    assert lazybo.recommend(study).params["x"] == 0.0, "the study does not know the constraint"
+    found = lazybo.recommend(study, feasible=feasible)
+    assert (found.params["x"], found.measured) == (1.0, 1.0)
+    with pytest.raises(ValueError, match="feasible is false for all of its completed trials"):
+        lazybo.recommend(study, feasible=lambda _: False)
+    with pytest.raises(ValueError, match="feasible must be a function"):
+        lazybo.recommend(study, feasible="x >= 1")  # type: ignore[arg-type]

@@ -312,3 +312,54 @@ def test_a_slice_meets_the_best_trial_and_is_fine_between_trials_that_are_close(
     assert record.best[0] in record.places
     inside = sum(0.5 <= place <= 0.512 for place in record.places)
     assert inside >= 6, "the trials span 0.012 of the range"
+
+
+# ------------------------------------------------------------------- constraints
+
+
+def bounded_study(n_trials: int = 24) -> optuna.Study:
+    """The least x + y with x ≥ 0.3 and a choice that is never feasible."""
+    study = optuna.create_study(sampler=LazySampler(seed=0))
+
+    def objective(trial: optuna.Trial) -> float:
+        x, y = trial.suggest_float("x", 0, 1), trial.suggest_float("y", 0, 1)
+        kind = trial.suggest_categorical("kind", ["good", "bad"])
+        trial.set_constraint("x", 0.3 - x)
+        trial.set_constraint("kind", 1.0 if kind == "bad" else -1.0)
+        return x + y
+
+    study.optimize(objective, n_trials=n_trials)
+    return study
+
+
+def test_slices_have_the_chance_that_all_constraints_hold() -> None:
+    study = bounded_study()
+    found = {record.name: record for record in records.slices(study)}
+    for record in found.values():
+        assert len(record.feasible) == len(record.places)
+        assert all(0.0 <= chance <= 1.0 for chance in record.feasible)
+        assert record.infeasible == [
+            trial.params["x"] < 0.3 or trial.params["kind"] == "bad" for trial in study.trials
+        ], "the trials of `seen`, in their order"
+    by_x = dict(zip(found["x"].places, found["x"].feasible, strict=True))
+    assert max(chance for x, chance in by_x.items() if x < 0.25) < 0.1
+    assert min(chance for x, chance in by_x.items() if x > 0.4) > 0.9
+    assert dict(zip(found["kind"].places, found["kind"].feasible, strict=True))["bad"] < 0.1
+    assert min(found["y"].feasible) > 0.3, "no constraint depends on y"
+
+
+def test_slices_of_a_study_without_constraints_have_no_chances(drawn: optuna.Study) -> None:
+    assert all(record.feasible == [] == record.infeasible for record in records.slices(drawn))
+    figure = plots.draw_slices(records.slices(drawn), "title")
+    assert "P(feasible)" not in {text.get_text() for text in figure.legends[0].get_texts()}
+
+
+def test_the_picture_of_slices_draws_the_chance_and_the_infeasible_trials() -> None:
+    found = records.slices(bounded_study())
+    figure = plots.draw_slices(found, "title")
+    labels = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert {"P(feasible)", "infeasible", "trials"} <= set(labels)
+    assert len(labels) == len(set(labels))
+    lines = [line for axes in figure.axes for line in axes.lines if line.get_label() == "P(feasible)"]
+    assert [list(line.get_ydata()) for line in lines] == [record.feasible for record in found]
+    assert plots.as_bytes(figure, "png")

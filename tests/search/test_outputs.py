@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import norm
 
 from lazybo.search.hypervolume import hypervolume
 from lazybo.search.observations import State
@@ -274,3 +275,43 @@ def test_a_state_of_other_objectives_is_refused() -> None:
         Optimizer(SPACE, seed=4).restore(optimizer.state())
     with pytest.raises(ValueError, match="2 objectives, not 1"):
         Optimizer(SPACE, seed=4).restore_model(optimizer.model_state())
+
+
+# ------------------------------------------------------------- the chance of being feasible
+
+
+def test_the_chance_of_being_feasible_is_the_product_over_the_constraints() -> None:
+    optimizer = Optimizer({"x": (0.0, 1.0), "y": (0.0, 1.0)}, seed=0)
+    places = [{"x": float(x), "y": float(y)} for x, y in np.random.default_rng(0).random((6, 2))]
+    assert optimizer.predict_feasible(places) == [1.0] * 6, "no constraint was measured"
+    for _ in range(14):
+        suggestion = optimizer.ask()
+        x, y = suggestion.params["x"], suggestion.params["y"]
+        optimizer.tell(suggestion, x + y, constraints={"a": 0.4 - x, "b": np.sin(7 * y)})
+    state = optimizer.state()
+    chances = optimizer.predict_feasible(places)
+    assert optimizer.state() == state
+    points = np.array([optimizer.space.encode(place) for place in places])
+    expected = np.ones(6)
+    for surrogate in optimizer._outputs.constraints.values():
+        posterior = surrogate.sync().posterior(points)
+        expected *= norm.cdf((surrogate.warping(np.zeros(1)) - posterior.mean) / np.sqrt(posterior.variance))
+    assert chances == pytest.approx(expected, abs=1e-9)
+    assert optimizer.predict_feasible(places[0]) == chances[0]
+    with pytest.raises(ValueError, match="params must be a configuration"):
+        optimizer.predict_feasible("x")  # type: ignore[call-overload]
+
+
+def test_the_chance_of_being_feasible_does_not_change_what_is_suggested() -> None:
+    def suggested(*, asked: bool) -> list[dict[str, Any]]:
+        optimizer = Optimizer({"x": (0.0, 1.0)}, seed=1)
+        found = []
+        for _ in range(10):
+            suggestion = optimizer.ask()
+            optimizer.tell(suggestion, suggestion.params["x"], constraints={"c": 0.5 - suggestion.params["x"]})
+            found.append(suggestion.params)
+            if asked:
+                optimizer.predict_feasible({"x": 0.3})
+        return found
+
+    assert suggested(asked=True) == suggested(asked=False)

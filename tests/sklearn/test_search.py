@@ -26,7 +26,7 @@ from sklearn.exceptions import FitFailedWarning, NotFittedError
 from sklearn.feature_selection import SelectKBest
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression, Ridge, SGDClassifier
-from sklearn.metrics import accuracy_score, confusion_matrix, f1_score, make_scorer, recall_score
+from sklearn.metrics import accuracy_score, confusion_matrix, f1_score, make_scorer, precision_score, recall_score
 from sklearn.model_selection import (
     GridSearchCV,
     GroupKFold,
@@ -271,10 +271,112 @@ def test_a_metric_may_be_called_recommended() -> None:
 
 
 @pytest.mark.parametrize("refit", [False, lambda results: 0])
-def test_without_a_metric_to_refit_by_the_first_one_guides(refit: Any) -> None:
-    options = {"n_iter": 9, "scoring": {"f": "f1", "a": "accuracy"}}
-    free, named = (search(refit=r, **options).fit(X, Y) for r in (refit, "f"))
+def test_of_the_metrics_of_a_function_the_first_one_guides_without_a_refit(refit: Any) -> None:
+    free, named = (search(refit=r, n_iter=9, scoring=all_metrics).fit(X, Y) for r in (refit, "tn"))
     assert free.cv_results_["params"] == named.cv_results_["params"]
+    assert not hasattr(free, "front_index_")
+
+
+# ------------------------------------------------------- several metrics, no refit
+
+
+def dominated(row: int, means: np.ndarray) -> bool:
+    """Whether another row is at least as good in all columns, and better in one; large is good."""
+    return any((other >= means[row]).all() and (other > means[row]).any() for other in means)
+
+
+@pytest.mark.parametrize("refit", [False, lambda results: int(results["mean_test_recall"].argmax())])
+def test_several_metrics_without_a_refit_are_several_objectives(refit: Any) -> None:
+    scoring = {"precision": make_scorer(precision_score, zero_division=0.0), "recall": "recall"}
+    ours = search(SVC(), {"C": C, "gamma": loguniform(1e-3, 10)}, n_iter=12, scoring=scoring, refit=refit).fit(X, Y)
+    assert_same_results(ours, twin(ours).fit(X, Y))
+    assert ours.study_.metric_names == ["precision", "recall"]
+    assert [each.name for each in ours.study_.directions] == ["MAXIMIZE", "MAXIMIZE"]
+    means = np.column_stack([ours.cv_results_[f"mean_test_{name}"] for name in scoring])
+    np.testing.assert_allclose([trial.values for trial in ours.study_.trials], means)
+    assert list(ours.front_index_) == [row for row in range(12) if not dominated(row, means)]
+    assert list(ours.front_index_) == [trial.number for trial in ours.study_.best_trials]
+    assert ours.front_params_ == [ours.cv_results_["params"][row] for row in ours.front_index_]
+    assert hasattr(ours, "best_estimator_") == hasattr(ours, "best_index_") == bool(refit)
+    assert not hasattr(ours, "best_score_")
+    restored = pickle.loads(pickle.dumps(ours)) if not refit else ours
+    np.testing.assert_array_equal(restored.front_index_, ours.front_index_)
+
+
+def test_one_metric_and_a_named_metric_have_no_front() -> None:
+    for options in ({"scoring": ["f1"], "refit": False}, {"scoring": SCORING, "refit": "f1"}, {}):
+        ours = search(**options).fit(X, Y)
+        assert not hasattr(ours, "front_index_")
+        assert len(ours.study_.directions) == 1
+
+
+def test_a_front_vanishes_when_the_search_is_fitted_again_for_one_metric() -> None:
+    ours = search(scoring=SCORING, refit=False).fit(X, Y)
+    assert len(ours.front_index_) >= 1
+    ours.set_params(refit="f1").fit(X, Y)
+    assert not hasattr(ours, "front_index_")
+    assert ours.best_params_ == ours.cv_results_["params"][ours.best_index_]
+
+
+@pytest.mark.filterwarnings("ignore:One or more of the test scores are non-finite")
+def test_failed_candidates_are_not_on_the_front() -> None:
+    with pytest.warns(FitFailedWarning):
+        ours = search(Failing(), {"parameter": uniform(0, 1)}, scoring=SCORING, refit=False, n_iter=9).fit(X, Y)
+    failed = np.array(ours.cv_results_["param_parameter"], dtype=float) > 0.5
+    assert 0 < failed.sum() < 9
+    assert [trial.state == TrialState.FAIL for trial in ours.study_.trials] == failed.tolist()
+    assert len(ours.front_index_) >= 1
+    assert not failed[ours.front_index_].any()
+
+
+def test_an_error_in_one_of_several_objectives_is_raised_as_it_is() -> None:
+    def broken(*_: Any) -> float:
+        raise KeyError("broken")
+
+    with pytest.raises(KeyError, match="broken"):
+        search(scoring={"a": "accuracy", "b": broken}, refit=False, error_score="raise").fit(X, Y)
+
+
+def test_with_several_metrics_the_search_looks_for_all_of_the_front() -> None:
+    """Two metrics that pull apart: the best of one is the worst of the other."""
+    metrics = {"small": lambda e, *_: -((e.north - 0.1) ** 2), "large": lambda e, *_: -((e.north - 0.9) ** 2)}
+    space = {"north": uniform(0, 1)}
+    ours = search(Hill(), space, scoring=metrics, refit=False, n_iter=20, cv=2).fit(X, Y)
+    found = np.sort([params["north"] for params in ours.front_params_])
+    assert len(found) >= 15, "all between 0.1 and 0.9 are on the front"
+    assert found[0] < 0.2
+    assert found[-1] > 0.7
+    assert np.diff(found).max() < 0.15
+
+
+# ------------------------------------------------------------- known constraints
+
+
+def test_only_feasible_candidates_are_evaluated() -> None:
+    asked = []
+
+    def feasible(params: dict[str, Any]) -> bool:
+        asked.append(params)
+        return params["svc__kernel"] == "linear" or params["svc__C"] < 1
+
+    ours = search(STEPS, STEP_SPACE, n_iter=10, feasible=feasible).fit(X, Y)
+    assert len(ours.cv_results_["params"]) == 10
+    assert all(feasible(params) for params in ours.cv_results_["params"])
+    assert isinstance(asked[0]["scale"], StandardScaler | MinMaxScaler | str), "the estimator's own values"
+    clone(ours)
+
+
+def test_a_finite_space_has_as_many_candidates_as_are_feasible() -> None:
+    space = {"max_depth": [1, 2, 3, 4], "min_samples_leaf": [1, 2, 3]}
+    with pytest.warns(UserWarning, match="The total space of parameters 6 is smaller than n_iter=7"):
+        ours = search(spaces=space, feasible=lambda p: p["max_depth"] + p["min_samples_leaf"] > 4).fit(X, Y)
+    tried = {tuple(params.values()) for params in ours.cv_results_["params"]}
+    assert tried == {(d, leaf) for d in (1, 2, 3, 4) for leaf in (1, 2, 3) if d + leaf > 4}
+
+
+def test_a_search_with_nothing_feasible_is_an_error_before_anything_is_fitted() -> None:
+    with pytest.raises(ValueError, match="feasible"):
+        search(Failing(), {"parameter": uniform(0, 1)}, feasible=lambda p: p["parameter"] > 2).fit(X, Y)
 
 
 @pytest.mark.parametrize("options", [{}, {"n_jobs": 2, "n_points": 2, "n_iter": 8}])

@@ -87,6 +87,18 @@ def test_a_stored_search_goes_on_and_ends_as_if_it_had_never_stopped(tmp_path: P
         assert str(column) == str(again.cv_results_[name]), name
 
 
+def test_a_stored_search_of_several_metrics_goes_on_with_its_front(tmp_path: Path) -> None:
+    storage, options = tmp_path / "search.db", {"scoring": ["accuracy", "recall"], "refit": False}
+    assert counted(search(storage, n_iter=6, **options)) == 6 * 3
+    resumed = search(storage, n_iter=9, **options)
+    assert counted(resumed) == 3 * 3
+    whole = search(None, n_iter=9, **options).fit(X, Y)
+    assert resumed.cv_results_["params"] == whole.cv_results_["params"]
+    assert resumed.front_params_ == whole.front_params_
+    with pytest.raises(ValueError, match=r"another refit metric: there \['accuracy', 'recall'\], here 'recall'"):
+        search(storage, n_iter=9, **{**options, "refit": "recall"}).fit(X, Y)
+
+
 def test_a_stored_search_may_refit_the_recommended_candidate_later(tmp_path: Path) -> None:
     storage = tmp_path / "search.db"
     assert counted(search(storage)) == 8 * 3 + 1

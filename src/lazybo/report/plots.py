@@ -23,7 +23,7 @@ try:
 except ImportError as error:
     raise ImportError(f"pictures need matplotlib ({error}): pip install 'lazybo[plot]'") from error
 
-BLUE, ORANGE, AMBER, GREY, RED = "#2166ac", "#d6604d", "#e08214", "#888888", "#b2182b"
+BLUE, ORANGE, AMBER, GREY, RED, GREEN = "#2166ac", "#d6604d", "#e08214", "#888888", "#b2182b", "#1b7837"
 # How the curves of trials are drawn, by their state: colour, opacity, width of the line.
 CURVE_STYLES = {
     "complete": (GREY, 0.45, 0.8),
@@ -223,14 +223,25 @@ def _step(record: Front) -> Literal["pre", "post"]:
 
 
 def draw_slices(records: Sequence[Slice], title: str) -> Figure:
-    """The model through the best trial along each parameter, with a band of two standard deviations."""
+    """The model through the best trial along each parameter, with a band of two standard deviations.
+
+    With measured constraints, the probability that all of them hold is a line with an axis of its own at the right.
+    """
     columns = min(COLUMNS, len(records))
     rows = math.ceil(len(records) / columns)
     figure = Figure(figsize=(3.6 * columns + 0.6, 2.9 * rows + 0.7), layout="constrained")
     figure.suptitle(plain(title), fontsize=11)
     grid = figure.subplots(rows, columns, squeeze=False, sharey=True)
-    for axes, record in zip(grid.flat, records, strict=False):
+    handles: dict[str, Any] = {}
+    for i, (axes, record) in enumerate(zip(grid.flat, records, strict=False)):
         _draw_slice(axes, record)
+        drawn = [axes]
+        if record.feasible:
+            last = (i + 1) % columns == 0 or i + 1 == len(records)
+            drawn.append(_draw_chance(axes, record, labelled=last))
+        for each in drawn:
+            for handle, label in zip(*each.get_legend_handles_labels(), strict=True):
+                handles.setdefault(label, handle)
     for axes in list(grid.flat)[len(records) :]:
         axes.set_visible(False)
     for axes in grid[:, 0]:
@@ -238,7 +249,12 @@ def draw_slices(records: Sequence[Slice], title: str) -> Figure:
     seen = [value for record in records for _, value in record.seen]
     grid[0, 0].set_ylim(_limits([*seen, *(v for record in records for v in record.middle)]))
     figure.legend(
-        *grid[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=8, frameon=False
+        handles.values(),
+        handles.keys(),
+        loc="outside lower center",
+        ncols=max(4, 3 * columns),
+        fontsize=8,
+        frameon=False,
     )
     return figure
 
@@ -295,10 +311,8 @@ def _draw_slice(axes: Axes, record: Slice) -> None:
     distinct = record.choice
     where: list[Any] = list(range(len(record.places))) if distinct else record.places
     at = {place: i for i, place in enumerate(record.places)} if distinct else None
-    spread = [at[value] if at else value for value, _ in record.seen if not at or value in at]
-    values = drawable([value for place, value in record.seen if not at or place in at])
     low, middle, high = drawable(record.low), drawable(record.middle), drawable(record.high)
-    axes.scatter(spread, values, s=8, color=GREY, alpha=0.4, linewidths=0, label="trials")
+    _draw_seen(axes, record, at)
     if distinct:
         errors = [np.subtract(middle, low), np.subtract(high, middle)]
         axes.errorbar(where, middle, errors, fmt="_", color=BLUE, markersize=14, capsize=3, label="model ± 2σ")
@@ -319,6 +333,34 @@ def _draw_slice(axes: Axes, record: Slice) -> None:
     axes.plot([at[best] if at else best], drawable([value]), "*", color=RED, markersize=11, label="best trial")
     axes.set_xlabel(_cut(record.name, 28))
     axes.spines[["top", "right"]].set_visible(False)
+
+
+def _draw_seen(axes: Axes, record: Slice, at: dict[Any, int] | None) -> None:
+    """The trials of a slice: points, and crosses where they are infeasible. ``at`` has the positions of choices."""
+    wrong = record.infeasible or [False] * len(record.seen)
+    known = [(at[x] if at else x, y, bad) for (x, y), bad in zip(record.seen, wrong, strict=True) if not at or x in at]
+    fine, bad = ([(x, y) for x, y, infeasible in known if infeasible == kind] for kind in (False, True))
+    axes.scatter(
+        [x for x, _ in fine], drawable([y for _, y in fine]), s=8, color=GREY, alpha=0.4, linewidths=0, label="trials"
+    )
+    if bad:
+        x, y = [x for x, _ in bad], drawable([y for _, y in bad])
+        axes.scatter(x, y, s=12, marker="x", color=AMBER, alpha=0.7, linewidths=0.8, label="infeasible")
+
+
+def _draw_chance(axes: Axes, record: Slice, *, labelled: bool) -> Axes:
+    """P(feasible) on an axis from 0 to 1 at the right of a slice; ``labelled`` if it has its own numbers."""
+    twin = axes.twinx()
+    where: list[Any] = list(range(len(record.places))) if record.choice else record.places
+    mark = "_" if record.choice else "--"
+    twin.plot(where, record.feasible, mark, color=GREEN, linewidth=1.3, markersize=14, label="P(feasible)")
+    twin.set_ylim(-0.02, 1.02)
+    twin.spines["top"].set_visible(False)
+    twin.spines["right"].set_color(GREEN)
+    twin.tick_params(axis="y", colors=GREEN, labelright=labelled)
+    if labelled:
+        twin.set_ylabel("P(feasible)", color=GREEN)
+    return twin
 
 
 def _figure(title: str, x: str, y: str) -> tuple[Figure, Axes]:

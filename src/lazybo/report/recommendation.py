@@ -14,22 +14,33 @@ from lazybo.checks import shortened
 from lazybo.report.records import predictor_of
 from lazybo.run import ledger
 from lazybo.search.contenders import Contender
+from lazybo.search.feasibility import Feasibility, Predicate
 from lazybo.search.optimizer import Optimizer
 from lazybo.search.prediction import Prediction, Predictor, Recommendation
 from lazybo.study.evaluated import evaluations_of, point_of
-from lazybo.study.feasible import best_trial
+from lazybo.study.feasible import best_trial, feasible_trials
 
 
-def recommend(study: Study) -> Recommendation:
+def recommend(study: Study, *, feasible: Predicate | None = None) -> Recommendation:
     """The configuration of a study to use: of its completed trials, the one with the best posterior mean.
 
     Works for any Optuna study with one objective, whichever sampler chose its trials. The model is the one that the
     last run of lazybo would continue with, otherwise one with default options. ``number`` is that of the first trial
-    with this configuration.
+    with this configuration. A known constraint is not kept with a study, which may have trials that violate it: those
+    of another sampler, or of a run with another constraint. With ``feasible`` they are not recommended.
     """
     if not isinstance(study, Study):
         raise ValueError(f"study must be an Optuna study, not {shortened(study)}")
-    return recommended_of(study, ledger.read(study), predictor_of(study))
+    predictor, trials = predictor_of(study), ledger.read(study)
+    if feasible is not None:
+        holds = Feasibility(predictor.space, feasible).holds
+        trials = [trial for trial in feasible_trials(trials) if holds(trial.params)]
+        if not trials:
+            raise ValueError(
+                f"there is nothing to recommend in the study {study.study_name!r}: feasible is false for all of its "
+                "completed trials"
+            )
+    return recommended_of(study, trials, predictor)
 
 
 @one_thread()

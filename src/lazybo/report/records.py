@@ -22,7 +22,7 @@ from lazybo.search.prediction import Predictor
 from lazybo.search.space import Space
 from lazybo.study.evaluated import point_of
 from lazybo.study.factory import model_of
-from lazybo.study.feasible import complete_trials, feasible_trials, front_of, names_of
+from lazybo.study.feasible import complete_trials, constraints_of, feasible_trials, front_of, names_of
 from lazybo.study.model import StudyModel
 
 # Points at which the importances are measured.
@@ -80,7 +80,11 @@ class Times:
 
 @dataclass(frozen=True)
 class Slice:
-    """The model along one parameter, the others as at the best trial."""
+    """The model along one parameter, the others as at the best trial.
+
+    ``feasible`` is the probability at each place that all measured constraints hold, and ``infeasible`` says which of
+    the trials seen violate one, or have not measured it. Both are empty if the study has no measured constraint.
+    """
 
     name: str
     choice: bool
@@ -91,6 +95,8 @@ class Slice:
     high: list[float]
     seen: list[tuple[Any, float]]
     best: tuple[Any, float]
+    feasible: list[float] = field(default_factory=list)
+    infeasible: list[bool] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -193,9 +199,11 @@ def slices(study: Study) -> list[Slice]:
         return []
     gp, warping = optimizer.surrogate()
     sign = -1.0 if _maximizes(study) else 1.0
-    space, read = optimizer.space, ledger.read(study)
-    best, point = _center(study, read, space)
-    center, trials = space.clip(point[None])[0], complete_trials(read)
+    space, every = optimizer.space, ledger.read(study)
+    best, point = _center(study, every, space)
+    center = space.clip(point[None])[0]
+    trials, bounded = complete_trials(every), bool(constraints_of(every))
+    kept = {trial.number for trial in feasible_trials(every)}
     found = []
     for j, name in enumerate(space.names):
         if math.isnan(center[j]):
@@ -205,10 +213,24 @@ def slices(study: Study) -> list[Slice]:
         spread = BAND * np.sqrt(posterior.variance)
         band = [sign * warping.inverse(posterior.mean + k * spread) for k in (-sign, 0.0, sign)]
         low, middle, high = (part.tolist() for part in band)
-        places = [space.decode(row)[name] for row in x]
-        seen = [(trial.params[name], _value(trial)) for trial in trials if name in trial.params]
+        configurations = [space.decode(row) for row in x]
+        with_it = [trial for trial in trials if name in trial.params]
         log, choice = bool(getattr(space.distributions[name], "log", False)), bool(space.categorical[j])
-        found.append(Slice(name, choice, log, places, middle, low, high, seen, (best.params[name], _value(best))))
+        found.append(
+            Slice(
+                name,
+                choice,
+                log,
+                [params[name] for params in configurations],
+                middle,
+                low,
+                high,
+                [(trial.params[name], _value(trial)) for trial in with_it],
+                (best.params[name], _value(best)),
+                optimizer.predict_feasible(configurations) if bounded else [],
+                [trial.number not in kept for trial in with_it] if bounded else [],
+            )
+        )
     return found
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lazybo.blas import one_thread
-from lazybo.checks import Direction, check_directions, finite_number, one_of, positive, renamed, shortened, whole
+from lazybo.checks import Array, Direction, check_directions, finite_number, one_of, positive, renamed, shortened, whole
 from lazybo.model.fit import Priors
 from lazybo.model.kernels import Kernel
 from lazybo.model.lag import Lag, check_lag
@@ -538,13 +538,32 @@ class Optimizer:
         self, params: Mapping[str, Any] | Sequence[Mapping[str, Any]]
     ) -> list[Prediction] | list[list[Prediction]]:
         """What `predict` says, for each objective: a list, or a list of lists for several configurations."""
+        points = self._points(params)
+        found = [self.predictor(objective).predictions(points) for objective in range(len(self.directions))]
+        return [each[0] for each in found] if isinstance(params, Mapping) else found
+
+    @overload
+    def predict_feasible(self, params: Mapping[str, Any]) -> float: ...
+    @overload
+    def predict_feasible(self, params: Sequence[Mapping[str, Any]]) -> list[float]: ...
+    @one_thread()
+    def predict_feasible(self, params: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> float | list[float]:
+        """The probability that all measured constraints hold at a configuration, or a list of them for several.
+
+        It is 1 if no constraint was measured. Calling this does not change what is suggested later.
+        """
+        points = self._points(params)
+        with self._outputs.without_changes():
+            chances: list[float] = self._outputs.feasible_chance(points).tolist()
+        return chances[0] if isinstance(params, Mapping) else chances
+
+    def _points(self, params: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> Array:
+        """The points of a configuration or of several, (m, d)."""
         if isinstance(params, str | bytes) or not isinstance(params, Mapping | Sequence):
             raise ValueError(f"params must be a configuration or a list of configurations, not {shortened(params)}")
         configurations = [params] if isinstance(params, Mapping) else params
         points = [self.space.encode(self.space.plain(each)) for each in configurations]
-        array = np.array(points).reshape(len(points), self.space.dim)
-        found = [self.predictor(objective).predictions(array) for objective in range(len(self.directions))]
-        return [each[0] for each in found] if isinstance(params, Mapping) else found
+        return np.array(points).reshape(len(points), self.space.dim)
 
     @one_thread()
     def surrogate(self) -> tuple[Process, Warping]:

@@ -42,7 +42,7 @@ FRONT_CENTERS = 8
 # A reference point is beyond the worst value by this share of the front's extent.
 REFERENCE_MARGIN = 0.1
 # The weight of log P(feasible) once something is feasible. With 2, more trials near an active constraint are feasible
-# than with 1, and the best one is as good (docs/objectives.md).
+# than with 1, and the best one is as good (docs/constraints.md).
 CAUTION = 2.0
 # Acquisitions that have the same maxima and are logarithms, for the logarithm of the cost.
 AS_LOGARITHM: dict[Acquisition, Acquisition] = {
@@ -186,6 +186,16 @@ class Outputs:
     def success_chance(self, points: Array) -> Array:
         """P(success) at these points, (m,); 1 if no evaluation has failed."""
         return np.ones(len(points)) if self.failures is None else chance_of_success(self.failures, points)
+
+    def feasible_chance(self, points: Array) -> Array:
+        """The probability that all measured constraints hold at these points, (m,); 1 where there are none."""
+        surrogates = list(self.constraints.values())
+        if not surrogates:
+            return np.ones(len(points))
+        posteriors = [each.sync().posterior(self._space.as_rows(points)) for each in surrogates]
+        judge = feasibility([float(each.warping(np.zeros(1))[0]) for each in surrogates])
+        means, variances = zip(*posteriors, strict=True)
+        return np.exp(judge(np.array(means), np.sqrt(variances)).value)
 
     def inside(self, rows: Index, enough: int | None = None) -> Index:
         """Which of these rows satisfy the known constraint, as indices of ``rows``; all of them if none does.

@@ -5,6 +5,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 from sklearn import config_context, get_config
@@ -14,6 +16,7 @@ from sklearn.utils.parallel import Parallel, delayed
 
 from lazybo.run import plain
 from lazybo.run.evaluate import Measured
+from lazybo.search.hypervolume import non_dominated
 from lazybo.sklearn.spaces import SearchSpace
 from lazybo.study.attributes import ERROR_KEY, FOLDS_KEY
 
@@ -25,7 +28,7 @@ class Candidates:
     """The objective of a search: the mean score of a configuration over the folds, in this process or a worker.
 
     ``options`` are passed to scikit-learn's function for one fold. ``guide`` names the metric to optimise if there are
-    several; None means the first one.
+    several; None means the first one. If it is a tuple, each of these metrics is an objective.
     """
 
     def __init__(
@@ -34,7 +37,7 @@ class Candidates:
         data: tuple[Any, Any],
         splits: Sequence[tuple[Any, Any]],
         space: SearchSpace,
-        guide: str | None,
+        guide: str | tuple[str, ...] | None,
         parallel: Mapping[str, Any],
         options: Mapping[str, Any],
     ) -> None:
@@ -43,8 +46,8 @@ class Candidates:
         self._guide, self._parallel, self._options = guide, parallel, options
         self._config = get_config()  # of the caller's thread; other threads and processes have their own
 
-    def __call__(self, params: Mapping[str, Any]) -> Measured:
-        """The mean score, or NaN if a fit failed. Other errors stop the search.
+    def __call__(self, params: Mapping[str, Any]) -> Measured | dict[str, Any]:
+        """The mean score, or one for each objective; NaN if a fit failed. Other errors stop the search.
 
         All candidates have the same folds, and differences between folds say nothing about differences between
         candidates. So the variance over the folds is not told: the search was worse with it (docs/sklearn.md).
@@ -52,15 +55,21 @@ class Candidates:
         try:
             with config_context(**self._config):
                 folds = self._fit_and_score(self._space.candidate(params))
-            values = [self._guide_score(fold["test_scores"]) for fold in folds]
+            scores = [self._guide_scores(fold["test_scores"]) for fold in folds]
         except Exception as error:  # from error_score="raise", or an unknown parameter: no other candidate would work
             self.error = error
-            return Measured(math.nan, metrics={ERROR_KEY: plain.reason(error)})
+            return self._measured(None, {ERROR_KEY: plain.reason(error)})
         for fold in folds:
             fold["fit_error"] = fold["fit_error"] and fold["fit_error"][-plain.TRACEBACK_LENGTH // len(folds) :]
         failed = any(fold["fit_error"] for fold in folds)
-        value = math.nan if failed else statistics.fmean(values)
-        return Measured(value, metrics={FOLDS_KEY: folds})
+        means = None if failed else [statistics.fmean(values) for values in zip(*scores, strict=True)]
+        return self._measured(means, {FOLDS_KEY: folds})
+
+    def _measured(self, means: list[float] | None, kept: dict[str, Any]) -> Measured | dict[str, Any]:
+        """What the objective returns: the mean of each objective, all NaN if there are none."""
+        if isinstance(self._guide, tuple):
+            return {**dict(zip(self._guide, means or [math.nan] * len(self._guide), strict=True)), **kept}
+        return Measured(means[0] if means else math.nan, metrics=kept)
 
     def _fit_and_score(self, candidate: dict[str, Any]) -> list[Fold]:
         folds: list[Fold] = Parallel(**self._parallel)(
@@ -79,15 +88,18 @@ class Candidates:
         )
         return folds
 
-    def _guide_score(self, scores: Any) -> float:
+    def _guide_scores(self, scores: Any) -> list[float]:
+        """The scores of a fold that are optimised."""
         if not isinstance(scores, Mapping):
-            return float(scores)
+            return [float(scores)]
+        if isinstance(self._guide, tuple):
+            return [float(scores[name]) for name in self._guide]
         if self._guide is not None and self._guide not in scores:
             raise ValueError(
                 f"scoring returns the metrics {', '.join(map(repr, scores))}, so refit must be one of them, a function "
                 f"or False, not {self._guide!r}"
             )
-        return float(next(iter(scores.values())) if self._guide is None else scores[self._guide])
+        return [float(next(iter(scores.values())) if self._guide is None else scores[self._guide])]
 
     def stop_at_errors(self, _: Study, trial: FrozenTrial) -> None:
         """A callback that raises the error of a trial where scikit-learn would raise it."""
@@ -95,6 +107,19 @@ class Candidates:
         if ERROR_KEY in trial.user_attrs or (lost and self._options["error_score"] == "raise"):
             reason = trial.user_attrs.get(ERROR_KEY) or trial.system_attrs.get("fail_reason")
             raise self.error or RuntimeError(f"candidate {trial.number} failed with {trial.params}: {reason}")
+
+
+def metrics_of(scorers: Any) -> tuple[str, ...]:
+    """The names of the metrics if there are several; those that a function returns are not known before it runs."""
+    named = getattr(scorers, "_scorers", None)
+    return tuple(named) if isinstance(named, dict) and len(named) > 1 else ()
+
+
+def front_rows(results: Mapping[str, Any], metrics: Sequence[str]) -> NDArray[np.intp]:
+    """The rows of ``cv_results_`` that no other one dominates. Rows without a finite score in a metric do not count."""
+    means = np.column_stack([results[f"mean_test_{name}"] for name in metrics])
+    scored = np.flatnonzero(np.isfinite(means).all(axis=1))
+    return scored[non_dominated(-means[scored])]
 
 
 def counts(trial: FrozenTrial) -> bool:

@@ -32,14 +32,16 @@ from sklearn.utils import check_random_state, get_tags
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import _check_method_params, indexable
 
+from lazybo.checks import Direction
 from lazybo.report.recommendation import recommended_of
 from lazybo.report.records import predictor_of
 from lazybo.run.call import Call, Given
 from lazybo.run.optimize import optimize
+from lazybo.search.feasibility import Predicate
 from lazybo.sklearn import identity
-from lazybo.sklearn.candidates import Candidates, counts, folds_of
+from lazybo.sklearn.candidates import Candidates, counts, folds_of, front_rows, metrics_of
 from lazybo.sklearn.spaces import SearchSpace
-from lazybo.study.storage import open_storage, open_study
+from lazybo.study.storage import About, open_storage, open_study
 from lazybo.study.structure import Structure
 
 MAX_SEED = 2**31 - 1
@@ -58,6 +60,7 @@ class _Problem:
     fit_params: Mapping[str, Any]
     estimator: Any
     space: SearchSpace
+    objectives: tuple[str, ...]  # the metrics that are maximised; empty if it is one
     candidates: Candidates
     identity: Mapping[str, str]  # empty if nothing is stored
 
@@ -79,8 +82,10 @@ class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no ty
     n_iter : int, default=50
         Total number of candidates; fewer if the space has fewer.
     scoring, refit, cv, error_score, return_train_score, pre_dispatch
-        As in `RandomizedSearchCV`. With several metrics the search maximises the one that ``refit`` names, or the
-        first. The model treats a candidate with a failed fit as failed, whatever ``error_score`` is.
+        As in `RandomizedSearchCV`. With several metrics the search maximises the one that ``refit`` names. If ``refit``
+        is False or a function, each metric is an objective, and the search looks for the best trade-offs between them
+        (``front_index_``); of metrics that a ``scoring`` function returns, it maximises the first. The model treats a
+        candidate with a failed fit as failed, whatever ``error_score`` is.
         ``refit="recommended"`` refits the candidate that the model recommends (`lazybo.recommend`) instead of the one
         with the best mean score, which may be luck. It needs a single metric.
     n_jobs : int or None, default=None
@@ -101,12 +106,17 @@ class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no ty
         Another name for ``search_spaces``, as in `RandomizedSearchCV`. Give one of the two.
     executor : optional
         Where whole candidates are evaluated, ``n_points`` at once: any executor of `lazybo.optimize`.
+    feasible : function or None, default=None
+        Which candidates may be evaluated: it gets the estimator's parameters as a dict and returns True or False.
 
     Attributes
     ----------
     cv_results_, best_estimator_, best_params_, best_score_, best_index_, refit_time_, scorer_, n_splits_, multimetric_
         As in `RandomizedSearchCV`; the candidates are in the order in which they started. With ``refit="recommended"``
         those with "best" are about the recommended candidate; ``best_score_`` is its mean test score.
+    front_index_, front_params_ : ndarray of int, list of dicts
+        If several metrics are maximised: the rows of ``cv_results_``, and their parameters, that no other candidate
+        dominates. Another one dominates if its mean test scores are at least as good in all metrics, and better in one.
     study_ : optuna.study.Study
         The study of the search. It is not pickled with the estimator.
 
@@ -120,6 +130,7 @@ class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no ty
         "n_points": [Interval(Integral, 1, None, closed="left")],
         "random_state": ["random_state"],
         "study_name": [str, None],
+        "feasible": [callable, None],
         "storage": "no_validation",
         "executor": "no_validation",
     }
@@ -144,6 +155,7 @@ class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no ty
         storage: str | Path | BaseStorage | None = None,
         study_name: str | None = None,
         executor: Any = None,
+        feasible: Callable[[dict[str, Any]], bool] | None = None,
     ) -> None:
         super().__init__(
             estimator,
@@ -164,6 +176,7 @@ class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no ty
         self.storage = storage
         self.study_name = study_name
         self.executor = executor
+        self.feasible = feasible
 
     @_fit_context(prefer_skip_nested_validation=False)  # type: ignore[untyped-decorator] # the estimator is not validated yet
     def fit(self, X: Any, y: Any = None, **params: Any) -> "LazySearchCV":
@@ -206,7 +219,8 @@ class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no ty
             "verbose": self.verbose,
         }
         any_metric = self.refit is False or callable(self.refit)
-        guide = self.refit if isinstance(self.refit, str) else None if any_metric else "score"
+        objectives = metrics_of(scorers) if any_metric else ()
+        guide = self.refit if isinstance(self.refit, str) else (objectives or None) if any_metric else "score"
         parallel = {"n_jobs": self.n_jobs, "pre_dispatch": self.pre_dispatch}
         candidates = Candidates(estimator, (x, y), splits, space, guide, parallel, options)
         about: dict[str, str] = {}
@@ -215,11 +229,11 @@ class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no ty
             settings = {name: getattr(self, name) for name in own} | {"search_spaces": space.text}
             # The same candidates are tried whether the best or the recommended one is refitted.
             by_name = isinstance(self.refit, str) and (self.refit != RECOMMENDED or self._names_metrics())
-            settings["refit metric"] = self.refit if by_name else None
+            settings["refit metric"] = self.refit if by_name else list(objectives) or None
             given = {"fit parameters": routed.estimator.fit, "score parameters": routed.scorer.score}
             about = identity.identity(settings, {"X": x, "y": y, "cv splits": splits, **given})
         return _Problem(
-            (x, y), splits, scorers, refit_metric, routed.estimator.fit, estimator, space, candidates, about
+            (x, y), splits, scorers, refit_metric, routed.estimator.fit, estimator, space, objectives, candidates, about
         )
 
     def _names_metrics(self) -> bool:
@@ -269,8 +283,10 @@ class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no ty
         name = self.study_name or type(self.estimator).__name__
         identity.check(storage, name, problem.identity)
         seed = self._seed()
+        directions: list[Direction] = ["maximize" for _ in problem.objectives or (None,)]
+        about = About(tuple(directions), problem.objectives or None)
         with _no_log_of_new_studies():
-            study, _ = open_study(storage, name, "maximize", _structure(space), seed)
+            study, _ = open_study(storage, name, about, _structure(space), seed)
         identity.write(study, problem.identity)
         wanted = self._wanted(space)
         known = [trial for trial in study.get_trials(deepcopy=False) if trial.state.is_finished()]
@@ -284,7 +300,8 @@ class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no ty
             space.distributions,
             conditions=space.conditions,
             n_trials=n_trials,
-            direction="maximize",
+            directions=dict(zip(problem.objectives, directions, strict=True)) if problem.objectives else directions,
+            feasible=self._feasible(space),
             n_parallel=at_once,
             executor="threads" if self.executor is None and at_once > 1 else self.executor,
             synchronous=self.executor is None,
@@ -307,10 +324,16 @@ class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no ty
             return None
         return int(check_random_state(self.random_state).randint(MAX_SEED))
 
+    def _feasible(self, space: SearchSpace) -> Predicate | None:
+        """The user's function, for configurations of the optimiser."""
+        feasible = self.feasible
+        return None if feasible is None else lambda params: feasible(space.candidate(params))
+
     def _wanted(self, space: SearchSpace) -> int:
-        if space.size >= self.n_iter:
+        count = space.count(self.feasible)
+        if count >= self.n_iter:
             return int(self.n_iter)
-        size = int(space.size)
+        size = int(count)
         warnings.warn(
             f"The total space of parameters {size} is smaller than n_iter={self.n_iter}. Running {size} iterations. "
             "For exhaustive searches, use GridSearchCV.",
@@ -354,6 +377,9 @@ class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no ty
             "scorer_": scorer,
             "study_": study,
         }
+        if problem.objectives:
+            rows = front_rows(results, problem.objectives)
+            found |= {"front_index_": rows, "front_params_": [candidates[row] for row in rows]}
         if self.refit or not multimetric:
             if self.refit == RECOMMENDED and not multimetric:
                 best = _recommended_index(study, trials)

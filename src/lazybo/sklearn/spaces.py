@@ -26,8 +26,9 @@ from optuna.distributions import (
 from scipy import stats
 from sklearn.base import BaseEstimator
 
+from lazybo.search.feasible_set import FeasibleSet
 from lazybo.search.shorthand import check_ends, is_range, range_of
-from lazybo.search.space import Condition, Space
+from lazybo.search.space import MAX_LISTED, Condition, Space
 
 # The parameter that selects the sub-space. No estimator can have a parameter of this name.
 WHICH = "sub-space"
@@ -105,6 +106,12 @@ class SearchSpace:
         """The estimator's parameters for a configuration of the optimiser, sorted by name as in scikit-learn."""
         active = {name: axis.value(params[key]) for key, (name, axis) in self._axes.items() if key in params}
         return {name: active[name] for name in sorted(active) if name != WHICH}
+
+    def count(self, feasible: Callable[[dict[str, Any]], bool] | None) -> float:
+        """How many different candidates are ``feasible``; of a large space, how many there are."""
+        if feasible is None or self.size > MAX_LISTED:
+            return self.size
+        return len(FeasibleSet(self._space, lambda params: feasible(self.candidate(params))).everything(0))
 
     def examples(self) -> Iterator[dict[str, Any]]:
         """One candidate of each sub-space."""
