@@ -44,6 +44,18 @@ def test_a_step_without_a_change_is_no_checkpoint(tmp_path: Path) -> None:
         assert second.step == 2, "what was restored is no change either"
 
 
+def test_a_file_that_is_written_again_at_once_is_a_change(tmp_path: Path) -> None:
+    with opened(tmp_path, 0, copies=True) as first:
+        state = first.folder / "state"
+        for step in range(1, 4):
+            before = state.stat() if state.exists() else None
+            state.write_text(str(step))
+            if before is not None:  # as on a file system with a coarse clock
+                os.utime(state, ns=(before.st_atime_ns, before.st_mtime_ns))
+            first.save(step, 1.0)
+            assert first.step == step
+
+
 def test_a_process_that_counts_as_dead_but_runs_changes_nothing(tmp_path: Path) -> None:
     first = Checkpoint(tmp_path, 0, copies=True)
     (first.folder / "state").write_text("1")

@@ -20,16 +20,18 @@ A program is never in step with what is read of its output. It gets ``files/`` a
 """
 
 import contextlib
+import hashlib
 import json
 import os
 import re
 import shutil
 import tempfile
+import time
 import uuid
 import weakref
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from optuna.storages import BaseStorage, InMemoryStorage
 from optuna.study import Study
@@ -40,6 +42,12 @@ from lazybo.study.databases import file_of
 from lazybo.study.retry import with_retries
 
 FILES, SAVED, STATE, OWNER = "files", "saved", "saved.json", "owner.json"
+
+# A file that is written twice within this time, in nanoseconds, may look unchanged. Large ones take longer to write.
+JUST_NOW, SMALL = 100_000_000, 1 << 24
+
+# By path: time, size and inode.
+Stamp: TypeAlias = dict[str, tuple[int, int, int]]
 
 # The temporary folders of studies in memory. Each is removed with its storage, at the latest when this process ends.
 _temporary: "weakref.WeakKeyDictionary[BaseStorage, Path]" = weakref.WeakKeyDictionary()
@@ -68,7 +76,7 @@ class Checkpoint:
             self._restore()
         else:
             self.folder.mkdir(exist_ok=True)
-        self._stamp = _stamp(self.folder)
+        self._remember(_stamp(self.folder))
 
     def _restore(self) -> None:
         state = _read(self._place / STATE)
@@ -83,7 +91,7 @@ class Checkpoint:
     def save(self, step: int, value: float) -> None:
         """Copy the folder after this step, if something in it has changed. Raises `TakenOver`."""
         stamp = _stamp(self.folder)
-        if stamp == self._stamp:
+        if stamp == self._stamp and self._digests == {name: _digest(self.folder / name) for name in self._digests}:
             return
         name = f"{SAVED}-{step}-{uuid.uuid4().hex[:8]}"
         _copy(self.folder, self._place / name)
@@ -94,7 +102,14 @@ class Checkpoint:
         _replace(self._place / STATE, {"copy": name, "step": step, "value": value})
         if before is not None:
             _remove(self._place / str(before))
-        self._stamp, self.step, self.value = stamp, step, value
+        self.step, self.value = step, value
+        self._remember(stamp)
+
+    def _remember(self, stamp: Stamp) -> None:
+        """Remember what the folder holds now. The clocks of file systems are coarse: new small files are read, too."""
+        since = time.time_ns() - JUST_NOW
+        fresh = [name for name, (at, size, _) in stamp.items() if at >= since and size <= SMALL]
+        self._stamp, self._digests = stamp, {name: _digest(self.folder / name) for name in fresh}
 
     def release(self) -> None:
         """Note that this process runs the trial no more."""
@@ -169,10 +184,18 @@ def _may_run(owner: Mapping[str, Any]) -> bool:
     return owner["machine"] != machine() or born(owner["pid"]) == owner["born"]
 
 
-def _stamp(folder: Path) -> dict[str, tuple[int, int, int]]:
+def _stamp(folder: Path) -> Stamp:
     """Time, size and inode of everything in a folder: they change when something is written."""
     found = {str(path.relative_to(folder)): path.lstat() for path in sorted(folder.rglob("*"))}
     return {name: (stat.st_mtime_ns, stat.st_size, stat.st_ino) for name, stat in found.items()}
+
+
+def _digest(path: Path) -> bytes:
+    """A digest of a file; empty if it is no file."""
+    if path.is_symlink() or not path.is_file():
+        return b""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "blake2b").digest()
 
 
 def _copy(source: Path, target: Path) -> None:
