@@ -3,7 +3,8 @@
 The protocol of ifBO (arXiv 2404.16795, table 1) on tasks of TaskSet: 1000 observed values over curves of different
 lengths, losses in units of the median loss at step 0 and clipped at 1. All later values of these curves are forecast.
 Log-likelihoods are of bins of width 0.001, as wide as those of FT-PFN; the last bin has all that is clipped. Beside it
-the last observed value as a forecast, the seconds, and the seconds of a decision of `LazyPruner`.
+the last observed value as a forecast, and the seconds; then the seconds of a decision of `LazyPruner`, and those of a
+whole study.
 """
 
 import argparse
@@ -11,10 +12,15 @@ import time
 from pathlib import Path
 
 import numpy as np
+import optuna
+from optuna.pruners import BasePruner, NopPruner
+from optuna.samplers import BaseSampler, TPESampler
 
 from benchmarks.curves import data_folder, scaled_losses
 from lazybo.model.kernels import Column
 from lazybo.search.curves import Curve, CurveModel, fit_curves
+from lazybo.study.pruner import LazyPruner
+from lazybo.study.sampler import LazySampler
 
 POINTS = 1000
 BIN = 1e-3
@@ -75,6 +81,26 @@ def decision_seconds(rows: int, rng: np.random.Generator) -> tuple[int, float]:
     return model.rows, float(np.median(times))
 
 
+def whole_run(sampler: BaseSampler, pruner: BasePruner) -> tuple[int, float]:
+    """The epochs and the CPU seconds of a study of 200 trainings of 50 epochs or fewer. An epoch takes no time."""
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    study, epochs, start = optuna.create_study(sampler=sampler, pruner=pruner), 0, time.process_time()
+
+    def train(trial: optuna.Trial) -> float:
+        nonlocal epochs
+        x = np.array([trial.suggest_float(f"x{i}", 0.0, 1.0) for i in range(6)])
+        end, slowness = float(((x - 0.4) ** 2).sum()), 0.5 + x[0]
+        for step in range(1, 51):
+            value, epochs = end + step**-slowness, epochs + 1
+            trial.report(value, step)
+            if trial.should_prune():
+                raise optuna.TrialPruned
+        return value
+
+    study.optimize(train, n_trials=200)
+    return epochs, time.process_time() - start
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path)
@@ -95,6 +121,15 @@ def main() -> None:
     for rows in (100, 1000, 5000):
         count, seconds = decision_seconds(rows, np.random.default_rng(0))
         print(f"| {count} | {1000 * seconds:.1f} |", flush=True)
+    print("\n| 200 trainings of 50 epochs | epochs | seconds |\n|---|---|---|")
+    runs: list[tuple[str, BaseSampler, BasePruner]] = [
+        ("lazybo + LazyPruner", LazySampler(seed=0), LazyPruner(50)),
+        ("lazybo + no pruning", LazySampler(seed=0), NopPruner()),
+        ("TPE + no pruning", TPESampler(seed=0), NopPruner()),
+    ]
+    for title, sampler, pruner in runs:
+        epochs, seconds = whole_run(sampler, pruner)
+        print(f"| {title} | {epochs} | {seconds:.1f} |", flush=True)
 
 
 def _line(title: str, numbers: np.ndarray) -> str:

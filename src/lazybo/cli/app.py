@@ -200,9 +200,7 @@ def tune(
     ] = None,
     pruner: Annotated[
         str | None,
-        typer.Option(
-            help="median (default; with --steps lazy), lazy, hyperband, halving or none.", rich_help_panel=WHEN
-        ),
+        typer.Option(help="lazy (default), median, hyperband, halving or none.", rich_help_panel=WHEN),
     ] = None,
     steps: Annotated[
         int | None,

@@ -227,13 +227,9 @@ def make_plan(settings: Mapping[str, Any]) -> Plan:
 
 
 def _pruner(settings: Mapping[str, Any], goals: Goals) -> BasePruner:
-    """The pruner. The model of curves is the default if the last step is known, or with several objectives.
-
-    The rules of Optuna compare one objective only.
-    """
+    """The pruner. With several objectives the rules of Optuna are rejected: they compare one objective only."""
     steps = _whole("steps", settings)
-    default = "median" if steps is None and not goals.several else "lazy"
-    name = _choice("pruner", settings.get("pruner", default), tuple(PRUNERS))
+    name = _choice("pruner", settings.get("pruner", "lazy"), tuple(PRUNERS))
     pruner = LazyPruner(steps) if name == "lazy" else PRUNERS[name]()
     check_pruner(pruner, goals)
     return pruner

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from optuna.pruners import BasePruner, MedianPruner
+from optuna.pruners import BasePruner
 from optuna.storages import BaseStorage
 from optuna.study import Study
 
@@ -148,10 +148,9 @@ def optimize(
     the storage.
 
     ``callbacks`` are called as ``f(study, trial)`` after each trial, also when it is paused. ``pruner`` decides on
-    trials that report (default: Optuna's MedianPruner; with ``max_steps`` or several objectives `lazybo.LazyPruner`).
-    ``reports`` is the name or position of the objective that trials report, by default the first. ``lag``,
-    ``acquisition``, ``batch``, ``n_startup_trials``, ``kernel``, ``noise``, ``priors`` and ``value_transform`` are
-    those of `lazybo.Optimizer`.
+    trials that report (default: `lazybo.LazyPruner`). ``reports`` is the name or position of the objective that trials
+    report, by default the first. ``lag``, ``acquisition``, ``batch``, ``n_startup_trials``, ``kernel``, ``noise``,
+    ``priors`` and ``value_transform`` are those of `lazybo.Optimizer`.
     """
     limits = check_limits(
         n_trials, timeout, target_value, patience, trial_timeout, retries, max_failures, min_gain, confirm
@@ -209,8 +208,7 @@ def optimize(
         # A kernel object has the columns of this space; the sampler infers its own space from the trials.
         by_name = kernel if isinstance(kernel, str) else None
         study.sampler = LazySampler.with_options(replace(options, kernel=by_name))
-        needs_model = max_steps is not None or goals.several
-        study.pruner = pruner or (LazyPruner(max_steps) if needs_model else MedianPruner())
+        study.pruner = pruner or LazyPruner(max_steps)
         model = open_model(study, options, structure, trials)
         for params, value in known:
             model.optimizer.observe(params, value, outside=True)
