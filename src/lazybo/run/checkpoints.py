@@ -76,7 +76,7 @@ class Checkpoint:
             self._restore()
         else:
             self.folder.mkdir(exist_ok=True)
-        self._remember(_stamp(self.folder))
+        self._remember(_stamp(self.folder), time.time_ns())
 
     def _restore(self) -> None:
         state = _read(self._place / STATE)
@@ -90,7 +90,7 @@ class Checkpoint:
 
     def save(self, step: int, value: float) -> None:
         """Copy the folder after this step, if something in it has changed. Raises `TakenOver`."""
-        stamp = _stamp(self.folder)
+        now, stamp = time.time_ns(), _stamp(self.folder)
         if stamp == self._stamp and self._digests == {name: _digest(self.folder / name) for name in self._digests}:
             return
         name = f"{SAVED}-{step}-{uuid.uuid4().hex[:8]}"
@@ -103,12 +103,11 @@ class Checkpoint:
         if before is not None:
             _remove(self._place / str(before))
         self.step, self.value = step, value
-        self._remember(stamp)
+        self._remember(stamp, now)
 
-    def _remember(self, stamp: Stamp) -> None:
-        """Remember what the folder holds now. The clocks of file systems are coarse: new small files are read, too."""
-        since = time.time_ns() - JUST_NOW
-        fresh = [name for name, (at, size, _) in stamp.items() if at >= since and size <= SMALL]
+    def _remember(self, stamp: Stamp, now: int) -> None:
+        """Remember what the folder holds. The clocks of file systems are coarse: new small files are read, too."""
+        fresh = [name for name, (at, size, _) in stamp.items() if at >= now - JUST_NOW and size <= SMALL]
         self._stamp, self._digests = stamp, {name: _digest(self.folder / name) for name in fresh}
 
     def release(self) -> None:
