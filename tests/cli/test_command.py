@@ -159,7 +159,7 @@ def test_a_python_program_reports_is_pruned_and_resumed() -> None:
         "    time.sleep(0.05)\n"
         "print(json.dumps({'value': x, 'params': json.loads(os.environ['LAZYBO_PARAMS'])}))\n"
     )
-    arguments = ["--maximize", "--float", "x=0:1", "--", sys.executable, "train.py", "{x}"]
+    arguments = ["--maximize", "--pruner", "median", "--float", "x=0:1", "--", sys.executable, "train.py", "{x}"]
     call("tune", "--trials", "5", *arguments)
     first = trials()
     assert [trial.state.name for trial in first] == ["COMPLETE"] * 5
