@@ -193,6 +193,7 @@ SAMPLERS: dict[str, Callable[[int], BaseSampler]] = {
     "random": lambda seed: RandomSampler(seed=seed),
 }
 ONE_EPOCH = "best after one epoch"
+OURS = "lazybo + LazyPruner"
 # The environment and the module of each.
 PEERS = {
     "SMAC multi-fidelity": ("smac", "smac_curves"),
@@ -307,6 +308,35 @@ def report(path: Path, seeds: Sequence[int]) -> str:
     return "\n".join(lines[1:])
 
 
+def pairs(path: Path, seeds: Sequence[int]) -> str:
+    """How often lazybo with its own pruner was better and worse than each contestant on the same problem and seed."""
+    runs = {(row["problem"], row["seed"], row["optimizer"]): row for row in read(path) if int(row["seed"]) in seeds}
+    columns = [f"{family}, {n}" for family in FAMILIES for n in BUDGETS]
+    lines = [f"| {OURS}: better / worse than | {' | '.join(columns)} |", "|---" * (1 + len(columns)) + "|"]
+    for label in dict.fromkeys(optimizer for *_, optimizer in runs):
+        cells = []
+        for family in FAMILIES:
+            both = [
+                (row, runs[problem, seed, OURS])
+                for (problem, seed, optimizer), row in runs.items()
+                if optimizer == label and problem.startswith(family) and (problem, seed, OURS) in runs
+            ]
+            cells += [_wins(both, f"b{n}") for n in BUDGETS]
+        if label != OURS:
+            lines.append(f"| {label} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _wins(both: Sequence[tuple[dict[str, str], dict[str, str]]], budget: str) -> str:
+    """Better / worse, of pairs of another run and ours; a run that has not finished any training is worse."""
+    better = worse = 0
+    for other, ours in both:
+        sign = -1.0 if other["problem"].endswith("accuracy") else 1.0
+        theirs, own = (float(np.nan_to_num(sign * float(row[budget] or "nan"), nan=np.inf)) for row in (other, ours))
+        better, worse = better + (own < theirs), worse + (own > theirs)
+    return f"{better} / {worse}" if both else ""
+
+
 def _regrets(row: dict[str, str], every: list[dict[str, str]]) -> list[float]:
     """Regrets at each budget, NaN if the run was shorter.
 
@@ -347,6 +377,7 @@ def main() -> None:
                         append(options.csv, FIELDS, run_one(problem, label, seed, options.budget))
                         print(name, label, seed, file=sys.stderr)
     print(report(options.csv, seeds))
+    print("\n" + pairs(options.csv, seeds))
 
 
 if __name__ == "__main__":

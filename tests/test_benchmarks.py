@@ -353,6 +353,17 @@ def test_a_run_on_curves_counts_epochs(tmp_path: Path, monkeypatch: pytest.Monke
     assert all(label in table for label in labels)
 
 
+def test_pairs_of_runs_on_curves_are_counted(tmp_path: Path) -> None:
+    values = {"lazybo + LazyPruner": [3.0, 2.0], "DEHB": [4.0, 1.0], "TPE + ASHA": ["", 2.0]}
+    for label, found in values.items():
+        for seed, value in enumerate(found):
+            row = {"problem": "taskset-0", "optimizer": label, "seed": seed, "b5": value}
+            append(tmp_path / "c.csv", curves.FIELDS, {**dict.fromkeys(curves.FIELDS, ""), **row})
+    _, _, dehb, asha = curves.pairs(tmp_path / "c.csv", [0, 1]).splitlines()
+    assert dehb.startswith("| DEHB | 1 / 1 | 0 / 0 |")
+    assert asha.startswith("| TPE + ASHA | 1 / 0 | 0 / 0 |")
+
+
 class Listed:
     """Suggests 0, 1, 2, ... and notes what it is asked and told."""
 
