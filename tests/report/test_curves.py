@@ -15,6 +15,7 @@ from lazybo.cli.app import app
 from lazybo.cli.draw import draw
 from lazybo.cli.figures import numbers
 from lazybo.report import curves, plots, records
+from lazybo.study.attributes import PAUSED_KEY
 
 EPOCHS = 12
 
@@ -81,6 +82,25 @@ def test_epochs_that_were_saved() -> None:
     assert curves.epochs([]) is None
     record = summary.details(study)
     assert record["epochs"] == {"trained": 108, "in_full": 132, "stopped": 3, "trainings": 11}
+
+
+def test_a_paused_training_is_shown_as_such_and_counts_as_stopped() -> None:
+    study = curves_study()
+    study.add_trial(
+        optuna.trial.create_trial(
+            state=TrialState.WAITING,
+            params={"x": 0.5},
+            distributions=study.trials[0].distributions,
+            intermediate_values={epoch: loss(0.5, epoch) for epoch in range(1, 6)},
+            user_attrs={PAUSED_KEY: 5},
+        )
+    )
+    assert curves.epochs(study.trials) == curves.Epochs(8 * EPOCHS + 3 * 4 + 5, 12 * EPOCHS, 4, 12)
+    record = curves.curves(study)
+    assert record.curves[-1].state == "paused"
+    assert record.curves[-1].forecast is not None
+    labels = [line.get_label() for line in plots.draw_curves(record, "a study").axes[0].lines]
+    assert labels.count("paused (1)") == 1
 
 
 def test_the_picture_draws_each_curve_once_and_the_best_on_top() -> None:

@@ -12,6 +12,7 @@ from lazybo.run import ledger
 from lazybo.study.curves import Ending
 from lazybo.study.factory import model_of, reporting_of
 from lazybo.study.feasible import feasible_trials, names_of
+from lazybo.study.paused import is_paused
 
 # Of more stopped trainings than this, no forecasts are shown: they would hide the running ones.
 FEW_STOPPED = 8
@@ -63,14 +64,15 @@ class Epochs:
 
 
 def epochs(trials: Sequence[FrozenTrial]) -> Epochs | None:
-    """The epochs of all trials that have ended and reported; None if there are none."""
-    ended = [t for t in trials if t.state in (TrialState.COMPLETE, TrialState.PRUNED) and t.intermediate_values]
+    """The epochs of all trials that have completed, or were pruned or paused; None if none of them has reported."""
+    ends = (TrialState.COMPLETE, TrialState.PRUNED)
+    ended = [t for t in trials if (t.state in ends or is_paused(t)) and t.intermediate_values]
     if not ended:
         return None
     counts = [len(trial.intermediate_values) for trial in ended]
-    stopped = [trial.state == TrialState.PRUNED for trial in ended]
-    longest = max((n for n, pruned in zip(counts, stopped, strict=True) if not pruned), default=max(counts))
-    in_full = sum(max(n, longest) if pruned else n for n, pruned in zip(counts, stopped, strict=True))
+    stopped = [trial.state != TrialState.COMPLETE for trial in ended]
+    longest = max((n for n, early in zip(counts, stopped, strict=True) if not early), default=max(counts))
+    in_full = sum(max(n, longest) if early else n for n, early in zip(counts, stopped, strict=True))
     return Epochs(sum(counts), in_full, sum(stopped), len(ended))
 
 
@@ -102,9 +104,8 @@ def nothing_reported(study: Study) -> str:
 
 def _curve(trial: FrozenTrial, ending: Ending | None) -> LearningCurve:
     steps = sorted(trial.intermediate_values)
-    return LearningCurve(
-        trial.number, NAMES[trial.state], steps, [trial.intermediate_values[step] for step in steps], ending
-    )
+    state = "paused" if is_paused(trial) else NAMES[trial.state]
+    return LearningCurve(trial.number, state, steps, [trial.intermediate_values[step] for step in steps], ending)
 
 
 def _best(trials: Sequence[FrozenTrial], *, maximize: bool) -> int | None:

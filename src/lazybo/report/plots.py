@@ -30,6 +30,7 @@ CURVE_STYLES = {
     "failed": (RED, 0.35, 0.8),
     "pruned": (AMBER, 0.55, 0.9),
     "waiting": (ORANGE, 0.9, 1.4),
+    "paused": (ORANGE, 0.7, 1.0),
     "running": (ORANGE, 1.0, 1.8),
 }
 # Slices side by side, and the longest label that does not run into its neighbour.
