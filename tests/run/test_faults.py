@@ -1,5 +1,6 @@
 """What happens when processes are killed, workers die or hang, and people lose patience: with real processes."""
 
+import itertools
 import json
 import os
 import random
@@ -230,4 +231,7 @@ def test_drivers_that_race_for_the_last_trials_begin_no_more_than_are_needed(tmp
     assert [driver.wait(DEADLINE) for driver in drivers] == [0, 0, 0]
     trials = optuna.load_study(study_name="shared", storage=url).trials
     assert [trial.state for trial in trials] == [TrialState.COMPLETE] * 20
-    assert len({tuple(trial.params.values()) for trial in trials}) == 20
+    # An evaluation may be repeated to find out whether there is noise, but only when it has ended.
+    same = [(a, b) for a, b in itertools.combinations(trials, 2) if a.params == b.params]
+    assert len(same) <= 3
+    assert all(a.datetime_complete <= b.datetime_start for a, b in same)
