@@ -15,8 +15,8 @@ from optuna.distributions import CategoricalDistribution
 
 from benchmarks import problems
 from lazybo.checks import Array
-from lazybo.search.observations import Cost
 from lazybo.search.optimizer import Optimizer
+from lazybo.search.views import Cost
 
 SIZES = (10, 25, 50, 100)
 TESTED = 500

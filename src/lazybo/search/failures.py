@@ -23,16 +23,12 @@ no P(success) would keep the search from trying again and again. So c doubles wi
 undo that: in the long run at most about a quarter of the evaluations fail because of where they are.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from lazybo.checks import Array
 from lazybo.model.fit import Priors
 from lazybo.search.acquisition import MIN_STD
-from lazybo.search.observations import Observations, State
 from lazybo.search.surrogate import Surrogate
 
 # The noise of the labels, in units of their variance: not small, and the length scales vary less than those of values.
@@ -41,43 +37,6 @@ LABELS = Priors(noise=0.2, noise_spread=0.5, length_scale_spread=0.5, noisy_odds
 AFTER_FAILURE = 2.0
 AFTER_SUCCESS = 2.0 ** (-1.0 / 3.0)
 MOST_CAUTION = 64.0
-
-
-@dataclass(frozen=True)
-class Outcomes:
-    """The observations as labels: every evaluation that has ended has one."""
-
-    observations: Observations
-
-    def __len__(self) -> int:
-        return len(self.observations)
-
-    def rows(self, state: State) -> NDArray[np.intp]:
-        """The rows in this state; a failure has a label, too, so none has failed."""
-        if state is State.COMPLETE:
-            return np.flatnonzero(~np.isnan(self.values))
-        return self.observations.rows(state) if state is State.PENDING else np.zeros(0, dtype=np.intp)
-
-    @property
-    def values(self) -> Array:
-        """The labels, NaN where there is none, (n,)."""
-        labels = np.full(len(self), np.nan)
-        labels[self.observations.rows(State.COMPLETE)] = 0.0
-        labels[self.observations.rows(State.FAILED)] = 1.0
-        return labels
-
-    def variances(self, rows: slice | NDArray[np.intp] = slice(None)) -> Array:
-        """The known variances of some rows: none is known."""
-        return np.zeros(len(np.arange(len(self))[rows]))
-
-    def points(self, rows: slice | NDArray[np.intp] = slice(None)) -> Array:
-        """The points of some rows, (n, d)."""
-        return self.observations.points(rows)
-
-    @property
-    def repeated(self) -> list[list[int]]:
-        """None: repeats that succeed again are no proof that failures are no accidents."""
-        return []
 
 
 def threshold_of(surrogate: Surrogate) -> float:

@@ -25,15 +25,16 @@ from lazybo.search.acquisition import (
     log_confidence_bound,
     log_expected_improvement,
 )
-from lazybo.search.failures import LABELS, Outcomes, caution, chance_of_success, threshold_of
+from lazybo.search.failures import LABELS, caution, chance_of_success, threshold_of
 from lazybo.search.feasible_set import FeasibleSet
 from lazybo.search.hypervolume import MOST_OBJECTIVES, HypervolumeImprovement, non_dominated
 from lazybo.search.joint import ChebyshevImprovement, constrained, feasibility, improvement, per_cost, widened
 from lazybo.search.landscape import Landscape, Layer
 from lazybo.search.maxima import BEST_CENTERS
-from lazybo.search.observations import Constraint, Cost, Objective, Observations, Rows, State
+from lazybo.search.observations import Observations, State
 from lazybo.search.space import Space
 from lazybo.search.surrogate import Fitted, Surrogate
+from lazybo.search.views import Constraint, Cost, Objective, Outcomes, Rows
 
 Index: TypeAlias = NDArray[np.intp]
 

@@ -1,0 +1,167 @@
+"""What the surrogate of one output sees of the observations: the rows with a value, their values and variances."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lazybo.checks import Array
+from lazybo.search.observations import Observations, State
+
+
+class Rows(Protocol):
+    """The observations as the surrogate of one output sees them."""
+
+    def __len__(self) -> int: ...
+
+    def rows(self, state: State) -> NDArray[np.intp]:
+        """The rows in this state."""
+
+    @property
+    def values(self) -> Array:
+        """The values, NaN where there is none, (n,)."""
+
+    def variances(self, rows: slice | NDArray[np.intp] = slice(None)) -> Array:
+        """The known variances of some rows."""
+
+    def points(self, rows: slice | NDArray[np.intp] = slice(None)) -> Array:
+        """The points of some rows, (n, d)."""
+
+    @property
+    def repeated(self) -> list[list[int]]:
+        """The rows at each point that has several."""
+
+    @property
+    def unfinished(self) -> NDArray[np.intp]:
+        """The rows whose evaluation has not ended, also those with a forecast."""
+
+
+@dataclass(frozen=True)
+class Objective:
+    """The observations of one objective: a pending evaluation with a forecast of it counts as complete."""
+
+    observations: Observations
+    index: int
+
+    def __len__(self) -> int:
+        return len(self.observations)
+
+    def rows(self, state: State) -> NDArray[np.intp]:
+        """The rows in this state."""
+        found = self.observations.rows(state)
+        if state is State.FAILED or not len(self.unfinished):
+            return found
+        forecast = ~np.isnan(self.values[self.unfinished])
+        if state is State.PENDING:
+            return found[~forecast]
+        return np.sort(np.concatenate((found, self.unfinished[forecast]))) if forecast.any() else found
+
+    @property
+    def unfinished(self) -> NDArray[np.intp]:
+        """The rows whose evaluation has not ended, also those with a forecast."""
+        return self.observations.rows(State.PENDING)
+
+    @property
+    def values(self) -> Array:
+        """The values, NaN where there is none, (n,)."""
+        return self.observations.values_of(self.index)
+
+    def variances(self, rows: slice | NDArray[np.intp] = slice(None)) -> Array:
+        """The known variances of some rows."""
+        return self.observations.variances(rows, self.index)
+
+    def points(self, rows: slice | NDArray[np.intp] = slice(None)) -> Array:
+        """The points of some rows, (n, d)."""
+        return self.observations.points(rows)
+
+    @property
+    def repeated(self) -> list[list[int]]:
+        """The rows at each point that has several."""
+        return self.observations.repeated
+
+
+@dataclass(frozen=True)
+class Measured(ABC):
+    """The observations of something that evaluations show beside their values: where it is not known, it is pending."""
+
+    observations: Observations
+
+    def __len__(self) -> int:
+        return len(self.observations)
+
+    @property
+    @abstractmethod
+    def values(self) -> Array:
+        """The values, NaN where there is none, (n,)."""
+
+    def rows(self, state: State) -> NDArray[np.intp]:
+        """The rows in this state; none has failed."""
+        missing = np.isnan(self.values)
+        return np.flatnonzero({State.COMPLETE: ~missing, State.PENDING: missing}.get(state, np.zeros(0, dtype=bool)))
+
+    @property
+    def unfinished(self) -> NDArray[np.intp]:
+        """The rows without a value."""
+        return self.rows(State.PENDING)
+
+    def variances(self, rows: slice | NDArray[np.intp] = slice(None)) -> Array:
+        """The known variances of some rows: none is known."""
+        return np.zeros(len(np.arange(len(self))[rows]))
+
+    def points(self, rows: slice | NDArray[np.intp] = slice(None)) -> Array:
+        """The points of some rows, (n, d)."""
+        return self.observations.points(rows)
+
+    @property
+    def repeated(self) -> list[list[int]]:
+        """The rows at each point that has several."""
+        return self.observations.repeated
+
+
+@dataclass(frozen=True)
+class Constraint(Measured):
+    """The observations of a measured constraint."""
+
+    name: str
+
+    @property
+    def values(self) -> Array:
+        """The values, NaN where it was not measured, (n,)."""
+        return self.observations.violations(self.name)
+
+
+@dataclass(frozen=True)
+class Cost(Measured):
+    """The observations of the logarithm of the cost.
+
+    A failed evaluation counts only if it cost more than all others, as one that ran into a timeout does. One that broke
+    down after a second says little about what an evaluation costs there.
+    """
+
+    @property
+    def values(self) -> Array:
+        """The logarithms of the costs, NaN where there is none, (n,)."""
+        costs, failed = self.observations.costs(), self.observations.rows(State.FAILED)
+        largest = np.nanmax(np.delete(costs, failed), initial=0.0)
+        costs[failed[~(costs[failed] > largest)]] = np.nan
+        return np.log(costs)
+
+
+@dataclass(frozen=True)
+class Outcomes(Measured):
+    """The observations as labels: 1 for an evaluation that failed, 0 for one with a value."""
+
+    @property
+    def values(self) -> Array:
+        """The labels, NaN where there is none, (n,)."""
+        labels = np.full(len(self), np.nan)
+        labels[self.observations.rows(State.COMPLETE)] = 0.0
+        labels[self.observations.rows(State.FAILED)] = 1.0
+        return labels
+
+    @property
+    def repeated(self) -> list[list[int]]:
+        """None: repeats that succeed again are no proof that failures are no accidents."""
+        return []
