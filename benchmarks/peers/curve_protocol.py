@@ -6,14 +6,10 @@ this configuration up to the end of epoch 3, and ``{"values": [1.0…]}``, the v
 ``{}``. An id that was asked before goes on from where it stopped, so a peer is never charged for an epoch twice.
 """
 
-import json
-import os
-import sys
-import warnings
 from collections.abc import Callable
 from typing import Protocol
 
-from benchmarks.peers.protocol import Parameter, Point, say
+from benchmarks.peers.protocol import Message, Parameter, Point, converse
 
 
 class CurvePeer(Protocol):
@@ -24,18 +20,17 @@ class CurvePeer(Protocol):
 
 
 def serve(make: Callable[[list[Parameter], int, int], CurvePeer], version: str) -> None:
-    """Answer until the harness closes the connection. What the library prints goes to standard error."""
-    warnings.simplefilter("ignore")
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    hello = json.loads(sys.stdin.readline())
-    peer = make(hello["space"], hello["seed"], hello["steps"])
-    say(answers, {"version": version})
-    for line in sys.stdin:
-        message = json.loads(line)
-        if "ask" in message:
-            number, point, until = peer.ask()
-            say(answers, {"id": number, "point": point, "until": until})
-        else:
+    """Answer until the harness closes the connection."""
+
+    def begin(hello: Message) -> Callable[[Message], Message]:
+        peer = make(hello["space"], hello["seed"], hello["steps"])
+
+        def answer(message: Message) -> Message:
+            if "ask" in message:
+                return dict(zip(("id", "point", "until"), peer.ask(), strict=True))
             peer.tell(message["values"])
-            say(answers, {})
+            return {}
+
+        return answer
+
+    converse(begin, version)

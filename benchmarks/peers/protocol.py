@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 Parameter = Sequence[Any]
 Point = list[Any]
+Message = dict[str, Any]
 
 
 class Peer(Protocol):
@@ -30,23 +31,36 @@ def names(space: Sequence[Parameter]) -> list[str]:
 
 
 def serve(make: Callable[[list[Parameter], int, int], Peer], version: str) -> None:
-    """Answer until the harness closes the connection. What the library prints goes to standard error."""
+    """Answer until the harness closes the connection."""
+
+    def begin(hello: Message) -> Callable[[Message], Message]:
+        peer = make(hello["space"], hello["seed"], hello["budget"])
+
+        def answer(message: Message) -> Message:
+            if "ask" in message:
+                return {"point": peer.ask()}
+            peer.tell(message["tell"], message["values"])
+            return {}
+
+        return answer
+
+    converse(begin, version)
+
+
+def converse(begin: Callable[[Message], Callable[[Message], Message]], version: str) -> None:
+    """Answer each message; ``begin`` makes of the first one what answers the others.
+
+    What the library prints goes to standard error.
+    """
     warnings.simplefilter("ignore")
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    hello = json.loads(sys.stdin.readline())
-    peer = make(hello["space"], hello["seed"], hello["budget"])
-    say(answers, {"version": version})
+    answer = begin(json.loads(sys.stdin.readline()))
+    _say(answers, {"version": version})
     for line in sys.stdin:
-        message = json.loads(line)
-        if "ask" in message:
-            say(answers, {"point": peer.ask()})
-        else:
-            peer.tell(message["tell"], message["values"])
-            say(answers, {})
+        _say(answers, answer(json.loads(line)))
 
 
-def say(answers: Any, message: dict[str, Any]) -> None:
-    """Write one message."""
+def _say(answers: Any, message: Message) -> None:
     answers.write(json.dumps(message) + "\n")
     answers.flush()

@@ -232,13 +232,7 @@ class CurveModel:
 
         In units of the warped values; 0 while too few curves have completed.
         """
-        fitted = self._sync()
-        if fitted is None:
-            return np.zeros(len(x))
-        points = Rows(x, np.full(len(x), fitted.clock.end), np.full(len(x), len(self._curves)))
-        means, variances = fitted.process.posterior(points)
-        gap = fitted.targets(np.array([value])) - means
-        return _improvement(gap, np.sqrt(variances + fitted.process.kernel.noise))
+        return self.improvements_on(x, np.full((len(x), 1), value))
 
     @one_thread()
     def improvements_on(self, x: Array, values: Array) -> Array:

@@ -39,14 +39,29 @@ class Rows(Protocol):
 
 
 @dataclass(frozen=True)
-class Objective:
-    """The observations of one objective: a pending evaluation with a forecast of it counts as complete."""
+class View:
+    """What is the same for all outputs."""
 
     observations: Observations
-    index: int
 
     def __len__(self) -> int:
         return len(self.observations)
+
+    def points(self, rows: slice | NDArray[np.intp] = slice(None)) -> Array:
+        """The points of some rows, (n, d)."""
+        return self.observations.points(rows)
+
+    @property
+    def repeated(self) -> list[list[int]]:
+        """The rows at each point that has several."""
+        return self.observations.repeated
+
+
+@dataclass(frozen=True)
+class Objective(View):
+    """The observations of one objective: a pending evaluation with a forecast of it counts as complete."""
+
+    index: int
 
     def rows(self, state: State) -> NDArray[np.intp]:
         """The rows in this state."""
@@ -72,24 +87,10 @@ class Objective:
         """The known variances of some rows."""
         return self.observations.variances(rows, self.index)
 
-    def points(self, rows: slice | NDArray[np.intp] = slice(None)) -> Array:
-        """The points of some rows, (n, d)."""
-        return self.observations.points(rows)
-
-    @property
-    def repeated(self) -> list[list[int]]:
-        """The rows at each point that has several."""
-        return self.observations.repeated
-
 
 @dataclass(frozen=True)
-class Measured(ABC):
+class Measured(View, ABC):
     """The observations of something that evaluations show beside their values: where it is not known, it is pending."""
-
-    observations: Observations
-
-    def __len__(self) -> int:
-        return len(self.observations)
 
     @property
     @abstractmethod
@@ -109,15 +110,6 @@ class Measured(ABC):
     def variances(self, rows: slice | NDArray[np.intp] = slice(None)) -> Array:
         """The known variances of some rows: none is known."""
         return np.zeros(len(np.arange(len(self))[rows]))
-
-    def points(self, rows: slice | NDArray[np.intp] = slice(None)) -> Array:
-        """The points of some rows, (n, d)."""
-        return self.observations.points(rows)
-
-    @property
-    def repeated(self) -> list[list[int]]:
-        """The rows at each point that has several."""
-        return self.observations.repeated
 
 
 @dataclass(frozen=True)
