@@ -3,6 +3,7 @@
 import csv
 import logging
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ _logger = logging.getLogger("lazybo")
 # A configuration, and its value; None: the evaluation failed.
 Known = tuple[dict[str, Any], float | None]
 
+DECIMAL_COMMA = re.compile(r"^\s*([+-]?\d+),(\d+(?:[eE][+-]?\d+)?)\s*$")
 LOAD = "open a study with optuna.load_study(study_name=..., storage=...), and give that"
 
 
@@ -37,7 +39,7 @@ def known_results(source: Any, space: Space, direction: str) -> list[Known]:
     if isinstance(source, FrozenTrial):
         return _from_trials([source], space, "the trials")
     if isinstance(source, str | Path):
-        return _from_rows(_csv_rows(source, space), space)
+        return _from_rows(csv_rows(source, space), space)
     if _is_frame(source):
         return _from_rows(_frame_rows(source), space)
     if isinstance(source, Iterable) and not isinstance(source, Mapping | bytes):
@@ -106,33 +108,40 @@ def _frame_rows(frame: Any) -> list[Any]:
         raise _no_source(frame) from None
 
 
-def _csv_rows(name: str | Path, space: Space) -> list[dict[str, Any]]:
-    """The rows of a file whose cells are separated by commas, semicolons or tabs."""
+def csv_rows(
+    name: str | Path, space: Space, what: str = "the table to start from", first: int = 0
+) -> list[dict[str, Any]]:
+    """The rows of a file whose cells are separated by commas, semicolons or tabs. Messages number them from ``first``.
+
+    Between semicolons or tabs a number may have a decimal comma, as spreadsheets of many countries write it.
+    """
     if "://" in str(name):
-        raise ValueError(f"the table to start from must be a CSV file, not the URL of a storage; {LOAD}")
+        raise ValueError(f"{what} must be a CSV file, not the URL of a storage; {LOAD}")
     try:
         # Spreadsheet programs may write a byte order mark first.
         with Path(name).open(newline="", encoding="utf-8-sig") as file:
             heading = file.readline()
             file.seek(0)
-            rows = list(csv.reader(file, delimiter=max(",;\t", key=heading.count), skipinitialspace=True))
+            delimiter = max(",;\t", key=heading.count)
+            rows = list(csv.reader(file, delimiter=delimiter, skipinitialspace=True))
     except OSError as error:
-        raise ValueError(f"the table to start from cannot be read: {error}") from None
+        raise ValueError(f"{what} cannot be read: {error}") from None
     except (UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"the table to start from, {str(name)!r}, is not a CSV file: {error}; {LOAD}") from None
+        raise ValueError(f"{what}, {str(name)!r}, is not a CSV file: {error}; {LOAD}") from None
     if not rows:
-        raise ValueError(f"the table to start from, {str(name)!r}, is empty; it needs a heading with 'value'")
+        raise ValueError(f"{what}, {str(name)!r}, is empty; it needs a heading with 'value'")
     columns = [column.strip() for column in rows[0]]
     table = []
-    for i, row in enumerate(filter(None, rows[1:])):
+    for i, row in enumerate(filter(None, rows[1:]), first):
         if len(row) != len(columns):
-            raise ValueError(f"row {i} of the table to start from has {len(row)} cells, its heading {len(columns)}")
-        table.append({column: _parsed(column, cell, space) for column, cell in zip(columns, row, strict=True)})
+            raise ValueError(f"row {i} of {what} has {len(row)} cells, its heading {len(columns)}")
+        cells = row if delimiter == "," else [DECIMAL_COMMA.sub(r"\1.\2", cell) for cell in row]
+        table.append({column: parsed(column, cell, space) for column, cell in zip(columns, cells, strict=True)})
     return table
 
 
-def _parsed(name: str, text: str, space: Space) -> Any:
-    """A cell of a CSV file as a value of its column."""
+def parsed(name: str, text: str, space: Space) -> Any:
+    """A cell of a CSV file as a value of its column; an empty one is None."""
     distribution = space.distributions.get(name.removeprefix("params_"))
     if text == "":
         return None
@@ -182,6 +191,16 @@ def _split(row: Any, space: Space) -> Known:
         value = row["value"]
     else:
         cells, value = _pair(row)
+    params = params_of(cells, space)
+    if _empty(value):
+        return params, None
+    if isinstance(value, str | bytes):
+        raise ValueError(f"the value must be a number, not {value!r}")
+    return params, float(value)
+
+
+def params_of(cells: Mapping[str, Any], space: Space) -> dict[str, Any]:
+    """The parameters of the space in a row of a table."""
     params = {
         name: _plain(name, cells[name], distribution)
         for name, distribution in space.distributions.items()
@@ -191,11 +210,7 @@ def _split(row: Any, space: Space) -> Known:
         # An empty cell is an inactive parameter, or the choice None of one that is always active.
         if name not in params and name not in space.conditions and _has_none(space.distributions.get(name)):
             params[name] = None
-    if _empty(value):
-        return params, None
-    if isinstance(value, str | bytes):
-        raise ValueError(f"the value must be a number, not {value!r}")
-    return params, float(value)
+    return params
 
 
 def _pair(row: Any) -> tuple[Mapping[str, Any], Any]:
