@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 from optuna.study import Study
 
+from lazybo import __version__
 from lazybo.cli import console, parameters, summary
 from lazybo.cli.by_hand import commands as by_hand
 from lazybo.cli.config import DEFAULT_STORAGE, make_plan, settings_of
@@ -473,7 +474,5 @@ def version(
 ) -> None:
     """Bayesian optimisation of any program or Python function; inspect and plot the results."""
     if show_version:
-        from importlib.metadata import version as installed
-
-        print(f"lazybo {installed('lazybo')}")
+        print(f"lazybo {__version__}")
         raise typer.Exit
