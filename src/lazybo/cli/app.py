@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from optuna.study import Study
 
-from lazybo import __version__
+import lazybo
 from lazybo.cli import console, parameters, summary
 from lazybo.cli.by_hand import commands as by_hand
 from lazybo.cli.config import DEFAULT_STORAGE, make_plan, settings_of
@@ -474,5 +474,5 @@ def version(
 ) -> None:
     """Bayesian optimisation of any program or Python function; inspect and plot the results."""
     if show_version:
-        print(f"lazybo {__version__}")
+        print(f"lazybo {lazybo.__version__}")
         raise typer.Exit
