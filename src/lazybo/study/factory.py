@@ -7,7 +7,7 @@ saves a commit.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -69,7 +69,7 @@ class ModelOptions:
         """Plain data for JSON. Objects that JSON cannot hold are listed as "not kept"; `from_json` uses defaults."""
         plain: dict[str, Any] = {
             **{name: _plain_number(getattr(self, name)) for name in _written(self.cost is not None)},
-            "priors": None if self.priors is None else {k: float(v) for k, v in asdict(self.priors).items()},
+            "priors": None if self.priors is None else _numbers(self.priors),
         }
         lost = {}
         if callable(self.acquisition):
@@ -206,6 +206,10 @@ def _written(with_cost: bool) -> list[str]:
     """The names of the options that are written as JSON. Earlier versions knew no cost."""
     left_out = UNWRITTEN if with_cost else (*UNWRITTEN, "cost")
     return [field.name for field in fields(ModelOptions) if field.name not in left_out]
+
+
+def _numbers(priors: Priors) -> dict[str, float]:
+    return {each.name: float(getattr(priors, each.name)) for each in fields(priors) if each.name != "like"}
 
 
 def _plain_number(value: Any) -> Any:
