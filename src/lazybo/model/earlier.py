@@ -52,7 +52,7 @@ OFFSET_SPREAD = 0.5
 RESIDUALS = np.array([0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6])
 # This share of the residual's variance is rugged. A smooth residual alone would make every hypothesis nearly impossible
 # if the kernel does not fit, and which of them wins would mean nothing.
-RUGGED = 0.05
+RUGGED = 0.02
 # The probabilities are computed from at most so many observations.
 MOST_COMPARED = 200
 # A length scale at which a column makes no difference.

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.study import Study, StudyDirection
 from optuna.trial import TrialState
 
@@ -25,9 +26,12 @@ from lazybo.checks import Array, Direction, shortened
 from lazybo.model.earlier import MAX_ROWS, MAX_TASK_ROWS, Task
 from lazybo.model.targets import warping
 from lazybo.search.space import Space
+from lazybo.search.tables import frame_rows, is_frame
 
 _logger = logging.getLogger("lazybo")
 
+# The state of a trial with a value, in Optuna's tables.
+COMPLETE = TrialState.COMPLETE.name
 # A study with fewer results says next to nothing.
 FEWEST = 3
 # If a study has too many trials, so large a share of those that are kept are its best ones; the others are random.
@@ -92,10 +96,15 @@ def _earlier_study(source: object, position: int, directions: Sequence[Direction
             f"each of earlier must be a study, a data frame or a list of dicts with the parameters and 'value', not "
             f"{shortened(source)}"
         )
+    return from_rows(rows, f"table {position + 1}", directions)
+
+
+def from_rows(rows: Iterable[Any], name: str, directions: Sequence[Direction]) -> EarlierStudy:
+    """The results of a table. Rows without a value are left out; so are trials of Optuna's tables that did not end."""
     signs = [-1.0 if each == "maximize" else 1.0 for each in directions]
-    found = [_result(row, signs, f"row {i} of the earlier table {position + 1}") for i, row in enumerate(rows)]
+    found = [_result(row, signs, f"row {i} of the earlier {name}") for i, row in enumerate(rows)]
     known = [each for each in found if each is not None]
-    return EarlierStudy(f"table {position + 1}", tuple(params for params, _ in known), tuple(v for _, v in known))
+    return EarlierStudy(name, tuple(params for params, _ in known), tuple(values for _, values in known))
 
 
 def from_study(study: Study, objectives: int) -> EarlierStudy:
@@ -114,21 +123,13 @@ def from_study(study: Study, objectives: int) -> EarlierStudy:
     )
 
 
-def is_frame(source: object) -> bool:
-    """Whether this is a data frame of pandas or polars."""
-    return hasattr(source, "to_dicts") or hasattr(source, "to_dict")
-
-
-def frame_rows(frame: Any) -> list[Any]:
-    """The rows of a data frame of polars or pandas, as dicts. Raises a TypeError for a single column."""
-    return list(frame.to_dicts() if hasattr(frame, "to_dicts") else frame.to_dict("records"))
-
-
 def _result(row: object, signs: Sequence[float], where: str) -> tuple[dict[str, Any], tuple[float, ...]] | None:
     """The parameters and the values of a row, None if it has no value."""
     if isinstance(row, Mapping) and "value" in row:
         params = {str(name).removeprefix("params_"): cell for name, cell in row.items() if name != "value"}
         value: Any = row["value"]
+        if str(row.get("state", COMPLETE)).removeprefix("TrialState.") != COMPLETE:
+            return None
     elif isinstance(row, Sequence) and len(row) == 2 and isinstance(row[0], Mapping):
         params, value = dict(row[0]), row[1]
     else:
@@ -146,6 +147,19 @@ def _result(row: object, signs: Sequence[float], where: str) -> tuple[dict[str, 
         return None
     kept = {name: cell for name, cell in params.items() if not (isinstance(cell, float) and math.isnan(cell))}
     return kept, tuple(sign * number for sign, number in zip(signs, numbers, strict=True))
+
+
+def best_of(studies: Sequence[EarlierStudy], number: int, name: str) -> Any:
+    """A parameter of the best configuration of one of the studies, for a trial with this number; None if it has none.
+
+    It is for trials whose space is not known yet. The best one has the smallest sum of ranks over the objectives.
+    """
+    used = [study for study in studies if study.values]
+    if not used:
+        return None
+    study = used[number % len(used)]
+    ranks = np.argsort(np.argsort(np.array(study.values), axis=0), axis=0).sum(axis=1)
+    return study.configurations[int(ranks.argmin())].get(name)
 
 
 def fitting(studies: Sequence[EarlierStudy], space: Space) -> Fitting:
@@ -181,13 +195,25 @@ def _missing(study: EarlierStudy, space: Space) -> set[str]:
 
 def _point(params: Mapping[str, Any], space: Space, unknown: set[str], middle: Mapping[str, Any]) -> Array | None:
     """The point of a configuration of another space, (d,); None if it has none here."""
-    known = {name: value for name, value in params.items() if name in space.names and name not in unknown}
+    known = {
+        name: _as_choice(value, space.distributions[name])
+        for name, value in params.items()
+        if name in space.names and name not in unknown
+    }
     constants = {name: middle[name] for name in space.distributions if name not in space.names and name in middle}
     filled = {name: middle[name] for name in unknown if name in middle}
     try:
         return space.encode(space.plain({**constants, **filled, **known}, outside=True))
     except (ValueError, TypeError, OverflowError):
         return None
+
+
+def _as_choice(value: Any, distribution: BaseDistribution) -> Any:
+    """A choice as the space has it; files have texts for numbers, and lists for tuples."""
+    if not isinstance(distribution, CategoricalDistribution) or value in distribution.choices:
+        return value
+    text = str(tuple(value) if isinstance(value, list) else value)
+    return next((choice for choice in distribution.choices if str(choice) == text), value)
 
 
 def _say_what_is_left_out(study: EarlierStudy, space: Space, used: int, unknown: set[str]) -> None:
