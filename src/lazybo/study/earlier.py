@@ -78,6 +78,6 @@ def unpack(text: str) -> tuple[EarlierStudy, ...]:
     """The inverse of `pack`. Raises a ValueError if the text is damaged."""
     try:
         plain = json.loads(zlib.decompress(base64.b85decode(text)))
-    except zlib.error as error:
+    except (ValueError, zlib.error) as error:
         raise ValueError(f"the earlier studies cannot be read: {error}") from None
     return tuple(EarlierStudy(name, tuple(params), tuple(map(tuple, values))) for name, params, values in plain)
