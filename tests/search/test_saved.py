@@ -62,6 +62,7 @@ def continued(optimizer: Optimizer, steps: int = 6) -> list[Any]:
         {"lag": None, "kernel": "matern52", "noise": 1e-4, "value_transform": "scaled"},
         {"priors": Priors(noise=1e-3)},
         {"cost": "seconds"},
+        {"earlier": [[({"x": i / 9, "lr": 1e-3, "n": 2, "opt": "adam"}, (i / 9 - 0.3) ** 2) for i in range(10)]]},
     ],
 )
 def test_a_loaded_optimiser_continues_to_the_last_bit(options: dict[str, Any], tmp_path: Path) -> None:

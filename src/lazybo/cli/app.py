@@ -22,6 +22,7 @@ from lazybo.cli.flags import (
     Choices,
     Constraints,
     Cost,
+    Earlier,
     Floats,
     Ints,
     JsonFlag,
@@ -101,6 +102,7 @@ def tune(
     minimize: Minimize = None,
     constraints: Constraints = None,
     cost: Cost = None,
+    earlier: Earlier = None,
     value_file: Annotated[
         str | None,
         typer.Option(
@@ -228,6 +230,7 @@ def tune(
             "constraints": constraints or None,
             "require": require or None,
             "cost": cost,
+            "earlier": earlier or None,
             "value_file": value_file,
             "value_key": value_key,
             "value_regex": value_regex,

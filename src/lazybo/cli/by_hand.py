@@ -16,9 +16,22 @@ from optuna.study import Study, load_study
 
 from lazybo.checks import whole
 from lazybo.cli import console, parameters, summary
-from lazybo.cli.config import DEFAULT_STORAGE, objectives_of, parse_constraints, requirement_of, settings_of
+from lazybo.cli.config import DEFAULT_STORAGE, earlier_of, objectives_of, parse_constraints, requirement_of, settings_of
 from lazybo.cli.directions import OptionalNames, directions_of
-from lazybo.cli.flags import Choices, Constraints, Cost, Floats, Ints, JsonFlag, Maximize, Minimize, Require, Seed
+from lazybo.cli.flags import (
+    Choices,
+    Constraints,
+    Cost,
+    Earlier,
+    Floats,
+    Ints,
+    JsonFlag,
+    Maximize,
+    Minimize,
+    Require,
+    Seed,
+)
+from lazybo.cli.require import Requirement
 from lazybo.cli.results import Step, measured_of, params_from, split_words, step_for, steps_of
 from lazybo.cli.storages import StorageArgument, StudyArgument, find, keep_requirement, open_checked
 from lazybo.run import ledger
@@ -71,6 +84,7 @@ def ask(
     minimize: Minimize = None,
     constraints: Constraints = None,
     cost: Cost = None,
+    earlier: Earlier = None,
     seed: Seed = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV with columns for the results.")] = False,
     as_json: JsonFlag = False,
@@ -87,6 +101,7 @@ def ask(
             "constraints": constraints or None,
             "require": require or None,
             "cost": cost,
+            "earlier": earlier or None,
             "seed": seed,
         }
         by_hand = _open_or_create(storage, study, flags)
@@ -241,15 +256,20 @@ def _create(settings: Mapping[str, Any], name: str | None) -> ByHand:
     space, conditions = parameters.distributions_of(settings["parameters"])
     checked = Space(space, conditions)
     goals = _given_goals(settings)
-    feasible = requirement_of(settings.get("require"), space)
     structure = Structure(space, conditions, frozenset())
-    options = ModelOptions(feasible=feasible, cost=check_cost(settings.get("cost")))
+    place = settings.get("storage", DEFAULT_STORAGE)
+    options = ModelOptions(
+        feasible=requirement_of(settings.get("require"), space),
+        cost=check_cost(settings.get("cost")),
+        earlier=earlier_of(settings, goals, place, name or DEFAULT_NAME),
+    )
     initial = check_initial(settings.get("initial", []), checked)
     check_initial_feasible(initial, options.optimizer(structure, *goals.directions))
-    storage = open_checked(settings.get("storage", DEFAULT_STORAGE))
+    storage = open_checked(place)
     name = name or _only_study(storage)
     if name in {found.study_name for found in storage.get_all_studies()}:
-        goals = _known_goals(settings, goals, load_study(study_name=name, storage=storage))
+        there = load_study(study_name=name, storage=storage)
+        goals, options = _known_goals(settings, goals, there), _known_options(options, structure, there)
     about = About(goals.directions, goals.names, tuple(bound.name for bound in goals.bounds))
     try:
         study, seed = open_study(storage, name, about, structure, settings.get("seed"))
@@ -257,7 +277,7 @@ def _create(settings: Mapping[str, Any], name: str | None) -> ByHand:
         raise ValueError(str(error).replace(REMEDY, "give another name as STUDY")) from error
     options = replace(options, seed=seed)
     keep_options(study, options, structure, ledger.read(study))
-    keep_requirement(study, feasible)
+    keep_requirement(study, options.feasible if isinstance(options.feasible, Requirement) else None)
     by_hand = ByHand(study, options, structure, replace(goals, cost=None if options.cost == SECONDS else options.cost))
     by_hand.enqueue(initial)
     return by_hand
@@ -277,6 +297,18 @@ def _known_goals(settings: Mapping[str, Any], goals: Goals, study: Study) -> Goa
     if settings.get("direction") is None and settings.get("directions") is None:
         goals = replace(goals, directions=known.directions, names=known.names)
     return goals if settings.get("constraints") else replace(goals, bounds=known.bounds)
+
+
+def _known_options(given: ModelOptions, structure: Structure, study: Study) -> ModelOptions:
+    """The options with those of an existing study where nothing is given."""
+    known, _ = options_of(study, ledger.read(study))
+    kept = requirement_of(_attributes(study).get(REQUIRE_KEY), structure.distributions)
+    return replace(
+        known,
+        feasible=given.feasible or kept,
+        cost=given.cost or known.cost,
+        earlier=given.earlier or known.earlier,
+    )
 
 
 def _only_study(storage: BaseStorage) -> str:

@@ -61,5 +61,13 @@ Cost = Annotated[
         rich_help_panel=WHAT,
     ),
 ]
+Earlier = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="STUDY[@STORAGE]",
+        help="Start from what was good in an earlier study of a related problem. Also the name of a CSV file.",
+        rich_help_panel=WHAT,
+    ),
+]
 Seed = Annotated[int | None, typer.Option(help="Seed; makes a run with one worker repeatable.", rich_help_panel=KEPT)]
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]

@@ -12,7 +12,8 @@ from optuna.trial import FrozenTrial, TrialState
 from lazybo.run import ledger
 from lazybo.run.by_hand import TOLD, ByHand, Measured
 from lazybo.run.goals import Goals
-from lazybo.run.warm_start import csv_rows, params_of, parsed
+from lazybo.run.warm_start import params_of
+from lazybo.search.tables import csv_rows, parsed
 from lazybo.study.structure import as_given
 
 # What `lazybo export` writes beside parameters, values and metrics.
@@ -128,7 +129,7 @@ def params_from(texts: Sequence[str], by_hand: ByHand) -> dict[str, Any]:
             raise ValueError(f"--param {text!r}: write --param NAME=VALUE, once for each parameter")
         if name not in by_hand.space.distributions:
             raise ValueError(f"there is no parameter {name!r}; this study has {sorted(by_hand.space.distributions)}")
-        cells[name] = parsed(name, value, by_hand.space)
+        cells[name] = parsed(name, value, by_hand.space.distributions)
     return by_hand.space.plain(params_of(cells, by_hand.space))
 
 
@@ -145,7 +146,7 @@ def step_for(by_hand: ByHand, params: Mapping[str, Any], measured: Measured) -> 
 
 def steps_of(path: Path, by_hand: ByHand, *, correct: bool) -> list[Step]:
     """What a table says that the study does not know yet. All of it is validated before anything is written."""
-    rows = csv_rows(path, by_hand.space, "the table", first=2)
+    rows = csv_rows(path, "the table", by_hand.space.distributions, first=2)
     trials = ledger.read(by_hand.study)
     table = _Table(by_hand, trials, correct=correct)
     found = []

@@ -9,7 +9,7 @@ import os
 import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from lazybo.checks import shortened
 from lazybo.model.fit import Priors
 from lazybo.model.kernels import Kernel, kernel_for
 from lazybo.model.kernels.choice import KERNELS
+from lazybo.search.earlier import EarlierStudy
 from lazybo.search.space import Condition, Space
 
 FORMAT = "lazybo optimizer"
@@ -115,6 +116,7 @@ def _distribution_from_plain(plain: Any) -> BaseDistribution:
 
 def _choice_to_plain(name: str, choice: Any) -> Any:
     """A choice for JSON, which has no tuples: they are written as {"tuple": [...]}."""
+    choice = choice.item() if isinstance(choice, np.generic) else choice
     if isinstance(choice, tuple | list):
         return {type(choice).__name__: [_choice_to_plain(name, part) for part in choice]}
     if not isinstance(choice, PLAIN):
@@ -161,7 +163,9 @@ def _option_to_plain(name: str, value: Any) -> Any:
     if isinstance(value, PLAIN):
         return value
     if isinstance(value, Priors):
-        return {field: float(number) for field, number in asdict(value).items()}
+        return {field.name: _option_to_plain("kernel", getattr(value, field.name)) for field in fields(value)}
+    if name == "earlier":
+        return [_earlier_to_plain(each) for each in value]
     if isinstance(value, tuple | list):
         return list(value)
     if isinstance(value, Kernel) and KERNELS.get(value.name) is type(value):
@@ -182,7 +186,19 @@ def _option_from_plain(name: str, plain: Any, space: Space, given: Mapping[str, 
             )
         return given[name]
     if name == "priors" and plain is not None:
-        return Priors(**plain)
+        return Priors(**{**plain, "like": _option_from_plain("kernel", plain.get("like"), space, {})})
     if name == "kernel" and isinstance(plain, dict):
         return kernel_for(plain["name"], space.columns).with_values(plain["values"])
+    if name == "earlier":
+        return [_earlier_from_plain(each) for each in plain]
     return plain
+
+
+def _earlier_to_plain(study: EarlierStudy) -> dict[str, Any]:
+    params = [{name: _choice_to_plain(name, value) for name, value in each.items()} for each in study.configurations]
+    return {"name": study.name, "configurations": params, "values": [list(each) for each in study.values]}
+
+
+def _earlier_from_plain(plain: Mapping[str, Any]) -> EarlierStudy:
+    params = ({name: _choice_from_plain(value) for name, value in each.items()} for each in plain["configurations"])
+    return EarlierStudy(plain["name"], tuple(params), tuple(map(tuple, plain["values"])))
