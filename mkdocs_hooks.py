@@ -3,6 +3,7 @@
 import re
 from collections import defaultdict
 from enum import Enum
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -72,15 +73,15 @@ def _tables(command: Any) -> list[str]:
     tables = []
     for panel, lines in rows.items():
         title = [f"**{panel}**\n"] if panel else []
-        tables.append("\n".join([*title, "| | |", "|---|---|", *lines, ""]))
+        tables.append("\n".join([*title, "| option | meaning |", "|---|---|", *lines, ""]))
     return tables
 
 
 def _name(parameter: Any) -> str:
     if parameter.param_type_name == "argument":
-        return f"`{_cell(parameter.metavar or parameter.name.upper())}`"
+        return _code(parameter.metavar or parameter.name.upper())
     value = parameter.metavar or ("" if parameter.is_flag else VALUES.get(_type(parameter), "TEXT"))
-    return ", ".join(f"`{_cell(f'{option} {value}'.strip())}`" for option in parameter.opts)
+    return ", ".join(_code(f"{option} {value}".strip()) for option in parameter.opts)
 
 
 def _type(parameter: Any) -> Any:
@@ -112,6 +113,11 @@ def _epilogue(text: str | None) -> str:
 def _escaped(text: str) -> str:
     """Text in which Markdown and HTML see no marks of their own."""
     return re.sub(r"([\\<>*_`{}\[\]])", r"\\\1", text).replace(r"\<", "&lt;").replace(r"\>", "&gt;")
+
+
+def _code(text: str) -> str:
+    """As HTML: in a table, Markdown would take a | in its own code for the end of the cell, and [a] [b] for a link."""
+    return f"<code>{escape(text).replace('|', '&#124;').replace('[', '&#91;')}</code>"
 
 
 def _cell(text: str) -> str:
