@@ -1,4 +1,4 @@
-"""What MkDocs does besides building pages: the page of the command, and search without a server."""
+"""What MkDocs does besides building pages: the page of the command, search without a server, nothing from a network."""
 
 import re
 from collections import defaultdict
@@ -9,7 +9,9 @@ from typing import Any
 
 import typer
 from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 
 from lazybo.cli.app import app
 
@@ -33,6 +35,14 @@ def on_post_build(config: MkDocsConfig) -> None:
     folder = Path(config.site_dir) / "search"
     index = (folder / "search_index.json").read_text(encoding="utf-8")
     (folder / "search_index.js").write_text(f"var __index = {index}", encoding="utf-8")
+
+
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
+    """Refuse a page that loads something from another machine. Links to other sites are fine."""
+    loaded = re.findall(r"<(?:script|img|iframe|link)\b[^>]*(?:src|href)=\"(?:https?:)?//[^\"]*\"", output)
+    if loaded:
+        raise PluginError(f"{page.file.src_uri} of {config.site_name} loads from a network: {loaded[0]}")
+    return output
 
 
 def command_page() -> str:
