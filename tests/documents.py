@@ -3,6 +3,7 @@
 The blocks of a page run in their order, in one empty folder:
 
 - ``python`` is executed, all blocks of a page in one namespace; ``sh`` is run by bash.
+- ``console`` has commands after ``$`` and what they print, standard error included; it is compared as ``output`` is.
 - A block with a title, ``c title="train.c"``, is written to that file.
 - ``output`` is what the block before it prints. Lines are compared up to their first number, in any order, since
   numbers differ between machines; a line ``…`` says that lines were left out. ``python -m tests.documents PAGE…``
@@ -22,12 +23,12 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-RUN = ("python", "sh")
+RUN = ("python", "sh", "console")
 SHOWN = ("", "text", "layers")
 
 _FENCE = re.compile(
@@ -98,7 +99,10 @@ def run(blocks: Sequence[Block], *, everything: bool = False) -> Iterator[tuple[
         elif block.language == "python":
             printed = _python(block, namespace)
         elif block.language == "sh":
-            printed = _shell(block)
+            printed = _shell(block.text, block.place)
+        elif block.language == "console":
+            commands, shown = _transcript(block.text)
+            yield replace(block, text=shown), "".join(_shell(command, block.place, both=True) for command in commands)
 
 
 def _python(block: Block, namespace: dict[str, object]) -> str:
@@ -109,7 +113,13 @@ def _python(block: Block, namespace: dict[str, object]) -> str:
     return out.getvalue()
 
 
-def _shell(block: Block) -> str:
+def _transcript(text: str) -> tuple[list[str], str]:
+    """The commands after ``$``, which may continue after a backslash, and all other lines."""
+    pattern = re.compile(r"^\$ ((?:.*\\\n)*.*)\n", re.M)
+    return pattern.findall(text), pattern.sub("", text)
+
+
+def _shell(text: str, place: str, *, both: bool = False) -> str:
     # The folder of the interpreter has `python` and `lazybo`. Open MPI refuses root, and more ranks than cores.
     environment = os.environ | {
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
@@ -120,14 +130,15 @@ def _shell(block: Block) -> str:
         "COLUMNS": "100",
     }
     done = subprocess.run(
-        ["bash", "-e", "-o", "pipefail", "-c", block.text],
+        ["bash", "-e", "-o", "pipefail", "-c", text],
         env=environment,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT if both else subprocess.PIPE,
         text=True,
         timeout=300,
         check=False,
     )
-    assert done.returncode == 0, f"{block.place} exits with {done.returncode}:\n{done.stdout}{done.stderr}"
+    assert done.returncode == 0, f"{place} exits with {done.returncode}:\n{done.stdout}{done.stderr or ''}"
     return done.stdout
 
 
@@ -145,7 +156,11 @@ def rewrite(path: Path) -> None:
     """Run a page and write what its blocks print into its ``output`` blocks; those with a … stay."""
     text = path.read_text(encoding="utf-8")
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
-        found = [pair for pair in run(blocks_of(path), everything=True) if "…" not in pair[0].text]
+        found = [
+            pair
+            for pair in run(blocks_of(path), everything=True)
+            if pair[0].language == "output" and "…" not in pair[0].text
+        ]
     for block, printed in reversed(found):
         lines = "".join(f"{line.rstrip()}\n" for line in printed.rstrip().splitlines())
         text = text[: block.span[0]] + lines + text[block.span[1] :]

@@ -82,6 +82,14 @@ def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) < 150
 
 
+def test_a_console_is_run_line_by_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = tmp_path / "page.md"
+    page.write_text("```console\n$ echo a \\\n    b > file\n$ cat file >&2\na b\n```\n")
+    ((shown, printed),) = run(blocks_of(page))
+    assert (shown.text, printed) == ("a b\n", "a b\n")
+
+
 def test_a_page_is_compared_with_what_is_printed() -> None:
     assert same("best 0.25 (trial 3)\n", "best  0.3 (trial 14)\n")
     assert same("a\n…\nz\n", "a\nb\nc\nz\n")
