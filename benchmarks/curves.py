@@ -266,7 +266,11 @@ def run_pausing(problem: CurveProblem, seed: int, spent: Spent) -> None:
     """`optimize()` with a generator function. A training that is resumed makes no epoch twice."""
     trainings: dict[int, Iterator[tuple[int, float]]] = {}
 
-    def train(params: dict[str, Any], trial: Trial, checkpoint: Path) -> Iterator[tuple[int, float]]:
+    def train(
+        params: dict[str, Any],
+        trial: Trial,
+        checkpoint: Path,  # noqa: ARG001 - without it a training cannot be paused
+    ) -> Iterator[tuple[int, float]]:
         # A run with one worker stays in this process, so the training itself is the checkpoint.
         training = trainings.setdefault(trial.number, enumerate(problem.train(params), 1))
         for step, value in itertools.islice(training, spent.left):
@@ -275,7 +279,7 @@ def run_pausing(problem: CurveProblem, seed: int, spent: Spent) -> None:
             if step == problem.steps or not spent.left:
                 return
 
-    def stop(study: optuna.Study, trial: object) -> None:
+    def stop(study: optuna.Study, _: object) -> None:
         if not spent.left:
             study.stop()
 

@@ -221,9 +221,9 @@ class DaskEngine(Engine):
 class _Keeper:
     """Replaces the workers that a local cluster has given up, until it is stopped.
 
-    Dask looks for a worker `lost-worker-timeout` (15 s) after it died, by its name. If none is there, it closes the nanny
-    for good. So a worker is lost if it takes longer to start, or if the one that followed it has just died, too. The
-    cluster still has its specification, and `scale` starts what is missing.
+    Dask looks for a worker `lost-worker-timeout` (15 s) after it died, by its name. If none is there, it closes the
+    nanny for good. So a worker is lost if it takes longer to start, or if the one that followed it has just died, too.
+    The cluster still has its specification, and `scale` starts what is missing.
     """
 
     def __init__(self, cluster: distributed.LocalCluster) -> None:
