@@ -7,7 +7,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export OMP_NUM_THREADS := 1
 export OPENBLAS_NUM_THREADS := 1
 
-.PHONY: demo test test-extra test-lowest package test-package lint format bench peers clean
+.PHONY: demo test test-extra test-lowest package test-package lint format docs bench peers clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python -m lazybo.demo
@@ -53,6 +53,10 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+# The documentation as a site in site/: open site/index.html. A warning is an error, and nothing is loaded from a network.
+docs: $(VENV)-docs/.installed
+	NO_MKDOCS_2_WARNING=1 $(VENV)-docs/bin/mkdocs build --strict --clean
+
 # The environment for the commands in benchmarks/: $(VENV)-bench/bin/python -m benchmarks.NAME
 bench: $(VENV)-bench/.installed
 	$(VENV)-bench/bin/python -m benchmarks.engine
@@ -71,7 +75,8 @@ peers: $(PEERS:%=.venv-peer-%/.installed)
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(VENV)-extra $(VENV)-bench $(VENV)-lowest $(VENV)-package $(VENV)-bare .venv-peer-* dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf site dist $(VENV) $(VENV)-extra $(VENV)-bench $(VENV)-docs $(VENV)-lowest $(VENV)-package $(VENV)-bare \
+		.venv-peer-* .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 $(VENV)/.demo: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -99,6 +104,12 @@ $(VENV)-package/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)-package
 	$(VENV)-package/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
 	$(VENV)-package/bin/python -m pip install --quiet --group package
+	touch $@
+
+$(VENV)-docs/.installed: pyproject.toml
+	$(PYTHON) -m venv $(VENV)-docs
+	$(VENV)-docs/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(VENV)-docs/bin/python -m pip install --quiet --editable . --group docs
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.demo

@@ -226,16 +226,6 @@ def test_a_wrong_correction_changes_nothing() -> None:
     assert optimizer.state() == after != before
 
 
-def test_the_example_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    page = Path(__file__).parents[2] / "docs" / "lab.md"
-    (example,) = re.findall(r"```python\n(.*?)```", page.read_text(), re.S)
-    names: dict[str, Any] = {}
-    exec(compile(example, "lab.md", "exec"), names)
-    assert names["optimizer"].best.value == 6.6
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["bread.csv", "bread.json"]
-
-
 # ------------------------------------------------------------------------ tables
 
 
