@@ -44,12 +44,12 @@ def check_command() -> None:
     """A program is tuned to its best trial, and an experiment is made by hand."""
     expect(lazybo_says("--version") == f"lazybo {lazybo.__version__}\n", "lazybo --version is another one")
     Path("train.py").write_text(PROGRAM, encoding="utf-8")
-    study = ("--storage", "study.db", "--float", "x=-5:5", "--trials", "12", "--seed", "0", "--quiet")
+    study = ("--storage", "tuned.db", "--float", "x=-5:5", "--trials", "12", "--seed", "0", "--quiet")
     lazybo_says("tune", *study, "--", sys.executable, "train.py", "{x}")
-    best = json.loads(lazybo_says("best", "study.db", "--json"))
+    best = json.loads(lazybo_says("best", "tuned.db", "--json"))
     expect(best["value"] < 0.5, f"the best of 12 trials is {best['value']}")
-    expect("12 complete" in lazybo_says("show", "study.db"), "lazybo show counts other trials")
-    expect(len(list(csv.reader(lazybo_says("export", "study.db").splitlines()))) == 13, "lazybo export has other rows")
+    expect("12 complete" in lazybo_says("show", "tuned.db"), "lazybo show counts other trials")
+    expect(len(list(csv.reader(lazybo_says("export", "tuned.db").splitlines()))) == 13, "lazybo export has other rows")
     lazybo_says("ask", "lab.db", "--float", "x=0:1", "--seed", "0")
     expect("best 0.5 (trial 0)" in lazybo_says("tell", "lab.db", "0", "0.5"), "lazybo tell says something else")
 
