@@ -152,6 +152,7 @@ def _model(study: Study, trials: Sequence[FrozenTrial]) -> tuple[Model | None, s
         return None, "The trials have no parameters, so there is no model."
     try:
         optimizer = model_of(study, trials).optimizer
+        optimizer.learn()
         predictors = [optimizer.predictor(j) for j in range(len(study.directions))]
     except ValueError as error:
         return None, f"There is no model: {error}."

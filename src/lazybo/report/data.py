@@ -7,7 +7,7 @@ from typing import Any
 
 from optuna.trial import FrozenTrial
 
-from lazybo.report.content import Content, Model, last_values
+from lazybo.report.content import Content, last_values
 from lazybo.report.quality import Quality
 from lazybo.study.evaluated import point_of
 from lazybo.text import printable, shortened, without_password
@@ -41,11 +41,11 @@ def data_of(content: Content) -> dict[str, Any]:
         ],
         "trials": _trials(content),
         "best": content.best,
+        "bestPlaces": _exact_places(content, content.best[0]) if content.best else None,
         "failed": [trial.number for trial in content.trials if trial.state.name == "FAIL"],
         "pruned": [trial.number for trial in content.trials if trial.state.name == "PRUNED"],
-        "recommended": _recommended(model),
+        "recommended": _recommended(content),
         "model": None if model is None else _printable_names(model.portable),
-        "importances": [] if model is None else [_by_name(each) for each in model.importances],
         "quality": [] if model is None else [None if q is None else _quality(q) for q in model.quality],
         "curves": _curves(content),
     }
@@ -84,11 +84,19 @@ def _spread(things: Sequence[Any], most: int) -> list[Any]:
     return [things[round(i * (len(things) - 1) / (most - 1))] for i in range(most)]
 
 
-def _recommended(model: Model | None) -> dict[str, Any] | None:
-    if model is None or model.advice is None:
+def _recommended(content: Content) -> dict[str, Any] | None:
+    if content.model is None or content.model.advice is None:
         return None
-    ours = model.advice.recommendation
-    return {"number": ours.number, "value": ours.value, "low": ours.low, "high": ours.high}
+    ours = content.model.advice.recommendation
+    places = None if ours.number is None else _exact_places(content, ours.number)
+    return {"number": ours.number, "value": ours.value, "low": ours.low, "high": ours.high, "places": places}
+
+
+def _exact_places(content: Content, number: int) -> list[float | None] | None:
+    """The coordinates of a trial, None where a parameter is not active; None if it is not in the model."""
+    trial = next(trial for trial in content.trials if trial.number == number)
+    point = None if content.model is None else point_of(trial, content.model.optimizer.space)
+    return None if point is None else [None if math.isnan(x) else x for x in point.tolist()]
 
 
 def _quality(quality: Quality) -> dict[str, Any]:
@@ -127,10 +135,6 @@ def _printable_names(portable: dict[str, Any]) -> dict[str, Any]:
     ]
     named = {kind: [{**each, "name": name_of(each["name"])} for each in portable[kind]] for kind in ("objectives", "constraints")}
     return {**portable, "parameters": parameters, **named}
-
-
-def _by_name(shares: dict[str, float]) -> list[list[Any]]:
-    return [[name_of(name), share] for name, share in shares.items()]
 
 
 def name_of(text: object) -> str:

@@ -20,7 +20,7 @@ Arrays are base64 of little-endian doubles.
 
 import base64
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -73,10 +73,7 @@ def portable_parameters(space: Space) -> list[dict[str, Any]]:
 
 
 def _parameter(space: Space, name: str) -> dict[str, Any]:
-    """A parameter: its values, and ``needs``: pairs of a column and its coordinates with which it is active.
-
-    ``needs`` is empty if it is always active, and None if it never is.
-    """
+    """A parameter: its values, and ``needs``: when it is active (`active_if`)."""
     distribution = space.distributions[name]
     needs = active_if(space, name)
     if isinstance(distribution, CategoricalDistribution):
@@ -94,25 +91,16 @@ def _parameter(space: Space, name: str) -> dict[str, Any]:
     }
 
 
-def active_if(space: Space, name: str) -> list[list[Any]] | None:
-    """The columns of all parents of a parameter, each with the coordinates for which it is active; None: never."""
-    needs: list[list[Any]] = []
+def active_if(space: Space, name: str) -> list[tuple[int, list[float]]]:
+    """The columns of all parents of a parameter that can vary, each with the coordinates for which it is active."""
+    needs = []
     while name in space.conditions:
-        condition = space.conditions[name]
-        if condition.parent in space.names:
-            column = space.names.index(condition.parent)
-            needs.append([column, [float(space.encode({condition.parent: v})[column]) for v in condition.values]])
-        elif not _is_only_value(space, condition.parent, condition.values):
-            return None
-        name = condition.parent
+        parent, values = space.conditions[name].parent, space.conditions[name].values
+        if parent in space.names:  # a parent with one value always has it
+            column = space.names.index(parent)
+            needs.append((column, [float(space.encode({parent: value})[column]) for value in values]))
+        name = parent
     return needs
-
-
-def _is_only_value(space: Space, name: str, values: Sequence[Any]) -> bool:
-    """Whether the one value of a parameter that cannot vary is among these."""
-    distribution = space.distributions[name]
-    choices = getattr(distribution, "choices", None)
-    return (choices[0] if choices else distribution.low) in values  # type: ignore[attr-defined]
 
 
 def _objective(name: str, predictor: Predictor) -> dict[str, Any]:
@@ -171,9 +159,3 @@ def decoded(text: str, width: int | None = None) -> Array:
     """The inverse of `encoded`, (n,) or (n, width)."""
     numbers = np.frombuffer(base64.b64decode(text), dtype="<f8").astype(np.float64)
     return numbers if width is None else numbers.reshape(-1, width)
-
-
-def configuration(space: Space, params: Mapping[str, Any]) -> list[float | None]:
-    """The coordinates of a configuration, None where it has no such parameter."""
-    known = {name: value for name, value in params.items() if name in space.distributions}
-    return [None if math.isnan(place) else place for place in space.encode(known).tolist()]

@@ -5,7 +5,7 @@ the elements with a ``data-chart``.
 """
 
 import html
-import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -17,7 +17,7 @@ from lazybo.report.content import Content, Model
 from lazybo.report.data import name_of
 from lazybo.report.failures import Failures
 from lazybo.report.health import Finding
-from lazybo.search.prediction import Recommendation
+from lazybo.search.prediction import Prediction, Recommendation
 from lazybo.text import one_line, shortened
 
 # Rows of tables.
@@ -107,18 +107,19 @@ def _gain_tiles(model: Model | None) -> Iterable[tuple[str, str, str]]:
     if model is None or not model.gains:
         return
     (first, gain), *later = model.gains.items()
-    note = ", ".join(f"{count}: {gain:.2g}" for count, gain in later)
-    yield f"Expected gain of {first} more trials", f"{gain:.2g}", f"of {note}"
+    note = ", ".join(f"{number(gain, 2)} of {count}" for count, gain in later)
+    yield "Expected gain", number(gain, 2), f"of {first} more trials; {note}"
 
 
-def _expected(found: Recommendation) -> str:
-    return f"{short(found.value)} (95 %: {short(found.low)} to {short(found.high)})"
+def _expected(found: Recommendation | Prediction) -> str:
+    return f"{number(found.value)} (95 %: {number(found.low, 4)} to {number(found.high, 4)})"
 
 
 def _health(findings: Sequence[Finding]) -> str:
     open_ones = [each for each in findings if each.level != "good"]
     good = [each for each in findings if each.level == "good"]
-    listed = "".join(map(_finding, open_ones)) or '<li class="good"><b>Nothing to worry about.</b></li>'
+    fine = Finding("fine", "good", "Nothing to worry about", "All checks passed.")
+    listed = "".join(map(_finding, open_ones or [fine]))
     body = f'<ul class="findings">{listed}</ul>'
     if good:
         summary = f"{len(good)} {'check' if len(good) == 1 else 'checks'} passed"
@@ -128,7 +129,7 @@ def _health(findings: Sequence[Finding]) -> str:
 
 def _finding(found: Finding) -> str:
     mark = f'<i class="mark" aria-hidden="true">{LEVELS[found.level]}</i>'
-    return f'<li class="{found.level}">{mark}<div><b>{_sentence(found.title)}</b> {_sentence(found.text)}</div></li>'
+    return f'<li class="{found.level}">{mark}<div><b>{_sentence(found.title)}.</b> {_sentence(found.text)}</div></li>'
 
 
 def _sentence(text: str) -> str:
@@ -150,12 +151,12 @@ def _recommendation(content: Content, model: Model | None) -> str:
     measured = f"{short(ours.measured)}" + (f" (mean of {ours.evaluations})" if ours.evaluations > 1 else "")
     columns = [(f"trial {ours.number}, recommended", ours.params, _expected(ours), measured)]
     if advice.differs:
-        there = "–" if expected is None else f"{short(expected.value)} (95 %: {short(expected.low)} to {short(expected.high)})"
+        there = "–" if expected is None else _expected(expected)
         columns.append((f"trial {best.number}, best seen", best.params, there, short(best.value)))
         why = f"The two differ: {_sentence(advice.reason or '')}."
     else:
         why = "The recommended trial is also the best one seen."
-    body = f"<p>{why}</p>\n{_comparison(columns)}{_contenders(model)}"
+    body = f"<p>{why}</p>\n{_comparison(columns)}{_contenders(model)}{_gains(model)}"
     lead = "The evaluated configuration that the model expects most of. Under noise, the best value seen may be luck."
     return _section("recommendation", "What to use", body, lead)
 
@@ -178,6 +179,16 @@ def _contenders(model: Model) -> str:
     more = len(model.contenders) - len(shown)
     rest = f" and {more} more" if more else ""
     return f"\n<p>Chance to be the best of all evaluated configurations, by the model: {text}{rest}.</p>"
+
+
+def _gains(model: Model) -> str:
+    if not model.gains:
+        return ""
+    parts = " and ".join(f"{count} trials by about {number(gain, 2)}" for count, gain in model.gains.items())
+    return (
+        f"\n<p>The best value is expected to improve in the next {parts}: by the model, and by what earlier trials "
+        "gained. On average this estimate is too large by a factor of two.</p>"
+    )
 
 
 # --------------------------------------------------------------------- pictures
@@ -240,7 +251,7 @@ def _share(share: float) -> str:
 def _parallel(content: Content) -> str:
     better = "largest" if content.directions[0] == "maximize" else "smallest"
     lead = (
-        f"Each line is a trial; the darkest have the {better} {escaped(content.objectives[0])}. "
+        f"Each line is a trial; the strongest have the {better} {escaped(content.objectives[0])}. "
         "Click one to load it into the model above."
     )
     return _section("parallel", "Trials side by side", '<div class="chart" data-chart="parallel"></div>', lead)
@@ -253,10 +264,10 @@ def _front(content: Content) -> str:
     head = ["trial", *map(escaped, content.objectives), *map(escaped, names)]
     rows = [head, *(_front_row(trial, names) for trial in trials)]
     left = f"<p>{len(best) - len(trials)} more trials are on the front.</p>" if len(best) > len(trials) else ""
-    table = f'<div class="scroll">{_table(rows, "plain")}</div>{left}' if trials else ""
+    table = f'<details><summary>As a table</summary><div class="scroll">{_table(rows, "plain")}</div>{left}</details>'
     missing = "" if trials else '<p class="missing">No trial satisfies all constraints yet, so there is no front.</p>'
     lead = "Trials that no other is better than in all objectives."
-    return _section("front", "The front", f'{missing}<div class="chart" data-chart="front"></div>{table}', lead)
+    return _section("front", "The front", f'{missing}<div class="chart" data-chart="front"></div>{table if trials else ""}', lead)
 
 
 def _front_row(trial: FrozenTrial, names: Sequence[str]) -> list[str]:
@@ -321,9 +332,12 @@ def _table(rows: Sequence[Sequence[str]], kind: str) -> str:
 
 def short(value: Any) -> str:
     """A value for people as HTML: floats with five digits."""
-    if isinstance(value, float):
-        return f"{value:.5g}" if math.isfinite(value) else str(value)
-    return escaped(value)
+    return number(value) if isinstance(value, float) else escaped(value)
+
+
+def number(value: float, digits: int = 5) -> str:
+    """A number with so many digits: 1.2e-5 rather than 1.2e-05, and a real minus."""
+    return re.sub(r"e([+-])0*", lambda found: "e-" if found[1] == "-" else "e", f"{value:.{digits}g}").replace("-", "−")
 
 
 def _end(first: datetime, last: datetime) -> str:

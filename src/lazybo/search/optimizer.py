@@ -587,6 +587,19 @@ class Optimizer:
             return Predictor(self.space, process, surrogate.warping, self._signs[objective])
 
     @one_thread()
+    def learn(self) -> None:
+        """Learn the kernels now if that is due, as the next `ask` would.
+
+        Methods that do not change what is suggested later learn each time they are called, and forget it. If several
+        of them are called and nothing is suggested, this saves time; they return the same numbers.
+        """
+        if self._observations.n_complete:
+            for surrogate in self._outputs.objectives:
+                surrogate.sync()
+            self._outputs.limits()
+            self._outputs.success()
+
+    @one_thread()
     def limits(self) -> tuple[dict[str, Limit], Limit | None]:
         """The models of the measured constraints by name, whose chances make `predict_feasible`, and that of success.
 

@@ -18,7 +18,12 @@ function draw(tag, attributes = {}, ...children) {
 
 /* ------------------------------------------------------------------ numbers */
 
+/* A number as text, with a real minus. */
 function format(value, digits = 4) {
+  return plainNumber(value, digits).replace(/-/g, "−");
+}
+
+function plainNumber(value, digits) {
   if (value === null || !Number.isFinite(value)) return "–";
   if (value === 0) return "0";
   const size = Math.abs(value);
@@ -37,7 +42,7 @@ function niceTicks(low, high, count, whole = false) {
   const raw = (high / 2 - low / 2) * 2 / Math.max(count, 1);
   if (!(raw > 0) || !Number.isFinite(raw)) return [low];
   const power = 10 ** Math.floor(Math.log10(raw));
-  let step = [1, 2, 5, 10].map((digit) => digit * power).find((each) => each >= raw * 0.999);
+  let step = [1, 2, 5, 10].map((digit) => digit * power).find((each) => each >= raw * 0.7);
   if (whole) step = Math.max(1, Math.round(step));
   const ticks = [];
   for (let i = Math.ceil(low / step - 1e-9); i * step <= high + 1e-9 * step; i++) ticks.push(i * step);

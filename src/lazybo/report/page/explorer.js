@@ -19,11 +19,18 @@ class Explorer {
 
   /* The recommended trial, or the first of the best ones; the middle of the space if there is neither. */
   start() {
-    const { trials, recommended, best } = this.data;
+    const { recommended, best } = this.data;
     const middle = this.axes.map((axis) => axis.snap(axis.choice ? 0 : 0.5));
-    const wanted = recommended ? recommended.number : best[0];
-    const places = trials.places[trials.numbers.indexOf(wanted)];
+    const places = this.placesOf(recommended ? recommended.number : best[0]);
     return places ? this.filled(places, middle) : middle;
+  }
+
+  /* The coordinates of a trial: exact for the recommended and the best one, to six digits for the others. */
+  placesOf(number) {
+    const { trials, recommended, bestPlaces } = this.data;
+    if (recommended && recommended.places && recommended.number === number) return recommended.places;
+    if (bestPlaces && this.data.best[0] === number) return bestPlaces;
+    return trials.places[trials.numbers.indexOf(number)];
   }
 
   filled(places, otherwise) {
@@ -41,20 +48,19 @@ class Explorer {
     const { data, model } = this;
     this.readings = data.objectives.map((objective) => this.reading(objective));
     this.chances = [];
-    if (model.constraints.length) this.chances.push(["feasible", () => model.feasible(this.coordinates)]);
-    if (model.success) this.chances.push(["succeeds", () => model.chance(model.success, this.coordinates)]);
+    if (model.constraints.length) this.chances.push(["chance to be feasible", () => model.feasible(this.coordinates)]);
+    if (model.success) this.chances.push(["chance of success", () => model.chance(model.success, this.coordinates)]);
     this.chances = this.chances.map(([words, of]) => {
       const number = el("b", {}, "–");
       return { of, number, node: el("span", { class: "chance" }, `${words}: `, number) };
     });
     const chances = el("div", { class: "chances" }, ...this.chances.map((each) => each.node));
-    this.head = el("div", { class: "readings" }, ...this.readings.map((each) => each.node), chances, this.starts());
+    this.head = el("div", { class: "readings" }, ...this.readings.map((each) => each.node), chances);
     this.grid = el("div", { class: "panels" });
     this.panels = this.axes.map((axis) => this.panel(axis));
     this.grid.append(...this.panels.map((panel) => panel.node));
-    this.root.append(this.head);
-    if (data.objectives.length > 1) this.root.append(this.switch());
-    this.root.append(this.grid);
+    const tools = el("div", { class: "tools" }, this.starts(), data.objectives.length > 1 ? this.switch() : null);
+    this.root.append(tools, this.head, this.grid);
   }
 
   reading(objective) {
@@ -67,18 +73,18 @@ class Explorer {
   }
 
   starts() {
-    const { recommended, best, trials } = this.data;
+    const { recommended, best } = this.data;
     const row = el("div", { class: "starts" });
     const button = (words, number) => {
       const node = el("button", { type: "button" }, words);
       node.addEventListener("click", () => this.load(number));
       row.append(node);
     };
-    if (recommended && trials.places[trials.numbers.indexOf(recommended.number)]) button("Recommended", recommended.number);
-    if (best.length === 1 && trials.places[trials.numbers.indexOf(best[0])]) button("Best seen", best[0]);
-    const choose = el("input", { type: "number", min: 0, placeholder: "trial", "aria-label": "Load a trial by its number" });
+    if (recommended && this.placesOf(recommended.number)) button("Recommended", recommended.number);
+    if (this.data.objectives.length === 1 && best.length && this.placesOf(best[0])) button("Best seen", best[0]);
+    const choose = el("input", { type: "number", min: 0, placeholder: "number" });
     choose.addEventListener("change", () => this.load(Number(choose.value)));
-    row.append(choose);
+    row.append(el("label", {}, "trial ", choose));
     return row;
   }
 
@@ -89,7 +95,7 @@ class Explorer {
       this.shown = Number(select.value);
       this.resize(true);
     });
-    return el("label", { class: "switch" }, "Pictures show ", select);
+    return el("label", { class: "switch" }, "curves show ", select);
   }
 
   panel(axis) {
@@ -109,7 +115,8 @@ class Explorer {
     });
     const chart = el("div", { class: "slice" });
     const name = el("span", { class: "name", title: axis.name }, axis.name);
-    const node = el("div", { class: "panel" }, el("label", { class: "panel-head" }, name, entry), chart, slider);
+    const head = el("label", { class: "panel-head" }, name, entry);
+    const node = el("div", { class: "panel" }, head, chart, axis.choice ? null : slider);
     const write = () => {
       const x = this.coordinates[axis.index];
       // A slider that is being moved stays where it is, between two levels: it could not leave the first one otherwise.
@@ -128,8 +135,7 @@ class Explorer {
 
   /* Move all sliders to a trial. */
   load(number) {
-    const { trials } = this.data;
-    const places = trials.places[trials.numbers.indexOf(number)];
+    const places = this.placesOf(number);
     if (!places) return;
     this.coordinates = this.filled(places, this.coordinates);
     this.update();
@@ -271,13 +277,12 @@ function panelTicks(axis, width) {
   return { ticks: [...places.keys()], label: (place) => format(places.get(place)) };
 }
 
-/* A number as a person would write it: with six digits, whole ones in full. */
+/* A number as a person would write it: with five digits, whole ones in full. */
 function shortNumber(value, axis) {
-  return axis.kind === "whole" ? String(value) : String(Number(value.toPrecision(6)));
+  return axis.kind === "whole" ? String(value) : String(Number(value.toPrecision(5)));
 }
 
 function whenActive(axis, axes) {
-  if (axis.needs === null) return "never active in this space";
   const parts = axis.needs.map(([column, wanted]) => {
     const parent = axes[column];
     const values = wanted.map((w) => (parent.choice ? parent.choices[w] : format(parent.decode(w))));

@@ -79,7 +79,6 @@ class Axis {
 
   /* Whether a parameter is active at a point; its parents come first there. */
   isActive(point) {
-    if (this.needs === null) return false;
     return this.needs.every(([column, wanted]) => wanted.some((w) => Math.abs(point[column] - w) <= 1e-12));
   }
 }

@@ -97,6 +97,8 @@ function courseLegend(parent, limits, values, recommended) {
 /* --------------------------------------------------------- parallel coordinates */
 
 const SHADES = 8;
+const STRONG = 15;
+const OFF = -0.1; // where lines cross the axis of a parameter that is not active
 
 /* Complete trials that are drawn, the worst first: indices and their ranks from 0 to 1. */
 function ranked() {
@@ -108,27 +110,33 @@ function ranked() {
 
 /* Across if there is room for all axes, otherwise down the page. */
 function parallel(parent, width) {
-  const { axes } = model, count = axes.length + 1;
+  const { axes } = model, count = axes.length + 1, order = ranked();
   const across = width / count >= 92;
   const limits = limitsOf(trials.values.map((each) => each[0]), bestSoFar(0).slice(-1));
-  const row = 58, height = across ? 360 : row * count + 16;
-  const along = across ? scale([0, count - 1], [16, width - 84]) : scale([0, count - 1], [34, height - 32]);
-  const over = across ? scale([0, 1], [height - 18, 44]) : scale([0, 1], [10, width - 12]);
+  const partial = axes.some((_, j) => order.some(({ i }) => trials.places[i][j] === null));
+  const row = 66, height = across ? 370 : row * count + 16, low = partial ? 34 : 0;
+  const along = across ? scale([0, count - 1], [10, width - 84]) : scale([0, count - 1], [34, height - 32]);
+  const over = across ? scale([0, 1], [height - 14 - low, 40]) : scale([0, 1], [6 + low, width - 12]);
   const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, width, height, class: "plot" });
   const value = scale(limits, [0, 1]);
   const at = (j, share) => (across ? [along(j), over(share)] : [over(share), along(j)]);
+  const inside = (share) => Math.min(Math.max(share, 0), 1);
   const path = (i) => [
-    ...axes.map((axis, j) => (trials.places[i][j] === null ? null : at(j, Math.min(Math.max(axis.place(trials.places[i][j]), 0), 1)))),
-    at(count - 1, Math.min(Math.max(value(trials.values[i][0]), 0), 1)),
+    ...axes.map((axis, j) => at(j, trials.places[i][j] === null ? OFF : inside(axis.place(trials.places[i][j])))),
+    at(count - 1, inside(value(trials.values[i][0]))),
   ];
-  const order = ranked();
+  // So that the strongest shade has about `STRONG` lines, however many there are.
+  const power = Math.max(1, Math.log(1 - 1 / SHADES) / Math.log(1 - Math.min(STRONG / order.length, 0.99)));
   for (let shade = 0; shade < SHADES; shade++) {
-    const mine = order.filter(({ rank }) => Math.min(Math.floor(rank * SHADES), SHADES - 1) === shade);
+    const mine = order.filter(({ rank }) => Math.min(Math.floor(rank ** power * SHADES), SHADES - 1) === shade);
     svg.append(line(mine.flatMap(({ i }) => [...path(i), null]), `thread shade${shade}`));
   }
   const highlight = draw("g");
   svg.append(highlight);
-  axes.forEach((axis, j) => parallelAxis(svg, axis.name, j, at, across, parallelTicks(axis, across ? 320 : width)));
+  axes.forEach((axis, j) => {
+    const off = order.some(({ i }) => trials.places[i][j] === null) ? [[OFF, "off"]] : [];
+    parallelAxis(svg, axis.name, j, at, across, [...off, ...parallelTicks(axis, across ? 320 : width)]);
+  });
   const ticks = niceTicks(...limits, 4).map((tick) => [value(tick), format(tick)]);
   parallelAxis(svg, data.objectives[0].name, count - 1, at, across, ticks);
   parent.append(svg);
@@ -149,13 +157,13 @@ function parallelAxis(svg, name, j, at, across, ticks) {
   svg.append(draw("line", { class: "axis strong", x1: x0, y1: y0, x2: x1, y2: y1 }));
   const room = across ? 13 : 40;
   const words = name.length > room ? `${name.slice(0, room - 1)}…` : name;
-  svg.append(across ? text(x1 - 8, y1 - 22 - (j % 2 ? 0 : 0), words, "name") : text(x0, y0 - 10, words, "name"));
+  svg.append(across ? text(x1 - 6, y1 - 18, words, "name") : text(x0, y0 - 10, words, "name halo"));
   let free = -Infinity;
   for (const [share, label] of ticks) {
     const [x, y] = at(j, share);
     if (across) svg.append(text(x + 5, y + 4, label.length > 10 ? `${label.slice(0, 9)}…` : label, "tick halo"));
     else {
-      const half = 3.3 * label.length, from = Math.min(Math.max(x, x0 + half), x1 - half);
+      const half = 3.3 * label.length, from = share < 0 ? x : Math.min(Math.max(x, x0 + half), x1 - half);
       svg.append(draw("line", { class: "axis", x1: x, x2: x, y1: y, y2: y + 4 }));
       if (from - half < free) continue;
       svg.append(text(from, y + 16, label, "tick middle halo"));
