@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,6 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-# Against hanging only.
-DEADLINE = 180
 
 
 def chromium() -> str:
@@ -92,9 +90,7 @@ class Page:
 
     def resize(self, width: int, height: int, *, mobile: bool = False) -> None:
         """Change the size of the screen."""
-        self.send(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=mobile
-        )
+        self.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=mobile)
 
     def emulate(self, *, dark: bool = False, media: str = "") -> None:
         """Prefer light or dark colours; or be a printer (media "print")."""
@@ -152,15 +148,11 @@ class Page:
     def close(self) -> None:
         """Close the browser."""
         self._session = None
-        try:
+        with suppress(OSError, EOFError):  # it may be gone already
             self.send("Browser.close")
-        except (OSError, EOFError):
-            pass  # it is gone already
         for end in (self._commands, self._events):
-            try:
+            with suppress(OSError):  # what was not written will never be
                 end.close()
-            except OSError:
-                pass  # what was not written will never be
 
     def _next(self) -> dict[str, Any]:
         while b"\0" not in self._rest:

@@ -34,6 +34,11 @@ def without_password(text: str) -> str:
     return _QUERY.sub(r"\1***", _USER.sub(r"\1:***@", text))
 
 
+def file_name(text: str) -> str:
+    """A text as the name of a file: slashes and control characters become underscores."""
+    return "".join("_" if char == "/" or printable(char) != char else char for char in text)
+
+
 def shortened(text: str, length: int) -> str:
     """A text cut to at most this length."""
     return text if len(text) <= length else text[: length - 1] + "…"

@@ -11,7 +11,7 @@ from optuna.trial import TrialState, create_trial
 NASTY = [
     "</script><b>",
     "<!--<script>",
-    "it's \"quoted\" & <i>",
+    'it\'s "quoted" & <i>',
     "a" * 150,
     "\u202eright to left",
     "two\nlines",

@@ -89,7 +89,8 @@ def test_the_formulas_give_the_predictions_of_the_optimiser(found: tuple[optuna.
         np.testing.assert_allclose(values, [getattr(each, name) for each in expected], rtol=1e-6, atol=1e-7)
     chances = [posterior(model, limit, points) for limit in model["constraints"]]
     feasible = np.prod(
-        [ndtr((c["threshold"] - m) / np.sqrt(v)) for c, (m, v) in zip(model["constraints"], chances, strict=True)], axis=0
+        [ndtr((c["threshold"] - m) / np.sqrt(v)) for c, (m, v) in zip(model["constraints"], chances, strict=True)],
+        axis=0,
     )
     np.testing.assert_allclose(feasible * np.ones(40), optimizer.predict_feasible(configurations), atol=1e-7)
     mean, variance = posterior(model, model["success"], points)

@@ -130,10 +130,17 @@ def _curves(content: Content) -> dict[str, Any] | None:
 def _printable_names(portable: dict[str, Any]) -> dict[str, Any]:
     """The portable model with names and choices as a page can show them."""
     parameters = [
-        {**each, "name": name_of(each["name"]), **({"choices": list(map(name_of, each["choices"]))} if "choices" in each else {})}
+        {
+            **each,
+            "name": name_of(each["name"]),
+            **({"choices": list(map(name_of, each["choices"]))} if "choices" in each else {}),
+        }
         for each in portable["parameters"]
     ]
-    named = {kind: [{**each, "name": name_of(each["name"])} for each in portable[kind]] for kind in ("objectives", "constraints")}
+    named = {
+        kind: [{**each, "name": name_of(each["name"])} for each in portable[kind]]
+        for kind in ("objectives", "constraints")
+    }
     return {**portable, "parameters": parameters, **named}
 
 

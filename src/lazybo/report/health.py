@@ -106,7 +106,8 @@ def best_at_edge(space: Space, points: Array, importances: Sequence[Mapping[str,
     found = [
         (name, end)
         for (name, end), count in counts.items()
-        if count >= MOST_OF_FRONT * len(points) and max((each.get(name, 0.0) for each in importances), default=1.0) > MATTERS
+        if count >= MOST_OF_FRONT * len(points)
+        and max((each.get(name, 0.0) for each in importances), default=1.0) > MATTERS
     ]
     what = "best configuration is" if len(points) == 1 else "best trade-offs are"
     if not found:
@@ -181,7 +182,9 @@ def useless(importances: Sequence[Mapping[str, float]], quality: Sequence[Qualit
         f"{listed}: {'each has' if many else 'it has'} less than {NOTHING:.0%} of the variation. "
         f"Fix {'them' if many else 'it'} at any value, and the search has less to learn."
     )
-    return Finding("useless", "note", f"{len(idle)} parameters do nothing" if many else "One parameter does nothing", text)
+    return Finding(
+        "useless", "note", f"{len(idle)} parameters do nothing" if many else "One parameter does nothing", text
+    )
 
 
 def equal_values(values: Sequence[float], objective: str = "") -> Finding | None:
@@ -189,7 +192,7 @@ def equal_values(values: Sequence[float], objective: str = "") -> Finding | None
     if len(values) < 3 or min(values) < max(values):
         return None
     of = f" of {objective}" if objective else ""
-    text = f"All {len(values)} values{of} are {values[0]:.6g}: there is nothing to learn from them. Is it the right metric?"
+    text = f"All {len(values)} values{of} are {values[0]:.6g}: there is nothing to learn. Is this the right metric?"
     return Finding("equal", "warning", f"All values{of} are equal", text)
 
 

@@ -64,10 +64,12 @@ def sections(content: Content) -> str:
         _importances(content, model) if model else "",
         _parallel(content) if model and complete else "",
         _curves(content),
-        _quality(content, model) if model else "",
+        _quality(model) if model else "",
         _failures(content.failures),
     ]
-    script = "<noscript><p>The pictures and the sliders need JavaScript, which this browser does not run.</p></noscript>"
+    script = (
+        "<noscript><p>The pictures and the sliders need JavaScript, which this browser does not run.</p></noscript>"
+    )
     return "\n".join([_tiles(content), script, *(part for part in parts if part)])
 
 
@@ -123,7 +125,9 @@ def _health(findings: Sequence[Finding]) -> str:
     body = f'<ul class="findings">{listed}</ul>'
     if good:
         summary = f"{len(good)} {'check' if len(good) == 1 else 'checks'} passed"
-        body += f'\n<details><summary>{summary}</summary><ul class="findings">{"".join(map(_finding, good))}</ul></details>'
+        body += (
+            f'\n<details><summary>{summary}</summary><ul class="findings">{"".join(map(_finding, good))}</ul></details>'
+        )
     return body
 
 
@@ -166,8 +170,9 @@ def _comparison(columns: Sequence[tuple[str, Mapping[str, Any], str, str]]) -> s
     rows = [["", *(title for title, *_ in columns)]]
     rows.append(["<b>the model expects</b>", *(expected for *_, expected, _ in columns)])
     rows.append(["<b>measured</b>", *(measured for *_, measured in columns)])
-    for name in names:
-        rows.append([escaped(name), *(short(params[name]) if name in params else "" for _, params, *_ in columns)])
+    rows += [
+        [escaped(name), *(short(params[name]) if name in params else "" for _, params, *_ in columns)] for name in names
+    ]
     return _table(rows, "facts")
 
 
@@ -234,8 +239,8 @@ def _importances(content: Content, model: Model) -> str:
     for objective, shares in zip(content.objectives, model.importances, strict=True):
         largest = max(shares.values(), default=0.0) or 1.0
         bars = "".join(
-            f'<li><span class="name">{escaped(name)}</span><span class="bar"><i style="width:{100 * share / largest:.1f}%">'
-            f"</i></span><span>{_share(share)}</span></li>"
+            f'<li><span class="name">{escaped(name)}</span><span class="bar">'
+            f'<i style="width:{100 * share / largest:.1f}%"></i></span><span>{_share(share)}</span></li>'
             for name, share in shares.items()
         )
         title = f"<h3>{escaped(objective)}</h3>" if several else ""
@@ -267,7 +272,9 @@ def _front(content: Content) -> str:
     table = f'<details><summary>As a table</summary><div class="scroll">{_table(rows, "plain")}</div>{left}</details>'
     missing = "" if trials else '<p class="missing">No trial satisfies all constraints yet, so there is no front.</p>'
     lead = "Trials that no other is better than in all objectives."
-    return _section("front", "The front", f'{missing}<div class="chart" data-chart="front"></div>{table if trials else ""}', lead)
+    return _section(
+        "front", "The front", f'{missing}<div class="chart" data-chart="front"></div>{table if trials else ""}', lead
+    )
 
 
 def _front_row(trial: FrozenTrial, names: Sequence[str]) -> list[str]:
@@ -290,7 +297,7 @@ def _curves(content: Content) -> str:
     return _section("curves", "Learning curves", f'<div class="chart" data-chart="curves"></div>{saved}', lead)
 
 
-def _quality(content: Content, model: Model) -> str:
+def _quality(model: Model) -> str:
     known = [j for j, quality in enumerate(model.quality) if quality is not None]
     if not known:
         return ""
