@@ -8,6 +8,8 @@ import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import TrialState, create_trial
 
+from lazybo.study.feasible import as_attributes
+
 NASTY = [
     "</script><b>",
     "<!--<script>",
@@ -68,7 +70,7 @@ def mixed_study(
     for number in range(n):
         params, distributions = configuration(rng, conditional=conditional)
         failed = number % 9 == 8
-        limit = {"constraint:memory": params["batch"] / 256 - 1} if constrained and not failed else {}
+        limit = as_attributes({"memory": params["batch"] / 256 - 1}) if constrained and not failed else {}
         study.add_trial(
             create_trial(
                 state=TrialState.FAIL if failed else TrialState.COMPLETE,

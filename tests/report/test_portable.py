@@ -57,7 +57,11 @@ def posterior(model: dict[str, Any], output: dict[str, Any], points: np.ndarray)
     whole = k(x[rows], x[rows]) + np.diag(decoded(output["added"])[rows])
     cross = k(points, x)
     v = np.linalg.solve(whole, cross[:, rows].T)
-    return cross @ decoded(output["alpha"]), scale - np.sum(cross[:, rows] * v.T, axis=1)
+    mean = cross @ decoded(output["alpha"])
+    if output["targets"] is not None:
+        np.testing.assert_allclose(v.T @ decoded(output["targets"]), mean, atol=1e-6)
+        mean = v.T @ decoded(output["targets"])
+    return mean, scale - np.sum(cross[:, rows] * v.T, axis=1)
 
 
 @pytest.fixture(scope="module", params=["mixed", "conditional", "maximize", "constrained"])
@@ -70,6 +74,7 @@ def found(request: pytest.FixtureRequest) -> tuple[optuna.Study, Model]:
     )
     model = content_of(study).model
     assert model is not None
+    assert len(model.portable["constraints"]) == (request.param == "constrained")
     return study, model
 
 

@@ -6,14 +6,18 @@ symbol  meaning                                                              sha
 X       points of all rows, which all outputs share; NaN: inactive           (n, d)
 θ       the parameters of an output's kernel                                 (p,)
 α       K⁻¹ t, the weights of the rows; 0 where pending                      (n,)
+t       targets, of pending rows those that make their weights 0             (n,)
 v       what K has on its diagonal beside k(x, x): noise and jitter          (n,)
 S       the rows that the variance is computed from                          (m,)
 ======  ===================================================================  ========
 
-The mean at u is k(u, X) α. The variance needs the factor of K. It does not travel, since it has n²/2 numbers: whoever
-reads the data factors K again, O(m³). If there are more than `EXACT_ROWS` rows, only some of them (S) are factored. The
-mean is still exact; the variance is that of a model that has seen only S, so intervals are too wide and never too
-narrow. `widening` says by how much.
+The mean at u is k(u, X) α, and the variance needs the factor L of K. It does not travel, since it has n²/2 numbers:
+whoever reads the data factors K again, O(m³). With L the mean is (L⁻¹ k)ᵀ L⁻¹ t, as in `Process.posterior`, and
+k(u, X) α is the same with larger rounding errors, for as long as there is no factor.
+
+If there are more than `EXACT_ROWS` rows, only some of them (S) are factored, and there is no t. The mean is still that
+of all rows. The variance is that of a model that has seen only S, so intervals are too wide and never too narrow.
+`widening` says by how much.
 
 Arrays are base64 of little-endian doubles.
 """
@@ -61,9 +65,9 @@ def portable_model(
         "x": encoded(first.X),
         "rows": None if rows is None else rows.tolist(),
         "widening": None if rows is None else widening(predictors[0], rows),
-        "objectives": [_objective(*pair) for pair in zip(names, predictors, strict=True)],
-        "constraints": [{"name": name, **_limit(each)} for name, each in limits.items()],
-        "success": None if success is None else _limit(success),
+        "objectives": [_objective(*pair, whole=rows is None) for pair in zip(names, predictors, strict=True)],
+        "constraints": [{"name": name, **_limit(each, whole=rows is None)} for name, each in limits.items()],
+        "success": None if success is None else _limit(success, whole=rows is None),
     }
 
 
@@ -103,24 +107,29 @@ def active_if(space: Space, name: str) -> list[tuple[int, list[float]]]:
     return needs
 
 
-def _objective(name: str, predictor: Predictor) -> dict[str, Any]:
+def _objective(name: str, predictor: Predictor, *, whole: bool) -> dict[str, Any]:
     warping = predictor.warping
     fields = ("exponent", "middle", "width", "power", "shift", "scale")
     return {
         "name": name,
         "sign": predictor.sign,
         "warping": {field: getattr(warping, field) for field in fields},
-        **_process(predictor.process),
+        **_process(predictor.process, whole=whole),
     }
 
 
-def _limit(limit: Limit) -> dict[str, Any]:
-    return {"threshold": limit.threshold, **_process(limit.process)}
+def _limit(limit: Limit, *, whole: bool) -> dict[str, Any]:
+    return {"threshold": limit.threshold, **_process(limit.process, whole=whole)}
 
 
-def _process(process: Process) -> dict[str, Any]:
+def _process(process: Process, *, whole: bool) -> dict[str, Any]:
     added = process.noise + process.known_variances + process.factor.jitter
-    return {"values": process.kernel.values.tolist(), "alpha": encoded(process.alpha), "added": encoded(added)}
+    return {
+        "values": process.kernel.values.tolist(),
+        "alpha": encoded(process.alpha),
+        "added": encoded(added),
+        "targets": encoded(process.factor.factor @ process.whitened) if whole else None,
+    }
 
 
 def variance_rows(process: Process, most: int) -> NDArray[np.intp] | None:

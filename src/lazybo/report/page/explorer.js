@@ -1,6 +1,7 @@
 /* The model, alive: a slider for each parameter, the prediction there, and the model along each parameter. */
 
 const FINE = 1000; // positions of the slider of a continuous parameter
+const RIGHT_AXIS = 40; // room for the axis of a probability
 
 class Explorer {
   constructor(root, data, model) {
@@ -17,11 +18,13 @@ class Explorer {
     });
   }
 
-  /* The recommended trial, or the first of the best ones; the middle of the space if there is neither. */
+  /* The recommended trial, or one in the middle of the front; the middle of the space if there is neither. */
   start() {
-    const { recommended, best } = this.data;
+    const { recommended, trials } = this.data;
+    const first = (number) => trials.values[trials.numbers.indexOf(number)][0];
+    const front = this.data.best.slice().sort((a, b) => first(a) - first(b));
     const middle = this.axes.map((axis) => axis.snap(axis.choice ? 0 : 0.5));
-    const places = this.placesOf(recommended ? recommended.number : best[0]);
+    const places = this.placesOf(recommended ? recommended.number : front[front.length >> 1]);
     return places ? this.filled(places, middle) : middle;
   }
 
@@ -193,15 +196,15 @@ class Explorer {
     const limits = axis.choice ? [-0.5, last + 0.5] : [0, 1];
     const width = this.width, constrained = this.model.constraints.length > 0;
     const x = { limits, ...panelTicks(axis, width) };
-    panel.frame = frame(panel.chart, { width, height: 150, x, y: { limits: this.limits[objective] }, right: constrained ? 34 : 10 });
+    panel.frame = frame(panel.chart, { width, height: 150, x, y: { limits: this.limits[objective] }, right: constrained ? RIGHT_AXIS : 10 });
     const { plot, X, Y, svg, box } = panel.frame;
     panel.node.style.setProperty("--left", `${box.left - 8}px`);
-    panel.node.style.setProperty("--right", `${(constrained ? 34 : 10) - 8}px`);
+    panel.node.style.setProperty("--right", `${(constrained ? RIGHT_AXIS : 10) - 8}px`);
     panel.layer = draw("g");
     plot.append(this.seen(axis, objective, X, Y), panel.layer);
     if (constrained) {
       panel.chanceAt = scale([0, 1], [panel.frame.bottom, box.top]);
-      for (const share of [0, 0.5, 1]) svg.append(text(width - 30, panel.chanceAt(share) + 4, percent(share).replace(" ", ""), "tick chance"));
+      for (const share of [0, 0.5, 1]) svg.append(text(width - RIGHT_AXIS + 5, panel.chanceAt(share) + 4, percent(share).replace(" ", ""), "tick chance"));
     }
     svg.addEventListener("click", (event) => {
       const bounds = svg.getBoundingClientRect();

@@ -4,7 +4,8 @@
  *   Z      features: Euclidean coordinates in units of the length scales       n × D
  *   k      σ² [(1 - a) M(√5 r) + a/d Σⱼ M(√(5d) rⱼ)], M(s) = (1 + s + s²/3) exp(-s)
  *   L      factor of K = k(X, X) + noise, by rows: row i begins at i (i + 1)/2
- *   mean   k(u, X) α;  variance   σ² - |L⁻¹ k(X, u)|²
+ *   v, w   L⁻¹ k(X, u), L⁻¹ t
+ *   mean   vᵀ w, or k(u, X) α while there is no factor;  variance   σ² - vᵀ v
  */
 
 const SQRT_5 = Math.sqrt(5);
@@ -142,6 +143,8 @@ class Process {
     this.share = additive ? spec.values[dim + 1] : 0;
     this.alpha = doubles(spec.alpha);
     this.added = doubles(spec.added);
+    this.targets = spec.targets && doubles(spec.targets);
+    this.w = new Float64Array(this.n);
     this.z = new Float64Array(this.n * layout.width);
     for (let i = 0; i < this.n; i++) writeFeatures(shared.x, i * dim, layout, this.scales, this.z, i * layout.width);
     this.m = this.rows ? this.rows.length : this.n;
@@ -187,6 +190,7 @@ class Process {
       const diagonal = this.scale + this.added[row];
       const pivot = diagonal - dot(factor, start, factor, start, i);
       factor[start + i] = Math.sqrt(Math.max(pivot, PIVOT_FLOOR * diagonal));
+      if (this.targets) this.w[i] = (this.targets[i] - dot(factor, start, this.w, 0, i)) / factor[start + i];
       this.grown++;
     }
   }
@@ -196,14 +200,18 @@ class Process {
     const k = new Float64Array(this.n);
     writeFeatures(point, 0, this.layout, this.scales, this.u, 0);
     for (let i = 0; i < this.n; i++) k[i] = this.entry(this.u, 0, i);
-    return { mean: dot(k, 0, this.alpha, 0, this.n), variance: this.ready ? this.variance(k) : null };
+    const mean = dot(k, 0, this.alpha, 0, this.n);
+    if (!this.ready) return { mean, variance: null };
+    const v = this.solved(this.rows ? Float64Array.from(this.rows, (row) => k[row]) : k);
+    const variance = Math.max(this.scale - dot(v, 0, v, 0, this.m), 0);
+    return { mean: this.targets ? dot(v, 0, this.w, 0, this.n) : mean, variance };
   }
 
-  variance(k) {
-    const { factor, rows, m } = this;
-    const v = rows ? Float64Array.from(rows, (row) => k[row]) : k;
-    for (let i = 0, start = 0; i < m; start += ++i) v[i] = (v[i] - dot(factor, start, v, 0, i)) / factor[start + i];
-    return Math.max(this.scale - dot(v, 0, v, 0, m), 0);
+  /* L⁻¹ k, in place. */
+  solved(k) {
+    const { factor, m } = this;
+    for (let i = 0, start = 0; i < m; start += ++i) k[i] = (k[i] - dot(factor, start, k, 0, i)) / factor[start + i];
+    return k;
   }
 }
 
