@@ -4,6 +4,7 @@ import json
 import math
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ import optuna
 import pytest
 
 from lazybo import Optimizer, write_report
+from lazybo.report import content
+from lazybo.report.portable import portable_model
 from lazybo.search.prediction import Prediction
 from lazybo.study.factory import model_of
 from tests.browser import Page, open_page
@@ -98,6 +101,29 @@ def test_the_page_predicts_as_the_optimiser_does(pages: Any, kind: str) -> None:
     np.testing.assert_allclose([row[4] for row in found], success, atol=1e-6)
     assert page.problems == []
     assert len(page.requests) == 1, "only the file itself"
+
+
+@pytest.mark.extra
+def test_of_many_rows_the_page_has_the_median_of_all_and_wider_intervals(
+    pages: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(content, "portable_model", partial(portable_model, most=60))
+    study = mixed_study(150, noise=0.1)
+    page, optimizer = pages(study), ours(study)
+    assert "uses 60 of them" in page.run("document.querySelector('#model .fine').textContent")
+    points = optimizer.space.sample(np.random.default_rng(8), POINTS)
+    found = page.run(
+        f"""{json.dumps(points.tolist())}.map((x) => {{
+          const {{ model }} = window.lazyboReport, {{ value, low, high }} = model.predict(model.objectives[0], x);
+          return [value, low, high];
+        }})"""
+    )
+    expected = optimizer.predict([optimizer.space.decode(x) for x in points])
+    value, low, high = np.array(found).T
+    np.testing.assert_allclose(value, [each.value for each in expected], atol=1e-6)
+    assert np.all(low <= np.array([each.low for each in expected]) + 1e-6)
+    assert np.all(high >= np.array([each.high for each in expected]) - 1e-6)
+    assert page.problems == []
 
 
 @pytest.mark.extra

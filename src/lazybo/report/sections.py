@@ -114,7 +114,8 @@ def _gain_tiles(model: Model | None) -> Iterable[tuple[str, str, str]]:
 
 
 def _expected(found: Recommendation | Prediction) -> str:
-    return f"{number(found.value)} (95 %: {number(found.low, 4)} to {number(found.high, 4)})"
+    digits = next((each for each in (4, 6, 9) if number(found.low, each) != number(found.high, each)), 4)
+    return f"{number(found.value)} (95 %: {number(found.low, digits)} to {number(found.high, digits)})"
 
 
 def _health(findings: Sequence[Finding]) -> str:
@@ -180,10 +181,10 @@ def _contenders(model: Model) -> str:
     shown = model.contenders[:MOST_CONTENDERS]
     if len(shown) < 2:
         return ""
-    text = ", ".join(f"trial {each.number} {each.chance:.0%}" for each in shown)
+    text = ", ".join(f"trial {each.number} ({each.chance:.0%})" for each in shown)
     more = len(model.contenders) - len(shown)
     rest = f" and {more} more" if more else ""
-    return f"\n<p>Chance to be the best of all evaluated configurations, by the model: {text}{rest}.</p>"
+    return f"\n<p>The chance, by the model, that no other evaluated configuration is clearly better: {text}{rest}.</p>"
 
 
 def _gains(model: Model) -> str:

@@ -32,6 +32,12 @@ function plainNumber(value, digits) {
   return text.includes(".") ? text.replace(/\.?0+$/, "") : text;
 }
 
+/* Two ends of an interval, with as few digits as tell them apart. */
+function interval(low, high) {
+  const digits = [4, 6, 9].find((each) => format(low, each) !== format(high, each)) || 4;
+  return `95 %: ${format(low, digits)} to ${format(high, digits)}`;
+}
+
 function percent(share) {
   if (share === null) return "–";
   return share > 0 && share < 0.01 ? "< 1 %" : share < 1 && share > 0.99 ? "> 99 %" : `${Math.round(100 * share)} %`;
@@ -86,7 +92,7 @@ function frame(parent, { width, height, x, y, right = 12 }) {
   const yTicks = y.ticks || niceTicks(...y.limits, Math.max(2, Math.round(height / 55)));
   const longest = Math.max(0, ...yTicks.map((tick) => label(y)(tick).length));
   const box = { left: y.bare ? 8 : 14 + 6.6 * longest, top: y.title ? 26 : 10, right, bottom: x.bare ? 8 : x.title ? 42 : 24 };
-  const inner = { width: width - box.left - box.right, height: height - box.top - box.bottom };
+  const inner = { width: Math.max(width - box.left - box.right, 10), height: Math.max(height - box.top - box.bottom, 10) };
   const X = scale(x.limits, [box.left, box.left + inner.width], x.log);
   const Y = scale(y.limits, [box.top + inner.height, box.top], y.log);
   const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, width, height, class: "plot" });

@@ -5,7 +5,7 @@ const RIGHT_AXIS = 40; // room for the axis of a probability
 
 class Explorer {
   constructor(root, data, model) {
-    Object.assign(this, { root, data, model, shown: 0, turn: 0 });
+    Object.assign(this, { root, data, model, shown: 0, outdated: new Set() });
     this.axes = model.axes;
     this.coordinates = this.start();
     this.limits = data.objectives.map((_, j) => this.valueLimits(j));
@@ -144,13 +144,12 @@ class Explorer {
     this.update();
   }
 
-  /* Write the new prediction at once, then draw the curves: first their medians, later the intervals. */
+  /* Write the new prediction at once, and draw the curves soon. Those that wait longest come first. */
   update() {
-    this.turn++;
     this.write();
-    const turn = this.turn;
+    for (const panel of this.panels) this.outdated.add(panel);
     cancelAnimationFrame(this.waiting);
-    this.waiting = requestAnimationFrame(() => this.drawPanels(turn, 0));
+    this.waiting = requestAnimationFrame(() => this.drawPanels());
   }
 
   write() {
@@ -159,7 +158,7 @@ class Explorer {
       const { value, low, high } = model.predict(model.objectives[j], this.coordinates);
       reading.value.textContent = format(value, 5);
       reading.value.dataset.exact = `${value} ${low} ${high}`;
-      reading.interval.textContent = low === null ? "computing the interval …" : `95 %: ${format(low)} to ${format(high)}`;
+      reading.interval.textContent = low === null ? "computing the interval …" : interval(low, high);
       const place = scale(this.limits[j], [0, 100]);
       const inside = (each) => Math.min(Math.max(place(each), 0), 100);
       reading.mark.style.left = `${inside(value)}%`;
@@ -227,11 +226,17 @@ class Explorer {
     return draw("g", {}, dots(fine, "trial"), crosses(wrong, "infeasible", 2.5));
   }
 
-  /* Draw the curves of one panel after the other, as long as nothing newer has been asked for. */
-  drawPanels(turn, next) {
+  /* Draw the curves of outdated panels for a while, then let the page breathe. */
+  drawPanels() {
     const until = performance.now() + 24;
-    while (next < this.panels.length && performance.now() < until) this.drawPanel(this.panels[next++]);
-    if (next < this.panels.length && turn === this.turn) this.waiting = requestAnimationFrame(() => this.drawPanels(turn, next));
+    for (const panel of this.outdated) {
+      if (performance.now() > until) {
+        this.waiting = requestAnimationFrame(() => this.drawPanels());
+        return;
+      }
+      this.outdated.delete(panel);
+      this.drawPanel(panel);
+    }
   }
 
   drawPanel({ axis, layer, frame: { X, Y, bottom, box }, chanceAt }) {

@@ -254,7 +254,7 @@ function curves(parent, width) {
     const path = each.points.map(([step, value]) => [X(step), Y(value)]);
     plot.append(line(path, `curve ${each.state}`));
     if (each.state !== "complete") plot.append(dots(path.slice(-1), `curve-end ${each.state}`));
-    const lines = () => [`trial ${each.number}, ${each.state}`, ...(each.forecast ? [`forecast ${format(each.forecast[0])} (95 %: ${format(each.forecast[1])} to ${format(each.forecast[2])})`] : [])];
+    const lines = () => [`trial ${each.number}, ${each.state}`, ...(each.forecast ? [`forecast ${format(each.forecast[0])} (${interval(each.forecast[1], each.forecast[2])})`] : [])];
     path.forEach(([x, y], i) => points.push({ x, y, number: each.number, lines: () => [...lines(), `step ${each.points[i][0]}: ${format(each.points[i][1])}`] }));
   }
   if (top) plot.append(line(top.points.map(([step, value]) => [X(step), Y(value)]), "best"));
@@ -295,7 +295,7 @@ function quality(parent, width, j) {
   const indices = measured.map((_, i) => i);
   plot.append(draw("path", { d: bars(true), class: "error" }), draw("path", { d: bars(false), class: "error outside" }));
   plot.append(dots(indices.filter((i) => inside[i]).map(at), "inside"), dots(indices.filter((i) => !inside[i]).map(at), "outside"));
-  pointing(svg, indices.map((i) => ({ x: at(i)[0], y: at(i)[1], lines: () => [`measured ${format(measured[i])}`, `predicted ${format(expected[i])}`, `95 %: ${format(low[i])} to ${format(high[i])}`] })));
+  pointing(svg, indices.map((i) => ({ x: at(i)[0], y: at(i)[1], lines: () => [`measured ${format(measured[i])}`, `predicted ${format(expected[i])}`, interval(low[i], high[i])] })));
   legend(parent, [["inside", "within its 95 % interval"], ["outside", "outside"]]);
 }
 
