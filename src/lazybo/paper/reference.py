@@ -19,7 +19,8 @@ from lazybo.model.lag import is_due
 from lazybo.model.targets import WARPINGS, Targets
 from lazybo.paper.presets import XI
 from lazybo.search.acquisition import expected_improvement
-from lazybo.search.optimizer import Best, Suggestion
+from lazybo.search.judgement import Best
+from lazybo.search.optimizer import Suggestion
 
 CANDIDATES = 10_000
 STARTS = 10

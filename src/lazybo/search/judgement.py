@@ -1,0 +1,255 @@
+"""What the observations and the model learned from them say: the best values, predictions, recommendations.
+
+Nothing here changes what is suggested later. Internally, values are minimised: with the direction "maximize" they are
+negated.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lazybo.blas import one_thread
+from lazybo.checks import Array, Direction, shortened, whole
+from lazybo.model.process import Process
+from lazybo.model.targets import Warping
+from lazybo.search.chooser import Chooser
+from lazybo.search.contenders import Contender, Race
+from lazybo.search.gain import GainParts, earlier_gains, play, played_gains
+from lazybo.search.hypervolume import non_dominated
+from lazybo.search.observations import Observations
+from lazybo.search.outputs import Outputs
+from lazybo.search.prediction import Evaluation, Limit, Prediction, Predictor, Recommendation
+from lazybo.search.space import Space
+from lazybo.search.surrogate import Surrogate
+
+
+@dataclass(frozen=True, slots=True)
+class Best:
+    """One of the best observations so far; ``number`` is None if it was given to `Optimizer.observe`, not suggested.
+
+    ``values`` has the value of each objective, ``constraints`` what was measured of each constraint.
+    """
+
+    params: dict[str, Any]
+    values: tuple[float, ...]
+    number: int | None
+    constraints: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def value(self) -> float:
+        """The value, if there is one objective."""
+        if len(self.values) > 1:
+            raise ValueError(f"there are {len(self.values)} objectives; use values")
+        return self.values[0]
+
+
+class Judgement:
+    """The half of an `Optimizer` that only looks."""
+
+    space: Space
+    directions: tuple[Direction, ...]
+    seed: int
+    _signs: tuple[float, ...]
+    _observations: Observations
+    _outputs: Outputs
+    _chooser: Chooser
+
+    @property
+    def direction(self) -> Direction:
+        """The direction, if there is one objective."""
+        self._one_objective("there is no single direction", "directions")
+        return self.directions[0]
+
+    @property
+    def _surrogate(self) -> Surrogate:
+        """The surrogate of the first objective."""
+        return self._outputs.objectives[0]
+
+    @property
+    def n_complete(self) -> int:
+        """The number of evaluations with a value."""
+        return self._observations.n_complete
+
+    @property
+    def n_feasible(self) -> int:
+        """The number of evaluations with a value that have measured and satisfied all constraints."""
+        return int(self._observations.feasible().sum())
+
+    @property
+    def best(self) -> Best:
+        """The best value told or observed; failures do not count, nor do those that violate a constraint."""
+        self._one_objective("there is no single best", "front")
+        rows = self._feasible_rows("there is no best yet")
+        return self._best(int(rows[np.argmin(self._observations.values[rows])]))
+
+    @property
+    def front(self) -> list[Best]:
+        """The observations that no other dominates, in the order in which they were added; empty if there are none.
+
+        Failures do not count, nor do observations that violate a constraint or have not measured it.
+        """
+        rows = np.flatnonzero(self._observations.feasible())
+        values = np.column_stack([self._observations.values_of(j)[rows] for j in range(len(self.directions))])
+        return [self._best(int(row)) for row in rows[non_dominated(values)]]
+
+    def _best(self, row: int) -> Best:
+        found = self._observations[row]
+        values = tuple(sign * value for sign, value in zip(self._signs, found.result.values, strict=True))
+        return Best(dict(found.params), values, found.number, dict(found.result.constraints))
+
+    def _one_objective(self, what: str, instead: str) -> None:
+        if len(self.directions) > 1:
+            raise ValueError(f"{what}: there are {len(self.directions)} objectives; use {instead}")
+
+    def _feasible_rows(self, what: str) -> NDArray[np.intp]:
+        if self._observations.n_complete == 0:
+            raise ValueError(f"{what}: no evaluation has succeeded")
+        rows = np.flatnonzero(self._observations.feasible())
+        if len(rows) == 0:
+            names = ", ".join(map(repr, self._observations.constraints))
+            raise ValueError(f"{what}: no evaluation is feasible, that is, has all constraints ({names}) at most 0")
+        return rows
+
+    @one_thread()
+    def recommend(self) -> Recommendation:
+        """The configuration to use: of the evaluated ones, the one with the best posterior mean.
+
+        It has the median and the 95 % interval of the objective there. `best` has the best value seen, which may be the
+        luckiest one if the objective is noisy. Only evaluations that satisfy all measured constraints are recommended,
+        and results at configurations that are not ``feasible`` only if there are no others. Calling this does not
+        change what is suggested later.
+        """
+        self._one_objective("there is no single recommendation", "front")
+        self._feasible_rows("there is nothing to recommend yet")
+        return self.predictor().recommendation(self._evaluations())
+
+    @one_thread()
+    def contenders(self) -> list[Contender]:
+        """The evaluated configurations that may be the best one, by the model, with the chance of each; best first.
+
+        Only feasible ones. Chances below 1 % are left out. Calling this does not change what is suggested later.
+        """
+        self._one_objective("there is no single best", "front")
+        evaluations = self._evaluations()
+        return self.race(evaluations).contenders() if evaluations else []
+
+    def expected_gain(self, n: int = 10) -> float:
+        """How much the next ``n`` evaluations together are expected to improve the best value.
+
+        By the model, and by what the evaluations before gained. In the units of the objective, at least 0; in the mean
+        about twice too much (`python -m benchmarks.gain`). Calling this does not change what is suggested later.
+        """
+        return self.expected_gains([n])[0]
+
+    def expected_gains(self, counts: Sequence[int]) -> list[float]:
+        """`expected_gain` for several numbers of evaluations."""
+        return self.gain_parts(counts).expected()
+
+    @one_thread()
+    def gain_parts(self, counts: Sequence[int]) -> GainParts:
+        """The two parts of `expected_gains`."""
+        counts = [whole("n", n, 1) for n in counts]
+        self._one_objective("an expected gain is of one objective", "front")
+        self._feasible_rows("there is no expected gain yet")
+        if self.space.dim == 0:
+            return GainParts(np.zeros(len(counts)), np.zeros(len(counts)))
+        rng = np.random.default_rng((self.seed, len(self._observations), 3))
+        with self._outputs.without_changes():
+            points, evaluated = self._chooser.prospects(self.seed, rng)
+            process, warping = self._surrogate.sync(), self._surrogate.warping
+            played = played_gains(play(process, points, evaluated, max(counts), rng), warping, counts)
+            rows, means = self._surrogate.denoised(process)
+            means = np.where(self._observations.feasible()[rows], means, means.max())  # others have gained nothing
+            return GainParts(played, earlier_gains(means[np.argsort(rows)], warping, counts))
+
+    def race(self, evaluations: Sequence[Evaluation]) -> Race:
+        """The contenders among some evaluations, at least one, by the model as it is."""
+        return Race(self.predictor(), evaluations, self.seed)
+
+    def _evaluations(self) -> list[Evaluation]:
+        """The feasible evaluations."""
+        rows = np.flatnonzero(self._observations.feasible())
+        found = [(self._observations[row].point, self._best(int(row))) for row in rows[self._outputs.inside(rows)]]
+        return [Evaluation(best.params, point, best.value, best.number) for point, best in found]
+
+    @overload
+    def predict(self, params: Mapping[str, Any]) -> Prediction: ...
+    @overload
+    def predict(self, params: Sequence[Mapping[str, Any]]) -> list[Prediction]: ...
+    @one_thread()
+    def predict(self, params: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> Prediction | list[Prediction]:
+        """The median and the 95 % interval of the objective at a configuration, or a list of them for several.
+
+        Both are without the noise of a measurement. Calling this does not change what is suggested later.
+        """
+        self._one_objective("a prediction has one value", "predict_all")
+        return self.predict_all(params)[0]
+
+    @overload
+    def predict_all(self, params: Mapping[str, Any]) -> list[Prediction]: ...
+    @overload
+    def predict_all(self, params: Sequence[Mapping[str, Any]]) -> list[list[Prediction]]: ...
+    @one_thread()
+    def predict_all(
+        self, params: Mapping[str, Any] | Sequence[Mapping[str, Any]]
+    ) -> list[Prediction] | list[list[Prediction]]:
+        """What `predict` says, for each objective: a list, or a list of lists for several configurations."""
+        points = self._points(params)
+        found = [self.predictor(objective).predictions(points) for objective in range(len(self.directions))]
+        return [each[0] for each in found] if isinstance(params, Mapping) else found
+
+    @overload
+    def predict_feasible(self, params: Mapping[str, Any]) -> float: ...
+    @overload
+    def predict_feasible(self, params: Sequence[Mapping[str, Any]]) -> list[float]: ...
+    @one_thread()
+    def predict_feasible(self, params: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> float | list[float]:
+        """The probability that all measured constraints hold at a configuration, or a list of them for several.
+
+        It is 1 if no constraint was measured. Calling this does not change what is suggested later.
+        """
+        points = self._points(params)
+        with self._outputs.without_changes():
+            chances: list[float] = self._outputs.feasible_chance(points).tolist()
+        return chances[0] if isinstance(params, Mapping) else chances
+
+    def _points(self, params: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> Array:
+        """The points of a configuration or of several, (m, d)."""
+        if isinstance(params, str | bytes) or not isinstance(params, Mapping | Sequence):
+            raise ValueError(f"params must be a configuration or a list of configurations, not {shortened(params)}")
+        configurations = [params] if isinstance(params, Mapping) else params
+        points = [self.space.encode(self.space.plain(each)) for each in configurations]
+        return np.array(points).reshape(len(points), self.space.dim)
+
+    @one_thread()
+    def surrogate(self) -> tuple[Process, Warping]:
+        """The process with all observations, and the warping from values to its targets. Both are for minimisation.
+
+        The next `ask` would use the same process. This call does not change later suggestions.
+        """
+        if self._observations.n_complete and self.space.dim == 0:
+            raise ValueError("there is no model: no parameter of this space can vary")
+        predictor = self.predictor()
+        return predictor.process, predictor.warping
+
+    @one_thread()
+    def predictor(self, objective: int = 0) -> Predictor:
+        """The process and the warping of `surrogate`, for predictions; also if no parameter of the space can vary."""
+        if self._observations.n_complete == 0:
+            raise ValueError("there is no model yet: no evaluation has succeeded")
+        surrogate = self._outputs.objectives[objective]
+        with surrogate.without_changes():
+            process = surrogate.sync()
+            return Predictor(self.space, process, surrogate.warping, self._signs[objective])
+
+    @one_thread()
+    def limits(self) -> tuple[dict[str, Limit], Limit | None]:
+        """The models of the measured constraints by name, whose chances make `predict_feasible`, and that of success.
+
+        The second one is None if no evaluation has failed. Calling this does not change what is suggested later.
+        """
+        with self._outputs.without_changes():
+            return self._outputs.limits(), self._outputs.success()
