@@ -120,7 +120,7 @@ def demo_study() -> optuna.Study:
 def picture(path: Path) -> None:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         report = write_report(demo_study(), Path(folder) / "report.html")
-        with open_page(report, Path(folder), 1000, 860) as page:
+        with open_page(report, Path(folder), 1120, 740) as page:
             page.run(READY)
             page.run("document.getElementById('model').scrollIntoView()")
             page.run("new Promise((done) => setTimeout(done, 500))")

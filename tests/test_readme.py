@@ -17,10 +17,12 @@ ROOT = Path(__file__).parents[1]
         "docs/constraints.md",
         "docs/cost.md",
         "docs/curves.md",
+        "docs/report.md",
         "docs/sklearn.md",
     ],
 )
-def test_the_python_examples_run(name: str) -> None:
+def test_the_python_examples_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     examples = re.findall(r"```python\n(.*?)```", (ROOT / name).read_text(), re.S)
     assert examples
     namespace: dict[str, object] = {}
