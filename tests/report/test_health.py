@@ -129,6 +129,10 @@ def test_a_parameter_is_useless_only_if_the_model_can_tell() -> None:
     assert found.text.startswith("z:")
     assert health.useless([shares], [quality(0.2, 0.95)]) is None
     assert health.useless([shares], [quality(0.9, 0.95, n=8)]) is None
+    many = {f"x{i}": 1 / 40 for i in range(40)}
+    assert health.useless([many], [quality(0.9, 0.95, n=100)]) is None, "too few values for so many parameters"
+    assert level(health.useless([{**many, "x7": 0.008}], [quality(0.9, 0.95, n=150)])) == "good", "a third of its share"
+    assert level(health.useless([{**many, "x7": 0.001}], [quality(0.9, 0.95, n=150)])) == "note"
     assert level(health.useless([shares, {**shares, "z": 0.3}], [quality(0.9, 0.95)] * 2)) == "good"
 
 

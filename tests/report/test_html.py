@@ -74,7 +74,7 @@ def test_a_report_has_all_sections_and_the_numbers_of_the_study(tmp_path: Path) 
     model = content_of(study).model
     assert model is not None
     for count, gain in model.gains.items():
-        assert f"{count} trials by about {number(gain, 2)}" in page.text
+        assert f"{number(gain, 2)} in the next {count}" in page.text
 
 
 def test_why_the_recommended_trial_is_not_the_best_one() -> None:

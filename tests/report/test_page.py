@@ -132,10 +132,14 @@ def test_sliders_move_the_prediction(pages: Any) -> None:
     page, optimizer = pages(study), ours(study)
     names = list(optimizer.space.names)
 
+    def part(name: str, selector: str) -> str:
+        """An element of the panel of a parameter."""
+        return f"document.querySelector('[data-parameter=\"{names.index(name)}\"] {selector}')"
+
     def box(selector: str, name: str) -> dict[str, float]:
         found: dict[str, float] = page.run(
             f"""(() => {{
-              const node = document.querySelectorAll('.panel')[{names.index(name)}].querySelector('{selector}');
+              const node = {part(name, selector)};
               node.scrollIntoView({{ block: 'center' }});
               const {{ x, y, width, height }} = node.getBoundingClientRect();
               return {{ x, y, width, height, disabled: node.disabled }};
@@ -159,7 +163,7 @@ def test_sliders_move_the_prediction(pages: Any) -> None:
     before = list(shown)
     for name, share in (("lr", 0.9), ("layers", 0.1), ("batch", 0.7), ("dropout", 0.5), ("shift", 0.2)):
         where = box("input[type=range]", name)
-        slider = f"document.querySelectorAll('.panel')[{names.index(name)}].querySelector('input[type=range]')"
+        slider = part(name, "input[type=range]")
         at = page.run(f"{slider}.value / {slider}.max")
         # The middle of the thumb moves from half its width to half its width before the end.
         start, end = (where["x"] + 8 + place * (where["width"] - 16) for place in (at, share))
@@ -169,17 +173,17 @@ def test_sliders_move_the_prediction(pages: Any) -> None:
         assert page.run(SHOWN) != before, name
         before = page.run(SHOWN)
     # A key, a typed number, and a choice.
-    page.run(f"document.querySelectorAll('.panel')[{names.index('layers')}].querySelector('input[type=range]').focus()")
+    page.run(part("layers", "input[type=range]") + ".focus()")
     page.press("ArrowRight", 39)
     is_right()
-    entry = f"document.querySelectorAll('.panel')[{names.index('lr')}].querySelector('input[type=number]')"
+    entry = part("lr", "input[type=number]")
     page.run(f"{entry}.value = '0.02'; {entry}.dispatchEvent(new Event('change'))")
     assert page.run("window.lazyboReport.explorer.coordinates")[names.index("lr")] == pytest.approx(
         math.log(0.02 / 1e-4) / math.log(1e3)
     )
     is_right()
     for choice, disabled in ((0, False), (1, True), (0, False)):
-        select = f"document.querySelectorAll('.panel')[{names.index('opt')}].querySelector('select')"
+        select = part("opt", "select")
         page.run(f"{select}.value = '{choice}'; {select}.dispatchEvent(new Event('change'))")
         assert box("input[type=range]", "momentum")["disabled"] is disabled
         is_right()

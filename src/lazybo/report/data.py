@@ -7,7 +7,7 @@ from typing import Any
 
 from optuna.trial import FrozenTrial
 
-from lazybo.report.content import Content, last_values
+from lazybo.report.content import Content, Model, last_values
 from lazybo.report.quality import Quality
 from lazybo.study.evaluated import point_of
 from lazybo.text import printable, shortened, without_password
@@ -46,6 +46,7 @@ def data_of(content: Content) -> dict[str, Any]:
         "pruned": [trial.number for trial in content.trials if trial.state.name == "PRUNED"],
         "recommended": _recommended(content),
         "model": None if model is None else _printable_names(model.portable),
+        "order": [] if model is None else _by_importance(model),
         "quality": [] if model is None else [None if q is None else _quality(q) for q in model.quality],
         "curves": _curves(content),
     }
@@ -125,6 +126,13 @@ def _curves(content: Content) -> dict[str, Any] | None:
             for each in kept
         ],
     }
+
+
+def _by_importance(model: Model) -> list[int]:
+    """The columns of the parameters, the most important one of any objective first."""
+    largest = {name: max(each[name] for each in model.importances) for name in model.optimizer.space.names}
+    names = list(model.optimizer.space.names)
+    return sorted(range(len(names)), key=lambda column: -largest[names[column]])
 
 
 def _printable_names(portable: dict[str, Any]) -> dict[str, Any]:

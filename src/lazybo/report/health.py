@@ -22,8 +22,10 @@ EDGE = 0.01
 FEW_LEVELS = 20
 # Parameters with a smaller share of the variation do not matter, at the edge or anywhere.
 MATTERS, NOTHING = 0.05, 0.01
-# A parameter is called useless only if the model has so many values and explains so much.
-ENOUGH_TRIALS, ENOUGH_EXPLAINED = 20, 0.5
+# A parameter is called useless only if the model has so many values, so many for each parameter, and explains so much.
+ENOUGH_TRIALS, ENOUGH_EACH, ENOUGH_EXPLAINED = 20, 3, 0.5
+# If there are many parameters, a useless one also has less than this part of an equal share.
+PART_OF_EQUAL = 0.1
 # How much a good and a bad model explains, and which share of values is at least within their 95 % intervals.
 GOOD_EXPLAINED, BAD_EXPLAINED, BAD_COVERED = 0.5, 0.2, 0.8
 # Shares of the noise in the variance of the values.
@@ -171,20 +173,27 @@ def noise_level(noise: Noise | None, objective: str = "") -> Finding | None:
 
 def useless(importances: Sequence[Mapping[str, float]], quality: Sequence[Quality | None]) -> Finding | None:
     """Whether the model sees parameters that do nothing. Only a model that predicts well can say that."""
-    sure = [q is not None and len(q.measured) >= ENOUGH_TRIALS and q.explained >= ENOUGH_EXPLAINED for q in quality]
-    if not importances or not all(sure) or len(importances[0]) < 2:
+    dim = len(importances[0]) if importances else 0
+    if dim < 2 or not all(_is_sure(each, dim) for each in quality):
         return None
-    idle = [name for name in importances[0] if all(each[name] < NOTHING for each in importances)]
+    limit = min(NOTHING, PART_OF_EQUAL / dim)
+    idle = [name for name in importances[0] if all(each[name] < limit for each in importances)]
     if not idle:
-        return Finding("useless", "good", "Every parameter matters", f"None has a share below {NOTHING:.0%}.")
+        return Finding(
+            "useless", "good", "Every parameter matters", f"None has less than {_percent(limit)} of the variation."
+        )
     listed, many = ", ".join(idle), len(idle) > 1
     text = (
-        f"{listed}: {'each has' if many else 'it has'} less than {NOTHING:.0%} of the variation. "
+        f"{listed}: {'each has' if many else 'it has'} less than {_percent(limit)} of the variation. "
         f"Fix {'them' if many else 'it'} at any value, and the search has less to learn."
     )
-    return Finding(
-        "useless", "note", f"{len(idle)} parameters do nothing" if many else "One parameter does nothing", text
-    )
+    title = f"{len(idle)} parameters do nothing" if many else "One parameter does nothing"
+    return Finding("useless", "note", title, text)
+
+
+def _is_sure(quality: Quality | None, dim: int) -> bool:
+    enough = max(ENOUGH_TRIALS, ENOUGH_EACH * dim)
+    return quality is not None and len(quality.measured) >= enough and quality.explained >= ENOUGH_EXPLAINED
 
 
 def equal_values(values: Sequence[float], objective: str = "") -> Finding | None:
@@ -194,6 +203,10 @@ def equal_values(values: Sequence[float], objective: str = "") -> Finding | None
     of = f" of {objective}" if objective else ""
     text = f"All {len(values)} values{of} are {values[0]:.6g}: there is nothing to learn. Is this the right metric?"
     return Finding("equal", "warning", f"All values{of} are equal", text)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2g} %"
 
 
 def _plural(count: int, word: str) -> str:

@@ -23,6 +23,8 @@ from lazybo.text import one_line, shortened
 # Rows of tables.
 MOST_CONTENDERS, MOST_FAILURES, MOST_FRONT, MOST_NUMBERS = 5, 20, 50, 12
 REASON_LENGTH = 400
+# Parameters in parallel coordinates.
+MOST_AXES = 12
 LEVELS = {"warning": "!", "note": "i", "good": "✓"}
 
 
@@ -62,7 +64,7 @@ def sections(content: Content) -> str:
         _course(content),
         _explorer(content, model),
         _importances(content, model) if model else "",
-        _parallel(content) if model and complete else "",
+        _parallel(content, model) if model and complete else "",
         _curves(content),
         _quality(model) if model else "",
         _failures(content.failures),
@@ -190,9 +192,9 @@ def _contenders(model: Model) -> str:
 def _gains(model: Model) -> str:
     if not model.gains:
         return ""
-    parts = " and ".join(f"{count} trials by about {number(gain, 2)}" for count, gain in model.gains.items())
+    parts = ", ".join(f"{number(gain, 2)} in the next {count}" for count, gain in model.gains.items())
     return (
-        f"\n<p>The best value is expected to improve in the next {parts}: by the model, and by what earlier trials "
+        f"\n<p>The best value is expected to improve by {parts} trials: by the model, and by what earlier trials "
         "gained. On average this estimate is too large by a factor of two.</p>"
     )
 
@@ -206,6 +208,8 @@ def _course(content: Content) -> str:
     charts = "\n".join(
         f'<div class="chart" data-chart="course" data-objective="{j}"></div>' for j in range(len(content.objectives))
     )
+    if len(content.objectives) > 1:
+        charts = f'<div class="grid2">{charts}</div>'
     return _section("course", "The course", charts, "The value of each trial in the order of their numbers.")
 
 
@@ -214,7 +218,8 @@ def _explorer(content: Content, model: Model | None) -> str:
         return _section("model", "The model", f'<p class="missing">{_sentence(content.no_model)}</p>')
     lead = (
         "Move a slider: the prediction (median and 95 % interval, without the noise of a measurement) and the curves "
-        "follow. Each curve shows the model along one parameter, the others as the sliders say; dots are trials."
+        "follow. Each curve shows the model along one parameter, the others as the sliders say; dots are trials. "
+        "The most important parameters come first."
     )
     if model.portable["constraints"]:
         lead += " The dashed line is the probability that all constraints hold; infeasible trials are crosses."
@@ -254,13 +259,16 @@ def _share(share: float) -> str:
     return "&lt; 1 %" if 0 < share < 0.01 else f"{100 * share:.0f} %"
 
 
-def _parallel(content: Content) -> str:
+def _parallel(content: Content, model: Model) -> str:
     better = "largest" if content.directions[0] == "maximize" else "smallest"
     lead = (
         f"Each line is a trial; the strongest have the {better} {escaped(content.objectives[0])}. "
         "Click one to load it into the model above."
     )
-    return _section("parallel", "Trials side by side", '<div class="chart" data-chart="parallel"></div>', lead)
+    if model.optimizer.space.dim > MOST_AXES:
+        lead += f" Only the {MOST_AXES} most important parameters are shown."
+    chart = f'<div class="chart" data-chart="parallel" data-most="{MOST_AXES}"></div>'
+    return _section("parallel", "Trials side by side", chart, lead)
 
 
 def _front(content: Content) -> str:

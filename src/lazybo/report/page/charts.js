@@ -38,6 +38,10 @@ function interval(low, high) {
   return `95 %: ${format(low, digits)} to ${format(high, digits)}`;
 }
 
+function shortened(words, length) {
+  return words.length > length ? `${words.slice(0, length - 1)}…` : words;
+}
+
 function percent(share) {
   if (share === null) return "–";
   return share > 0 && share < 0.01 ? "< 1 %" : share < 1 && share > 0.99 ? "> 99 %" : `${Math.round(100 * share)} %`;
@@ -60,7 +64,9 @@ function logTicks(low, high, count) {
   const first = Math.floor(Math.log10(low)), last = Math.ceil(Math.log10(high));
   for (const digits of [[1, 2, 5], [1, 3], [1]]) {
     const ticks = [];
-    for (let power = first; power <= last; power++) for (const digit of digits) ticks.push(Number(`${digit}e${power}`));
+    for (let power = first; power <= last; power++) {
+      for (const digit of digits) ticks.push(Number(`${digit}e${power}`));
+    }
     const inside = ticks.filter((tick) => tick >= low * (1 - 1e-9) && tick <= high * (1 + 1e-9));
     if (inside.length <= count || digits.length === 1) {
       const every = Math.ceil(inside.length / count);
@@ -86,27 +92,28 @@ function limitsOf(values, always = []) {
 
 /* ------------------------------------------------------------------- frames */
 
-/* A plot area with axes in an element: `x` and `y` are {limits, title, ticks, label, log}. */
+/* A plot area with axes in an element: `x` and `y` are {limits, title, ticks, label, whole}. */
 function frame(parent, { width, height, x, y, right = 12 }) {
   const label = (axis) => axis.label || ((tick) => format(tick));
   const yTicks = y.ticks || niceTicks(...y.limits, Math.max(2, Math.round(height / 55)));
   const longest = Math.max(0, ...yTicks.map((tick) => label(y)(tick).length));
-  const box = { left: y.bare ? 8 : 14 + 6.6 * longest, top: y.title ? 26 : 10, right, bottom: x.bare ? 8 : x.title ? 42 : 24 };
-  const inner = { width: Math.max(width - box.left - box.right, 10), height: Math.max(height - box.top - box.bottom, 10) };
-  const X = scale(x.limits, [box.left, box.left + inner.width], x.log);
-  const Y = scale(y.limits, [box.top + inner.height, box.top], y.log);
+  const box = { left: 14 + 6.6 * longest, top: y.title ? 26 : 10, bottom: x.title ? 42 : 24 };
+  const inner = { width: Math.max(width - box.left - right, 10), height: Math.max(height - box.top - box.bottom, 10) };
+  const X = scale(x.limits, [box.left, box.left + inner.width]);
+  const Y = scale(y.limits, [box.top + inner.height, box.top]);
   const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, width, height, class: "plot" });
   const id = `clip${++frame.count}`;
-  svg.append(draw("clipPath", { id }, draw("rect", { x: box.left - 4, y: box.top - 4, width: inner.width + 8, height: inner.height + 8 })));
+  const clip = { x: box.left - 4, y: box.top - 4, width: inner.width + 8, height: inner.height + 8 };
+  svg.append(draw("clipPath", { id }, draw("rect", clip)));
   for (const tick of yTicks) {
     svg.append(draw("line", { class: "grid", x1: box.left, x2: width - right, y1: Y(tick), y2: Y(tick) }));
-    if (!y.bare) svg.append(text(box.left - 7, Y(tick) + 4, label(y)(tick), "tick end"));
+    svg.append(text(box.left - 7, Y(tick) + 4, label(y)(tick), "tick end"));
   }
   if (y.title) svg.append(text(2, 13, y.title, "title"));
   const bottom = box.top + inner.height;
   svg.append(draw("line", { class: "axis", x1: box.left, x2: width - right, y1: bottom, y2: bottom }));
-  const xTicks = x.ticks || (x.log ? logTicks(...x.limits, inner.width / 60) : niceTicks(...x.limits, inner.width / 80, x.whole));
-  if (!x.bare) drawTicks(svg, xTicks, label(x), X, bottom, box.left, width);
+  const xTicks = x.ticks || niceTicks(...x.limits, inner.width / 80, x.whole);
+  drawTicks(svg, xTicks, label(x), X, bottom, width);
   if (x.title) svg.append(text(width - right, height - 6, x.title, "title end"));
   const plot = draw("g", { "clip-path": `url(#${id})` });
   svg.append(plot);
@@ -116,7 +123,7 @@ function frame(parent, { width, height, x, y, right = 12 }) {
 frame.count = 0;
 
 /* Labels below the axis: those that would run into their neighbour are left out, the ends stay inside. */
-function drawTicks(svg, ticks, label, X, bottom, left, width) {
+function drawTicks(svg, ticks, label, X, bottom, width) {
   let free = -Infinity;
   for (const tick of ticks) {
     const words = label(tick), half = 3.3 * words.length;
@@ -128,18 +135,11 @@ function drawTicks(svg, ticks, label, X, bottom, left, width) {
   }
 }
 
-function scale([low, high], [from, to], log) {
-  const map = log ? Math.log : (value) => value;
-  // Halves, since the difference of two doubles may overflow.
-  const origin = map(low) / 2, extent = map(high) / 2 - origin || 1;
-  const at = (value) => {
-    const share = (map(value) / 2 - origin) / extent;
-    return from + Math.min(Math.max(share, -4), 5) * (to - from);
-  };
-  at.invert = (pixel) => {
-    const place = 2 * (origin + ((pixel - from) / (to - from)) * extent);
-    return log ? Math.exp(place) : place;
-  };
+/* A linear map from numbers to pixels. Halves, since the difference of two doubles may overflow. */
+function scale([low, high], [from, to]) {
+  const origin = low / 2, extent = high / 2 - origin || 1;
+  const at = (value) => from + Math.min(Math.max((value / 2 - origin) / extent, -4), 5) * (to - from);
+  at.invert = (pixel) => 2 * (origin + ((pixel - from) / (to - from)) * extent);
   return at;
 }
 
@@ -162,7 +162,8 @@ function line(points, kind) {
 
 /* Many dots as one path: strokes of length 0 with round ends. */
 function dots(points, kind) {
-  return draw("path", { d: points.map(([x, y]) => `M${x.toFixed(1)} ${y.toFixed(1)}h0`).join(""), class: `dots ${kind}` });
+  const d = points.map(([x, y]) => `M${x.toFixed(1)} ${y.toFixed(1)}h0`).join("");
+  return draw("path", { d, class: `dots ${kind}` });
 }
 
 function crosses(points, kind, r = 3) {
@@ -224,7 +225,8 @@ function showTip(event, lines) {
   tip.replaceChildren(...lines.map((words, i) => el(i ? "div" : "strong", {}, words)));
   tip.hidden = false;
   const x = Math.min(event.clientX + 14, window.innerWidth - tip.offsetWidth - 8);
-  const y = event.clientY + 18 + tip.offsetHeight > window.innerHeight ? event.clientY - tip.offsetHeight - 12 : event.clientY + 18;
+  const below = event.clientY + 18;
+  const y = below + tip.offsetHeight > window.innerHeight ? event.clientY - tip.offsetHeight - 12 : below;
   tip.style.left = `${Math.max(x, 4)}px`;
   tip.style.top = `${Math.max(y, 4)}px`;
 }

@@ -60,7 +60,7 @@ class Explorer {
     const chances = el("div", { class: "chances" }, ...this.chances.map((each) => each.node));
     this.head = el("div", { class: "readings" }, ...this.readings.map((each) => each.node), chances);
     this.grid = el("div", { class: "panels" });
-    this.panels = this.axes.map((axis) => this.panel(axis));
+    this.panels = data.order.map((column) => this.panel(this.axes[column]));
     this.grid.append(...this.panels.map((panel) => panel.node));
     const tools = el("div", { class: "tools" }, this.starts(), data.objectives.length > 1 ? this.switch() : null);
     this.root.append(tools, this.head, this.grid);
@@ -71,7 +71,8 @@ class Explorer {
     const interval = el("span", { class: "interval" }, "");
     const mark = el("i", { class: "range-mark" }), bar = el("i", { class: "range-bar" });
     const range = el("div", { class: "range", "aria-hidden": "true" }, bar, mark);
-    const title = el("span", { class: "reading-name" }, `${objective.name}, ${objective.maximize ? "larger" : "smaller"} is better`);
+    const words = `${objective.name}, ${objective.maximize ? "larger" : "smaller"} is better`;
+    const title = el("span", { class: "reading-name" }, words);
     return { value, interval, mark, bar, node: el("div", { class: "reading" }, title, value, interval, range) };
   }
 
@@ -108,9 +109,10 @@ class Explorer {
     };
     // The levels of a linear axis are evenly spaced; on a logarithmic one the slider follows the axis.
     const byLevel = axis.levels && axis.levels <= FINE && !axis.log;
-    const slider = el("input", { type: "range", min: 0, max: byLevel ? axis.levels - 1 : FINE, step: 1, "aria-label": axis.name });
+    const named = { "aria-label": axis.name };
+    const slider = el("input", { type: "range", min: 0, max: byLevel ? axis.levels - 1 : FINE, step: 1, ...named });
     slider.addEventListener("input", () => set(byLevel ? axis.atLevel(Number(slider.value)) : slider.value / FINE));
-    const entry = axis.choice ? el("select", { "aria-label": axis.name }) : el("input", { type: "number", step: "any", "aria-label": axis.name });
+    const entry = axis.choice ? el("select", named) : el("input", { type: "number", step: "any", ...named });
     if (axis.choice) axis.choices.forEach((words, c) => entry.append(el("option", { value: c }, words)));
     entry.addEventListener("change", () => {
       if (entry.value !== "" && Number.isFinite(Number(entry.value))) set(this.encoded(axis, Number(entry.value)));
@@ -119,7 +121,7 @@ class Explorer {
     const chart = el("div", { class: "slice" });
     const name = el("span", { class: "name", title: axis.name }, axis.name);
     const head = el("label", { class: "panel-head" }, name, entry);
-    const node = el("div", { class: "panel" }, head, chart, axis.choice ? null : slider);
+    const node = el("div", { class: "panel", "data-parameter": axis.index }, head, chart, axis.choice ? null : slider);
     const write = () => {
       const x = this.coordinates[axis.index];
       // A slider that is being moved stays where it is, between two levels: it could not leave the first one otherwise.
@@ -193,17 +195,20 @@ class Explorer {
     panel.chart.replaceChildren();
     const last = axis.choice ? axis.levels - 1 : 1;
     const limits = axis.choice ? [-0.5, last + 0.5] : [0, 1];
-    const width = this.width, constrained = this.model.constraints.length > 0;
-    const x = { limits, ...panelTicks(axis, width) };
-    panel.frame = frame(panel.chart, { width, height: 150, x, y: { limits: this.limits[objective] }, right: constrained ? RIGHT_AXIS : 10 });
+    const width = this.width, constrained = this.model.constraints.length > 0, right = constrained ? RIGHT_AXIS : 10;
+    const x = { limits, ...panelTicks(axis, width) }, y = { limits: this.limits[objective] };
+    panel.frame = frame(panel.chart, { width, height: 150, x, y, right });
     const { plot, X, Y, svg, box } = panel.frame;
+    // The thumb of a slider stays inside of it by half its width.
     panel.node.style.setProperty("--left", `${box.left - 8}px`);
-    panel.node.style.setProperty("--right", `${(constrained ? RIGHT_AXIS : 10) - 8}px`);
+    panel.node.style.setProperty("--right", `${right - 8}px`);
     panel.layer = draw("g");
     plot.append(this.seen(axis, objective, X, Y), panel.layer);
     if (constrained) {
       panel.chanceAt = scale([0, 1], [panel.frame.bottom, box.top]);
-      for (const share of [0, 0.5, 1]) svg.append(text(width - RIGHT_AXIS + 5, panel.chanceAt(share) + 4, percent(share).replace(" ", ""), "tick chance"));
+      for (const share of [0, 0.5, 1]) {
+        svg.append(text(width - RIGHT_AXIS + 5, panel.chanceAt(share) + 4, `${100 * share}%`, "tick chance"));
+      }
     }
     svg.addEventListener("click", (event) => {
       const bounds = svg.getBoundingClientRect();
@@ -251,18 +256,21 @@ class Explorer {
     });
     const sure = found[0].low !== null;
     if (axis.choice) {
+      const half = Math.min(9, 0.35 * (X(1) - X(0)));
       for (const { at, value, low, high } of found) {
         if (sure) layer.append(draw("line", { class: "whisker", x1: at, x2: at, y1: Y(low), y2: Y(high) }));
-        layer.append(draw("line", { class: "median", x1: at - 9, x2: at + 9, y1: Y(value), y2: Y(value) }));
+        layer.append(draw("line", { class: "median", x1: at - half, x2: at + half, y1: Y(value), y2: Y(value) }));
       }
     } else {
       if (sure) layer.append(band(found.map((p) => [p.at, Y(p.high)]), found.map((p) => [p.at, Y(p.low)]), "band"));
       layer.append(line(found.map((p) => [p.at, Y(p.value)]), "median"));
     }
-    if (chanceAt && found[0].chance !== null) layer.append(line(found.map((p) => [p.at, chanceAt(p.chance)]), "chance"));
-    const here = this.coordinates[axis.index];
-    layer.append(draw("line", { class: "here", x1: X(here), x2: X(here), y1: box.top, y2: bottom }));
-    layer.append(draw("circle", { class: "here", cx: X(here), cy: Y(this.model.predict(objective, this.coordinates).value), r: 4 }));
+    if (chanceAt && found[0].chance !== null) {
+      layer.append(line(found.map((p) => [p.at, chanceAt(p.chance)]), "chance"));
+    }
+    const here = X(this.coordinates[axis.index]), now = Y(this.model.predict(objective, this.coordinates).value);
+    layer.append(draw("line", { class: "here", x1: here, x2: here, y1: box.top, y2: bottom }));
+    layer.append(draw("circle", { class: "here", cx: here, cy: now, r: 4 }));
   }
 }
 
@@ -275,13 +283,14 @@ function placesOf(axis, rows) {
 
 function panelTicks(axis, width) {
   if (axis.choice) {
-    const room = Math.max(3, Math.floor((width - 60) / axis.levels / 7));
-    const label = (c) => (axis.choices[c].length > room ? `${axis.choices[c].slice(0, Math.max(room - 1, 2))}…` : axis.choices[c]);
-    return { ticks: axis.choices.map((_, c) => c), label };
+    const every = Math.ceil(axis.levels / Math.max(Math.floor(width / 55), 1));
+    const room = Math.max(4, Math.floor(((width - 60) * every) / axis.levels / 7));
+    const label = (c) => shortened(axis.choices[c], room);
+    return { ticks: axis.choices.map((_, c) => c).filter((c) => c % every === 0), label };
   }
-  const count = width / 75;
-  const values = axis.log ? logTicks(axis.low, axis.high, count) : niceTicks(axis.low, axis.high, count, axis.kind === "whole");
-  const places = new Map(values.map((value) => [axis.log || !axis.levels ? (axis.measure(value) - axis.origin) / axis.extent : axis.encode(value), value]));
+  const count = width / 75, { low, high, origin, extent } = axis;
+  const values = axis.log ? logTicks(low, high, count) : niceTicks(low, high, count, axis.kind === "whole");
+  const places = new Map(values.map((value) => [(axis.measure(value) - origin) / extent, value]));
   return { ticks: [...places.keys()], label: (place) => format(places.get(place)) };
 }
 

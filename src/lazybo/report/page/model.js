@@ -41,7 +41,8 @@ class Axis {
   /* The coordinate of a number, or of the position of a choice. */
   encode(value) {
     if (this.choice) return value;
-    if (this.levels) return this.atLevel(Math.round((value * this.half - this.low * this.half) / (this.step * this.half)));
+    const steps = (value * this.half - this.low * this.half) / (this.step * this.half);
+    if (this.levels) return this.atLevel(Math.round(steps));
     return (this.measure(value) - this.origin) / this.extent;
   }
 

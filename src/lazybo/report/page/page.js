@@ -69,10 +69,14 @@ function course(parent, width, j) {
   if (steps.length) steps.push([X(last), steps[steps.length - 1][1]]);
   plot.append(line(steps, "best"));
   for (const [numbers, kind] of [[data.pruned, "pruned"], [data.failed, "failed"]]) {
-    plot.append(draw("path", { class: `rug ${kind}`, d: numbers.map((n) => `M${X(n).toFixed(1)} ${bottom - 1}v-8`).join("") }));
+    const d = numbers.map((n) => `M${X(n).toFixed(1)} ${bottom - 1}v-8`).join("");
+    plot.append(draw("path", { class: `rug ${kind}`, d }));
   }
   if (recommended) drawRecommended(plot, X(recommended.number), Y, recommended);
-  const points = indices.map((i) => ({ x: at(i)[0], y: at(i)[1], number: trials.numbers[i], lines: () => describe(i) }));
+  const points = indices.map((i) => {
+    const [x, y] = at(i);
+    return { x, y, number: trials.numbers[i], lines: () => describe(i) };
+  });
   pointing(svg, points, explorer ? (point) => explore(point.number) : null);
   courseLegend(parent, limits, values, recommended);
 }
@@ -90,7 +94,7 @@ function courseLegend(parent, limits, values, recommended) {
   if (trials.feasible.includes(false)) items.push(["infeasible", "infeasible"]);
   if (data.pruned.length) items.push(["pruned", `pruned (${data.pruned.length})`]);
   if (data.failed.length) items.push(["failed", `failed (${data.failed.length})`]);
-  if (beyond) items.push(["none", beyond === 1 ? "1 value lies beyond this range" : `${beyond} values lie beyond this range`]);
+  if (beyond) items.push(["none", `${beyond} ${beyond === 1 ? "value lies" : "values lie"} beyond this range`]);
   legend(parent, items);
 }
 
@@ -110,58 +114,67 @@ function ranked() {
 
 /* Across if there is room for all axes, otherwise down the page. */
 function parallel(parent, width) {
-  const { axes } = model, count = axes.length + 1, order = ranked();
-  const across = width / count >= 92;
-  const limits = limitsOf(trials.values.map((each) => each[0]), bestSoFar(0).slice(-1));
-  const partial = axes.some((_, j) => order.some(({ i }) => trials.places[i][j] === null));
-  const row = 66, height = across ? 370 : row * count + 16, low = partial ? 34 : 0;
-  const along = across ? scale([0, count - 1], [10, width - 84]) : scale([0, count - 1], [34, height - 32]);
-  const over = across ? scale([0, 1], [height - 14 - low, 40]) : scale([0, 1], [6 + low, width - 12]);
-  const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, width, height, class: "plot" });
-  const value = scale(limits, [0, 1]);
-  const at = (j, share) => (across ? [along(j), over(share)] : [over(share), along(j)]);
-  const inside = (share) => Math.min(Math.max(share, 0), 1);
+  const axes = data.order.slice(0, Number(parent.dataset.most)).map((column) => model.axes[column]);
+  const order = ranked(), limits = limitsOf(trials.values.map((each) => each[0]), bestSoFar(0).slice(-1));
+  const isOff = (axis) => order.some(({ i }) => trials.places[i][axis.index] === null);
+  const { svg, at, across } = parallelFrame(width, axes.length + 1, axes.some(isOff));
+  const value = scale(limits, [0, 1]), inside = (share) => Math.min(Math.max(share, 0), 1);
   const path = (i) => [
-    ...axes.map((axis, j) => at(j, trials.places[i][j] === null ? OFF : inside(axis.place(trials.places[i][j])))),
-    at(count - 1, inside(value(trials.values[i][0]))),
+    ...axes.map((axis, j) => {
+      const place = trials.places[i][axis.index];
+      return at(j, place === null ? OFF : inside(axis.place(place)));
+    }),
+    at(axes.length, inside(value(trials.values[i][0]))),
   ];
-  // So that the strongest shade has about `STRONG` lines, however many there are.
+  drawThreads(svg, order, path);
+  const highlight = draw("g");
+  svg.append(highlight);
+  axes.forEach((axis, j) => {
+    const off = isOff(axis) ? [[OFF, "off"]] : [];
+    parallelAxis(svg, axis.name, j, at, across, [...off, ...parallelTicks(axis, across ? 320 : width)]);
+  });
+  const ticks = niceTicks(...limits, 4).map((tick) => [value(tick), format(tick)]);
+  parallelAxis(svg, data.objectives[0].name, axes.length, at, across, ticks);
+  parent.append(svg);
+  const points = order.flatMap(({ i }) => {
+    const lines = () => {
+      highlight.replaceChildren(line(path(i), "thread chosen-thread"));
+      return describe(i);
+    };
+    return path(i).map(([x, y]) => ({ x, y, number: trials.numbers[i], lines }));
+  });
+  svg.addEventListener("pointerleave", () => highlight.replaceChildren());
+  pointing(svg, points, (point) => explore(point.number));
+}
+
+/* An empty picture, and where the share of an axis is in it. */
+function parallelFrame(width, count, partial) {
+  const across = width / count >= 92, low = partial ? 34 : 0;
+  const height = across ? 370 : 66 * count + 16;
+  const along = scale([0, Math.max(count - 1, 1)], across ? [10, width - 84] : [34, height - 32]);
+  const over = scale([0, 1], across ? [height - 14 - low, 40] : [6 + low, width - 12]);
+  const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, width, height, class: "plot" });
+  return { svg, across, at: (j, share) => (across ? [along(j), over(share)] : [over(share), along(j)]) };
+}
+
+/* The trials as lines in a few shades. The strongest has about `STRONG` lines, however many there are. */
+function drawThreads(svg, order, path) {
   const power = Math.max(1, Math.log(1 - 1 / SHADES) / Math.log(1 - Math.min(STRONG / order.length, 0.99)));
   for (let shade = 0; shade < SHADES; shade++) {
     const mine = order.filter(({ rank }) => Math.min(Math.floor(rank ** power * SHADES), SHADES - 1) === shade);
     svg.append(line(mine.flatMap(({ i }) => [...path(i), null]), `thread shade${shade}`));
   }
-  const highlight = draw("g");
-  svg.append(highlight);
-  axes.forEach((axis, j) => {
-    const off = order.some(({ i }) => trials.places[i][j] === null) ? [[OFF, "off"]] : [];
-    parallelAxis(svg, axis.name, j, at, across, [...off, ...parallelTicks(axis, across ? 320 : width)]);
-  });
-  const ticks = niceTicks(...limits, 4).map((tick) => [value(tick), format(tick)]);
-  parallelAxis(svg, data.objectives[0].name, count - 1, at, across, ticks);
-  parent.append(svg);
-  const points = order.flatMap(({ i }) => path(i).filter(Boolean).map(([x, y]) => ({ x, y, number: trials.numbers[i], i, lines: () => describe(i) })));
-  for (const point of points) {
-    const lines = point.lines;
-    point.lines = () => {
-      highlight.replaceChildren(line(path(point.i), "thread chosen-thread"));
-      return lines();
-    };
-  }
-  svg.addEventListener("pointerleave", () => highlight.replaceChildren());
-  pointing(svg, points, (point) => explore(point.number));
 }
 
 function parallelAxis(svg, name, j, at, across, ticks) {
   const [x0, y0] = at(j, 0), [x1, y1] = at(j, 1);
   svg.append(draw("line", { class: "axis strong", x1: x0, y1: y0, x2: x1, y2: y1 }));
-  const room = across ? 13 : 40;
-  const words = name.length > room ? `${name.slice(0, room - 1)}…` : name;
+  const words = shortened(name, across ? 13 : 40);
   svg.append(across ? text(x1 - 6, y1 - 18, words, "name") : text(x0, y0 - 10, words, "name halo"));
   let free = -Infinity;
   for (const [share, label] of ticks) {
     const [x, y] = at(j, share);
-    if (across) svg.append(text(x + 5, y + 4, label.length > 10 ? `${label.slice(0, 9)}…` : label, "tick halo"));
+    if (across) svg.append(text(x + 5, y + 4, shortened(label, 10), "tick halo"));
     else {
       const half = 3.3 * label.length, from = share < 0 ? x : Math.min(Math.max(x, x0 + half), x1 - half);
       svg.append(draw("line", { class: "axis", x1: x, x2: x, y1: y, y2: y + 4 }));
@@ -184,7 +197,7 @@ function parallelTicks(axis, length) {
 /* -------------------------------------------------------------------- front */
 
 function front(parent, width) {
-  const pairs = data.objectives.flatMap((_, j) => data.objectives.slice(j + 1).map((__, k) => [j, j + 1 + k]));
+  const pairs = data.objectives.flatMap((_, j) => data.objectives.slice(j + 1).map((_other, k) => [j, j + 1 + k]));
   const columns = pairs.length > 1 && width > 680 ? 2 : 1;
   const grid = el("div", { class: `grid${columns}` });
   const best = new Set(data.best);
@@ -206,7 +219,10 @@ function front(parent, width) {
     plot.append(crosses(others.filter((i) => !trials.feasible[i]).map(at), "infeasible"));
     if (data.objectives.length === 2) plot.append(line(staircase(mine, j, k, X, Y), "best"));
     plot.append(dots(mine.map(at), "front"));
-    const points = trials.numbers.map((number, i) => ({ x: at(i)[0], y: at(i)[1], number, lines: () => describe(i) }));
+    const points = trials.numbers.map((number, i) => {
+      const [x, y] = at(i);
+      return { x, y, number, lines: () => describe(i) };
+    });
     pointing(svg, points, explorer ? (point) => explore(point.number) : null);
   }
   const items = [["front", `front (${best.size})`], ["trial", "dominated"]];
@@ -237,35 +253,46 @@ function staircase(front, j, k, X, Y) {
 const ENDED = { complete: 0, failed: 1, pruned: 2, paused: 3, waiting: 4, running: 5 };
 
 function curves(parent, width) {
-  const { curves: every, lastStep, best, objective, left } = data.curves;
-  const known = every.map((each) => ({ ...each, points: each.points.filter(([, value]) => value !== null) })).filter((each) => each.points.length);
-  const ends = known.flatMap(({ points, forecast }) => [points[points.length - 1][1], ...(forecast ? [forecast[0]] : [])]);
+  const { lastStep, best, objective, left } = data.curves;
+  const known = data.curves.curves
+    .map((each) => ({ ...each, points: each.points.filter(([, value]) => value !== null) }))
+    .filter((each) => each.points.length)
+    .sort((a, b) => ENDED[a.state] - ENDED[b.state]);
+  const end = ({ points }) => points[points.length - 1][1];
+  const ends = known.flatMap((each) => [end(each), ...(each.forecast ? [each.forecast[0]] : [])]);
   const first = Math.min(...known.map(({ points }) => points[0][0]));
   const top = known.find(({ number }) => number === best);
   const { plot, svg, X, Y } = frame(parent, {
     width,
     height: Math.min(380, Math.max(250, 0.5 * width)),
     x: { limits: [first, Math.max(lastStep, first + 1)], title: "step", whole: true },
-    y: { limits: limitsOf(ends, top ? [top.points[top.points.length - 1][1]] : []), title: objective },
+    y: { limits: limitsOf(ends, top ? [end(top)] : []), title: objective },
     right: 20,
   });
-  const points = [];
-  for (const each of known.slice().sort((a, b) => ENDED[a.state] - ENDED[b.state])) {
-    const path = each.points.map(([step, value]) => [X(step), Y(value)]);
-    plot.append(line(path, `curve ${each.state}`));
-    if (each.state !== "complete") plot.append(dots(path.slice(-1), `curve-end ${each.state}`));
-    const lines = () => [`trial ${each.number}, ${each.state}`, ...(each.forecast ? [`forecast ${format(each.forecast[0])} (${interval(each.forecast[1], each.forecast[2])})`] : [])];
-    path.forEach(([x, y], i) => points.push({ x, y, number: each.number, lines: () => [...lines(), `step ${each.points[i][0]}: ${format(each.points[i][1])}`] }));
+  const path = (each) => each.points.map(([step, value]) => [X(step), Y(value)]);
+  for (const each of known) {
+    plot.append(line(path(each), `curve ${each.state}`));
+    if (each.state !== "complete") plot.append(dots(path(each).slice(-1), `curve-end ${each.state}`));
   }
-  if (top) plot.append(line(top.points.map(([step, value]) => [X(step), Y(value)]), "best"));
-  known.filter((each) => each.forecast).forEach((each, i) => drawForecast(plot, each, X(lastStep) - 4 * (i % 12), X, Y));
-  pointing(svg, points);
-  const items = Object.keys(ENDED).map((state) => [state, known.filter((each) => each.state === state).length]).filter(([, count]) => count);
-  const keys = items.map(([state, count]) => [`curve ${state}`, `${state} (${count})`]);
+  if (top) plot.append(line(path(top), "best"));
+  const forecast = known.filter((each) => each.forecast);
+  forecast.forEach((each, i) => drawForecast(plot, each, X(lastStep) - 4 * (i % 12), X, Y));
+  const points = (each) => path(each).map(([x, y], i) => ({ x, y, lines: () => describeCurve(each, i) }));
+  pointing(svg, known.flatMap(points));
+  const keys = Object.keys(ENDED)
+    .map((state) => [state, known.filter((each) => each.state === state).length])
+    .filter(([, count]) => count)
+    .map(([state, count]) => [`curve ${state}`, `${state} (${count})`]);
   if (top) keys.push(["best", `best (trial ${best})`]);
-  if (known.some((each) => each.forecast)) keys.push(["forecast", "forecast, 95 %"]);
+  if (forecast.length) keys.push(["forecast", "forecast, 95 %"]);
   if (left) keys.push(["none", `${left} more curves are not drawn`]);
   legend(parent, keys);
+}
+
+function describeCurve({ number, state, points, forecast }, i) {
+  const lines = [`trial ${number}, ${state}`, `step ${points[i][0]}: ${format(points[i][1])}`];
+  if (forecast) lines.push(`forecast ${format(forecast[0])}`, interval(forecast[1], forecast[2]));
+  return lines;
 }
 
 function drawForecast(plot, { points, forecast: [value, low, high], state }, end, X, Y) {
@@ -290,12 +317,18 @@ function quality(parent, width, j) {
   });
   plot.append(line([[X(limits[0]), Y(limits[0])], [X(limits[1]), Y(limits[1])]], "diagonal"));
   const inside = measured.map((value, i) => value >= low[i] && value <= high[i]);
-  const bars = (wanted) => measured.map((value, i) => (inside[i] === wanted ? `M${X(value).toFixed(1)} ${Y(low[i]).toFixed(1)}V${Y(high[i]).toFixed(1)}` : "")).join("");
-  const at = (i) => [X(measured[i]), Y(expected[i])];
-  const indices = measured.map((_, i) => i);
-  plot.append(draw("path", { d: bars(true), class: "error" }), draw("path", { d: bars(false), class: "error outside" }));
-  plot.append(dots(indices.filter((i) => inside[i]).map(at), "inside"), dots(indices.filter((i) => !inside[i]).map(at), "outside"));
-  pointing(svg, indices.map((i) => ({ x: at(i)[0], y: at(i)[1], lines: () => [`measured ${format(measured[i])}`, `predicted ${format(expected[i])}`, interval(low[i], high[i])] })));
+  const indices = measured.map((_, i) => i), at = (i) => [X(measured[i]), Y(expected[i])];
+  for (const [wanted, kind] of [[true, "inside"], [false, "outside"]]) {
+    const mine = indices.filter((i) => inside[i] === wanted);
+    const d = mine.map((i) => `M${at(i)[0].toFixed(1)} ${Y(low[i]).toFixed(1)}V${Y(high[i]).toFixed(1)}`).join("");
+    plot.append(draw("path", { d, class: `error ${kind}` }), dots(mine.map(at), kind));
+  }
+  const lines = (i) => [
+    `measured ${format(measured[i])}`,
+    `predicted ${format(expected[i])}`,
+    interval(low[i], high[i]),
+  ];
+  pointing(svg, indices.map((i) => ({ x: at(i)[0], y: at(i)[1], lines: () => lines(i) })));
   legend(parent, [["inside", "within its 95 % interval"], ["outside", "outside"]]);
 }
 
@@ -304,9 +337,11 @@ function quality(parent, width, j) {
 function start() {
   const root = section("explorer");
   if (root && model) explorer = new Explorer(root, data, model);
-  const each = (id, render) => document.querySelectorAll(`[data-chart="${id}"]`).forEach((node) => {
-    responsive(node, (parent, width) => render(parent, width, Number(node.dataset.objective || 0)));
-  });
+  const each = (id, render) => {
+    for (const node of document.querySelectorAll(`[data-chart="${id}"]`)) {
+      responsive(node, (parent, width) => render(parent, width, Number(node.dataset.objective || 0)));
+    }
+  };
   each("course", course);
   each("parallel", parallel);
   each("front", front);
