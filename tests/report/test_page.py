@@ -197,6 +197,32 @@ def test_sliders_move_the_prediction(pages: Any) -> None:
     print(f"one move of a slider: {_milliseconds(page):.2f} ms")
 
 
+@pytest.mark.extra
+def test_a_trial_can_be_looked_at_and_loaded_into_the_model(pages: Any) -> None:
+    study = mixed_study(40)
+    page = pages(study)
+    # Where a completed trial is drawn in the course, by the page's own scales: dots have no element of their own.
+    where = page.run(
+        """(() => {
+          const svg = document.querySelector('[data-chart=course] svg');
+          svg.scrollIntoView({ block: 'center' });
+          const [first] = svg.querySelector('.dots').getAttribute('d').match(/M[-\\d.]+ [-\\d.]+/g);
+          const [x, y] = first.slice(1).split(' ').map(Number), box = svg.getBoundingClientRect();
+          return { x: box.x + x, y: box.y + y };
+        })()"""
+    )
+    page.click(where["x"], where["y"])
+    lines = page.run("[...document.querySelector('.tip').children].map((node) => node.textContent)")
+    number = int(lines[0].removeprefix("trial "))
+    trial = study.trials[number]
+    assert f"layers = {trial.params['layers']}" in lines
+    assert f"opt = {trial.params['opt']}" in lines
+    optimizer = ours(study)
+    expected = optimizer.predict(trial.params)
+    assert page.run(SHOWN) == pytest.approx([expected.value, expected.low, expected.high], abs=1e-3)
+    assert page.problems == []
+
+
 def _milliseconds(page: Page) -> float:
     """The median time from the event of a slider to the new text."""
     found: float = page.run(
