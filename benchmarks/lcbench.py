@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from optuna.distributions import IntDistribution
 
 from benchmarks.curves import LCBENCH
 
@@ -32,10 +33,7 @@ class Finals:
     """The error in per cent and the decimal logarithm of the number of weights, by the trees."""
 
     def __init__(self, data: str) -> None:
-        folder = Path(os.environ.get("LAZYBO_CURVES", "curves"))
-        if not (folder / "lcbench_finals.npz").exists():
-            raise SystemExit(f"{folder} must have lcbench_finals.npz; name the folder with the variable LAZYBO_CURVES")
-        stored = np.load(folder / "lcbench_finals.npz")
+        stored = _stored()
         i = list(stored["names"]).index(data)
         self.space: dict[str, Any] = {str(name): LCBENCH[str(name)] for name in stored["columns"]}
         self._logs = np.array([bool(each.log) for each in self.space.values()])
@@ -65,6 +63,11 @@ class Finals:
             u, y = np.vstack([u, children]), np.vstack([y, self._play(children)])
         y = np.vstack([y, self.rows])
         return y[_front(y)]
+
+    def draw(self, u: np.ndarray) -> np.ndarray:
+        """The errors at points of the unit cube, (n, d) -> (n,)."""
+        errors: np.ndarray = self._play(u)[:, 0]
+        return errors
 
     def _play(self, u: np.ndarray) -> np.ndarray:
         """Predictions (n, 2) at points of the unit cube, (n, d)."""
@@ -105,6 +108,35 @@ def _fitted(data: str, x: np.ndarray, y: np.ndarray) -> Any:
     path.parent.mkdir(exist_ok=True, mode=0o700)
     path.write_bytes(pickle.dumps(trees))
     return trees
+
+
+@cache
+def _stored() -> dict[str, np.ndarray]:
+    """The arrays of the file."""
+    folder = Path(os.environ.get("LAZYBO_CURVES", "curves"))
+    if not (folder / "lcbench_finals.npz").exists():
+        raise SystemExit(f"{folder} must have lcbench_finals.npz; name the folder with the variable LAZYBO_CURVES")
+    return dict(np.load(folder / "lcbench_finals.npz"))
+
+
+def all_names() -> list[str]:
+    """The names of all data sets."""
+    return [str(name) for name in _stored()["names"]]
+
+
+@cache
+def table(data: str) -> tuple[list[dict[str, Any]], np.ndarray]:
+    """The real trainings of a data set: configurations, and their errors in per cent, (2000,)."""
+    stored, space = _stored(), LCBENCH
+    i, names = all_names().index(data), [str(name) for name in stored["columns"]]
+    configurations = [
+        {
+            name: round(float(value)) if isinstance(space[name], IntDistribution) else float(value)
+            for name, value in zip(names, row, strict=True)
+        }
+        for row in stored["configs"][i]
+    ]
+    return configurations, 100.0 - stored["val_accuracy"][i].astype(float)
 
 
 @cache

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from lazybo.model.kernels import AdditiveMatern52, Column
+from lazybo.model.kernels import AdditiveMatern52, Column, Matern52
 from lazybo.model.leave_one_out import leave_one_out
+from lazybo.model.prior_mean import PriorMean
 from lazybo.model.process import NO_VALUE, Process
 
 COLUMNS = (Column(), Column(3), Column(conditional=True))
@@ -34,6 +35,24 @@ def test_it_is_what_a_process_without_the_row_predicts(pending: list[int]) -> No
         (expected,), (variance,) = naive.posterior(process.X[[row]])
         assert mean == pytest.approx(expected, abs=1e-9)
         assert deviation**2 == pytest.approx(variance + process.noise + process.known_variances[row], rel=1e-7)
+
+
+def test_a_prior_mean_is_part_of_what_is_predicted() -> None:
+    rng = np.random.default_rng(2)
+    kernel, centers = Matern52(np.array([0.3])), rng.random((5, 1))
+    prior = PriorMean(kernel, kernel.features(centers), rng.standard_normal(5), 0.7)
+    x, targets = rng.random((12, 1)), rng.standard_normal(12)
+
+    def process_of(rows: list[int]) -> Process:
+        process = Process(kernel, 0.01, prior)
+        process.append(x[rows], targets[rows])
+        return process
+
+    found = leave_one_out(process_of(list(range(12))))
+    for row, mean, deviation in zip(*found, strict=True):
+        (expected,), (variance,) = process_of([i for i in range(12) if i != row]).posterior(x[[row]])
+        assert mean == pytest.approx(expected, abs=1e-9)
+        assert deviation**2 == pytest.approx(variance + 0.01)
 
 
 def test_a_part_of_the_rows_is_spread_and_has_the_same_numbers() -> None:

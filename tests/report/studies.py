@@ -8,6 +8,7 @@ import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import TrialState, create_trial
 
+from lazybo import LazySampler
 from lazybo.study.feasible import as_attributes
 
 NASTY = [
@@ -80,6 +81,21 @@ def mixed_study(
                 system_attrs={"fail_reason": f"CUDA out of memory <{number % 2}>"} if failed else limit,
             )
         )
+    return study
+
+
+def with_earlier(n: int = 20) -> optuna.Study:
+    """A study whose sampler knew an earlier one, of a similar problem in other units."""
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    old = mixed_study(40)
+    rng = np.random.default_rng(5)
+    study = optuna.create_study(study_name="new", sampler=LazySampler(seed=0, earlier=[old]))
+
+    def objective(trial: optuna.Trial) -> float:
+        params = {name: trial._suggest(name, distribution) for name, distribution in MIXED.items()}
+        return 7.0 * value_of(params, rng, 0.02) + 3.0
+
+    study.optimize(objective, n_trials=n)
     return study
 
 

@@ -18,7 +18,7 @@ from lazybo.report.portable import portable_model
 from lazybo.search.prediction import Prediction
 from lazybo.study.factory import model_of
 from tests.browser import Page, open_page
-from tests.report.studies import mixed_study, nasty_study, two_objectives
+from tests.report.studies import mixed_study, nasty_study, two_objectives, with_earlier
 
 POINTS = 1000
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -69,13 +69,17 @@ def largest_difference(expected: list[Prediction], found: list[list[float]]) -> 
 
 
 @pytest.mark.extra
-@pytest.mark.parametrize("kind", ["mixed", "conditional", "maximized", "constrained"])
+@pytest.mark.parametrize("kind", ["mixed", "conditional", "maximized", "constrained", "earlier"])
 def test_the_page_predicts_as_the_optimiser_does(pages: Any, kind: str) -> None:
-    study = mixed_study(
-        150,
-        conditional=kind == "conditional",
-        direction="maximize" if kind == "maximized" else "minimize",
-        constrained=kind == "constrained",
+    study = (
+        with_earlier()
+        if kind == "earlier"
+        else mixed_study(
+            150,
+            conditional=kind == "conditional",
+            direction="maximize" if kind == "maximized" else "minimize",
+            constrained=kind == "constrained",
+        )
     )
     page, optimizer = pages(study), ours(study)
     space = optimizer.space

@@ -12,9 +12,10 @@ from scipy.special import ndtr
 from lazybo import Condition, Optimizer
 from lazybo.report.content import Model, content_of
 from lazybo.report.data import as_json, data_of
+from lazybo.report.html import page_of
 from lazybo.report.portable import active_if, decoded, encoded, portable_model, variance_rows, widening
 from lazybo.study.factory import model_of
-from tests.report.studies import mixed_study, two_objectives
+from tests.report.studies import mixed_study, two_objectives, with_earlier
 
 CORNER = math.sqrt(0.5)
 
@@ -42,6 +43,20 @@ def matern(s: np.ndarray) -> np.ndarray:
     return (1 + s + s**2 / 3) * np.exp(-s)
 
 
+def prior_mean(model: dict[str, Any], prior: dict[str, Any] | None, points: np.ndarray) -> np.ndarray:
+    if prior is None:
+        return np.zeros(len(points))
+    d = len(model["columns"])
+    *scales, scale, share = prior["values"]
+    parts = features(points, model, scales)
+    centers = decoded(prior["z"], sum(part.shape[1] for part in parts))
+    split = np.split(centers, np.cumsum([part.shape[1] for part in parts])[:-1], axis=1)
+    squares = [((p[:, None] - q[None]) ** 2).sum(axis=2) for p, q in zip(parts, split, strict=True)]
+    alone = sum(matern(np.sqrt(5 * d * square)) for square in squares) / d
+    k = scale * ((1 - share) * matern(np.sqrt(5 * sum(squares))) + share * alone)
+    return prior["offset"] + k @ decoded(prior["weights"])
+
+
 def posterior(model: dict[str, Any], output: dict[str, Any], points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     d = len(model["columns"])
     *scales, scale, share = output["values"]
@@ -61,7 +76,7 @@ def posterior(model: dict[str, Any], output: dict[str, Any], points: np.ndarray)
     if output["targets"] is not None:
         np.testing.assert_allclose(v.T @ decoded(output["targets"]), mean, atol=1e-6)
         mean = v.T @ decoded(output["targets"])
-    return mean, scale - np.sum(cross[:, rows] * v.T, axis=1)
+    return mean + prior_mean(model, output["prior"], points), scale - np.sum(cross[:, rows] * v.T, axis=1)
 
 
 @pytest.fixture(scope="module", params=["mixed", "conditional", "maximize", "constrained"])
@@ -122,6 +137,23 @@ def test_several_objectives_have_a_model_each() -> None:
         mean, _ = posterior(content.model.portable, output, x)
         ours = output["sign"] * content.model.predictors[j].warping.inverse(mean)
         assert ours[0] == pytest.approx(expected.value, rel=1e-7)
+
+
+def test_earlier_studies_are_a_prior_mean() -> None:
+    study = with_earlier()
+    content = content_of(study)
+    assert content.model is not None
+    (output,) = content.model.portable["objectives"]
+    assert output["prior"] is not None
+    space, (predictor,) = content.model.optimizer.space, content.model.predictors
+    points = space.sample(np.random.default_rng(2), 50)
+    mean, variance = posterior(content.model.portable, output, points)
+    expected = predictor.process.posterior(points)
+    assert float(np.std(prior_mean(content.model.portable, output["prior"], points))) > 0.1, "it says something"
+    np.testing.assert_allclose(mean, expected.mean, atol=1e-7)
+    np.testing.assert_allclose(variance, expected.variance, atol=1e-7)
+    assert [each.name for each in content.model.related] == ["mixed"]
+    assert "Earlier studies that the model has learned from" in page_of(content)
 
 
 def test_of_many_rows_the_median_is_exact_and_the_interval_never_narrower() -> None:

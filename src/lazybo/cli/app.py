@@ -134,6 +134,14 @@ def tune(
             rich_help_panel=WHAT,
         ),
     ] = None,
+    earlier: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="STUDY[@STORAGE]",
+            help="Start from what was good in an earlier study of a related problem. Also the name of a CSV file.",
+            rich_help_panel=WHAT,
+        ),
+    ] = None,
     value_file: Annotated[
         str | None,
         typer.Option(
@@ -263,6 +271,7 @@ def tune(
             "constraints": constraints or None,
             "require": require or None,
             "cost": cost,
+            "earlier": earlier or None,
             "value_file": value_file,
             "value_key": value_key,
             "value_regex": value_regex,

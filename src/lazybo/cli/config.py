@@ -25,8 +25,10 @@ from lazybo.programs.placeholders import nearest
 from lazybo.programs.program import kind_of
 from lazybo.run.arguments import check_initial, check_initial_feasible, check_pruner
 from lazybo.run.goals import Goals, check_goals
+from lazybo.search.earlier import EarlierStudy
 from lazybo.search.optimizer import Optimizer, check_cost
 from lazybo.search.space import Condition, Space
+from lazybo.study.earlier import read_earlier
 from lazybo.study.pruner import LazyPruner
 from lazybo.study.storage import DEFAULT_NAME
 
@@ -53,6 +55,7 @@ SETTINGS: dict[str, tuple[Any, str]] = {
     "directions": (dict, 'a table such as {accuracy = "maximize", latency = "minimize"}'),
     "constraints": (list, 'a list of texts such as "memory<=4000"'),
     "cost": _TEXT,
+    "earlier": (list, 'a list of texts such as "study@other.db"'),
     "trials": _WHOLE,
     "parallel": _WHOLE,
     "storage": _TEXT,
@@ -129,6 +132,7 @@ class Plan:
     initial: list[dict[str, Any]]
     require: Requirement | None
     cost: str | None  # "seconds" or a metric
+    earlier: tuple[EarlierStudy, ...]
     limits: dict[str, Any]  # as optimize() takes them: n_trials, timeout, target_value, patience, min_gain and others
 
     @property
@@ -213,6 +217,7 @@ def make_plan(settings: Mapping[str, Any]) -> Plan:
         initial=check_initial(settings.get("initial", []), checked),
         require=_requirement(settings.get("require"), space),
         cost=check_cost(settings.get("cost")),
+        earlier=_earlier(settings, goals, storage, study),
         limits=_limits(settings),
     )
     if goals.several:
@@ -224,6 +229,15 @@ def make_plan(settings: Mapping[str, Any]) -> Plan:
     else:
         _check_function(settings)
     return plan
+
+
+def _earlier(settings: Mapping[str, Any], goals: Goals, storage: str, study: str) -> tuple[EarlierStudy, ...]:
+    """The results of earlier studies, by their names."""
+    names = settings.get("earlier") or []
+    wrong = [name for name in names if not isinstance(name, str)]
+    if wrong:
+        raise ValueError(f"earlier must be a list of texts, NAME or NAME@STORAGE, not {shortened(wrong[0])}")
+    return read_earlier(names, goals.directions, storage, study)
 
 
 def _pruner(settings: Mapping[str, Any], goals: Goals) -> BasePruner:

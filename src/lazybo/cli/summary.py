@@ -50,6 +50,7 @@ REASON_LENGTH = 300
 # `show` has the expected gain of so many more evaluations, and names so many contenders.
 HORIZONS = (10, 50, 100)
 CONTENDERS_SHOWN = 5
+EARLIER_SHOWN = 5
 
 
 def state_of(trial: FrozenTrial) -> str:
@@ -92,6 +93,7 @@ def details(study: Study) -> dict[str, Any]:
         "contenders": [_contender(each) for each in contenders_of(trials, model.optimizer)] if model else [],
         "repeats": sum(REPEAT_KEY in trial.system_attrs for trial in trials),
         "expected_gain": _gains(model) if model and model.optimizer.n_feasible else {},
+        "earlier": [asdict(each) for each in model.optimizer.related()] if model else [],
         "importances": records.importances(study, predictor) if predictor else {},
         "epochs": _epochs(trials),
         "failures": _failures(trials),
@@ -262,6 +264,8 @@ def print_details(record: dict[str, Any]) -> None:
         if record["recommended"] and record["recommended"]["reason"]:
             _print_recommended(record["recommended"])
         _print_outlook(record)
+    if record["earlier"]:
+        console.line(_earlier_line(record["earlier"]), soft_wrap=True)
     for title, rows in (("failures", record["failures"]), ("running", record["running"])):
         if rows:
             console.line()
@@ -390,6 +394,14 @@ def _epochs_line(epochs: dict[str, Any]) -> str:
     saved = f"{1 - trained / in_full:.0%} saved"
     stopped = f"{epochs['stopped']} of {epochs['trainings']} trainings were stopped"
     return f"{trained} of {in_full} epochs trained ({saved}): {stopped}"
+
+
+def _earlier_line(relations: Sequence[dict[str, Any]]) -> str:
+    """Which earlier studies this one is like, and how probably."""
+    first = ", ".join(f"{each['name']!r} {each['share']:.0%}" for each in relations[:EARLIER_SHOWN])
+    more = f" and {len(relations) - EARLIER_SHOWN} more" if len(relations) > EARLIER_SHOWN else ""
+    none = max(0.0, 1.0 - sum(each["share"] for each in relations))
+    return f"like the earlier studies {first}{more}; like none of them {none:.0%}"
 
 
 def _failures(trials: Sequence[FrozenTrial]) -> list[dict[str, Any]]:

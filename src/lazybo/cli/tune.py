@@ -62,6 +62,7 @@ def run_plan(plan: Plan, *, force: bool, progress: bool) -> tuple[Study, int]:
                 initial=plan.initial,
                 feasible=plan.require,
                 cost=plan.cost,
+                earlier=plan.earlier,
                 pruner=plan.pruner,
                 max_steps=plan.steps,
                 checkpoints=plan.checkpoints,

@@ -50,6 +50,8 @@ RUGGED_START = 0.3
 MEASURED_NOISE = 0.05
 MEASURED_SPREAD = 2.0
 LEAST_MEASURED_SPREAD = 0.4
+# The spreads of parameters around those of the kernel of similar functions, as a share of their usual spreads.
+LIKE_SPREAD = 0.5
 MAX_EVALUATIONS = 40
 # An ascent ends when it promises to add less than this to the log posterior.
 TOLERANCE = 3e-3
@@ -80,6 +82,9 @@ class Priors:
 
     ``share`` is the share of the variance that an additive kernel gives to the sum over single columns, between 0 and
     1. Its odds, share / (1 - share), are log-normal.
+
+    If ``like`` is the kernel of similar functions, its length scales and its share are the medians, and the spreads
+    around them are smaller.
     """
 
     length_scale: float = 0.5
@@ -96,10 +101,13 @@ class Priors:
     noisy_length_scale_spread: float = 0.5
     noisy_odds: float = 1.0
     noise_limit: float = 1.0
+    like: Kernel | None = None
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            if not (field.name.endswith(("spread", "odds")) and getattr(self, field.name) == 0):
+            if field.name != "like" and not (
+                field.name.endswith(("spread", "odds")) and getattr(self, field.name) == 0
+            ):
                 positive(f"the prior's {field.name}", getattr(self, field.name))
         for name, kind in (*((kind, kind) for kind in _LOWER), ("noisy", "noise")):
             median, low, high = getattr(self, name), _LOWER[kind], _UPPER[kind]
@@ -145,11 +153,17 @@ class Priors:
         unknown = {parameter.kind for parameter in kernel.layout} - _LOWER.keys()
         if unknown:
             raise ValueError(f"there are no priors for the kernel's parameters {sorted(unknown)}, only for {[*_LOWER]}")
-        return np.log([*(self._median(parameter, kernel.dim) for parameter in kernel.layout), self.noise])
+        center = np.log([*(self._median(parameter, kernel.dim) for parameter in kernel.layout), self.noise])
+        if self.like is not None:
+            center[:-1] = np.where(_is_shape(kernel), self.like.theta, center[:-1])
+        return center
 
     def deviations(self, kernel: Kernel) -> Array:
         """The standard deviations of φ, (p + 1,)."""
-        return np.array([*(getattr(self, f"{each.kind}_spread") for each in kernel.layout), self.noise_spread])
+        spreads = np.array([*(getattr(self, f"{each.kind}_spread") for each in kernel.layout), self.noise_spread])
+        if self.like is not None:
+            spreads[:-1] *= np.where(_is_shape(kernel), LIKE_SPREAD, 1.0)
+        return spreads
 
     def bounds(self, kernel: Kernel) -> tuple[Array, Array]:
         """Lower and upper bounds of φ, each (p + 1,)."""
@@ -240,10 +254,27 @@ def maximum_a_posteriori(
             f"targets must lie within ±{MAX_TARGET:g} to learn kernel parameters, but one is {largest:g}: standardise "
             "the values (transform=standardize, or normalize_y=True)"
         )
-    priors, part = priors or Priors(), data.part(subset(n, max_points))
     both = n <= SECOND_START_POINTS or (n <= MAX_POINTS and n % SECOND_START_EVERY == 0)
+    return _best_mode([data.part(subset(n, max_points))], kernel, noise, priors or Priors(), n=n, both=both)
+
+
+@one_thread()
+def learn_together(
+    parts: Sequence[Data], kernel: K, priors: Priors | None = None, *, max_points: int = MAX_POINTS
+) -> Learned[K]:
+    """Maximum a posteriori parameters that independent functions share, each with its own data.
+
+    At most ``max_points`` observations of each are used. Both modes are tried.
+    """
+    used = [part.part(subset(len(part.x), max_points)) for part in parts]
+    start, noise = prior_kernel(kernel, priors)
+    return _best_mode(used, start, noise, priors or Priors(), n=sum(len(part.x) for part in used), both=True)
+
+
+def _best_mode(parts: Sequence[Data], kernel: K, noise: float, priors: Priors, *, n: int, both: bool) -> Learned[K]:
+    """The more probable one of the modes."""
     hypotheses = priors.hypotheses() if n >= NOISY_POINTS else priors.hypotheses()[:1]
-    found = [_ascend(part, kernel, *start) for start in _starts(kernel, noise, hypotheses, both=both)]
+    found = [_ascend(parts, kernel, *start) for start in _starts(kernel, noise, hypotheses, both=both)]
     best = max(found, key=lambda learned: learned.log_posterior)
     return replace(best, evaluations=sum(learned.evaluations for learned in found))
 
@@ -279,23 +310,26 @@ def _other_mode(kernel: Kernel, noise: float, priors: Priors) -> Array:
     return start
 
 
-def _ascend(data: Data, kernel: K, hypothesis: Hypothesis, start: Array) -> Learned[K]:
-    """One run of BFGS on -log p(t | X, φ) - log p(φ), under one hypothesis."""
+def _ascend(parts: Sequence[Data], kernel: K, hypothesis: Hypothesis, start: Array) -> Learned[K]:
+    """One run of BFGS on -Σ log p(t | X, φ) - log p(φ), a sum over independent parts, under one hypothesis."""
     priors, log_odds = hypothesis
     center, deviations = priors.center(kernel), priors.deviations(kernel)
     held = deviations == 0
     deviations[held] = 1.0
-    space = Workspace(kernel, data.x)
+    n, spaces = sum(len(data.x) for data in parts), [Workspace(kernel, data.x) for data in parts]
 
     def negative_log_posterior(phi: Array) -> tuple[float, Array]:
-        value, gradient = evidence(kernel.with_theta(phi[:-1]), float(np.exp(phi[-1])), *data, space)
-        deviation = (phi - center) / deviations
-        return 0.5 * float(deviation @ deviation) - value, deviation / deviations - gradient
+        deviation, changed, noise = (phi - center) / deviations, kernel.with_theta(phi[:-1]), float(np.exp(phi[-1]))
+        total, by_phi = 0.5 * float(deviation @ deviation), deviation / deviations
+        for data, space in zip(parts, spaces, strict=True):
+            value, gradient = evidence(changed, noise, *data, space)
+            total, by_phi = total - value, by_phi - gradient
+        return total, by_phi
 
     lower, upper = priors.bounds(kernel)
     lower[held] = upper[held] = center[held]
     # Each observation adds about so much curvature: it sets the length of the first steps.
-    hessian = np.diag(deviations**-2 + CURVATURE * len(data.x))
+    hessian = np.diag(deviations**-2 + CURVATURE * n)
     found = minimise(
         negative_log_posterior,
         start,
@@ -309,9 +343,14 @@ def _ascend(data: Data, kernel: K, hypothesis: Hypothesis, start: Array) -> Lear
     # What makes two hypotheses comparable is not the height of the mode but the probability around it. Laplace: the
     # precision of a parameter is that of its prior and of the observations, so the mode is as wide as the prior while
     # there are few of them.
-    narrower = 1.0 + CURVATURE * len(data.x) * deviations[~held] ** 2
+    narrower = 1.0 + CURVATURE * n * deviations[~held] ** 2
     log_posterior = log_odds - found.value - 0.5 * float(np.log(narrower).sum())
-    return Learned(learned_kernel, noise, log_posterior, found.evaluations, len(data.x))
+    return Learned(learned_kernel, noise, log_posterior, found.evaluations, n)
+
+
+def _is_shape(kernel: Kernel) -> NDArray[np.bool_]:
+    """Which entries of θ are not the output scale, (p,)."""
+    return np.array([parameter.kind != "output_scale" for parameter in kernel.layout])
 
 
 def _positive(kind: str, value: float) -> float:

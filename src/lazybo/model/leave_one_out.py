@@ -11,8 +11,9 @@ B       the inverse of K without the pending rows                            (n,
 cᵢ      L⁻¹ eᵢ, so that Aᵢⱼ = cᵢᵀ cⱼ                                         (n,)
 ======  ===================================================================  ========
 
-A process without row i predicts tᵢ - αᵢ/Bᵢᵢ there, and a measurement has the variance 1/Bᵢᵢ. With pending rows
-Bᵢᵢ = Aᵢᵢ - Aᵢₚ (Aₚₚ)⁻¹ Aₚᵢ. A row costs one triangular solve, O(n²); nothing is factored again.
+A process without row i predicts tᵢ - αᵢ/Bᵢᵢ there, with or without a prior mean, and a measurement has the variance
+1/Bᵢᵢ. With pending rows Bᵢᵢ = Aᵢᵢ - Aᵢₚ (Aₚₚ)⁻¹ Aₚᵢ. A row costs one triangular solve, O(n²). Nothing
+is factored again.
 """
 
 from typing import NamedTuple

@@ -13,11 +13,12 @@ v       known noise variance of each row, in units of t²                     (n
 K       k(X, X) + diag(σₙ² + v) = L Lᵀ                                       (n, n)
 w       L⁻¹ t                                                                as t
 α       K⁻¹ t = L⁻ᵀ w                                                        as t
+m       prior mean, 0 unless one is given; t above is t - m(X) then          (n,)
 U       points to predict at                                                 (m, d)
 V       L⁻¹ k(X, U)                                                          (n, m)
 ======  ===================================================================  ===============
 
-Posterior (paper, algorithm 1): mean = Vᵀ w, covariance = k(U, U) - Vᵀ V. Pending rows are explained in
+Posterior (paper, algorithm 1): mean = m(U) + Vᵀ w, covariance = k(U, U) - Vᵀ V. Pending rows are explained in
 `lazybo.model.weights`.
 """
 
@@ -30,6 +31,7 @@ from lazybo.blas import one_thread
 from lazybo.checks import Array, as_array, as_shape, finite, positive
 from lazybo.model.cholesky import GrowingCholesky
 from lazybo.model.kernels import Kernel, as_kernel
+from lazybo.model.prior_mean import PriorMean
 from lazybo.model.remembered import Entries, Remembered
 from lazybo.model.units import product, relative_variances
 from lazybo.model.weights import Weights
@@ -60,20 +62,22 @@ class PosteriorGradient(NamedTuple):
 
 
 class Process:
-    """Gaussian process with a zero prior mean that adds t rows in O(t n²).
+    """Gaussian process that adds t rows in O(t n²); its prior mean is 0 unless ``prior`` is given, for one output.
 
     Do not write to ``kernel``, ``noise`` and ``factor``; `set_parameters` changes them. ``rebuilds`` counts how often
     `set_parameters` has factored all of K.
     """
 
-    def __init__(self, kernel: Kernel, noise: float = 1e-6) -> None:
+    def __init__(self, kernel: Kernel, noise: float = 1e-6, prior: PriorMean | None = None) -> None:
         self.kernel = as_kernel(kernel)
         self.noise = positive("noise", noise)
+        self.prior = prior
         self.factor = GrowingCholesky()
         self.rebuilds = 0
         self._x = np.zeros((0, kernel.dim))
         self._z = kernel.features(self._x)
         self._known = np.zeros(0)
+        self._expected = np.zeros(0)  # the prior mean of each row
         self._weights = Weights()
         self._remembered = Remembered()
         self._entries = Entries()
@@ -97,8 +101,8 @@ class Process:
 
     @property
     def targets(self) -> Array:
-        """t, NaN where pending, (n,) or (n, q); a view that must not be written to."""
-        return read_only(self._weights.targets)
+        """t with the prior mean, NaN where pending, (n,) or (n, q); a view that must not be written to."""
+        return read_only(self._weights.targets if self.prior is None else self._weights.targets + self._expected)
 
     @property
     def known_variances(self) -> Array:
@@ -118,7 +122,9 @@ class Process:
         new = as_targets("targets", targets, (len(new_x), *before.shape[1:]))
         known = np.zeros(len(new_x)) if variance is None else as_variances(variance, len(new_x))
         # Everything that may fail comes before the first change.
-        all_targets, new_z = np.concatenate((before, new)), self.kernel.features(new_x)
+        expected = np.zeros(0) if self.prior is None else self.prior(new_x)
+        all_targets = np.concatenate((before, new if self.prior is None else new - expected))
+        new_z = self.kernel.features(new_x)
         known = relative_variances(known, 1.0)
         refactorisations = self.factor.refactorisations
         solved = self._remembered.get(new_x[0]) if len(new_x) == 1 else None
@@ -129,6 +135,7 @@ class Process:
         self._x = np.concatenate((self._x, new_x))
         self._z = np.concatenate((self._z, new_z))
         self._known = np.concatenate((self._known, known))
+        self._expected = np.concatenate((self._expected, expected))
         self._weights.set(all_targets)
 
     def append_alone(self, x: Array, target: float = np.nan, *, variance: float = 0.0) -> None:
@@ -147,12 +154,14 @@ class Process:
         self._remembered.clear()
         self._entries.truncate(n)
         self._x, self._z, self._known = self._x[:n], self._z[:n], self._known[:n]
+        self._expected = self._expected[:n]
         self._weights.truncate(n)
 
     def set_targets(self, targets: ArrayLike) -> None:
         """Replace all targets (NaN: pending). Needs no factorisation, only a few solves at the next posterior."""
         shape = np.shape(targets)
-        self._weights.set(as_targets("targets", targets, (self.n, *shape[1:])).copy())
+        checked = as_targets("targets", targets, (self.n, *shape[1:]))
+        self._weights.set(checked.copy() if self.prior is None else checked - self._expected)
 
     @one_thread()
     def set_parameters(self, kernel: Kernel, noise: float, *, variance: ArrayLike | None = None) -> None:
@@ -190,7 +199,8 @@ class Process:
     @one_thread()
     def mean(self, u: ArrayLike) -> Array:
         """The posterior mean at the rows of U, (m,) or (m, q), in O(n m). No solves are needed."""
-        return product(self.covariance(u).T @ self._weights.alpha(self.factor), self._weights.unit)
+        found = product(self.covariance(u).T @ self._weights.alpha(self.factor), self._weights.unit)
+        return found if self.prior is None else found + self.prior(self.kernel.check(u, "U"))
 
     @one_thread()
     def posterior(self, u: ArrayLike) -> Posterior:
@@ -198,7 +208,7 @@ class Process:
         points = self.kernel.check(u, "U")
         z = self.kernel.features(points)
         v = self._remembered.solve(self.factor, points, self.kernel.between(self._z, z))
-        return Posterior(self._mean(v), _variance(self.kernel, z, v))
+        return Posterior(self._mean(v, points), _variance(self.kernel, z, v))
 
     @one_thread()
     def posterior_gradient(self, u: ArrayLike) -> PosteriorGradient:
@@ -207,19 +217,24 @@ class Process:
         ∂mean = Σᵢ αᵢ ∂k(u, xᵢ);  ∂variance = -2 Σᵢ βᵢ ∂k(u, xᵢ) with β = L⁻ᵀ V. Categorical and inactive entries have
         derivative 0.
         """
-        z = self.kernel.features(self.kernel.check(u, "U"))
+        points = self.kernel.check(u, "U")
+        z = self.kernel.features(points)
         k, slope = self.kernel.with_slope(z, self._z)
         v = self.factor.solve_lower(k.T)
         beta = self.factor.solve_upper(v)
         by_mean = product(slope.by_points(self._weights.alpha(self.factor)), self._weights.unit)
-        return PosteriorGradient(self._mean(v), _variance(self.kernel, z, v), by_mean, -2.0 * slope.by_points(beta.T))
+        if self.prior is not None:
+            by_mean = by_mean + self.prior.gradient(points)
+        by_variance = -2.0 * slope.by_points(beta.T)
+        return PosteriorGradient(self._mean(v, points), _variance(self.kernel, z, v), by_mean, by_variance)
 
     @one_thread()
     def posterior_covariance(self, u: ArrayLike) -> tuple[Array, Array]:
         """Mean, (m,) or (m, q), and joint covariance, (m, m), of the latent function at the rows of U."""
-        z = self.kernel.features(self.kernel.check(u, "U"))
+        points = self.kernel.check(u, "U")
+        z = self.kernel.features(points)
         v = self.factor.solve_lower(self.kernel.between(self._z, z))
-        return self._mean(v), self.kernel.between(z, z) - v.T @ v
+        return self._mean(v, points), self.kernel.between(z, z) - v.T @ v
 
     @one_thread()
     def told_covariance(self, u: ArrayLike) -> Array:
@@ -250,7 +265,7 @@ class Process:
     @property
     @one_thread()
     def whitened(self) -> Array:
-        """w = L⁻¹ t; the mean at any points is Vᵀ w."""
+        """w = L⁻¹ t; the mean at any points is Vᵀ w, plus the prior mean."""
         return read_only(product(self._weights.whitened(self.factor), self._weights.unit))
 
     @property
@@ -259,8 +274,9 @@ class Process:
         """α = K⁻¹ t; 0 where pending."""
         return read_only(product(self._weights.alpha(self.factor), self._weights.unit))
 
-    def _mean(self, v: Array) -> Array:
-        return product(v.T @ self._weights.whitened(self.factor), self._weights.unit)
+    def _mean(self, v: Array, points: Array) -> Array:
+        found = product(v.T @ self._weights.whitened(self.factor), self._weights.unit)
+        return found if self.prior is None else found + self.prior(points)
 
 
 def root_of(covariance: Array) -> Array:

@@ -21,6 +21,7 @@ from lazybo.report.quality import Quality, noise_of, quality_of
 from lazybo.report.recommendation import Advice, advise, contenders_of
 from lazybo.run import ledger
 from lazybo.search.contenders import Contender
+from lazybo.search.judgement import Relation
 from lazybo.search.optimizer import Optimizer
 from lazybo.search.prediction import Predictor
 from lazybo.study import feasible
@@ -46,6 +47,7 @@ class Model:
     advice: Advice | None
     contenders: list[Contender]
     gains: dict[int, float]
+    related: list[Relation]
 
 
 @dataclass(frozen=True)
@@ -169,6 +171,7 @@ def _model(study: Study, trials: Sequence[FrozenTrial]) -> tuple[Model | None, s
             _unless_missing(lambda: advise(study, predictors[0])) if single else None,
             contenders_of(trials, optimizer) if single else [],
             _gains(optimizer) if single and optimizer.n_feasible else {},
+            optimizer.related(),
         ),
         "",
     )

@@ -6,14 +6,15 @@ symbol  meaning                                                              sha
 X       points of all rows, which all outputs share; NaN: inactive           (n, d)
 θ       the parameters of an output's kernel                                 (p,)
 α       K⁻¹ t, the weights of the rows; 0 where pending                      (n,)
-t       targets, of pending rows those that make their weights 0             (n,)
+m       prior mean, 0 unless there are earlier studies (`model.prior_mean`)
+t       targets minus m; of pending rows those that make their weights 0     (n,)
 v       what K has on its diagonal beside k(x, x): noise and jitter          (n,)
 S       the rows that the variance is computed from                          (m,)
 ======  ===================================================================  ========
 
-The mean at u is k(u, X) α, and the variance needs the factor L of K. It does not travel, since it has n²/2 numbers:
-whoever reads the data factors K again, O(m³). With L the mean is (L⁻¹ k)ᵀ L⁻¹ t, as in `Process.posterior`, and
-k(u, X) α is the same with larger rounding errors, for as long as there is no factor.
+The mean at u is m(u) + k(u, X) α, and the variance needs the factor L of K. It does not travel, since it has n²/2
+numbers: whoever reads the data factors K again, O(m³). With L the mean is m(u) + (L⁻¹ k)ᵀ L⁻¹ t, as in
+`Process.posterior`, and k(u, X) α is the same with larger rounding errors, for as long as there is no factor.
 
 If there are more than `EXACT_ROWS` rows, only some of them (S) are factored, and there is no t. The mean is still that
 of all rows. The variance is that of a model that has seen only S, so intervals are too wide and never too narrow.
@@ -33,6 +34,7 @@ from optuna.distributions import CategoricalDistribution, IntDistribution
 
 from lazybo.blas import one_thread
 from lazybo.checks import Array
+from lazybo.model.prior_mean import PriorMean
 from lazybo.model.process import NO_VALUE, Process
 from lazybo.search.acquisition import MIN_STD
 from lazybo.search.optimizer import Optimizer
@@ -129,6 +131,18 @@ def _process(process: Process, *, whole: bool) -> dict[str, Any]:
         "alpha": encoded(process.alpha),
         "added": encoded(added),
         "targets": encoded(process.factor.factor @ process.whitened) if whole else None,
+        "prior": None if process.prior is None else _prior(process.prior),
+    }
+
+
+def _prior(prior: PriorMean) -> dict[str, Any]:
+    """m: ``z`` are the features of its centers, (N, D), in units of its own length scales."""
+    used = np.flatnonzero(prior.weights)
+    return {
+        "values": prior.kernel.values.tolist(),
+        "z": encoded(prior.z[used]),
+        "weights": encoded(prior.weights[used]),
+        "offset": prior.offset,
     }
 
 

@@ -223,8 +223,20 @@ def _explorer(content: Content, model: Model | None) -> str:
     )
     if model.portable["constraints"]:
         lead += " The dashed line is the probability that all constraints hold; infeasible trials are crosses."
-    body = f'<div id="explorer" class="explorer"></div>{_subset(model)}'
+    body = f'<div id="explorer" class="explorer"></div>{_related(model)}{_subset(model)}'
     return _section("model", "The model", body, lead)
+
+
+def _related(model: Model) -> str:
+    if not model.related:
+        return ""
+    shown = ", ".join(f"{escaped(each.name)} ({each.share:.0%})" for each in model.related[:MOST_CONTENDERS])
+    more = len(model.related) - MOST_CONTENDERS
+    rest = f" and {more} more" if more > 0 else ""
+    return (
+        '\n<p class="fine">Earlier studies that the model has learned from, with the probability that this one is like '
+        f"them: {shown}{rest}.</p>"
+    )
 
 
 def _subset(model: Model) -> str:

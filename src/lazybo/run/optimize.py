@@ -48,12 +48,13 @@ from lazybo.search.shorthand import as_distributions
 from lazybo.search.space import Condition, Space
 from lazybo.study.attributes import STOPPED_KEY
 from lazybo.study.costs import SECONDS
+from lazybo.study.earlier import read_earlier
 from lazybo.study.factory import ModelOptions, keep_options, open_model
 from lazybo.study.model import StudyModel
 from lazybo.study.pruner import LazyPruner
 from lazybo.study.retry import with_retries
 from lazybo.study.sampler import LazySampler
-from lazybo.study.storage import About, explained, open_storage, open_study
+from lazybo.study.storage import DEFAULT_NAME, About, explained, open_storage, open_study
 from lazybo.study.structure import Structure
 
 
@@ -98,6 +99,7 @@ def optimize(
     priors: Priors | None = None,
     value_transform: Literal["warped", "scaled", "centred"] = "warped",
     cost: str | None = None,
+    earlier: Sequence[Any] = (),
     progress: bool = True,
 ) -> Study:
     """Minimise (or maximise) an objective over a space, and return the study with all trials.
@@ -138,8 +140,9 @@ def optimize(
     follows then.
 
     **What it starts with.** ``initial`` configurations are evaluated first; the optimiser chooses the parameters that
-    they leave out. ``warm_start`` gives known results: studies, or tables of parameters and ``value``. ``seed`` makes a
-    run with one worker repeatable.
+    they leave out. ``warm_start`` gives known results: studies, or tables of parameters and ``value``. ``earlier`` is a
+    list of earlier studies of *related* problems, whose values are not ours: studies, ``"name@storage"``, or tables.
+    The search starts from what was good there (docs/earlier.md). ``seed`` makes a run with one worker repeatable.
 
     **Step by step.** A generator function ``def train(params, checkpoint): ... yield value`` reports the value of each
     step. ``checkpoint`` is a folder of the trial that outlives the process: a training that was killed continues from
@@ -173,6 +176,7 @@ def optimize(
         value_transform=value_transform,
         feasible=feasible,
         cost=cost,
+        earlier=read_earlier(earlier, goals.directions, storage, study_name or DEFAULT_NAME),
     )
     optimizer = options.optimizer(structure, *goals.directions)  # refuses wrong options
     first = check_initial(initial, checked)

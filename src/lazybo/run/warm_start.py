@@ -1,6 +1,5 @@
 """Known results for a run to start with: earlier studies, or tables."""
 
-import csv
 import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,14 +12,13 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.search.space import Space
+from lazybo.search.tables import csv_rows, frame_rows, is_frame
 from lazybo.study.structure import as_given
 
 _logger = logging.getLogger("lazybo")
 
 # A configuration, and its value; None: the evaluation failed.
 Known = tuple[dict[str, Any], float | None]
-
-LOAD = "open a study with optuna.load_study(study_name=..., storage=...), and give that"
 
 
 def known_results(source: Any, space: Space, direction: str) -> list[Known]:
@@ -37,14 +35,14 @@ def known_results(source: Any, space: Space, direction: str) -> list[Known]:
     if isinstance(source, FrozenTrial):
         return _from_trials([source], space, "the trials")
     if isinstance(source, str | Path):
-        return _from_rows(_csv_rows(source, space), space)
-    if _is_frame(source):
-        return _from_rows(_frame_rows(source), space)
+        return _from_rows(csv_rows(source, "the table to start from", space.distributions), space)
+    if is_frame(source):
+        return _from_rows(_rows_of(source), space)
     if isinstance(source, Iterable) and not isinstance(source, Mapping | bytes):
         items = list(source)
         if items and all(isinstance(item, FrozenTrial) for item in items):
             return _from_trials(items, space, "the trials")
-        if any(isinstance(item, Study | FrozenTrial | str | Path) or _is_frame(item) for item in items):
+        if any(isinstance(item, Study | FrozenTrial | str | Path) or is_frame(item) for item in items):
             return [result for item in items for result in known_results(item, space, direction)]
         return _from_rows(items, space)
     raise _no_source(source)
@@ -94,56 +92,11 @@ def _from_trials(trials: Sequence[FrozenTrial], space: Space, where: str) -> lis
 # ------------------------------------------------------------------- tables
 
 
-def _is_frame(source: Any) -> bool:
-    return hasattr(source, "to_dicts") or hasattr(source, "to_dict")
-
-
-def _frame_rows(frame: Any) -> list[Any]:
-    """The rows of a data frame of polars or pandas."""
+def _rows_of(frame: Any) -> list[Any]:
     try:
-        return list(frame.to_dicts() if hasattr(frame, "to_dicts") else frame.to_dict("records"))
+        return frame_rows(frame)
     except TypeError:  # a pandas column, for example
         raise _no_source(frame) from None
-
-
-def _csv_rows(name: str | Path, space: Space) -> list[dict[str, Any]]:
-    """The rows of a file whose cells are separated by commas, semicolons or tabs."""
-    if "://" in str(name):
-        raise ValueError(f"the table to start from must be a CSV file, not the URL of a storage; {LOAD}")
-    try:
-        # Spreadsheet programs may write a byte order mark first.
-        with Path(name).open(newline="", encoding="utf-8-sig") as file:
-            heading = file.readline()
-            file.seek(0)
-            rows = list(csv.reader(file, delimiter=max(",;\t", key=heading.count), skipinitialspace=True))
-    except OSError as error:
-        raise ValueError(f"the table to start from cannot be read: {error}") from None
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"the table to start from, {str(name)!r}, is not a CSV file: {error}; {LOAD}") from None
-    if not rows:
-        raise ValueError(f"the table to start from, {str(name)!r}, is empty; it needs a heading with 'value'")
-    columns = [column.strip() for column in rows[0]]
-    table = []
-    for i, row in enumerate(filter(None, rows[1:])):
-        if len(row) != len(columns):
-            raise ValueError(f"row {i} of the table to start from has {len(row)} cells, its heading {len(columns)}")
-        table.append({column: _parsed(column, cell, space) for column, cell in zip(columns, row, strict=True)})
-    return table
-
-
-def _parsed(name: str, text: str, space: Space) -> Any:
-    """A cell of a CSV file as a value of its column."""
-    distribution = space.distributions.get(name.removeprefix("params_"))
-    if text == "":
-        return None
-    if isinstance(distribution, CategoricalDistribution):
-        return next((choice for choice in distribution.choices if str(choice) == text), text)
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
 
 
 def _from_rows(rows: Iterable[Any], space: Space) -> list[Known]:

@@ -12,6 +12,7 @@ from scipy.spatial.distance import cdist
 
 from lazybo.blas import one_thread
 from lazybo.checks import Array
+from lazybo.model.earlier import portfolio
 from lazybo.search.acquisition import Acquisition
 from lazybo.search.feasible_set import FeasibleSet
 from lazybo.search.landscape import Landscape
@@ -27,6 +28,11 @@ RANDOM_TRIES = 64
 PENDING_GAP = 0.02
 # Startup points come from the Sobol sequence up to this number; later ones are random.
 MAX_LISTED_STARTUP = 2**16
+# With earlier tasks, the first suggestions are chosen from the best points of each. The one with the number CONTROL is
+# spread over the space as without them: if the tasks mislead, points that they call good do not show it.
+PORTFOLIO = 16
+BEST_OF_TASK = 8
+CONTROL = 2
 # For the expected gain: how many maxima are searched, how many observations may stay the best, and how often points are
 # drawn around them.
 PROSPECT_MAXIMA, INCUMBENTS, ROUNDS = 8, 16, 2
@@ -51,6 +57,8 @@ class Chooser:
         self._acquisition = acquisition
         self._n_startup = n_startup
         self._feasible = feasible
+        self._earlier = [each.earlier for each in outputs.objectives if each.earlier is not None]
+        self._portfolio: Array | None = None
 
     @one_thread()
     def choose(self, seed: int, number: int, count: int) -> list[Array]:
@@ -124,9 +132,25 @@ class Chooser:
         return None
 
     def _startup_point(self, seed: int, number: int) -> Array | None:
+        if self._earlier and number != CONTROL and number < len(self._first_points()):
+            return self._first_points()[number]
         if self._feasible is not None:
             return self._feasible.startup_point(seed, number)
         return startup_point(self._space, seed, number) if number < MAX_LISTED_STARTUP else None
+
+    def _first_points(self) -> Array:
+        """Points that were good in the earlier tasks, in the order in which they are suggested."""
+        if self._portfolio is None:
+            best = [
+                task.points[np.argsort(task.targets, kind="stable")[:BEST_OF_TASK]]
+                for earlier in self._earlier
+                for task in earlier.tasks
+            ]
+            candidates = np.unique(self._space.repair(self._space.snap(self._space.clip(np.vstack(best)))), axis=0)
+            if self._feasible is not None:
+                candidates = candidates[self._feasible.contains(candidates)]
+            self._portfolio = portfolio(self._earlier, candidates, PORTFOLIO)
+        return self._portfolio
 
     def _remaining(self, seed: int) -> float:
         """The number of points that may be suggested and have no row."""

@@ -46,6 +46,15 @@ class Best:
         return self.values[0]
 
 
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """An earlier study, how many of its results are used, and the probability that this problem is like it."""
+
+    name: str
+    results: int
+    share: float
+
+
 class Judgement:
     """The half of an `Optimizer` that only looks."""
 
@@ -223,6 +232,29 @@ class Judgement:
         configurations = [params] if isinstance(params, Mapping) else params
         points = [self.space.encode(self.space.plain(each)) for each in configurations]
         return np.array(points).reshape(len(points), self.space.dim)
+
+    @one_thread()
+    def related(self) -> list[Relation]:
+        """The earlier studies that are used, and how much each says about this problem; the most similar one first.
+
+        The shares add up to less than 1: the rest is the probability that this problem is like none of them. With
+        several objectives they are means. Calling this does not change what is suggested later.
+        """
+        found: dict[str, list[Relation]] = {}
+        objectives = [each for each in self._outputs.objectives if each.earlier is not None]
+        for surrogate in objectives:
+            with surrogate.without_changes():
+                surrogate.sync()
+                tasks, related = surrogate.earlier, surrogate.fitted.related
+            assert tasks is not None
+            assert related is not None
+            for task, share in zip(tasks.tasks, related.shares.tolist(), strict=True):
+                found.setdefault(task.name, []).append(Relation(task.name, len(task.targets), share))
+        means = [
+            Relation(name, each[0].results, sum(one.share for one in each) / len(objectives))
+            for name, each in found.items()
+        ]
+        return sorted(means, key=lambda relation: -relation.share)
 
     @one_thread()
     def surrogate(self) -> tuple[Process, Warping]:

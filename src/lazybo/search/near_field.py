@@ -9,12 +9,14 @@ from lazybo.blas import one_thread
 from lazybo.checks import Array
 from lazybo.model.evidence import inverted
 from lazybo.model.kernels import Slope
+from lazybo.model.prior_mean import PriorMean
 from lazybo.model.process import NO_VALUE, Process
 from lazybo.search.acquisition import Acquisition
 
 Index: TypeAlias = NDArray[np.intp]
 
 NEAR_ROWS = 192
+NEAR_PARTS = 384
 # The inverse is exact to about this; smaller variances are rounding errors.
 MIN_VARIANCE = 1e-9
 
@@ -29,8 +31,8 @@ class NearField:
     def __init__(self, gp: Process, centers: Array) -> None:
         self._kernel = gp.kernel
         self._centers = centers
-        self._inactive = bool(np.isnan(centers).any()) or any(column.conditional for column in gp.kernel.columns)
         self._far: tuple[Array, Array] | None = None
+        self._prior = None if gp.prior is None else NearMean(gp.prior, centers)
         if gp.n <= NEAR_ROWS:
             self._z, self._alpha = gp.kernel.prepared(gp.features), gp.alpha
             self._inverse = inverse_of(gp)
@@ -57,8 +59,11 @@ class NearField:
         k, slope = self._kernel.with_slope(z, self._z)
         beta = k @ self._inverse
         std = self._std(z, k, beta)
-        far_gradient = None if self._far is None else self._far[1][center]
-        return Sloped(self._mean(u, center, k), std, slope, self._alpha, beta, far_gradient)
+        other_gradient = None if self._far is None else self._far[1][center]
+        if self._prior is not None:
+            by_prior = self._prior.gradient(u, center)
+            other_gradient = by_prior if other_gradient is None else by_prior + other_gradient
+        return Sloped(self._mean(u, center, k), std, slope, self._alpha, beta, other_gradient)
 
     def value(self, u: Array, center: Index, acquisition: Acquisition, best: float) -> Array:
         """The acquisition at the rows of U, each near its center, (m,)."""
@@ -72,14 +77,10 @@ class NearField:
 
     def _mean(self, u: Array, center: Index, k: Array) -> Array:
         mean: Array = k @ self._alpha
-        if self._far is None:
-            return mean
-        step = u - self._centers[center]
-        if self._inactive:
-            step[np.isnan(step)] = 0.0
-        far_mean, far_gradient = self._far
-        mean += far_mean[center] + np.vecdot(far_gradient[center], step)
-        return mean
+        if self._far is not None:
+            far_mean, far_gradient = self._far
+            mean += far_mean[center] + np.vecdot(far_gradient[center], steps(u, self._centers[center]))
+        return mean if self._prior is None else mean + self._prior(u, center)
 
     def _std(self, z: Array, k: Array, beta: Array) -> Array:
         prior = self._kernel.diagonal(z)
@@ -95,7 +96,7 @@ class Sloped(NamedTuple):
     slope: Slope
     alpha: Array
     beta: Array
-    far_gradient: Array | None
+    other_gradient: Array | None  # of the parts of the mean that are not sums over these rows
 
     def pulled_back(self, by_mean: Array, by_std: Array) -> Array:
         """The derivatives by U of a function a with these derivatives by mean and std, (m, d).
@@ -106,9 +107,46 @@ class Sloped(NamedTuple):
         weights = by_mean[:, None] * self.alpha
         weights -= (by_std / self.std)[:, None] * self.beta
         gradient = self.slope.by_points(weights)
-        if self.far_gradient is not None:
-            gradient += by_mean[:, None] * self.far_gradient
+        if self.other_gradient is not None:
+            gradient += by_mean[:, None] * self.other_gradient
         return gradient
+
+
+class NearMean:
+    """A cheap approximation of a prior mean around some centers: of its parts far away only the linear part."""
+
+    def __init__(self, prior: PriorMean, centers: Array) -> None:
+        self._kernel, self._centers, self._offset = prior.kernel, centers, prior.offset
+        self._far: tuple[Array, Array] | None = None
+        if len(prior.z) <= NEAR_PARTS:
+            self._z, self._weights = prior.kernel.prepared(prior.z), prior.weights
+            return
+        k, slope = prior.kernel.with_slope(prior.kernel.features(centers), prior.z)
+        near = np.sort(np.argpartition(k.max(axis=0), -NEAR_PARTS)[-NEAR_PARTS:])
+        self._z, self._weights = prior.kernel.prepared(prior.z[near]), prior.weights[near]
+        far = prior.weights.copy()
+        far[near] = 0.0
+        self._far = k @ far, slope.by_points(far)
+
+    def __call__(self, u: Array, center: Index) -> Array:
+        """The prior mean at the rows of U, each near its center, (m,)."""
+        mean: Array = self._offset + self._kernel.between(self._kernel.features(u), self._z) @ self._weights
+        if self._far is not None:
+            far_mean, far_gradient = self._far
+            mean += far_mean[center] + np.vecdot(far_gradient[center], steps(u, self._centers[center]))
+        return mean
+
+    def gradient(self, u: Array, center: Index) -> Array:
+        """Its derivatives by U, (m, d)."""
+        found = self._kernel.with_slope(self._kernel.features(u), self._z)[1].by_points(self._weights)
+        return found if self._far is None else found + self._far[1][center]
+
+
+def steps(u: Array, centers: Array) -> Array:
+    """The way from each center, (m, d); 0 where an entry is inactive."""
+    way = u - centers
+    way[np.isnan(way)] = 0.0
+    return way
 
 
 @one_thread()

@@ -19,13 +19,15 @@ import numpy as np
 
 from lazybo.blas import one_thread
 from lazybo.checks import Direction, check_directions, finite_number, one_of, positive, renamed, shortened, whole
-from lazybo.model.fit import Priors
-from lazybo.model.kernels import Kernel
+from lazybo.model.earlier import EarlierTasks
+from lazybo.model.fit import Priors, check_priors
+from lazybo.model.kernels import Kernel, kernel_for
 from lazybo.model.lag import Lag, check_lag
 from lazybo.model.targets import WARPINGS, scaling
 from lazybo.search.acquisition import Acquisition, check_acquisition
 from lazybo.search.chooser import Chooser
 from lazybo.search.contenders import Race
+from lazybo.search.earlier import earlier_studies, fitting
 from lazybo.search.feasibility import Predicate
 from lazybo.search.feasible_set import FeasibleSet
 from lazybo.search.judgement import Judgement
@@ -45,6 +47,8 @@ STATE_VERSION = 3
 READABLE_VERSIONS = (2, STATE_VERSION)
 # What `tell` takes: one value, one for each of several objectives, or None.
 Values: TypeAlias = float | Sequence[float | None] | None
+# The default number of startup points if there are earlier studies.
+EARLIER_STARTUP = 3
 # NumPy's own seeds have 128 bits too. Every storage and JSON can hold them.
 MAX_SEED = 2**128 - 1
 
@@ -79,6 +83,10 @@ class Optimizer(Judgement):
       "scaled" (mean 0, standard deviation 1) or "centred" (mean 0 in their own units, as in the paper).
     - ``cost``: evaluations differ in what they cost, and cheap ones are preferred while much of the budget is left
       (`budget_left`). It is "seconds", or another name for what `tell` gets as the cost of an evaluation.
+    - ``earlier``: a list of earlier studies of related problems (`lazybo.search.earlier`): Optuna studies, data frames,
+      or lists of dicts with the parameters and ``value``. The first suggestions come from what was good there, and the
+      model learns which of them are like this problem. Their values are not ours: results of the same problem are given
+      to `observe`.
     """
 
     @renamed(targets="value_transform")
@@ -101,13 +109,16 @@ class Optimizer(Judgement):
         priors: Priors | None = None,
         value_transform: Literal["warped", "scaled", "centred"] = "warped",
         cost: str | None = None,
+        earlier: Sequence[Any] = (),
     ) -> None:
         self.space = Space(as_distributions(space), conditions, optional)
         self.directions = check_directions(direction, directions)
         self.lag = check_lag(lag)
         self.batch = one_of("batch", batch, ("auto", "fantasy", "maxima"))
         self.seed = check_seed(seed)
-        self.n_startup = default_startup(self.space.dim) if n_startup is None else whole("n_startup", n_startup, 0)
+        self.earlier = earlier_studies(earlier, self.directions)
+        tasks = self._tasks(kernel, priors)
+        self.n_startup = whole("n_startup", n_startup, 0) if n_startup is not None else self._default_startup(tasks)
         self._signs = tuple(-1.0 if each == "maximize" else 1.0 for each in self.directions)
         self._next_number = 0
         self._observations = Observations(self.space, len(self._signs))
@@ -125,11 +136,22 @@ class Optimizer(Judgement):
         self.cost = check_cost(cost)
         # Measured costs have noise even if the objective has none.
         of_cost = partial(make, noise=None, priors=None, make_warping=scaling) if cost is not None else None
-        self._outputs = Outputs(self.space, self._observations, len(self.directions), make, self._feasible, of_cost)
+        self._outputs = Outputs(self.space, self._observations, tasks, make, self._feasible, of_cost)
         acquire = check_acquisition(acquisition)
         self._chooser = Chooser(self.space, self._observations, self._outputs, acquire, self.n_startup, self._feasible)
         if self._feasible is not None:
             self._feasible.check(self.seed)
+
+    def _tasks(self, kernel: str | Kernel | None, priors: Priors | None) -> list[EarlierTasks | None]:
+        """What the earlier studies say about each objective."""
+        if not self.earlier or self.space.dim == 0:
+            return [None] * len(self.directions)
+        fits, start = fitting(self.earlier, self.space), kernel_for(kernel, self.space.columns)
+        every = [fits.tasks(objective) for objective in range(len(self.directions))]
+        return [EarlierTasks(tasks, start, check_priors(priors), fits.unknown) if tasks else None for tasks in every]
+
+    def _default_startup(self, tasks: Sequence[EarlierTasks | None]) -> int:
+        return min(max(self.space.dim, 5), 10) if all(each is None for each in tasks) else EARLIER_STARTUP
 
     @property
     def budget_left(self) -> float | None:
@@ -427,11 +449,6 @@ class Optimizer(Judgement):
         with _readable("model's state"):
             learned = self._outputs.parse(state)
         self._outputs.restore(learned)
-
-
-def default_startup(dim: int) -> int:
-    """The default number of startup points."""
-    return min(max(dim, 5), 10)
 
 
 def check_seed(seed: int | None) -> int:

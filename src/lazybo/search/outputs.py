@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lazybo.checks import Array, shortened
+from lazybo.model.earlier import EarlierTasks
 from lazybo.model.process import Process
 from lazybo.model.targets import scaling
 from lazybo.search.acquisition import (
@@ -68,20 +69,23 @@ class Learned(NamedTuple):
 
 
 class Outputs:
-    """The surrogates of all outputs, kept in sync with the observations."""
+    """The surrogates of all outputs, kept in sync with the observations.
+
+    ``earlier`` has, for each objective, the earlier tasks that it is compared with.
+    """
 
     def __init__(
         self,
         space: Space,
         observations: Observations,
-        objectives: int,
+        earlier: Sequence[EarlierTasks | None],
         make: Callable[..., Surrogate],
         known: FeasibleSet | None = None,
         make_cost: Callable[[Rows], Surrogate] | None = None,
     ) -> None:
         self._space, self._observations, self._make = space, observations, make
         self._known = known
-        self.objectives = [make(Objective(observations, j)) for j in range(objectives)]
+        self.objectives = [make(Objective(observations, j), earlier=tasks) for j, tasks in enumerate(earlier)]
         self._constraints: dict[str, Surrogate] = {}
         self._failures: Surrogate | None = None
         self.cost = None if make_cost is None else make_cost(Cost(observations))

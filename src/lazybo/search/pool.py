@@ -31,6 +31,7 @@ class Pool:
         self._n = 0
         self._variance = np.zeros(len(points))
         self._prepared: Any = None  # the features of the points
+        self._expected: Array | float = 0.0  # the prior mean
 
     def posterior(self, gp: Process, built: int = 0) -> tuple[Array, Array]:
         """Mean and standard deviation at the points, each (m,). Costs O(n) a point for every new row."""
@@ -40,9 +41,10 @@ class Pool:
         if self._n == 0:
             z = gp.kernel.features(self.points)
             self._prepared, self._variance = gp.kernel.prepared(z), gp.kernel.diagonal(z)
+            self._expected = 0.0 if gp.prior is None else gp.prior(self.points)
         if gp.n > self._n:
             self._extend(gp, built)
-        mean = gp.whitened @ self._v[: gp.n]
+        mean = gp.whitened @ self._v[: gp.n] + self._expected
         return mean, np.sqrt(np.maximum(self._variance, 0.0))
 
     def truncate(self, n: int, built: int) -> None:

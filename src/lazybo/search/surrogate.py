@@ -19,9 +19,11 @@ from numpy.typing import NDArray
 
 from lazybo.blas import one_thread
 from lazybo.checks import Array, positive, shortened, whole
+from lazybo.model.earlier import EarlierTasks, Related
 from lazybo.model.fit import NOISY, Data, Priors, check_priors, maximum_a_posteriori, prior_kernel
 from lazybo.model.kernels import Kernel, kernel_for
 from lazybo.model.lag import Lag, is_due
+from lazybo.model.prior_mean import PriorMean
 from lazybo.model.process import NO_VALUE, Process
 from lazybo.model.repeats import PROOF_IF_DISCRETE, Repeats, repeats_of
 from lazybo.model.targets import Warping
@@ -41,6 +43,8 @@ MEASURED = 5
 RESCALE = 2.0
 # At most so many evaluations are repeated to find out whether there is noise.
 MOST_REPEATS = PROOF_IF_DISCRETE
+# If the kernel is never learned, the values are compared with earlier tasks when they have grown by this factor.
+RELATE_GROWTH = 1.25
 # With more values the kernel is not learned more often than the lag says: factoring K takes more than a second.
 FRESH_VALUES = 2000
 
@@ -51,7 +55,8 @@ class Fitted:
 
     ``learned_at`` and ``warped_at`` are the numbers of values at that time. ``built_rows`` is the number of rows that
     the process was last built from at once; 0 means that it must be built. Known variances are in units of
-    ``built_warping`` until it is built again.
+    ``built_warping`` until it is built again. ``related`` says what the first ``related_at`` values have in common with
+    earlier tasks.
     """
 
     kernel: Kernel
@@ -61,6 +66,8 @@ class Fitted:
     warped_at: int = 0
     built_rows: int = 0
     built_warping: Warping | None = None
+    related: Related | None = None
+    related_at: int = 0
 
     @property
     def is_noisy(self) -> bool:
@@ -78,6 +85,7 @@ class Fitted:
             "built_warping": list(astuple(self.built_warping)) if self.built_warping else None,
             "warping": list(astuple(self.warping)) if self.warping else None,
             "warped_at": self.warped_at,
+            **({} if self.related is None else {"related": self.related.state(), "related_at": self.related_at}),
         }
 
     def parse(self, state: Mapping[str, Any]) -> "Fitted":
@@ -92,7 +100,12 @@ class Fitted:
         if counts["built_rows"] and not warpings["built_warping"]:
             raise ValueError("its process was built, but there is no built_warping")
         kernel = self.kernel.with_values(state["parameters"])
-        return Fitted(kernel, positive("noise", state["noise"]), **counts, **warpings)  # type: ignore[arg-type]
+        found = Fitted(kernel, positive("noise", state["noise"]), **counts, **warpings)  # type: ignore[arg-type]
+        if "related" not in state:
+            return found
+        return replace(
+            found, related=Related.parse(state["related"]), related_at=whole("related_at", state["related_at"], 0)
+        )
 
 
 class Surrogate:
@@ -109,6 +122,7 @@ class Surrogate:
         priors: Priors | None,
         make_warping: Callable[[Array], Warping],
         feasible: FeasibleSet | None = None,
+        earlier: EarlierTasks | None = None,
     ) -> None:
         self._space = space
         self._observations = observations
@@ -116,6 +130,9 @@ class Surrogate:
         self._priors = check_priors(priors)
         self._make_warping = make_warping
         self._feasible = feasible
+        self.earlier = earlier
+        self._earlier_means: dict[bytes, Array] = {}
+        self._pool_points: Array | None = None
         self.fitted = _first(kernel_for(kernel, space.columns), kernel, noise, self._priors)
         self._process: Process | None = None
         self._pool: Pool | None = None
@@ -128,7 +145,10 @@ class Surrogate:
         targets = self._targets()
         complete = self._observations.rows(State.COMPLETE)
         lag = 1 if fresh and self.learns and len(complete) <= FRESH_VALUES else self._lag
-        if is_due(lag, self.fitted.learned_at, len(complete)):
+        due = is_due(lag, self.fitted.learned_at, len(complete))
+        if self.earlier is not None and (due or self._must_relate(len(complete))):
+            self._relate(self.earlier, targets, complete)
+        if due:
             self._learn(targets, complete)
         elif self._is_rescaled():
             self._discard()
@@ -154,12 +174,21 @@ class Surrogate:
     def pool(self, seed: int) -> Pool:
         """Points spread over the space, or over its feasible part. They change whenever the kernel is learned."""
         if self._pool is None:
-            rng = np.random.default_rng((seed, self.fitted.learned_at, 1))
-            if self._feasible is None:
-                self._pool = Pool(sobol_points(self._space, rng, POOL_POINTS))
-            else:
-                self._pool = Pool(self._feasible.spread(seed, rng, POOL_POINTS))
+            self._pool = Pool(self._spread(seed))
         return self._pool
+
+    def _spread(self, seed: int) -> Array:
+        """The points of the pool. With earlier tasks they stay the same: their means there take a while."""
+        if self._pool_points is not None:
+            return self._pool_points
+        rng = np.random.default_rng((seed, 0 if self.earlier else self.fitted.learned_at, 1))
+        if self._feasible is None:
+            points = sobol_points(self._space, rng, POOL_POINTS)
+        else:
+            points = self._feasible.spread(seed, rng, POOL_POINTS)
+        if self.earlier is not None:
+            self._pool_points = points
+        return points
 
     def pool_at(self, points: Array) -> Pool:
         """The pool of another surrogate's points, with the posterior of this one."""
@@ -224,8 +253,10 @@ class Surrogate:
             self.fitted, self._process, self._pool = before
 
     def restore(self, fitted: Fitted) -> None:
-        """Continue with parameters that were learned before."""
-        self.fitted = fitted
+        """Continue with parameters that were learned before, unless the earlier tasks are others now."""
+        tasks = 0 if fitted.related is None else len(fitted.related.weights)
+        others = tasks != (0 if self.earlier is None else len(self.earlier))
+        self.fitted = replace(fitted, related=None, related_at=0, learned_at=0, built_rows=0) if others else fitted
         self._process = self._pool = None
 
     # --------------------------------------------------------------- private
@@ -233,7 +264,7 @@ class Surrogate:
     def _build(self, targets: Array) -> Process:
         """Build a process from the rows that it was built from before a restoration, or from all rows."""
         n = len(self._observations)
-        process = Process(self.fitted.kernel, self.fitted.noise)
+        process = Process(self.fitted.kernel, self.fitted.noise, self._prior_mean())
         if not self.fitted.built_rows:
             self.fitted = replace(self.fitted, built_rows=n, built_warping=self.fitted.warping)
         built = min(self.fitted.built_rows, n)
@@ -247,11 +278,40 @@ class Surrogate:
         self._process = self._pool = None
         self.fitted = replace(self.fitted, built_rows=0, built_warping=None)
 
+    def _must_relate(self, count: int) -> bool:
+        """Whether to compare so many values with the earlier tasks although the kernel is not learned."""
+        grown = count > RELATE_GROWTH * self.fitted.related_at if self._lag is None else count < 2
+        return self.fitted.related is None or (grown and count != self.fitted.related_at)
+
+    def _relate(self, earlier: EarlierTasks, targets: Array, rows: NDArray[np.intp]) -> None:
+        """Compare the values with the earlier tasks, and discard the process with the old prior mean."""
+        points = self._rows(rows)
+        related = earlier.related(points, targets[rows], self._means_at(earlier, points))
+        self.fitted = replace(self.fitted, related=related, related_at=len(rows))
+        self._discard()
+
+    def _means_at(self, earlier: EarlierTasks, points: Array) -> Array:
+        """The means of the earlier tasks at some rows, (M, n); each is computed once."""
+        keys = [point.tobytes() for point in points]
+        for point, key in zip(points, keys, strict=True):
+            if key not in self._earlier_means:
+                self._earlier_means[key] = earlier.means(point[None])[:, 0]
+        return np.array([self._earlier_means[key] for key in keys]).reshape(len(keys), len(earlier)).T
+
+    def _prior_mean(self) -> PriorMean | None:
+        related = self.fitted.related
+        return None if self.earlier is None or related is None else self.earlier.prior(related)
+
     def _learn(self, targets: Array, rows: NDArray[np.intp]) -> None:
         """Learn from the evaluations with a value, and discard the process of the old parameters."""
         variances = self.warping.variances(self._observations.variances(rows))
         data = Data(self._rows(rows), targets[rows], variances)
         priors = self._priors.given(self._repeats(targets))
+        related, earlier = self.fitted.related, self.earlier
+        if related is not None and earlier is not None:
+            expected = related.offset + related.weights @ self._means_at(earlier, data.x)
+            data = data._replace(targets=data.targets - expected)
+            priors = replace(priors, output_scale=related.residual, like=earlier.learned.kernel)
         if _are_known(variances):
             priors = replace(self._priors, noisy_odds=0.0)
         learned = maximum_a_posteriori(data, self.fitted.kernel, self.fitted.noise, priors)

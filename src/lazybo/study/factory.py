@@ -7,7 +7,7 @@ saves a commit.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -23,10 +23,12 @@ from lazybo.model.kernels import Kernel, kernel_for
 from lazybo.model.kernels.choice import KERNELS
 from lazybo.model.lag import Lag
 from lazybo.search.acquisition import Acquisition
+from lazybo.search.earlier import EarlierStudy
 from lazybo.search.feasibility import Predicate
 from lazybo.search.optimizer import Optimizer
 from lazybo.search.space import Condition, Space
 from lazybo.study.attributes import OPTIONS_KEY, REPORTS_KEY, joined, rewritable_parts
+from lazybo.study.earlier import pack, unpack
 from lazybo.study.model import StudyModel, parse_object, read_announcement
 from lazybo.study.retry import with_retries
 from lazybo.study.structure import Structure, infer_structure
@@ -34,9 +36,11 @@ from lazybo.study.structure import Structure, infer_structure
 _logger = optuna.logging.get_logger("optuna.samplers.lazybo")
 
 # The options that the Gaussian process depends on. The others only matter for suggestions.
-OF_PROCESS = ("lag", "kernel", "noise", "priors", "value_transform")
+OF_PROCESS = ("lag", "kernel", "noise", "priors", "value_transform", "earlier")
 # The options that are never written: a predicate is a function. Reports do not need it.
 UNWRITTEN = ("feasible",)
+# The options that are written only if they are given: earlier versions did not know them.
+LATER = ("cost", "earlier")
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,7 @@ class ModelOptions:
     value_transform: Literal["warped", "scaled", "centred"] = "warped"
     feasible: Predicate | None = None
     cost: str | None = None
+    earlier: tuple[EarlierStudy, ...] = ()
 
     def optimizer(self, structure: Structure, *directions: Direction) -> Optimizer:
         """A new optimiser of objectives with these directions. Raises a ValueError if an option is wrong."""
@@ -68,9 +73,11 @@ class ModelOptions:
     def to_json(self) -> dict[str, Any]:
         """Plain data for JSON. Objects that JSON cannot hold are listed as "not kept"; `from_json` uses defaults."""
         plain: dict[str, Any] = {
-            **{name: _plain_number(getattr(self, name)) for name in _written(self.cost is not None)},
-            "priors": None if self.priors is None else {k: float(v) for k, v in asdict(self.priors).items()},
+            **{name: _plain_number(getattr(self, name)) for name in _written(self)},
+            "priors": None if self.priors is None else _numbers(self.priors),
         }
+        if self.earlier:
+            plain["earlier"] = pack(self.earlier)
         lost = {}
         if callable(self.acquisition):
             plain["acquisition"], lost["acquisition"] = "auto", repr(self.acquisition)
@@ -84,7 +91,9 @@ class ModelOptions:
     @staticmethod
     def from_json(written: Mapping[str, Any], structure: Structure) -> "ModelOptions":
         """The options of `to_json`. A kernel with parameters needs the columns of the space."""
-        known = {name: written[name] for name in _written("cost" in written)}
+        known = {name: written[name] for name in (*_written(), *LATER) if name in written or name not in LATER}
+        if "earlier" in known:
+            known["earlier"] = unpack(known["earlier"])
         if known["priors"] is not None:
             known["priors"] = Priors(**known["priors"])
         if isinstance(known["kernel"], Mapping):
@@ -161,7 +170,7 @@ def unkept_options(study: Study, options: ModelOptions, trials: Sequence[FrozenT
     if kept == ours:
         return Unkept({}, needed=False)
     shown = kept or ModelOptions().to_json()
-    return Unkept({"options": ours}, needed=any(shown.get(name) != ours[name] for name in OF_PROCESS))
+    return Unkept({"options": ours}, needed=any(shown.get(name) != ours.get(name) for name in OF_PROCESS))
 
 
 def _attributes(study: Study) -> dict[str, Any]:
@@ -202,10 +211,15 @@ def _kept_structure(written: Mapping[str, Any], trials: Sequence[FrozenTrial]) -
     return Structure(space, conditions, frozenset(structure["optional"]))
 
 
-def _written(with_cost: bool) -> list[str]:
-    """The names of the options that are written as JSON. Earlier versions knew no cost."""
-    left_out = UNWRITTEN if with_cost else (*UNWRITTEN, "cost")
-    return [field.name for field in fields(ModelOptions) if field.name not in left_out]
+def _written(options: ModelOptions | None = None) -> list[str]:
+    """The names of the options that are written as JSON: all that earlier versions knew, and others that are given."""
+    given = [name for name in LATER if options is not None and getattr(options, name)]
+    always = [field.name for field in fields(ModelOptions) if field.name not in (*UNWRITTEN, *LATER)]
+    return [*always, *given]
+
+
+def _numbers(priors: Priors) -> dict[str, float]:
+    return {each.name: float(getattr(priors, each.name)) for each in fields(priors) if each.name != "like"}
 
 
 def _plain_number(value: Any) -> Any:

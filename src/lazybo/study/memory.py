@@ -13,6 +13,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.search.axis import only_value
+from lazybo.search.earlier import EarlierStudy
 from lazybo.study.curves import StudyCurves
 from lazybo.study.factory import ModelOptions, Unkept, unkept_options
 from lazybo.study.model import StudyModel
@@ -62,6 +63,7 @@ class Memory:
         self.constants: dict[str, Any] = {}  # parameters with one value, as the model's constraint knows them
         self.curves: StudyCurves | None = None  # used by LazyPruner
         self.rivals: Rivals | None = None  # used by LazyPruner if there are several objectives
+        self.earlier: tuple[EarlierStudy, ...] | None = None  # the sampler's earlier studies, once they were read
         self._unkept: Unkept | None = None
         self.except_number = -1  # the trial that is being sampled
         self.others_run = False  # whether trials run that were begun elsewhere

@@ -30,12 +30,15 @@ from lazybo.model.fit import Priors
 from lazybo.model.kernels import Kernel, check_choice
 from lazybo.model.lag import Lag
 from lazybo.search.acquisition import Acquisition
+from lazybo.search.axis import contains
+from lazybo.search.earlier import best_of
 from lazybo.search.feasibility import Predicate
 from lazybo.search.optimizer import check_seed
 from lazybo.search.space import Space
 from lazybo.study.costs import check_returned
-from lazybo.study.factory import ModelOptions, open_model
-from lazybo.study.memory import Memories
+from lazybo.study.earlier import read_earlier
+from lazybo.study.factory import ModelOptions, directions_of, open_model
+from lazybo.study.memory import Memories, Memory
 from lazybo.study.one_by_one import OneByOne, allows
 from lazybo.study.retry import with_retries
 from lazybo.study.structure import Structure
@@ -68,6 +71,9 @@ class LazySampler(BaseSampler):
 
     With ``cost="seconds"`` trials that are expected to take less time are preferred, by Optuna's times of the trials so
     far. Any other name is that of a user attribute (``trial.set_user_attr``) with the cost of a trial.
+
+    ``earlier`` is a list of earlier studies of related problems: Optuna studies, ``"name@storage"``, or tables of
+    parameters and ``value``. The first trials come from what was good there (docs/earlier.md).
     """
 
     def __init__(
@@ -84,6 +90,7 @@ class LazySampler(BaseSampler):
         constraints_func: Callable[[FrozenTrial], Sequence[float]] | None = None,
         feasible: Predicate | None = None,
         cost: str | None = None,
+        earlier: Sequence[Any] = (),
     ) -> None:
         if not isinstance(independent_sampler, BaseSampler | None):
             raise TypeError(
@@ -99,7 +106,10 @@ class LazySampler(BaseSampler):
         options.optimizer(Structure({"x": IntDistribution(0, 1)}, {}, frozenset()), "minimize")
         if feasible is not None and not callable(feasible):
             raise ValueError(f"feasible must be a function of the parameters (a dict), not {shortened(feasible)}")
+        if isinstance(earlier, str | bytes) or not isinstance(earlier, Sequence):
+            raise ValueError(f"earlier must be a list of studies and tables, not {shortened(earlier)}")
         self._options = replace(options, kernel=check_choice(kernel), feasible=feasible)
+        self._earlier = list(earlier)
         self._independent_sampler = independent_sampler
         self._constraints_func = constraints_func
         self._warn_independent_sampling = warn_independent_sampling
@@ -174,14 +184,14 @@ class LazySampler(BaseSampler):
         with memory.lock:
             memory.read(study, trial.number)
             memory.wait_for_earlier(study)
-            options = self._options
+            options = ours = self._options_for(study, memory)
             if options.feasible is not None:
                 options = replace(options, feasible=OneByOne(options.feasible, memory.note_constants()))
             model = memory.model_for(search_space, partial(open_model, study, options))
             params = model.optimizer.propose(trial.number)
             model.announce(trial.number, {**params, **trial.system_attrs.get("fixed_params", {})})
             # Other processes know what this trial will evaluate before it has asked for its parameters.
-            unkept = memory.unkept_options(study, self._options)
+            unkept = memory.unkept_options(study, ours)
             always = memory.others_run or unkept.needed
             written = model.announcement(trial.number, always=always, extra=unkept.attributes)
             for key, text in written.items():
@@ -190,16 +200,31 @@ class LazySampler(BaseSampler):
                 memory.note_kept_options()
             return params
 
+    def _options_for(self, study: Study, memory: Memory) -> ModelOptions:
+        """The options for a study: what its earlier studies say depends on its directions."""
+        if not self._earlier:
+            return self._options
+        if memory.earlier is None:
+            memory.earlier = read_earlier(self._earlier, directions_of(study))
+        return replace(self._options, earlier=memory.earlier)
+
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
-        """A parameter that is new, or was expected to be inactive: from the independent sampler."""
+        """A parameter that is new, or was expected to be inactive: from the independent sampler.
+
+        In the first trials it is that of the best configuration of an earlier study, if it has the parameter.
+        """
         known = self._memories.of(study).distributions
         if self._warn_independent_sampling and param_name in known and not param_distribution.single():
             _logger.warning(
                 f"Trial {trial.number}: {param_name!r} was not expected here and is sampled independently. "
                 "It is modelled once trials have shown when it is active."
             )
+        if self._independent_sampler is None and param_name not in known:
+            value = self._earlier_value(study, trial, param_name, param_distribution)
+            if value is not None:
+                return value
         # Random, but repeatable, and different in every trial of every process.
         rng = np.random.default_rng((self._options.seed, trial.number, zlib.crc32(param_name.encode())))
         space = Space({param_name: param_distribution})
@@ -212,3 +237,15 @@ class LazySampler(BaseSampler):
             if feasible is None or allows(feasible, {**trial.params, param_name: value}):
                 break
         return value
+
+    def _earlier_value(
+        self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+    ) -> Any:
+        """The parameter of the best configuration of an earlier study; None if it has none that may be evaluated."""
+        earlier = self._options_for(study, self._memories.of(study)).earlier
+        found = best_of(earlier, trial.number, param_name)
+        if found is None or not contains(param_distribution, found):
+            return None
+        value = param_distribution.to_external_repr(param_distribution.to_internal_repr(found))
+        feasible = self._options.feasible
+        return value if feasible is None or allows(feasible, {**trial.params, param_name: value}) else None

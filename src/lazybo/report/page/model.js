@@ -5,7 +5,8 @@
  *   k      σ² [(1 - a) M(√5 r) + a/d Σⱼ M(√(5d) rⱼ)], M(s) = (1 + s + s²/3) exp(-s)
  *   L      factor of K = k(X, X) + noise, by rows: row i begins at i (i + 1)/2
  *   v, w   L⁻¹ k(X, u), L⁻¹ t
- *   mean   vᵀ w, or k(u, X) α while there is no factor;  variance   σ² - vᵀ v
+ *   m      prior mean, 0 without earlier studies
+ *   mean   m + vᵀ w, or m + k(u, X) α while there is no factor;  variance   σ² - vᵀ v
  */
 
 const SQRT_5 = Math.sqrt(5);
@@ -101,24 +102,59 @@ function layoutOf(columns) {
   return { spans, width };
 }
 
-function writeFeatures(point, at, layout, scales, out, to) {
-  layout.spans.forEach(({ first, end, categories, conditional }, j) => {
-    const value = point[at + j];
-    const inactive = Number.isNaN(value);
-    if (categories) {
-      for (let c = 0; c < categories; c++) out[to + first + c] = inactive ? CORNER / categories : 0;
-      if (!inactive) out[to + first + value] = CORNER;
-    } else {
-      out[to + first] = inactive ? INACTIVE : value;
-    }
-    if (conditional) out[to + end - 1] = inactive ? 1 : 0;
-    for (let f = first; f < end; f++) out[to + f] /= scales[j];
-  });
-}
-
 function matern(s) {
   const t = Math.min(s, MAX_DISTANCE);
   return (1 + t + (t * t) / 3) * Math.exp(-t);
+}
+
+/* A covariance function with its parameters. */
+class Kernel {
+  constructor(values, { dim, layout, additive }) {
+    Object.assign(this, { dim, layout, scales: values.slice(0, dim), scale: values[dim] });
+    this.share = additive ? values[dim + 1] : 0;
+  }
+
+  /* Write the features of the point that begins at `from` of an array. */
+  features(points, from, out, to) {
+    this.layout.spans.forEach(({ first, end, categories, conditional }, j) => {
+      const value = points[from + j];
+      const inactive = Number.isNaN(value);
+      if (categories) {
+        for (let c = 0; c < categories; c++) out[to + first + c] = inactive ? CORNER / categories : 0;
+        if (!inactive) out[to + first + value] = CORNER;
+      } else {
+        out[to + first] = inactive ? INACTIVE : value;
+      }
+      if (conditional) out[to + end - 1] = inactive ? 1 : 0;
+      for (let f = first; f < end; f++) out[to + f] /= this.scales[j];
+    });
+  }
+
+  /* k between two rows of features, which begin at `at` and `to`. */
+  entry(u, at, z, to) {
+    const { layout, dim, share } = this;
+    const unit = Math.sqrt(5 * dim);
+    let square = 0, sum = 0;
+    for (let j = 0; j < dim; j++) {
+      const { first, end } = layout.spans[j];
+      let own = 0;
+      for (let f = first; f < end; f++) {
+        const difference = u[at + f] - z[to + f];
+        own += difference * difference;
+      }
+      square += own;
+      if (share) sum += matern(unit * Math.sqrt(own));
+    }
+    return this.scale * ((1 - share) * matern(SQRT_5 * Math.sqrt(square)) + (share / dim) * sum);
+  }
+
+  /* k between a point and all rows of Z, n. */
+  covariances(point, z) {
+    const { width } = this.layout;
+    const u = new Float64Array(width);
+    this.features(point, 0, u, 0);
+    return Float64Array.from({ length: z.length / width }, (_, i) => this.entry(u, 0, z, i * width));
+  }
 }
 
 /* Σ a[i] b[i] of two stretches of the same length. Four sums: one would wait for each addition. */
@@ -134,61 +170,54 @@ function dot(a, i, b, j, length) {
   return p + q + (r + s);
 }
 
+/* What a process expects where it has no rows of its own: an offset, and a sum over the trials of earlier studies. */
+class PriorMean {
+  constructor(spec, shared) {
+    this.kernel = new Kernel(spec.values, shared);
+    this.z = doubles(spec.z);
+    this.weights = doubles(spec.weights);
+    this.offset = spec.offset;
+  }
+
+  at(point) {
+    return this.offset + dot(this.kernel.covariances(point, this.z), 0, this.weights, 0, this.weights.length);
+  }
+}
+
 /* The process of one output. The mean is known at once; the variance when `grow` has added all rows to the factor. */
 class Process {
   constructor(spec, shared) {
-    const { dim, layout, additive } = shared;
-    Object.assign(this, { dim, layout, n: shared.n, rows: shared.rows });
-    this.scales = spec.values.slice(0, dim);
-    this.scale = spec.values[dim];
-    this.share = additive ? spec.values[dim + 1] : 0;
+    const { dim, layout, n, rows } = shared;
+    Object.assign(this, { n, rows, width: layout.width });
+    this.kernel = new Kernel(spec.values, shared);
     this.alpha = doubles(spec.alpha);
     this.added = doubles(spec.added);
     this.targets = spec.targets && doubles(spec.targets);
-    this.w = new Float64Array(this.n);
-    this.z = new Float64Array(this.n * layout.width);
-    for (let i = 0; i < this.n; i++) writeFeatures(shared.x, i * dim, layout, this.scales, this.z, i * layout.width);
-    this.m = this.rows ? this.rows.length : this.n;
+    this.prior = spec.prior && new PriorMean(spec.prior, shared);
+    this.w = new Float64Array(n);
+    this.z = new Float64Array(n * layout.width);
+    for (let i = 0; i < n; i++) this.kernel.features(shared.x, i * dim, this.z, i * layout.width);
+    this.m = rows ? rows.length : n;
     this.factor = new Float64Array((this.m * (this.m + 1)) / 2);
     this.grown = 0;
-    this.u = new Float64Array(layout.width);
   }
 
   get ready() {
     return this.grown === this.m;
   }
 
-  /* k between the features u and row i. */
-  entry(u, at, i) {
-    const { z, layout, dim, share } = this;
-    const to = i * layout.width;
-    let square = 0, sum = 0;
-    const unit = Math.sqrt(5 * dim);
-    for (let j = 0; j < dim; j++) {
-      const { first, end } = layout.spans[j];
-      let own = 0;
-      for (let f = first; f < end; f++) {
-        const difference = u[at + f] - z[to + f];
-        own += difference * difference;
-      }
-      square += own;
-      if (share) sum += matern(unit * Math.sqrt(own));
-    }
-    return this.scale * ((1 - share) * matern(SQRT_5 * Math.sqrt(square)) + (share / dim) * sum);
-  }
-
   /* Add rows to the factor until this time (of `performance.now`). */
   grow(until) {
-    const { factor, z, layout, rows } = this;
+    const { factor, kernel, z, width, rows } = this;
     while (!this.ready && performance.now() < until) {
       const i = this.grown, start = (i * (i + 1)) / 2;
       const row = rows ? rows[i] : i;
       for (let j = 0; j < i; j++) {
         const before = (j * (j + 1)) / 2;
-        const k = this.entry(z, row * layout.width, rows ? rows[j] : j);
+        const k = kernel.entry(z, row * width, z, (rows ? rows[j] : j) * width);
         factor[start + j] = (k - dot(factor, before, factor, start, j)) / factor[before + j];
       }
-      const diagonal = this.scale + this.added[row];
+      const diagonal = kernel.scale + this.added[row];
       const pivot = diagonal - dot(factor, start, factor, start, i);
       factor[start + i] = Math.sqrt(Math.max(pivot, PIVOT_FLOOR * diagonal));
       if (this.targets) this.w[i] = (this.targets[i] - dot(factor, start, this.w, 0, i)) / factor[start + i];
@@ -198,14 +227,12 @@ class Process {
 
   /* Mean and, if the factor is ready, variance of the latent function at a point. */
   posterior(point) {
-    const k = new Float64Array(this.n);
-    writeFeatures(point, 0, this.layout, this.scales, this.u, 0);
-    for (let i = 0; i < this.n; i++) k[i] = this.entry(this.u, 0, i);
-    const mean = dot(k, 0, this.alpha, 0, this.n);
+    const k = this.kernel.covariances(point, this.z), expected = this.prior ? this.prior.at(point) : 0;
+    const mean = expected + dot(k, 0, this.alpha, 0, this.n);
     if (!this.ready) return { mean, variance: null };
     const v = this.solved(this.rows ? Float64Array.from(this.rows, (row) => k[row]) : k);
-    const variance = Math.max(this.scale - dot(v, 0, v, 0, this.m), 0);
-    return { mean: this.targets ? dot(v, 0, this.w, 0, this.n) : mean, variance };
+    const variance = Math.max(this.kernel.scale - dot(v, 0, v, 0, this.m), 0);
+    return { mean: this.targets ? expected + dot(v, 0, this.w, 0, this.n) : mean, variance };
   }
 
   /* L⁻¹ k, in place. */

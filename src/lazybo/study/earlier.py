@@ -1,0 +1,83 @@
+"""Earlier studies by name, and how they are kept with a study.
+
+`optimize()`, `LazySampler` and the command take studies as ``name@storage``, names of CSV files, and what
+`lazybo.search.earlier` takes. Their results are kept with the options of the model, so that a resumed study and reports
+need neither the other storages nor the files.
+"""
+
+import base64
+import json
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.storages import BaseStorage
+from optuna.study import Study
+
+from lazybo.checks import Direction, shortened
+from lazybo.search.earlier import EarlierStudy, earlier_studies, from_rows, from_study
+from lazybo.search.tables import csv_rows
+from lazybo.study.storage import open_storage
+from lazybo.text import without_password
+
+Storage = str | Path | BaseStorage | None
+
+
+def read_earlier(
+    sources: Any, directions: Sequence[Direction], storage: Storage = None, study_name: str | None = None
+) -> tuple[EarlierStudy, ...]:
+    """The results of earlier studies. A study that is named without a storage is in ``storage``.
+
+    ``study_name`` is the new study, which cannot be an earlier one.
+    """
+    if isinstance(sources, str | bytes | Mapping | Study) or not isinstance(sources, Iterable):
+        raise ValueError(f"earlier must be a list of studies, names of studies and tables, not {shortened(sources)}")
+    named = [
+        _read(str(each), directions, storage, study_name) if isinstance(each, str | Path) else each for each in sources
+    ]
+    return earlier_studies(named, directions)
+
+
+def _read(name: str, directions: Sequence[Direction], storage: Storage, study_name: str | None) -> EarlierStudy:
+    """A study, ``name@storage`` or ``name``, or a CSV file."""
+    if name.lower().endswith(".csv"):
+        return from_rows(csv_rows(name, f"the earlier table {name!r}", {}), name, directions)
+    title, at, place = name.partition("@")
+    if at:
+        return from_study(_study(title, place, without_password(place)), len(directions))
+    if storage is None:
+        raise ValueError(f"the earlier study {name!r} needs a storage: give 'NAME@STORAGE', or the study itself")
+    if name == study_name:
+        raise ValueError(f"the study {name!r} is the one to run, not an earlier one; its own trials count anyway")
+    shown = without_password(str(storage)) if isinstance(storage, str | Path) else "the storage"
+    return from_study(_study(name, storage, shown), len(directions))
+
+
+def _study(name: str, storage: str | Path | BaseStorage, shown: str) -> Study:
+    """An existing study; nothing is created."""
+    is_file = not isinstance(storage, BaseStorage) and "://" not in str(storage)
+    if is_file and not Path(str(storage)).expanduser().exists():
+        raise ValueError(f"there is no earlier study {name!r}: there is no storage {shown!r}")
+    opened = open_storage(storage)
+    known = sorted(each.study_name for each in opened.get_all_studies())
+    if name not in known:
+        there = f"it has {', '.join(map(repr, known))}" if known else "it has no study"
+        raise ValueError(f"there is no earlier study {name!r} in {shown!r}: {there}")
+    return optuna.load_study(study_name=name, storage=opened)
+
+
+def pack(studies: Sequence[EarlierStudy]) -> str:
+    """The results of earlier studies as a short text. Choices that JSON does not have become texts."""
+    plain = [[each.name, list(map(dict, each.configurations)), each.values] for each in studies]
+    return base64.b85encode(zlib.compress(json.dumps(plain, default=str).encode())).decode()
+
+
+def unpack(text: str) -> tuple[EarlierStudy, ...]:
+    """The inverse of `pack`. Raises a ValueError if the text is damaged."""
+    try:
+        plain = json.loads(zlib.decompress(base64.b85decode(text)))
+    except (ValueError, zlib.error) as error:
+        raise ValueError(f"the earlier studies cannot be read: {error}") from None
+    return tuple(EarlierStudy(name, tuple(params), tuple(map(tuple, values))) for name, params, values in plain)

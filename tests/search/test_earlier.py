@@ -1,0 +1,422 @@
+"""Earlier studies: what fits a space, how it is used, and that it does no harm."""
+
+import logging
+import math
+from typing import Any
+
+import numpy as np
+import optuna
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from optuna.distributions import FloatDistribution
+from scipy.stats import multivariate_normal
+
+from lazybo import Optimizer
+from lazybo.model import earlier as model_earlier
+from lazybo.model.earlier import RESIDUALS, EarlierTasks, Task, portfolio
+from lazybo.model.fit import Data, Priors, learn_together, maximum_a_posteriori
+from lazybo.model.kernels import AdditiveMatern52, Matern52, kernel_for
+from lazybo.model.prior_mean import PriorMean
+from lazybo.model.process import Process
+from lazybo.search.chooser import CONTROL
+from lazybo.search.earlier import EarlierStudy, earlier_studies, fitting, say, thinned
+from lazybo.search.near_field import NEAR_PARTS, NearField, NearMean
+from lazybo.search.optimizer import EARLIER_STARTUP
+from lazybo.search.pool import Pool
+from lazybo.search.space import Space
+
+SPACE = {"x": (0.0, 1.0), "y": (0.0, 1.0)}
+
+
+def bowl(params: dict[str, Any], x: float = 0.3, y: float = 0.7) -> float:
+    return float((params["x"] - x) ** 2 + (params["y"] - y) ** 2)
+
+
+def results(count: int, seed: int = 0, shift: float = 0.0, sign: float = 1.0) -> list[tuple[dict[str, float], float]]:
+    """Results of a related problem: a bowl whose minimum is shifted a little, in other units."""
+    points = np.random.default_rng(seed).random((count, 2))
+    return [
+        ({"x": float(x), "y": float(y)}, sign * (40.0 + 7.0 * bowl({"x": x, "y": y}, 0.3 + shift))) for x, y in points
+    ]
+
+
+def best_after(count: int, **options: Any) -> tuple[float, Optimizer]:
+    optimizer = Optimizer(SPACE, seed=1, **options)
+    for _ in range(count):
+        suggestion = optimizer.ask()
+        optimizer.tell(suggestion, bowl(suggestion.params))
+    return optimizer.best.value, optimizer
+
+
+@pytest.fixture(autouse=True)
+def _say_again() -> None:
+    say.cache_clear()
+
+
+# ---------------------------------------------------------------- the prior mean
+
+
+def prior_of(rng: np.random.Generator, n: int = 7, dim: int = 2) -> PriorMean:
+    kernel = AdditiveMatern52(np.full(dim, 0.6))
+    return PriorMean(kernel, kernel.features(rng.random((n, dim))), rng.standard_normal(n), 0.4)
+
+
+def test_a_prior_mean_is_added_to_the_posterior(rng: np.random.Generator) -> None:
+    prior, kernel = prior_of(rng), Matern52([0.5, 0.8])
+    x, t, u = rng.random((6, 2)), rng.standard_normal(6), rng.random((4, 2))
+    plain = Process(kernel, 1e-4)
+    plain.append(x, t - prior(x))
+    process = Process(kernel, 1e-4, prior)
+    process.append(x[:4], t[:4])
+    process.append(x[4:], t[4:])
+    np.testing.assert_allclose(process.targets, t, atol=1e-14)
+    np.testing.assert_allclose(process.posterior(u).mean, plain.posterior(u).mean + prior(u), atol=1e-12)
+    np.testing.assert_allclose(process.posterior(u).variance, plain.posterior(u).variance, atol=1e-14)
+    np.testing.assert_allclose(process.mean(u), process.posterior(u).mean, atol=1e-10)
+    np.testing.assert_allclose(process.posterior_covariance(u)[0], process.posterior(u).mean, atol=1e-12)
+    process.set_targets(2 * t)
+    plain.set_targets(2 * t - prior(x))
+    np.testing.assert_allclose(process.posterior(u).mean, plain.posterior(u).mean + prior(u), atol=1e-12)
+    process.truncate(3)
+    plain.truncate(3)
+    np.testing.assert_allclose(process.posterior(u).mean, plain.posterior(u).mean + prior(u), atol=1e-12)
+
+
+def test_its_gradient_is_that_of_finite_differences(rng: np.random.Generator) -> None:
+    process = Process(Matern52([0.5, 0.8]), 1e-4, prior_of(rng))
+    process.append(rng.random((6, 2)), rng.standard_normal(6))
+    u, step = rng.uniform(0.2, 0.8, (3, 2)), 1e-6
+    found = process.posterior_gradient(u)
+    for j in range(2):
+        moved = np.eye(2)[j] * step
+        by_mean = (process.mean(u + moved) - process.mean(u - moved)) / (2 * step)
+        np.testing.assert_allclose(found.mean_gradient[:, j], by_mean, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("parts", [5, NEAR_PARTS + 100])
+def test_the_search_sees_the_prior_mean(rng: np.random.Generator, parts: int) -> None:
+    """The pool exactly; the near field at its centers exactly, with the exact gradient there."""
+    process = Process(Matern52([0.5, 0.8]), 1e-4, prior_of(rng, parts))
+    process.append(rng.random((6, 2)), rng.standard_normal(6))
+    centers, index = rng.random((3, 2)), np.arange(3)
+    exact = process.posterior_gradient(centers)
+    np.testing.assert_allclose(Pool(centers).posterior(process)[0], exact.mean, atol=1e-10)
+    field = NearField(process, centers)
+    np.testing.assert_allclose(field.posterior(centers, index)[0], exact.mean, atol=1e-9)
+    sloped = field.with_slope(centers, index)
+    np.testing.assert_allclose(sloped.pulled_back(np.ones(3), np.zeros(3)), exact.mean_gradient, atol=1e-8)
+
+
+def test_far_parts_of_a_near_mean_are_linear(rng: np.random.Generator) -> None:
+    prior, centers = prior_of(rng, NEAR_PARTS + 100), rng.random((2, 2))
+    near, index = NearMean(prior, centers), np.arange(2)
+    step = 1e-3 * rng.standard_normal((2, 2))
+    np.testing.assert_allclose(near(centers + step, index), prior(centers + step), atol=1e-4)
+    np.testing.assert_allclose(near.gradient(centers, index), prior.gradient(centers), atol=1e-9)
+
+
+# -------------------------------------------------------------- the earlier tasks
+
+
+def test_one_task_is_learned_as_alone(rng: np.random.Generator) -> None:
+    x = rng.random((20, 2))
+    data, kernel = Data(x, np.sin(4 * x[:, 0]) + x[:, 1], np.zeros(20)), kernel_for(None, [*space_columns()])
+    together = learn_together([data], kernel)
+    alone = maximum_a_posteriori(data, together.kernel, together.noise)
+    assert together.log_posterior == pytest.approx(alone.log_posterior, abs=0.05)
+
+
+def space_columns() -> list[Any]:
+    return list(Space({"x": FloatDistribution(0, 1), "y": FloatDistribution(0, 1)}).columns)
+
+
+def tasks_of(rng: np.random.Generator, count: int = 3, n: int = 12) -> EarlierTasks:
+    tasks = []
+    for i in range(count):
+        x = rng.random((n, 2))
+        t = np.sin(3 * x[:, 0] + 0.3 * i) + x[:, 1]
+        tasks.append(Task(f"task {i}", x, (t - t.mean()) / t.std()))
+    return EarlierTasks(tasks, kernel_for(None, space_columns()))
+
+
+def test_the_means_of_tasks_are_those_of_their_processes(rng: np.random.Generator) -> None:
+    earlier, u = tasks_of(rng), rng.random((5, 2))
+    for i, task in enumerate(earlier.tasks):
+        process = Process(earlier.kernel, earlier.learned.noise)
+        process.append(task.points, task.targets)
+        np.testing.assert_allclose(earlier.means(u)[i], process.mean(u), atol=1e-9)
+
+
+def test_the_prior_is_the_weighted_sum_of_the_means(rng: np.random.Generator) -> None:
+    earlier = tasks_of(rng)
+    x = rng.random((8, 2))
+    related = earlier.related(x, np.sin(3 * x[:, 0]) + x[:, 1], earlier.means(x))
+    prior, u = earlier.prior(related), rng.random((5, 2))
+    np.testing.assert_allclose(prior(u), related.offset + related.weights @ earlier.means(u), atol=1e-10)
+    np.testing.assert_allclose(PriorMean.__call__(prior, u), prior(u), atol=1e-9)
+    assert related.shares.sum() + related.none == pytest.approx(1.0)
+
+
+def test_the_evidence_is_that_of_a_normal_distribution(rng: np.random.Generator) -> None:
+    """The fast comparison in the eigenvectors of K, against the density of t with b and s integrated out."""
+    n, noise = 6, 0.03
+    root = rng.standard_normal((n, n))
+    k, g, t = root @ root.T / n, rng.standard_normal((3, n)), rng.standard_normal(n)
+    found = model_earlier._posteriors(g, t, k, noise)
+    for i, slope in enumerate([model_earlier.SLOPE, model_earlier.SLOPE, 0.0]):
+        for j, residual in enumerate(RESIDUALS):
+            covariance = (
+                residual * (k + model_earlier.RUGGED * np.eye(n))
+                + noise * np.eye(n)
+                + model_earlier.OFFSET_SPREAD**2
+                + model_earlier.SLOPE_SPREAD**2 * np.outer(g[i], g[i])
+            )
+            exact = multivariate_normal(slope * g[i], covariance).logpdf(t)
+            assert found.evidence[i, j] == pytest.approx(exact + n / 2 * math.log(2 * math.pi), rel=1e-8)
+
+
+def test_the_task_that_fits_gets_the_weight(rng: np.random.Generator) -> None:
+    def wave(x: np.ndarray, phase: float) -> np.ndarray:
+        return np.sin(5 * x[:, 0] + phase) + np.cos(4 * x[:, 1] + phase)
+
+    tasks = []
+    for phase in (0.0, 1.5, 3.0):
+        x = rng.random((40, 2))
+        tasks.append(Task(f"phase {phase}", x, wave(x, phase)))
+    earlier = EarlierTasks(tasks, kernel_for(None, space_columns()))
+    x = rng.random((15, 2))
+    related = earlier.related(x, 100.0 + 3.0 * wave(x, 1.5), earlier.means(x))
+    assert related.shares.argmax() == 1
+    assert related.shares[1] > 0.8
+    unrelated = earlier.related(x, rng.standard_normal(15), earlier.means(x))
+    assert unrelated.none > 0.5
+
+
+def test_a_portfolio_serves_all_tasks() -> None:
+    """Two tasks whose best points are far apart: the first two points are one for each."""
+    line = np.linspace(0, 1, 21)[:, None]
+    columns = list(Space({"x": FloatDistribution(0, 1)}).columns)
+    tasks = [
+        Task("left", line, (line[:, 0] - 0.2) ** 2 * 10 - 1),
+        Task("right", line, (line[:, 0] - 0.9) ** 2 * 10 - 1),
+    ]
+    chosen = portfolio([EarlierTasks(tasks, kernel_for(None, columns))], line, 3)[:, 0]
+    naive = _naive_portfolio(EarlierTasks(tasks, kernel_for(None, columns)).means(line), 3)
+    np.testing.assert_array_equal(chosen, line[naive, 0])
+
+
+def _naive_portfolio(means: np.ndarray, count: int) -> list[int]:
+    chosen: list[int] = []
+    for _ in range(count):
+        scores = {
+            i: float(np.mean(means[:, [*chosen, i]].min(axis=1))) for i in range(means.shape[1]) if i not in chosen
+        }
+        chosen.append(min(scores, key=lambda i: (scores[i], i)))
+    return chosen
+
+
+# ------------------------------------------------------------------- what fits
+
+
+def test_sources_become_results() -> None:
+    study = optuna.create_study(direction="maximize", study_name="old")
+    study.add_trial(optuna.create_trial(params={"x": 0.5}, distributions={"x": FloatDistribution(0, 1)}, value=3.0))
+    study.add_trial(
+        optuna.create_trial(
+            params={"x": 0.1}, distributions={"x": FloatDistribution(0, 1)}, state=optuna.trial.TrialState.FAIL
+        )
+    )
+    table = [{"params_x": 0.2, "value": 4.0}, {"x": 0.3, "value": None}, {"x": 0.4, "value": math.nan}]
+    pairs = [({"x": 0.5}, 6.0)]
+    found = earlier_studies([study, table, pairs], ["maximize"])
+    assert found == (
+        EarlierStudy("old", ({"x": 0.5},), ((-3.0,),)),
+        EarlierStudy("table 2", ({"x": 0.2},), ((-4.0,),)),
+        EarlierStudy("table 3", ({"x": 0.5},), ((-6.0,),)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("sources", "reason"),
+    [
+        (3, "a list of studies"),
+        ("study", "a list of studies"),
+        ([3], "each of earlier"),
+        ([[1, 2]], "row 0 of the earlier table 1"),
+        ([[{"x": 1.0}]], "with 'value'"),
+        ([[({"x": 1.0}, "low")]], "must be a number"),
+        ([[({"x": 1.0}, [1.0, 2.0])]], "must have 1 values"),
+    ],
+)
+def test_wrong_sources_are_rejected(sources: Any, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        Optimizer(SPACE, earlier=sources)
+
+
+def test_a_study_with_other_objectives_is_rejected() -> None:
+    study = optuna.create_study(directions=["minimize", "maximize"], study_name="two")
+    with pytest.raises(ValueError, match="'two' has 2 objectives"):
+        Optimizer(SPACE, earlier=[study])
+
+
+def test_what_does_not_fit_is_left_out_and_said(caplog: pytest.LogCaptureFixture) -> None:
+    space = Space(Optimizer({"x": (0.0, 1.0), "lr": (1e-4, 1e-1, "log"), "kind": ["a", "b"]}).space.distributions)
+    good = [({"x": 3.0, "lr": 1e-6, "kind": "a", "old": 7}, 1.0), ({"x": 0.1, "lr": 0.1, "kind": "b", "old": 1}, 2.0)]
+    bad = [({"x": 0.1, "lr": -1.0, "kind": "a"}, 1.0), ({"x": 0.1, "lr": 0.1, "kind": "c"}, 1.0)]
+    (study,) = earlier_studies([good * 2 + bad], ["minimize"])
+    with caplog.at_level(logging.WARNING, "lazybo"):
+        found = fitting([study], space)
+    assert found.points[0].shape == (4, 3)
+    assert found.points[0][0, 0] == 3.0  # outside of the range, where it is
+    assert "2 of its 6 results do not fit" in caplog.text
+    assert "'old' is ignored" in caplog.text
+
+
+def test_a_new_parameter_is_unknown_to_all(caplog: pytest.LogCaptureFixture) -> None:
+    """Two of three studies lack it, so they decide; the third is used without it."""
+    space = Optimizer({**SPACE, "new": (0.0, 1.0)}).space
+    old = [results(5), results(5, 1)]
+    with_new = [({**params, "new": 0.9}, value) for params, value in results(5, 2)]
+    with caplog.at_level(logging.WARNING, "lazybo"):
+        found = fitting(earlier_studies([*old, with_new], ["minimize"]), space)
+    assert found.unknown.tolist() == [False, False, True]
+    assert len(found.names) == 3
+    assert "it says nothing about 'new'" in caplog.text
+
+
+def test_a_study_that_lacks_what_others_have_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    lacking = [({"x": params["x"]}, value) for params, value in results(5, 2)]
+    with caplog.at_level(logging.WARNING, "lazybo"):
+        found = fitting(earlier_studies([results(5), results(5, 1), lacking], ["minimize"]), Optimizer(SPACE).space)
+    assert found.names == ["table 1", "table 2"]
+    assert "'table 3' is not used: it has no parameter 'y'" in caplog.text
+
+
+def test_unknown_parameters_make_no_difference(rng: np.random.Generator) -> None:
+    optimizer = Optimizer({**SPACE, "new": (0.0, 1.0)}, earlier=[results(30)], seed=0)
+    (earlier,) = (each.earlier for each in optimizer._outputs.objectives)
+    assert earlier is not None
+    u = rng.random((5, 3))
+    moved = u.copy()
+    moved[:, 2] = rng.random(5)
+    np.testing.assert_allclose(earlier.means(u), earlier.means(moved), atol=1e-6)
+
+
+def test_too_many_trials_are_thinned(rng: np.random.Generator) -> None:
+    values = rng.standard_normal(200)
+    rows = thinned(values, 40)
+    assert len(set(rows.tolist())) == 40
+    assert set(np.argsort(values)[:10].tolist()) <= set(rows.tolist())
+    np.testing.assert_array_equal(rows, thinned(values, 40))
+
+
+@settings(max_examples=30, deadline=None)
+@given(values=st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=60), most=st.integers(1, 80))
+def test_thinning_keeps_the_best(values: list[float], most: int) -> None:
+    rows = thinned(np.array(values), most)
+    assert len(rows) == min(len(values), most)
+    assert min(values) in np.array(values)[rows]
+
+
+# ------------------------------------------------------------------ how it is used
+
+
+def test_a_related_study_saves_evaluations() -> None:
+    cold, _ = best_after(6)
+    warm, optimizer = best_after(6, earlier=[results(40, shift=0.02)])
+    assert optimizer.n_startup == EARLIER_STARTUP
+    assert warm < cold / 3
+
+
+def test_the_first_suggestion_is_good_in_the_earlier_studies() -> None:
+    optimizer = Optimizer(SPACE, seed=0, earlier=[results(60), results(60, seed=1, shift=0.05)])
+    assert bowl(optimizer.ask().params) < 0.02
+    assert bowl(optimizer.ask().params) < 0.05
+    cold = Optimizer(SPACE, seed=0)
+    assert optimizer.ask().params == [cold.ask().params for _ in range(CONTROL + 1)][CONTROL]
+
+
+def test_a_reversed_study_does_no_harm() -> None:
+    cold, _ = best_after(20)
+    misled, _ = best_after(20, earlier=[results(60, sign=-1.0)])
+    assert misled < 1e-3
+    assert cold < 1e-3
+
+
+def test_a_study_with_the_other_direction_is_turned() -> None:
+    """It maximised what this one minimises, with the sign changed: the same good regions."""
+    study = optuna.create_study(direction="maximize")
+    spaces = {"x": FloatDistribution(0, 1), "y": FloatDistribution(0, 1)}
+    for params, value in results(40):
+        study.add_trial(optuna.create_trial(params=params, distributions=spaces, value=-value))
+    assert bowl(Optimizer(SPACE, seed=0, earlier=[study]).ask().params) < 0.02
+
+
+def test_several_objectives() -> None:
+    tables = [[(params, [value, params["x"]]) for params, value in results(30)]]
+    optimizer = Optimizer(SPACE, directions=["minimize", "minimize"], seed=0, earlier=tables)
+    for _ in range(8):
+        suggestion = optimizer.ask()
+        optimizer.tell(suggestion, [bowl(suggestion.params), suggestion.params["x"]])
+    assert all(each.fitted.related is not None for each in optimizer._outputs.objectives)
+    assert optimizer.front
+
+
+def test_only_feasible_points_are_suggested() -> None:
+    optimizer = Optimizer(SPACE, seed=0, earlier=[results(30)], feasible=lambda params: params["x"] > 0.5)
+    assert all(optimizer.ask().params["x"] > 0.5 for _ in range(6))
+
+
+def test_studies_of_which_nothing_fits_change_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "lazybo"):
+        optimizer = Optimizer(SPACE, seed=0, earlier=[[({"z": 1.0}, 2.0)] * 5, [({"x": 0.1, "y": 0.2}, 1.0)] * 5])
+    assert optimizer.ask() == Optimizer(SPACE, seed=0).ask()
+    assert "is not used" in caplog.text
+
+
+@pytest.mark.parametrize("lag", ["auto", 3, None])
+def test_a_restored_optimiser_continues_to_the_last_bit(lag: Any) -> None:
+    options: dict[str, Any] = {"seed": 3, "earlier": [results(25), results(25, 1)], "lag": lag}
+    one = Optimizer(SPACE, **options)
+    for _ in range(9):
+        suggestion = one.ask()
+        one.tell(suggestion, bowl(suggestion.params))
+    two = Optimizer(SPACE, **options)
+    two.restore(one.state())
+    for _ in range(4):
+        first, second = one.ask(), two.ask()
+        assert first == second
+        one.tell(first, bowl(first.params))
+        two.tell(second, bowl(second.params))
+
+
+def test_other_earlier_studies_after_a_restoration_are_learned_anew() -> None:
+    one = Optimizer(SPACE, seed=3, earlier=[results(25)])
+    for _ in range(5):
+        suggestion = one.ask()
+        one.tell(suggestion, bowl(suggestion.params))
+    for earlier in ([], [results(25), results(25, 1)]):
+        two = Optimizer(SPACE, seed=3, earlier=earlier)
+        two.restore(one.state())
+        two.ask()
+        related = two._outputs.objectives[0].fitted.related
+        assert (0 if related is None else len(related.weights)) == len(earlier)
+
+
+def test_predictions_have_the_prior_mean() -> None:
+    """After three evaluations the model knows more of the space than without earlier studies."""
+    _, warm = best_after(4, earlier=[results(60)])
+    _, cold = best_after(4, n_startup=3)
+    far = {"x": 0.95, "y": 0.05}
+    truth = bowl(far)
+    assert abs(warm.predict(far).value - truth) < abs(cold.predict(far).value - truth)
+
+
+def test_priors_around_a_kernel() -> None:
+    kernel = AdditiveMatern52([0.3, 2.0], 5.0, 0.25)
+    priors = Priors(like=kernel)
+    center = priors.center(kernel)
+    np.testing.assert_allclose(center[[0, 1, 3]], kernel.theta[[0, 1, 3]])
+    assert center[2] == pytest.approx(math.log(priors.output_scale))
+    assert (priors.deviations(kernel)[:2] < Priors().deviations(kernel)[:2]).all()

@@ -1,0 +1,166 @@
+"""Earlier studies by name, through the sampler, `optimize()` and the command; what is kept with a study."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optuna
+import pytest
+from optuna.distributions import CategoricalDistribution, FloatDistribution
+from typer.testing import CliRunner
+
+import lazybo
+from lazybo.cli.app import app
+from lazybo.report.records import model_for
+from lazybo.search.earlier import EarlierStudy, say
+from lazybo.study.earlier import pack, read_earlier, unpack
+from lazybo.study.factory import ModelOptions
+from lazybo.study.structure import Structure
+
+SPACE = {"x": (0.0, 1.0), "y": (0.0, 1.0)}
+
+
+def bowl(x: float, y: float) -> float:
+    return (x - 0.3) ** 2 + (y - 0.7) ** 2
+
+
+def old_study(name: str = "old", storage: Any = None, count: int = 30) -> optuna.Study:
+    """A related study: its minimum is near that of the bowl, its values are in other units."""
+    study = optuna.create_study(study_name=name, storage=storage)
+    distributions = {"x": FloatDistribution(0, 1), "y": FloatDistribution(0, 1)}
+    for x, y in np.random.default_rng(0).random((count, 2)):
+        params = {"x": float(x), "y": float(y)}
+        value = 40 + 7 * bowl(x + 0.02, y)
+        study.add_trial(optuna.create_trial(params=params, distributions=distributions, value=value))
+    return study
+
+
+@pytest.fixture(autouse=True)
+def _say_again() -> None:
+    say.cache_clear()
+
+
+def test_studies_are_read_by_name(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/old.db"
+    study = old_study(storage=url, count=4)
+    (tmp_path / "table.csv").write_text("x,y,value,state\n0.5,0.5,3,COMPLETE\n0.1,0.2,,FAIL\n0.3,0.1,5,RUNNING\n")
+    names = [f"old@{url}", f"old@{tmp_path}/old.db", study]
+    found = read_earlier([*names, str(tmp_path / "table.csv"), [({"x": 1.0}, 2.0)]], ["minimize"])
+    assert found[0] == found[1] == found[2]
+    assert len(found[0].values) == 4
+    assert found[3].configurations[0]["x"] == 0.5
+    assert found[3].values == ((3.0,),)
+    assert read_earlier(["old"], ["minimize"], tmp_path / "old.db") == found[:1]
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("old", "give 'NAME@STORAGE'"),
+        ("old@missing.db", "there is no storage 'missing.db'"),
+        ("missing.csv", "cannot be read"),
+        ("nobody@here.db", "it has 'old'"),
+    ],
+)
+def test_studies_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, reason: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    old_study(storage="sqlite:///here.db", count=1)
+    with pytest.raises(ValueError, match=reason):
+        lazybo.optimize(bowl, SPACE, n_trials=3, earlier=[source])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["here.db"]
+
+
+def test_the_study_itself_is_no_earlier_one(tmp_path: Path) -> None:
+    old_study("mine", f"sqlite:///{tmp_path}/a.db", 1)
+    with pytest.raises(ValueError, match="its own trials count anyway"):
+        lazybo.optimize(bowl, SPACE, n_trials=3, storage=tmp_path / "a.db", study_name="mine", earlier=["mine"])
+
+
+def test_a_string_is_no_list() -> None:
+    with pytest.raises(ValueError, match="earlier must be a list"):
+        lazybo.optimize(bowl, SPACE, n_trials=3, earlier="old@a.db")
+    with pytest.raises(ValueError, match="earlier must be a list"):
+        lazybo.LazySampler(earlier="old@a.db")  # type: ignore[arg-type]
+
+
+def test_packed_studies_are_the_same() -> None:
+    studies = (EarlierStudy("a ü", ({"x": 0.1, "k": None}, {"x": 1e300, "k": "b"}), ((1.5,), (-math.pi,))),)
+    assert unpack(pack(studies)) == studies
+    with pytest.raises(ValueError, match="cannot be read"):
+        unpack("damaged")
+
+
+@pytest.mark.filterwarnings("ignore:Choices for a categorical distribution")
+def test_choices_survive_as_texts_and_lists() -> None:
+    choices = CategoricalDistribution([(1, 2), (3, 4), 5])
+    study = EarlierStudy("a", ({"k": (1, 2)}, {"k": 5}, {"k": (3, 4)}), ((1.0,), (2.0,), (3.0,)))
+    space = Structure({"k": choices}, {}, frozenset())
+    points = []
+    for studies in ((study,), unpack(pack([study])), (EarlierStudy("a", ({"k": "5"},) * 3, study.values),)):
+        optimizer = ModelOptions(earlier=studies).optimizer(space, "minimize")
+        (tasks,) = (each.earlier for each in optimizer._outputs.objectives)
+        assert tasks is not None
+        points.append(tasks.tasks[0].points[:, 0].tolist())
+    assert points == [[0.0, 2.0, 1.0], [0.0, 2.0, 1.0], [2.0, 2.0, 2.0]]
+
+
+def test_options_are_written_with_earlier_studies_only_if_there_are_some() -> None:
+    structure = Structure({"x": FloatDistribution(0, 1)}, {}, frozenset())
+    plain = ModelOptions(seed=3)
+    assert "earlier" not in plain.to_json()
+    options = ModelOptions(seed=3, cost="seconds", earlier=(EarlierStudy("a", ({"x": 0.5},), ((1.0,),)),))
+    for each in (plain, options):
+        assert ModelOptions.from_json(json.loads(json.dumps(each.to_json())), structure) == each
+
+
+def test_the_sampler_starts_where_the_last_study_ended() -> None:
+    study = optuna.create_study(sampler=lazybo.LazySampler(seed=0, earlier=[old_study()]))
+    study.optimize(lambda trial: bowl(trial.suggest_float("x", 0, 1), trial.suggest_float("y", 0, 1)), n_trials=6)
+    assert study.trials[0].value < 0.05  # the best configuration of the earlier study
+    assert study.best_value < 0.005
+
+
+def test_the_sampler_respects_the_new_ranges() -> None:
+    """The best earlier configuration has x = 0.3 or so, which this study does not allow."""
+    study = optuna.create_study(sampler=lazybo.LazySampler(seed=0, earlier=[old_study()]))
+    study.optimize(lambda trial: bowl(trial.suggest_float("x", 0.5, 1), trial.suggest_float("y", 0, 1)), n_trials=5)
+    assert all(trial.params["x"] >= 0.5 for trial in study.trials)
+
+
+def test_reports_and_resumed_runs_need_no_other_storage(tmp_path: Path) -> None:
+    """Also not to the last bit: the results of the earlier study are kept with the new one."""
+    old_study(storage=f"sqlite:///{tmp_path}/old.db")
+    options: dict[str, Any] = {"seed": 1, "progress": False, "earlier": [f"old@{tmp_path}/old.db"]}
+    whole = lazybo.optimize(bowl, SPACE, n_trials=9, **options)
+    for stop in (5, 9):
+        study = lazybo.optimize(bowl, SPACE, n_trials=stop, storage=tmp_path / "new.db", **options)
+    assert [trial.params for trial in study.trials] == [trial.params for trial in whole.trials]
+    (tmp_path / "old.db").unlink()
+    loaded = optuna.load_study(study_name=study.study_name, storage=f"sqlite:///{tmp_path}/new.db")
+    (relation,) = model_for(loaded).optimizer.related()
+    assert relation.name == "old"
+    assert relation.results == 30
+    assert relation.share > 0.5
+
+
+def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    old_study(storage="sqlite:///old.db")
+    old_study("same place", "sqlite:///new.db")
+    (tmp_path / "goal.py").write_text("def bowl(x, y):\n    return (x - 0.3) ** 2 + (y - 0.7) ** 2\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    space = ["--float", "x=0:1", "--float", "y=0:1", "--seed", "0", "--storage", "new.db", "--quiet"]
+    runner = CliRunner()
+    earlier = ["--earlier", "old@old.db", "--earlier", "same place"]
+    done = runner.invoke(app, ["tune", "--trials", "5", *space, *earlier, "goal:bowl"])
+    assert done.exit_code == 0, done.output
+    shown = runner.invoke(app, ["show", "new.db", "lazybo"])
+    assert "like the earlier studies" in shown.output
+    assert "'same place'" in shown.output
+    record = json.loads(runner.invoke(app, ["show", "new.db", "lazybo", "--json"]).output)
+    assert {each["name"] for each in record["earlier"]} == {"old", "same place"}
+    wrong = runner.invoke(app, ["tune", "--trials", "5", *space, "--earlier", "oldest@old.db", "goal:bowl"])
+    assert wrong.exit_code == 2
+    assert "there is no earlier study 'oldest'" in wrong.output
