@@ -4,7 +4,7 @@
 
 Needs Chromium. A study has ten parameters: eight numbers, an integer and a choice, with noise. Its model is learned
 when the page is written. *Exact* is the largest difference to `Optimizer.predict` over 1,000 random points, of the
-median and of both ends of the interval, as a share of the range of the medians. *Opened* is the time from the
+median and of both ends of the interval, as a share of the range of the values. *Opened* is the time from the
 navigation until the median is shown, *ready* until the intervals are. *Slider* is the median time from the event of a
 slider to the new text, *curves* that until the curves of all parameters are drawn, too.
 """
@@ -75,7 +75,8 @@ def exactness(page: Page, study: optuna.Study) -> float:
     )
     predictions = optimizer.predict([optimizer.space.decode(x) for x in points])
     expected = np.array([(each.value, each.low, each.high) for each in predictions])
-    return float(np.abs(np.array(found) - expected).max() / np.ptp(expected[:, 0]))
+    values = [trial.value for trial in study.trials if trial.value is not None]
+    return float(np.abs(np.array(found) - expected).max() / np.ptp(values))
 
 
 def measure(n: int) -> None:

@@ -12,8 +12,8 @@ cᵢ      L⁻¹ eᵢ, so that Aᵢⱼ = cᵢᵀ cⱼ                           
 ======  ===================================================================  ========
 
 A process without row i predicts tᵢ - αᵢ/Bᵢᵢ there, with or without a prior mean, and a measurement has the variance
-1/Bᵢᵢ. With pending rows Bᵢᵢ = Aᵢᵢ - Aᵢₚ (Aₚₚ)⁻¹ Aₚᵢ. A row costs one triangular solve, O(n²). Nothing
-is factored again.
+1/Bᵢᵢ. With pending rows Bᵢᵢ = Aᵢᵢ - Aᵢₚ (Aₚₚ)⁻¹ Aₚᵢ. A row costs one triangular solve, O(n²). Nothing is
+factored again.
 """
 
 from typing import NamedTuple
