@@ -151,9 +151,10 @@ class Kernel {
   /* k between a point and all rows of Z, n. */
   covariances(point, z) {
     const { width } = this.layout;
-    const u = new Float64Array(width);
+    const u = new Float64Array(width), k = new Float64Array(z.length / width);
     this.features(point, 0, u, 0);
-    return Float64Array.from({ length: z.length / width }, (_, i) => this.entry(u, 0, z, i * width));
+    for (let i = 0; i < k.length; i++) k[i] = this.entry(u, 0, z, i * width);
+    return k;
   }
 }
 
