@@ -84,7 +84,7 @@ def mixed_study(
     return study
 
 
-def with_earlier(n: int = 20) -> optuna.Study:
+def with_earlier(n: int = 8) -> optuna.Study:
     """A study whose sampler knew an earlier one, of a similar problem in other units."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     old = mixed_study(40)
