@@ -90,7 +90,7 @@ def test_why_the_recommended_trial_is_not_the_best_one() -> None:
     assert content.model.advice.differs
     page = Outline(page_of(content))
     assert f"The two differ: {content.model.advice.reason}." in page.text
-    assert f"trial {study.best_trial.number}, best seen" in page.text
+    assert f"best seen: trial {study.best_trial.number}" in page.text
 
 
 def test_several_objectives_have_a_front_and_no_recommendation() -> None:

@@ -156,10 +156,10 @@ def _recommendation(content: Content, model: Model | None) -> str:
     advice = model.advice
     ours, best, expected = advice.recommendation, advice.best, advice.expected
     measured = f"{short(ours.measured)}" + (f" (mean of {ours.evaluations})" if ours.evaluations > 1 else "")
-    columns = [(f"trial {ours.number}, recommended", ours.params, _expected(ours), measured)]
+    columns = [(f"recommended: trial {ours.number}", ours.params, _expected(ours), measured)]
     if advice.differs:
         there = "–" if expected is None else _expected(expected)
-        columns.append((f"trial {best.number}, best seen", best.params, there, short(best.value)))
+        columns.append((f"best seen: trial {best.number}", best.params, there, short(best.value)))
         why = f"The two differ: {_sentence(advice.reason or '')}."
     else:
         why = "The recommended trial is also the best one seen."
