@@ -7,7 +7,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export OMP_NUM_THREADS := 1
 export OPENBLAS_NUM_THREADS := 1
 
-.PHONY: demo test test-extra lint format bench peers clean
+.PHONY: demo test test-extra lint format docs bench peers clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python -m lazybo.demo
@@ -30,6 +30,10 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+# The documentation as a site in site/: open site/index.html. A warning is an error, and nothing is loaded from a network.
+docs: $(VENV)-docs/.installed
+	NO_MKDOCS_2_WARNING=1 $(VENV)-docs/bin/mkdocs build --strict --clean
+
 # The environment for the commands in benchmarks/: $(VENV)-bench/bin/python -m benchmarks.NAME
 bench: $(VENV)-bench/.installed
 	$(VENV)-bench/bin/python -m benchmarks.engine
@@ -48,7 +52,7 @@ peers: $(PEERS:%=.venv-peer-%/.installed)
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(VENV)-extra $(VENV)-bench .venv-peer-* .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf site $(VENV) $(VENV)-extra $(VENV)-bench $(VENV)-docs .venv-peer-* .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 $(VENV)/.demo: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -60,6 +64,12 @@ $(VENV)-extra/.installed $(VENV)-bench/.installed: $(VENV)-%/.installed: pyproje
 	$(PYTHON) -m venv $(VENV)-$*
 	$(VENV)-$*/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
 	$(VENV)-$*/bin/python -m pip install --quiet --editable . --group test --group $*
+	touch $@
+
+$(VENV)-docs/.installed: pyproject.toml
+	$(PYTHON) -m venv $(VENV)-docs
+	$(VENV)-docs/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(VENV)-docs/bin/python -m pip install --quiet --editable . --group docs
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.demo

@@ -31,8 +31,10 @@ from optuna.pruners import BasePruner, HyperbandPruner, MedianPruner, NopPruner,
 from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 from optuna.trial import TrialState
 
+import lazybo
 from benchmarks.optimizers import CurvePeer, peer_command
 from benchmarks.runner import append, read
+from lazybo.run.evaluate import Trial
 from lazybo.study.pruner import LazyPruner
 from lazybo.study.sampler import LazySampler
 
@@ -194,13 +196,15 @@ SAMPLERS: dict[str, Callable[[int], BaseSampler]] = {
 }
 ONE_EPOCH = "best after one epoch"
 OURS = "lazybo + LazyPruner"
+# `optimize()` with a training that can be paused and resumed.
+PAUSING = "lazybo, pausing"
 # The environment and the module of each.
 PEERS = {
     "SMAC multi-fidelity": ("smac", "smac_curves"),
     "DEHB": ("dehb", "dehb_curves"),
     "Syne Tune ASHACQR": ("synetune", "synetune_curves"),
 }
-CONTESTANTS = [ONE_EPOCH, *PEERS, *(f"{sampler} + {pruner}" for sampler in SAMPLERS for pruner in PRUNERS)]
+CONTESTANTS = [ONE_EPOCH, PAUSING, *PEERS, *(f"{sampler} + {pruner}" for sampler in SAMPLERS for pruner in PRUNERS)]
 
 
 class Spent:
@@ -229,6 +233,8 @@ def run_one(problem: CurveProblem, label: str, seed: int, most: int = max(BUDGET
         best_after_one_epoch(problem, seed, most, spent)
     elif label in PEERS:
         run_peer(problem, PEERS[label], seed, spent)
+    elif label == PAUSING:
+        run_pausing(problem, seed, spent)
     else:
         sampler, pruner = label.split(" + ")
         run_study(problem, sampler, pruner, seed, spent)
@@ -254,6 +260,40 @@ def run_study(problem: CurveProblem, sampler: str, pruner: str, seed: int, spent
                 state = TrialState.PRUNED
                 break
         study.tell(trial, value if state == TrialState.COMPLETE else None, state=state)
+
+
+def run_pausing(problem: CurveProblem, seed: int, spent: Spent) -> None:
+    """`optimize()` with a generator function. A training that is resumed makes no epoch twice."""
+    trainings: dict[int, Iterator[tuple[int, float]]] = {}
+
+    def train(
+        params: dict[str, Any],
+        trial: Trial,
+        checkpoint: Path,  # noqa: ARG001 - without it a training cannot be paused
+    ) -> Iterator[tuple[int, float]]:
+        # A run with one worker stays in this process, so the training itself is the checkpoint.
+        training = trainings.setdefault(trial.number, enumerate(problem.train(params), 1))
+        for step, value in itertools.islice(training, spent.left):
+            spent.epoch(value, step)
+            yield step, value
+            if step == problem.steps or not spent.left:
+                return
+
+    def stop(study: optuna.Study, _: object) -> None:
+        if not spent.left:
+            study.stop()
+
+    lazybo.optimize(
+        train,
+        problem.space,
+        n_trials=spent.left,  # more than it can start
+        direction=problem.direction,
+        seed=seed,
+        max_steps=problem.steps,
+        callbacks=[stop],
+        progress=False,
+    )
+    spent.trials = len(trainings)
 
 
 def run_peer(problem: CurveProblem, module: tuple[str, str], seed: int, spent: Spent) -> None:

@@ -253,9 +253,14 @@ def engine(executor: str, workers: int) -> Iterator[str]:
     if executor != "dask":
         yield executor
         return
+    import dask
     import distributed
 
-    with distributed.LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=None) as cluster:
+    # By default a cluster gives a worker up for good if it is down 15 s after a kill, as it is if it was killed twice.
+    with (
+        dask.config.set({"distributed.deploy.lost-worker-timeout": "1 day"}),
+        distributed.LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=None) as cluster,
+    ):
         yield cluster.scheduler_address.replace("tcp://", "dask://")
 
 

@@ -1,6 +1,6 @@
-"""Make the tables and pictures of docs/benchmarks.md from the recorded runs: ``python -m benchmarks.report``.
+"""Make the tables and pictures of the benchmark pages from the recorded runs: ``python -m benchmarks.report``.
 
-It prints the tables. With ``--write`` it writes them between the marks in docs/benchmarks.md and README.md, and the
+It prints the tables. With ``--write`` it writes them between the marks in docs/benchmarks*.md and README.md, and the
 pictures into docs.
 
 A run is a problem with a seed. Optimisers are compared on the runs that all of them have. The number of seeds of an
@@ -24,7 +24,7 @@ from benchmarks.runner import CHECKPOINTS, log10, read
 from lazybo.paper.tables import insert, markdown
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = (ROOT / "docs" / "benchmarks.md", ROOT / "README.md")
+DOCUMENTS = (*sorted((ROOT / "docs").glob("benchmarks*.md")), ROOT / "README.md")
 OURS = "lazybo"
 BUDGETS = (25, 50, 100, 200)
 # Seconds of one evaluation, and the times to compare at, in evaluations.
@@ -110,27 +110,45 @@ def load(path: Path) -> Suite:
 # ------------------------------------------------------------------- evaluations
 
 
+def short(suite: Suite, overhead: Path) -> str:
+    """Optuna's samplers and ours: mean regrets, and milliseconds of a step."""
+    names, runs = suite.groups()[0]
+    steps = read(overhead) if overhead.exists() else []
+    ms = {(row["optimizer"], int(row["n"]), int(row["parameters"])): row["ms"] for row in steps}
+    rows = []
+    for name in names:
+        found = [suite.regrets(name, n, runs) for n in BUDGETS]
+        regrets = ("" if values is None else f"{values.mean():.3f}" for values in found)
+        rows.append([name, *regrets, *(ms.get((name, n, 5), "") for n in (100, 1000))])
+    head = [*(f"after {n}" for n in BUDGETS), "ms at 100", "ms at 1,000"]
+    return markdown(["", *head], rows)
+
+
 def evaluations(suite: Suite) -> str:
     """Regret against evaluations."""
+    means = [_mean_regret(suite, names, runs) for names, runs in suite.groups()]
+    return "\n\n".join([*means, _pairs(suite, "mean regret, ours / theirs", 0), _pairs(suite, "won : lost (p)", 1)])
+
+
+def details(suite: Suite) -> str:
+    """The same in logarithms, by rank and by family."""
     parts = []
     for names, runs in suite.groups():
-        parts.append(_mean_regret(suite, names, runs))
-        parts.append(_means(suite, "mean log10 regret", names, runs, lambda v: f"{log10(v).mean():.2f}"))
+        title = f"mean log10 regret, {_seeds(runs)}"
+        parts.append(_means(suite, title, names, runs, lambda v: f"{log10(v).mean():.2f}"))
         parts.append(_ranks(suite, names, runs))
-    parts.append(_pairs(suite))
     parts += [_family(suite, family) for family in dict.fromkeys(suite.families.values())]
     return "\n\n".join(parts)
 
 
-def regret(suite: Suite) -> str:
-    """Only the mean regrets."""
-    return "\n\n".join(_mean_regret(suite, names, runs) for names, runs in suite.groups())
-
-
 def _mean_regret(suite: Suite, names: Sequence[str], runs: Sequence[Run]) -> str:
-    seeds = len({seed for _, seed in runs})
-    title = f"mean regret ({len(suite.problems)} problems, {seeds} seed{'s' if seeds > 1 else ''})"
+    title = f"mean regret ({len(suite.problems)} problems, {_seeds(runs)})"
     return _means(suite, title, names, runs, lambda values: f"{values.mean():.4f}")
+
+
+def _seeds(runs: Sequence[Run]) -> str:
+    seeds = len({seed for _, seed in runs})
+    return f"{seeds} seed{'s' if seeds > 1 else ''}"
 
 
 def _means(
@@ -153,27 +171,29 @@ def _ranks(suite: Suite, names: Sequence[str], runs: Sequence[Run]) -> str:
         mean_of = dict(zip(there, means, strict=True))
         for name in names:
             ranks[name].append(f"{mean_of[name]:.2f}" if name in mean_of else "")
-    return markdown(["mean rank", *map(str, BUDGETS)], [[name, *cells] for name, cells in ranks.items()])
+    return markdown(
+        [f"mean rank, {_seeds(runs)}", *map(str, BUDGETS)], [[name, *cells] for name, cells in ranks.items()]
+    )
 
 
-def _pairs(suite: Suite) -> str:
-    """Ours compared with each other optimiser, on the runs that both have."""
-    rows = [[other, *(_verdict(suite, other, n) for n in BUDGETS)] for other in suite.courses if other != OURS]
-    return markdown([f"{OURS} against", *map(str, BUDGETS)], rows)
+def _pairs(suite: Suite, title: str, part: int) -> str:
+    """Ours compared with each other optimiser, on the runs that both have: one part of the verdict."""
+    others = (name for name in suite.courses if name != OURS)
+    return markdown([title, *map(str, BUDGETS)], [[o, *(_verdict(suite, o, n)[part] for n in BUDGETS)] for o in others])
 
 
-def _verdict(suite: Suite, other: str, n: int) -> str:
-    """Mean regrets, runs won and lost, and Wilcoxon's paired test on log regrets."""
+def _verdict(suite: Suite, other: str, n: int) -> tuple[str, str]:
+    """Mean regrets; runs won and lost, with the p of Wilcoxon's paired test on log regrets."""
     ours, theirs = suite.courses[OURS], suite.courses[other]
     shared = [run for run in theirs if run in ours and n in theirs[run].regret and n in ours[run].regret]
     if len(shared) < 2:
-        return ""
+        return "", ""
     a = np.array([ours[run].regret[n] for run in shared])
     b = np.array([theirs[run].regret[n] for run in shared])
     difference = log10(a) - log10(b)
     p = wilcoxon(difference).pvalue if difference.any() else 1.0
     won, lost = int((difference < 0).sum()), int((difference > 0).sum())
-    return f"{a.mean():.4f} / {b.mean():.4f}; {won} : {lost}, p = {p:.1g}"
+    return f"{a.mean():.4f} / {b.mean():.4f}", f"{won} : {lost} ({p:.1g})"
 
 
 def _family(suite: Suite, family: str) -> str:
@@ -205,14 +225,18 @@ def timed(suite: Suite) -> tuple[list[str], list[Run]]:
 def clock(suite: Suite) -> str:
     """Mean regret by time."""
     names, runs = timed(suite)
-    columns = [(seconds, 0.0) for seconds in FREE_SECONDS]
-    columns += [(times * cost, cost) for cost in COSTS for times in TIMES]
+    fast = [(seconds, 0.0) for seconds in FREE_SECONDS]
+    fast += [(times * cost, cost) for cost in COSTS[:2] for times in TIMES]
+    slow = [(times * cost, cost) for cost in COSTS[2:] for times in TIMES]
+    return "\n\n".join(_clock(suite, names, runs, columns) for columns in (fast, slow))
+
+
+def _clock(suite: Suite, names: Sequence[str], runs: Sequence[Run], columns: Sequence[tuple[float, float]]) -> str:
     head = [f"{cost:g} s: {_duration(seconds)}" for seconds, cost in columns]
     rows = [
         [name, *(_by_then([suite.courses[name][run] for run in runs], *column) for column in columns)] for name in names
     ]
-    seeds = len({seed for _, seed in runs})
-    return markdown([f"mean regret ({seeds} seed{'s' if seeds > 1 else ''}); an evaluation costs", *head], rows)
+    return markdown([f"an evaluation costs ({_seeds(runs)})", *head], rows)
 
 
 def _by_then(courses: list[Course], seconds: float, cost: float) -> str:
@@ -246,37 +270,28 @@ def time_per_step(path: Path) -> str:
     return "\n\n".join(tables)
 
 
-def steps(path: Path) -> str:
-    """Our median step compared with Optuna's."""
-    cells: dict[tuple[int, int], dict[str, float]] = defaultdict(dict)
-    for row in read(path):
-        cells[int(row["n"]), int(row["parameters"])][row["optimizer"]] = float(row["ms"])
-    others = ("optuna-tpe", "optuna-gp")
-    rows = []
-    for (n, dim), ms in cells.items():
-        ratios = [f"{ms[other] / ms[OURS]:.3g}" if other in ms else "" for other in others]
-        times = [f"{ms[name]:,.1f} ms" if name in ms else "" for name in (OURS, *others)]
-        rows.append([f"{n:,}", str(dim), *times, *ratios])
-    return markdown(["n", "parameters", OURS, *others, *(f"{other} / {OURS}" for other in others)], rows)
-
-
 # --------------------------------------------------------------------- dimension
 
 
 def by_problem(suite: Suite, budgets: Sequence[int]) -> str:
-    """Mean regret on each problem, over all seeds of each optimiser."""
-    parts = []
-    for n in budgets:
-        rows = []
-        for name, own in suite.courses.items():
-            cells = []
-            for problem in suite.problems:
-                found = [course.regret[n] for (p, _), course in own.items() if p == problem and n in course.regret]
-                cells.append(f"{np.mean(found):.3g}" if found else "")
-            seeds = len({seed for _, seed in own})
-            rows.append([f"{name} ({seeds})", *cells])
-        parts.append(markdown([f"regret after {n} (seeds)", *suite.problems], rows))
-    return "\n\n".join(parts)
+    """Mean regret on each problem, over all seeds of each optimiser: a table for each budget and function."""
+    functions = dict.fromkeys(problem.split("-")[0] for problem in suite.problems)
+    return "\n\n".join(
+        _by_problem(suite, n, [problem for problem in suite.problems if problem.startswith(f"{function}-")])
+        for n in budgets
+        for function in functions
+    )
+
+
+def _by_problem(suite: Suite, n: int, problems: Sequence[str]) -> str:
+    rows = []
+    for name, own in suite.courses.items():
+        cells = []
+        for problem in problems:
+            found = [course.regret[n] for (p, _), course in own.items() if p == problem and n in course.regret]
+            cells.append(f"{np.mean(found):.3g}" if found else "")
+        rows.append([f"{name} ({len({seed for _, seed in own})})", *cells])
+    return markdown([f"regret after {n} (seeds)", *problems], rows)
 
 
 # -------------------------------------------------------------------------- main
@@ -285,11 +300,11 @@ def by_problem(suite: Suite, budgets: Sequence[int]) -> str:
 def tables(folder: Path = RESULTS) -> dict[str, str]:
     """The tables of all recorded runs, by their marks in the documents."""
     makers: dict[str, tuple[str, Callable[[Path], str]]] = {
+        "short": ("open", lambda path: short(load(path), folder / "overhead.csv")),
         "evaluations": ("open", lambda path: evaluations(load(path))),
         "clock": ("open", lambda path: clock(load(path))),
-        "regret": ("open", lambda path: regret(load(path))),
+        "details": ("open", lambda path: details(load(path))),
         "time": ("overhead", time_per_step),
-        "steps": ("overhead", steps),
         "parallel": ("parallel", parallel.times_to_target),
         "dimension": ("dimension", lambda path: by_problem(load(path), (50, 100))),
         "noise": ("noise_choice", lambda path: noise.overview(read(path))),
@@ -313,7 +328,7 @@ def main() -> None:
 
     for document in DOCUMENTS:
         document.write_text(insert(document.read_text(), found))
-    for path in (*DOCUMENTS, *draw_all(options.results, DOCUMENTS[0].parent)):
+    for path in (*DOCUMENTS, *draw_all(options.results, ROOT / "docs")):
         print(path)
 
 

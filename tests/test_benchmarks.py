@@ -237,8 +237,8 @@ def test_runs_are_resumed_and_compared(tmp_path: Path) -> None:
     pairs = [(ends["lazybo", *key], end) for (label, *key), end in ends.items() if label == "random"]
     better, worse = sum(ours < theirs for ours, theirs in pairs), sum(ours > theirs for ours, theirs in pairs)
     assert better > worse
-    assert f"; {better} : {worse}" in text["evaluations"]
-    assert text["clock"].count("\n| ") == 3
+    assert f"{better} : {worse} (" in text["evaluations"]
+    assert text["clock"].count("\n| lazybo") == 2
 
 
 def test_a_variant_is_compared_on_the_runs_that_the_default_has_too(tmp_path: Path) -> None:
@@ -270,7 +270,7 @@ def test_regret_by_the_clock_counts_what_was_done_by_then() -> None:
 def test_the_tables_of_the_documents_are_those_of_the_records() -> None:
     texts, found = [document.read_text() for document in report.DOCUMENTS], report.tables()
     assert [name for name in found if not any(f"<!-- {name} -->" in text for text in texts)] == []
-    assert [insert(text, found) == text for text in texts] == [True, True]
+    assert [insert(text, found) == text for text in texts] == [True] * len(texts)
 
 
 # -------------------------------------------------------------------------- guard

@@ -747,8 +747,8 @@ def _python(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("_python")
 def test_the_example_of_the_reference_runs() -> None:
-    (program,) = re.findall(r"```python\n(.*?)```", REFERENCE, re.S)
-    (settings,) = re.findall(r"```toml\n(.*?)```", REFERENCE, re.S)
+    (program,) = re.findall(r"```python title=\"train.py\"\n(.*?)```", REFERENCE, re.S)
+    (settings,) = re.findall(r"```toml title=\"lenet.toml\"\n(.*?)```", REFERENCE, re.S)
     Path("train.py").write_text(program)
     Path("lenet.toml").write_text(settings)
     result = call("tune", "lenet.toml", "--trials", "7", "--json")
@@ -761,7 +761,7 @@ def test_the_example_of_the_reference_runs() -> None:
 @pytest.mark.usefixtures("_python")
 def test_the_line_of_the_readme_runs() -> None:
     readme = (ROOT / "README.md").read_text()
-    (line,) = re.findall(r"```\nlazybo (tune .*?)```", readme, re.S)
+    (line,) = re.findall(r"```sh\nlazybo (tune .*?)```", readme, re.S)
     words = shlex.split(line.replace("\\\n", " "))
     Path("train.py").write_text(
         "import sys\nassert sys.argv[1::2] == ['--lr', '--momentum', '--layers', '--opt']\nprint(1)\n"

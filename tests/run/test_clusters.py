@@ -86,6 +86,29 @@ def test_an_evaluation_that_kills_its_dask_workers_fails_and_the_run_goes_on(das
     assert states.count(TrialState.COMPLETE) == 9
 
 
+def test_workers_that_a_dask_cluster_gives_up_are_replaced(tmp_path: Path) -> None:
+    import dask
+    import distributed
+
+    died = tmp_path / "died"
+
+    def objective(params: dict[str, Any]) -> float:
+        if not died.exists():
+            died.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return bowl(params)
+
+    # No worker starts so quickly, so the cluster closes the nanny of the one that died.
+    with (
+        dask.config.set({"distributed.deploy.lost-worker-timeout": "1ms"}),
+        distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0") as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        (lost,) = cluster.workers.values()
+        check(optimize(objective, SPACE, n_trials=3, executor=client, seed=0), 3)
+        assert lost.status == distributed.Status.closed
+
+
 def test_dask_workers_report_and_are_pruned(dask_client: Any) -> None:
     def objective(params: dict[str, Any], trial: Trial) -> float:
         for step in range(4):

@@ -17,7 +17,8 @@ from optuna.trial import FrozenTrial, TrialState
 import lazybo
 from benchmarks import pause
 from lazybo.run.checkpoints import place_of
-from lazybo.study.attributes import ATTEMPTS_KEY, CHECKPOINTS_KEY, PAUSED_KEY
+from lazybo.study.attributes import ATTEMPTS_KEY, CHECKPOINTS_KEY, PAUSED_KEY, SECONDS_KEY
+from lazybo.study.costs import cost_of
 from lazybo.study.paused import is_paused, paused_trials
 
 SPACE = {"x": (-1.0, 1.0)}
@@ -269,6 +270,21 @@ def test_checkpoints_of_ended_trials_stay_without_copies(tmp_path: Path) -> None
         copies = len(list(place_of(root, trial.number).glob("saved-*")))
         assert copies == (trial.number == 1), "that of the paused one is needed"
     assert (place_of(root, 0) / "files" / "epoch").read_text() == str(STEPS)
+
+
+def test_the_time_of_all_parts_of_a_training_counts(tmp_path: Path) -> None:
+    training, storage = Training(tmp_path / "log"), tmp_path / "s.db"
+    options: dict[str, Any] = {"n_trials": 2, "max_steps": STEPS, "storage": storage, "cost": "seconds"}
+    study = run(training, SPACE, pruner=StopAt({1}), **options)
+    paused = study.trials[1]
+    assert is_paused(paused)
+    assert paused.system_attrs[SECONDS_KEY] > 0
+    study._storage.set_trial_system_attr(paused._trial_id, SECONDS_KEY, 1e6)
+    lazybo.resume(study, 1)
+    ended = run(training, SPACE, pruner=StopAt(set()), **options).trials[1]
+    assert ended.state == TrialState.COMPLETE
+    assert 1e6 < ended.system_attrs[SECONDS_KEY] < 2e6
+    assert cost_of(ended, "seconds") == ended.system_attrs[SECONDS_KEY]
 
 
 def test_the_model_pauses_what_promises_little_and_resumes_what_promises_more() -> None:

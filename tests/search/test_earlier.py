@@ -193,6 +193,14 @@ def test_the_task_that_fits_gets_the_weight(rng: np.random.Generator) -> None:
     assert unrelated.none > 0.5
 
 
+def test_earlier_tasks_fade_as_the_new_one_grows(rng: np.random.Generator) -> None:
+    earlier, x = tasks_of(rng), rng.random((90, 2))
+    targets, means = np.sin(3 * x[:, 0]) + x[:, 1], earlier.means(x)
+    weights = [earlier.related(x[:n], targets[:n], means[:, :n]).weights.sum() for n in (5, 20, 50, 90)]
+    assert weights[0] > weights[1] > weights[2] > weights[3] == 0.0
+    assert not earlier.related(x, targets, means).counts
+
+
 def test_a_portfolio_serves_all_tasks() -> None:
     """Two tasks whose best points are far apart: the first two points are one for each."""
     line = np.linspace(0, 1, 21)[:, None]
@@ -402,6 +410,16 @@ def test_other_earlier_studies_after_a_restoration_are_learned_anew() -> None:
         two.ask()
         related = two._outputs.objectives[0].fitted.related
         assert (0 if related is None else len(related.weights)) == len(earlier)
+
+
+def test_earlier_studies_that_no_longer_count_cost_nothing() -> None:
+    optimizer = Optimizer(SPACE, seed=1, earlier=[results(20)], lag=20)
+    for params, _ in results(70, seed=5):
+        optimizer.observe(params, bowl(params))
+    optimizer.ask()
+    process, _ = optimizer.surrogate()
+    assert process.prior is None
+    assert optimizer.related()[0].name == "table 1"
 
 
 def test_predictions_have_the_prior_mean() -> None:

@@ -68,6 +68,19 @@ def test_pruned_trials_do_not_poison_the_model() -> None:
         assert abs(seen - wanted) < 4 * math.sqrt(sure) + 0.5, "as far off as the model expects"
 
 
+def test_forecasts_that_were_kept_are_those_of_new_curves() -> None:
+    study = pruned_study(None, 30)
+    space = Space(study.trials[0].distributions)
+    kept, seen = StudyCurves(space, "maximize"), 0
+    for n in range(1, 31):
+        kept.add_new(study.trials[:n])
+        new = StudyCurves(space, "maximize")
+        new.add_new(study.trials[:n])
+        assert kept.forecasts() == new.forecasts()
+        seen += bool(kept.forecasts())
+    assert seen > 10
+
+
 def test_slices_have_no_spikes_where_trials_were_pruned() -> None:
     """The example of docs/command.md, whose early values are far below the ends."""
 

@@ -56,6 +56,8 @@ RUGGED = 0.02
 # The prior mean counts 1 / (1 + (n / TRUSTED)²) after n values of the new task: half after TRUSTED. Later it would keep
 # the search where the earlier tasks were good, although the best of the new one is elsewhere (docs/earlier.md).
 TRUSTED = 6.0
+# Below this it does not count at all, and a step costs no more than without earlier tasks.
+LEAST_TRUST = 0.01
 # The probabilities are computed from at most so many observations.
 MOST_COMPARED = 200
 # A length scale at which a column makes no difference.
@@ -85,6 +87,11 @@ class Related:
     shares: Array
     none: float
     residual: float
+
+    @property
+    def counts(self) -> bool:
+        """Whether there is a prior mean at all."""
+        return bool(self.weights.any())
 
     def state(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -189,6 +196,7 @@ class EarlierTasks:
         by_task, like = (chances * slopes).sum(axis=1), chances.sum(axis=1)
         residual = float((chances * RESIDUALS).sum())
         trust = 1.0 / (1.0 + (len(targets) / TRUSTED) ** 2)
+        trust = trust if trust >= LEAST_TRUST else 0.0
         return Related(
             offset=shift + unit * trust * offset,
             weights=unit * trust * (by_task[:count] + by_task[count] / count),

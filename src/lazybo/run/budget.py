@@ -20,6 +20,7 @@ from optuna.trial import FrozenTrial
 
 from lazybo.run.limits import Limits
 from lazybo.study.costs import seconds_of
+from lazybo.study.paused import is_paused
 
 
 class Budget:
@@ -30,8 +31,9 @@ class Budget:
         self._earlier = self._now = 0.0
 
     def count_earlier(self, trials: Iterable[FrozenTrial]) -> None:
-        """Count the trials of earlier runs."""
-        self._earlier = sum(seconds_of(trial) or 0.0 for trial in trials if trial.state.is_finished())
+        """Count the trials of earlier runs, also those that are paused."""
+        ended = (trial for trial in trials if trial.state.is_finished() or is_paused(trial))
+        self._earlier = sum(seconds_of(trial) or 0.0 for trial in ended)
 
     def count(self, seconds: float) -> None:
         """Count a trial of this run that took so long."""

@@ -6,6 +6,7 @@ the optimiser is told. Ends are handled one by one in their order: a run with se
 what running trials had reported at each proposal, and on its seed.
 """
 
+import contextlib
 import logging
 import math
 import time
@@ -15,6 +16,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from optuna.exceptions import UpdateFinishedTrialError
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
@@ -162,6 +164,7 @@ class Driver:
         """Open the next trial; False if there is none."""
         while (started := self._source.start()) is not None:
             trial = self._open.add(started.entry, started.deaths, started.values, judged_from=started.judged_from)
+            trial.earlier_seconds = started.seconds
             self.model.announce(started.entry.number, started.entry.params)
             if not started.invalid:
                 return True
@@ -184,12 +187,12 @@ class Driver:
         entry = trial.entry
         intermediate = self._open.stop(trial)
         if outcome.state == "paused" and intermediate:
-            self._pause(entry, outcome, max(intermediate))
+            self._pause(trial, outcome, max(intermediate))
             return
         last = intermediate[max(intermediate)] if intermediate else math.nan
         if outcome.state == "pruned" and math.isfinite(last) and not self._options.goals.several:
             outcome = replace(outcome, value=last)  # as Optuna does
-        result = _result(outcome, timed=self.model.optimizer.cost is not None)
+        result = _result(outcome, trial.earlier_seconds if self._is_timed else None)
         recorded = self._ledger.finish(entry, result)
         del self._open.trials[entry.number]
         if not recorded:
@@ -215,8 +218,19 @@ class Driver:
             self._fill()  # the worker need not wait until the optimiser has learned
         self.model.finish(_frozen(entry, result, intermediate))
 
-    def _pause(self, entry: Entry, outcome: Outcome, step: int) -> None:
+    @property
+    def _is_timed(self) -> bool:
+        """Whether the study records how long trials took."""
+        return self.model.optimizer.cost is not None
+
+    def _pause(self, trial: OpenTrial, outcome: Outcome, step: int) -> None:
         """A trial is stopped for now: record that, call the callbacks, tell the optimiser what to expect of it."""
+        entry = trial.entry
+        if self._is_timed:
+            seconds = trial.earlier_seconds + outcome.seconds
+            with contextlib.suppress(UpdateFinishedTrialError):  # another process has ended it
+                with_retries(partial(self.study._storage.set_trial_system_attr, entry.trial_id, SECONDS_KEY, seconds))
+        self._budget.count(outcome.seconds)
         recorded = self._ledger.pause(entry, step, outcome.metrics)
         del self._open.trials[entry.number]
         if not recorded:
@@ -278,8 +292,8 @@ class Driver:
         return self._shared.finished + len(self._shared.paused)
 
 
-def _result(outcome: Outcome, *, timed: bool = False) -> Result:
-    """What is recorded of an outcome, with its time if it is ``timed``."""
+def _result(outcome: Outcome, earlier_seconds: float | None = None) -> Result:
+    """What is recorded of an outcome, with its time if that of its earlier parts is given."""
     states = {"complete": TrialState.COMPLETE, "pruned": TrialState.PRUNED}
     user = dict(outcome.metrics)
     system: dict[str, Any] = {}
@@ -290,8 +304,8 @@ def _result(outcome: Outcome, *, timed: bool = False) -> Result:
         system[FAILURE_KEY] = outcome.failure
     if outcome.variance:
         system[VARIANCE_KEY] = outcome.variance
-    if timed:
-        system[SECONDS_KEY] = outcome.seconds
+    if earlier_seconds is not None:
+        system[SECONDS_KEY] = earlier_seconds + outcome.seconds
     system |= as_attributes(outcome.constraints)
     return Result(states.get(outcome.state, TrialState.FAIL), outcome.value, user, system, outcome.values)
 

@@ -40,6 +40,7 @@ class OpenTrial:
     folds: dict[int | None, float] = field(default_factory=dict)  # the values known so far
     steps: int = 0  # how many values it had reported when it was last started
     fold_seconds: list[float] = field(default_factory=list)  # of the folds that were evaluated here
+    earlier_seconds: float = 0.0  # what its parts took before it was paused
 
 
 @dataclass

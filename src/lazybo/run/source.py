@@ -14,7 +14,7 @@ from lazybo.run.limits import Limits, StopReason
 from lazybo.run.open_trials import OpenTrials
 from lazybo.run.shared import SharedStudy
 from lazybo.run.stopping import Stopping
-from lazybo.study.attributes import ATTEMPTS_KEY, REPEAT_KEY, TO_END_KEY
+from lazybo.study.attributes import ATTEMPTS_KEY, REPEAT_KEY, SECONDS_KEY, TO_END_KEY
 from lazybo.study.model import StudyModel, announced_params
 from lazybo.study.structure import as_given
 
@@ -35,6 +35,7 @@ class Started:
     values: Mapping[int, float] = field(default_factory=dict)  # its recorded intermediate values
     invalid: str = ""  # why it cannot be evaluated
     judged_from: float = 0  # the step before which it is not paused
+    seconds: float = 0.0  # what its parts took before it was paused, if the time counts
 
 
 class TrialSource:
@@ -223,4 +224,10 @@ class TrialSource:
         entry = Entry(trial._trial_id, trial.number, params, REPEAT_KEY in trial.system_attrs)
         attributes = trial.system_attrs
         judged_from = inf if attributes.get(TO_END_KEY) else 0
-        return Started(entry, attributes.get(ATTEMPTS_KEY), trial.intermediate_values, judged_from=judged_from)
+        return Started(
+            entry,
+            attributes.get(ATTEMPTS_KEY),
+            trial.intermediate_values,
+            judged_from=judged_from,
+            seconds=attributes.get(SECONDS_KEY, 0.0),
+        )

@@ -178,16 +178,16 @@ class Surrogate:
         return self._pool
 
     def _spread(self, seed: int) -> Array:
-        """The points of the pool. With earlier tasks they stay the same: their means there take a while."""
-        if self._pool_points is not None:
+        """The points of the pool. While earlier tasks count they stay the same: their means there take a while."""
+        stay = self._prior_mean() is not None
+        if stay and self._pool_points is not None:
             return self._pool_points
-        rng = np.random.default_rng((seed, 0 if self.earlier else self.fitted.learned_at, 1))
+        rng = np.random.default_rng((seed, 0 if stay else self.fitted.learned_at, 1))
         if self._feasible is None:
             points = sobol_points(self._space, rng, POOL_POINTS)
         else:
             points = self._feasible.spread(seed, rng, POOL_POINTS)
-        if self.earlier is not None:
-            self._pool_points = points
+        self._pool_points = points if stay else None
         return points
 
     def pool_at(self, points: Array) -> Pool:
@@ -300,7 +300,7 @@ class Surrogate:
 
     def _prior_mean(self) -> PriorMean | None:
         related = self.fitted.related
-        return None if self.earlier is None or related is None else self.earlier.prior(related)
+        return None if self.earlier is None or related is None or not related.counts else self.earlier.prior(related)
 
     def _learn(self, targets: Array, rows: NDArray[np.intp]) -> None:
         """Learn from the evaluations with a value, and discard the process of the old parameters."""

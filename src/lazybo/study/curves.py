@@ -81,6 +81,8 @@ class StudyCurves:
         self._added: set[int] = set()
         self._settled = 0  # all trials before this number were added
         self._finals: dict[int, tuple[float, float]] = {}  # u, f by number of the curve
+        self._forecasts: dict[int, Forecast | None] = {}  # of final values, by number of the curve
+        self._forecasts_at = 0  # when the model had been learned that made them
         self._paused: dict[int, int] = {}  # the last steps of paused trials, by number of the trial
         self.best: float | None = None  # the best last value of a completed, feasible trial; small is good
 
@@ -142,12 +144,18 @@ class StudyCurves:
         del self._numbers[i]
         self._finals = {j - (j > i): final for j, final in self._finals.items()}
         self._model.remove(i)
+        self._forecasts = {}
         self._random_improvement = (0, 0.0, 0.0)
 
     def forecasts(self) -> dict[int, Forecast]:
         """By trial number, the final values of the pruned and paused trials; empty while too few completed."""
-        found = {i: self._final(i, forecast) for i, forecast in self._model.forecasts().items()}
-        return {self._numbers[i]: forecast for i, forecast in found.items() if forecast is not None}
+        made, learned_at = self._model.forecasts(), self.learned_at
+        if learned_at != self._forecasts_at:
+            self._forecasts, self._forecasts_at = {}, learned_at
+        for i in made.keys() - self._forecasts.keys():
+            self._forecasts[i] = self._final(i, made[i])
+        found = {self._numbers[i]: self._forecasts[i] for i in made}
+        return {number: forecast for number, forecast in found.items() if forecast is not None}
 
     def ending(self, trial: FrozenTrial) -> Ending | None:
         """What a trial that did not complete will report last, or would have; None while too few have completed."""

@@ -24,6 +24,8 @@ RECOUNT_INTERVAL = 1.0
 END_TIMEOUT = 10.0
 # Seconds that the scheduler may take to forget a cancelled task.
 CANCEL_TIMEOUT = 5.0
+# Seconds between two looks whether a local cluster has all its workers.
+REPLACE_INTERVAL = 2.0
 
 
 def start_cluster(workers: int) -> "DaskEngine":
@@ -76,6 +78,7 @@ class DaskEngine(Engine):
         self._numbers = count()
         self._restarts: dict[str, threading.Thread] = {}  # by the worker's address
         self._closing = False
+        self._keeper = _Keeper(client.cluster) if isinstance(client.cluster, distributed.LocalCluster) else None
 
     @property
     def workers(self) -> int:
@@ -124,6 +127,8 @@ class DaskEngine(Engine):
     def _close(self) -> None:
         for thread in list(self._restarts.values()):
             thread.join()
+        if self._keeper is not None:
+            self._keeper.stop()
         self._release()
 
     def _finish(self, future: Future[Any], running: distributed.Future) -> None:
@@ -211,6 +216,32 @@ class DaskEngine(Engine):
         )
         error.__cause__ = cause
         return error
+
+
+class _Keeper:
+    """Replaces the workers that a local cluster has given up, until it is stopped.
+
+    Dask looks for a worker `lost-worker-timeout` (15 s) after it died, by its name. If none is there, it closes the
+    nanny for good. So a worker is lost if it takes longer to start, or if the one that followed it has just died, too.
+    The cluster still has its specification, and `scale` starts what is missing.
+    """
+
+    def __init__(self, cluster: distributed.LocalCluster) -> None:
+        self._cluster = cluster
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name="lazybo-workers", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._thread.join()
+
+    def _keep(self) -> None:
+        while not self._stopped.wait(REPLACE_INTERVAL):
+            wanted = len(self._cluster.worker_spec)
+            if len(self._cluster.workers) < wanted and self._cluster.status == distributed.Status.running:
+                _logger.warning("Workers of the Dask cluster are lost; new ones are started.")
+                self._cluster.scale(wanted)
 
 
 def _end_process() -> None:

@@ -1,0 +1,134 @@
+"""What MkDocs does besides building pages: the page of the command, search without a server, nothing from a network."""
+
+import re
+from collections import defaultdict
+from enum import Enum
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import typer
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+from lazybo.cli.app import app
+
+COMMAND_PAGE = "cli.md"
+VALUES = {int: "INTEGER", float: "NUMBER", Path: "PATH"}
+INTRODUCTION = """# The command: all options
+
+This page is made from the command itself when the site is built. What the options mean for a program is in
+[The command: settings and output](command.md).
+"""
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the page of the command."""
+    files.append(File.generated(config, COMMAND_PAGE, content=command_page()))
+    return files
+
+
+def on_post_build(config: MkDocsConfig) -> None:
+    """Write the search index as a script too: a page that is opened as a file may not read JSON."""
+    folder = Path(config.site_dir) / "search"
+    index = (folder / "search_index.json").read_text(encoding="utf-8")
+    (folder / "search_index.js").write_text(f"var __index = {index}", encoding="utf-8")
+
+
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
+    """Refuse a page that loads something from another machine. Links to other sites are fine."""
+    loaded = re.findall(r"<(?:script|img|iframe|link)\b[^>]*(?:src|href)=\"(?:https?:)?//[^\"]*\"", output)
+    if loaded:
+        raise PluginError(f"{page.file.src_uri} of {config.site_name} loads from a network: {loaded[0]}")
+    return output
+
+
+def command_page() -> str:
+    """The help of all commands as Markdown."""
+    root: Any = typer.main.get_command(app)
+    return "\n".join([INTRODUCTION, *_parts(root, "lazybo")])
+
+
+def _parts(group: Any, name: str) -> list[str]:
+    parts = []
+    for key, command in group.commands.items():
+        if command.hidden:
+            continue
+        full = f"{name} {key}"
+        if hasattr(command, "commands"):
+            parts += [f"## {full}\n", f"{command.help}\n", *_parts(command, full)]
+        else:
+            parts += [f"{'##' if name == 'lazybo' else '###'} {full}\n", f"{_escaped(command.help)}\n"]
+            parts += [f"```text\n{_usage(command, full)}\n```\n", *_tables(command), _epilogue(command.epilog)]
+    return parts
+
+
+def _usage(command: Any, name: str) -> str:
+    arguments = [p for p in command.params if p.param_type_name == "argument"]
+    options = any(p.param_type_name == "option" for p in command.params)
+    words = [p.metavar or (p.name.upper() if p.required else f"[{p.name.upper()}]") for p in arguments]
+    return " ".join([name, *(["[OPTIONS]"] if options else []), *words])
+
+
+def _tables(command: Any) -> list[str]:
+    """A table of arguments and options for each panel of the help."""
+    rows: dict[str, list[str]] = defaultdict(list)
+    for parameter in command.params:
+        if getattr(parameter, "hidden", False):
+            continue
+        panel = getattr(parameter, "rich_help_panel", None) or ""
+        rows[panel].append(f"| {_name(parameter)} | {_meaning(parameter)} |")
+    tables = []
+    for panel, lines in rows.items():
+        title = [f"**{panel}**\n"] if panel else []
+        tables.append("\n".join([*title, "| option | meaning |", "|---|---|", *lines, ""]))
+    return tables
+
+
+def _name(parameter: Any) -> str:
+    if parameter.param_type_name == "argument":
+        return _code(parameter.metavar or parameter.name.upper())
+    value = parameter.metavar or ("" if parameter.is_flag else VALUES.get(_type(parameter), "TEXT"))
+    return ", ".join(_code(f"{option} {value}".strip()) for option in parameter.opts)
+
+
+def _type(parameter: Any) -> Any:
+    return parameter.type_descriptor.annotation
+
+
+def _meaning(parameter: Any) -> str:
+    said = _escaped(parameter.help or "")
+    default, plain = parameter.default, isinstance(parameter.default, str | int | float)
+    if plain and not isinstance(default, bool) and "default" not in said:
+        said += f" Default: `{default}`."
+    kind = _type(parameter)
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        said += " One of " + ", ".join(f"`{choice.value}`" for choice in kind) + "."
+    return _cell(said)
+
+
+def _epilogue(text: str | None) -> str:
+    """The examples of a help text as a block, and the paragraphs after them."""
+    if not text:
+        return ""
+    paragraphs = [re.sub(r"\[/?bold\]", "", part) for part in text.split("\n\n")]
+    examples = [part for part in paragraphs if part.startswith(("lazybo ", "sh -c"))]
+    others = [_escaped(part) for part in paragraphs if part not in examples and part != "Examples"]
+    block = "```text\n" + "\n".join(examples) + "\n```\n" if examples else ""
+    return "\n\n".join([block, *others, ""])
+
+
+def _escaped(text: str) -> str:
+    """Text in which Markdown and HTML see no marks of their own."""
+    return re.sub(r"([\\<>*_`{}\[\]])", r"\\\1", text).replace(r"\<", "&lt;").replace(r"\>", "&gt;")
+
+
+def _code(text: str) -> str:
+    """As HTML: in a table, Markdown would take a | in its own code for the end of the cell, and [a] [b] for a link."""
+    return f"<code>{escape(text).replace('|', '&#124;').replace('[', '&#91;')}</code>"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", r"\|").replace("\n", " ")

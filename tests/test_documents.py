@@ -1,0 +1,100 @@
+"""The code in the documentation runs as it stands, and prints what the pages show."""
+
+import re
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import lazybo
+from lazybo.study import attributes
+from tests import postgres
+from tests.documents import PAGES, ROOT, RUN, SHOWN, Block, blocks_of, run, same
+
+ALL = {str(path.relative_to(ROOT)): blocks_of(path) for path in PAGES}
+HERE = [name for name, blocks in ALL.items() if any(b.language in RUN and b.runs(everything=False) for b in blocks)]
+ELSEWHERE = [name for name, blocks in ALL.items() if any(b.needs for b in blocks)]
+# Lines that are commands: in a block that is only shown, nobody would notice that they do not work.
+COMMAND = re.compile(r"^(?:\$ )?(?:lazybo|python|pip|make|mpiexec|gcc|sbatch) ", re.M)
+
+
+def check(name: str, *, everything: bool) -> None:
+    wrong = [
+        f"{shown.place} shows\n{shown.text}but the code prints\n{printed}"
+        for shown, printed in run(ALL[name], everything=everything)
+        if not same(shown.text, printed)
+    ]
+    assert not wrong, "\n".join(wrong) + f"\npython -m tests.documents {name} writes it"
+
+
+@pytest.mark.parametrize("name", HERE)
+def test_the_code_of_a_page_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    check(name, everything=False)
+
+
+@pytest.fixture
+def _database(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A PostgreSQL server, whose address the pages read from the environment."""
+    with postgres.server() as url:
+        monkeypatch.setenv("STUDY_URL", url)
+        yield
+
+
+@pytest.mark.extra
+@pytest.mark.usefixtures("_database")
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_the_code_of_a_page_runs_with_its_engines(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    check(name, everything=True)
+
+
+@pytest.mark.parametrize("block", [block for blocks in ALL.values() for block in blocks], ids=lambda block: block.place)
+def test_every_block_is_run_or_says_why_not(block: Block) -> None:
+    assert block.language in (*RUN, *SHOWN, "output") or block.title or block.not_run, "write it to a file: title="
+    assert block.not_run is None or len(block.not_run) > 5
+    if block.language in SHOWN:
+        assert not COMMAND.search(block.text), "commands are sh blocks"
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_lines_wrap(path: Path) -> None:
+    text = re.sub(r"```layers.*?```", "", path.read_text(), flags=re.S)
+    lines = [line for line in text.splitlines() if not line.lstrip().startswith("|") and "](" not in line]
+    assert [line for line in lines if len(line) > 120] == []
+
+
+def test_the_reference_has_every_public_name() -> None:
+    pages = "".join(path.read_text() for path in (ROOT / "docs").glob("api*.md"))
+    modules = [lazybo, *(import_module(f"lazybo.{name}") for name in ("gp", "kernels", "fit", "targets", "cholesky"))]
+    names = {name for module in modules for name in module.__all__} - {"__version__"} - {"Lag", "Parameter", "Slope"}
+    assert {name for name in names if not re.search(rf"\b{name}\b", pages)} == set()
+
+
+def test_the_reference_has_every_attribute() -> None:
+    page = (ROOT / "docs" / "formats.md").read_text()
+    keys = [value for name, value in vars(attributes).items() if name.endswith("_KEY")]
+    assert [key for key in keys if f"`{key}" not in page] == []
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) < 150
+
+
+def test_a_console_is_run_line_by_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = tmp_path / "page.md"
+    page.write_text("```console\n$ echo a \\\n    b > file\n$ cat file >&2\na b\n```\n")
+    ((shown, printed),) = run(blocks_of(page))
+    assert (shown.text, printed) == ("a b\n", "a b\n")
+
+
+def test_a_page_is_compared_with_what_is_printed() -> None:
+    assert same("best 0.25 (trial 3)\n", "best  0.3 (trial 14)\n")
+    assert same("a\n…\nz\n", "a\nb\nc\nz\n")
+    assert same("a\nz\n", "z\na\n")
+    assert same("rate 0.1  40%\nchance to be the best: trial 3 95%\n", "rate 5e-3 2%\n")
+    assert not same("rate 0.1  40%\n", "units 0.1  40%\n")
+    assert not same("best 0.25\n", "worst 0.25\n")
+    assert not same("a\na\n", "a\n")
