@@ -7,7 +7,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export OMP_NUM_THREADS := 1
 export OPENBLAS_NUM_THREADS := 1
 
-.PHONY: demo test test-extra lint format docs bench peers clean
+.PHONY: demo test test-extra test-lowest package test-package lint format docs bench peers clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python -m lazybo.demo
@@ -20,6 +20,29 @@ test: $(VENV)/.dev
 test-extra: $(VENV)-extra/.installed
 	$(VENV)-extra/bin/python -m pytest -m extra
 	SCIPY_ARRAY_API=1 $(VENV)-extra/bin/python -m pytest -m array_api tests/sklearn
+
+# A quick part of the tests with the lowest versions of all dependencies that pyproject.toml allows.
+test-lowest: $(VENV)-lowest/.installed
+	$(VENV)-lowest/bin/python -m pytest --numprocesses=auto --dist=loadgroup $(LOWEST_TESTS)
+LOWEST_TESTS ?= tests/test_blas.py tests/model/test_cholesky.py tests/model/test_gp.py \
+	tests/search/test_optimizer.py tests/search/test_saved.py tests/study/test_sampler.py tests/study/test_storage.py \
+	tests/study/test_journal.py tests/run/test_ledger.py tests/run/test_optimize.py tests/run/test_executors.py \
+	tests/cli/test_cli.py tests/report/test_records.py tests/sklearn/test_kernels.py tests/sklearn/test_spaces.py
+
+# The wheel and the source distribution, from which the wheel is built, in dist/.
+package: dist/.checked
+dist/.checked: $(VENV)-package/.installed README.md CHANGELOG.md $(shell find src -name '*.py')
+	rm -rf dist
+	$(VENV)-package/bin/python -m build --outdir dist
+	$(VENV)-package/bin/python -m twine check --strict dist/*
+	touch $@
+
+# The wheel in an environment with the newest versions of its dependencies and nothing else; also with another PYTHON.
+test-package: package
+	rm -rf $(VENV)-bare
+	$(PYTHON) -m venv $(VENV)-bare
+	$(VENV)-bare/bin/python -m pip install --quiet dist/*.whl
+	$(VENV)-bare/bin/python tools/check_installed.py
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
@@ -52,7 +75,8 @@ peers: $(PEERS:%=.venv-peer-%/.installed)
 	touch $@
 
 clean:
-	rm -rf site $(VENV) $(VENV)-extra $(VENV)-bench $(VENV)-docs .venv-peer-* .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf site dist $(VENV) $(VENV)-extra $(VENV)-bench $(VENV)-docs $(VENV)-lowest $(VENV)-package $(VENV)-bare \
+		.venv-peer-* .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 $(VENV)/.demo: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -64,6 +88,22 @@ $(VENV)-extra/.installed $(VENV)-bench/.installed: $(VENV)-%/.installed: pyproje
 	$(PYTHON) -m venv $(VENV)-$*
 	$(VENV)-$*/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
 	$(VENV)-$*/bin/python -m pip install --quiet --editable . --group test --group $*
+	touch $@
+
+# Newer releases of click and pyparsing deprecate names that Typer 0.16 and matplotlib 3.9 use, and in the tests warnings
+# are errors.
+$(VENV)-lowest/.installed: pyproject.toml tools/lowest.py
+	$(PYTHON) -m venv $(VENV)-lowest
+	$(VENV)-lowest/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(PYTHON) tools/lowest.py plot export sklearn > $(VENV)-lowest/lowest.txt
+	$(VENV)-lowest/bin/python -m pip install --quiet --constraint $(VENV)-lowest/lowest.txt \
+		--editable '.[plot,export,sklearn]' --group test 'click<8.3' 'pyparsing<3.3'
+	touch $@
+
+$(VENV)-package/.installed: pyproject.toml
+	$(PYTHON) -m venv $(VENV)-package
+	$(VENV)-package/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(VENV)-package/bin/python -m pip install --quiet --group package
 	touch $@
 
 $(VENV)-docs/.installed: pyproject.toml

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from lazybo.study.sampler import LazySampler
     from lazybo.study.storage import repair_storage
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"
 
 # Where the public names are. Each is imported when it is first used: a worker needs few of them, and starts in a third
 # of the time.

@@ -190,3 +190,39 @@ def test_initial_configurations_are_enqueued_once_by_drivers_that_begin_at_once(
         assert database is not None
         database.remove_session()
         database.engine.dispose()
+
+
+def test_people_ask_tell_and_correct_on_a_server(url: str) -> None:
+    """Of two corrections that saw the same state one is recorded, and what there was before is kept."""
+    from lazybo.run.by_hand import ByHand, Measured
+    from lazybo.run.goals import Goals
+    from lazybo.study.factory import ModelOptions
+    from lazybo.study.structure import Structure
+
+    structure = Structure({"x": FloatDistribution(0, 1), "c": CategoricalDistribution(["a", "b"])}, {}, frozenset())
+
+    storages = []
+
+    def person() -> ByHand:
+        storage = open_storage(url)
+        storages.append(storage)
+        study = optuna.create_study(study_name="lab", storage=storage, load_if_exists=True)
+        return ByHand(study, ModelOptions(seed=0), structure, Goals())
+
+    one, other = person(), person()
+    assert [entry.number for entry in (*one.ask(3), *other.ask(2))] == [0, 1, 2, 3, 4]
+    for entry in one.pending():
+        other.tell(entry.number, Measured((float(entry.number),), {"salt": 1.0}))
+    with pytest.raises(ValueError, match="trial 2 was told already, with the value 2"):
+        one.tell(2, Measured((5.0,)))
+    stale = other.trial(2)  # `other` has read it, and does not see the correction
+    one.correct(2, Measured((5.0,), {"salt": 2.0}))
+    assert stale.user_attrs == {"salt": 1.0}
+    with pytest.raises(ValueError, match="was corrected by somebody else just now"):
+        other.correct(2, Measured((6.0,)))
+    trial = person().trial(2)
+    assert (trial.value, trial.user_attrs["salt"]) == (5.0, 2.0)
+    (before,) = trial.user_attrs["lazybo:corrections"]
+    assert (before["values"], before["user_attrs"]) == ([2.0], {"salt": 1.0})
+    for storage in storages:
+        database_of(storage).engine.dispose()  # type: ignore[union-attr]

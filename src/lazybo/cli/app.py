@@ -9,11 +9,28 @@ from typing import Annotated, Any
 import typer
 from optuna.study import Study
 
+import lazybo
 from lazybo.cli import console, parameters, summary
+from lazybo.cli.by_hand import commands as by_hand
 from lazybo.cli.config import DEFAULT_STORAGE, make_plan, settings_of
 from lazybo.cli.directions import OptionalNames, directions_of
 from lazybo.cli.export import FORMATS, format_of, rows_of
 from lazybo.cli.figures import numbers
+from lazybo.cli.flags import (
+    KEPT,
+    WHAT,
+    Choices,
+    Constraints,
+    Cost,
+    Earlier,
+    Floats,
+    Ints,
+    JsonFlag,
+    Maximize,
+    Minimize,
+    Require,
+    Seed,
+)
 from lazybo.cli.storages import StorageArgument, StudyArgument, find
 from lazybo.cli.tune import exit_with, run_plan
 from lazybo.paper.command import app as paper
@@ -32,9 +49,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(paper, name="paper")
+app.add_typer(by_hand)
 
-WHAT, WHEN, WHERE, KEPT = "What is tuned", "When it ends", "Where it runs", "What is kept"
-JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+WHEN, WHERE = "When it ends", "Where it runs"
 
 
 class Kind(StrEnum):
@@ -79,69 +96,15 @@ def tune(
             help="What to tune. {name} in the command becomes the value of that parameter, {{ is a brace. No shell.",
         ),
     ] = None,
-    floats: Annotated[
-        list[str] | None,
-        typer.Option("--float", metavar="NAME=LOW:HIGH[:log|:STEP]", help="A number.", rich_help_panel=WHAT),
-    ] = None,
-    ints: Annotated[
-        list[str] | None,
-        typer.Option("--int", metavar="NAME=LOW:HIGH[:log|:STEP]", help="A whole number.", rich_help_panel=WHAT),
-    ] = None,
-    choices: Annotated[
-        list[str] | None,
-        typer.Option("--choice", metavar="NAME=A,B,C", help="One of these texts.", rich_help_panel=WHAT),
-    ] = None,
-    require: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="EXPRESSION",
-            help="Only suggest configurations for which this holds, for example 'a + b <= 1'. All of them, if several.",
-            rich_help_panel=WHAT,
-        ),
-    ] = None,
-    maximize: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--maximize",
-            metavar="[METRIC]",
-            help="Larger values are better. With a name: an objective in the JSON that the program prints.",
-            rich_help_panel=WHAT,
-        ),
-    ] = None,
-    minimize: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--minimize",
-            metavar="[METRIC]",
-            help="Smaller values are better (default). Give several objectives by their names.",
-            rich_help_panel=WHAT,
-        ),
-    ] = None,
-    constraints: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--constraint",
-            metavar="METRIC<=NUMBER",
-            help="Only trials with such a metric are feasible and count; also METRIC>=NUMBER.",
-            rich_help_panel=WHAT,
-        ),
-    ] = None,
-    cost: Annotated[
-        str | None,
-        typer.Option(
-            metavar="seconds|METRIC",
-            help="Prefer trials that take less time, or cost less by a metric that the program prints.",
-            rich_help_panel=WHAT,
-        ),
-    ] = None,
-    earlier: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="STUDY[@STORAGE]",
-            help="Start from what was good in an earlier study of a related problem. Also the name of a CSV file.",
-            rich_help_panel=WHAT,
-        ),
-    ] = None,
+    floats: Floats = None,
+    ints: Ints = None,
+    choices: Choices = None,
+    require: Require = None,
+    maximize: Maximize = None,
+    minimize: Minimize = None,
+    constraints: Constraints = None,
+    cost: Cost = None,
+    earlier: Earlier = None,
     value_file: Annotated[
         str | None,
         typer.Option(
@@ -254,9 +217,7 @@ def tune(
             metavar="DIR", help="The folder for all checkpoints (default: in --output).", rich_help_panel=KEPT
         ),
     ] = None,
-    seed: Annotated[
-        int | None, typer.Option(help="Seed; makes a run with one worker repeatable.", rich_help_panel=KEPT)
-    ] = None,
+    seed: Seed = None,
     force: Annotated[
         bool, typer.Option("--force", help="Resume a study that was made with another command.", rich_help_panel=KEPT)
     ] = False,
@@ -541,7 +502,5 @@ def version(
 ) -> None:
     """Bayesian optimisation of any program or Python function; inspect and plot the results."""
     if show_version:
-        from importlib.metadata import version as installed
-
-        print(f"lazybo {installed('lazybo')}")
+        print(f"lazybo {lazybo.__version__}")
         raise typer.Exit

@@ -186,7 +186,7 @@ def make_plan(settings: Mapping[str, Any]) -> Plan:
     command = _command(settings)
     storage, study = settings.get("storage", DEFAULT_STORAGE), settings.get("study") or DEFAULT_NAME
     trial_timeout = _seconds("trial_timeout", settings)
-    directions = _directions(settings, is_program=command is not None)
+    directions = objectives_of(settings, is_program=command is not None)
     constraints = parse_constraints(settings.get("constraints", []))
     by_name = directions if isinstance(directions, dict) else None
     goals = check_goals(None if by_name else directions, by_name, constraints)
@@ -215,9 +215,9 @@ def make_plan(settings: Mapping[str, Any]) -> Plan:
         checkpoints=_checkpoints(settings, command, output),
         pruner=_pruner(settings, goals),
         initial=check_initial(settings.get("initial", []), checked),
-        require=_requirement(settings.get("require"), space),
+        require=requirement_of(settings.get("require"), space),
         cost=check_cost(settings.get("cost")),
-        earlier=_earlier(settings, goals, storage, study),
+        earlier=earlier_of(settings, goals, storage, study),
         limits=_limits(settings),
     )
     if goals.several:
@@ -231,7 +231,7 @@ def make_plan(settings: Mapping[str, Any]) -> Plan:
     return plan
 
 
-def _earlier(settings: Mapping[str, Any], goals: Goals, storage: str, study: str) -> tuple[EarlierStudy, ...]:
+def earlier_of(settings: Mapping[str, Any], goals: Goals, storage: str, study: str) -> tuple[EarlierStudy, ...]:
     """The results of earlier studies, by their names."""
     names = settings.get("earlier") or []
     wrong = [name for name in names if not isinstance(name, str)]
@@ -271,7 +271,7 @@ def _checkpoints(settings: Mapping[str, Any], command: Sequence[str] | None, out
     return Path(given).expanduser().absolute()
 
 
-def _directions(settings: Mapping[str, Any], *, is_program: bool) -> Direction | dict[str, Direction]:
+def objectives_of(settings: Mapping[str, Any], *, is_program: bool) -> Direction | dict[str, Direction]:
     """The direction of one objective, or the directions of several by name."""
     given = settings.get("directions")
     if given is None:
@@ -320,7 +320,7 @@ def _texts(require: Any) -> list[Any]:
     return [require] if isinstance(require, str) else list(require or ())
 
 
-def _requirement(require: Any, space: Mapping[str, BaseDistribution]) -> Requirement | None:
+def requirement_of(require: Any, space: Mapping[str, BaseDistribution]) -> Requirement | None:
     """The expressions that every configuration must fulfil, all of them."""
     texts = _texts(require)
     for text in texts:

@@ -1,7 +1,8 @@
-"""Open existing studies. Nothing is created."""
+"""Open storages and existing studies. No study is created."""
 
 import re
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,7 +12,10 @@ from optuna.storages import BaseStorage
 from optuna.study import Study
 
 from lazybo.cli.config import DEFAULT_STORAGE, read_settings
+from lazybo.cli.require import Requirement
 from lazybo.programs.placeholders import nearest
+from lazybo.study.attributes import REQUIRE_KEY
+from lazybo.study.retry import with_retries
 from lazybo.study.storage import open_storage
 from lazybo.text import without_password
 
@@ -58,6 +62,14 @@ def find(storage: str, study: str | None) -> Place:
     if "://" not in storage and not Path(storage).expanduser().exists():
         raise ValueError(f"there is no storage {storage!r}; give the file that lazybo tune wrote to with --storage")
     return Place(open_checked(storage), without_password(storage), study)
+
+
+def keep_requirement(study: Study, requirement: Requirement | None) -> None:
+    """Keep the expressions that must hold with the study; `lazybo ask` reads them."""
+    texts = list(requirement.texts) if requirement else None
+    kept = with_retries(partial(study._storage.get_study_system_attrs, study._study_id)).get(REQUIRE_KEY)
+    if texts != kept:
+        with_retries(partial(study._storage.set_study_system_attr, study._study_id, REQUIRE_KEY, texts))
 
 
 def open_checked(storage: str) -> BaseStorage:

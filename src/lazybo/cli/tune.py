@@ -18,7 +18,7 @@ from optuna.trial import FrozenTrial, TrialState
 from lazybo.cli import console
 from lazybo.cli.config import Plan
 from lazybo.cli.progress import LogLines
-from lazybo.cli.storages import open_checked
+from lazybo.cli.storages import keep_requirement, open_checked
 from lazybo.programs import Program, groups
 from lazybo.programs.program import NO_VALUE, last_lines
 from lazybo.run.driver import Callback
@@ -211,6 +211,7 @@ def _open(plan: Plan, *, force: bool) -> tuple[Study, bool]:
         raise ValueError(str(error).replace(REMEDY, "give another --study")) from error
     for key, what in about.items():
         study.set_user_attr(key, what)
+    keep_requirement(study, plan.require)
     return study, not there
 
 

@@ -135,6 +135,16 @@ def _split(row: Any, space: Space) -> Known:
         value = row["value"]
     else:
         cells, value = _pair(row)
+    params = params_of(cells, space)
+    if _empty(value):
+        return params, None
+    if isinstance(value, str | bytes):
+        raise ValueError(f"the value must be a number, not {value!r}")
+    return params, float(value)
+
+
+def params_of(cells: Mapping[str, Any], space: Space) -> dict[str, Any]:
+    """The parameters of the space in a row of a table."""
     params = {
         name: _plain(name, cells[name], distribution)
         for name, distribution in space.distributions.items()
@@ -144,11 +154,7 @@ def _split(row: Any, space: Space) -> Known:
         # An empty cell is an inactive parameter, or the choice None of one that is always active.
         if name not in params and name not in space.conditions and _has_none(space.distributions.get(name)):
             params[name] = None
-    if _empty(value):
-        return params, None
-    if isinstance(value, str | bytes):
-        raise ValueError(f"the value must be a number, not {value!r}")
-    return params, float(value)
+    return params
 
 
 def _pair(row: Any) -> tuple[Mapping[str, Any], Any]:

@@ -11,6 +11,7 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from lazybo import notebook
 from lazybo.blas import one_thread
 from lazybo.checks import Array, Direction, shortened, whole
 from lazybo.model.process import Process
@@ -19,9 +20,10 @@ from lazybo.search.chooser import Chooser
 from lazybo.search.contenders import Contender, Race
 from lazybo.search.gain import GainParts, earlier_gains, play, played_gains
 from lazybo.search.hypervolume import non_dominated
-from lazybo.search.observations import Observations
+from lazybo.search.observations import Observations, State
 from lazybo.search.outputs import Outputs
 from lazybo.search.prediction import Evaluation, Limit, Prediction, Predictor, Recommendation
+from lazybo.search.rows import rows_of
 from lazybo.search.space import Space
 from lazybo.search.surrogate import Surrogate
 
@@ -44,6 +46,10 @@ class Best:
         if len(self.values) > 1:
             raise ValueError(f"there are {len(self.values)} objectives; use values")
         return self.values[0]
+
+    def _repr_html_(self) -> str:
+        values = [("value" if len(self.values) == 1 else f"value {i}", each) for i, each in enumerate(self.values)]
+        return notebook.table("Best", ("", ""), [*values, *self.constraints.items(), *self.params.items()])
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,3 +291,38 @@ class Judgement:
         """
         with self._outputs.without_changes():
             return self._outputs.limits(), self._outputs.success()
+
+
+# ----------------------------------------------------------------------- display
+
+# A notebook shows so many of the last observations.
+ROWS_SHOWN = 10
+
+
+def summary(found: Judgement) -> str:
+    """An optimiser in one line: its parameters and directions, how many evaluations there are, and the best."""
+    observations = found._observations
+    counts = {state: len(observations.rows(state)) for state in State}
+    parts = [
+        f"of {len(found.space.distributions)} parameters",
+        ", ".join(found.directions),
+        f"{counts[State.COMPLETE]} values",
+        *([f"{counts[State.FAILED]} failed"] if counts[State.FAILED] else []),
+        *([f"{counts[State.PENDING]} pending"] if counts[State.PENDING] else []),
+    ]
+    if found.n_feasible:
+        best = found.front
+        one = len(found.directions) == 1
+        parts.append(f"best {notebook.shown(best[0].value)}" if one else f"a front of {len(best)}")
+    return ", ".join(parts).replace("parameters, ", "parameters: ", 1)
+
+
+def as_html(found: Judgement) -> str:
+    """The summary with the last observations as a table."""
+    observations = [*found._observations]
+    rows = rows_of(observations, found._signs, None)[-ROWS_SHOWN:]
+    headings = [name.removeprefix("params_").removeprefix("constraints_") for name in rows[0]] if rows else []
+    cells = [["" if cell is None else cell for cell in row.values()] for row in rows]
+    left_out = len(observations) - len(rows)
+    note = f"{left_out} earlier observations are not shown; to_dataframe() has all of them." if left_out else ""
+    return notebook.table(f"Optimizer {summary(found)}", headings, cells, note)

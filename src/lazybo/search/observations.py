@@ -4,7 +4,7 @@ The index of a record is its *row*, here and in the Gaussian process.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import Any
@@ -111,6 +111,9 @@ class Observations:
     def __len__(self) -> int:
         return len(self._rows)
 
+    def __iter__(self) -> Iterator[Observation]:
+        return iter(self._rows)
+
     def __getitem__(self, row: int) -> Observation:
         return self._rows[row]
 
@@ -169,7 +172,7 @@ class Observations:
             given = shortened(number)
             raise ValueError(f"no suggestion has the number {given}; use observe() for results that were not asked for")
         if self._rows[row].result.state is not State.PENDING:
-            raise ValueError(f"number {number} was told already")
+            raise ValueError(f"number {number} was told already; use correct() to change it")
         return row
 
     def told_row(self, number: int) -> int:
@@ -178,6 +181,21 @@ class Observations:
         if row is None or self._rows[row].result == PENDING:
             raise ValueError(f"no suggestion with the number {shortened(number)} was told")
         return row
+
+    def result_row(self, which: object) -> int:
+        """The row with a result, by the number of a suggestion, or by the configuration if that has one result."""
+        if not isinstance(which, Mapping):
+            known = isinstance(which, int | np.integer) and not isinstance(which, bool)
+            row = self._row_of.get(int(which)) if known else None  # type: ignore[call-overload]
+            if row is None or self._rows[row].result.state is State.PENDING:
+                raise ValueError(f"no suggestion with the number {shortened(which)} was told; tell() its value")
+            return row
+        point = self._space.encode(self._space.plain(which, outside=True))
+        rows = [row for row in self._at.get(point.tobytes(), []) if self._rows[row].result.state is not State.PENDING]
+        if len(rows) != 1:
+            found = "no result" if not rows else f"{len(rows)} results: give the number of the suggestion"
+            raise ValueError(f"{shortened(dict(which), 200)} has {found}")
+        return rows[0]
 
     def repeats(self, row: int) -> bool:
         """Whether another row has the point of this one."""

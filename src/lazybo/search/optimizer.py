@@ -1,4 +1,4 @@
-"""The optimiser: ask and tell. It does not know the objective, and uses no clock, file or executor.
+"""The optimiser: ask and tell. It does not know the objective, and uses no clock or executor, and a file only to save.
 
 It has three parts: the observations (`observations`), the Gaussian processes that are learned from them, one for each
 objective, each measured constraint and the failures (`outputs`), and the choice of the next points (`chooser`).
@@ -13,10 +13,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal, TypeAlias, overload
 
 import numpy as np
 
+from lazybo import notebook
 from lazybo.blas import one_thread
 from lazybo.checks import Direction, check_directions, finite_number, one_of, positive, renamed, shortened, whole
 from lazybo.model.earlier import EarlierTasks
@@ -24,17 +26,19 @@ from lazybo.model.fit import Priors, check_priors
 from lazybo.model.kernels import Kernel, kernel_for
 from lazybo.model.lag import Lag, check_lag
 from lazybo.model.targets import WARPINGS, scaling
+from lazybo.search import saved
 from lazybo.search.acquisition import Acquisition, check_acquisition
 from lazybo.search.chooser import Chooser
 from lazybo.search.contenders import Race
 from lazybo.search.earlier import earlier_studies, fitting
 from lazybo.search.feasibility import Predicate
 from lazybo.search.feasible_set import FeasibleSet
-from lazybo.search.judgement import Judgement
+from lazybo.search.judgement import Judgement, as_html, summary
 from lazybo.search.observations import PENDING, Observations, Result, State
 from lazybo.search.outputs import Outputs
 from lazybo.search.pool import POOL_POINTS
 from lazybo.search.prediction import Evaluation, Predictor
+from lazybo.search.rows import rows_of, to_frame, write_csv
 from lazybo.search.shorthand import as_distributions
 from lazybo.search.space import Condition, Space
 from lazybo.search.surrogate import Surrogate
@@ -59,6 +63,9 @@ class Suggestion:
 
     number: int
     params: dict[str, Any]
+
+    def _repr_html_(self) -> str:
+        return notebook.table(f"Suggestion {self.number}", ("", ""), self.params.items())
 
 
 class Optimizer(Judgement):
@@ -141,6 +148,21 @@ class Optimizer(Judgement):
         self._chooser = Chooser(self.space, self._observations, self._outputs, acquire, self.n_startup, self._feasible)
         if self._feasible is not None:
             self._feasible.check(self.seed)
+        self._options = {
+            "directions": self.directions,
+            "seed": self.seed,
+            "lag": lag,
+            "batch": batch,
+            "n_startup": n_startup,
+            "noise": noise,
+            "priors": priors,
+            "value_transform": value_transform,
+            "cost": cost,
+            "feasible": feasible,
+            "acquisition": acquisition,
+            "kernel": kernel,
+            "earlier": self.earlier,
+        }
 
     def _tasks(self, kernel: str | Kernel | None, priors: Priors | None) -> list[EarlierTasks | None]:
         """What the earlier studies say about each objective."""
@@ -352,6 +374,32 @@ class Optimizer(Judgement):
         for row, result in results.items():
             self._observations.resolve(row, result)
 
+    def correct(
+        self,
+        which: Suggestion | int | Mapping[str, Any],
+        value: Values,
+        *,
+        constraints: Mapping[str, float | None] | None = None,
+        variance: float | Sequence[float] | None = None,
+        seconds: float | None = None,
+        cost: float | None = None,
+    ) -> None:
+        """Change a value that was told or observed, by its suggestion, its number, or its configuration.
+
+        The arguments are those of `tell`. Constraints, variance and cost that are not given stay as they are. The model
+        is learned anew from all observations: what it had learned from the wrong value is forgotten.
+        """
+        row = self._observations.result_row(_number(which) if isinstance(which, Suggestion) else which)
+        known = self._observations[row].result
+        kept = known.variances if any(known.variances) else 0.0
+        if variance is None:
+            variance = kept if isinstance(kept, float) or len(kept) > 1 else kept[0]
+        paid = self._cost_of(seconds, cost)
+        measured = {**known.constraints, **(constraints or {})}
+        result = Result.of(value, self._signs, variance, measured, known.cost if paid is None else paid)
+        self._observations.resolve(row, result)
+        self._outputs.learn_anew()
+
     def observe(
         self,
         params: Mapping[str, Any],
@@ -408,7 +456,59 @@ class Optimizer(Judgement):
             self._outputs.limits()
             self._outputs.success()
 
+    # ----------------------------------------------------------------- table
+
+    def records(self) -> list[dict[str, Any]]:
+        """All observations as rows of plain data, in their order: number, values, parameters, constraints, state.
+
+        The columns are those of ``lazybo export``. ``number`` is None for what was observed rather than asked for, and
+        the state of a pending suggestion is RUNNING.
+        """
+        return rows_of([*self._observations], self._signs, self.cost)
+
+    def to_dataframe(self) -> Any:
+        """The `records` as a pandas data frame."""
+        return to_frame(self.records())
+
+    def to_csv(self, path: str | Path) -> None:
+        """Write the `records` to a CSV file, which ``optimize(warm_start=path)`` and ``lazybo tell --table`` read."""
+        write_csv(self.records(), path)
+
+    def __repr__(self) -> str:
+        return f"<Optimizer {summary(self)}>"
+
+    def _repr_html_(self) -> str:
+        return as_html(self)
+
     # ----------------------------------------------------------------- state
+
+    def save(self, path: str | Path) -> None:
+        """Write the whole optimiser to a JSON file: space, options, observations, and what was learned.
+
+        `load` continues from it to the last bit. A file that is there is replaced as a whole, or not at all.
+        """
+        saved.write(path, saved.to_text(self.space, self._options, self.state()))
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path,
+        *,
+        feasible: Predicate | None = None,
+        acquisition: Acquisition | None = None,
+        kernel: Kernel | None = None,
+    ) -> "Optimizer":
+        """The optimiser that `save` wrote. Functions are not in the file: give the same ones again.
+
+        Raises a ValueError if the file cannot be read, or if such a function is missing.
+        """
+        given = {"feasible": feasible, "acquisition": acquisition, "kernel": kernel}
+        with _readable(f"file {str(path)!r}"):
+            text = Path(path).expanduser().read_text(encoding="utf-8")
+            arguments, state = saved.from_text(text, given)
+            found = cls(**arguments)
+            found.restore(state)
+        return found
 
     def state(self) -> dict[str, Any]:
         """The whole state as plain data for JSON: observations, kernel parameters, counters."""
@@ -477,6 +577,6 @@ def _readable(what: str) -> Iterator[None]:
     """Turn all errors about invalid plain data into a ValueError."""
     try:
         yield
-    except (LookupError, TypeError, ValueError, OverflowError) as error:
+    except (LookupError, TypeError, ValueError, OverflowError, AttributeError) as error:
         reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise ValueError(f"this {what} cannot be read: {reason}") from None

@@ -90,6 +90,9 @@ class Outputs:
         self._failures: Surrogate | None = None
         self.cost = None if make_cost is None else make_cost(Cost(observations))
         self.budget_left: float | None = None
+        self._prior = Learned(
+            [each.fitted for each in self.objectives], {}, None, None if self.cost is None else self.cost.fitted
+        )
 
     @property
     def cost_weight(self) -> float:
@@ -179,6 +182,11 @@ class Outputs:
             self._labels().restore(learned.failures)
         if self.cost is not None and learned.cost is not None:
             self.cost.restore(learned.cost)
+
+    def learn_anew(self) -> None:
+        """Forget all that was learned. The next use learns from all observations."""
+        self._constraints, self._failures = {}, None
+        self.restore(self._prior)
 
     # ---------------------------------------------------------------- search
 

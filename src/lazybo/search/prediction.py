@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from lazybo import notebook
 from lazybo.checks import Array
 from lazybo.model.process import NO_VALUE, Process
 from lazybo.model.targets import Warping
@@ -42,6 +43,9 @@ class Prediction:
     low: float
     high: float
 
+    def _repr_html_(self) -> str:
+        return notebook.table(f"Prediction {notebook.interval(self.value, self.low, self.high)}", (), ())
+
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
@@ -58,6 +62,13 @@ class Recommendation:
     measured: float
     evaluations: int
     number: int | None
+
+    def _repr_html_(self) -> str:
+        expected = notebook.interval(self.value, self.low, self.high)
+        times = f", the mean of {self.evaluations}" if self.evaluations > 1 else ""
+        note = f"Expected {expected}; measured {notebook.shown(self.measured)}{times}."
+        which = "" if self.number is None else f" {self.number}"
+        return notebook.table(f"Recommended{which}", ("", ""), self.params.items(), note)
 
 
 class Evaluation(NamedTuple):

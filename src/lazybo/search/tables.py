@@ -1,12 +1,14 @@
 """Rows of tables that users have: CSV files and data frames."""
 
 import csv
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution
 
+DECIMAL_COMMA = re.compile(r"^\s*([+-]?\d+),(\d+(?:[eE][+-]?\d+)?)\s*$")
 LOAD = "open a study with optuna.load_study(study_name=..., storage=...), and give that"
 
 
@@ -20,11 +22,14 @@ def frame_rows(frame: Any) -> list[Any]:
     return list(frame.to_dicts() if hasattr(frame, "to_dicts") else frame.to_dict("records"))
 
 
-def csv_rows(name: str | Path, what: str, space: Mapping[str, BaseDistribution]) -> list[dict[str, Any]]:
+def csv_rows(
+    name: str | Path, what: str, space: Mapping[str, BaseDistribution], first: int = 0
+) -> list[dict[str, Any]]:
     """The rows of a file whose cells are separated by commas, semicolons or tabs.
 
-    ``what`` names the table in messages. Cells are numbers if they look like numbers, and choices of the space if they
-    are written like one.
+    Between semicolons or tabs a number may have a decimal comma, as spreadsheets of many countries write it. ``what``
+    names the table in messages, which number its rows from ``first``. Cells are numbers if they look like numbers, and
+    choices of the space if they are written like one.
     """
     if "://" in str(name):
         raise ValueError(f"{what} must be a CSV file, not the URL of a storage; {LOAD}")
@@ -33,7 +38,8 @@ def csv_rows(name: str | Path, what: str, space: Mapping[str, BaseDistribution])
         with Path(name).open(newline="", encoding="utf-8-sig") as file:
             heading = file.readline()
             file.seek(0)
-            rows = list(csv.reader(file, delimiter=max(",;\t", key=heading.count), skipinitialspace=True))
+            delimiter = max(",;\t", key=heading.count)
+            rows = list(csv.reader(file, delimiter=delimiter, skipinitialspace=True))
     except OSError as error:
         raise ValueError(f"{what} cannot be read: {error}") from None
     except (UnicodeDecodeError, csv.Error) as error:
@@ -42,15 +48,16 @@ def csv_rows(name: str | Path, what: str, space: Mapping[str, BaseDistribution])
         raise ValueError(f"{what}, {str(name)!r}, is empty; it needs a heading with 'value'")
     columns = [column.strip() for column in rows[0]]
     table = []
-    for i, row in enumerate(filter(None, rows[1:])):
+    for i, row in enumerate(filter(None, rows[1:]), first):
         if len(row) != len(columns):
             raise ValueError(f"row {i} of {what} has {len(row)} cells, its heading {len(columns)}")
-        table.append({column: _parsed(column, cell, space) for column, cell in zip(columns, row, strict=True)})
+        cells = row if delimiter == "," else [DECIMAL_COMMA.sub(r"\1.\2", cell) for cell in row]
+        table.append({column: parsed(column, cell, space) for column, cell in zip(columns, cells, strict=True)})
     return table
 
 
-def _parsed(name: str, text: str, space: Mapping[str, BaseDistribution]) -> Any:
-    """A cell of a CSV file as a value of its column."""
+def parsed(name: str, text: str, space: Mapping[str, BaseDistribution]) -> Any:
+    """A cell of a CSV file as a value of its column; an empty one is None."""
     distribution = space.get(name.removeprefix("params_"))
     if text == "":
         return None

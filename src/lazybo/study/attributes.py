@@ -35,7 +35,8 @@ STOPPED_KEY = "lazybo:stopped"
 # The expected gain that ended the search of a run (``gain``), and after how many trials, without repeats (``trials``);
 # `run.gain`.
 GAIN_KEY = "lazybo:gain"
-
+# The expressions of the parameters that must hold, as texts (`--require`); `cli.storages`.
+REQUIRE_KEY = "lazybo:require"
 # The common folder of the checkpoints of a study; `run.checkpoints`.
 CHECKPOINTS_KEY = "lazybo:checkpoints"
 
@@ -74,6 +75,12 @@ INITIAL_KEY = "lazybo:initial"
 PAUSED_KEY = "lazybo:paused"
 # A paused trial was resumed by hand: it is not paused again; `study.paused`.
 TO_END_KEY = "lazybo:to_end"
+
+# Nobody makes the experiment of this trial: it failed for Optuna, and the model learns nothing of it; `run.by_hand`.
+SKIPPED_KEY = "lazybo:skipped"
+# User: what a trial had before each correction by hand, oldest first: state, values, attributes, and when it was
+# corrected; `run.ledger`.
+CORRECTIONS_KEY = "lazybo:corrections"
 
 # --------------------------------------------------------------- texts in parts
 

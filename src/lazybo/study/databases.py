@@ -21,6 +21,13 @@ def database_of(storage: BaseStorage) -> RDBStorage | None:
     return storage if isinstance(storage, RDBStorage) else None
 
 
+def drop_cache(storage: BaseStorage, study_id: int) -> None:
+    """Read all trials of a study again: Optuna keeps finished ones in memory, and one of them was changed."""
+    if isinstance(storage, _CachedStorage):
+        with storage._lock:
+            storage._studies.pop(study_id, None)
+
+
 def file_of(storage: BaseStorage) -> Path | None:
     """The file behind a storage, if there is one."""
     if isinstance(storage, JournalStorage) and isinstance(storage._backend, JournalFileBackend):

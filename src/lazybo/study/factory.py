@@ -112,6 +112,14 @@ def open_model(study: Study, options: ModelOptions, structure: Structure, trials
 
 def model_of(study: Study, trials: Sequence[FrozenTrial]) -> StudyModel:
     """The model that the last run or sampler of a study would continue with, told of all trials."""
+    options, structure = options_of(study, trials)
+    model = open_model(study, options, structure, trials)
+    model.absorb(trials, -1)
+    return model
+
+
+def options_of(study: Study, trials: Sequence[FrozenTrial]) -> tuple[ModelOptions, Structure]:
+    """The options and the structure of `model_of`; without a predicate, which is not kept."""
     written = kept_options(study, trials)
     try:
         structure = _kept_structure(written, trials)
@@ -122,9 +130,7 @@ def model_of(study: Study, trials: Sequence[FrozenTrial]) -> StudyModel:
     if "kernel" in written.get("not kept", {}):
         kernel = written["not kept"]["kernel"]
         _logger.warning(f"This study has the kernel {kernel}, which cannot be restored; its model has the default one.")
-    model = open_model(study, options, structure, trials)
-    model.absorb(trials, -1)
-    return model
+    return options, structure
 
 
 def directions_of(study: Study) -> tuple[Direction, ...]:

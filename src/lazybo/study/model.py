@@ -17,7 +17,15 @@ from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.search.optimizer import Optimizer, Suggestion, Values
-from lazybo.study.attributes import MODEL_KEY, SUGGESTION_KEY, VARIANCE_KEY, joined, parts, rewritable_parts
+from lazybo.study.attributes import (
+    MODEL_KEY,
+    SKIPPED_KEY,
+    SUGGESTION_KEY,
+    VARIANCE_KEY,
+    joined,
+    parts,
+    rewritable_parts,
+)
 from lazybo.study.costs import SECONDS, cost_of
 from lazybo.study.curves import Forecast, StudyCurves, best_to_resume
 from lazybo.study.evaluated import evaluations_of
@@ -164,6 +172,9 @@ class StudyModel:
             self._teach(trial, values, trial.system_attrs.get(VARIANCE_KEY, 0.0))
         elif trial.state == TrialState.PRUNED:
             self._finish_pruned(trial)
+        elif SKIPPED_KEY in trial.system_attrs:
+            if trial.number in self._pending:
+                self.optimizer.forget(self._pending.pop(trial.number))
         else:
             self._teach(trial, None, 0.0)
 

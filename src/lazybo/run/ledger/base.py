@@ -108,6 +108,13 @@ class Ledger(Protocol):
     def finish(self, entry: Entry, result: Result) -> bool:
         """End a trial; False if another process has ended it."""
 
+    def correct(self, entry: Entry, result: Result, corrections: int) -> bool:
+        """Change the result of a trial that has ended; what it had is kept as `CORRECTIONS_KEY`.
+
+        The model of the study is learned anew. False if the trial has been corrected more or less often than
+        ``corrections`` times: another process was faster. Raises a ValueError if the storage cannot do it.
+        """
+
     def note(self, attributes: Mapping[str, Any]) -> None:
         """Attributes of the study, to be written no later than with the next trial."""
 

@@ -11,8 +11,8 @@ from lazybo.run.ledger.storage import StorageLedger
 from lazybo.study.databases import database_of
 
 
-def open_ledger(study: Study, space: Mapping[str, BaseDistribution], driver: str) -> Ledger:
-    """The ledger of a study for the driver with this name."""
+def open_ledger(study: Study, space: Mapping[str, BaseDistribution], driver: str | None) -> Ledger:
+    """The ledger of a study for the driver with this name; None for people, whose trials nobody takes over."""
     database = database_of(study._storage)
     if database is not None:
         return DatabaseLedger(study, database, space, driver)

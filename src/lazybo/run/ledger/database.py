@@ -32,7 +32,15 @@ from lazybo.run.ledger.base import (
     negotiate,
     unmarked,
 )
-from lazybo.study.attributes import ATTEMPTS_KEY, DRIVER_KEY, INITIAL_KEY, PAUSED_KEY
+from lazybo.study.attributes import (
+    ATTEMPTS_KEY,
+    CORRECTIONS_KEY,
+    DRIVER_KEY,
+    INITIAL_KEY,
+    MODEL_KEY,
+    PAUSED_KEY,
+    rewritable_parts,
+)
 from lazybo.study.retry import with_retries
 
 if TYPE_CHECKING:
@@ -44,7 +52,7 @@ _T = TypeVar("_T")
 class DatabaseLedger:
     """A `Ledger` of transactions."""
 
-    def __init__(self, study: Study, storage: RDBStorage, space: Space, driver: str) -> None:
+    def __init__(self, study: Study, storage: RDBStorage, space: Space, driver: str | None) -> None:
         self._tables = _Tables(study._study_id, space)
         self._engine = storage.engine
         self._space = space
@@ -133,6 +141,24 @@ class DatabaseLedger:
         tables.insert_values(connection, trial_id, result.values or [])
         tables.set_user_attributes(connection, trial_id, result.user_attrs)
         tables.set_trial_attributes(connection, trial_id, result.system_attrs)
+        return True
+
+    def correct(self, entry: Entry, result: Result, corrections: int) -> bool:  # noqa: D102 (Ledger)
+        return self._write(partial(self._correct, entry.trial_id, result, corrections))
+
+    def _correct(self, trial_id: int, result: Result, corrections: int, connection: "Connection") -> bool:
+        tables = self._tables
+        tables.lock_study(connection)
+        before = tables.recorded(connection, trial_id)
+        earlier = before["user_attrs"].pop(CORRECTIONS_KEY, [])
+        if before["state"] not in (TrialState.COMPLETE.name, TrialState.FAIL.name) or len(earlier) != corrections:
+            return False
+        tables.replace_result(connection, trial_id, result)
+        for kind, now in (("user_attrs", result.user_attrs), ("system_attrs", result.system_attrs)):
+            before[kind] = {key: value for key, value in before[kind].items() if now.get(key, value) != value}
+        record = {**before, "corrected": datetime.now(UTC).isoformat(timespec="seconds")}
+        tables.set_user_attributes(connection, trial_id, {**result.user_attrs, CORRECTIONS_KEY: [*earlier, record]})
+        tables.set_study_attributes(connection, rewritable_parts(MODEL_KEY, "{}"))
         return True
 
     def note(self, attributes: Mapping[str, Any]) -> None:  # noqa: D102 (Ledger)
@@ -251,6 +277,35 @@ class _Tables:
         ]
         if rows:
             connection.execute(self._sql.insert(model.__table__), rows)
+
+    def recorded(self, connection: "Connection", trial_id: int) -> dict[str, Any]:
+        """The state of a trial, its values, and its attributes, as plain data."""
+        sql, models = self._sql, self._models
+        state = sql.select(self._trials.c.state).where(self._trials.c.trial_id == trial_id)
+        values = models.TrialValueModel.__table__
+        ordered = sql.select(values.c.value).where(values.c.trial_id == trial_id).order_by(values.c.objective)
+        attributes = {}
+        for name in ("TrialUserAttributeModel", "TrialSystemAttributeModel"):
+            table = getattr(models, name).__table__
+            rows = connection.execute(sql.select(table.c.key, table.c.value_json).where(table.c.trial_id == trial_id))
+            attributes[name] = {key: json.loads(text) for key, text in rows}
+        return {
+            "state": connection.execute(state).scalar_one().name,
+            "values": list(connection.execute(ordered).scalars()),
+            "user_attrs": attributes["TrialUserAttributeModel"],
+            "system_attrs": attributes["TrialSystemAttributeModel"],
+        }
+
+    def replace_result(self, connection: "Connection", trial_id: int, result: Result) -> None:
+        """Replace the state, the values and the system attributes of a trial that has ended; it keeps its times."""
+        sql, values = self._sql, self._models.TrialValueModel.__table__
+        attributes = self._models.TrialSystemAttributeModel.__table__
+        state = sql.update(self._trials).where(self._trials.c.trial_id == trial_id).values(state=result.state)
+        connection.execute(state)
+        connection.execute(sql.delete(values).where(values.c.trial_id == trial_id))
+        connection.execute(sql.delete(attributes).where(attributes.c.trial_id == trial_id))
+        self.insert_values(connection, trial_id, result.values or [])
+        self.set_trial_attributes(connection, trial_id, result.system_attrs)
 
     def set_study_attributes(self, connection: "Connection", attributes: Mapping[str, Any]) -> None:
         """System attributes of the study."""

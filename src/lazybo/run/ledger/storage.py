@@ -39,7 +39,7 @@ class StorageLedger:
     its number first and its parameters after it.
     """
 
-    def __init__(self, study: Study, space: Space, driver: str) -> None:
+    def __init__(self, study: Study, space: Space, driver: str | None) -> None:
         self._study, self._storage = study, study._storage
         self._space = space
         self._driver = driver
@@ -172,6 +172,12 @@ class StorageLedger:
             return bool(self._storage.set_trial_state_values(trial_id, result.state, result.values))
         except UpdateFinishedTrialError:
             return False
+
+    def correct(self, entry: Entry, result: Result, corrections: int) -> bool:  # noqa: ARG002, D102 (Ledger)
+        raise ValueError(
+            "a value that was told can be changed in a database only, not in this storage; copy the study with "
+            "optuna.copy_study to an SQLite file and correct it there"
+        )
 
     def note(self, attributes: Mapping[str, Any]) -> None:  # noqa: D102 (Ledger)
         for key, value in attributes.items():

@@ -1,0 +1,373 @@
+"""`lazybo ask` and `lazybo tell`: experiments that people make, without Python."""
+
+import csv
+import io
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from optuna.storages import BaseStorage
+from optuna.study import Study, load_study
+
+from lazybo.checks import whole
+from lazybo.cli import console, parameters, summary
+from lazybo.cli.config import DEFAULT_STORAGE, earlier_of, objectives_of, parse_constraints, requirement_of, settings_of
+from lazybo.cli.directions import OptionalNames, directions_of
+from lazybo.cli.flags import (
+    Choices,
+    Constraints,
+    Cost,
+    Earlier,
+    Floats,
+    Ints,
+    JsonFlag,
+    Maximize,
+    Minimize,
+    Require,
+    Seed,
+)
+from lazybo.cli.require import Requirement
+from lazybo.cli.results import Step, measured_of, params_from, split_words, step_for, steps_of
+from lazybo.cli.storages import StorageArgument, StudyArgument, find, keep_requirement, open_checked
+from lazybo.run import ledger
+from lazybo.run.arguments import check_initial, check_initial_feasible
+from lazybo.run.by_hand import ByHand, Measured
+from lazybo.run.goals import Goals, check_goals
+from lazybo.run.ledger import Entry
+from lazybo.search.optimizer import check_cost
+from lazybo.search.space import Space
+from lazybo.study.attributes import REQUIRE_KEY, RUN_KEY, joined
+from lazybo.study.costs import SECONDS
+from lazybo.study.factory import ModelOptions, keep_options, options_of
+from lazybo.study.factory import directions_of as directions_in
+from lazybo.study.feasible import names_of
+from lazybo.study.retry import with_retries
+from lazybo.study.storage import DEFAULT_NAME, REMEDY, About, open_study
+from lazybo.study.structure import Structure
+
+commands = typer.Typer()
+MOST_AT_ONCE = 1000
+
+
+@commands.command(
+    cls=OptionalNames,
+    epilog="""[bold]Examples[/bold]
+
+lazybo ask bread.db --float temperature=180:250:5 --int minutes=20:60 --choice flour=rye,wheat --maximize
+
+lazybo ask bread.db
+
+lazybo ask bread.db -n 8 --csv > plan.csv
+
+lazybo ask bread.toml --pending
+
+The first call needs the parameters, as flags or in a TOML file as lazybo tune takes it; later calls take them from the
+study. Write each result with lazybo tell.""",
+)
+def ask(
+    storage: StorageArgument = DEFAULT_STORAGE,
+    study: StudyArgument = None,
+    count: Annotated[int, typer.Option("-n", "--count", help="How many experiments.")] = 1,
+    pending: Annotated[
+        bool, typer.Option("--pending", help="Print those that wait for a result again; ask for no new one.")
+    ] = False,
+    floats: Floats = None,
+    ints: Ints = None,
+    choices: Choices = None,
+    require: Require = None,
+    maximize: Maximize = None,
+    minimize: Minimize = None,
+    constraints: Constraints = None,
+    cost: Cost = None,
+    earlier: Earlier = None,
+    seed: Seed = None,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV with columns for the results.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Print the next experiments to make by hand. Each waits for its result: see lazybo tell."""
+    with console.exit_on_bad_input():
+        if as_csv and as_json:
+            raise ValueError("--csv and --json exclude each other")
+        if whole("--count", count, 1) > MOST_AT_ONCE:
+            raise ValueError(f"--count must be at most {MOST_AT_ONCE}, not {count}")
+        flags: dict[str, Any] = {
+            "parameters": parameters.from_flags(floats or (), ints or (), choices or ()),
+            **directions_of(maximize or [], minimize or []),
+            "constraints": constraints or None,
+            "require": require or None,
+            "cost": cost,
+            "earlier": earlier or None,
+            "seed": seed,
+        }
+        by_hand = _open_or_create(storage, study, flags)
+        entries = by_hand.pending() if pending else by_hand.ask(count)
+    _print_entries(by_hand, entries, storage, as_csv=as_csv, as_json=as_json)
+
+
+@commands.command(
+    # A negative value looks like an option.
+    context_settings={"ignore_unknown_options": True},
+    epilog="""[bold]Examples[/bold]
+
+lazybo tell bread.db 3 0.71
+
+lazybo tell bread.db 3 0.71 crust=4.5 --variance 0.01
+
+lazybo tell bread.db 4 --failed
+
+lazybo tell bread.db 3 0.17 --correct
+
+lazybo tell bread.db --param temperature=200 --param minutes=40 --param flour=rye 0.66
+
+lazybo tell bread.db --table plan.csv
+
+Several objectives: their values in the order of lazybo ask, or by name (yield=0.71 cost=12).""",
+)
+def tell(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[STORAGE [STUDY]] [NUMBER] VALUE... [NAME=NUMBER...]",
+            help="The number of the experiment, its value, and what else was measured: metrics of constraints, notes.",
+        ),
+    ] = None,
+    params: Annotated[
+        list[str] | None,
+        typer.Option("--param", metavar="NAME=VALUE", help="A parameter of an experiment that nobody asked for."),
+    ] = None,
+    table: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A CSV file with parameters and values, or of lazybo ask --csv.")
+    ] = None,
+    variance: Annotated[
+        list[float] | None, typer.Option(help="The known variance of the noise in the value; one for each objective.")
+    ] = None,
+    seconds: Annotated[float | None, typer.Option(help="How long the experiment took.")] = None,
+    failed: Annotated[bool, typer.Option("--failed", help="The experiment failed: it has no value.")] = False,
+    skip: Annotated[
+        bool, typer.Option("--skip", help="Nobody makes this experiment; nothing is learned of it.")
+    ] = False,
+    correct: Annotated[
+        bool, typer.Option("--correct", help="Change a result that was told; the earlier one is kept beside it.")
+    ] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Record the result of an experiment: of one that was asked for, of any other, or a whole table."""
+    with console.exit_on_bad_input():
+        given = split_words(words or (), numbered=not params and table is None)
+        storage, study = (*given.place, *(None, None))[:2]
+        if failed and skip:
+            raise ValueError("--failed and --skip exclude each other")
+        if (failed or skip) and given.values:
+            raise ValueError(f"--{'failed' if failed else 'skip'} has no value, but {given.values[0]:g} is given")
+        by_hand = _open(storage or DEFAULT_STORAGE, study)
+        if table is not None:
+            if params or given.values or given.named or failed or skip:
+                raise ValueError("--table has all results; give nothing else but --correct")
+            steps = steps_of(table, by_hand, correct=correct)
+        elif skip:
+            if params or correct or given.number is None:
+                raise ValueError("--skip needs the number of a trial that was asked for, and nothing else")
+            steps = [Step("skipped", partial(by_hand.skip, given.number), given.number)]
+        else:
+            known = None if not variance else tuple(variance)
+            measured = (
+                Measured(None, given.named, known, seconds)
+                if failed
+                else measured_of(given, by_hand.goals, variance, seconds)
+            )
+            steps = [_step(by_hand, given.number, params or (), measured, correct=correct)]
+        numbers = [step.apply() for step in steps]
+    _print_steps(by_hand, steps, numbers, as_json=as_json)
+
+
+def _step(by_hand: ByHand, number: int | None, params: Sequence[str], measured: Measured, *, correct: bool) -> Step:
+    """The one thing that `lazybo tell` without a table records."""
+    if number is None:
+        if correct:
+            raise ValueError("--correct needs the number of the trial, not its parameters")
+        return step_for(by_hand, params_from(params, by_hand), measured)
+    if correct:
+        return Step("corrected", partial(by_hand.correct, number, measured), number)
+    return Step("told", partial(by_hand.tell, number, measured), number)
+
+
+# ------------------------------------------------------------------------ open
+
+
+def _open(storage: str, study: str | None) -> ByHand:
+    """An existing study. Its space, objectives and constraints are those that were kept with it."""
+    found = find(storage, study).study()
+    options, structure = options_of(found, ledger.read(found))
+    if not structure.distributions:
+        raise ValueError(
+            f"the parameters of the study {found.study_name!r} are not known: give them to lazybo ask with --float, "
+            "--int or --choice, or in a TOML file"
+        )
+    texts = _attributes(found).get(REQUIRE_KEY)
+    options = replace(options, feasible=requirement_of(texts, structure.distributions))
+    return ByHand(found, options, structure, _goals(found, options.cost))
+
+
+def _goals(study: Study, cost: str | None) -> Goals:
+    """What a study optimises, as it is kept there."""
+    written = json.loads(joined(_attributes(study), RUN_KEY) or "{}")
+    names = study.metric_names
+    directions = directions_in(study)
+    goals = check_goals(
+        None, dict(zip(names, directions, strict=True)) if names else list(directions), _bounds(written)
+    )
+    return replace(goals, cost=None if cost == SECONDS else cost)
+
+
+def _bounds(written: Mapping[str, Any]) -> dict[str, tuple[float | None, float | None]]:
+    return parse_constraints(written.get("constraints", []))
+
+
+def _attributes(study: Study) -> dict[str, Any]:
+    return with_retries(partial(study._storage.get_study_system_attrs, study._study_id))
+
+
+def _open_or_create(storage: str, study: str | None, flags: Mapping[str, Any]) -> ByHand:
+    """The study to ask: an existing one, or a new one with the parameters of the flags and the TOML file."""
+    settings = settings_of([storage] if storage.endswith(".toml") else [], flags)
+    if not settings["parameters"]:
+        place = settings.get("storage", DEFAULT_STORAGE) if storage.endswith(".toml") else storage
+        if "://" not in place and not Path(place).expanduser().exists():
+            raise ValueError(
+                f"there is no study in {place!r} yet: give its parameters with --float, --int or --choice, or give a "
+                "TOML file with [parameters]"
+            )
+        given = [name for name, value in flags.items() if value]
+        if given:
+            raise ValueError(f"--{given[0].rstrip('s')} is for the first call, together with the parameters")
+        return _open(storage, study)
+    if not storage.endswith(".toml"):
+        settings["storage"] = storage
+    return _create(settings, study or settings.get("study"))
+
+
+def _create(settings: Mapping[str, Any], name: str | None) -> ByHand:
+    """Open a study with these settings, or make it. Everything is validated before anything is written."""
+    space, conditions = parameters.distributions_of(settings["parameters"])
+    checked = Space(space, conditions)
+    goals = _given_goals(settings)
+    structure = Structure(space, conditions, frozenset())
+    place = settings.get("storage", DEFAULT_STORAGE)
+    options = ModelOptions(
+        feasible=requirement_of(settings.get("require"), space),
+        cost=check_cost(settings.get("cost")),
+        earlier=earlier_of(settings, goals, place, name or DEFAULT_NAME),
+    )
+    initial = check_initial(settings.get("initial", []), checked)
+    check_initial_feasible(initial, options.optimizer(structure, *goals.directions))
+    storage = open_checked(place)
+    name = name or _only_study(storage)
+    if name in {found.study_name for found in storage.get_all_studies()}:
+        there = load_study(study_name=name, storage=storage)
+        goals, options = _known_goals(settings, goals, there), _known_options(options, structure, there)
+    about = About(goals.directions, goals.names, tuple(bound.name for bound in goals.bounds))
+    try:
+        study, seed = open_study(storage, name, about, structure, settings.get("seed"))
+    except ValueError as error:
+        raise ValueError(str(error).replace(REMEDY, "give another name as STUDY")) from error
+    options = replace(options, seed=seed)
+    keep_options(study, options, structure, ledger.read(study))
+    keep_requirement(study, options.feasible if isinstance(options.feasible, Requirement) else None)
+    by_hand = ByHand(study, options, structure, replace(goals, cost=None if options.cost == SECONDS else options.cost))
+    by_hand.enqueue(initial)
+    return by_hand
+
+
+def _given_goals(settings: Mapping[str, Any]) -> Goals:
+    """What the settings say is optimised."""
+    directions = objectives_of(settings, is_program=False)
+    bounds = parse_constraints(settings.get("constraints", []))
+    by_name = directions if isinstance(directions, dict) else None
+    return check_goals(None if by_name else directions, by_name, bounds)
+
+
+def _known_goals(settings: Mapping[str, Any], goals: Goals, study: Study) -> Goals:
+    """The goals with those of an existing study where the settings say nothing."""
+    known = _goals(study, None)
+    if settings.get("direction") is None and settings.get("directions") is None:
+        goals = replace(goals, directions=known.directions, names=known.names)
+    return goals if settings.get("constraints") else replace(goals, bounds=known.bounds)
+
+
+def _known_options(given: ModelOptions, structure: Structure, study: Study) -> ModelOptions:
+    """The options with those of an existing study where nothing is given."""
+    known, _ = options_of(study, ledger.read(study))
+    kept = requirement_of(_attributes(study).get(REQUIRE_KEY), structure.distributions)
+    return replace(
+        known,
+        feasible=given.feasible or kept,
+        cost=given.cost or known.cost,
+        earlier=given.earlier or known.earlier,
+    )
+
+
+def _only_study(storage: BaseStorage) -> str:
+    """The name of the only study in a storage, or the default name."""
+    names = [found.study_name for found in storage.get_all_studies()]
+    return names[0] if len(names) == 1 else DEFAULT_NAME
+
+
+# ------------------------------------------------------------------------ print
+
+
+def _print_entries(by_hand: ByHand, entries: Sequence[Entry], storage: str, *, as_csv: bool, as_json: bool) -> None:
+    if as_json:
+        console.print_json([{"number": entry.number, "params": entry.params} for entry in entries])
+        return
+    names = [name for name in by_hand.space.distributions if any(name in entry.params for entry in entries)]
+    metrics = [bound.metric for bound in by_hand.goals.bounds] + [cost for cost in [by_hand.goals.cost] if cost]
+    metrics = list(dict.fromkeys(metrics))
+    if as_csv:
+        wanted = [*names_of(by_hand.study), *metrics]
+        text = io.StringIO(newline="")
+        writer = csv.writer(text)
+        writer.writerow(["number", *names, *wanted])
+        for entry in entries:
+            writer.writerow([entry.number, *(entry.params.get(name, "") for name in names), *[""] * len(wanted)])
+        console.plain(text.getvalue().rstrip("\r\n"))
+        return
+    if not entries:
+        console.line("nothing is pending", style="dim")
+        return
+    rows: list[list[console.Cell]] = [
+        [
+            (str(entry.number), "bold"),
+            *(console.short(entry.params[name]) if name in entry.params else "" for name in names),
+        ]
+        for entry in entries
+    ]
+    console.table(["number", *names], rows, left=())
+    names = list(by_hand.goals.names or ()) if by_hand.goals.several else []
+    words = ["lazybo tell", *([] if storage == DEFAULT_STORAGE else [storage]), str(entries[0].number)]
+    words += [*([f"{name}=NUMBER" for name in names] or ["VALUE"] * len(by_hand.goals.directions))]
+    console.say(" ".join(["then:", *words, *(f"{name}=NUMBER" for name in metrics)]))
+
+
+def _print_steps(by_hand: ByHand, steps: Sequence[Step], numbers: Sequence[int | None], *, as_json: bool) -> None:
+    study = by_hand.study
+    counts = dict(Counter(step.kind for step in steps))
+    pending = [entry.number for entry in by_hand.pending()]
+    best = summary.best_record(study)
+    if as_json:
+        record = {"best": best, "front": summary.front_records(study), "pending": pending}
+        console.print_json({"recorded": counts, "numbers": [each for each in numbers if each is not None], **record})
+        return
+    done = ", ".join(f"{count} {kind}" for kind, count in counts.items()) or "the table has no rows"
+    parts = [f"trial {numbers[0]} {steps[0].kind}" if len(steps) == 1 and numbers[0] is not None else done]
+    if best is not None:
+        parts.append(f"best {console.short(best['value'])} (trial {best['number']})")
+    elif len(study.directions) > 1 and (front := summary.front_records(study)):
+        parts.append(f"front of {len(front)}")
+    if pending:
+        parts.append(f"pending: {', '.join(map(str, pending))}")
+    console.line("; ".join(parts))

@@ -1,0 +1,271 @@
+"""Experiments that people make: the next configurations of a study, and what was measured there.
+
+A configuration that was asked for is a running trial without a driver, so no run takes it over. It is pending until
+its values are told, whoever tells them. Several people may ask at the same time: each gets a number and a configuration
+of their own, as several drivers do (`lazybo.run.ledger`).
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+from optuna.study import Study
+from optuna.trial import FrozenTrial, TrialState, create_trial
+
+from lazybo.checks import finite_number, positive, shortened
+from lazybo.run import ledger
+from lazybo.run.goals import Goals
+from lazybo.run.ledger import Entry, Result
+from lazybo.search.space import Space
+from lazybo.study.attributes import CORRECTIONS_KEY, DRIVER_KEY, SECONDS_KEY, SKIPPED_KEY, VARIANCE_KEY
+from lazybo.study.costs import SECONDS, is_cost
+from lazybo.study.databases import drop_cache
+from lazybo.study.factory import ModelOptions, open_model
+from lazybo.study.feasible import as_attributes
+from lazybo.study.model import StudyModel
+from lazybo.study.paused import is_paused
+from lazybo.study.retry import with_retries
+from lazybo.study.structure import Structure, as_given
+
+TOLD = (TrialState.COMPLETE, TrialState.FAIL)
+FAILED = "the experiment failed"
+SKIPPED = "nobody made this experiment"
+# A table that names a trial may have rounded its parameters: by at most this share of their ranges.
+ROUNDING = 0.01
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What was measured in an experiment; ``values`` are None if it failed.
+
+    ``metrics`` are other numbers and notes by name: those of constraints, the cost, anything to keep. ``variance`` is
+    the known variance of the noise in each value, ``seconds`` the time that the experiment took.
+    """
+
+    values: tuple[float, ...] | None
+    metrics: Mapping[str, float | str] = field(default_factory=dict)
+    variance: tuple[float, ...] | None = None
+    seconds: float | None = None
+
+
+class ByHand:
+    """A study whose experiments are made by hand. ``options`` have the predicate of feasible configurations."""
+
+    def __init__(self, study: Study, options: ModelOptions, structure: Structure, goals: Goals) -> None:
+        self.study, self.goals = study, goals
+        self.space = Space(structure.distributions, structure.conditions, structure.optional)
+        self._options, self._structure = options, structure
+        self._ledger = ledger.open_ledger(study, structure.distributions, None)
+
+    # ------------------------------------------------------------------- ask
+
+    def enqueue(self, initial: Sequence[Mapping[str, Any]]) -> None:
+        """Queue configurations to be asked first, those that the study does not have yet."""
+        self._ledger.enqueue([dict(params) for params in initial])
+
+    def ask(self, n: int) -> list[Entry]:
+        """The next n configurations: queued ones first, then those that the model suggests. Each is pending."""
+        trials = ledger.read(self.study)
+        model = open_model(self.study, self._options, self._structure, trials)
+        model.absorb(trials, -1)
+        found = self._claim_queued(model, trials, n)
+        number = len(trials)
+        while len(found) < n:
+            for params in model.optimizer.propose_batch(number, n - len(found)):
+                self._ledger.note(model.unsaved_attributes())
+                entry = self._ledger.begin(number, params, partial(self._propose_again, model))
+                assert entry is not None, "there is no last number"
+                model.announce(entry.number, entry.params)
+                found.append(entry)
+                number = entry.number + 1
+                if entry.params is not params:
+                    break  # somebody else has asked in the meantime, and the rest was proposed without that
+        return found
+
+    def _propose_again(self, model: StudyModel, number: int) -> dict[str, Any]:
+        """The proposal for ``number``, after others took the numbers before it."""
+        model.absorb(ledger.read(self.study), number)
+        return model.optimizer.propose(number)
+
+    def _claim_queued(self, model: StudyModel, trials: Sequence[FrozenTrial], n: int) -> list[Entry]:
+        """Up to n trials of the queue that are feasible; what they leave open is chosen by the model."""
+        found: list[Entry] = []
+        for trial in trials:
+            if len(found) == n or trial.state != TrialState.WAITING or is_paused(trial):
+                continue
+            if not self._ledger.claim(trial._trial_id):
+                continue  # somebody else was faster
+            fixed = as_given(trial.params or trial.system_attrs.get("fixed_params", {}), self.space.distributions)
+            try:
+                params = dict(fixed) if self.space.has(fixed) else model.optimizer.complete(fixed, trial.number)
+                model.optimizer.check_feasible(params)
+            except ValueError as error:
+                self._finish(trial, _skipped(f"it was enqueued with {fixed}: {error}"))
+                continue
+            self._ledger.fill_in(trial._trial_id, trial.params, params)
+            model.announce(trial.number, params)
+            found.append(Entry(trial._trial_id, trial.number, params))
+        return found
+
+    def pending(self) -> list[Entry]:
+        """The configurations that were asked for and not told yet, by number."""
+        running = [trial for trial in ledger.read(self.study) if trial.state == TrialState.RUNNING]
+        ours = [trial for trial in running if trial.system_attrs.get(DRIVER_KEY) is None]
+        return [Entry(trial._trial_id, trial.number, trial.params) for trial in ours]
+
+    # ------------------------------------------------------------------ tell
+
+    def tell(self, number: int, measured: Measured) -> None:
+        """Record what was measured in an experiment that was asked for."""
+        trial = self.pending_trial(number)
+        self._finish(trial, self.result(measured))
+
+    def skip(self, number: int) -> None:
+        """Nobody makes this experiment. It is pending no more, and nothing is learned of it."""
+        self._finish(self.pending_trial(number), _skipped(SKIPPED))
+
+    def correct(self, number: int, measured: Measured) -> None:
+        """Change what was told of an experiment. What is not given stays; what there was before is kept."""
+        trial = self.trial(number)
+        if trial.state not in TOLD:
+            raise ValueError(f"trial {number} has no value to correct: it is {trial.state.name.lower()}")
+        result = self.result(_merged(trial, measured, self.goals))
+        system = {key: value for key, value in trial.system_attrs.items() if not _is_result(key)}
+        result = Result(result.state, None, result.user_attrs, {**system, **result.system_attrs}, result.several)
+        corrections = len(trial.user_attrs.get(CORRECTIONS_KEY, ()))
+        if not self._ledger.correct(Entry(trial._trial_id, number, trial.params), result, corrections):
+            raise ValueError(f"trial {number} was corrected by somebody else just now; look at it and try again")
+        drop_cache(self.study._storage, self.study._study_id)
+
+    def add(self, params: Mapping[str, Any], measured: Measured) -> int:
+        """Record an experiment that nobody asked for; its number."""
+        plain, result = self.space.plain(params), self.result(measured)
+        trial = create_trial(
+            state=result.state,
+            values=result.values,
+            params=plain,
+            distributions={name: self.space.distributions[name] for name in plain},
+            user_attrs=dict(result.user_attrs),
+            system_attrs=dict(result.system_attrs),
+        )
+        storage = self.study._storage
+        trial_id = with_retries(partial(storage.create_new_trial, self.study._study_id, trial))
+        return storage.get_trial_number_from_id(trial_id)
+
+    def _finish(self, trial: FrozenTrial, result: Result) -> None:
+        if not self._ledger.finish(Entry(trial._trial_id, trial.number, trial.params), result):
+            raise ValueError(f"trial {trial.number} was told by somebody else just now; nothing was changed")
+
+    # ------------------------------------------------------------------ look
+
+    def trial(self, number: int) -> FrozenTrial:
+        """A trial of the study by its number."""
+        trials = ledger.read(self.study)
+        if not 0 <= number < len(trials):
+            there = f"0 to {len(trials) - 1}" if trials else "none; ask first"
+            raise ValueError(f"there is no trial {number} in the study {self.study.study_name!r}; it has {there}")
+        return trials[number]
+
+    def pending_trial(self, number: int) -> FrozenTrial:
+        """A trial that waits for its value."""
+        trial = self.trial(number)
+        if trial.state.is_finished():
+            shown = trial.values[0] if trial.values and len(trial.values) == 1 else trial.values
+            had = (
+                f"with the value {shown}"
+                if trial.values
+                else "as skipped"
+                if SKIPPED_KEY in trial.system_attrs
+                else "as failed"
+            )
+            raise ValueError(f"trial {number} was told already, {had}; give --correct to change it")
+        if trial.state == TrialState.WAITING:
+            raise ValueError(f"trial {number} is queued and was not asked for yet; ask first")
+        if trial.system_attrs.get(DRIVER_KEY) is not None:
+            raise ValueError(f"trial {number} is evaluated by a run, which tells its value itself")
+        return trial
+
+    def agrees(self, trial: FrozenTrial, params: Mapping[str, Any]) -> bool:
+        """Whether these are the parameters of a trial, perhaps rounded; some may be left out."""
+        theirs = as_given(trial.params, self.space.distributions)
+        if not params.keys() <= theirs.keys():
+            return False
+        given, known = (self.space.encode(each) for each in ({**theirs, **params}, theirs))
+        numeric = ~self.space.categorical
+        close = np.allclose(given[numeric], known[numeric], rtol=0, atol=ROUNDING, equal_nan=True)
+        return bool(close and np.array_equal(given[~numeric], known[~numeric], equal_nan=True))
+
+    def result(self, measured: Measured) -> Result:
+        """What is recorded of a measurement; raises a ValueError if something is missing or wrong."""
+        system: dict[str, Any] = {}
+        if measured.variance is not None:
+            system[VARIANCE_KEY] = self._variance(measured.variance)
+        if measured.seconds is not None:
+            system[SECONDS_KEY] = positive("seconds", measured.seconds)
+        user = dict(measured.metrics)
+        if measured.values is None:
+            known = {bound.metric for bound in self.goals.bounds} <= user.keys()
+            violations = self._violations(user) if known else {}
+            return Result(TrialState.FAIL, None, user, {"fail_reason": FAILED, **system, **as_attributes(violations)})
+        count = len(self.goals.directions)
+        if len(measured.values) != count:
+            names = f": {', '.join(self.goals.names)}" if self.goals.names else ""
+            expected = f"{count} values, one for each objective{names}" if count > 1 else f"one value{names}"
+            raise ValueError(f"expected {expected}, not {len(measured.values)}")
+        values = tuple(finite_number("the value", value) for value in measured.values)
+        self._check_cost(measured)
+        return Result(TrialState.COMPLETE, None, user, {**system, **as_attributes(self._violations(user))}, values)
+
+    def _check_cost(self, measured: Measured) -> None:
+        """The time between asking and telling is not that of the experiment, so it must be told."""
+        cost = self._options.cost
+        if cost == SECONDS and measured.seconds is None:
+            raise ValueError("the cost of this study is the time that experiments take: give --seconds NUMBER")
+        if cost not in (None, SECONDS) and not is_cost(measured.metrics.get(str(cost))):
+            raise ValueError(f"the cost {cost!r} is missing or not a positive number: give {cost}=NUMBER")
+
+    def _violations(self, metrics: Mapping[str, Any]) -> dict[str, float]:
+        try:
+            return self.goals.violations(metrics)
+        except KeyError as error:
+            name = error.args[0]
+            bounds = ", ".join(bound.name for bound in self.goals.bounds)
+            raise ValueError(
+                f"{name!r} was not measured, but there is the constraint {bounds}: give {name}=NUMBER"
+            ) from None
+
+    def _variance(self, given: Sequence[float]) -> float | list[float]:
+        count = len(self.goals.directions)
+        if len(given) != count:
+            raise ValueError(f"expected {count} variance{'s' * (count > 1)}, one for each objective, not {len(given)}")
+        for each in given:
+            if not (math.isfinite(each) and each >= 0.0):
+                raise ValueError(f"a variance must be a number of at least 0, not {shortened(each)}")
+        return given[0] if count == 1 else list(given)
+
+
+def _skipped(reason: str) -> Result:
+    return Result(TrialState.FAIL, None, {}, {"fail_reason": reason, SKIPPED_KEY: True})
+
+
+def _is_result(key: str) -> bool:
+    """Whether a system attribute of a trial belongs to its result."""
+    return key in ("fail_reason", VARIANCE_KEY, SECONDS_KEY, SKIPPED_KEY) or key.startswith("constraints")
+
+
+def _merged(trial: FrozenTrial, measured: Measured, goals: Goals) -> Measured:
+    """A measurement with what a trial knows already where nothing new is given."""
+    known = {name: value for name, value in trial.user_attrs.items() if isinstance(value, int | float | str)}
+    variance = trial.system_attrs.get(VARIANCE_KEY)
+    if variance is not None:
+        variance = (variance,) if len(goals.directions) == 1 else tuple(variance)
+    seconds = trial.system_attrs.get(SECONDS_KEY)
+    return Measured(
+        measured.values,
+        {**known, **measured.metrics},
+        variance if measured.variance is None else measured.variance,
+        seconds if measured.seconds is None else measured.seconds,
+    )

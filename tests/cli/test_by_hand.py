@@ -1,0 +1,354 @@
+"""lazybo ask and lazybo tell: experiments that people make."""
+
+import csv
+import io
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+from typer.testing import CliRunner, Result
+
+from lazybo.cli import app
+
+SPACE = ("--float", "t=0:10", "--choice", "flour=rye,wheat", "--seed", "3")
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+
+
+def call(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments))
+
+
+def done(*arguments: str) -> str:
+    result = call(*arguments)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def refused(*arguments: str) -> str:
+    """The one line with which a call is refused; the study is as it was before."""
+    before = exported() if Path("lab.db").exists() else None
+    result = call(*arguments)
+    assert result.exit_code == 2, result.output
+    assert result.stdout == ""
+    assert (exported() if Path("lab.db").exists() else None) == before, "nothing was changed"
+    (line,) = result.stderr.splitlines()
+    return line.removeprefix("lazybo: ")
+
+
+def asked(*arguments: str) -> list[dict[str, Any]]:
+    found = json.loads(done("ask", "lab.db", *arguments, "--json"))
+    assert isinstance(found, list)
+    return found
+
+
+def exported() -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(done("export", "lab.db"))))
+
+
+@pytest.fixture(scope="module")
+def asked_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A study with one experiment that waits for its value."""
+    path = tmp_path_factory.mktemp("lab") / "lab.db"
+    done("ask", str(path), *SPACE)
+    return path
+
+
+def test_from_the_first_question_to_the_best_answer() -> None:
+    first = asked(*SPACE, "--maximize", "-n", "6")
+    assert [each["number"] for each in first] == list(range(6))
+    for _ in range(5):
+        for each in json.loads(done("ask", "lab.db", "--pending", "--json")):
+            value = -((each["params"]["t"] - 7.0) ** 2) - (each["params"]["flour"] == "rye")
+            assert f"trial {each['number']} told" in done("tell", "lab.db", str(each["number"]), str(value))
+        asked()
+    best = json.loads(done("best", "lab.db", "--json"))
+    assert best["params"]["flour"] == "wheat"
+    assert best["params"]["t"] == pytest.approx(7.0, abs=0.3)
+
+
+def test_asking_one_by_one_in_new_processes_continues_as_a_run_does() -> None:
+    """The model that each call opens anew suggests what a run that never stopped would evaluate."""
+    from lazybo import optimize
+
+    def objective(params: dict[str, Any]) -> float:
+        return float((params["t"] - 3.0) ** 2 + (params["flour"] == "rye"))
+
+    space = {"t": optuna.distributions.FloatDistribution(0, 10), "flour": ["rye", "wheat"]}
+    run = optimize(objective, space, n_trials=9, seed=3, progress=False)
+    flags = SPACE
+    for trial in run.trials:
+        (mine,) = asked(*flags)
+        assert mine == {"number": trial.number, "params": trial.params}
+        done("tell", "lab.db", str(trial.number), repr(trial.value))
+        flags = ()
+
+
+def test_the_table_of_a_question_is_filled_in_and_told() -> None:
+    text = done("ask", "lab.db", *SPACE, "-n", "3", "--constraint", "salt<=2", "--csv")
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert list(rows[0]) == ["number", "t", "flour", "value", "salt"]
+    rows[0] |= {"value": "0.5", "salt": "1"}
+    rows[1] |= {"value": "failed"}
+    # A spreadsheet rounds what it shows, writes semicolons and decimal commas, and somebody adds a row.
+    rows[0]["t"] = f"{float(rows[0]['t']):.2f}"
+    rows.append({"number": "", "t": "4.5", "flour": "rye", "value": "0.25", "salt": "3"})
+    lines = [";".join(row.values()).replace(".", ",") for row in rows]
+    Path("plan.csv").write_text("\n".join(["number;t;flour;value;salt", *lines]), encoding="utf-8-sig")
+    said = done("tell", "lab.db", "--table", "plan.csv")
+    assert said == "2 told, 1 without a value, 1 added; best 0.5 (trial 0); pending: 2\n"
+    assert done("tell", "lab.db", "--table", "plan.csv").startswith("3 unchanged, 1 without a value;")
+    found = exported()
+    assert [row["state"] for row in found] == ["COMPLETE", "FAIL", "RUNNING", "COMPLETE"]
+    assert [row["constraints_salt<=2"] for row in found] == ["-1.0", "", "", "1.0"]
+    assert float(found[0]["params_t"]) != float(rows[0]["t"]), "what was asked is kept with all digits"
+
+
+def test_what_was_exported_can_be_told_again_with_corrections() -> None:
+    asked(*SPACE, "-n", "2")
+    done("tell", "lab.db", "0", "0.5", "salt=1")
+    done("tell", "lab.db", "1", "0.25")
+    done("export", "lab.db", "-o", "all.csv")
+    assert done("tell", "lab.db", "--table", "all.csv").startswith("2 unchanged;")
+    Path("all.csv").write_text(Path("all.csv").read_text().replace("0.25", "0.75"))
+    assert refused("tell", "lab.db", "--table", "all.csv") == (
+        "row 3 of all.csv: trial 1 was told already as [0.25]; give --correct to change it"
+    )
+    assert done("tell", "lab.db", "--table", "all.csv", "--correct").startswith("1 unchanged, 1 corrected;")
+    assert [float(row["value"]) for row in exported()] == [0.5, 0.75]
+
+
+def test_a_correction_keeps_what_there_was_and_changes_the_model() -> None:
+    asked(*SPACE, "-n", "6")
+    for number in range(6):
+        done("tell", "lab.db", str(number), str((number + 1) / 10), "salt=1", "--variance", "0.01")
+    done("tell", "lab.db", "2", "-70", "salt=1.5", "--correct")
+    assert json.loads(done("best", "lab.db", "--json"))["number"] == 2
+    done("tell", "lab.db", "2", "--failed", "--correct")
+    assert "best 0.07 (trial 2)" in done("tell", "lab.db", "2", "0.07", "--correct")
+    trial = optuna.load_study(study_name="lazybo", storage="sqlite:///lab.db").trials[2]
+    assert (trial.value, trial.user_attrs["salt"]) == (0.07, 1.5)
+    assert trial.system_attrs["lazybo:variance"] == 0.01
+    assert "fail_reason" not in trial.system_attrs
+    history = trial.user_attrs["lazybo:corrections"]
+    assert [(each["state"], each["values"]) for each in history] == [
+        ("COMPLETE", [0.3]),
+        ("COMPLETE", [-70.0]),
+        ("FAIL", []),
+    ]
+    assert history[0]["user_attrs"] == {"salt": 1.0}
+
+
+def test_after_a_correction_the_next_question_is_that_of_a_study_without_the_mistake() -> None:
+    for storage, wrong in (("right.db", ""), ("lab.db", "40")):
+        done("ask", storage, *SPACE, "-n", "8")
+        for number in range(8):
+            done("tell", storage, str(number), (wrong or "0.3") if number == 4 else str(abs(number - 3) / 10))
+        if wrong:
+            done("tell", storage, "4", "0.3", "--correct")
+    assert done("ask", "right.db", "--json") == done("ask", "lab.db", "--json")
+
+
+def test_a_skipped_experiment_teaches_nothing() -> None:
+    for storage in ("lab.db", "other.db"):
+        done("ask", storage, *SPACE, "-n", "6")
+        for number in range(5):
+            done("tell", storage, str(number), str(number))
+    done("tell", "lab.db", "5", "--skip")
+    assert json.loads(done("ask", "lab.db", "--pending", "--json")) == []
+    assert refused("tell", "lab.db", "5", "1") == "trial 5 was told already, as skipped; give --correct to change it"
+    from lazybo.study.factory import model_of
+
+    study = optuna.load_study(study_name="lazybo", storage="sqlite:///lab.db")
+    rows = model_of(study, study.trials).optimizer.state()["rows"]
+    assert [row["value"] for row in rows] == [0.0, 1.0, 2.0, 3.0, 4.0]
+
+
+def test_an_experiment_that_nobody_asked_for() -> None:
+    asked(*SPACE)
+    (pending,) = asked("--pending")
+    done("tell", "lab.db", "--param", "t=2.5", "--param", "flour=rye", "0.4", "note=too dark")
+    same = [f"{name}={value}" for name, value in pending["params"].items()]
+    said = done("tell", "lab.db", "--param", same[0], "--param", same[1], "0.3")
+    assert said == "trial 0 told; best 0.3 (trial 0)\n", "it was asked for"
+    found = exported()
+    assert (found[1]["params_t"], found[1]["value"], found[1]["user_attrs_note"]) == ("2.5", "0.4", "too dark")
+
+
+def test_several_objectives_by_name_or_in_their_order() -> None:
+    asked(*SPACE, "-n", "3", "--maximize", "crumb", "--minimize", "cost")
+    done("tell", "lab.db", "0", "crumb=3", "cost=20")
+    done("tell", "lab.db", "1", "10", "2")  # cost, crumb: in alphabetical order, as lazybo tune has them
+    assert refused("tell", "lab.db", "2", "1") == "expected 2 values, one for each objective: cost, crumb, not 1"
+    assert "all objectives by name" in refused("tell", "lab.db", "2", "crumb=1")
+    front = json.loads(done("best", "lab.db", "--json"))
+    assert [each["values"] for each in front] == [{"cost": 10.0, "crumb": 2.0}, {"cost": 20.0, "crumb": 3.0}]
+
+
+def test_a_toml_file_names_everything() -> None:
+    Path("bread.toml").write_text(
+        """
+        storage = "lab.db"
+        direction = "maximize"
+        require = "t * salt <= 20"
+        initial = [{t = 4.0, salt = 2.0}, {t = 1.0}]
+        cost = "seconds"
+        [parameters]
+        t = {type = "float", low = 0, high = 10}
+        salt = {type = "float", low = 1, high = 9}
+        """
+    )
+    found = json.loads(done("ask", "bread.toml", "-n", "5", "--json"))
+    assert found[0]["params"] == {"t": 4.0, "salt": 2.0}
+    assert found[1]["params"]["t"] == 1.0
+    assert [each["number"] for each in found] == [0, 1, 2, 3, 4]
+    assert refused("tell", "bread.toml", "0", "1").endswith("give --seconds NUMBER")
+    for each in found:
+        done("tell", "bread.toml", str(each["number"]), str(each["params"]["t"]), "--seconds", "60")
+    # By the storage alone: the requirement was kept with the study.
+    for _ in range(4):
+        (each,) = asked()
+        assert each["params"]["t"] * each["params"]["salt"] <= 20
+        done("tell", "lab.db", str(each["number"]), str(each["params"]["t"]), "--seconds", "60")
+    assert json.loads(done("best", "bread.toml", "--json"))["study"] == "bread"
+
+
+def test_earlier_experiments_are_used_and_kept_with_the_study() -> None:
+    rows = [f"{i / 2},{flour},{(i / 2 - 8) ** 2}" for i in range(20) for flour in ("rye", "wheat")]
+    Path("last-year.csv").write_text("\n".join(["t,flour,value", *rows]))
+    (first,) = asked(*SPACE, "--earlier", "last-year.csv")
+    assert first["params"]["t"] == pytest.approx(8.0, abs=1.0)
+    Path("last-year.csv").unlink()
+    done("tell", "lab.db", "0", "1.0")
+    (second,) = asked(*SPACE)  # the parameters again, and nothing of the earlier table
+    assert second["params"]["t"] == pytest.approx(8.0, abs=2.0)
+    study = optuna.load_study(study_name="lazybo", storage="sqlite:///lab.db")
+    from lazybo.study.factory import options_of
+
+    assert len(options_of(study, study.trials)[0].earlier[0].values) == 40
+
+
+def test_people_who_ask_at_the_same_time_get_different_experiments() -> None:
+    done("ask", "lab.db", *SPACE)
+    ask = [sys.executable, "-m", "lazybo", "ask", "lab.db", "-n", "4", "--json"]
+    people = [subprocess.Popen(ask, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    answers = [json.loads(person.communicate(timeout=120)[0]) for person in people]
+    assert sorted(each["number"] for answer in answers for each in answer) == list(range(1, 13))
+    assert len({json.dumps(each["params"]) for answer in answers for each in answer}) == 12
+
+
+def test_a_run_leaves_the_experiments_of_people_alone() -> None:
+    (mine,) = asked("--float", "t=0:10", "--seed", "1")
+    done("tune", "--storage", "lab.db", "--trials", "4", "--float", "t=0:10", "-q", "--", "echo", "{t}")
+    assert asked("--pending") == [mine]
+    done("tell", "lab.db", "0", "0.5")
+    assert [row["state"] for row in exported()] == ["COMPLETE"] * 5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("tell lab.db 0", "there is no value: give it after the number, or --failed, or --skip"),
+        ("tell lab.db 0 high", "a value must be a number or NAME=NUMBER, not 'high'"),
+        ("tell lab.db 0 0,71", "a value must be a number or NAME=NUMBER, not '0,71'; write 0.71"),
+        ("tell lab.db 0 nan", "a value must be a finite number, not nan; tell a failure with --failed"),
+        ("tell lab.db 0 1 2", "expected one value, not 2"),
+        ("tell lab.db 7 1", "there is no trial 7 in the study 'lazybo'; it has 0 to 0"),
+        ("tell lab.db 0.5 1", "the number of a trial must be a whole number such as 3, not '0.5'"),
+        ("tell lab.db 0 1 --correct", "trial 0 has no value to correct: it is running"),
+        ("tell lab.db 0 1 --variance -1", "a variance must be a number of at least 0, not -1.0"),
+        ("tell lab.db 0 1 --variance 1 --variance 2", "expected 1 variance, one for each objective, not 2"),
+        ("tell lab.db 0 1 --seconds -3", "seconds must be a positive finite number, not -3.0"),
+        ("tell lab.db 0 1 --failed", "--failed has no value, but 1 is given"),
+        ("tell lab.db 0 --failed --skip", "--failed and --skip exclude each other"),
+        ("tell lab.db 0 1 a=2 a=3", "a is given twice"),
+        ("tell lab.db 0 1 --corect", "a value must be a number or NAME=NUMBER, not '--corect'"),
+        ("tell lab.db --tabel x.csv", "there is no option --tabel"),
+        ("tell lab.db", "give the number of a trial and its value, for example: lazybo tell 3 0.71"),
+        ("tell nowhere.db 0 1", "there is no storage 'nowhere.db'"),
+        ("tell lab.db other 0 1", "there is no study 'other' in lab.db"),
+        ("tell lab.db --param t=2 1", "parameter 'flour' is missing"),
+        ("tell lab.db --param t=20 --param flour=rye 1", "t must be a number from 0.0 to 10.0, not 20"),
+        ("tell lab.db --param temp=2 1", "there is no parameter 'temp'; this study has ['flour', 't']"),
+        ("tell lab.db --param t 1", "write --param NAME=VALUE"),
+        ("tell lab.db --param t=2 --param flour=rye 1 --correct", "--correct needs the number of the trial"),
+        ("tell lab.db --table none.csv", "the table cannot be read"),
+        ("tell lab.db --table none.csv 1", "--table has all results; give nothing else but --correct"),
+        ("ask lab.db --maximize", "--direction is for the first call, together with the parameters"),
+        ("ask lab.db -n 0", "--count must be a whole number of at least 1, not 0"),
+        ("ask lab.db --csv --json", "--csv and --json exclude each other"),
+        ("ask lab.db --float t=0:9", "has another space: there 't' is FloatDistribution(high=10.0"),
+        ("ask none.db", "there is no study in 'none.db' yet: give its parameters"),
+        ("ask none.toml", "none.toml cannot be read"),
+    ],
+)
+def test_bad_input_is_one_line_and_changes_nothing(arguments: str, message: str, asked_once: Path) -> None:
+    shutil.copy(asked_once, "lab.db")
+    assert message in refused(*arguments.split())
+    assert not Path("none.db").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("number,value\n0,1\n0,2\n", "row 3 of bad.csv: trial 0 is in the table twice"),
+        ("number,value\n0,1\n9,2\n", "row 3 of bad.csv: there is no trial 9"),
+        ("number,t,value\n0,9.99,1\n", "row 2 of bad.csv: trial 0 has the parameters"),
+        ("number,value\n0.5,1\n", "row 2 of bad.csv: the number of a trial must be a whole number, not 0.5"),
+        ("t,flour,value\n1,rye,1\n2,spelt,1\n", "row 3 of bad.csv: flour must be one of"),
+        ("t,value\n1,1\n", "row 2 of bad.csv: parameter 'flour' is missing"),
+        ("t,flour,value\n1,rye,high\n", "row 2 of bad.csv: a value must be a finite number, not 'high'"),
+        ("t,flour,value\n1,rye\n", "row 2 of the table has 2 cells, its heading 3"),
+        ("", "is empty"),
+    ],
+)
+def test_a_table_with_one_bad_row_changes_nothing(text: str, message: str, asked_once: Path) -> None:
+    shutil.copy(asked_once, "lab.db")
+    Path("bad.csv").write_text(text)
+    assert message in refused("tell", "lab.db", "--table", "bad.csv")
+
+
+def test_a_journal_can_be_asked_and_told_but_not_corrected() -> None:
+    storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend("lab.log"))
+    optuna.create_study(study_name="lab", storage=storage)
+    found = json.loads(done("ask", "lab.log", "lab", *SPACE, "-n", "2", "--json"))
+    assert [each["number"] for each in found] == [0, 1]
+    done("tell", "lab.log", "0", "0.5")
+    result = call("tell", "lab.log", "0", "0.6", "--correct")
+    assert result.exit_code == 2
+    assert "in a database only" in result.stderr
+
+
+def test_any_optuna_study_can_be_asked() -> None:
+    study = optuna.create_study(study_name="mine", storage="sqlite:///lab.db", direction="maximize")
+    assert "the parameters of the study 'mine' are not known" in refused("ask", "lab.db")
+    study.optimize(lambda trial: trial.suggest_float("x", 0, 1), n_trials=3)
+    (each,) = asked()
+    assert each["number"] == 3
+    assert 0 <= each["params"]["x"] <= 1
+
+
+def test_the_calls_in_the_table_of_the_page_run() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "lab.md").read_text()
+    done("ask", "bread.db", *SPACE)
+    calls = re.findall(r"^\| `lazybo (tell bread.db 3 [^`]*)`", page, re.M)
+    assert len(calls) == 7
+    for each in calls:
+        words = shlex.split(each)
+        if "taste" not in each:
+            if "--correct" not in words:
+                done("ask", "bread.db")
+                words[2] = str(json.loads(done("ask", "bread.db", "--pending", "--json"))[-1]["number"])
+            done(*words)
