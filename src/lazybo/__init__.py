@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from lazybo.model.cholesky import GrowingCholesky
     from lazybo.model.gp import LazyGP
     from lazybo.model.kernels import Column, Matern52
+    from lazybo.report.html import write_report
     from lazybo.report.recommendation import recommend
     from lazybo.run.failure import RunFailed
     from lazybo.run.kfold import kfold
@@ -41,6 +42,7 @@ _MODULES = {
     "recommend": "lazybo.report.recommendation",
     "repair_storage": "lazybo.study.storage",
     "resume": "lazybo.study.paused",
+    "write_report": "lazybo.report.html",
 }
 
 __all__ = [
@@ -62,6 +64,7 @@ __all__ = [
     "recommend",
     "repair_storage",
     "resume",
+    "write_report",
 ]
 
 

@@ -24,9 +24,19 @@ def printable(text: object) -> str:
     return "".join(_escaped(c) if _is_unsafe(c) else c for c in without_colours(str(text)))
 
 
+def one_line(text: object) -> str:
+    """A text on one line, without escape sequences and without the password of a URL."""
+    return printable(without_password(re.sub(r"\s*[\r\n]+\s*", " ", str(text).rstrip())))
+
+
 def without_password(text: str) -> str:
     """A text in which the passwords of URLs are replaced by asterisks."""
     return _QUERY.sub(r"\1***", _USER.sub(r"\1:***@", text))
+
+
+def file_name(text: str) -> str:
+    """A text as the name of a file: slashes and control characters become underscores."""
+    return "".join("_" if char == "/" or printable(char) != char else char for char in text)
 
 
 def shortened(text: str, length: int) -> str:

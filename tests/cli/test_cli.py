@@ -431,7 +431,7 @@ def test_nothing_from_a_study_is_obeyed_by_a_terminal() -> None:
     calls = [["show", "evil.db"], ["best", "evil.db"], ["best", "evil.db", f"c{EVIL}"]]
     calls += [["show", "evil.db", name, *more] for name in names for more in ([], ["--json"])]
     calls += [["best", "evil.db", names[0]], ["export", "evil.db", names[0], "--format", "json"]]
-    calls += [["plot", "history", "evil.db", names[0]]]
+    calls += [["plot", "history", "evil.db", names[0]], ["report", "evil.db", names[0]]]
     for arguments in calls:
         result = call(*arguments)
         said = result.stdout + result.stderr
@@ -548,6 +548,21 @@ def test_best_is_text_json_or_a_command_line() -> None:
     assert f"(trial {best.number})" in call("best").stdout
     line = call("best", "--command").stdout
     assert shlex.split(line) == ["train", best.params["opt"], f"--x={best.params['x']}"]
+
+
+def test_a_report_is_one_file_with_the_name_that_was_asked_for() -> None:
+    study = made("second/one")
+    assert call("report").stdout == "second_one-report.html\n"
+    text = Path("second_one-report.html").read_text(encoding="utf-8")
+    assert "<h1>second/one</h1>" in text
+    assert f"measured in trial {study.best_trial.number}" in text
+    assert "ValueError: too large" in text
+    result = call("report", "lazybo.db", "second/one", "-o", "other.html")
+    assert result.stdout == "other.html\n"
+    assert Path("other.html").read_text(encoding="utf-8") == text
+    assert "must end with .html" in refused("report", "-o", "report.pdf")
+    assert "there is no study 'third'" in refused("report", "lazybo.db", "third", "-o", "third.html")
+    assert not Path("third.html").exists()
 
 
 def noisy(path: str = DEFAULT_STORAGE) -> optuna.Study:
@@ -711,7 +726,7 @@ def test_a_toml_file_stands_for_its_study() -> None:
 # ------------------------------------------------------------------------- help
 
 
-@pytest.mark.parametrize("command", ["tune", "show", "best", "export", "plot", "dashboard"])
+@pytest.mark.parametrize("command", ["tune", "show", "best", "export", "plot", "report", "dashboard"])
 def test_every_command_explains_itself_with_examples(command: str) -> None:
     result = call(command, "--help")
     assert result.exit_code == 0

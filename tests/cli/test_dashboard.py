@@ -1,6 +1,5 @@
 """A study made with LazySampler, in optuna-dashboard in a real browser, and in Optuna's own plots."""
 
-import shutil
 import socket
 import subprocess
 import sys
@@ -13,19 +12,7 @@ import optuna
 import pytest
 
 from lazybo.study.sampler import LazySampler
-
-BROWSER_FLAGS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--window-size=1400,1000",
-    "--virtual-time-budget=15000",
-]
+from tests.browser import FLAGS, chromium
 
 
 @pytest.fixture
@@ -61,9 +48,8 @@ def dashboard(study: optuna.Study, tmp_path: Path) -> Iterator[str]:  # noqa: AR
 
 
 def browse(url: str, tmp_path: Path, *what: str) -> str:
-    browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    assert browser, "this test needs Chromium (Debian's package chromium)"
-    command = [browser, *BROWSER_FLAGS, f"--user-data-dir={tmp_path}/browser", *what, url]
+    options = ["--window-size=1400,1000", "--virtual-time-budget=15000", f"--user-data-dir={tmp_path}/browser"]
+    command = [chromium(), *FLAGS, *options, *what, url]
     return subprocess.run(command, check=True, capture_output=True, text=True, timeout=180).stdout
 
 

@@ -34,9 +34,11 @@ from lazybo.cli.flags import (
 from lazybo.cli.storages import StorageArgument, StudyArgument, find
 from lazybo.cli.tune import exit_with, run_plan
 from lazybo.paper.command import app as paper
+from lazybo.report.html import write_report
 from lazybo.report.recommendation import Advice, advise
 from lazybo.study.paused import paused_trials
 from lazybo.study.paused import resume as resume_trials
+from lazybo.text import file_name
 
 app = typer.Typer(
     name="lazybo",
@@ -439,6 +441,29 @@ def plot(
     with console.exit_on_bad_input():
         for path in draw.draw(kind.value, find(storage, study).study(), output):
             console.plain(str(path))
+
+
+@app.command(
+    epilog="""[bold]Examples[/bold]
+
+lazybo report lenet.db -o report.html
+
+lazybo report lenet.toml"""
+)
+def report(
+    storage: StorageArgument = DEFAULT_STORAGE,
+    study: StudyArgument = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="An HTML file (default: STUDY-report.html).")
+    ] = None,
+) -> None:
+    """Write a report as one HTML file: the course, what to use, health checks, the model with sliders, failures."""
+    with console.exit_on_bad_input():
+        found = find(storage, study).study()
+        path = output or Path(f"{file_name(found.study_name)}-report.html")
+        if path.suffix.lower() not in (".html", ".htm"):
+            raise ValueError(f"the report is an HTML file, so {str(path)!r} must end with .html")
+        console.plain(str(write_report(found, path)))
 
 
 @app.command(

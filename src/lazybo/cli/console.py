@@ -22,7 +22,7 @@ from rich.text import Text
 from tqdm import tqdm
 
 from lazybo.run.failure import is_failed_trial
-from lazybo.text import printable, without_password
+from lazybo.text import one_line, printable, without_password
 
 # Exit codes that scripts can use.
 FAILED = 1
@@ -40,7 +40,7 @@ _UNSAFE_IN_JSON = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u
 
 def clean(text: object) -> str:
     """A text on one line, without escape sequences and without the password of a URL."""
-    return printable(without_password(re.sub(r"\s*[\r\n]+\s*", " ", str(text).rstrip())))
+    return one_line(text)
 
 
 def field(text: object) -> str:

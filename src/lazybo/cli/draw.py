@@ -12,7 +12,7 @@ from lazybo.cli.figures import RECORDS, kinds_of
 from lazybo.report import plots
 from lazybo.report.recommendation import recommend
 from lazybo.search.prediction import Recommendation
-from lazybo.text import printable
+from lazybo.text import file_name
 
 TITLES = {
     "history": "values, the best so far, and the recommended trial",
@@ -35,7 +35,7 @@ KINDS = ("png", "svg", "pdf", "html")
 def draw(kind: str, study: Study, output: Path | None) -> list[Path]:
     """Write one figure or all of them and return the files: one HTML page, or one image for each figure."""
     kinds = kinds_of(kind, study)
-    name = "".join("_" if char == "/" or printable(char) != char else char for char in study.study_name)
+    name = file_name(study.study_name)
     path = output or Path(f"{name}.html" if kind == "all" else f"{name}-{kind}.png")
     suffix = path.suffix.removeprefix(".").lower()
     if suffix not in KINDS:

@@ -6,8 +6,9 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.cli import console
+from lazybo.report.failures import reason_of
 from lazybo.run.limits import Tally
-from lazybo.study.attributes import FAILURE_KEY, REPEAT_KEY
+from lazybo.study.attributes import REPEAT_KEY
 from lazybo.study.feasible import measured_constraints, names_of, violates
 from lazybo.study.paused import is_paused
 from lazybo.text import shortened
@@ -77,12 +78,6 @@ class LogLines:
         self._tally.count(trial.state, trial.values, feasible=not violates(measured_constraints(trial)))
         if self._tally.best != before:
             self._best = trial
-
-
-def reason_of(trial: FrozenTrial) -> str:
-    """Why a trial failed, without paths, which differ from trial to trial."""
-    reason = trial.system_attrs.get("fail_reason", "no reason is known")
-    return console.clean(trial.system_attrs.get(FAILURE_KEY, {}).get("summary", reason))
 
 
 def _ends(study: Study) -> int:

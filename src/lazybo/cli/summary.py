@@ -14,9 +14,9 @@ from optuna.study import Study, load_study
 from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.cli import console
-from lazybo.cli.progress import reason_of
 from lazybo.programs import placeholders
 from lazybo.report import curves, records
+from lazybo.report.failures import failures
 from lazybo.report.recommendation import Advice, advise, contenders_of
 from lazybo.run import ledger
 from lazybo.run.limits import describe_stop
@@ -406,14 +406,9 @@ def _earlier_line(relations: Sequence[dict[str, Any]]) -> str:
 
 def _failures(trials: Sequence[FrozenTrial]) -> list[dict[str, Any]]:
     """The most frequent reasons of failures: their counts, and the last trial of each."""
-    reasons: dict[str, list[FrozenTrial]] = {}
-    for trial in trials:
-        if trial.state == TrialState.FAIL:
-            reasons.setdefault(reason_of(trial), []).append(trial)
-    by_count = sorted(reasons.items(), key=lambda item: -len(item[1]))[:FAILURES_SHOWN]
     return [
-        {"reason": reason, "count": len(found), "last": found[-1].number, "output": found[-1].user_attrs.get("output")}
-        for reason, found in by_count
+        {"reason": found.reason, "count": len(found.numbers), "last": found.numbers[-1], "output": found.output}
+        for found in failures(trials)[:FAILURES_SHOWN]
     ]
 
 

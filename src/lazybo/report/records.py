@@ -181,12 +181,12 @@ def importances(study: Study, predictor: Predictor | None = None) -> dict[str, f
     if space.dim == 0:
         return {}
     x, other = space.sample(rng, SAMPLE), space.sample(rng, SAMPLE)
-    mean = gp.posterior(x).mean
+    mean = gp.mean(x)
     effects = {}
     for j, name in enumerate(space.names):
         moved = x.copy()
         moved[:, j] = other[:, j]
-        effects[name] = float(np.mean((gp.posterior(space.repair(moved, rng)).mean - mean) ** 2)) / 2
+        effects[name] = float(np.mean((gp.mean(space.repair(moved, rng)) - mean) ** 2)) / 2
     total = sum(effects.values()) or 1.0
     return {name: effect / total for name, effect in sorted(effects.items(), key=lambda item: -item[1])}
 

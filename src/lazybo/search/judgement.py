@@ -22,7 +22,7 @@ from lazybo.search.gain import GainParts, earlier_gains, play, played_gains
 from lazybo.search.hypervolume import non_dominated
 from lazybo.search.observations import Observations, State
 from lazybo.search.outputs import Outputs
-from lazybo.search.prediction import Evaluation, Prediction, Predictor, Recommendation
+from lazybo.search.prediction import Evaluation, Limit, Prediction, Predictor, Recommendation
 from lazybo.search.rows import rows_of
 from lazybo.search.space import Space
 from lazybo.search.surrogate import Surrogate
@@ -282,6 +282,15 @@ class Judgement:
         with surrogate.without_changes():
             process = surrogate.sync()
             return Predictor(self.space, process, surrogate.warping, self._signs[objective])
+
+    @one_thread()
+    def limits(self) -> tuple[dict[str, Limit], Limit | None]:
+        """The models of the measured constraints by name, whose chances make `predict_feasible`, and that of success.
+
+        The second one is None if no evaluation has failed. Calling this does not change what is suggested later.
+        """
+        with self._outputs.without_changes():
+            return self._outputs.limits(), self._outputs.success()
 
 
 # ----------------------------------------------------------------------- display

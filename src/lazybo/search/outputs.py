@@ -33,6 +33,7 @@ from lazybo.search.joint import ChebyshevImprovement, constrained, feasibility, 
 from lazybo.search.landscape import Landscape, Layer
 from lazybo.search.maxima import BEST_CENTERS
 from lazybo.search.observations import Observations, State
+from lazybo.search.prediction import Limit
 from lazybo.search.space import Space
 from lazybo.search.surrogate import Fitted, Surrogate
 from lazybo.search.views import Constraint, Cost, Objective, Outcomes, Rows
@@ -209,6 +210,16 @@ class Outputs:
         judge = feasibility([float(each.warping(np.zeros(1))[0]) for each in surrogates])
         means, variances = zip(*posteriors, strict=True)
         return np.exp(judge(np.array(means), np.sqrt(variances)).value)
+
+    def limits(self) -> dict[str, Limit]:
+        """The measured constraints, by name. The product of their chances is `feasible_chance`."""
+        return {
+            name: Limit(each.sync(), float(each.warping(np.zeros(1))[0])) for name, each in self.constraints.items()
+        }
+
+    def success(self) -> Limit | None:
+        """What `success_chance` is the chance of; None if no evaluation has failed."""
+        return None if self.failures is None else Limit(self.failures.sync(), threshold_of(self.failures))
 
     def inside(self, rows: Index, enough: int | None = None) -> Index:
         """Which of these rows satisfy the known constraint, as indices of ``rows``; all of them if none does.

@@ -153,6 +153,17 @@ class Predictor:
         return (rows[start : start + BLOCK_POINTS] for start in range(0, len(rows), BLOCK_POINTS))
 
 
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """An output that must be at most a ``threshold``, in units of the targets of its process.
+
+    With the posterior mean μ and deviation σ at a point, the chance of that is Φ((threshold - μ) / σ).
+    """
+
+    process: Process
+    threshold: float
+
+
 def by_configuration(evaluations: Sequence[Evaluation]) -> list[list[Evaluation]]:
     """The evaluations of each configuration, in the order of the first ones."""
     repeats: dict[bytes, list[Evaluation]] = {}

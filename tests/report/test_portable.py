@@ -1,0 +1,208 @@
+"""The model as plain data: whoever computes the formulas of its docstring gets the numbers of `Optimizer.predict`."""
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+import optuna
+import pytest
+from scipy.special import ndtr
+
+from lazybo import Condition, Optimizer
+from lazybo.report.content import Model, content_of
+from lazybo.report.data import as_json, data_of
+from lazybo.report.html import page_of
+from lazybo.report.portable import active_if, decoded, encoded, portable_model, variance_rows, widening
+from lazybo.study.factory import model_of
+from tests.report.studies import mixed_study, two_objectives, with_earlier
+
+CORNER = math.sqrt(0.5)
+
+
+def features(x: np.ndarray, model: dict[str, Any], scales: list[float]) -> list[np.ndarray]:
+    """The coordinates of each column in units of its length scale, written out row by row."""
+    parts = []
+    for j, column in enumerate(model["columns"]):
+        rows = []
+        for value in x[:, j]:
+            off = math.isnan(value)
+            if column["categories"]:
+                share = CORNER / column["categories"] if off else 0.0
+                place = [share] * column["categories"]
+                if not off:
+                    place[int(value)] = CORNER
+            else:
+                place = [0.5 if off else value]
+            rows.append(place + ([float(off)] if column["conditional"] else []))
+        parts.append(np.array(rows) / scales[j])
+    return parts
+
+
+def matern(s: np.ndarray) -> np.ndarray:
+    return (1 + s + s**2 / 3) * np.exp(-s)
+
+
+def prior_mean(model: dict[str, Any], prior: dict[str, Any] | None, points: np.ndarray) -> np.ndarray:
+    if prior is None:
+        return np.zeros(len(points))
+    d = len(model["columns"])
+    *scales, scale, share = prior["values"]
+    parts = features(points, model, scales)
+    centers = decoded(prior["z"], sum(part.shape[1] for part in parts))
+    split = np.split(centers, np.cumsum([part.shape[1] for part in parts])[:-1], axis=1)
+    squares = [((p[:, None] - q[None]) ** 2).sum(axis=2) for p, q in zip(parts, split, strict=True)]
+    alone = sum(matern(np.sqrt(5 * d * square)) for square in squares) / d
+    k = scale * ((1 - share) * matern(np.sqrt(5 * sum(squares))) + share * alone)
+    return prior["offset"] + k @ decoded(prior["weights"])
+
+
+def posterior(model: dict[str, Any], output: dict[str, Any], points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    d = len(model["columns"])
+    *scales, scale, share = output["values"]
+    x = decoded(model["x"], d)
+
+    def k(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        pairs = zip(features(a, model, scales), features(b, model, scales), strict=True)
+        squares = [((p[:, None] - q[None]) ** 2).sum(axis=2) for p, q in pairs]
+        alone = sum(matern(np.sqrt(5 * d * square)) for square in squares) / d
+        return scale * ((1 - share) * matern(np.sqrt(5 * sum(squares))) + share * alone)
+
+    rows = slice(None) if model["rows"] is None else model["rows"]
+    whole = k(x[rows], x[rows]) + np.diag(decoded(output["added"])[rows])
+    cross = k(points, x)
+    v = np.linalg.solve(whole, cross[:, rows].T)
+    mean = cross @ decoded(output["alpha"])
+    if output["targets"] is not None:
+        np.testing.assert_allclose(v.T @ decoded(output["targets"]), mean, atol=1e-6)
+        mean = v.T @ decoded(output["targets"])
+    return mean + prior_mean(model, output["prior"], points), scale - np.sum(cross[:, rows] * v.T, axis=1)
+
+
+@pytest.fixture(scope="module", params=["mixed", "conditional", "maximize", "constrained"])
+def found(request: pytest.FixtureRequest) -> tuple[optuna.Study, Model]:
+    study = mixed_study(
+        45,
+        conditional=request.param == "conditional",
+        direction="maximize" if request.param == "maximize" else "minimize",
+        constrained=request.param == "constrained",
+    )
+    model = content_of(study).model
+    assert model is not None
+    assert len(model.portable["constraints"]) == (request.param == "constrained")
+    return study, model
+
+
+def test_the_formulas_give_the_predictions_of_the_optimiser(found: tuple[optuna.Study, Model]) -> None:
+    _, ours = found
+    model, optimizer = json.loads(as_json(ours.portable)), ours.optimizer
+    space = optimizer.space
+    points = space.sample(np.random.default_rng(1), 40)
+    configurations = [space.decode(point) for point in points]
+    (objective,) = model["objectives"]
+    mean, variance = posterior(model, objective, points)
+    expected = optimizer.predict(configurations)
+    warping = ours.predictors[0].warping
+    reach = objective["sign"] * model["halfWidth"] * np.sqrt(np.maximum(variance, 0))
+    for name, target in (("value", mean), ("low", mean - reach), ("high", mean + reach)):
+        values = objective["sign"] * warping.inverse(target)
+        np.testing.assert_allclose(values, [getattr(each, name) for each in expected], rtol=1e-6, atol=1e-7)
+    chances = [posterior(model, limit, points) for limit in model["constraints"]]
+    feasible = np.prod(
+        [ndtr((c["threshold"] - m) / np.sqrt(v)) for c, (m, v) in zip(model["constraints"], chances, strict=True)],
+        axis=0,
+    )
+    np.testing.assert_allclose(feasible * np.ones(40), optimizer.predict_feasible(configurations), atol=1e-7)
+    mean, variance = posterior(model, model["success"], points)
+    success = ndtr((model["success"]["threshold"] - mean) / np.sqrt(variance))
+    np.testing.assert_allclose(success, optimizer._outputs.success_chance(points), atol=1e-7)
+
+
+def test_learning_first_changes_no_number(found: tuple[optuna.Study, Model]) -> None:
+    study, ours = found
+    params = {n: v for n, v in study.best_params.items() if n in ours.optimizer.space.distributions}
+    fresh = model_of(study, study.trials).optimizer
+    assert fresh.predict(params) == ours.optimizer.predict(params)
+    assert fresh.predict_feasible(params) == ours.optimizer.predict_feasible(params)
+
+
+def test_several_objectives_have_a_model_each() -> None:
+    content = content_of(two_objectives())
+    assert content.model is not None
+    assert [each["sign"] for each in content.model.portable["objectives"]] == [1.0, -1.0]
+    params = content.trials[3].params
+    x = content.model.optimizer.space.encode(params)[None]
+    for j, expected in enumerate(content.model.optimizer.predict_all(params)):
+        output = content.model.portable["objectives"][j]
+        mean, _ = posterior(content.model.portable, output, x)
+        ours = output["sign"] * content.model.predictors[j].warping.inverse(mean)
+        assert ours[0] == pytest.approx(expected.value, rel=1e-7)
+
+
+def test_earlier_studies_are_a_prior_mean() -> None:
+    study = with_earlier()
+    content = content_of(study)
+    assert content.model is not None
+    (output,) = content.model.portable["objectives"]
+    assert output["prior"] is not None
+    space, (predictor,) = content.model.optimizer.space, content.model.predictors
+    points = space.sample(np.random.default_rng(2), 50)
+    mean, variance = posterior(content.model.portable, output, points)
+    expected = predictor.process.posterior(points)
+    assert float(np.std(prior_mean(content.model.portable, output["prior"], points))) > 0.1, "it says something"
+    np.testing.assert_allclose(mean, expected.mean, atol=1e-7)
+    np.testing.assert_allclose(variance, expected.variance, atol=1e-7)
+    assert [each.name for each in content.model.related] == ["mixed"]
+    assert "Earlier studies that the model has learned from" in page_of(content)
+
+
+def test_of_many_rows_the_median_is_exact_and_the_interval_never_narrower() -> None:
+    content = content_of(mixed_study(120, noise=0.1))
+    assert content.model is not None
+    optimizer, predictors = content.model.optimizer, content.model.predictors
+    process, space = predictors[0].process, optimizer.space
+    small = portable_model(optimizer, ["value"], predictors, most=50)
+    assert small["rows"] is not None
+    assert len(small["rows"]) == 50
+    points = space.sample(np.random.default_rng(4), 60)
+    mean, variance = posterior(small, small["objectives"][0], points)
+    whole = process.posterior(points)
+    np.testing.assert_allclose(mean, whole.mean, atol=1e-9)
+    assert np.all(variance >= whole.variance - 1e-9)
+    ratio = np.median(np.sqrt(variance / whole.variance)) - 1
+    assert small["widening"] == pytest.approx(widening(predictors[0], np.array(small["rows"])))
+    assert small["widening"] == pytest.approx(ratio, abs=0.1)
+    kept = variance_rows(process, 50)
+    assert kept is not None
+    best = np.argsort(np.where(process.known_variances < 1e9, process.targets, np.inf))[:25]
+    assert set(best.tolist()) <= set(kept.tolist())
+    assert variance_rows(process, 200) is None
+
+
+def test_doubles_are_the_same_after_base64() -> None:
+    numbers = np.array([0.1, -0.0, np.nan, 5e-324, 1.7976931348623157e308])
+    assert decoded(encoded(numbers)).tobytes() == numbers.tobytes()
+
+
+def test_parents_and_their_values_are_coordinates() -> None:
+    space = Optimizer(
+        {"a": ["x", "y", "z"], "only": [3], "b": (1, 9), "c": (0.0, 1.0), "d": (0.0, 1.0)},
+        conditions={
+            "b": Condition("a", ("x", "z")),
+            "c": Condition("b", (5,)),
+            "d": Condition("only", (3,)),
+        },
+    ).space
+    assert active_if(space, "a") == []
+    assert active_if(space, "b") == [(0, [0.0, 2.0])]
+    assert active_if(space, "c") == [(1, [0.5]), (0, [0.0, 2.0])]
+    assert active_if(space, "d") == []
+
+
+def test_data_has_no_markup_and_no_nan() -> None:
+    data = data_of(content_of(mixed_study(20, conditional=True)))
+    text = as_json({**data, "evil": "</script><!--&", "nan": [math.nan, math.inf]})
+    assert not set("<>&") & set(text)
+    again = json.loads(text)
+    assert again["evil"] == "</script><!--&"
+    assert again["nan"] == [None, None]
