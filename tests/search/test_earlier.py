@@ -431,6 +431,33 @@ def test_predictions_have_the_prior_mean() -> None:
     assert abs(warm.predict(far).value - truth) < abs(cold.predict(far).value - truth)
 
 
+@pytest.mark.parametrize("scale", [1e-9, 1.0, 1e9])
+@pytest.mark.parametrize("transform", ["warped", "scaled", "centred"])
+def test_values_of_any_size(scale: float, transform: Any) -> None:
+    optimizer = Optimizer(SPACE, seed=0, earlier=[results(20)], value_transform=transform)
+    for _ in range(6):
+        suggestion = optimizer.ask()
+        optimizer.tell(suggestion, scale * bowl(suggestion.params))
+    assert math.isfinite(optimizer.predict({"x": 0.5, "y": 0.5}).value)
+
+
+def test_known_variances_and_earlier_studies() -> None:
+    optimizer = Optimizer(SPACE, seed=0, earlier=[results(20)])
+    for _ in range(6):
+        suggestion = optimizer.ask()
+        optimizer.tell(suggestion, bowl(suggestion.params), variance=1e-4)
+    related = optimizer._outputs.objectives[0].fitted.related
+    assert related is not None
+    assert related.counts
+
+
+def test_fixed_parameters_stay_fixed() -> None:
+    kernel, fixed = AdditiveMatern52([0.3, 2.0]), Priors(length_scale_spread=0.0, output_scale_spread=0.0)
+    like = fixed.like_others(kernel, 7.0)
+    np.testing.assert_array_equal(like.center(kernel)[:3], fixed.center(kernel)[:3])
+    assert like.center(kernel)[3] == kernel.theta[3]
+
+
 def test_priors_around_a_kernel() -> None:
     kernel = AdditiveMatern52([0.3, 2.0], 5.0, 0.25)
     priors = Priors(like=kernel)

@@ -130,6 +130,13 @@ class Priors:
         bounded = min(max(median, _LOWER["noise"]), _UPPER["noise"])
         return replace(self, noise=bounded, noise_spread=spread, noisy_odds=0.0)
 
+    def like_others(self, kernel: Kernel, output_scale: float) -> "Priors":
+        """The priors of a function that is like others with this kernel; parameters that are fixed stay as they are."""
+        if self.output_scale_spread == 0:
+            return replace(self, like=kernel)
+        bounded = min(max(output_scale, _LOWER["output_scale"]), _UPPER["output_scale"])
+        return replace(self, like=kernel, output_scale=bounded)
+
     def hypotheses(self) -> list["Hypothesis"]:
         """The hypotheses about the noise: quiet, and noisy unless it is excluded. Each has one prior of the noise."""
         quiet = replace(self, noisy_odds=0.0)
@@ -155,7 +162,8 @@ class Priors:
             raise ValueError(f"there are no priors for the kernel's parameters {sorted(unknown)}, only for {[*_LOWER]}")
         center = np.log([*(self._median(parameter, kernel.dim) for parameter in kernel.layout), self.noise])
         if self.like is not None:
-            center[:-1] = np.where(_is_shape(kernel), self.like.theta, center[:-1])
+            free = _is_shape(kernel) & (self.deviations(kernel)[:-1] > 0)
+            center[:-1] = np.where(free, self.like.theta, center[:-1])
         return center
 
     def deviations(self, kernel: Kernel) -> Array:

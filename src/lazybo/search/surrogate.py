@@ -307,13 +307,13 @@ class Surrogate:
         variances = self.warping.variances(self._observations.variances(rows))
         data = Data(self._rows(rows), targets[rows], variances)
         priors = self._priors.given(self._repeats(targets))
+        if _are_known(variances):
+            priors = replace(self._priors, noisy_odds=0.0)
         related, earlier = self.fitted.related, self.earlier
         if related is not None and earlier is not None:
             expected = related.offset + related.weights @ self._means_at(earlier, data.x)
             data = data._replace(targets=data.targets - expected)
-            priors = replace(priors, output_scale=related.residual, like=earlier.learned.kernel)
-        if _are_known(variances):
-            priors = replace(self._priors, noisy_odds=0.0)
+            priors = priors.like_others(earlier.learned.kernel, related.residual)
         learned = maximum_a_posteriori(data, self.fitted.kernel, self.fitted.noise, priors)
         self.fitted = replace(self.fitted, kernel=learned.kernel, noise=learned.noise, learned_at=len(rows))
         self._discard()
