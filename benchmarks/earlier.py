@@ -14,7 +14,7 @@ import resource
 import sys
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -24,19 +24,18 @@ import optuna
 from scipy.stats import wilcoxon
 
 from benchmarks.lcbench import all_names, finals, table
+from benchmarks.optimizers import Lazy, Study
 from benchmarks.runner import append, read
 from lazybo.search.earlier import EarlierStudy
 from lazybo.search.optimizer import Optimizer
+from lazybo.study.earlier import pack
 
 RESULTS = Path(__file__).parent / "results" / "earlier.csv"
 BUDGETS = (1, 5, 10, 15, 25, 50)
 FIELDS = ("problem", "optimizer", "seed", *(f"b{n}" for n in BUDGETS), "seconds")
 DRAWS = 20_000
 FIRST = 3
-COLD = "cold start"
-
-Ask = Callable[[], Mapping[str, Any]]
-Tell = Callable[[float], None]
+COLD, EARLIER = "cold start", "19 × "
 
 
 def earlier_of(problem: str, count: int, seed: int, kind: str = "") -> list[EarlierStudy]:
@@ -57,41 +56,6 @@ def earlier_of(problem: str, count: int, seed: int, kind: str = "") -> list[Earl
     return studies
 
 
-class Lazy:
-    """Our optimiser, with some configurations to evaluate first."""
-
-    def __init__(self, space: Mapping[str, Any], first: Sequence[Mapping[str, Any]] = (), **options: Any) -> None:
-        self._optimizer, self._first = Optimizer(space, **options), list(first)
-        self._suggestion: Any = None
-
-    def ask(self) -> Mapping[str, Any]:
-        if self._first:
-            self._suggestion = self._optimizer.announce(self._first.pop(0))
-        else:
-            self._suggestion = self._optimizer.ask()
-        params: Mapping[str, Any] = self._suggestion.params
-        return params
-
-    def tell(self, value: float) -> None:
-        self._optimizer.tell(self._suggestion, value)
-
-
-class Sampler:
-    """A sampler of Optuna."""
-
-    def __init__(self, space: Mapping[str, Any], sampler: optuna.samplers.BaseSampler) -> None:
-        self._space, self._study = space, optuna.create_study(sampler=sampler)
-        self._trial: Any = None
-
-    def ask(self) -> Mapping[str, Any]:
-        self._trial = self._study.ask(dict(self._space))
-        params: Mapping[str, Any] = self._trial.params
-        return params
-
-    def tell(self, value: float) -> None:
-        self._study.tell(self._trial, value)
-
-
 def best_of_others(problem: str, seed: int) -> list[Mapping[str, Any]]:
     """The best trainings of three other data sets, each the best of 100."""
     studies = earlier_of(problem, 100, seed)
@@ -99,22 +63,27 @@ def best_of_others(problem: str, seed: int) -> list[Mapping[str, Any]]:
     return [studies[i].configurations[int(np.argmin(studies[i].values))] for i in chosen]
 
 
-def contestant(label: str, problem: str, seed: int) -> Lazy | Sampler:
+def contestant(label: str, problem: str, seed: int) -> Lazy | Study:
     """A contestant by its label."""
     space = finals(problem).space
-    if label == COLD:
-        return Lazy(space, seed=seed)
-    if label == "random start":
-        rng, random = np.random.default_rng((seed, 7)), Optimizer(space, seed=0).space
-        return Lazy(space, [random.decode(point) for point in random.sample(rng, 7)], seed=seed)
-    if label == "best of others first":
-        return Lazy(space, best_of_others(problem, seed), seed=seed)
     if label == "GPSampler":
-        return Sampler(space, optuna.samplers.GPSampler(seed=seed, deterministic_objective=True))
+        return Study(space, optuna.samplers.GPSampler(seed=seed, deterministic_objective=True))
     if label == "random":
-        return Sampler(space, optuna.samplers.RandomSampler(seed=seed))
-    count, _, kind = label.removeprefix("19 × ").partition(" ")
-    return Lazy(space, seed=seed, earlier=earlier_of(problem, int(count), seed, kind))
+        return Study(space, optuna.samplers.RandomSampler(seed=seed))
+    if not label.startswith(EARLIER):
+        return Lazy(space, seed, {})
+    count, _, kind = label.removeprefix(EARLIER).partition(" ")
+    return Lazy(space, seed, {"earlier": earlier_of(problem, int(count), seed, kind)})
+
+
+def first_of(label: str, problem: str, seed: int) -> list[Mapping[str, Any]]:
+    """What a contestant is made to evaluate first."""
+    if label == "best of others first":
+        return best_of_others(problem, seed)
+    if label == "random start":
+        space = Optimizer(finals(problem).space, seed=0).space
+        return [space.decode(point) for point in space.sample(np.random.default_rng((seed, 7)), space.dim)]
+    return []
 
 
 CONTESTANTS = [
@@ -134,10 +103,16 @@ CONTESTANTS = [
 def run_one(problem: str, label: str, seed: int) -> dict[str, object]:
     """One run."""
     start, one, best = time.process_time(), contestant(label, problem, seed), np.inf
+    first = first_of(label, problem, seed)
     row: dict[str, object] = {"problem": problem, "optimizer": label, "seed": seed}
     for n in range(1, max(BUDGETS) + 1):
-        value = finals(problem)(one.ask())[0]
-        one.tell(value)
+        task: Any
+        if n <= len(first) and isinstance(one, Lazy):
+            task = one.optimizer.announce(first[n - 1])
+        else:
+            (task,) = one.ask(1)
+        value = finals(problem)(task.params)[0]
+        one.tell(task, value)
         best = min(best, value)
         if n in BUDGETS:
             row[f"b{n}"] = f"{best:.6g}"
@@ -223,12 +198,13 @@ def scale() -> None:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     print(f"a step: {1e3 * np.median(times):.0f} ms (median of 40), the first with the model {1e3 * max(times):.0f} ms")
     print(f"memory: {(peak - before) / 1024:.0f} MB more than before")
+    print(f"kept with a study: {len(pack(studies)) / 1e6:.1f} MB of text")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--csv", type=Path, default=RESULTS)
-    parser.add_argument("--first-seed", type=int, default=10)
+    parser.add_argument("--first-seed", type=int, default=20)
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--problems", nargs="+")
     parser.add_argument("--optimizers", nargs="+", default=CONTESTANTS)

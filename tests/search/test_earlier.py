@@ -235,7 +235,11 @@ def test_sources_become_results() -> None:
             params={"x": 0.1}, distributions={"x": FloatDistribution(0, 1)}, state=optuna.trial.TrialState.FAIL
         )
     )
-    table = [{"params_x": 0.2, "value": 4.0}, {"x": 0.3, "value": None}, {"x": 0.4, "value": math.nan}]
+    table = [
+        {"params_x": 0.2, "number": 7, "state": "COMPLETE", "value": 4.0},
+        {"x": 0.3, "value": None},
+        {"x": 0.4, "value": math.nan},
+    ]
     pairs = [({"x": 0.5}, 6.0)]
     found = earlier_studies([study, table, pairs], ["maximize"])
     assert found == (
@@ -278,7 +282,7 @@ def test_what_does_not_fit_is_left_out_and_said(caplog: pytest.LogCaptureFixture
     assert found.points[0].shape == (4, 3)
     assert found.points[0][0, 0] == 3.0  # outside of the range, where it is
     assert "2 of its 6 results do not fit" in caplog.text
-    assert "'old' is ignored" in caplog.text
+    assert "ignored, since this space has no such parameters: 'old'" in caplog.text
 
 
 def test_a_new_parameter_is_unknown_to_all(caplog: pytest.LogCaptureFixture) -> None:

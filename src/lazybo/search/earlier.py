@@ -125,9 +125,9 @@ def from_study(study: Study, objectives: int) -> EarlierStudy:
 
 def _result(row: object, signs: Sequence[float], where: str) -> tuple[dict[str, Any], tuple[float, ...]] | None:
     """The parameters and the values of a row, None if it has no value."""
+    value: Any
     if isinstance(row, Mapping) and "value" in row:
-        params = {str(name).removeprefix("params_"): cell for name, cell in row.items() if name != "value"}
-        value: Any = row["value"]
+        params, value = _cells(row), row["value"]
         if str(row.get("state", COMPLETE)).removeprefix("TrialState.") != COMPLETE:
             return None
     elif isinstance(row, Sequence) and len(row) == 2 and isinstance(row[0], Mapping):
@@ -147,6 +147,13 @@ def _result(row: object, signs: Sequence[float], where: str) -> tuple[dict[str, 
         return None
     kept = {name: cell for name, cell in params.items() if not (isinstance(cell, float) and math.isnan(cell))}
     return kept, tuple(sign * number for sign, number in zip(signs, numbers, strict=True))
+
+
+def _cells(row: Mapping[Any, Any]) -> dict[str, Any]:
+    """The parameters of a row. Optuna's tables mark them, and have other columns, too."""
+    cells = {str(name): cell for name, cell in row.items() if name != "value"}
+    marked = {name.removeprefix("params_"): cell for name, cell in cells.items() if name.startswith("params_")}
+    return marked or cells
 
 
 def best_of(studies: Sequence[EarlierStudy], number: int, name: str) -> Any:
@@ -222,7 +229,7 @@ def _say_what_is_left_out(study: EarlierStudy, space: Space, used: int, unknown:
     if used < len(study.configurations):
         parts.append(f"{len(study.configurations) - used} of its {len(study.configurations)} results do not fit")
     if foreign:
-        parts.append(f"its {', '.join(map(repr, foreign))} is ignored: this space has no such parameter")
+        parts.append(f"ignored, since this space has no such parameters: {', '.join(map(repr, foreign))}")
     if unknown:
         parts.append(f"it says nothing about {', '.join(map(repr, sorted(unknown)))}")
     if parts:

@@ -179,7 +179,7 @@ class Surrogate:
 
     def _spread(self, seed: int) -> Array:
         """The points of the pool. While earlier tasks count they stay the same: their means there take a while."""
-        stay = self._prior_mean() is not None
+        stay = self.fitted.related is not None and self.fitted.related.counts
         if stay and self._pool_points is not None:
             return self._pool_points
         rng = np.random.default_rng((seed, 0 if stay else self.fitted.learned_at, 1))
