@@ -16,6 +16,8 @@ Direction: TypeAlias = Literal["minimize", "maximize"]
 DIRECTIONS = ("minimize", "maximize")
 P = ParamSpec("P")
 T = TypeVar("T")
+# NumPy's own seeds have 128 bits too. Every storage and JSON can hold them.
+MAX_SEED = 2**128 - 1
 
 
 def as_array(name: str, value: ArrayLike, ndim: int) -> Array:
@@ -149,3 +151,20 @@ def renamed(**new_names: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
         return wrapper
 
     return decorate
+
+
+def check_seed(seed: int | None) -> int:
+    """Validate a seed; None gives a random one."""
+    if seed is None:
+        return int(np.random.SeedSequence().generate_state(1)[0])
+    number = whole("seed", seed, 0)
+    if number > MAX_SEED:
+        raise ValueError("seed must be below 2**128")
+    return number
+
+
+def check_cost(cost: object) -> str | None:
+    """``cost`` itself if it is None or a name."""
+    if cost is not None and not (isinstance(cost, str) and cost.strip()):
+        raise ValueError(f"cost must be 'seconds' or the name of a metric, not {shortened(cost)}")
+    return cost

@@ -14,7 +14,7 @@ import typer
 from optuna.storages import BaseStorage
 from optuna.study import Study, load_study
 
-from lazybo.checks import whole
+from lazybo.checks import check_cost, whole
 from lazybo.cli import console, parameters, summary
 from lazybo.cli.config import DEFAULT_STORAGE, earlier_of, objectives_of, parse_constraints, requirement_of, settings_of
 from lazybo.cli.directions import OptionalNames, directions_of
@@ -39,7 +39,6 @@ from lazybo.run.arguments import check_initial, check_initial_feasible
 from lazybo.run.by_hand import ByHand, Measured
 from lazybo.run.goals import Goals, check_goals
 from lazybo.run.ledger import Entry
-from lazybo.search.optimizer import check_cost
 from lazybo.search.space import Space
 from lazybo.study.attributes import REQUIRE_KEY, RUN_KEY, joined
 from lazybo.study.costs import SECONDS

@@ -16,7 +16,7 @@ import optuna
 from optuna.distributions import BaseDistribution
 from optuna.pruners import BasePruner
 
-from lazybo.checks import DIRECTIONS, Direction, finite_number, one_of, positive, seconds, shortened, whole
+from lazybo.checks import DIRECTIONS, Direction, check_cost, finite_number, one_of, positive, seconds, shortened, whole
 from lazybo.cli.parameters import distributions_of, examples
 from lazybo.cli.require import Requirement
 from lazybo.programs import groups, placeholders
@@ -26,7 +26,7 @@ from lazybo.programs.program import kind_of
 from lazybo.run.arguments import check_initial, check_initial_feasible, check_pruner
 from lazybo.run.goals import Goals, check_goals
 from lazybo.search.earlier import EarlierStudy
-from lazybo.search.optimizer import Optimizer, check_cost
+from lazybo.search.optimizer import Optimizer
 from lazybo.search.space import Condition, Space
 from lazybo.study.earlier import read_earlier
 from lazybo.study.pruner import LazyPruner

@@ -12,7 +12,7 @@ from optuna.pruners import BasePruner
 from optuna.storages import BaseStorage
 from optuna.study import Study
 
-from lazybo.checks import Direction, renamed, whole
+from lazybo.checks import Direction, check_cost, check_seed, renamed, whole
 from lazybo.model.fit import Priors
 from lazybo.model.kernels import Kernel
 from lazybo.model.lag import Lag
@@ -43,7 +43,6 @@ from lazybo.run.steps import Steps
 from lazybo.run.warm_start import known_results
 from lazybo.search.acquisition import Acquisition
 from lazybo.search.feasibility import Predicate
-from lazybo.search.optimizer import check_cost, check_seed
 from lazybo.search.shorthand import as_distributions
 from lazybo.search.space import Condition, Space
 from lazybo.study.attributes import STOPPED_KEY

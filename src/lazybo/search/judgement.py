@@ -6,6 +6,7 @@ negated.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
@@ -23,7 +24,7 @@ from lazybo.search.hypervolume import non_dominated
 from lazybo.search.observations import Observations, State
 from lazybo.search.outputs import Outputs
 from lazybo.search.prediction import Evaluation, Limit, Prediction, Predictor, Recommendation
-from lazybo.search.rows import rows_of
+from lazybo.search.rows import rows_of, to_frame, write_csv
 from lazybo.search.space import Space
 from lazybo.search.surrogate import Surrogate
 
@@ -67,6 +68,7 @@ class Judgement:
     space: Space
     directions: tuple[Direction, ...]
     seed: int
+    cost: str | None
     _signs: tuple[float, ...]
     _observations: Observations
     _outputs: Outputs
@@ -291,6 +293,28 @@ class Judgement:
         """
         with self._outputs.without_changes():
             return self._outputs.limits(), self._outputs.success()
+
+    def records(self) -> list[dict[str, Any]]:
+        """All observations as rows of plain data, in their order: number, values, parameters, constraints, state.
+
+        The columns are those of ``lazybo export``. ``number`` is None for what was observed rather than asked for, and
+        the state of a pending suggestion is RUNNING.
+        """
+        return rows_of([*self._observations], self._signs, self.cost)
+
+    def to_dataframe(self) -> Any:
+        """The `records` as a pandas data frame."""
+        return to_frame(self.records())
+
+    def to_csv(self, path: str | Path) -> None:
+        """Write the `records` to a CSV file, which ``optimize(warm_start=path)`` and ``lazybo tell --table`` read."""
+        write_csv(self.records(), path)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {summary(self)}>"
+
+    def _repr_html_(self) -> str:
+        return as_html(self)
 
 
 # ----------------------------------------------------------------------- display

@@ -20,7 +20,18 @@ import numpy as np
 
 from lazybo import notebook
 from lazybo.blas import one_thread
-from lazybo.checks import Direction, check_directions, finite_number, one_of, positive, renamed, shortened, whole
+from lazybo.checks import (
+    Direction,
+    check_cost,
+    check_directions,
+    check_seed,
+    finite_number,
+    one_of,
+    positive,
+    renamed,
+    shortened,
+    whole,
+)
 from lazybo.model.earlier import EarlierTasks
 from lazybo.model.fit import Priors, check_priors
 from lazybo.model.kernels import Kernel, kernel_for
@@ -33,12 +44,11 @@ from lazybo.search.contenders import Race
 from lazybo.search.earlier import earlier_studies, fitting
 from lazybo.search.feasibility import Predicate
 from lazybo.search.feasible_set import FeasibleSet
-from lazybo.search.judgement import Judgement, as_html, summary
+from lazybo.search.judgement import Judgement
 from lazybo.search.observations import PENDING, Observations, Result, State
 from lazybo.search.outputs import Outputs
 from lazybo.search.pool import POOL_POINTS
 from lazybo.search.prediction import Evaluation, Predictor
-from lazybo.search.rows import rows_of, to_frame, write_csv
 from lazybo.search.shorthand import as_distributions
 from lazybo.search.space import Condition, Space
 from lazybo.search.surrogate import Surrogate
@@ -53,8 +63,6 @@ READABLE_VERSIONS = (2, STATE_VERSION)
 Values: TypeAlias = float | Sequence[float | None] | None
 # The default number of startup points if there are earlier studies.
 EARLIER_STARTUP = 3
-# NumPy's own seeds have 128 bits too. Every storage and JSON can hold them.
-MAX_SEED = 2**128 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -456,30 +464,6 @@ class Optimizer(Judgement):
             self._outputs.limits()
             self._outputs.success()
 
-    # ----------------------------------------------------------------- table
-
-    def records(self) -> list[dict[str, Any]]:
-        """All observations as rows of plain data, in their order: number, values, parameters, constraints, state.
-
-        The columns are those of ``lazybo export``. ``number`` is None for what was observed rather than asked for, and
-        the state of a pending suggestion is RUNNING.
-        """
-        return rows_of([*self._observations], self._signs, self.cost)
-
-    def to_dataframe(self) -> Any:
-        """The `records` as a pandas data frame."""
-        return to_frame(self.records())
-
-    def to_csv(self, path: str | Path) -> None:
-        """Write the `records` to a CSV file, which ``optimize(warm_start=path)`` and ``lazybo tell --table`` read."""
-        write_csv(self.records(), path)
-
-    def __repr__(self) -> str:
-        return f"<Optimizer {summary(self)}>"
-
-    def _repr_html_(self) -> str:
-        return as_html(self)
-
     # ----------------------------------------------------------------- state
 
     def save(self, path: str | Path) -> None:
@@ -549,23 +533,6 @@ class Optimizer(Judgement):
         with _readable("model's state"):
             learned = self._outputs.parse(state)
         self._outputs.restore(learned)
-
-
-def check_seed(seed: int | None) -> int:
-    """Validate a seed; None gives a random one."""
-    if seed is None:
-        return int(np.random.SeedSequence().generate_state(1)[0])
-    number = whole("seed", seed, 0)
-    if number > MAX_SEED:
-        raise ValueError("seed must be below 2**128")
-    return number
-
-
-def check_cost(cost: object) -> str | None:
-    """``cost`` itself if it is None or a name."""
-    if cost is not None and not (isinstance(cost, str) and cost.strip()):
-        raise ValueError(f"cost must be 'seconds' or the name of a metric, not {shortened(cost)}")
-    return cost
 
 
 def _number(suggestion: Suggestion | int) -> object:

@@ -25,7 +25,7 @@ from optuna.samplers._base import _process_constraints_after_trial
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
-from lazybo.checks import shortened, whole
+from lazybo.checks import check_seed, shortened, whole
 from lazybo.model.fit import Priors
 from lazybo.model.kernels import Kernel, check_choice
 from lazybo.model.lag import Lag
@@ -33,7 +33,6 @@ from lazybo.search.acquisition import Acquisition
 from lazybo.search.axis import contains
 from lazybo.search.earlier import best_of
 from lazybo.search.feasibility import Predicate
-from lazybo.search.optimizer import check_seed
 from lazybo.search.space import Space
 from lazybo.study.costs import check_returned
 from lazybo.study.earlier import read_earlier

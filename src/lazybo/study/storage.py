@@ -18,8 +18,7 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.storages.journal._file import BaseJournalFileLock
 from optuna.study import Study
 
-from lazybo.checks import Direction
-from lazybo.search.optimizer import check_seed
+from lazybo.checks import Direction, check_seed
 from lazybo.study.attributes import METRIC_NAMES_KEY, REPORTS_KEY, RUN_KEY, joined, parts
 from lazybo.study.databases import file_of, name_of, repair_values, sqlite_url
 from lazybo.study.journal import Journal, is_journal, open_journal
