@@ -26,7 +26,7 @@ from benchmarks.runner import append, read
 from lazybo.search.optimizer import Optimizer
 
 RESULTS = Path(__file__).parent / "results" / "cost.csv"
-SHARES = (0.1, 0.25, 0.5)
+SHARES = (0.1, 0.25, 0.5, 1.0)
 WORKERS = (1, 20)
 MOST = 200
 FIELDS = ("problem", "optimizer", "workers", "seed", "share", "regret", "evaluations", "cpu")

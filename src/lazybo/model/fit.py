@@ -52,6 +52,8 @@ MEASURED_SPREAD = 2.0
 LEAST_MEASURED_SPREAD = 0.4
 # The spreads of parameters around those of the kernel of similar functions, as a share of their usual spreads.
 LIKE_SPREAD = 0.5
+# With more columns than this, the median of the length scales grows more slowly.
+MANY_COLUMNS = 10
 MAX_EVALUATIONS = 40
 # An ascent ends when it promises to add less than this to the log posterior.
 TOLERANCE = 3e-3
@@ -72,7 +74,8 @@ class Priors:
     Each prior is given by its median and by a ``…_spread``, the standard deviation of the logarithm. A spread of 0
     fixes the parameter. Priors matter most while there are few observations. Distances in the unit cube grow with √d,
     so the median of the length scales is multiplied by √d: the correlation of two random points is then the same in
-    every dimension.
+    every dimension. With many columns it is less, down to half: points that were suggested are near the best ones, and
+    long scales send the search to the border of the space (docs/dimensions.md).
 
     There are two hypotheses about the noise. In the first one there is next to none: ``noise`` is small and its prior
     narrow. In the second one there is some, ``noisy``, and the objective is smoother, since its length scales vary less
@@ -183,7 +186,8 @@ class Priors:
     def _median(self, parameter: Parameter, dim: int) -> float:
         if parameter.kind == "length_scale":
             choice = parameter.column is not None and parameter.column.categories > 0
-            return (self.choice_length_scale if choice else self.length_scale) * float(np.sqrt(dim))
+            shorter = 1.0 if choice else min(max(MANY_COLUMNS / dim, 0.5), 1.0)
+            return (self.choice_length_scale if choice else self.length_scale) * shorter * float(np.sqrt(dim))
         return _positive(parameter.kind, getattr(self, parameter.kind))
 
 

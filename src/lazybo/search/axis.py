@@ -141,6 +141,27 @@ class Axis:
         near = np.array([k for k in (level - 1, level + 1) if 0 <= k < self.levels])
         return [float(value) for value in self._at_level(near)]
 
+    def narrowed(self, low: float, high: float) -> BaseDistribution:
+        """The distribution between two coordinates; of a discrete number at least two levels, and all choices.
+
+        It is the whole distribution if doubles cannot tell the two ends apart.
+        """
+        whole = self.distribution
+        if isinstance(whole, CategoricalDistribution):
+            return whole
+        assert isinstance(whole, FloatDistribution | IntDistribution)
+        if self._continuous:
+            ends = self.decode(low), self.decode(high)
+            return FloatDistribution(*ends, log=self._log) if ends[0] < ends[1] else whole
+        first, last = int(self._level(max(low, 0.0))), int(self._level(min(high, 1.0)))
+        if first == last:
+            first, last = max(first - 1, 0), min(last + 1, int(self.levels) - 1)
+        ends = self._known_value(first), self._known_value(last)
+        try:
+            return type(whole)(*ends, log=self._log, step=whole.step)  # type: ignore[arg-type]
+        except ValueError:  # steps that are lost in rounding
+            return whole
+
     def _level(self, x: Any) -> Any:
         """The level nearest to a coordinate."""
         if not self._log:

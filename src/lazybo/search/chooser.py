@@ -26,6 +26,8 @@ from lazybo.search.space import MAX_LISTED, Space
 RANDOM_TRIES = 64
 # Suggestions keep at least this distance from pending points, in length scales.
 PENDING_GAP = 0.02
+# With more parameters than this, the first startup point is in the middle of the space.
+FEW_PARAMETERS = 10
 # Startup points come from the Sobol sequence up to this number; later ones are random.
 MAX_LISTED_STARTUP = 2**16
 # With earlier tasks, the first suggestions are chosen from the best points of each. The one with the number CONTROL is
@@ -200,5 +202,13 @@ class Chooser:
 
 
 def startup_point(space: Space, seed: int, number: int) -> Array:
-    """The point with this number of a Sobol sequence: processes that share the numbers never repeat a point."""
-    return sobol_points(space, np.random.default_rng(seed), number + 1)[number]
+    """The point with this number of a Sobol sequence: processes that share the numbers never repeat a point.
+
+    With many parameters the first point is in the middle, except for its choices. A random point of a cube is √2 times
+    as far from another one as from the middle, so that the middle is the better guess of where the optimum is.
+    """
+    point = sobol_points(space, np.random.default_rng(seed), number + 1)[number]
+    if number > 0 or space.dim <= FEW_PARAMETERS:
+        return point
+    middle = np.where(space.categorical | np.isnan(point), point, 0.5)
+    return space.snap(middle[None])[0]

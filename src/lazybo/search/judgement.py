@@ -4,6 +4,7 @@ Nothing here changes what is suggested later. Internally, values are minimised: 
 negated.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,11 +18,11 @@ from lazybo.blas import one_thread
 from lazybo.checks import Array, Direction, shortened, whole
 from lazybo.model.process import Process
 from lazybo.model.targets import Warping
-from lazybo.search.chooser import Chooser
 from lazybo.search.contenders import Contender, Race
+from lazybo.search.core import Core
 from lazybo.search.gain import GainParts, earlier_gains, play, played_gains
 from lazybo.search.hypervolume import non_dominated
-from lazybo.search.observations import Observations, State
+from lazybo.search.observations import Observation, Observations, State
 from lazybo.search.outputs import Outputs
 from lazybo.search.prediction import Evaluation, Limit, Prediction, Predictor, Recommendation
 from lazybo.search.rows import rows_of, to_frame, write_csv
@@ -62,7 +63,7 @@ class Relation:
     share: float
 
 
-class Judgement:
+class Judgement(ABC):
     """The half of an `Optimizer` that only looks."""
 
     space: Space
@@ -71,14 +72,22 @@ class Judgement:
     cost: str | None
     _signs: tuple[float, ...]
     _observations: Observations
-    _outputs: Outputs
-    _chooser: Chooser
 
     @property
     def direction(self) -> Direction:
         """The direction, if there is one objective."""
         self._one_objective("there is no single direction", "directions")
         return self.directions[0]
+
+    @property
+    @abstractmethod
+    def _core(self) -> Core:
+        """The core to ask what the model says."""
+
+    @property
+    def _outputs(self) -> Outputs:
+        """The surrogates to ask what the model says."""
+        return self._core.outputs
 
     @property
     def _surrogate(self) -> Surrogate:
@@ -100,7 +109,7 @@ class Judgement:
         """The best value told or observed; failures do not count, nor do those that violate a constraint."""
         self._one_objective("there is no single best", "front")
         rows = self._feasible_rows("there is no best yet")
-        return self._best(int(rows[np.argmin(self._observations.values[rows])]))
+        return self._best(self._observations[int(rows[np.argmin(self._observations.values[rows])])])
 
     @property
     def front(self) -> list[Best]:
@@ -110,10 +119,9 @@ class Judgement:
         """
         rows = np.flatnonzero(self._observations.feasible())
         values = np.column_stack([self._observations.values_of(j)[rows] for j in range(len(self.directions))])
-        return [self._best(int(row)) for row in rows[non_dominated(values)]]
+        return [self._best(self._observations[row]) for row in rows[non_dominated(values)]]
 
-    def _best(self, row: int) -> Best:
-        found = self._observations[row]
+    def _best(self, found: Observation) -> Best:
         values = tuple(sign * value for sign, value in zip(self._signs, found.result.values, strict=True))
         return Best(dict(found.params), values, found.number, dict(found.result.constraints))
 
@@ -174,12 +182,13 @@ class Judgement:
         if self.space.dim == 0:
             return GainParts(np.zeros(len(counts)), np.zeros(len(counts)))
         rng = np.random.default_rng((self.seed, len(self._observations), 3))
-        with self._outputs.without_changes():
-            points, evaluated = self._chooser.prospects(self.seed, rng)
+        core = self._core
+        with core.outputs.without_changes():
+            points, evaluated = core.chooser.prospects(self.seed, rng)
             process, warping = self._surrogate.sync(), self._surrogate.warping
             played = played_gains(play(process, points, evaluated, max(counts), rng), warping, counts)
             rows, means = self._surrogate.denoised(process)
-            means = np.where(self._observations.feasible()[rows], means, means.max())  # others have gained nothing
+            means = np.where(core.observations.feasible()[rows], means, means.max())  # others have gained nothing
             return GainParts(played, earlier_gains(means[np.argsort(rows)], warping, counts))
 
     def race(self, evaluations: Sequence[Evaluation]) -> Race:
@@ -188,8 +197,10 @@ class Judgement:
 
     def _evaluations(self) -> list[Evaluation]:
         """The feasible evaluations."""
-        rows = np.flatnonzero(self._observations.feasible())
-        found = [(self._observations[row].point, self._best(int(row))) for row in rows[self._outputs.inside(rows)]]
+        core = self._core
+        rows = np.flatnonzero(core.observations.feasible())
+        observed = [core.observations[row] for row in rows[core.outputs.inside(rows)]]
+        found = [(each.point, self._best(each)) for each in observed]
         return [Evaluation(best.params, point, best.value, best.number) for point, best in found]
 
     @overload

@@ -111,6 +111,11 @@ class Observations:
     def __len__(self) -> int:
         return len(self._rows)
 
+    @property
+    def objectives(self) -> int:
+        """The number of objectives."""
+        return self._values.shape[1]
+
     def __iter__(self) -> Iterator[Observation]:
         return iter(self._rows)
 

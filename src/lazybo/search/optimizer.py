@@ -36,19 +36,19 @@ from lazybo.model.earlier import EarlierTasks
 from lazybo.model.fit import Priors, check_priors
 from lazybo.model.kernels import Kernel, kernel_for
 from lazybo.model.lag import Lag, check_lag
-from lazybo.model.targets import WARPINGS, scaling
+from lazybo.model.targets import WARPINGS
 from lazybo.search import saved
 from lazybo.search.acquisition import Acquisition, check_acquisition
-from lazybo.search.chooser import Chooser
+from lazybo.search.chooser import FEW_PARAMETERS
 from lazybo.search.contenders import Race
+from lazybo.search.core import Core, make_core
 from lazybo.search.earlier import earlier_studies, fitting
 from lazybo.search.feasibility import Predicate
-from lazybo.search.feasible_set import FeasibleSet
 from lazybo.search.judgement import Judgement
-from lazybo.search.observations import PENDING, Observations, Result, State
-from lazybo.search.outputs import Outputs
+from lazybo.search.observations import PENDING, Result, State
 from lazybo.search.pool import POOL_POINTS
 from lazybo.search.prediction import Evaluation, Predictor
+from lazybo.search.regions import Regions
 from lazybo.search.shorthand import as_distributions
 from lazybo.search.space import Condition, Space
 from lazybo.search.surrogate import Surrogate
@@ -61,8 +61,15 @@ STATE_VERSION = 3
 READABLE_VERSIONS = (2, STATE_VERSION)
 # What `tell` takes: one value, one for each of several objectives, or None.
 Values: TypeAlias = float | Sequence[float | None] | None
+# The default number of startup points is that of the parameters, but at least this; and this if there are many
+# parameters: as many points would not fill such a space either.
+LEAST_STARTUP = 5
 # The default number of startup points if there are earlier studies.
 EARLIER_STARTUP = 3
+# From so many observations on, local models take over: the factor of all has 0.4 GB then.
+LOCAL_AFTER = 10_000
+# The default kernel of local models. In a small box the additive one is not better, and costs three times as much.
+LOCAL_KERNEL = "matern52"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +109,8 @@ class Optimizer(Judgement):
       or lists of dicts with the parameters and ``value``. The first suggestions come from what was good there, and the
       model learns which of them are like this problem. Their values are not ours: results of the same problem are given
       to `observe`.
+    - ``local_after``: from so many observations on, local models take over from the one with all observations, whose
+      memory grows with their square (`lazybo.search.regions`). None: never. If the kernel is never learned, neither.
     """
 
     @renamed(targets="value_transform")
@@ -125,6 +134,7 @@ class Optimizer(Judgement):
         value_transform: Literal["warped", "scaled", "centred"] = "warped",
         cost: str | None = None,
         earlier: Sequence[Any] = (),
+        local_after: int | None = LOCAL_AFTER,
     ) -> None:
         self.space = Space(as_distributions(space), conditions, optional)
         self.directions = check_directions(direction, directions)
@@ -136,24 +146,28 @@ class Optimizer(Judgement):
         self.n_startup = whole("n_startup", n_startup, 0) if n_startup is not None else self._default_startup(tasks)
         self._signs = tuple(-1.0 if each == "maximize" else 1.0 for each in self.directions)
         self._next_number = 0
-        self._observations = Observations(self.space, len(self._signs))
-        self._feasible = None if feasible is None else FeasibleSet(self.space, feasible)
-        make = partial(
+        self.cost = check_cost(cost)
+        self._local_after = None if local_after is None else whole("local_after", local_after, 0)
+        make_surrogate = partial(
             Surrogate,
-            self.space,
             lag=self.lag,
-            kernel=kernel,
             noise=noise,
             priors=priors,
             make_warping=WARPINGS[one_of("value_transform", value_transform, tuple(WARPINGS))],
-            feasible=self._feasible,
         )
-        self.cost = check_cost(cost)
-        # Measured costs have noise even if the objective has none.
-        of_cost = partial(make, noise=None, priors=None, make_warping=scaling) if cost is not None else None
-        self._outputs = Outputs(self.space, self._observations, tasks, make, self._feasible, of_cost)
-        acquire = check_acquisition(acquisition)
-        self._chooser = Chooser(self.space, self._observations, self._outputs, acquire, self.n_startup, self._feasible)
+        make = partial(
+            make_core,
+            predicate=feasible,
+            acquisition=check_acquisition(acquisition),
+            n_startup=self.n_startup,
+            has_cost=cost is not None,
+        )
+        make_whole = partial(make, make_surrogate=partial(make_surrogate, kernel=kernel))
+        make_local = partial(make, make_surrogate=partial(make_surrogate, kernel=kernel or LOCAL_KERNEL))
+        self._all = make_whole(self.space, tasks)
+        self._observations, self._feasible = self._all.observations, self._all.feasible
+        self._regions = Regions(self.space, self._observations, make_local, make_whole)
+        self._whole: tuple[tuple[int, int], Core] | None = None  # `Regions.whole`, and how many rows there were
         if self._feasible is not None:
             self._feasible.check(self.seed)
         self._options = {
@@ -170,6 +184,7 @@ class Optimizer(Judgement):
             "acquisition": acquisition,
             "kernel": kernel,
             "earlier": self.earlier,
+            "local_after": local_after,
         }
 
     def _tasks(self, kernel: str | Kernel | None, priors: Priors | None) -> list[EarlierTasks | None]:
@@ -181,7 +196,9 @@ class Optimizer(Judgement):
         return [EarlierTasks(tasks, start, check_priors(priors), fits.unknown) if tasks else None for tasks in every]
 
     def _default_startup(self, tasks: Sequence[EarlierTasks | None]) -> int:
-        return min(max(self.space.dim, 5), 10) if all(each is None for each in tasks) else EARLIER_STARTUP
+        if any(each is not None for each in tasks):
+            return EARLIER_STARTUP
+        return max(self.space.dim, LEAST_STARTUP) if self.space.dim <= FEW_PARAMETERS else LEAST_STARTUP
 
     @property
     def budget_left(self) -> float | None:
@@ -190,14 +207,14 @@ class Optimizer(Judgement):
         Set it before each `ask` if you know when the search ends: for example to ``1 - spent / budget``. If it is
         None, the weight falls slowly with the number of suggestions.
         """
-        return self._outputs.budget_left
+        return self._all.outputs.budget_left
 
     @budget_left.setter
     def budget_left(self, share: float | None) -> None:
         given = None if share is None else finite_number("budget_left", share)
         if given is not None and not 0.0 <= given <= 1.0:
             raise ValueError(f"budget_left must be a share from 0 to 1, or None, not {shortened(share)}")
-        self._outputs.budget_left = given
+        self._all.outputs.budget_left = given
 
     # ------------------------------------------------------------------- ask
 
@@ -214,7 +231,7 @@ class Optimizer(Judgement):
 
         As in `ask`, the kernel is learned if it is due.
         """
-        return self._observations.configuration(self._chooser.choose(self.seed, whole("number", number, 0), 1)[0])
+        return self._choose(whole("number", number, 0), 1)[0]
 
     def propose_batch(self, number: int, n: int) -> list[dict[str, Any]]:
         """The configurations that ``ask(n)`` would suggest, the first with this number; nothing is recorded."""
@@ -266,8 +283,9 @@ class Optimizer(Judgement):
         if self._observations.n_complete == 0 or self.space.dim == 0:
             return []
         rng = np.random.default_rng((self.seed, self._next_number))
-        with self._outputs.without_changes():
-            found = self._chooser.maxima(self.seed, rng, POOL_POINTS // 16)
+        core = self._core
+        with core.outputs.without_changes():
+            found = core.chooser.maxima(self.seed, rng, POOL_POINTS // 16)
         return [(self.space.decode(maximum.x), maximum.value) for maximum in found]
 
     def confirm(self) -> Suggestion | None:
@@ -301,9 +319,35 @@ class Optimizer(Judgement):
         by_maxima = self.batch == "maxima" or (self.batch == "auto" and wanted >= LARGE_BATCH)
         while len(suggestions) < wanted:
             count = wanted - len(suggestions) if by_maxima else 1
-            points = self._chooser.choose(self.seed, number + len(suggestions), count)
-            suggestions += [self._pend(self._observations.configuration(x)) for x in points]
+            chosen = self._choose(number + len(suggestions), count)
+            suggestions += [self._pend(params) for params in chosen]
         return suggestions
+
+    def _choose(self, number: int, count: int) -> list[dict[str, Any]]:
+        """At least one and at most ``count`` configurations; the first is the suggestion with this number."""
+        if self._is_local():
+            params = self._regions.propose(self.seed, number, self.budget_left)
+            self._all.outputs.release()
+            return [params]
+        points = self._all.chooser.choose(self.seed, number, count)
+        return [self._observations.configuration(point) for point in points]
+
+    def _is_local(self) -> bool:
+        """Whether local models choose. Once they do, they always do."""
+        if self._regions or self._local_after is None or self.lag is None or self.space.dim == 0:
+            return bool(self._regions)
+        enough = self._observations.n_complete >= max(self.n_startup, 1)
+        return enough and len(self._observations) >= self._local_after
+
+    @property
+    def _core(self) -> Core:
+        """The core to ask what the model says: that with all observations, or with as many as one factor serves."""
+        if not self._regions:
+            return self._all
+        known = len(self._observations), self._observations.n_complete
+        if self._whole is None or self._whole[0] != known:
+            self._whole = known, self._regions.whole(self.seed)
+        return self._whole[1]
 
     def _pend(self, params: dict[str, Any]) -> Suggestion:
         number = self._next_number
@@ -333,13 +377,7 @@ class Optimizer(Judgement):
         """
         row = self._observations.pending_row(_number(suggestion))
         result = Result.of(value, self._signs, variance, constraints, self._cost_of(seconds, cost))
-        forecast = self._observations[row].result.variances or (0.0,) * len(self.directions)
-        # What a failure teaches about values depends on whether an earlier row at its point has one.
-        changed = result.state is State.FAILED or self._observations.has_failed_at(row)
-        for surrogate, *variances in zip(self._outputs.objectives, result.variances, forecast, strict=True):
-            if changed or any(variances):
-                surrogate.cut(row)
-        self._observations.resolve(row, result)
+        self._all.resolve(row, result)
 
     def forecast(
         self,
@@ -357,7 +395,7 @@ class Optimizer(Judgement):
         """
         row = self._observations.pending_row(_number(suggestion))
         result = Result.forecast(value, variance, self._signs, objective, constraints)
-        self._outputs.objectives[objective].cut(row)
+        self._all.outputs.objectives[objective].cut(row)
         self._observations.resolve(row, result)
 
     def repeats(self, suggestion: Suggestion | int) -> bool:
@@ -378,7 +416,8 @@ class Optimizer(Judgement):
                 results[row] = Result.forecast(value, variance, self._signs, objective, known.constraints)
             else:
                 results[row] = Result.of(value, self._signs, variance, known.constraints, known.cost)
-        self._outputs.objectives[objective].cut(0)
+        self._all.outputs.objectives[objective].cut(0)
+        self._regions.changed()
         for row, result in results.items():
             self._observations.resolve(row, result)
 
@@ -406,7 +445,9 @@ class Optimizer(Judgement):
         measured = {**known.constraints, **(constraints or {})}
         result = Result.of(value, self._signs, variance, measured, known.cost if paid is None else paid)
         self._observations.resolve(row, result)
-        self._outputs.learn_anew()
+        self._all.outputs.learn_anew()
+        self._regions.changed()
+        self._whole = None
 
     def observe(
         self,
@@ -442,8 +483,8 @@ class Optimizer(Judgement):
         self._remove(self._observations.pending_row(_number(suggestion)))
 
     def _remove(self, row: int) -> None:
-        self._outputs.cut(row)
-        self._observations.remove(row)
+        self._all.remove(row)
+        self._regions.removed(row)
 
     @property
     def pending(self) -> list[Suggestion]:
@@ -507,7 +548,8 @@ class Optimizer(Judgement):
 
     def model_state(self) -> dict[str, Any]:
         """The learned model as plain data for JSON: kernel parameters, warping, counters."""
-        return self._outputs.state()
+        regions = self._regions.state()
+        return {**self._all.outputs.state(), **({"regions": regions} if regions else {})}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue from a `state`. Call it on a new optimiser that was made with the same arguments."""
@@ -531,8 +573,10 @@ class Optimizer(Judgement):
     def restore_model(self, state: Mapping[str, Any]) -> None:
         """Restore the learned model from a `model_state`."""
         with _readable("model's state"):
-            learned = self._outputs.parse(state)
-        self._outputs.restore(learned)
+            learned = self._all.outputs.parse(state)
+            regions = self._regions.parse(state.get("regions", ()))
+        self._all.outputs.restore(learned)
+        self._regions.restore(regions)
 
 
 def _number(suggestion: Suggestion | int) -> object:

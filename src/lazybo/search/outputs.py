@@ -131,6 +131,11 @@ class Outputs:
         for surrogate in self._all():
             surrogate.cut(row)
 
+    def release(self) -> None:
+        """Give the memory of all processes back. The next use builds them again."""
+        for surrogate in self._all():
+            surrogate.release()
+
     @contextmanager
     def without_changes(self) -> Iterator[None]:
         """Undo at the end what this block learns."""

@@ -85,6 +85,16 @@ class Space:
             return float(sum(1 for _ in self.listed()))
         return product_of_levels
 
+    def narrowed(self, low: Array, high: Array) -> "Space":
+        """The space between two points, each (d,). Choices, and parameters that others depend on, keep all values."""
+        parents = {condition.parent for condition in self.conditions.values()}
+        narrow = {
+            name: axis.narrowed(float(low[j]), float(high[j]))
+            for j, (name, axis) in enumerate(self._axes.items())
+            if name not in parents
+        }
+        return Space({**self.distributions, **narrow}, self.conditions, self.optional)
+
     # ------------------------------------------------------------ values and points
 
     def check(self, params: Mapping[str, Any], *, outside: bool = False) -> None:

@@ -252,6 +252,10 @@ class Surrogate:
         finally:
             self.fitted, self._process, self._pool = before
 
+    def release(self) -> None:
+        """Give the memory of the process back. The next use builds it again, to the same numbers."""
+        self._process = self._pool = None
+
     def restore(self, fitted: Fitted) -> None:
         """Continue with parameters that were learned before, unless the earlier tasks are others now."""
         tasks = 0 if fitted.related is None else len(fitted.related.weights)

@@ -1,0 +1,72 @@
+"""The core of a search in one space: the observations, the surrogates of their outputs, and the choice of points.
+
+An optimiser has one core with all observations. Beyond what one factor serves, cores with a part of them take over
+(`lazybo.search.regions`).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
+
+from lazybo.model.earlier import EarlierTasks
+from lazybo.model.targets import scaling
+from lazybo.search.acquisition import Acquisition
+from lazybo.search.chooser import Chooser
+from lazybo.search.feasibility import Predicate
+from lazybo.search.feasible_set import FeasibleSet
+from lazybo.search.observations import Observations, Result, State
+from lazybo.search.outputs import Outputs
+from lazybo.search.space import Space
+from lazybo.search.surrogate import Surrogate
+
+
+@dataclass(frozen=True)
+class Core:
+    """The observations in a space, the surrogates that learn from them, and the choice of the next points."""
+
+    space: Space
+    observations: Observations
+    outputs: Outputs
+    chooser: Chooser
+    feasible: FeasibleSet | None
+
+    def resolve(self, row: int, result: Result) -> None:
+        """Set the result of a pending row. Where that changes a row of a factor, it is appended again."""
+        forecast = self.observations[row].result.variances or (0.0,) * len(self.outputs.objectives)
+        # What a failure teaches about values depends on whether an earlier row at its point has one.
+        changed = result.state is State.FAILED or self.observations.has_failed_at(row)
+        for surrogate, *variances in zip(self.outputs.objectives, result.variances, forecast, strict=True):
+            if changed or any(variances):
+                surrogate.cut(row)
+        self.observations.resolve(row, result)
+
+    def remove(self, row: int) -> None:
+        """Remove a row."""
+        self.outputs.cut(row)
+        self.observations.remove(row)
+
+
+def make_core(
+    space: Space,
+    earlier: Sequence[EarlierTasks | None],
+    *,
+    make_surrogate: Callable[..., Surrogate],
+    predicate: Predicate | None,
+    acquisition: Acquisition,
+    n_startup: int,
+    has_cost: bool,
+) -> Core:
+    """A core without observations. ``earlier`` has what earlier studies say about each objective."""
+    observations = Observations(space, len(earlier))
+    feasible = None if predicate is None else FeasibleSet(space, predicate)
+    make = partial(make_surrogate, space, feasible=feasible)
+    # Measured costs have noise even if the objective has none.
+    of_cost = partial(make, noise=None, priors=None, make_warping=scaling) if has_cost else None
+    outputs = Outputs(space, observations, earlier, make, feasible, of_cost)
+    chooser = Chooser(space, observations, outputs, acquisition, n_startup, feasible)
+    return Core(space, observations, outputs, chooser, feasible)
+
+
+# Makes a core without observations for a space, and for what earlier studies say about each objective.
+MakeCore: TypeAlias = Callable[[Space, Sequence[EarlierTasks | None]], Core]

@@ -1,0 +1,321 @@
+"""Regions: boxes of the space with a model each, for more observations than one factor serves.
+
+======  ==================================================================  ========
+symbol  meaning                                                             shape
+======  ==================================================================  ========
+n       all observations                                                    scalar
+c       the center of a region: the best point of its last round            (d,)
+s       the side of its box, in units of the space; numbers only            scalar
+======  ==================================================================  ========
+
+A region is a box around a center. Its model has the observations near it, at most a few hundred, and every later one in
+the box. It works in *rounds* of a fixed number of evaluations. A round that improved often doubles the side, one that
+did not improve halves it; the next round is around the best point, with a new model. A region whose box has become tiny
+has found what there is, and starts anew where a model of the whole space expects most.
+
+So a step costs the same however many observations there are, and all of them count: they are what new rounds and new
+regions learn from. The box is a space of its own with narrower ranges (`Space.narrowed`). So the model sees a box of
+any size as a unit cube, and everything that works in a space works in a region: integers, choices, conditions, known
+and measured constraints, several objectives, failures and costs.
+
+What a region is depends only on the observations and on `state`, so that a resumed run continues in the same way.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lazybo.blas import one_thread
+from lazybo.checks import Array, finite_number, positive, whole
+from lazybo.model.earlier import EarlierTasks
+from lazybo.search.core import Core, MakeCore
+from lazybo.search.hypervolume import non_dominated
+from lazybo.search.observations import Observations, State
+from lazybo.search.space import Space
+
+Index: TypeAlias = NDArray[np.intp]
+
+# Which region each suggestion is for, by its number: the regions are sorted by their best value.
+TURNS = (0, 1, 0, 2)
+# A round's model starts with so many observations: half of them the nearest ones, half spread over twice the box.
+NEIGHBOURS = 200
+# So many evaluations are a round, or as many as there are parameters if there are more.
+ROUND = 100
+# A region begins with this side. It starts anew if its side falls below the least.
+FIRST_SIDE, LEAST_SIDE = 0.4, 2.0**-10
+# The first region is as large as so many of the best observations are apart.
+BEST_APART = 50
+# So many improvements in a round double the side.
+MANY = 4
+# An improvement counts if it is more than this share of the distance from the best value to the median.
+MATTERS = 1e-3
+# So many random configurations are tried if the proposed one was evaluated before.
+FRESH_TRIES = 64
+# The model of the whole space has so many of the best observations, and so many others.
+BEST_OF_ALL, SPREAD_OVER_ALL = 250, 500
+
+
+@dataclass
+class Region:
+    """A box with a model. ``start`` observations existed when its round began."""
+
+    center: Array
+    side: float
+    start: int
+    core: Core | None = None  # made when it is needed
+    learned: Mapping[str, Any] | None = None  # what the core had learned before this region was restored
+    before: int = 0  # how many rows of the core are older than the round
+    seen: int = 0  # the rows before this one are in the core, if they belong there
+    pending: dict[int, int] = field(default_factory=dict)  # rows of the core by rows of all observations
+
+    def state(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        learned = self.learned if self.core is None else self.core.outputs.state()
+        return {
+            "center": [None if np.isnan(x) else float(x) for x in self.center],
+            "side": self.side,
+            "start": self.start,
+            **({} if learned is None else {"model": learned}),
+        }
+
+
+class Regions:
+    """The regions of a space. They read the observations and propose configurations; they record nothing."""
+
+    def __init__(self, space: Space, observations: Observations, make: MakeCore, make_whole: MakeCore) -> None:
+        self._space, self._observations = space, observations
+        self._make, self._make_whole = make, make_whole
+        self._unknown: list[EarlierTasks | None] = [None] * observations.objectives
+        self._regions: list[Region] = []
+
+    def __bool__(self) -> bool:
+        """Whether there are regions."""
+        return bool(self._regions)
+
+    @one_thread()
+    def propose(self, seed: int, number: int, budget_left: float | None) -> dict[str, Any]:
+        """The configuration of the suggestion with this number. ``budget_left`` is for the cost."""
+        if not self._regions:
+            self._regions = self._first_regions()
+        cores = [self._synced(region) for region in self._regions]
+        order = np.argsort([_best_value(core) for core in cores], kind="stable")
+        index = int(order[TURNS[number % len(TURNS)] % len(order)])
+        region, core = self._regions[index], cores[index]
+        if len(core.observations) - region.before - len(region.pending) >= max(ROUND, self._space.dim):
+            region = self._regions[index] = self._next_round(region, core, seed, number)
+            core = self._synced(region)
+        core.outputs.budget_left = budget_left
+        point = core.chooser.choose(seed, number, 1)[0]
+        params = core.observations.configuration(point)
+        return params if core.observations.contain(point[None])[0] else self._fresh(params, core, seed, number)
+
+    def _fresh(self, params: dict[str, Any], core: Core, seed: int, number: int) -> dict[str, Any]:
+        """A proposed configuration; another one of the box if it was evaluated, and the core does not know that."""
+        if not self._is_known(params):
+            return params
+        drawn = core.space.decode_all(core.space.sample(np.random.default_rng((seed, number, 6)), FRESH_TRIES))
+        allowed = (each for each in drawn if core.feasible is None or core.feasible.contains.holds(each))
+        return next((each for each in allowed if not self._is_known(each)), params)
+
+    def _is_known(self, params: Mapping[str, Any]) -> bool:
+        return bool(self._observations.contain(self._space.encode(params)[None])[0])
+
+    def whole(self, seed: int) -> Core:
+        """A core of the whole space, with the best observations and as many others as it can serve."""
+        finished = self._finished(len(self._observations))
+        best = finished[self._order(finished)[:BEST_OF_ALL]]
+        others = np.setdiff1d(finished, best)
+        rng = np.random.default_rng((seed, len(self._observations), 4))
+        spread = rng.choice(others, min(SPREAD_OVER_ALL, len(others)), replace=False)
+        core = self._make_whole(self._space, self._unknown)
+        for row in np.sort(np.concatenate((best, spread, self._observations.rows(State.PENDING)))):
+            found = self._observations[row]
+            core.observations.add(found.params, found.result, found.number)
+        return core
+
+    # ----------------------------------------------------------------- change
+
+    def changed(self) -> None:
+        """Results that were known have changed: every model learns anew."""
+        for region in self._regions:
+            _forget_core(region)
+
+    def removed(self, row: int) -> None:
+        """A pending row was removed, and the rows after it moved up."""
+        for region in self._regions:
+            region.start -= row < region.start
+            region.seen -= row < region.seen
+            mine = region.pending.pop(row, len(self._observations))
+            if region.core is not None and mine < len(self._observations):
+                region.core.remove(mine)
+                region.before -= mine < region.before
+            region.pending = {other - (other > row): each - (each > mine) for other, each in region.pending.items()}
+
+    def state(self) -> list[dict[str, Any]]:
+        """The regions as plain data for JSON."""
+        return [region.state() for region in self._regions]
+
+    def parse(self, state: Any) -> list[Region]:
+        """The inverse of `state`. Raises errors if it is not a state of regions of this space."""
+        found = []
+        for each in state:
+            center = np.array([np.nan if x is None else finite_number("center", x) for x in each["center"]])
+            if len(center) != self._space.dim:
+                raise ValueError(f"the center of a region must have {self._space.dim} numbers")
+            start, side = whole("start", each["start"], 0), positive("side", each["side"])
+            found.append(Region(center, side, start, learned=each.get("model")))
+        return found
+
+    def restore(self, regions: list[Region]) -> None:
+        """Continue with regions that were read by `parse`."""
+        self._regions = regions
+
+    # --------------------------------------------------------------- regions
+
+    def _first_regions(self) -> list[Region]:
+        """A region around the best point, as large as the best points are apart, and others away from it."""
+        n = len(self._observations)
+        finished = self._finished(n)
+        order = finished[self._order(finished)]
+        centers: list[Array] = []
+        points = self._space.clip(self._observations.points(order))
+        for point in points:
+            if all(self._distances(point[None], center)[0] > FIRST_SIDE / 2 for center in centers):
+                centers.append(point)
+            if len(centers) == len(set(TURNS)):
+                break
+        apart = 2.0 * float(np.median(self._distances(points[:BEST_APART], centers[0])))
+        sides = [min(max(apart, 16 * LEAST_SIDE), FIRST_SIDE), *[FIRST_SIDE] * (len(centers) - 1)]
+        return [Region(center, side, n) for center, side in zip(centers, sides, strict=True)]
+
+    def _next_round(self, region: Region, core: Core, seed: int, number: int) -> Region:
+        """The region around the best point of its last round; a new region if the box has become tiny."""
+        n, count = len(self._observations), _improvements(core, region.before)
+        side = region.side * (2.0 if count >= MANY else 0.5 if count == 0 else 1.0)
+        if side < LEAST_SIDE:
+            start = self.whole(seed)
+            return Region(start.chooser.choose(seed, number, 1)[0], FIRST_SIDE, n)
+        rng = np.random.default_rng((seed, number, 5))
+        best = core.observations[_best_row(core, rng)].params
+        center = self._space.clip(self._space.encode(best)[None])[0]
+        return Region(center, min(side, 1.0), n)
+
+    def _synced(self, region: Region) -> Core:
+        """The core of a region with all observations that belong there."""
+        core = region.core
+        if core is None:
+            core = region.core = self._built(region)
+        for row, mine in list(region.pending.items()):
+            if (result := self._observations[row].result).state is not State.PENDING:
+                core.resolve(mine, result)
+                del region.pending[row]
+        for row in range(region.seen, len(self._observations)):
+            if core.space.has(self._observations[row].params):
+                self._add(region, core, row)
+        region.seen = len(self._observations)
+        return core
+
+    def _built(self, region: Region) -> Core:
+        """The core as it was when the round began: the observations near the box, and those that were pending in it."""
+        half = np.where(self._space.categorical, np.inf, region.side / 2.0)
+        around = np.nan_to_num(region.center, nan=0.5)
+        low = np.where(np.isnan(region.center), 0.0, np.clip(around - half, 0.0, 1.0))
+        high = np.where(np.isnan(region.center), 1.0, np.clip(around + half, 0.0, 1.0))
+        core = self._make(self._space.narrowed(low, high), self._unknown)
+        for row in self._neighbours(region):
+            found = self._observations[row]
+            core.observations.add(core.space.plain(found.params, outside=True), found.result, None)
+        for row in self._observations.rows(State.PENDING):
+            if row < region.start and core.space.has(self._observations[row].params):
+                self._add(region, core, int(row))
+        region.before, region.seen = len(core.observations), region.start
+        if region.learned is not None:
+            core.outputs.restore(core.outputs.parse(region.learned))
+            region.learned = None
+        return core
+
+    def _add(self, region: Region, core: Core, row: int) -> None:
+        found = self._observations[row]
+        if found.result.state is State.PENDING:
+            region.pending[row] = len(core.observations)
+        core.observations.add(core.space.plain(found.params), found.result, None)
+
+    def _neighbours(self, region: Region) -> Index:
+        """The rows that a round begins with, in their order: the nearest ones, and some of all within twice the box."""
+        finished = self._finished(region.start)
+        distances = self._distances(self._observations.points(finished), region.center)
+        near = np.argsort(distances, kind="stable")
+        first, rest = near[: NEIGHBOURS // 2], near[NEIGHBOURS // 2 :]
+        inside = np.sort(rest[: max(np.count_nonzero(distances[rest] <= region.side), NEIGHBOURS // 2)])
+        rng = np.random.default_rng(region.start)
+        spread = rng.choice(inside, min(NEIGHBOURS // 2, len(inside)), replace=False)
+        return np.sort(finished[np.concatenate((first, spread))])
+
+    def _distances(self, points: Array, center: Array) -> Array:
+        """The largest difference between numbers, plus one for each choice that differs, (m,)."""
+        gaps = np.abs(points - center)
+        gaps[np.isnan(points) & np.isnan(center)] = 0.0
+        gaps = np.nan_to_num(gaps, nan=1.0)
+        categorical = self._space.categorical
+        largest: Array = gaps[:, ~categorical].max(axis=1, initial=0.0)
+        return largest + np.count_nonzero(gaps[:, categorical], axis=1)
+
+    def _finished(self, n: int) -> Index:
+        """The rows with a result among the first n."""
+        pending = self._observations.rows(State.PENDING)
+        mask = np.ones(n, dtype=bool)
+        mask[pending[pending < n]] = False
+        return np.flatnonzero(mask)
+
+    def _order(self, rows: Index) -> Index:
+        """The indices of these rows, best first: by value, or the front first if there are several objectives."""
+        return np.argsort(_ranks(self._observations)[rows], kind="stable")
+
+
+def _forget_core(region: Region) -> None:
+    region.core, region.learned, region.pending = None, None, {}
+
+
+def _ranks(observations: Observations) -> Array:
+    """A number for each row, smaller for better ones: infinity if it has no value or is not feasible, (n,).
+
+    It is the value of one objective; of several, 0 on the front and 1 elsewhere.
+    """
+    ranks, rows = np.full(len(observations), np.inf), np.flatnonzero(observations.feasible())
+    values = np.column_stack([observations.values_of(j)[rows] for j in range(observations.objectives)])
+    ranks[rows] = values[:, 0] if observations.objectives == 1 else 1.0 - non_dominated(values)
+    return ranks
+
+
+def _best_value(core: Core) -> float:
+    return float(_ranks(core.observations).min(initial=np.inf))
+
+
+def _best_row(core: Core, rng: np.random.Generator) -> int:
+    """A row of the best ones; of those that violate constraints least if none is feasible."""
+    observations = core.observations
+    ranks = _ranks(observations)
+    if not np.isfinite(ranks).any():
+        names = observations.constraints
+        ranks = np.zeros(len(observations)) + sum(np.maximum(observations.violations(name), 0.0) for name in names)
+        ranks[np.isnan(ranks)] = np.inf
+    return int(rng.choice(np.flatnonzero(ranks == ranks.min())))
+
+
+def _improvements(core: Core, before: int) -> int:
+    """How often the rows from ``before`` on have improved on all earlier ones."""
+    ranks = _ranks(core.observations)
+    if core.observations.objectives > 1:
+        return int(np.count_nonzero(ranks[before:] == 0.0))
+    known = ranks[np.isfinite(ranks)]
+    if not len(known):
+        return 0
+    matters = MATTERS * float(np.median(known) - known.min())
+    best, count = float(ranks[:before].min(initial=np.inf)), 0
+    for value in ranks[before:]:
+        if value < best - matters:
+            best, count = float(value), count + 1
+    return count
