@@ -169,7 +169,7 @@ def memory(n: int = 10_000) -> dict[str, Any]:
 
 def grow(n: int) -> dict[str, Any]:
     rng = np.random.default_rng(0)
-    baseline = _peak_gigabytes()
+    baseline = peak_gigabytes()
     gp = LazyGP(Matern52(np.full(5, 0.5)), NOISE, transform=standardize)
     for start, stop in pairwise((*range(0, n, 500), n)):
         x = rng.random((stop - start, 5))
@@ -177,11 +177,11 @@ def grow(n: int) -> dict[str, Any]:
     x = rng.random((1, 5))
     gp.append(x, x.sum(axis=1))
     gp.posterior_gradient(rng.random((16, 5)))
-    peak = _peak_gigabytes()
+    peak = peak_gigabytes()
     return {"n": gp.n, "peak_gb": peak - baseline, "process_peak_gb": peak, "triangle_gb": gp.n**2 * 4 / 1e9}
 
 
-def _peak_gigabytes() -> float:
+def peak_gigabytes() -> float:
     """Peak resident memory of this process; getrusage would include its parent's before the exec."""
     status = Path("/proc/self/status").read_text()
     return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) * 1024 / 1e9  # type: ignore[index]

