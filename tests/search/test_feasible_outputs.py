@@ -135,7 +135,7 @@ def test_contenders_and_gains_count_feasible_evaluations_only() -> None:
     repeat = bounded.propose_repeat()
     assert repeat is None or repeat.params["a"] <= 0.6
     with bounded._outputs.without_changes():
-        points, evaluated = bounded._chooser.prospects(0, np.random.default_rng(0))
+        points, evaluated = bounded._core.chooser.prospects(0, np.random.default_rng(0))
     assert (points[:, 0] <= 0.75).all()
     assert evaluated == 5
     assert bounded.expected_gain(5) > 0.0

@@ -43,6 +43,7 @@ from lazybo.run.steps import Steps
 from lazybo.run.warm_start import known_results
 from lazybo.search.acquisition import Acquisition
 from lazybo.search.feasibility import Predicate
+from lazybo.search.optimizer import LOCAL_AFTER
 from lazybo.search.shorthand import as_distributions
 from lazybo.search.space import Condition, Space
 from lazybo.study.attributes import STOPPED_KEY
@@ -99,6 +100,7 @@ def optimize(
     value_transform: Literal["warped", "scaled", "centred"] = "warped",
     cost: str | None = None,
     earlier: Sequence[Any] = (),
+    local_after: int | None = LOCAL_AFTER,
     progress: bool = True,
 ) -> Study:
     """Minimise (or maximise) an objective over a space, and return the study with all trials.
@@ -152,7 +154,7 @@ def optimize(
     ``callbacks`` are called as ``f(study, trial)`` after each trial, also when it is paused. ``pruner`` decides on
     trials that report (default: `lazybo.LazyPruner`). ``reports`` is the name or position of the objective that trials
     report, by default the first. ``lag``, ``acquisition``, ``batch``, ``n_startup_trials``, ``kernel``, ``noise``,
-    ``priors`` and ``value_transform`` are those of `lazybo.Optimizer`.
+    ``priors``, ``value_transform`` and ``local_after`` are those of `lazybo.Optimizer`.
     """
     limits = check_limits(
         n_trials, timeout, target_value, patience, trial_timeout, retries, max_failures, min_gain, confirm
@@ -176,6 +178,7 @@ def optimize(
         feasible=feasible,
         cost=cost,
         earlier=read_earlier(earlier, goals.directions, storage, study_name or DEFAULT_NAME),
+        local_after=local_after,
     )
     optimizer = options.optimizer(structure, *goals.directions)  # refuses wrong options
     first = check_initial(initial, checked)

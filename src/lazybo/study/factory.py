@@ -25,7 +25,7 @@ from lazybo.model.lag import Lag
 from lazybo.search.acquisition import Acquisition
 from lazybo.search.earlier import EarlierStudy
 from lazybo.search.feasibility import Predicate
-from lazybo.search.optimizer import Optimizer
+from lazybo.search.optimizer import LOCAL_AFTER, Optimizer
 from lazybo.search.space import Condition, Space
 from lazybo.study.attributes import OPTIONS_KEY, REPORTS_KEY, joined, rewritable_parts
 from lazybo.study.earlier import pack, unpack
@@ -40,7 +40,7 @@ OF_PROCESS = ("lag", "kernel", "noise", "priors", "value_transform", "earlier")
 # The options that are never written: a predicate is a function. Reports do not need it.
 UNWRITTEN = ("feasible",)
 # The options that are written only if they are given: earlier versions did not know them.
-LATER = ("cost", "earlier")
+LATER = ("cost", "earlier", "local_after")
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,7 @@ class ModelOptions:
     feasible: Predicate | None = None
     cost: str | None = None
     earlier: tuple[EarlierStudy, ...] = ()
+    local_after: int | None = LOCAL_AFTER
 
     def optimizer(self, structure: Structure, *directions: Direction) -> Optimizer:
         """A new optimiser of objectives with these directions. Raises a ValueError if an option is wrong."""
@@ -219,7 +220,8 @@ def _kept_structure(written: Mapping[str, Any], trials: Sequence[FrozenTrial]) -
 
 def _written(options: ModelOptions | None = None) -> list[str]:
     """The names of the options that are written as JSON: all that earlier versions knew, and others that are given."""
-    given = [name for name in LATER if options is not None and getattr(options, name)]
+    default = ModelOptions()
+    given = [name for name in LATER if options is not None and getattr(options, name) != getattr(default, name)]
     always = [field.name for field in fields(ModelOptions) if field.name not in (*UNWRITTEN, *LATER)]
     return [*always, *given]
 

@@ -33,6 +33,7 @@ from lazybo.search.acquisition import Acquisition
 from lazybo.search.axis import contains
 from lazybo.search.earlier import best_of
 from lazybo.search.feasibility import Predicate
+from lazybo.search.optimizer import LOCAL_AFTER
 from lazybo.search.space import Space
 from lazybo.study.costs import check_returned
 from lazybo.study.earlier import read_earlier
@@ -73,6 +74,9 @@ class LazySampler(BaseSampler):
 
     ``earlier`` is a list of earlier studies of related problems: Optuna studies, ``"name@storage"``, or tables of
     parameters and ``value``. The first trials come from what was good there (docs/earlier.md).
+
+    From ``local_after`` trials on, local models take over from the one with all trials; None: never
+    (docs/dimensions.md).
     """
 
     def __init__(
@@ -90,6 +94,7 @@ class LazySampler(BaseSampler):
         feasible: Predicate | None = None,
         cost: str | None = None,
         earlier: Sequence[Any] = (),
+        local_after: int | None = LOCAL_AFTER,
     ) -> None:
         if not isinstance(independent_sampler, BaseSampler | None):
             raise TypeError(
@@ -101,6 +106,7 @@ class LazySampler(BaseSampler):
         priors = DETERMINISTIC if deterministic_objective else None
         n_startup = None if n_startup_trials is None else whole("n_startup_trials", n_startup_trials, 0)
         options = ModelOptions(check_seed(seed), lag, acquisition, n_startup=n_startup, priors=priors, cost=cost)
+        options = replace(options, local_after=local_after)
         # Reject wrong arguments now, not in the first trial.
         options.optimizer(Structure({"x": IntDistribution(0, 1)}, {}, frozenset()), "minimize")
         if feasible is not None and not callable(feasible):
