@@ -70,15 +70,15 @@ class Chooser:
             return [np.zeros(0)]
         if len(self._observations) < self._n_startup or self._observations.n_complete == 0:
             point = self._startup_point(seed, number)
-            return [self._random_point(seed, rng) if point is None or self._taken(seed)(point[None])[0] else point]
+            return [self.random_point(seed, rng) if point is None or self._taken(seed)(point[None])[0] else point]
         if self._remaining(seed) == 1:
-            return [self._random_point(seed, rng)]
+            return [self.random_point(seed, rng)]
         landscape, best = self._outputs.landscape(seed, rng, self._acquisition)
         again = self._repeatable(best) if self._outputs.doubtful() else None
         if again is not None:
             return [again]
         maxima = self._maxima(landscape, best, seed, rng, count)
-        return [maximum.x for maximum in maxima[:count]] or [self._random_point(seed, rng)]
+        return [maximum.x for maximum in maxima[:count]] or [self.random_point(seed, rng)]
 
     @one_thread()
     def maxima(self, seed: int, rng: np.random.Generator, count: int) -> list[Maximum]:
@@ -182,7 +182,7 @@ class Chooser:
         waiting = kernel.features(self._observations.points(pending))
         return cdist(kernel.features(points), waiting).min(axis=1) < PENDING_GAP
 
-    def _random_point(self, seed: int, rng: np.random.Generator) -> Array:
+    def random_point(self, seed: int, rng: np.random.Generator) -> Array:
         """A random point that is not taken, if there is one. In a small space the remaining points are listed."""
         if self._feasible is None:
             points = self._space.sample(rng, RANDOM_TRIES)

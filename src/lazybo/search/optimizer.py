@@ -166,7 +166,7 @@ class Optimizer(Judgement):
         make_local = partial(make, make_surrogate=partial(make_surrogate, kernel=kernel or LOCAL_KERNEL))
         self._all = make_whole(self.space, tasks)
         self._observations, self._feasible = self._all.observations, self._all.feasible
-        self._regions = Regions(self.space, self._observations, make_local, make_whole)
+        self._regions = Regions(self._all, make_local, make_whole)
         self._whole: tuple[tuple[int, int], Core] | None = None  # `Regions.whole`, and how many rows there were
         if self._feasible is not None:
             self._feasible.check(self.seed)

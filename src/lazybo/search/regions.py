@@ -34,7 +34,6 @@ from lazybo.model.earlier import EarlierTasks
 from lazybo.search.core import Core, MakeCore
 from lazybo.search.hypervolume import non_dominated
 from lazybo.search.observations import Observations, State
-from lazybo.search.space import Space
 
 Index: TypeAlias = NDArray[np.intp]
 
@@ -53,7 +52,7 @@ MANY = 4
 # An improvement counts if it is more than this share of the distance from the best value to the median.
 MATTERS = 1e-3
 # So many random configurations are tried if the proposed one was evaluated before.
-FRESH_TRIES = 64
+OTHER_TRIES = 64
 # The model of the whole space has so many of the best observations, and so many others.
 BEST_OF_ALL, SPREAD_OVER_ALL = 250, 500
 
@@ -85,10 +84,11 @@ class Region:
 class Regions:
     """The regions of a space. They read the observations and propose configurations; they record nothing."""
 
-    def __init__(self, space: Space, observations: Observations, make: MakeCore, make_whole: MakeCore) -> None:
-        self._space, self._observations = space, observations
+    def __init__(self, everything: Core, make: MakeCore, make_whole: MakeCore) -> None:
+        self._everything = everything
+        self._space, self._observations = everything.space, everything.observations
         self._make, self._make_whole = make, make_whole
-        self._unknown: list[EarlierTasks | None] = [None] * observations.objectives
+        self._unknown: list[EarlierTasks | None] = [None] * self._observations.objectives
         self._regions: list[Region] = []
 
     def __bool__(self) -> bool:
@@ -110,15 +110,17 @@ class Regions:
         core.outputs.budget_left = budget_left
         point = core.chooser.choose(seed, number, 1)[0]
         params = core.observations.configuration(point)
-        return params if core.observations.contain(point[None])[0] else self._fresh(params, core, seed, number)
-
-    def _fresh(self, params: dict[str, Any], core: Core, seed: int, number: int) -> dict[str, Any]:
-        """A proposed configuration; another one of the box if it was evaluated, and the core does not know that."""
-        if not self._is_known(params):
+        if not self._is_known(params) or core.outputs.doubtful():
             return params
-        drawn = core.space.decode_all(core.space.sample(np.random.default_rng((seed, number, 6)), FRESH_TRIES))
-        allowed = (each for each in drawn if core.feasible is None or core.feasible.contains.holds(each))
-        return next((each for each in allowed if not self._is_known(each)), params)
+        return self._other(core, np.random.default_rng((seed, number, 6)), seed)
+
+    def _other(self, core: Core, rng: np.random.Generator, seed: int) -> dict[str, Any]:
+        """A random configuration of the box that was not evaluated, or one of the space if the box is exhausted."""
+        for params in core.space.decode_all(core.space.sample(rng, OTHER_TRIES)):
+            allowed = core.feasible is None or core.feasible.contains.holds(params)
+            if allowed and not self._is_known(params):
+                return params
+        return self._observations.configuration(self._everything.chooser.random_point(seed, rng))
 
     def _is_known(self, params: Mapping[str, Any]) -> bool:
         return bool(self._observations.contain(self._space.encode(params)[None])[0])

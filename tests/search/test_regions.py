@@ -1,0 +1,283 @@
+"""Regions: local models beyond what one factor serves."""
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import optuna
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+
+import lazybo
+from lazybo import Condition, Optimizer
+from lazybo.search import regions
+from lazybo.search.axis import contains
+from lazybo.search.space import Space
+
+NUMBERS = {f"x{j}": (-5.0, 5.0) for j in range(4)}
+MIXED = {
+    "rate": (1e-5, 1.0, "log"),
+    "layers": (1, 9),
+    "kind": ["a", "b", "c"],
+    "width": (0.0, 1.0),
+    "step": FloatDistribution(0.0, 2.0, step=0.25),
+}
+CONDITIONS = {"width": Condition("kind", ("a", "b"))}
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small rounds, so that many of them fit into a test."""
+    for name, value in {"NEIGHBOURS": 20, "ROUND": 12, "BEST_OF_ALL": 15, "SPREAD_OVER_ALL": 15}.items():
+        monkeypatch.setattr(regions, name, value)
+
+
+def sphere(params: dict[str, Any]) -> float:
+    return sum((float(value) - 1.0) ** 2 for value in params.values())
+
+
+def mixed(params: dict[str, Any]) -> float:
+    gap = math.log10(params["rate"]) + 2.0
+    return gap**2 + (params["layers"] - 4) ** 2 + params.get("width", 2.0) + 2.0 * (params["kind"] == "c")
+
+
+def run(optimizer: Optimizer, objective: Callable[[dict[str, Any]], Any], n: int) -> list[dict[str, Any]]:
+    asked = []
+    for _ in range(n):
+        suggestion = optimizer.ask()
+        optimizer.tell(suggestion, objective(suggestion.params))
+        asked.append(suggestion.params)
+    return asked
+
+
+def cores(optimizer: Optimizer) -> Iterator[Any]:
+    return (region.core for region in optimizer._regions._regions if region.core is not None)
+
+
+def test_the_models_of_regions_have_a_bounded_number_of_rows() -> None:
+    optimizer = Optimizer(NUMBERS, seed=0, local_after=30)
+    run(optimizer, sphere, 110)
+    most = regions.NEIGHBOURS + regions.ROUND + 1
+    assert [len(core.observations) <= most for core in cores(optimizer)] == [True] * 3
+    assert all(each._process is None for each in optimizer._all.outputs.objectives), "its memory was given back"
+    assert optimizer.n_complete == 110
+
+
+def test_before_the_limit_and_without_one_nothing_changes() -> None:
+    runs = [run(Optimizer(NUMBERS, seed=1, local_after=after), sphere, 40) for after in (40, None, 10_000)]
+    assert runs[0] == runs[1] == runs[2]
+
+
+def test_regions_come_nearer_to_the_optimum_than_the_model_of_all_does_by_chance() -> None:
+    optimizer = Optimizer(NUMBERS, seed=0, local_after=25)
+    run(optimizer, sphere, 25)
+    before = optimizer.best.value
+    run(optimizer, sphere, 120)
+    assert optimizer.best.value < 1e-2 * before
+
+
+def test_a_kernel_that_is_never_learned_has_no_local_models() -> None:
+    optimizer = Optimizer(NUMBERS, seed=0, local_after=10, lag=None)
+    run(optimizer, sphere, 20)
+    assert not optimizer._regions
+
+
+@pytest.mark.parametrize("space", [NUMBERS, MIXED])
+def test_a_restored_optimiser_continues_to_the_last_bit(space: dict[str, Any]) -> None:
+    conditions = CONDITIONS if space is MIXED else None
+    objective = mixed if space is MIXED else sphere
+
+    def make() -> Optimizer:
+        return Optimizer(space, conditions=conditions, seed=3, local_after=30)
+
+    first = make()
+    run(first, objective, 53)
+    second = make()
+    second.restore(json.loads(json.dumps(first.state())))
+    assert run(second, objective, 25) == run(first, objective, 25)
+
+
+def test_a_saved_optimiser_has_its_regions(tmp_path: Any) -> None:
+    first = Optimizer(NUMBERS, seed=3, local_after=30)
+    run(first, sphere, 61)
+    first.save(tmp_path / "o.json")
+    second = Optimizer.load(tmp_path / "o.json")
+    assert run(second, sphere, 15) == run(first, sphere, 15)
+
+
+def test_mixed_and_conditional_parameters_move() -> None:
+    optimizer = Optimizer(MIXED, conditions=CONDITIONS, seed=0, local_after=20)
+    asked = run(optimizer, mixed, 80)[20:]
+    assert {params["kind"] for params in asked} == {"a", "b", "c"}
+    assert len({params["layers"] for params in asked}) > 2
+    assert all(("width" in params) == (params["kind"] != "c") for params in asked)
+    assert optimizer.best.value < 0.1
+
+
+def test_a_finite_space_is_evaluated_without_repeats() -> None:
+    optimizer = Optimizer({"a": (1, 12), "b": (1, 12)}, seed=0, local_after=20)
+    asked = run(optimizer, sphere, 110)
+    assert len({tuple(params.values()) for params in asked}) == 110
+
+
+def test_known_constraints_hold_in_regions() -> None:
+    optimizer = Optimizer(NUMBERS, seed=0, local_after=20, feasible=lambda params: params["x0"] + params["x1"] <= 0.5)
+    asked = run(optimizer, sphere, 80)
+    assert all(params["x0"] + params["x1"] <= 0.5 for params in asked)
+
+
+def test_several_objectives_constraints_failures_and_costs() -> None:
+    optimizer = Optimizer(NUMBERS, directions=["minimize", "minimize"], seed=0, local_after=20, cost="seconds")
+    for n in range(60):
+        suggestion = optimizer.ask()
+        x = list(suggestion.params.values())
+        values = None if n % 11 == 10 else [sum(v**2 for v in x), sum((v - 2.0) ** 2 for v in x)]
+        optimizer.tell(suggestion, values, constraints={"c": x[0] - 1.5}, seconds=1.0 + abs(x[1]))
+    assert len(optimizer.front) > 5
+    assert all(best.constraints["c"] <= 0 for best in optimizer.front)
+    assert len(optimizer.predict_all(optimizer.front[0].params)) == 2
+
+
+def test_nothing_feasible_yet() -> None:
+    optimizer = Optimizer(NUMBERS, seed=0, local_after=15)
+    for _ in range(60):
+        suggestion = optimizer.ask()
+        optimizer.tell(suggestion, sphere(suggestion.params), constraints={"c": 100.0 + suggestion.params["x0"]})
+    assert optimizer.n_feasible == 0
+    assert optimizer._regions
+
+
+def test_pending_and_forgotten_suggestions() -> None:
+    optimizer = Optimizer(NUMBERS, seed=0, local_after=20)
+    run(optimizer, sphere, 30)
+    waiting = optimizer.ask(9)
+    assert len({tuple(each.params.values()) for each in waiting}) == 9
+    for suggestion in waiting[::2]:
+        optimizer.forget(suggestion)
+    for suggestion in reversed(waiting[1::2]):
+        optimizer.tell(suggestion, sphere(suggestion.params))
+    run(optimizer, sphere, 30)
+    optimizer.propose(64)
+    for region in optimizer._regions._regions:
+        assert region.core is not None
+        later = [*optimizer._observations][region.start :]
+        mine = [each.params for each in region.core.observations]
+        assert all(each.params in mine for each in later if region.core.space.has(each.params))
+    assert optimizer.n_complete == len(optimizer._observations) == 64
+
+
+def test_a_proposed_batch_leaves_nothing_behind() -> None:
+    one, two = (Optimizer(NUMBERS, seed=0, local_after=20) for _ in range(2))
+    for optimizer in (one, two):
+        run(optimizer, sphere, 30)
+    one.propose_batch(30, 7)
+    assert len(one._observations) == 30
+    assert run(one, sphere, 20) == run(two, sphere, 20)
+
+
+def test_a_corrected_value_counts() -> None:
+    optimizer = Optimizer(NUMBERS, seed=0, local_after=20)
+    run(optimizer, sphere, 40)
+    optimizer.correct(5, -50.0)
+    run(optimizer, sphere, 5)
+    assert optimizer.best.number == 5
+    assert optimizer.recommend().value < 0
+
+
+def test_what_the_model_says_is_asked_of_a_bounded_model() -> None:
+    optimizer = Optimizer(NUMBERS, seed=0, local_after=20)
+    run(optimizer, sphere, 90)
+    process, _ = optimizer.surrogate()
+    assert process.n == regions.BEST_OF_ALL + regions.SPREAD_OVER_ALL
+    assert optimizer.recommend().number == optimizer.best.number
+    found = optimizer.predict(optimizer.best.params)
+    assert found.low <= optimizer.best.value <= found.high or abs(found.value - optimizer.best.value) < 0.1
+    assert optimizer.expected_gain() >= 0
+    assert optimizer.maxima()
+
+
+def test_a_region_that_finds_nothing_shrinks_and_starts_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(regions, "LEAST_SIDE", 0.15)
+    optimizer = Optimizer({"x": (0.0, 1.0), "y": (0.0, 1.0)}, seed=0, local_after=20)
+    sides: list[list[float]] = []
+    for _ in range(120):
+        suggestion = optimizer.ask()
+        optimizer.tell(suggestion, 1.0 + 1e-9 * suggestion.number)
+        sides.append([region.side for region in optimizer._regions._regions])
+    steps = {(a, b) for before, after in pairwise(sides[20:]) for a, b in zip(before, after, strict=True) if a != b}
+    assert steps == {(0.4, 0.2), (0.2, 0.4)}, "half the side, and then a new region"
+
+
+@pytest.mark.parametrize("wrong", [-1, 1.5, "often", True])
+def test_wrong_limits_are_refused(wrong: Any) -> None:
+    with pytest.raises(ValueError, match="local_after"):
+        Optimizer(NUMBERS, local_after=wrong)
+
+
+def test_a_state_of_other_regions_is_refused() -> None:
+    optimizer = Optimizer(NUMBERS, seed=0, local_after=20)
+    run(optimizer, sphere, 25)
+    state = optimizer.state()
+    state["model"]["regions"][0]["center"].pop()
+    with pytest.raises(ValueError, match="4 numbers"):
+        Optimizer(NUMBERS, seed=0, local_after=20).restore(state)
+
+
+def test_a_resumed_study_continues_with_its_regions(tmp_path: Any) -> None:
+    def objective(**params: float) -> float:
+        return sphere(params)
+
+    def trials(name: str, *counts: int) -> list[dict[str, Any]]:
+        for count in counts:
+            study = lazybo.optimize(
+                objective, NUMBERS, n_trials=count, seed=0, storage=tmp_path / name, local_after=25, progress=False
+            )
+        return [trial.params for trial in study.trials]
+
+    assert trials("once.db", 50) == trials("twice.db", 37, 50)
+
+
+def test_the_sampler_takes_the_limit() -> None:
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    study = optuna.create_study(sampler=lazybo.LazySampler(seed=0, local_after=20))
+    study.optimize(lambda trial: trial.suggest_float("x", -1, 1) ** 2 + trial.suggest_float("y", -1, 1) ** 2, 40)
+    assert study.best_value < 1e-2
+    with pytest.raises(ValueError, match="local_after"):
+        lazybo.LazySampler(local_after=-3)
+
+
+distributions = st.one_of(
+    st.tuples(st.floats(-1e6, 1e6), st.floats(1e-3, 1e6)).map(lambda p: FloatDistribution(p[0], p[0] + p[1])),
+    st.tuples(st.floats(1e-9, 1e3), st.floats(1.1, 1e9)).map(lambda p: FloatDistribution(p[0], p[0] * p[1], log=True)),
+    st.tuples(st.integers(-100, 100), st.integers(1, 200), st.integers(1, 7)).map(
+        lambda p: IntDistribution(p[0], p[0] + p[1] * p[2], step=p[2])
+    ),
+    st.tuples(st.integers(1, 100), st.integers(1, 10_000)).map(lambda p: IntDistribution(p[0], p[0] + p[1], log=True)),
+    st.integers(1, 40).map(lambda n: FloatDistribution(0.5, 0.5 + 0.25 * n, step=0.25)),
+    st.integers(2, 5).map(lambda n: CategoricalDistribution(list(range(n)))),
+)
+
+
+@given(distributions, st.floats(0, 1), st.floats(1e-6, 1), st.integers(0, 2**31))
+def test_a_narrowed_space_is_a_part_of_the_space(
+    distribution: BaseDistribution, center: float, side: float, seed: int
+) -> None:
+    space = Space({"x": distribution})
+    point = space.repair(space.snap(space.from_uniform(np.array([[min(center, 0.999)]]))))
+    narrow = space.narrowed(point[0] - side / 2, point[0] + side / 2)
+    assert narrow.dim == 1, "a parameter that varies still does"
+    assert narrow.has(space.decode(point[0])), "the center is inside"
+    for drawn in narrow.decode_all(narrow.sample(np.random.default_rng(seed), 20)):
+        assert contains(distribution, drawn["x"])
+
+
+def test_parents_of_conditions_are_not_narrowed() -> None:
+    space = Space({"n": IntDistribution(1, 9), "x": FloatDistribution(0, 1)}, {"x": Condition("n", (9,))})
+    narrow = space.narrowed(np.array([0.0, 0.4]), np.array([0.2, 0.6]))
+    assert narrow.distributions["n"] == IntDistribution(1, 9)
+    assert narrow.distributions["x"] == FloatDistribution(0.4, 0.6)
