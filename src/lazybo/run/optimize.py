@@ -43,7 +43,6 @@ from lazybo.run.steps import Steps
 from lazybo.run.warm_start import known_results
 from lazybo.search.acquisition import Acquisition
 from lazybo.search.feasibility import Predicate
-from lazybo.search.optimizer import LOCAL_AFTER
 from lazybo.search.shorthand import as_distributions
 from lazybo.search.space import Condition, Space
 from lazybo.study.attributes import STOPPED_KEY
@@ -100,7 +99,7 @@ def optimize(
     value_transform: Literal["warped", "scaled", "centred"] = "warped",
     cost: str | None = None,
     earlier: Sequence[Any] = (),
-    local_after: int | None = LOCAL_AFTER,
+    local_after: int | Literal["auto"] | None = "auto",
     progress: bool = True,
 ) -> Study:
     """Minimise (or maximise) an objective over a space, and return the study with all trials.

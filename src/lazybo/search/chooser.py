@@ -51,6 +51,7 @@ class Chooser:
         acquisition: Acquisition,
         n_startup: int,
         feasible: FeasibleSet | None = None,
+        repeats: bool = True,
     ) -> None:
         self._space = space
         self._observations = observations
@@ -59,6 +60,7 @@ class Chooser:
         self._acquisition = acquisition
         self._n_startup = n_startup
         self._feasible = feasible
+        self._repeats = repeats
         self._earlier = [each.earlier for each in outputs.objectives if each.earlier is not None]
         self._portfolio: Array | None = None
 
@@ -74,7 +76,7 @@ class Chooser:
         if self._remaining(seed) == 1:
             return [self.random_point(seed, rng)]
         landscape, best = self._outputs.landscape(seed, rng, self._acquisition)
-        again = self._repeatable(best) if self._outputs.doubtful() else None
+        again = self._repeatable(best) if self._repeats and self._outputs.doubtful() else None
         if again is not None:
             return [again]
         maxima = self._maxima(landscape, best, seed, rng, count)

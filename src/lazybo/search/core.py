@@ -56,15 +56,19 @@ def make_core(
     acquisition: Acquisition,
     n_startup: int,
     has_cost: bool,
+    repeats: bool = True,
 ) -> Core:
-    """A core without observations. ``earlier`` has what earlier studies say about each objective."""
+    """A core without observations. ``earlier`` has what earlier studies say about each objective.
+
+    With ``repeats``, an evaluation is repeated to find out whether there is noise.
+    """
     observations = Observations(space, len(earlier))
     feasible = None if predicate is None else FeasibleSet(space, predicate)
     make = partial(make_surrogate, space, feasible=feasible)
     # Measured costs have noise even if the objective has none.
     of_cost = partial(make, noise=None, priors=None, make_warping=scaling) if has_cost else None
     outputs = Outputs(space, observations, earlier, make, feasible, of_cost)
-    chooser = Chooser(space, observations, outputs, acquisition, n_startup, feasible)
+    chooser = Chooser(space, observations, outputs, acquisition, n_startup, feasible, repeats)
     return Core(space, observations, outputs, chooser, feasible)
 
 

@@ -104,6 +104,7 @@ class Observations:
         self._points = np.zeros((0, space.dim))
         self._values, self._variances = np.zeros((2, 0, objectives))
         self._states = np.zeros(0, dtype=np.int8)
+        self._names: set[str] | None = set()  # cache of the names of `constraints`; None if it must be made anew
         self._violations: dict[str, Array] = {}  # cache of constraints by name
         self._costs: Array | None = None  # cache of `costs`
         self._by_state: dict[State, NDArray[np.intp]] = {}  # cache of `rows`
@@ -139,12 +140,15 @@ class Observations:
 
     def resolve(self, row: int, result: Result) -> None:
         """Set the result of a row."""
+        if self._rows[row].result.constraints:
+            self._names = None
         self._rows[row].result = result
         self._write(row, result)
 
     def remove(self, row: int) -> None:
         """Remove a row; the rows after it move up."""
-        self._rows.pop(row)
+        if self._rows.pop(row).result.constraints:
+            self._names = None
         self._row_of = {each.number: i for i, each in enumerate(self._rows) if each.number is not None}
         self._at = {}
         for i, each in enumerate(self._rows):
@@ -157,6 +161,8 @@ class Observations:
     def _write(self, row: int, result: Result) -> None:
         self._values[row], self._variances[row] = result.values or math.nan, result.variances or 0.0
         self._states[row] = result.state.value
+        if result.constraints and self._names is not None:
+            self._names.update(result.constraints)
         self._violations, self._costs, self._by_state = {}, None, {}
 
     def _grow(self) -> None:
@@ -233,7 +239,9 @@ class Observations:
     @property
     def constraints(self) -> list[str]:
         """The names of all constraints that any evaluation has measured, in alphabetical order."""
-        return sorted({name for each in self._rows for name in each.result.constraints})
+        if self._names is None:
+            self._names = {name for each in self._rows for name in each.result.constraints}
+        return sorted(self._names)
 
     def violations(self, constraint: str) -> Array:
         """The values of a constraint, NaN where it was not measured, (n,)."""

@@ -68,6 +68,8 @@ LEAST_STARTUP = 5
 EARLIER_STARTUP = 3
 # From so many observations on, local models take over: the factor of all has 0.4 GB then.
 LOCAL_AFTER = 10_000
+# The same for one objective without noise, constraints and costs: local models are better there, and cost less.
+EARLY_LOCAL_AFTER = 1000
 # The default kernel of local models. In a small box the additive one is not better, and costs three times as much.
 LOCAL_KERNEL = "matern52"
 
@@ -110,7 +112,8 @@ class Optimizer(Judgement):
       model learns which of them are like this problem. Their values are not ours: results of the same problem are given
       to `observe`.
     - ``local_after``: from so many observations on, local models take over from the one with all observations, whose
-      memory grows with their square (`lazybo.search.regions`). None: never. If the kernel is never learned, neither.
+      memory grows with their square (`lazybo.search.regions`). "auto": from 1,000 on for one objective without noise,
+      constraints and costs, else from 10,000 on. None: never; nor if the kernel is never learned.
     """
 
     @renamed(targets="value_transform")
@@ -134,7 +137,7 @@ class Optimizer(Judgement):
         value_transform: Literal["warped", "scaled", "centred"] = "warped",
         cost: str | None = None,
         earlier: Sequence[Any] = (),
-        local_after: int | None = LOCAL_AFTER,
+        local_after: int | Literal["auto"] | None = "auto",
     ) -> None:
         self.space = Space(as_distributions(space), conditions, optional)
         self.directions = check_directions(direction, directions)
@@ -147,7 +150,7 @@ class Optimizer(Judgement):
         self._signs = tuple(-1.0 if each == "maximize" else 1.0 for each in self.directions)
         self._next_number = 0
         self.cost = check_cost(cost)
-        self._local_after = None if local_after is None else whole("local_after", local_after, 0)
+        self._local_after = local_after if local_after in ("auto", None) else whole("local_after", local_after, 0)
         make_surrogate = partial(
             Surrogate,
             lag=self.lag,
@@ -163,7 +166,7 @@ class Optimizer(Judgement):
             has_cost=cost is not None,
         )
         make_whole = partial(make, make_surrogate=partial(make_surrogate, kernel=kernel))
-        make_local = partial(make, make_surrogate=partial(make_surrogate, kernel=kernel or LOCAL_KERNEL))
+        make_local = partial(make, make_surrogate=partial(make_surrogate, kernel=kernel or LOCAL_KERNEL), repeats=False)
         self._all = make_whole(self.space, tasks)
         self._observations, self._feasible = self._all.observations, self._all.feasible
         self._regions = Regions(self._all, make_local, make_whole)
@@ -337,7 +340,16 @@ class Optimizer(Judgement):
         if self._regions or self._local_after is None or self.lag is None or self.space.dim == 0:
             return bool(self._regions)
         enough = self._observations.n_complete >= max(self.n_startup, 1)
-        return enough and len(self._observations) >= self._local_after
+        return enough and len(self._observations) >= self._limit()
+
+    def _limit(self) -> int:
+        """From how many observations on local models choose."""
+        if isinstance(self._local_after, int):
+            return self._local_after
+        if len(self._observations) < EARLY_LOCAL_AFTER or len(self.directions) > 1 or self.cost is not None:
+            return LOCAL_AFTER
+        noisy = self._all.outputs.objectives[0].fitted.is_noisy or self._observations.variances().any()
+        return LOCAL_AFTER if noisy or self._observations.constraints else EARLY_LOCAL_AFTER
 
     @property
     def _core(self) -> Core:

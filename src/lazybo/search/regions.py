@@ -110,7 +110,7 @@ class Regions:
         core.outputs.budget_left = budget_left
         point = core.chooser.choose(seed, number, 1)[0]
         params = core.observations.configuration(point)
-        if not self._is_known(params) or core.outputs.doubtful():
+        if not self._is_known(params):
             return params
         return self._other(core, np.random.default_rng((seed, number, 6)), seed)
 
@@ -292,14 +292,25 @@ def _ranks(observations: Observations) -> Array:
     return ranks
 
 
+def _ranks_without_noise(core: Core) -> Array:
+    """The `_ranks` of a core; where its model has found noise, of what it expects instead of what was measured."""
+    ranks, surrogate = _ranks(core.observations), core.outputs.objectives[0]
+    if core.observations.objectives == 1 and surrogate.fitted.is_noisy:
+        rows, means = surrogate.denoised(surrogate.sync())
+        expected = np.full(len(ranks), np.inf)
+        expected[rows] = surrogate.warping.inverse(means)
+        ranks = np.where(np.isfinite(ranks), expected, np.inf)
+    return ranks
+
+
 def _best_value(core: Core) -> float:
-    return float(_ranks(core.observations).min(initial=np.inf))
+    return float(_ranks_without_noise(core).min(initial=np.inf))
 
 
 def _best_row(core: Core, rng: np.random.Generator) -> int:
     """A row of the best ones; of those that violate constraints least if none is feasible."""
     observations = core.observations
-    ranks = _ranks(observations)
+    ranks = _ranks_without_noise(core)
     if not np.isfinite(ranks).any():
         names = observations.constraints
         ranks = np.zeros(len(observations)) + sum(np.maximum(observations.violations(name), 0.0) for name in names)
@@ -309,7 +320,7 @@ def _best_row(core: Core, rng: np.random.Generator) -> int:
 
 def _improvements(core: Core, before: int) -> int:
     """How often the rows from ``before`` on have improved on all earlier ones."""
-    ranks = _ranks(core.observations)
+    ranks = _ranks_without_noise(core)
     if core.observations.objectives > 1:
         return int(np.count_nonzero(ranks[before:] == 0.0))
     known = ranks[np.isfinite(ranks)]

@@ -25,7 +25,7 @@ from lazybo.model.lag import Lag
 from lazybo.search.acquisition import Acquisition
 from lazybo.search.earlier import EarlierStudy
 from lazybo.search.feasibility import Predicate
-from lazybo.search.optimizer import LOCAL_AFTER, Optimizer
+from lazybo.search.optimizer import Optimizer
 from lazybo.search.space import Condition, Space
 from lazybo.study.attributes import OPTIONS_KEY, REPORTS_KEY, joined, rewritable_parts
 from lazybo.study.earlier import pack, unpack
@@ -59,7 +59,7 @@ class ModelOptions:
     feasible: Predicate | None = None
     cost: str | None = None
     earlier: tuple[EarlierStudy, ...] = ()
-    local_after: int | None = LOCAL_AFTER
+    local_after: int | Literal["auto"] | None = "auto"
 
     def optimizer(self, structure: Structure, *directions: Direction) -> Optimizer:
         """A new optimiser of objectives with these directions. Raises a ValueError if an option is wrong."""

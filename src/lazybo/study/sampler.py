@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import optuna
@@ -33,7 +33,6 @@ from lazybo.search.acquisition import Acquisition
 from lazybo.search.axis import contains
 from lazybo.search.earlier import best_of
 from lazybo.search.feasibility import Predicate
-from lazybo.search.optimizer import LOCAL_AFTER
 from lazybo.search.space import Space
 from lazybo.study.costs import check_returned
 from lazybo.study.earlier import read_earlier
@@ -75,8 +74,8 @@ class LazySampler(BaseSampler):
     ``earlier`` is a list of earlier studies of related problems: Optuna studies, ``"name@storage"``, or tables of
     parameters and ``value``. The first trials come from what was good there (docs/earlier.md).
 
-    From ``local_after`` trials on, local models take over from the one with all trials; None: never
-    (docs/dimensions.md).
+    From ``local_after`` trials on, local models take over from the one with all trials; by default when they are
+    better, with None never (docs/dimensions.md).
     """
 
     def __init__(
@@ -94,7 +93,7 @@ class LazySampler(BaseSampler):
         feasible: Predicate | None = None,
         cost: str | None = None,
         earlier: Sequence[Any] = (),
-        local_after: int | None = LOCAL_AFTER,
+        local_after: int | Literal["auto"] | None = "auto",
     ) -> None:
         if not isinstance(independent_sampler, BaseSampler | None):
             raise TypeError(
