@@ -156,8 +156,13 @@ def report(path: Path, seeds: range) -> None:
         for name in [name for name in names if (name in ONE_OBJECTIVE) == kept]:
             here = [[row for row in mine if (row["problem"], row["optimizer"]) == (name, label)] for label in labels]
             print(f"| {name} | {' | '.join(map(_cell, here))} |")
-        wins = [f"{label} {_wins(mine, label, 50)} / {_wins(mine, label, 100)}" for label in labels if label != OURS]
-        print(f"\nruns with the same seed in which {OURS} is better, after 50 / 100: {', '.join(wins)}\n")
+        print(
+            f"\nruns with the same seed, after 50 / 100: those in which {OURS} is better, and mean regrets (ours, theirs)\n"
+        )
+        for label in labels:
+            if label != OURS:
+                print(f"- {label}: {_pairs(mine, label, 50)} / {_pairs(mine, label, 100)}")
+        print()
     seconds = {
         label: [float(row["s100"]) for row in rows if row["optimizer"] == label and row["s100"]] for label in labels
     }
@@ -166,11 +171,15 @@ def report(path: Path, seeds: range) -> None:
     )
 
 
-def _wins(rows: list[dict[str, str]], label: str, n: int) -> str:
-    """In how many pairs of runs ours has the lower regret, and of how many."""
+def _pairs(rows: list[dict[str, str]], label: str, n: int) -> str:
+    """In how many pairs of runs ours has the lower regret, of how many, and the mean regrets over all pairs."""
     found = {(row["optimizer"], row["problem"], row["seed"]): float(row[f"r{n}"]) for row in rows if row[f"r{n}"]}
     pairs = [(found[OURS, name, seed], value) for (other, name, seed), value in found.items() if other == label]
-    return f"{sum(ours < theirs for ours, theirs in pairs)} of {len(pairs)}"
+    if not pairs:
+        return "–"
+    better = sum(ours < theirs for ours, theirs in pairs)
+    ours, theirs = (statistics.mean(each) for each in zip(*pairs, strict=True))
+    return f"{better} of {len(pairs)} ({ours:.3f}, {theirs:.3f})"
 
 
 def _cell(rows: list[dict[str, str]]) -> str:
