@@ -156,9 +156,7 @@ def report(path: Path, seeds: range) -> None:
         for name in [name for name in names if (name in ONE_OBJECTIVE) == kept]:
             here = [[row for row in mine if (row["problem"], row["optimizer"]) == (name, label)] for label in labels]
             print(f"| {name} | {' | '.join(map(_cell, here))} |")
-        print(
-            f"\nruns with the same seed, after 50 / 100: those in which {OURS} is better, and mean regrets (ours, theirs)\n"
-        )
+        print(f"\nruns with the same seed, after 50 / 100: {OURS} is better in (mean regrets: ours, theirs)\n")
         for label in labels:
             if label != OURS:
                 print(f"- {label}: {_pairs(mine, label, 50)} / {_pairs(mine, label, 100)}")
