@@ -160,13 +160,11 @@ def report(path: Path, seeds: range) -> None:
         for label in labels:
             if label != OURS:
                 print(f"- {label}: {_pairs(mine, label, 50)} / {_pairs(mine, label, 100)}")
-        print()
-    seconds = {
-        label: [float(row["s100"]) for row in rows if row["optimizer"] == label and row["s100"]] for label in labels
-    }
-    print(
-        "seconds of 100 steps, median: " + ", ".join(f"{k} {statistics.median(v):.2f}" for k, v in seconds.items() if v)
-    )
+        seconds = {
+            label: [float(row["s100"]) for row in mine if row["optimizer"] == label and row["s100"]] for label in labels
+        }
+        medians = [f"{label} {statistics.median(each):.2f}" for label, each in seconds.items() if each]
+        print(f"\nseconds of 100 steps, median: {', '.join(medians)}\n")
 
 
 def _pairs(rows: list[dict[str, str]], label: str, n: int) -> str:
