@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from itertools import pairwise
 from typing import Any
 
@@ -17,6 +18,7 @@ import lazybo
 from lazybo import Condition, Optimizer
 from lazybo.search import regions
 from lazybo.search.axis import contains
+from lazybo.search.observations import State
 from lazybo.search.space import Space
 
 NUMBERS = {f"x{j}": (-5.0, 5.0) for j in range(4)}
@@ -213,6 +215,105 @@ def test_a_region_that_finds_nothing_shrinks_and_starts_anew(monkeypatch: pytest
     assert steps == {(0.4, 0.2), (0.2, 0.4)}, "half the side, and then a new region"
 
 
+def test_a_box_without_new_points_is_left() -> None:
+    optimizer = Optimizer({"a": (1, 30), "b": (1, 30)}, seed=0, local_after=30)
+    run(optimizer, sphere, 100)
+    before = [region.start for region in optimizer._regions._regions]
+    asked = run(optimizer, sphere, 60)
+    assert len({tuple(params.values()) for params in asked}) == 60
+    assert all(region.start not in before for region in optimizer._regions._regions), "they have moved on"
+
+
+def test_an_exhausted_space_is_repeated_where_it_is_good() -> None:
+    optimizer, rng = Optimizer({"a": (1, 4), "b": (1, 4)}, seed=0, local_after=40), np.random.default_rng(0)
+    asked = run(optimizer, lambda params: sphere(params) + rng.normal(), 80)
+    assert np.mean([sphere(params) for params in asked[60:]]) < 2.0, "a random point has 7"
+
+
+def test_a_noisy_run_is_restored_to_the_last_bit() -> None:
+    def noisy(params: dict[str, Any]) -> float:
+        return sphere(params) + 5.0 * math.sin(1e4 * params["x0"])
+
+    first, second = (Optimizer(NUMBERS, seed=3, local_after=30) for _ in range(2))
+    run(first, noisy, 53)
+    second.restore(json.loads(json.dumps(first.state())))
+    assert run(second, noisy, 15) == run(first, noisy, 15)
+
+
+def test_results_at_configurations_that_are_not_feasible_are_no_centers() -> None:
+    optimizer = Optimizer(NUMBERS, seed=0, local_after=20, feasible=lambda params: params["x0"] <= -4.0)
+    for j in range(25):
+        optimizer.observe({"x0": 4.0, "x1": j / 10, "x2": 0.0, "x3": 0.0}, float(j))
+    assert all(params["x0"] <= -4.0 for params in run(optimizer, sphere, 20))
+
+
+def test_a_model_of_fewer_rows_is_restored() -> None:
+    first, second = (Optimizer(NUMBERS, seed=0, local_after=20) for _ in range(2))
+    run(first, sphere, 40)
+    run(second, sphere, 15)
+    second.restore_model(first.model_state())
+    assert run(second, sphere, 5)
+
+
+def test_a_state_with_another_kernel_is_refused() -> None:
+    first = Optimizer(NUMBERS, seed=0, local_after=20)
+    run(first, sphere, 30)
+    with pytest.raises(ValueError, match="kernel"):
+        Optimizer(NUMBERS, seed=0, local_after=20, kernel="additive").restore_model(first.model_state())
+
+
+def test_regions_have_no_startup_points() -> None:
+    many, few = (Optimizer(NUMBERS, seed=0, local_after=45, n_startup=n) for n in (40, 5))
+    for optimizer in (many, few):
+        run(optimizer, sphere, 110)
+    assert many.best.value < 1e-2
+
+
+def test_the_last_row_can_be_forgotten() -> None:
+    optimizer = Optimizer(NUMBERS, seed=0, local_after=6)
+    run(optimizer, sphere, 10)
+    for _ in range(3):
+        optimizer.forget(optimizer.ask())
+        optimizer.propose(99)
+    for region in optimizer._regions._regions:
+        assert region.core is not None
+        assert sorted(region.pending.values()) == region.core.observations.rows(State.PENDING).tolist() == []
+
+
+def test_revised_values_and_forecasts_count() -> None:
+    optimizer = Optimizer(NUMBERS, seed=0, local_after=20)
+    run(optimizer, sphere, 40)
+    waiting = optimizer.ask()
+    optimizer.propose(41)
+    optimizer.forecast(waiting, -30.0, 0.01)
+    optimizer.propose(41)
+    assert any(-30.0 in each.result.values for core in cores(optimizer) for each in core.observations), (
+        "a forecast after the row has entered a region"
+    )
+    optimizer.tell(waiting, sphere(waiting.params))
+    optimizer.revise({3: (-100.0, 0.0)})
+    assert optimizer.recommend().number == 3
+
+
+def test_what_is_observed_first_is_not_put_into_one_model() -> None:
+    optimizer, rng = Optimizer(NUMBERS, seed=0, local_after=20), np.random.default_rng(0)
+    for _ in range(60):
+        params = {name: float(value) for name, value in zip(NUMBERS, rng.uniform(-5, 5, 4), strict=True)}
+        optimizer.observe(params, sphere(params))
+    assert optimizer.surrogate()[0].n == regions.BEST_OF_ALL + regions.SPREAD_OVER_ALL
+
+
+def test_many_results_that_were_not_asked_for_end_a_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(regions, "MOST_NEW", 30)
+    optimizer, rng = Optimizer(NUMBERS, seed=0, local_after=20), np.random.default_rng(0)
+    run(optimizer, sphere, 25)
+    for _ in range(300):
+        params = {name: float(value) for name, value in zip(NUMBERS, rng.uniform(0, 2, 4), strict=True)}
+        optimizer.observe(params, sphere(params))
+    run(optimizer, sphere, 4)
+    assert all(len(core.observations) < 60 for core in cores(optimizer))
+
+
 @pytest.mark.parametrize("wrong", [-1, 1.5, "often", True])
 def test_wrong_limits_are_refused(wrong: Any) -> None:
     with pytest.raises(ValueError, match="local_after"):
@@ -258,7 +359,9 @@ distributions = st.one_of(
         lambda p: IntDistribution(p[0], p[0] + p[1] * p[2], step=p[2])
     ),
     st.tuples(st.integers(1, 100), st.integers(1, 10_000)).map(lambda p: IntDistribution(p[0], p[0] + p[1], log=True)),
-    st.integers(1, 40).map(lambda n: FloatDistribution(0.5, 0.5 + 0.25 * n, step=0.25)),
+    st.tuples(st.sampled_from([0.0, 0.5, -1.7]), st.sampled_from([0.25, 0.1, 0.05, 0.01]), st.integers(1, 40)).map(
+        lambda p: FloatDistribution(p[0], float(Decimal(str(p[0])) + p[2] * Decimal(str(p[1]))), step=p[1])
+    ),
     st.integers(2, 5).map(lambda n: CategoricalDistribution(list(range(n)))),
 )
 

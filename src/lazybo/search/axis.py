@@ -1,6 +1,7 @@
 """One parameter: convert its values to coordinates of a point and back."""
 
 import math
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
@@ -152,15 +153,16 @@ class Axis:
         assert isinstance(whole, FloatDistribution | IntDistribution)
         if self._continuous:
             ends = self.decode(low), self.decode(high)
-            return FloatDistribution(*ends, log=self._log) if ends[0] < ends[1] else whole
+            return FloatDistribution(*ends, log=self._log) if self._measure(ends[0]) < self._measure(ends[1]) else whole
         first, last = int(self._level(max(low, 0.0))), int(self._level(min(high, 1.0)))
         if first == last:
             first, last = max(first - 1, 0), min(last + 1, int(self.levels) - 1)
-        ends = self._known_value(first), self._known_value(last)
-        try:
-            return type(whole)(*ends, log=self._log, step=whole.step)  # type: ignore[arg-type]
-        except ValueError:  # steps that are lost in rounding
-            return whole
+        # As decimals: Optuna cuts ranges that steps do not divide as such, and warns.
+        origin, step = Decimal(str(self._low)), Decimal(str(self._step))
+        ends = type(self._low)(origin + first * step), type(self._low)(origin + last * step)
+        if (origin + last * step) != Decimal(str(ends[1])) or not all(contains(whole, end) for end in ends):
+            return whole  # doubles cannot hold the ends
+        return type(whole)(*ends, log=self._log, step=whole.step)  # type: ignore[arg-type]
 
     def _level(self, x: Any) -> Any:
         """The level nearest to a coordinate."""

@@ -156,6 +156,10 @@ class Chooser:
             self._portfolio = portfolio(self._earlier, candidates, PORTFOLIO)
         return self._portfolio
 
+    def is_exhausted(self, seed: int) -> bool:
+        """Whether every point that may be suggested has a row."""
+        return self._remaining(seed) <= 0
+
     def _remaining(self, seed: int) -> float:
         """The number of points that may be suggested and have no row."""
         return self._observations.remaining if self._feasible is None else self._feasible.left(seed, self._observations)
@@ -165,7 +169,7 @@ class Chooser:
 
         If every point has a row, only those that are not feasible are taken.
         """
-        exhausted = self._remaining(seed) <= 0
+        exhausted = self.is_exhausted(seed)
 
         def taken(points: Array) -> NDArray[np.bool_]:
             barred = np.zeros(len(points), dtype=bool) if self._feasible is None else ~self._feasible.contains(points)

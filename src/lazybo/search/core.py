@@ -33,10 +33,11 @@ class Core:
 
     def resolve(self, row: int, result: Result) -> None:
         """Set the result of a pending row. Where that changes a row of a factor, it is appended again."""
-        forecast = self.observations[row].result.variances or (0.0,) * len(self.outputs.objectives)
+        unknown = (0.0,) * len(self.outputs.objectives)
+        forecast = self.observations[row].result.variances or unknown
         # What a failure teaches about values depends on whether an earlier row at its point has one.
         changed = result.state is State.FAILED or self.observations.has_failed_at(row)
-        for surrogate, *variances in zip(self.outputs.objectives, result.variances, forecast, strict=True):
+        for surrogate, *variances in zip(self.outputs.objectives, result.variances or unknown, forecast, strict=True):
             if changed or any(variances):
                 surrogate.cut(row)
         self.observations.resolve(row, result)

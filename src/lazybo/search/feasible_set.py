@@ -64,6 +64,14 @@ class FeasibleSet:
             return
         self._search(seed, 1)
 
+    def is_empty(self, seed: int) -> bool:
+        """Whether no feasible point can be found."""
+        try:
+            self.check(seed)
+        except ValueError:
+            return True
+        return False
+
     # ------------------------------------------------------------------- points
 
     def startup_point(self, seed: int, number: int) -> Array | None:

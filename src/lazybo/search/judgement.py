@@ -279,7 +279,8 @@ class Judgement(ABC):
     def surrogate(self) -> tuple[Process, Warping]:
         """The process with all observations, and the warping from values to its targets. Both are for minimisation.
 
-        The next `ask` would use the same process. This call does not change later suggestions.
+        The next `ask` would use the same process. This call does not change later suggestions. Once there are local
+        models, it is a process with the best observations and some others.
         """
         if self._observations.n_complete and self.space.dim == 0:
             raise ValueError("there is no model: no parameter of this space can vary")

@@ -108,6 +108,7 @@ class Observations:
         self._violations: dict[str, Array] = {}  # cache of constraints by name
         self._costs: Array | None = None  # cache of `costs`
         self._by_state: dict[State, NDArray[np.intp]] = {}  # cache of `rows`
+        self.version = 0  # counts all changes
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -147,16 +148,26 @@ class Observations:
 
     def remove(self, row: int) -> None:
         """Remove a row; the rows after it move up."""
-        if self._rows.pop(row).result.constraints:
+        gone = self._rows.pop(row)
+        if gone.result.constraints:
             self._names = None
-        self._row_of = {each.number: i for i, each in enumerate(self._rows) if each.number is not None}
-        self._at = {}
-        for i, each in enumerate(self._rows):
-            self._at.setdefault(each.point.tobytes(), []).append(i)
-        for array in (self._points, self._values, self._variances, self._states):
-            array[row:-1] = array[row + 1 :].copy()
+        if row == len(self._rows):  # nothing moves
+            at = self._at[gone.point.tobytes()]
+            at.remove(row)
+            if not at:
+                del self._at[gone.point.tobytes()]
+            if gone.number is not None:
+                del self._row_of[gone.number]
+        else:
+            self._row_of = {each.number: i for i, each in enumerate(self._rows) if each.number is not None}
+            self._at = {}
+            for i, each in enumerate(self._rows):
+                self._at.setdefault(each.point.tobytes(), []).append(i)
+            for array in (self._points, self._values, self._variances, self._states):
+                array[row:-1] = array[row + 1 :].copy()
         self._violations, self._costs = {}, None
         self._by_state = {}
+        self.version += 1
 
     def _write(self, row: int, result: Result) -> None:
         self._values[row], self._variances[row] = result.values or math.nan, result.variances or 0.0
@@ -164,6 +175,7 @@ class Observations:
         if result.constraints and self._names is not None:
             self._names.update(result.constraints)
         self._violations, self._costs, self._by_state = {}, None, {}
+        self.version += 1
 
     def _grow(self) -> None:
         """Make room for half as many rows again."""

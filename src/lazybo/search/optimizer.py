@@ -99,7 +99,8 @@ class Optimizer(Judgement):
     - ``acquisition``: "auto" (log EI, and an upper confidence bound where the model finds noise), "logei", "ei", "pi",
       "ucb" or a function as in `lazybo.acquisition`.
     - ``batch``: how ``ask(n)`` chooses several points: "fantasy" (one after the other; earlier ones are pending for
-      later ones), "maxima" (the n best local maxima, as in the paper) or "auto" (maxima for large batches).
+      later ones), "maxima" (the n best local maxima, as in the paper) or "auto" (maxima for large batches). Local
+      models choose one after the other.
     - ``n_startup``: how many points are spread over the space before the model is used.
     - ``kernel``: "additive" (the default: a share of the variance is a sum over single parameters), "matern52" or a
       kernel of `lazybo.kernels`. Learning starts from a kernel object and ``noise``; with the lag None they are kept.
@@ -162,15 +163,16 @@ class Optimizer(Judgement):
             make_core,
             predicate=feasible,
             acquisition=check_acquisition(acquisition),
-            n_startup=self.n_startup,
             has_cost=cost is not None,
         )
-        make_whole = partial(make, make_surrogate=partial(make_surrogate, kernel=kernel))
-        make_local = partial(make, make_surrogate=partial(make_surrogate, kernel=kernel or LOCAL_KERNEL), repeats=False)
-        self._all = make_whole(self.space, tasks)
+        of_all, of_part = (partial(make_surrogate, kernel=each) for each in (kernel, kernel or LOCAL_KERNEL))
+        self._all = make(self.space, tasks, make_surrogate=of_all, n_startup=self.n_startup)
+        make_part = partial(make, n_startup=0, repeats=False)
         self._observations, self._feasible = self._all.observations, self._all.feasible
-        self._regions = Regions(self._all, make_local, make_whole)
-        self._whole: tuple[tuple[int, int], Core] | None = None  # `Regions.whole`, and how many rows there were
+        self._regions = Regions(
+            self._all, partial(make_part, make_surrogate=of_part), partial(make_part, make_surrogate=of_all)
+        )
+        self._whole: tuple[int, Core] | None = None  # the version of the observations, and their core
         if self._feasible is not None:
             self._feasible.check(self.seed)
         self._options = {
@@ -354,11 +356,13 @@ class Optimizer(Judgement):
     @property
     def _core(self) -> Core:
         """The core to ask what the model says: that with all observations, or with as many as one factor serves."""
-        if not self._regions:
+        if not self._is_local():
             return self._all
-        known = len(self._observations), self._observations.n_complete
-        if self._whole is None or self._whole[0] != known:
-            self._whole = known, self._regions.whole(self.seed)
+        version = self._observations.version
+        if self._whole is None or self._whole[0] != version:
+            core = self._regions.of_whole_space(self.seed)
+            _learn(core)
+            self._whole = version, core
         return self._whole[1]
 
     def _pend(self, params: dict[str, Any]) -> Suggestion:
@@ -459,7 +463,6 @@ class Optimizer(Judgement):
         self._observations.resolve(row, result)
         self._all.outputs.learn_anew()
         self._regions.changed()
-        self._whole = None
 
     def observe(
         self,
@@ -511,11 +514,7 @@ class Optimizer(Judgement):
         Methods that do not change what is suggested later learn each time they are called, and forget it. If several
         of them are called and nothing is suggested, this saves time; they return the same numbers.
         """
-        if self._observations.n_complete:
-            for surrogate in self._outputs.objectives:
-                surrogate.sync()
-            self._outputs.limits()
-            self._outputs.success()
+        _learn(self._core)
 
     # ----------------------------------------------------------------- state
 
@@ -589,6 +588,17 @@ class Optimizer(Judgement):
             regions = self._regions.parse(state.get("regions", ()))
         self._all.outputs.restore(learned)
         self._regions.restore(regions)
+        self._whole = None
+
+
+@one_thread()
+def _learn(core: Core) -> None:
+    """Learn the kernels of a core that are due."""
+    if core.observations.n_complete:
+        for surrogate in core.outputs.objectives:
+            surrogate.sync()
+        core.outputs.limits()
+        core.outputs.success()
 
 
 def _number(suggestion: Suggestion | int) -> object:

@@ -48,11 +48,15 @@ FIRST_SIDE, LEAST_SIDE = 0.4, 2.0**-10
 # The first region is as large as so many of the best observations are apart.
 BEST_APART = 50
 # So many improvements in a round double the side.
-MANY = 4
+MANY_IMPROVEMENTS = 4
 # An improvement counts if it is more than this share of the distance from the best value to the median.
 MATTERS = 1e-3
 # So many random configurations are tried if the proposed one was evaluated before.
 OTHER_TRIES = 64
+# A core has at most so many of the newest pending observations. If so many new ones are in a box, its round ends.
+MOST_PENDING, MOST_NEW = 500, 500
+# Distances are computed for so many observations at a time.
+CHUNK = 10_000
 # The model of the whole space has so many of the best observations, and so many others.
 BEST_OF_ALL, SPREAD_OVER_ALL = 250, 500
 
@@ -88,7 +92,7 @@ class Regions:
         self._everything = everything
         self._space, self._observations = everything.space, everything.observations
         self._make, self._make_whole = make, make_whole
-        self._unknown: list[EarlierTasks | None] = [None] * self._observations.objectives
+        self._no_tasks: list[EarlierTasks | None] = [None] * self._observations.objectives
         self._regions: list[Region] = []
 
     def __bool__(self) -> bool:
@@ -100,40 +104,53 @@ class Regions:
         """The configuration of the suggestion with this number. ``budget_left`` is for the cost."""
         if not self._regions:
             self._regions = self._first_regions()
-        cores = [self._synced(region) for region in self._regions]
-        order = np.argsort([_best_value(core) for core in cores], kind="stable")
-        index = int(order[TURNS[number % len(TURNS)] % len(order)])
-        region, core = self._regions[index], cores[index]
+        index, core = self._turn(number)
+        region = self._regions[index]
         if len(core.observations) - region.before - len(region.pending) >= max(ROUND, self._space.dim):
             region = self._regions[index] = self._next_round(region, core, seed, number)
             core = self._synced(region)
+        rng = np.random.default_rng((seed, number, 6))
+        if core.feasible is not None and core.feasible.is_empty(seed):
+            return self._start_anew(index, seed, number, rng)
         core.outputs.budget_left = budget_left
         point = core.chooser.choose(seed, number, 1)[0]
         params = core.observations.configuration(point)
-        if not self._is_known(params):
+        if not self._is_known(params) or self._everything.chooser.is_exhausted(seed):
             return params
-        return self._other(core, np.random.default_rng((seed, number, 6)), seed)
+        return self._unevaluated(core, rng) or self._start_anew(index, seed, number, rng)
 
-    def _other(self, core: Core, rng: np.random.Generator, seed: int) -> dict[str, Any]:
-        """A random configuration of the box that was not evaluated, or one of the space if the box is exhausted."""
+    def _turn(self, number: int) -> tuple[int, Core]:
+        """The region whose turn it is, and its core."""
+        cores = [self._synced(region) for region in self._regions]
+        order = np.argsort([_best_value(core) for core in cores], kind="stable")
+        index = int(order[TURNS[number % len(TURNS)] % len(order)])
+        return index, cores[index]
+
+    def _unevaluated(self, core: Core, rng: np.random.Generator) -> dict[str, Any] | None:
+        """A random configuration of the box that was not evaluated; None if there seems to be none."""
         for params in core.space.decode_all(core.space.sample(rng, OTHER_TRIES)):
             allowed = core.feasible is None or core.feasible.contains.holds(params)
             if allowed and not self._is_known(params):
                 return params
+        return None
+
+    def _start_anew(self, index: int, seed: int, number: int, rng: np.random.Generator) -> dict[str, Any]:
+        """A random configuration; the region, whose box has nothing left to evaluate, starts anew elsewhere."""
+        self._regions[index] = self._new_region(seed, number)
         return self._observations.configuration(self._everything.chooser.random_point(seed, rng))
 
     def _is_known(self, params: Mapping[str, Any]) -> bool:
         return bool(self._observations.contain(self._space.encode(params)[None])[0])
 
-    def whole(self, seed: int) -> Core:
+    def of_whole_space(self, seed: int) -> Core:
         """A core of the whole space, with the best observations and as many others as it can serve."""
-        finished = self._finished(len(self._observations))
-        best = finished[self._order(finished)[:BEST_OF_ALL]]
-        others = np.setdiff1d(finished, best)
+        rows = self._with_result(len(self._observations))
+        best = rows[np.argsort(_ranks(self._observations)[rows], kind="stable")[:BEST_OF_ALL]]
+        others = np.setdiff1d(rows, best)
         rng = np.random.default_rng((seed, len(self._observations), 4))
         spread = rng.choice(others, min(SPREAD_OVER_ALL, len(others)), replace=False)
-        core = self._make_whole(self._space, self._unknown)
-        for row in np.sort(np.concatenate((best, spread, self._observations.rows(State.PENDING)))):
+        core = self._make_whole(self._space, self._no_tasks)
+        for row in np.sort(np.concatenate((best, spread, self._waiting(len(self._observations))))):
             found = self._observations[row]
             core.observations.add(found.params, found.result, found.number)
         return core
@@ -150,11 +167,14 @@ class Regions:
         for region in self._regions:
             region.start -= row < region.start
             region.seen -= row < region.seen
-            mine = region.pending.pop(row, len(self._observations))
-            if region.core is not None and mine < len(self._observations):
+            mine = region.pending.pop(row, None)
+            if mine is not None and region.core is not None:
                 region.core.remove(mine)
                 region.before -= mine < region.before
-            region.pending = {other - (other > row): each - (each > mine) for other, each in region.pending.items()}
+            region.pending = {
+                other - (other > row): each - (mine is not None and each > mine)
+                for other, each in region.pending.items()
+            }
 
     def state(self) -> list[dict[str, Any]]:
         """The regions as plain data for JSON."""
@@ -162,12 +182,14 @@ class Regions:
 
     def parse(self, state: Any) -> list[Region]:
         """The inverse of `state`. Raises errors if it is not a state of regions of this space."""
-        found = []
+        found, outputs = [], self._make(self._space, self._no_tasks).outputs
         for each in state:
             center = np.array([np.nan if x is None else finite_number("center", x) for x in each["center"]])
             if len(center) != self._space.dim:
                 raise ValueError(f"the center of a region must have {self._space.dim} numbers")
             start, side = whole("start", each["start"], 0), positive("side", each["side"])
+            if "model" in each:
+                outputs.parse(each["model"])  # raises if it is of another kernel or space
             found.append(Region(center, side, start, learned=each.get("model")))
         return found
 
@@ -180,10 +202,11 @@ class Regions:
     def _first_regions(self) -> list[Region]:
         """A region around the best point, as large as the best points are apart, and others away from it."""
         n = len(self._observations)
-        finished = self._finished(n)
-        order = finished[self._order(finished)]
+        rows = self._with_result(n)
+        rows = rows[np.argsort(_ranks(self._observations)[rows], kind="stable")]
+        rows = rows[self._everything.outputs.inside(rows, MOST_NEW)]
+        points = self._space.clip(self._observations.points(rows))
         centers: list[Array] = []
-        points = self._space.clip(self._observations.points(order))
         for point in points:
             if all(self._distances(point[None], center)[0] > FIRST_SIDE / 2 for center in centers):
                 centers.append(point)
@@ -196,14 +219,18 @@ class Regions:
     def _next_round(self, region: Region, core: Core, seed: int, number: int) -> Region:
         """The region around the best point of its last round; a new region if the box has become tiny."""
         n, count = len(self._observations), _improvements(core, region.before)
-        side = region.side * (2.0 if count >= MANY else 0.5 if count == 0 else 1.0)
+        side = region.side * (2.0 if count >= MANY_IMPROVEMENTS else 0.5 if count == 0 else 1.0)
         if side < LEAST_SIDE:
-            start = self.whole(seed)
-            return Region(start.chooser.choose(seed, number, 1)[0], FIRST_SIDE, n)
+            return self._new_region(seed, number)
         rng = np.random.default_rng((seed, number, 5))
         best = core.observations[_best_row(core, rng)].params
         center = self._space.clip(self._space.encode(best)[None])[0]
         return Region(center, min(side, 1.0), n)
+
+    def _new_region(self, seed: int, number: int) -> Region:
+        """A region where the model of the whole space expects most."""
+        center = self.of_whole_space(seed).chooser.choose(seed, number, 1)[0]
+        return Region(center, FIRST_SIDE, len(self._observations))
 
     def _synced(self, region: Region) -> Core:
         """The core of a region with all observations that belong there."""
@@ -211,27 +238,34 @@ class Regions:
         if core is None:
             core = region.core = self._built(region)
         for row, mine in list(region.pending.items()):
-            if (result := self._observations[row].result).state is not State.PENDING:
+            if (result := self._observations[row].result) is not core.observations[mine].result:
                 core.resolve(mine, result)
-                del region.pending[row]
-        for row in range(region.seen, len(self._observations)):
-            if core.space.has(self._observations[row].params):
-                self._add(region, core, row)
-        region.seen = len(self._observations)
+                if result.state is not State.PENDING:
+                    del region.pending[row]
+        n = len(self._observations)
+        new = [row for row in range(region.seen, n) if core.space.has(self._observations[row].params)]
+        if len(new) > MOST_NEW:  # results that were not asked for: too many for one core
+            _forget_core(region)
+            region.start = n
+            return self._synced(region)
+        for row in new:
+            self._add(region, core, row)
+        region.seen = n
         return core
 
     def _built(self, region: Region) -> Core:
         """The core as it was when the round began: the observations near the box, and those that were pending in it."""
+        # Another process, in which this region began, may have had more rows.
+        region.start = min(region.start, len(self._observations))
         half = np.where(self._space.categorical, np.inf, region.side / 2.0)
         around = np.nan_to_num(region.center, nan=0.5)
         low = np.where(np.isnan(region.center), 0.0, np.clip(around - half, 0.0, 1.0))
         high = np.where(np.isnan(region.center), 1.0, np.clip(around + half, 0.0, 1.0))
-        core = self._make(self._space.narrowed(low, high), self._unknown)
+        core = self._make(self._space.narrowed(low, high), self._no_tasks)
         for row in self._neighbours(region):
-            found = self._observations[row]
-            core.observations.add(core.space.plain(found.params, outside=True), found.result, None)
-        for row in self._observations.rows(State.PENDING):
-            if row < region.start and core.space.has(self._observations[row].params):
+            self._add(region, core, int(row))
+        for row in self._waiting(region.start):
+            if core.space.has(self._observations[row].params):
                 self._add(region, core, int(row))
         region.before, region.seen = len(core.observations), region.start
         if region.learned is not None:
@@ -243,38 +277,46 @@ class Regions:
         found = self._observations[row]
         if found.result.state is State.PENDING:
             region.pending[row] = len(core.observations)
-        core.observations.add(core.space.plain(found.params), found.result, None)
+        core.observations.add(core.space.plain(found.params, outside=True), found.result, None)
 
     def _neighbours(self, region: Region) -> Index:
         """The rows that a round begins with, in their order: the nearest ones, and some of all within twice the box."""
-        finished = self._finished(region.start)
-        distances = self._distances(self._observations.points(finished), region.center)
+        rows = self._with_result(region.start)
+        distances = self._distances(self._observations.points(rows), region.center)
         near = np.argsort(distances, kind="stable")
         first, rest = near[: NEIGHBOURS // 2], near[NEIGHBOURS // 2 :]
         inside = np.sort(rest[: max(np.count_nonzero(distances[rest] <= region.side), NEIGHBOURS // 2)])
         rng = np.random.default_rng(region.start)
         spread = rng.choice(inside, min(NEIGHBOURS // 2, len(inside)), replace=False)
-        return np.sort(finished[np.concatenate((first, spread))])
+        return np.sort(rows[np.concatenate((first, spread))])
 
     def _distances(self, points: Array, center: Array) -> Array:
         """The largest difference between numbers, plus one for each choice that differs, (m,)."""
-        gaps = np.abs(points - center)
-        gaps[np.isnan(points) & np.isnan(center)] = 0.0
-        gaps = np.nan_to_num(gaps, nan=1.0)
-        categorical = self._space.categorical
-        largest: Array = gaps[:, ~categorical].max(axis=1, initial=0.0)
-        return largest + np.count_nonzero(gaps[:, categorical], axis=1)
+        categorical, found = self._space.categorical, np.zeros(len(points))
+        for start in range(0, len(points), CHUNK):
+            part = points[start : start + CHUNK]
+            gaps = np.abs(part - center)
+            gaps[np.isnan(part) & np.isnan(center)] = 0.0
+            gaps[np.isnan(gaps)] = 1.0
+            differ = np.count_nonzero(gaps[:, categorical], axis=1)
+            found[start : start + CHUNK] = gaps[:, ~categorical].max(axis=1, initial=0.0) + differ
+        return found
 
-    def _finished(self, n: int) -> Index:
-        """The rows with a result among the first n."""
+    def _with_result(self, n: int) -> Index:
+        """The rows among the first n that have ended, or have a forecast."""
+        known = np.ones(n, dtype=bool)
+        known[self._without_result(n)] = False
+        return np.flatnonzero(known)
+
+    def _waiting(self, n: int) -> Index:
+        """The newest rows among the first n that have neither ended nor a forecast."""
+        return self._without_result(n)[-MOST_PENDING:]
+
+    def _without_result(self, n: int) -> Index:
         pending = self._observations.rows(State.PENDING)
-        mask = np.ones(n, dtype=bool)
-        mask[pending[pending < n]] = False
-        return np.flatnonzero(mask)
-
-    def _order(self, rows: Index) -> Index:
-        """The indices of these rows, best first: by value, or the front first if there are several objectives."""
-        return np.argsort(_ranks(self._observations)[rows], kind="stable")
+        pending = pending[pending < n]
+        forecast = [not np.isnan(self._observations[row].result.values or np.nan).all() for row in pending]
+        return pending[~np.array(forecast, dtype=bool)]
 
 
 def _forget_core(region: Region) -> None:
@@ -307,20 +349,27 @@ def _best_value(core: Core) -> float:
     return float(_ranks_without_noise(core).min(initial=np.inf))
 
 
-def _best_row(core: Core, rng: np.random.Generator) -> int:
-    """A row of the best ones; of those that violate constraints least if none is feasible."""
-    observations = core.observations
+def _ranks_or_violations(core: Core) -> Array:
+    """The ranks of a core; by how much constraints are violated if nothing is feasible, (n,)."""
     ranks = _ranks_without_noise(core)
-    if not np.isfinite(ranks).any():
-        names = observations.constraints
-        ranks = np.zeros(len(observations)) + sum(np.maximum(observations.violations(name), 0.0) for name in names)
-        ranks[np.isnan(ranks)] = np.inf
-    return int(rng.choice(np.flatnonzero(ranks == ranks.min())))
+    if np.isfinite(ranks).any():
+        return ranks
+    names = core.observations.constraints
+    excess = sum((np.maximum(core.observations.violations(name), 0.0) for name in names), np.zeros(len(ranks)))
+    return np.where(np.isnan(excess), np.inf, excess)
+
+
+def _best_row(core: Core, rng: np.random.Generator) -> int:
+    """A row of the best ones that satisfy the known constraint, if any does."""
+    ranks = _ranks_or_violations(core)
+    rows = np.argsort(ranks, kind="stable")
+    rows = rows[core.outputs.inside(rows)]
+    return int(rng.choice(rows[ranks[rows] == ranks[rows[0]]]))
 
 
 def _improvements(core: Core, before: int) -> int:
     """How often the rows from ``before`` on have improved on all earlier ones."""
-    ranks = _ranks_without_noise(core)
+    ranks = _ranks_or_violations(core)
     if core.observations.objectives > 1:
         return int(np.count_nonzero(ranks[before:] == 0.0))
     known = ranks[np.isfinite(ranks)]

@@ -36,7 +36,7 @@ from lazybo.study.structure import Structure, infer_structure
 _logger = optuna.logging.get_logger("optuna.samplers.lazybo")
 
 # The options that the Gaussian process depends on. The others only matter for suggestions.
-OF_PROCESS = ("lag", "kernel", "noise", "priors", "value_transform", "earlier")
+OF_PROCESS = ("lag", "kernel", "noise", "priors", "value_transform", "earlier", "local_after")
 # The options that are never written: a predicate is a function. Reports do not need it.
 UNWRITTEN = ("feasible",)
 # The options that are written only if they are given: earlier versions did not know them.
