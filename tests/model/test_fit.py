@@ -60,9 +60,10 @@ def test_priors_hold_while_data_is_scarce(rng: np.random.Generator) -> None:
     np.testing.assert_allclose(np.append(gp.kernel.theta, np.log(gp.noise)), center, atol=1.0)
 
 
-def test_length_scale_prior_grows_with_the_dimension() -> None:
-    narrow, wide = prior_kernel(Matern52(np.ones(4)))[0], prior_kernel(Matern52(np.ones(16)))[0]
-    np.testing.assert_allclose(wide.length_scales[0] / narrow.length_scales[0], 2.0)
+@pytest.mark.parametrize(("dim", "median"), [(1, 0.5), (4, 1.0), (9, 1.5), (16, 1.25), (25, 1.25), (100, 2.5)])
+def test_length_scale_prior_grows_with_the_dimension(dim: int, median: float) -> None:
+    kernel, _ = prior_kernel(Matern52(np.ones(dim)))
+    np.testing.assert_allclose(kernel.length_scales, median)
 
 
 def test_choices_have_a_length_scale_prior_of_their_own() -> None:
