@@ -17,7 +17,7 @@ import numpy as np
 from benchmarks.problems import bbob
 from benchmarks.run import RESULTS
 from benchmarks.runner import append, read
-from lazybo.model.fit import Priors
+from lazybo.model.fit import Priors, shortening
 from lazybo.paper.tables import markdown
 from lazybo.search import ascent, chooser, maxima, surrogate
 from lazybo.search.optimizer import Optimizer
@@ -40,8 +40,7 @@ class Variant:
 
     def optimizer(self, space: Any, seed: int, dim: int) -> Optimizer:
         """An optimiser; the constants must be set."""
-        shorter = min(max(10 / dim, 0.5), 1.0)  # what `Priors` multiplies with
-        priors = Priors(length_scale=self.length_scale / shorter, **self.priors)
+        priors = Priors(length_scale=self.length_scale / shortening(dim), **self.priors)
         return Optimizer(space, seed=seed, priors=priors, **{"n_startup": 10, **self.options})
 
     @contextmanager

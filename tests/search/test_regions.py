@@ -263,10 +263,9 @@ def test_a_state_with_another_kernel_is_refused() -> None:
 
 
 def test_regions_have_no_startup_points() -> None:
-    many, few = (Optimizer(NUMBERS, seed=0, local_after=45, n_startup=n) for n in (40, 5))
-    for optimizer in (many, few):
-        run(optimizer, sphere, 110)
-    assert many.best.value < 1e-2
+    optimizer = Optimizer(NUMBERS, seed=0, local_after=45, n_startup=40)
+    run(optimizer, sphere, 110)
+    assert optimizer.best.value < 1e-2
 
 
 def test_the_last_row_can_be_forgotten() -> None:
@@ -314,9 +313,20 @@ def test_many_results_that_were_not_asked_for_end_a_round(monkeypatch: pytest.Mo
     assert all(len(core.observations) < 60 for core in cores(optimizer))
 
 
+@pytest.mark.parametrize("noise", [0.0, 20.0])
+def test_local_models_take_over_early_only_without_noise(noise: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lazybo.search.optimizer, "EARLY_LOCAL_AFTER", 60)
+    optimizer, rng = Optimizer(NUMBERS, seed=0), np.random.default_rng(0)
+    for _ in range(100):
+        params = {name: float(value) for name, value in zip(NUMBERS, rng.uniform(-5, 5, 4), strict=True)}
+        optimizer.observe(params, sphere(params) + noise * rng.normal())
+    run(optimizer, lambda params: sphere(params) + noise * rng.normal(), 3)
+    assert bool(optimizer._regions) == (noise == 0.0)
+
+
 @pytest.mark.parametrize("wrong", [-1, 1.5, "often", True])
 def test_wrong_limits_are_refused(wrong: Any) -> None:
-    with pytest.raises(ValueError, match="local_after"):
+    with pytest.raises(ValueError, match='local_after must be a whole number, "auto" or None'):
         Optimizer(NUMBERS, local_after=wrong)
 
 

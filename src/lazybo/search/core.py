@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
+from lazybo.blas import one_thread
 from lazybo.model.earlier import EarlierTasks
 from lazybo.model.targets import scaling
 from lazybo.search.acquisition import Acquisition
@@ -41,6 +42,15 @@ class Core:
             if changed or any(variances):
                 surrogate.cut(row)
         self.observations.resolve(row, result)
+
+    @one_thread()
+    def learn(self) -> None:
+        """Learn the kernels that are due."""
+        if self.observations.n_complete:
+            for surrogate in self.outputs.objectives:
+                surrogate.sync()
+            self.outputs.limits()
+            self.outputs.success()
 
     def remove(self, row: int) -> None:
         """Remove a row."""

@@ -70,7 +70,7 @@ EARLIER_STARTUP = 3
 LOCAL_AFTER = 10_000
 # The same for one objective without noise, constraints and costs: local models are better there, and cost less.
 EARLY_LOCAL_AFTER = 1000
-# The default kernel of local models. In a small box the additive one is not better, and costs three times as much.
+# The default kernel of local models. They are learned anew in every round, and the additive one takes longer to learn.
 LOCAL_KERNEL = "matern52"
 
 
@@ -151,7 +151,7 @@ class Optimizer(Judgement):
         self._signs = tuple(-1.0 if each == "maximize" else 1.0 for each in self.directions)
         self._next_number = 0
         self.cost = check_cost(cost)
-        self._local_after = local_after if local_after in ("auto", None) else whole("local_after", local_after, 0)
+        self._local_after = _check_local_after(local_after)
         make_surrogate = partial(
             Surrogate,
             lag=self.lag,
@@ -350,7 +350,9 @@ class Optimizer(Judgement):
             return self._local_after
         if len(self._observations) < EARLY_LOCAL_AFTER or len(self.directions) > 1 or self.cost is not None:
             return LOCAL_AFTER
-        noisy = self._all.outputs.objectives[0].fitted.is_noisy or self._observations.variances().any()
+        fitted = self._all.outputs.objectives[0].fitted
+        # Whether there is noise is known once the kernel was learned.
+        noisy = fitted.learned_at == 0 or fitted.is_noisy or self._observations.variances().any()
         return LOCAL_AFTER if noisy or self._observations.constraints else EARLY_LOCAL_AFTER
 
     @property
@@ -361,7 +363,7 @@ class Optimizer(Judgement):
         version = self._observations.version
         if self._whole is None or self._whole[0] != version:
             core = self._regions.of_whole_space(self.seed)
-            _learn(core)
+            core.learn()
             self._whole = version, core
         return self._whole[1]
 
@@ -514,7 +516,7 @@ class Optimizer(Judgement):
         Methods that do not change what is suggested later learn each time they are called, and forget it. If several
         of them are called and nothing is suggested, this saves time; they return the same numbers.
         """
-        _learn(self._core)
+        self._core.learn()
 
     # ----------------------------------------------------------------- state
 
@@ -591,14 +593,15 @@ class Optimizer(Judgement):
         self._whole = None
 
 
-@one_thread()
-def _learn(core: Core) -> None:
-    """Learn the kernels of a core that are due."""
-    if core.observations.n_complete:
-        for surrogate in core.outputs.objectives:
-            surrogate.sync()
-        core.outputs.limits()
-        core.outputs.success()
+def _check_local_after(given: Any) -> int | Literal["auto"] | None:
+    if given is None or (isinstance(given, str) and given == "auto"):
+        return "auto" if given else None
+    try:
+        return whole("local_after", given, 0)
+    except ValueError:
+        raise ValueError(
+            f'local_after must be a whole number, "auto" or None (never), not {shortened(given)}'
+        ) from None
 
 
 def _number(suggestion: Suggestion | int) -> object:
