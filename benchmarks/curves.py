@@ -202,7 +202,7 @@ PAUSING = "lazybo, pausing"
 PEERS = {
     "SMAC multi-fidelity": ("smac", "smac_curves"),
     "DEHB": ("dehb", "dehb_curves"),
-    "Syne Tune ASHACQR": ("synetune", "synetune_curves"),
+    "Syne Tune BOHB": ("synetune", "synetune_curves"),
 }
 CONTESTANTS = [ONE_EPOCH, PAUSING, *PEERS, *(f"{sampler} + {pruner}" for sampler in SAMPLERS for pruner in PRUNERS)]
 
