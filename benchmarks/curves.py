@@ -128,7 +128,10 @@ def load(name: str, folder: Path) -> CurveProblem:
 
     def train(params: Mapping[str, Any]) -> Iterator[float]:
         row = [np.log(params[c]) if log else params[c] for c, log in zip(columns, logs, strict=True)]
-        yield from model.predict([row])[0].tolist()
+        # As model.predict, which takes ten times as long for a single row.
+        cells = np.array([row], np.float32)
+        curve = sum(tree.tree_.predict(cells)[0, :, 0] for tree in model.estimators_) / len(model.estimators_)
+        yield from curve.tolist()
 
     return CurveProblem(name, space, direction, curves.shape[1], train)
 
