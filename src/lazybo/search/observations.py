@@ -11,9 +11,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lazybo import notebook
 from lazybo.checks import Array, shortened
 from lazybo.search.results import PENDING, Result, State, from_plain, to_plain
 from lazybo.search.space import Space
+
+
+@dataclass(frozen=True, slots=True)
+class Suggestion:
+    """A configuration to evaluate, and its number, by which its value can be told."""
+
+    number: int
+    params: dict[str, Any]
+
+    def _repr_html_(self) -> str:
+        return notebook.table(f"Suggestion {self.number}", ("", ""), self.params.items())
 
 
 @dataclass(slots=True)
@@ -124,16 +136,21 @@ class Observations:
 
     # ------------------------------------------------------------------ look
 
-    def pending_row(self, number: object) -> int:
-        """The row of a suggestion that was not told yet, by its number."""
-        known = isinstance(number, int | np.integer) and not isinstance(number, bool)
-        row = self._row_of.get(int(number)) if known else None  # type: ignore[call-overload]
+    def pending_row(self, suggestion: object) -> int:
+        """The row of a suggestion that was not told yet, by itself or its number."""
+        number = suggestion.number if isinstance(suggestion, Suggestion) else suggestion
+        row = self._row_with(number)
         if row is None:
             given = shortened(number)
             raise ValueError(f"no suggestion has the number {given}; use observe() for results that were not asked for")
         if self._rows[row].result.state is not State.PENDING:
             raise ValueError(f"number {number} was told already; use correct() to change it")
         return row
+
+    def _row_with(self, number: object) -> int | None:
+        """The row of the suggestion with this number; None if there is none."""
+        is_number = isinstance(number, int | np.integer) and not isinstance(number, bool)
+        return self._row_of.get(int(number)) if is_number else None  # type: ignore[call-overload]
 
     def told_row(self, number: int) -> int:
         """The row of a suggestion that was told, or has a forecast, by its number."""
@@ -143,12 +160,12 @@ class Observations:
         return row
 
     def result_row(self, which: object) -> int:
-        """The row with a result, by the number of a suggestion, or by the configuration if that has one result."""
+        """The row with a result, by a suggestion, its number, or the configuration if that has one result."""
         if not isinstance(which, Mapping):
-            known = isinstance(which, int | np.integer) and not isinstance(which, bool)
-            row = self._row_of.get(int(which)) if known else None  # type: ignore[call-overload]
+            number = which.number if isinstance(which, Suggestion) else which
+            row = self._row_with(number)
             if row is None or self._rows[row].result.state is State.PENDING:
-                raise ValueError(f"no suggestion with the number {shortened(which)} was told; tell() its value")
+                raise ValueError(f"no suggestion with the number {shortened(number)} was told; tell() its value")
             return row
         point = self._space.encode(self._space.plain(which, outside=True))
         rows = [row for row in self._at.get(point.tobytes(), []) if self._rows[row].result.state is not State.PENDING]

@@ -2,7 +2,8 @@
 
 It has three parts: the observations (`observations`), the Gaussian processes that are learned from them, one for each
 objective, each measured constraint and the failures (`outputs`), and the choice of the next points (`chooser`).
-Internally, values are minimised: with the direction "maximize" they are negated.
+Internally, values are minimised: with the direction "maximize" they are negated. What the model says, `recommend` and
+`predict`, is in `judgement`; corrections, `save` and `load` are in `resumable`.
 
 Every configuration that was suggested or observed is one row of every process, in that order. A row without a value is
 pending: it lowers the variance around it and does not change the mean. When its value is told, only the right-hand side
@@ -10,13 +11,10 @@ changes. A failed row has no value; it teaches where evaluations fail.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal, overload
 
 import numpy as np
 
-from lazybo import notebook
 from lazybo.blas import one_thread
 from lazybo.checks import (
     Direction,
@@ -32,37 +30,28 @@ from lazybo.checks import (
 from lazybo.model.fit import Priors
 from lazybo.model.kernels import Kernel
 from lazybo.model.lag import Lag, check_lag
-from lazybo.search import saved
 from lazybo.search.acquisition import Acquisition
 from lazybo.search.contenders import Race
 from lazybo.search.core import Core
 from lazybo.search.earlier import earlier_studies
 from lazybo.search.feasibility import Predicate
-from lazybo.search.judgement import Judgement
-from lazybo.search.parts import default_startup, make_parts, tasks_of
+from lazybo.search.observations import Suggestion
+from lazybo.search.parts import Options, default_startup, make_parts, tasks_of
 from lazybo.search.prediction import Evaluation, Predictor
 from lazybo.search.results import PENDING, Result, State, Values, cost_of
+from lazybo.search.resumable import Resumable
 from lazybo.search.shorthand import as_distributions
 from lazybo.search.space import Condition, Space
 from lazybo.search.takeover import check_local_after, local_models_are_due
+
+__all__ = ["Optimizer", "Suggestion"]
 
 # From this size on, the best local maxima make a better batch (`python -m benchmarks.batch`: better for 20, worse for
 # 5).
 LARGE_BATCH = 10
 
 
-@dataclass(frozen=True, slots=True)
-class Suggestion:
-    """A configuration to evaluate, and its number, by which its value can be told."""
-
-    number: int
-    params: dict[str, Any]
-
-    def _repr_html_(self) -> str:
-        return notebook.table(f"Suggestion {self.number}", ("", ""), self.params.items())
-
-
-class Optimizer(Judgement):
+class Optimizer(Resumable):
     """Bayesian optimisation with a lazy Gaussian process.
 
     - ``space``: a dict of lists of choices, ranges ``(low, high)`` or ``(low, high, "log")``, and Optuna distributions
@@ -129,27 +118,10 @@ class Optimizer(Judgement):
         self._next_number = 0
         self.cost = check_cost(cost)
         self._local_after = check_local_after(local_after)
-        self._all, self._regions = make_parts(
-            self.space,
-            tasks,
-            n_startup=self.n_startup,
-            lag=self.lag,
-            kernel=kernel,
-            noise=noise,
-            priors=priors,
-            value_transform=value_transform,
-            feasible=feasible,
-            acquisition=acquisition,
-            has_cost=cost is not None,
-        )
-        self._observations, self._feasible = self._all.observations, self._all.feasible
-        self._whole: tuple[int, Core] | None = None  # the version of the observations, and their core
-        if self._feasible is not None:
-            self._feasible.check(self.seed)
-        self._options = {
+        self._options: Options = {
             "directions": self.directions,
             "seed": self.seed,
-            "lag": lag,
+            "lag": self.lag,
             "batch": batch,
             "n_startup": n_startup,
             "noise": noise,
@@ -162,6 +134,11 @@ class Optimizer(Judgement):
             "earlier": self.earlier,
             "local_after": local_after,
         }
+        self._all, self._regions = make_parts(self.space, tasks, self.n_startup, self._options)
+        self._observations, self._feasible = self._all.observations, self._all.feasible
+        self._whole: tuple[int, Core] | None = None  # the version of the observations, and their core
+        if self._feasible is not None:
+            self._feasible.check(self.seed)
 
     @property
     def budget_left(self) -> float | None:
@@ -312,7 +289,7 @@ class Optimizer(Judgement):
         evaluation took, and counts if the optimiser was made with ``cost="seconds"``; ``cost`` is what it cost if that
         has another name. A cost that is not known is left out.
         """
-        row = self._observations.pending_row(_number(suggestion))
+        row = self._observations.pending_row(suggestion)
         result = Result.of(value, self._signs, variance, constraints, cost_of(self.cost, seconds, cost))
         self._all.resolve(row, result)
 
@@ -330,51 +307,14 @@ class Optimizer(Judgement):
         The model learns it. The evaluation stays pending: it is never the best one, and its value is told later. A new
         forecast replaces an earlier one. ``constraints`` are those that it has measured already.
         """
-        row = self._observations.pending_row(_number(suggestion))
+        row = self._observations.pending_row(suggestion)
         result = Result.forecast(value, variance, self._signs, objective, constraints)
         self._all.outputs.objectives[objective].cut(row)
         self._observations.resolve(row, result)
 
     def repeats(self, suggestion: Suggestion | int) -> bool:
         """Whether a pending suggestion has the configuration of another evaluation."""
-        return self._observations.repeats(self._observations.pending_row(_number(suggestion)))
-
-    def revise(self, values: Mapping[int, tuple[float, float]], *, objective: int = 0) -> None:
-        """Change values that were told, and forecasts: by the numbers of suggestions, new values with their variances.
-
-        Their constraints and costs stay. The process of the objective is built anew, also if there are no values to
-        change.
-        """
-        results = {}
-        for number, (value, variance) in values.items():
-            row = self._observations.told_row(number)
-            results[row] = self._observations[row].result.revised(value, variance, self._signs, objective)
-        self._all.outputs.objectives[objective].cut(0)
-        self._regions.changed()
-        for row, result in results.items():
-            self._observations.resolve(row, result)
-
-    def correct(
-        self,
-        which: Suggestion | int | Mapping[str, Any],
-        value: Values,
-        *,
-        constraints: Mapping[str, float | None] | None = None,
-        variance: float | Sequence[float] | None = None,
-        seconds: float | None = None,
-        cost: float | None = None,
-    ) -> None:
-        """Change a value that was told or observed, by its suggestion, its number, or its configuration.
-
-        The arguments are those of `tell`. Constraints, variance and cost that are not given stay as they are. The model
-        is learned anew from all observations: what it had learned from the wrong value is forgotten.
-        """
-        row = self._observations.result_row(_number(which) if isinstance(which, Suggestion) else which)
-        paid = cost_of(self.cost, seconds, cost)
-        result = self._observations[row].result.corrected(value, self._signs, variance, constraints, paid)
-        self._observations.resolve(row, result)
-        self._all.outputs.learn_anew()
-        self._regions.changed()
+        return self._observations.repeats(self._observations.pending_row(suggestion))
 
     def observe(
         self,
@@ -398,7 +338,7 @@ class Optimizer(Judgement):
 
     def forget(self, suggestion: Suggestion | int) -> None:
         """Remove a pending suggestion that will never be told."""
-        self._remove(self._observations.pending_row(_number(suggestion)))
+        self._remove(self._observations.pending_row(suggestion))
 
     def _remove(self, row: int) -> None:
         self._all.remove(row)
@@ -418,68 +358,3 @@ class Optimizer(Judgement):
         of them are called and nothing is suggested, this saves time; they return the same numbers.
         """
         self._core.learn()
-
-    # ----------------------------------------------------------------- state
-
-    def save(self, path: str | Path) -> None:
-        """Write the whole optimiser to a JSON file: space, options, observations, and what was learned.
-
-        `load` continues from it to the last bit. A file that is there is replaced as a whole, or not at all.
-        """
-        saved.write(path, saved.to_text(self.space, self._options, self.state()))
-
-    @classmethod
-    def load(
-        cls,
-        path: str | Path,
-        *,
-        feasible: Predicate | None = None,
-        acquisition: Acquisition | None = None,
-        kernel: Kernel | None = None,
-    ) -> "Optimizer":
-        """The optimiser that `save` wrote. Functions are not in the file: give the same ones again.
-
-        Raises a ValueError if the file cannot be read, or if such a function is missing.
-        """
-        given = {"feasible": feasible, "acquisition": acquisition, "kernel": kernel}
-        with saved.readable(f"file {str(path)!r}"):
-            arguments, state = saved.from_text(saved.read(path), given)
-            found = cls(**arguments)
-            found.restore(state)
-        return found
-
-    def state(self) -> dict[str, Any]:
-        """The whole state as plain data for JSON: observations, kernel parameters, counters."""
-        rows, model = self._observations.state(), self.model_state()
-        budget = {} if self.cost is None else {"budget_left": self.budget_left}
-        return saved.to_state(self.seed, self._next_number, rows, model) | budget
-
-    def model_state(self) -> dict[str, Any]:
-        """The learned model as plain data for JSON: kernel parameters, warping, counters."""
-        regions = self._regions.state()
-        return {**self._all.outputs.state(), **({"regions": regions} if regions else {})}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Continue from a `state`. Call it on a new optimiser that was made with the same arguments."""
-        if len(self._observations) or self._next_number:
-            raise ValueError("restore() needs a new optimiser, but this one has been used")
-        found = saved.from_state(state, self._observations)
-        with saved.readable("state"):
-            self.restore_model(found.model)
-            self.budget_left = found.budget_left
-        for row in found.rows:
-            self._observations.add(*row)
-        self.seed, self._next_number = found.seed, found.next_number
-
-    def restore_model(self, state: Mapping[str, Any]) -> None:
-        """Restore the learned model from a `model_state`."""
-        with saved.readable("model's state"):
-            learned = self._all.outputs.parse(state)
-            regions = self._regions.parse(state.get("regions", ()))
-        self._all.outputs.restore(learned)
-        self._regions.restore(regions)
-        self._whole = None
-
-
-def _number(suggestion: Suggestion | int) -> object:
-    return suggestion.number if isinstance(suggestion, Suggestion) else suggestion

@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 from functools import partial
+from typing import TypedDict
 
-from lazybo.checks import one_of
+from lazybo.checks import Direction, one_of
 from lazybo.model.earlier import EarlierTasks
 from lazybo.model.fit import Priors, check_priors
 from lazybo.model.kernels import Kernel, kernel_for
@@ -17,6 +18,7 @@ from lazybo.search.feasibility import Predicate
 from lazybo.search.regions import Regions
 from lazybo.search.space import Space
 from lazybo.search.surrogate import Surrogate
+from lazybo.search.takeover import LocalAfter
 
 # The default number of startup points is that of the parameters, but at least this; and this if there are many
 # parameters: as many points would not fill such a space either.
@@ -25,6 +27,25 @@ LEAST_STARTUP = 5
 EARLIER_STARTUP = 3
 # The default kernel of local models. They are learned anew in every round, and the additive one takes longer to learn.
 LOCAL_KERNEL = "matern52"
+
+
+class Options(TypedDict):
+    """The options of an optimiser but its space, by their names: what a file of it has."""
+
+    directions: tuple[Direction, ...]
+    seed: int
+    lag: Lag
+    batch: str
+    n_startup: int | None
+    noise: float | None
+    priors: Priors | None
+    value_transform: str
+    cost: str | None
+    feasible: Predicate | None
+    acquisition: str | Acquisition
+    kernel: str | Kernel | None
+    earlier: tuple[EarlierStudy, ...]
+    local_after: LocalAfter
 
 
 def tasks_of(
@@ -46,23 +67,23 @@ def default_startup(space: Space, tasks: Sequence[EarlierTasks | None]) -> int:
 
 
 def make_parts(
-    space: Space,
-    tasks: Sequence[EarlierTasks | None],
-    *,
-    n_startup: int,
-    lag: Lag,
-    kernel: str | Kernel | None,
-    noise: float | None,
-    priors: Priors | None,
-    value_transform: str,
-    feasible: Predicate | None,
-    acquisition: str | Acquisition,
-    has_cost: bool,
+    space: Space, tasks: Sequence[EarlierTasks | None], n_startup: int, options: Options
 ) -> tuple[Core, Regions]:
     """A core for all observations, and the local models that may take over; both are empty."""
-    make_warping = WARPINGS[one_of("value_transform", value_transform, tuple(WARPINGS))]
-    make_surrogate = partial(Surrogate, lag=lag, noise=noise, priors=priors, make_warping=make_warping)
-    make = partial(make_core, predicate=feasible, acquisition=check_acquisition(acquisition), has_cost=has_cost)
+    make_surrogate = partial(
+        Surrogate,
+        lag=options["lag"],
+        noise=options["noise"],
+        priors=options["priors"],
+        make_warping=WARPINGS[one_of("value_transform", options["value_transform"], tuple(WARPINGS))],
+    )
+    make = partial(
+        make_core,
+        predicate=options["feasible"],
+        acquisition=check_acquisition(options["acquisition"]),
+        has_cost=options["cost"] is not None,
+    )
+    kernel = options["kernel"]
     of_all, of_part = (partial(make_surrogate, kernel=each) for each in (kernel, kernel or LOCAL_KERNEL))
     core = make(space, tasks, make_surrogate=of_all, n_startup=n_startup)
     make_part = partial(make, n_startup=0, repeats=False)
