@@ -7,7 +7,7 @@ import typer
 import lazybo
 from lazybo.cli import console, parameters, summary
 from lazybo.cli.by_hand import commands as by_hand
-from lazybo.cli.config import DEFAULT_STORAGE, make_plan, settings_of
+from lazybo.cli.config import make_plan
 from lazybo.cli.directions import OptionalNames, directions_of
 from lazybo.cli.flags import (
     KEPT,
@@ -24,6 +24,7 @@ from lazybo.cli.flags import (
     Require,
     Seed,
 )
+from lazybo.cli.settings import DEFAULT_STORAGE, settings_of
 from lazybo.cli.studies import commands as studies
 from lazybo.cli.tune import exit_with, run_plan
 from lazybo.paper.command import app as paper

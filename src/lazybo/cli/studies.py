@@ -10,10 +10,10 @@ import typer
 from optuna.study import Study
 
 from lazybo.cli import console, summary
-from lazybo.cli.config import DEFAULT_STORAGE
 from lazybo.cli.export import FORMATS, format_of, rows_of
 from lazybo.cli.figures import numbers
 from lazybo.cli.flags import JsonFlag
+from lazybo.cli.settings import DEFAULT_STORAGE
 from lazybo.cli.storages import StorageArgument, StudyArgument, find
 from lazybo.report.html import write_report
 from lazybo.report.recommendation import Advice, advise
