@@ -670,7 +670,7 @@ def test_a_final_check_is_shown_logged_and_exported() -> None:
     assert chances == sorted(chances, reverse=True)
     assert len(chances) > 1
     text = call("show").stdout
-    assert f"chance to be the best: trial {record['contenders'][0]['number']} " in text
+    assert f"chance that no other is clearly better: trial {record['contenders'][0]['number']} " in text
     assert f"{len(repeats)} trials are repeats of the final check" in text
     assert "expected gain of the next 10, 50, 100 trials: " in text
 

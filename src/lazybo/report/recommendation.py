@@ -126,6 +126,9 @@ def _contrast(measured: float, expected: Prediction) -> str:
 
 
 def _distinct(one: float, other: float) -> tuple[str, str]:
-    """Two numbers with as few digits as tell them apart, at least four."""
+    """Two numbers with as few digits as tell them apart, at least four; both as long as each other (53.98, 54.00)."""
     digits = next((d for d in (4, 6, 9) if f"{one:.{d}g}" != f"{other:.{d}g}"), 17)
-    return f"{one:.{digits}g}", f"{other:.{digits}g}"
+    shown = f"{one:.{digits}g}", f"{other:.{digits}g}"
+    if not any("." in text for text in shown) or digits == 17:
+        return shown
+    return f"{one:#.{digits}g}".rstrip("."), f"{other:#.{digits}g}".rstrip(".")

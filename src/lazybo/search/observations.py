@@ -193,9 +193,16 @@ class Observations:
         row = self._row_of.get(int(number)) if known else None  # type: ignore[call-overload]
         if row is None:
             given = shortened(number)
+            if isinstance(number, Mapping):
+                raise ValueError(
+                    f"tell() needs a suggestion or its number, not the parameters {given}; use observe() with the "
+                    "parameters of a result that was not asked for"
+                )
             raise ValueError(f"no suggestion has the number {given}; use observe() for results that were not asked for")
         if self._rows[row].result.state is not State.PENDING:
-            raise ValueError(f"number {number} was told already; use correct() to change it")
+            raise ValueError(
+                f"number {number} was told already; use correct() to change it, or observe() to add another value"
+            )
         return row
 
     def told_row(self, number: int) -> int:
