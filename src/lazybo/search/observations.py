@@ -195,8 +195,8 @@ class Observations:
             given = shortened(number)
             if isinstance(number, Mapping):
                 raise ValueError(
-                    f"tell() needs a suggestion or its number, not the parameters {given}; use observe() with the "
-                    "parameters of a result that was not asked for"
+                    f"give a suggestion or its number, not the parameters {given}; use observe() for results that were "
+                    "not asked for"
                 )
             raise ValueError(f"no suggestion has the number {given}; use observe() for results that were not asked for")
         if self._rows[row].result.state is not State.PENDING:
