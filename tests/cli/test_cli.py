@@ -522,6 +522,14 @@ def _run(name: str, path: str) -> optuna.Study:
     return study
 
 
+def test_show_says_that_a_storage_is_empty() -> None:
+    optuna.storages.RDBStorage("sqlite:///empty.db")
+    result = call("show", "empty.db")
+    assert result.exit_code == 0
+    assert result.stdout == "there is no study in this storage yet\n"
+    assert json.loads(call("show", "empty.db", "--json").stdout) == []
+
+
 def test_show_lists_studies_and_details_one() -> None:
     study = made()
     one = json.loads(call("show", "--json").stdout)

@@ -238,6 +238,9 @@ def print_result(study: Study, output: Path | None, *, interrupted: bool) -> Non
 
 def print_overview(records: Sequence[dict[str, Any]]) -> None:
     """Print studies as a table."""
+    if not records:
+        console.line("there is no study in this storage yet", style="yellow")
+        return
     rows = []
     for record in records:
         counts = [(str(count), _COLOURS[state] if count else "dim") for state, count in record["trials"].items()]
