@@ -1,4 +1,4 @@
-"""Syne Tune: successive halving with conformal quantile regression (ASHACQR), which judges after every epoch."""
+"""Syne Tune: asynchronous successive halving with a density model (BOHB), which judges after every epoch."""
 
 import datetime
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from typing import Any
 
 from syne_tune.backend.trial_status import Trial
 from syne_tune.config_space import choice, lograndint, loguniform, randint, uniform
-from syne_tune.optimizer.baselines import ASHACQR
+from syne_tune.optimizer.baselines import BOHB
 from syne_tune.optimizer.scheduler import SchedulerDecision
 
 from benchmarks.peers.curve_protocol import serve
@@ -17,7 +17,7 @@ from benchmarks.peers.protocol import Parameter, Point, names
 class SyneTune:
     def __init__(self, space: Sequence[Parameter], seed: int, steps: int) -> None:
         self.names, self.steps = names(space), steps
-        self.scheduler = ASHACQR(
+        self.scheduler = BOHB(
             {name: _domain(parameter) for name, parameter in zip(self.names, space, strict=True)},
             metric="loss",
             time_attr="epoch",

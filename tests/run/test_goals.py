@@ -1,6 +1,9 @@
 """optimize() with several objectives and with bounds on metrics."""
 
 import math
+import os
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -227,6 +230,53 @@ def test_a_training_that_would_end_behind_the_front_is_stopped(executor: str | N
             assert len(trial.intermediate_values) < EPOCHS
         else:
             assert trial.values == [trial.params["x"], loss_after(trial.params, EPOCHS)]
+
+
+@pytest.mark.parametrize("names", [True, False])
+def test_a_generator_yields_the_values_of_all_objectives(names: bool) -> None:
+    """What would end behind the front is pruned, and never paused: there is no single best that it could beat."""
+
+    def steps(params: dict[str, Any], checkpoint: Path) -> Iterator[Any]:
+        for epoch in range(1, EPOCHS + 1):
+            (checkpoint / "epoch").write_text(str(epoch))
+            values = {"size": params["x"], "loss": loss_after(params, epoch)}
+            yield values if names else list(values.values())
+
+    bad = [{"x": 0.5, "y": 1.0}, {"x": 0.9, "y": 0.9}]
+    good = [{"x": x, "y": 0.3} for x in (0.0, 0.25, 0.5, 0.75, 1.0)]
+    goals = SIZE_AND_LOSS if names else {"directions": ["minimize", "minimize"], "reports": 1}
+    study = optimize(steps, SPACE, n_trials=9, seed=0, initial=[*good, *bad], max_steps=EPOCHS, **goals)
+    stopped = {trial.number for trial in study.trials if trial.state == TrialState.PRUNED}
+    assert stopped & {5, 6}
+    for trial in study.trials:
+        last = len(trial.intermediate_values)
+        assert trial.intermediate_values[last] == loss_after(trial.params, last)
+        if trial.number not in stopped:
+            assert trial.values == [trial.params["x"], loss_after(trial.params, EPOCHS)]
+
+
+def test_a_generator_that_was_killed_after_its_last_step_has_all_values(tmp_path: Path) -> None:
+    """It yields nothing more, so the values are those that were kept with its checkpoint."""
+
+    def steps(params: dict[str, Any], checkpoint: Path) -> Iterator[dict[str, float]]:
+        if not (checkpoint / "done").exists():
+            (checkpoint / "done").touch()
+            yield {"size": params["x"], "loss": 0.5}
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    study = optimize(
+        steps, SPACE, n_trials=1, executor="processes", storage=tmp_path / "s.db", progress=False, **SIZE_AND_LOSS
+    )
+    assert study.trials[0].values == [study.trials[0].params["x"], 0.5]
+
+
+@pytest.mark.parametrize("yielded", [{"size": 1.0}, {"loss": "low"}, [1.0], "low", {"loss": 0.1, "size": "big"}])
+def test_what_is_yielded_for_several_objectives_must_be_numbers(yielded: Any) -> None:
+    def steps(params: dict[str, Any]) -> Iterator[Any]:  # noqa: ARG001
+        yield yielded
+
+    with pytest.raises(lazybo.RunFailed, match=r"'loss'|must be numbers"):
+        optimize(steps, SPACE, n_trials=2, **SIZE_AND_LOSS)
 
 
 @pytest.mark.parametrize("several", [False, True])

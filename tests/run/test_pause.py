@@ -148,7 +148,6 @@ async def asynchronous(x: float) -> Any:
         (with_checkpoint, {}, "only a generator function gets a checkpoint"),
         (yields(1.0), {"checkpoints": "somewhere"}, "checkpoints is for objectives that have some"),
         (plain, {"checkpoints": 5}, "the path of a folder"),
-        (yields(1.0), {"directions": ["minimize", "maximize"]}, "one objective; there are several"),
         (lazybo.kfold(yields(1.0)), {}, "cannot be generator functions"),
         (asynchronous, {}, "async function"),
     ],

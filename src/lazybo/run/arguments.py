@@ -75,7 +75,7 @@ def check_supported(goals: Goals, limits: Limits, warm_start: object, *, folds: 
         )
 
 
-def check_steps(call: Call, max_steps: int | None, checkpoints: object, goals: Goals) -> None:
+def check_steps(call: Call, max_steps: int | None, checkpoints: object) -> None:
     """Reject steps and checkpoints that the objective cannot have."""
     if max_steps is not None:
         whole("max_steps", max_steps, 1)
@@ -84,8 +84,6 @@ def check_steps(call: Call, max_steps: int | None, checkpoints: object, goals: G
                 "max_steps is for objectives that report: a generator function that yields the value of each step, or "
                 "a function that takes trial and calls trial.report"
             )
-    if call.generator and goals.several:
-        raise ValueError("a generator function reports the values of one objective; there are several here")
     if checkpoints is None:
         return
     if not isinstance(checkpoints, str | PathLike):

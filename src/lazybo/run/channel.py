@@ -5,6 +5,7 @@ connection is authenticated with a secret that only the driver's tasks carry.
 """
 
 import contextlib
+import math
 import secrets
 import socket
 import threading
@@ -44,19 +45,26 @@ class StudyReporter:
         self._trial_ids: dict[int, int] = {}
         self._known: dict[int, frozenset[int]] = {}  # the steps that an earlier evaluation has reported
         self._judged_from: dict[int, float] = {}  # the step before which a trial is not stopped
+        self._stop_at: dict[int, float] = {}  # the step at which it is stopped in any case
         self.values: dict[int, dict[int, float]] = {}
 
     def open(
-        self, number: int, trial_id: int, values: Mapping[int, float] | None = None, *, judged_from: float = 0
+        self,
+        number: int,
+        trial_id: int,
+        values: Mapping[int, float] | None = None,
+        *,
+        judged_from: float = 0,
+        stop_at: float = math.inf,
     ) -> None:
         """Accept reports of a trial from now on.
 
         ``values`` are those that an earlier evaluation has reported: they stay. The trial is not stopped before the
-        step ``judged_from``.
+        step ``judged_from``, and in any case at the step ``stop_at``.
         """
         self.values[number] = dict(values or {})
         self._known[number] = frozenset(self.values[number])
-        self._judged_from[number] = judged_from
+        self._judged_from[number], self._stop_at[number] = judged_from, stop_at
         self._trial_ids[number] = trial_id
 
     def close(self, number: int) -> dict[int, float]:
@@ -81,6 +89,8 @@ class StudyReporter:
         except UpdateFinishedTrialError:
             return True
         self.values.get(number, {})[step] = value
+        if step >= self._stop_at.get(number, math.inf):
+            return True
         if step < self._judged_from.get(number, 0):
             return False
         return bool(with_retries(lambda: self._study.pruner.prune(self._study, storage.get_trial(trial_id))))

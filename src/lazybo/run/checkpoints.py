@@ -71,7 +71,7 @@ class Checkpoint:
         self.folder = self._place / (f"{FILES}-{self._token}" if contested else FILES)
         _replace(self._place / OWNER, {**_process(), "token": self._token})
         self.step = 0
-        self.value: float | None = None
+        self.value: Any = None
         if copies:
             self._restore()
         else:
@@ -88,8 +88,11 @@ class Checkpoint:
         else:
             self.folder.mkdir()
 
-    def save(self, step: int, value: float) -> None:
-        """Copy the folder after this step, if something in it has changed. Raises `TakenOver`."""
+    def save(self, step: int, value: Any) -> None:
+        """Copy the folder after this step, if something in it has changed. Raises `TakenOver`.
+
+        ``value`` is that of the step: a number, or the plain data of several objectives.
+        """
         now, stamp = time.time_ns(), _stamp(self.folder)
         if stamp == self._stamp and self._digests == {name: _digest(self.folder / name) for name in self._digests}:
             return

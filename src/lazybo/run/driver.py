@@ -33,6 +33,7 @@ from lazybo.run.goals import ONE_OBJECTIVE, Goals
 from lazybo.run.ledger import Entry, Result
 from lazybo.run.limits import Limits, StopReason
 from lazybo.run.open_trials import OpenTrial, OpenTrials
+from lazybo.run.opening import Opening, opening_of
 from lazybo.run.orphans import Orphans
 from lazybo.run.progress import Progress, WorkTime
 from lazybo.run.shared import SharedStudy
@@ -42,6 +43,7 @@ from lazybo.run.stopping import Stopping
 from lazybo.study.attributes import FAILURE_KEY, SECONDS_KEY, VARIANCE_KEY
 from lazybo.study.feasible import as_attributes
 from lazybo.study.model import StudyModel
+from lazybo.study.pruner import LazyPruner
 from lazybo.study.retry import with_retries
 
 _logger = logging.getLogger("lazybo")
@@ -103,12 +105,29 @@ class Driver:
         gain = GainLimit(study, model.optimizer, options.limits.min_gain)
         self._budget = Budget(options.limits, engine.workers)
         self._source = TrialSource(
-            model, self._ledger, self._shared, self._open, options.limits, self.stopping, gain, self._budget
+            model,
+            self._ledger,
+            self._shared,
+            self._open,
+            options.limits,
+            self.stopping,
+            gain,
+            self._budget,
+            self._opening(),
         )
         # Rounds are repeatable: they do not depend on how far others are. The values of folds are no learning curves.
         model.watches = not options.synchronous and options.folds is None
         self._work = WorkTime()
         self._dropped: set[str] = set()  # metrics that a warning has named
+
+    def _opening(self) -> Opening | None:
+        """How the first trials run, if trainings can be paused and our own pruner decides on them."""
+        steps, goals = self._options.steps, self._options.goals
+        if not steps.pausable or goals.several or not isinstance(self.study.pruner, LazyPruner):
+            return None
+        assert steps.max_steps is not None, "pausable trainings have a last step"
+        sign = -1.0 if goals.directions[0] == "maximize" else 1.0
+        return opening_of(steps.max_steps, self._options.limits.n_trials, sign)
 
     def run(self) -> None:
         """Run until the study has all trials, or there is another reason to stop; then wait for running evaluations.
@@ -163,7 +182,13 @@ class Driver:
     def _start_trial(self) -> bool:
         """Open the next trial; False if there is none."""
         while (started := self._source.start()) is not None:
-            trial = self._open.add(started.entry, started.deaths, started.values, judged_from=started.judged_from)
+            trial = self._open.add(
+                started.entry,
+                started.deaths,
+                started.values,
+                judged_from=started.judged_from,
+                pause_at=started.pause_at,
+            )
             trial.earlier_seconds = started.seconds
             self.model.announce(started.entry.number, started.entry.params)
             if not started.invalid:

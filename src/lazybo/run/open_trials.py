@@ -127,11 +127,17 @@ class OpenTrials:
         return {number: dict(self._reporter.values.get(number, {})) for number in list(self.trials)}
 
     def add(
-        self, entry: Entry, deaths: int | None, values: Mapping[int, float], *, judged_from: float = 0
+        self,
+        entry: Entry,
+        deaths: int | None,
+        values: Mapping[int, float],
+        *,
+        judged_from: float = 0,
+        pause_at: float = math.inf,
     ) -> OpenTrial:
         """Open a trial. ``deaths`` is None if it never ran before; ``values`` are its recorded intermediate values.
 
-        It is not paused before the step ``judged_from``.
+        It is not paused before the step ``judged_from``, and in any case at the step ``pause_at``.
         """
         known = [fold for fold in self._folds if fold is not None and fold in values]
         records_begin = deaths is not None or self._limits.retries == 0
@@ -140,7 +146,7 @@ class OpenTrials:
         # Without a checkpoint a trial starts from its first step, and reports all values again.
         earlier = values if self._steps.checkpoints is not None else {}
         judged_from = math.inf if entry.repeat and self._steps.pausable else judged_from
-        self._reporter.open(entry.number, entry.trial_id, earlier, judged_from=judged_from)
+        self._reporter.open(entry.number, entry.trial_id, earlier, judged_from=judged_from, stop_at=pause_at)
         self._tasks += [(trial, fold) for fold in self._folds if fold not in trial.folds]
         return trial
 

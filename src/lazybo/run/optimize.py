@@ -184,7 +184,7 @@ def optimize(
     check_initial_feasible(first, optimizer)
     known = known_results(warm_start, checked, goals.directions[0])
     call = _call(objective, checked)
-    check_steps(call, max_steps, checkpoints, goals)
+    check_steps(call, max_steps, checkpoints)
     check_objects(callbacks, pruner, study_name)
     check_pruner(pruner, goals)
 
@@ -206,7 +206,11 @@ def optimize(
             progress=progress,
             reports=call.reports or math.isfinite(limits.trial_timeout),
             goals=goals,
-            steps=Steps(max_steps, checkpoint_root(study, checkpoints) if call.takes_checkpoint else None),
+            steps=Steps(
+                max_steps,
+                checkpoint_root(study, checkpoints) if call.takes_checkpoint else None,
+                pauses=not goals.several,
+            ),
         )
         options, trials = replace(options, seed=seed), ledger.read(study)
         keep_options(study, options, structure, trials)

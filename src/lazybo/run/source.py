@@ -12,6 +12,7 @@ from lazybo.run.gain import GainLimit
 from lazybo.run.ledger import Entry, Ledger, Params
 from lazybo.run.limits import Limits, StopReason
 from lazybo.run.open_trials import OpenTrials
+from lazybo.run.opening import Opening
 from lazybo.run.shared import SharedStudy
 from lazybo.run.stopping import Stopping
 from lazybo.study.attributes import ATTEMPTS_KEY, REPEAT_KEY, SECONDS_KEY, TO_END_KEY
@@ -35,6 +36,7 @@ class Started:
     values: Mapping[int, float] = field(default_factory=dict)  # its recorded intermediate values
     invalid: str = ""  # why it cannot be evaluated
     judged_from: float = 0  # the step before which it is not paused
+    pause_at: float = inf  # the step at which it is paused in any case
     seconds: float = 0.0  # what its parts took before it was paused, if the time counts
 
 
@@ -55,9 +57,11 @@ class TrialSource:
         stopping: Stopping,
         gain: GainLimit,
         budget: Budget,
+        opening: Opening | None = None,
     ) -> None:
         self._model, self._ledger, self._shared, self._open = model, ledger, shared, open_trials
         self._limits, self._stopping, self._gain, self._budget = limits, stopping, gain, budget
+        self._opening = opening  # None when it is over
         self._ahead: list[Params] = []  # proposals for the numbers from shared.next_number on
         self._repeat: tuple[Params, int | None] | None = None  # the last proposal of the final check, and its original
 
@@ -95,8 +99,9 @@ class TrialSource:
             elif needed and self._search_ends():
                 continue
             else:
-                proposed = needed and self._has_next()
-                paused = self._worth_resuming()
+                first = self._next_of_opening(needed)
+                proposed = first is None and needed and self._has_next()
+                paused = first or self._worth_resuming()
                 if paused is not None:
                     started = self._start_paused(paused)
                 elif proposed:
@@ -153,7 +158,7 @@ class TrialSource:
         self._shared.next_number = entry.number + 1
         repeat = bool(self._mark(entry.params))
         self._shared.repeats = self._shared.repeats + 1 if repeat else 0
-        return Started(replace(entry, repeat=repeat))
+        return Started(replace(entry, repeat=repeat), pause_at=inf if repeat else self._pause_at(0))
 
     def _mark(self, params: Params) -> Mapping[str, Any]:
         """The attributes of a trial with these parameters, which were proposed last."""
@@ -186,6 +191,20 @@ class TrialSource:
         """New trials are needed below this number; queued trials already have numbers."""
         return self._shared.next_number + self.left - len(self._shared.queued)
 
+    def _next_of_opening(self, needed: bool) -> FrozenTrial | None:
+        """The paused trial that continues in the opening; None if a new one is to begin, or if the opening is over."""
+        if self._opening is None:
+            return None
+        trials = self._shared.read()
+        if self._opening.is_over(trials) or self._is_checking or self._stopping.search_ended is not None:
+            self._opening = None
+            return None
+        return self._opening.next_of(trials, needed=needed)
+
+    def _pause_at(self, step: int) -> float:
+        """Where the opening pauses a trial that has made so many steps."""
+        return inf if self._opening is None else self._opening.pause_at(step)
+
     def _worth_resuming(self) -> FrozenTrial | None:
         """The paused trial to continue before a new one is started, if any."""
         if not self._shared.paused or self._is_checking or self._stopping.search_ended is not None:
@@ -201,7 +220,9 @@ class TrialSource:
             return None
         self._shared.paused.pop(trial.number, None)
         self._ledger.unpause(trial._trial_id)
-        return replace(started, judged_from=max(started.judged_from, RESUMED * (trial.last_step or 0)))
+        step = trial.last_step or 0
+        judged_from = max(started.judged_from, RESUMED * step)
+        return replace(started, judged_from=judged_from, pause_at=self._pause_at(step))
 
     def _start_queued(self, trial: FrozenTrial) -> Started | None:
         """Run a trial that somebody enqueued, or whose driver died; None if another process was faster."""
@@ -224,10 +245,14 @@ class TrialSource:
         entry = Entry(trial._trial_id, trial.number, params, REPEAT_KEY in trial.system_attrs)
         attributes = trial.system_attrs
         judged_from = inf if attributes.get(TO_END_KEY) else 0
+        deaths = attributes.get(ATTEMPTS_KEY)
+        # What somebody enqueued is evaluated to its end.
+        pause_at = inf if deaths is None or judged_from else self._pause_at(trial.last_step or 0)
         return Started(
             entry,
-            attributes.get(ATTEMPTS_KEY),
+            deaths,
             trial.intermediate_values,
             judged_from=judged_from,
+            pause_at=pause_at,
             seconds=attributes.get(SECONDS_KEY, 0.0),
         )

@@ -31,11 +31,12 @@ class Steps:
 
     max_steps: int | None = None
     checkpoints: Path | None = None  # the common folder of checkpoints; None: the objective takes no checkpoint
+    pauses: bool = True  # False: what is stopped is pruned, although it could be continued
 
     @property
     def pausable(self) -> bool:
         """Whether a training that is stopped can be continued later."""
-        return self.checkpoints is not None and self.max_steps is not None
+        return self.pauses and self.checkpoints is not None and self.max_steps is not None
 
 
 NO_STEPS = Steps()
@@ -69,16 +70,16 @@ def follow(
                     f"the objective yielded a value for step {step}, but max_steps={options.max_steps}; "
                     "end it earlier, or give a larger max_steps"
                 )
-            stop = report(value, step)
+            stop, kept = report(value, step), _kept(last, goals) if goals.several else value
             if checkpoint is not None:
-                checkpoint.save(step, value)
+                checkpoint.save(step, kept)
         except BaseException:
             steps.close()
             raise
         if stop and step < limit:
             steps.close()  # it may save its state in a finally clause
             if checkpoint is not None:
-                checkpoint.save(step, value)
+                checkpoint.save(step, kept)
             raise TrialPaused if options.pausable and math.isfinite(value) else TrialPruned
 
 
@@ -94,12 +95,33 @@ def _numbered(yielded: Any, step: int) -> tuple[int, Any]:
     return int(given), yielded[1]
 
 
-def _reported(value: Any, goals: Goals) -> float:
-    """The number to report for a yielded value, or for a dict with it."""
+def _reported(yielded: Any, goals: Goals) -> float:
+    """The number to report: what was yielded, a value of a dict, or one of a list of all objectives."""
+    value = yielded
     if isinstance(value, Mapping):
-        value = metric_at(value, goals.names[0] if goals.names else "value")
+        value = metric_at(value, goals.names[goals.reports] if goals.names else "value")
+    elif goals.several and _is_list(value) and len(value) == len(goals.directions):
+        value = value[goals.reports]
     try:
         return plain.number(value)
     except (TypeError, ValueError, OverflowError):
-        what = "a number after each step, or a dict with a number as 'value'"
-        raise InvalidStep(f"the objective must yield {what}, not {plain.short(value)}") from None
+        name = goals.names[goals.reports] if goals.names else "value"
+        what = f"a number after each step, or a dict with a number as {name!r}"
+        if goals.several and not goals.names:
+            what = f"after each step a list of {len(goals.directions)} numbers, or the one that is reported"
+        raise InvalidStep(f"the objective must yield {what}, not {plain.short(yielded)}") from None
+
+
+def _kept(yielded: Any, goals: Goals) -> Any:
+    """What was yielded for several objectives, as it is kept with a checkpoint: it may have been the last one."""
+    try:
+        if isinstance(yielded, Mapping):
+            found = {name: metric_at(yielded, name) for name in goals.names or ()}
+            return {name: plain.number(value) for name, value in found.items() if value is not None}
+        return [plain.number(value) for value in yielded] if _is_list(yielded) else plain.number(yielded)
+    except (TypeError, ValueError, OverflowError):
+        raise InvalidStep(f"the objectives must be numbers, not {plain.short(yielded)}") from None
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list | np.ndarray)

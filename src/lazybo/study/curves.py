@@ -34,6 +34,8 @@ MIN_POINTS = 4
 PRIOR_WEIGHT = 0.1
 # The squares of very large values overflow.
 MAX_VARIANCE = 1e300
+# A paused training is resumed only if it beats the best finished one with this probability.
+CHANCE = 0.5
 # Final values that differ less from the last reported ones, in units of the largest, are the same.
 SAME = 1e-9
 
@@ -247,7 +249,8 @@ def best_to_resume(
 ) -> FrozenTrial | None:
     """The paused trial of which most is expected for the steps that it still needs, if that is more than of a new one.
 
-    A new one is the proposal, if there is one, or what stands for it while a trial runs (`StudyCurves.of_new`).
+    A new one is the proposal, if there is one, or what stands for it while a trial runs (`StudyCurves.of_new`). Trials
+    that are more likely than not to end behind the best finished one stay paused.
     """
     best = curves.best
     if best is None:
@@ -255,7 +258,9 @@ def best_to_resume(
     found, most = None, 0.0 if proposal is None else curves.of_configuration(proposal, best)
     for trial in paused:
         forecast = curves.forecast(trial)
-        worth = 0.0 if forecast is None else forecast.improvement(best) / max(curves.left(trial), 1e-9)
+        if forecast is None or forecast.below(best) < CHANCE:
+            continue
+        worth = forecast.improvement(best) / max(curves.left(trial), 1e-9)
         if worth > most and worth > curves.of_new(trial, best):
             found, most = trial, worth
     return found
