@@ -20,7 +20,8 @@ from typer.testing import CliRunner, Result
 
 from lazybo import Condition, optimize, recommend
 from lazybo.cli import app
-from lazybo.cli.config import DEFAULT_STORAGE, SETTINGS, make_plan, settings_of
+from lazybo.cli.config import make_plan
+from lazybo.cli.settings import DEFAULT_STORAGE, SETTINGS, settings_of
 from lazybo.programs import groups
 from lazybo.study import storage as studies
 

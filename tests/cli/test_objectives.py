@@ -10,8 +10,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from lazybo.cli import app
-from lazybo.cli.config import make_plan, parse_constraints, settings_of
+from lazybo.cli.config import make_plan, parse_constraints
 from lazybo.cli.directions import directions_of, with_names
+from lazybo.cli.settings import settings_of
 from lazybo.programs import groups
 
 PROGRAM = """

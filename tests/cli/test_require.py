@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lazybo.cli.config import make_plan, settings_of
+from lazybo.cli.config import make_plan
 from lazybo.cli.require import FUNCTIONS, MAX_LENGTH, Requirement
+from lazybo.cli.settings import settings_of
 
 NAMES = ("a", "b", "n", "opt", "flag", "momentum")
 PARAMS = {"a": 0.25, "b": 3.0, "n": 7, "opt": "sgd", "flag": True}  # momentum is inactive

@@ -16,7 +16,7 @@ from lazybo import optimize
 from lazybo.run import evaluate
 from lazybo.run.budget import Budget
 from lazybo.run.limits import Limits
-from lazybo.search.observations import State
+from lazybo.search.results import State
 from lazybo.search.views import Cost
 from lazybo.study.attributes import SECONDS_KEY
 from lazybo.study.factory import model_of

@@ -12,8 +12,8 @@ from scipy.optimize import approx_fprime
 
 from lazybo.search.acquisition import ACQUISITIONS, Judge, confidence_bound, log_confidence_bound
 from lazybo.search.joint import constrained, feasibility, improvement, per_cost
-from lazybo.search.observations import State
 from lazybo.search.optimizer import Optimizer
+from lazybo.search.results import State
 from lazybo.search.views import Cost
 
 SPACE = {"x": (0.0, 1.0), "y": (0.0, 1.0)}

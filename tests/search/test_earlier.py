@@ -22,7 +22,7 @@ from lazybo.model.process import Process
 from lazybo.search.chooser import CONTROL
 from lazybo.search.earlier import EarlierStudy, earlier_studies, fitting, say, thinned
 from lazybo.search.near_field import NEAR_PARTS, NearField, NearMean
-from lazybo.search.optimizer import EARLIER_STARTUP
+from lazybo.search.parts import EARLIER_STARTUP
 from lazybo.search.pool import Pool
 from lazybo.search.space import Space
 

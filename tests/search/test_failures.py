@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lazybo.search.failures import MOST_CAUTION, caution
-from lazybo.search.observations import State
 from lazybo.search.optimizer import Optimizer
+from lazybo.search.results import State
 
 SPACE = {"x": (0.0, 1.0), "y": (0.0, 1.0)}
 

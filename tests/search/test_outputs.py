@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 from lazybo.search.hypervolume import hypervolume
-from lazybo.search.observations import State
 from lazybo.search.optimizer import Optimizer
+from lazybo.search.results import State
 
 SPACE = {"x": (0.0, 1.0), "y": (0.0, 1.0)}
 

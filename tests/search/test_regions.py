@@ -16,9 +16,9 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 
 import lazybo
 from lazybo import Condition, Optimizer
-from lazybo.search import regions
+from lazybo.search import regions, takeover
 from lazybo.search.axis import contains
-from lazybo.search.observations import State
+from lazybo.search.results import State
 from lazybo.search.space import Space
 
 NUMBERS = {f"x{j}": (-5.0, 5.0) for j in range(4)}
@@ -315,7 +315,7 @@ def test_many_results_that_were_not_asked_for_end_a_round(monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("noise", [0.0, 20.0])
 def test_local_models_take_over_early_only_without_noise(noise: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lazybo.search.optimizer, "EARLY_LOCAL_AFTER", 60)
+    monkeypatch.setattr(takeover, "EARLY_LOCAL_AFTER", 60)
     optimizer, rng = Optimizer(NUMBERS, seed=0), np.random.default_rng(0)
     for _ in range(100):
         params = {name: float(value) for name, value in zip(NUMBERS, rng.uniform(-5, 5, 4), strict=True)}

@@ -16,7 +16,7 @@ from optuna.study import Study, load_study
 
 from lazybo.checks import check_cost, whole
 from lazybo.cli import console, parameters, summary
-from lazybo.cli.config import DEFAULT_STORAGE, earlier_of, objectives_of, parse_constraints, requirement_of, settings_of
+from lazybo.cli.config import earlier_of, objectives_of, parse_constraints, requirement_of
 from lazybo.cli.directions import OptionalNames, directions_of
 from lazybo.cli.flags import (
     Choices,
@@ -33,6 +33,7 @@ from lazybo.cli.flags import (
 )
 from lazybo.cli.require import Requirement
 from lazybo.cli.results import Step, measured_of, params_from, split_words, step_for, steps_of
+from lazybo.cli.settings import DEFAULT_STORAGE, settings_of
 from lazybo.cli.storages import StorageArgument, StudyArgument, find, keep_requirement, open_checked
 from lazybo.run import ledger
 from lazybo.run.arguments import check_initial, check_initial_feasible

@@ -1,4 +1,4 @@
-"""A TOML file and flags -> one plan, validated before anything is changed."""
+"""Settings -> one plan, validated before anything is changed."""
 
 import math
 import os
@@ -6,7 +6,6 @@ import re
 import shlex
 import shutil
 import stat
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +15,10 @@ import optuna
 from optuna.distributions import BaseDistribution
 from optuna.pruners import BasePruner
 
-from lazybo.checks import DIRECTIONS, Direction, check_cost, finite_number, one_of, positive, seconds, shortened, whole
+from lazybo.checks import DIRECTIONS, Direction, check_cost, finite_number, positive, shortened
 from lazybo.cli.parameters import distributions_of, examples
 from lazybo.cli.require import Requirement
+from lazybo.cli.settings import DEFAULT_STORAGE, OBJECTIVE, choice_of, seconds_of, texts_of, whole_of
 from lazybo.programs import groups, placeholders
 from lazybo.programs.output import Reading
 from lazybo.programs.placeholders import nearest
@@ -32,7 +32,6 @@ from lazybo.study.earlier import read_earlier
 from lazybo.study.pruner import LazyPruner
 from lazybo.study.storage import DEFAULT_NAME
 
-DEFAULT_STORAGE = "lazybo.db"
 PRUNERS: dict[str, type[BasePruner]] = {
     "lazy": LazyPruner,
     "median": optuna.pruners.MedianPruner,
@@ -40,61 +39,6 @@ PRUNERS: dict[str, type[BasePruner]] = {
     "halving": optuna.pruners.SuccessiveHalvingPruner,
     "none": optuna.pruners.NopPruner,
 }
-# The type of each setting, for isinstance and for messages.
-_TEXT, _WHOLE, _SECONDS, _NUMBER = (
-    (str, "a text"),
-    (int, "a whole number"),
-    (int | float, "seconds"),
-    (int | float, "a number"),
-)
-SETTINGS: dict[str, tuple[Any, str]] = {
-    "command": (list | str, "a list of texts, or one text"),
-    "objective": (str, 'a text such as "module:function"'),
-    "parameters": (dict, "a table"),
-    "direction": _TEXT,
-    "directions": (dict, 'a table such as {accuracy = "maximize", latency = "minimize"}'),
-    "constraints": (list, 'a list of texts such as "memory<=4000"'),
-    "cost": _TEXT,
-    "earlier": (list, 'a list of texts such as "study@other.db"'),
-    "trials": _WHOLE,
-    "parallel": _WHOLE,
-    "storage": _TEXT,
-    "study": _TEXT,
-    "timeout": _SECONDS,
-    "trial_timeout": _SECONDS,
-    "target": _NUMBER,
-    "patience": _WHOLE,
-    "min_gain": _NUMBER,
-    "confirm": _WHOLE,
-    "retries": _WHOLE,
-    "max_failures": _WHOLE,
-    "seed": _WHOLE,
-    "executor": _TEXT,
-    "initial": (list, "a list of tables"),
-    "require": (list | str, 'a text such as "a + b <= 1", or a list of texts'),
-    "steps": _WHOLE,
-    "grace": _SECONDS,
-    "checkpoints": _TEXT,
-    "output": _TEXT,
-    "value_file": _TEXT,
-    "value_key": _TEXT,
-    "value_regex": _TEXT,
-    "pruner": _TEXT,
-    "from_environment": (bool, "true or false"),
-}
-LEAST = {
-    "steps": 1,
-    "trials": 1,
-    "parallel": 1,
-    "patience": 1,
-    "max_failures": 1,
-    "confirm": 0,
-    "retries": 0,
-    "seed": 0,
-}
-MOST = {"parallel": 10_000}
-# Counts must fit into a database. Locks and queues reject longer timeouts.
-LARGEST_COUNT, LONGEST_WAIT = 2**63 - 1, 1e9
 # Seconds between SIGTERM and SIGKILL for a program that has a checkpoint, unless grace is given.
 CHECKPOINT_GRACE = 30.0
 # The limits that end a search before its final check.
@@ -102,8 +46,6 @@ ENDS_SEARCH = ("n_trials", "target_value", "patience", "min_gain")
 LOCAL_EXECUTORS = ("serial", "threads", "processes")
 CLUSTERS = ("dask", "ray", "mpi")
 CONSTRAINT = re.compile(r"\s*(?P<metric>[^\s<>=]+)\s*(?P<sign><=|>=)\s*(?P<limit>\S+)\s*")
-# A Python objective, not a program: module:function.
-OBJECTIVE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 
 @dataclass(frozen=True)
@@ -141,51 +83,13 @@ class Plan:
         return self.executor is not None and self.executor.startswith(CLUSTERS)
 
 
-def read_settings(path: Path) -> dict[str, Any]:
-    """The settings in a TOML file. The study is named after the file unless the file names it."""
-    try:
-        with path.open("rb") as file:
-            settings = tomllib.load(file)
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not TOML: {error}") from None
-    for key, value in settings.items():
-        if key not in SETTINGS:
-            raise ValueError(f"{path}: unknown key {key!r}{nearest(key, SETTINGS)}")
-        kind, text = SETTINGS[key]
-        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            raise ValueError(f"{path}: {key} must be {text}, not {value!r}")
-    return {"study": path.stem, **settings}
-
-
-def settings_of(words: Sequence[str], flags: Mapping[str, Any]) -> dict[str, Any]:
-    """All settings of a call: the TOML file, if it is the first word, then the other words, then the flags."""
-    rest = list(words)
-    settings: dict[str, Any] = read_settings(Path(rest.pop(0))) if rest and rest[0].endswith(".toml") else {}
-    if len(rest) == 1 and OBJECTIVE.fullmatch(rest[0]):
-        settings = {key: value for key, value in settings.items() if key != "command"} | {"objective": rest[0]}
-    elif rest:
-        settings = {key: value for key, value in settings.items() if key != "objective"} | {"command": rest}
-    # One direction and several exclude each other, too.
-    if flags.get("direction") is not None or flags.get("directions") is not None:
-        settings = {key: value for key, value in settings.items() if key not in ("direction", "directions")}
-    # value_key and value_regex exclude each other: a flag replaces whichever of them the file has.
-    ways = {key for key in ("value_key", "value_regex") if flags.get(key) is not None}
-    settings = {key: value for key, value in settings.items() if not ways or key not in ("value_key", "value_regex")}
-    tables = {**settings.get("parameters", {}), **flags.get("parameters", {})}
-    required = [*_texts(settings.get("require")), *_texts(flags.get("require"))]
-    given = {key: value for key, value in flags.items() if value is not None}
-    return {**settings, **given, "parameters": tables, "require": required}
-
-
 def make_plan(settings: Mapping[str, Any]) -> Plan:
     """Make a plan from settings; raises one ValueError if they are wrong."""
     space, conditions = distributions_of(settings["parameters"])
     checked = Space(space, conditions)
     command = _command(settings)
     storage, study = settings.get("storage", DEFAULT_STORAGE), settings.get("study") or DEFAULT_NAME
-    trial_timeout = _seconds("trial_timeout", settings)
+    trial_timeout = seconds_of("trial_timeout", settings)
     directions = objectives_of(settings, is_program=command is not None)
     constraints = parse_constraints(settings.get("constraints", []))
     by_name = directions if isinstance(directions, dict) else None
@@ -205,12 +109,12 @@ def make_plan(settings: Mapping[str, Any]) -> Plan:
         storage=storage,
         study=study,
         executor=_executor(settings.get("executor"), is_program=command is not None, timed=trial_timeout is not None),
-        parallel=_whole("parallel", settings),
+        parallel=whole_of("parallel", settings),
         output=output,
         value_file=settings.get("value_file"),
         reading=Reading(key if command else None, settings.get("value_regex"), (goals.names or ()) if command else ()),
         trial_timeout=trial_timeout,
-        steps=_whole("steps", settings),
+        steps=whole_of("steps", settings),
         grace=_grace(settings, command),
         checkpoints=_checkpoints(settings, command, output),
         pruner=_pruner(settings, goals),
@@ -242,8 +146,8 @@ def earlier_of(settings: Mapping[str, Any], goals: Goals, storage: str, study: s
 
 def _pruner(settings: Mapping[str, Any], goals: Goals) -> BasePruner:
     """The pruner. With several objectives the rules of Optuna are rejected: they compare one objective only."""
-    steps = _whole("steps", settings)
-    name = _choice("pruner", settings.get("pruner", "lazy"), tuple(PRUNERS))
+    steps = whole_of("steps", settings)
+    name = choice_of("pruner", settings.get("pruner", "lazy"), tuple(PRUNERS))
     pruner = LazyPruner(steps) if name == "lazy" else PRUNERS[name]()
     check_pruner(pruner, goals)
     return pruner
@@ -255,7 +159,7 @@ def _has_checkpoint(command: Sequence[str] | None) -> bool:
 
 def _grace(settings: Mapping[str, Any], command: Sequence[str] | None) -> float:
     """The seconds that a program has to end. One with a checkpoint needs time to write it."""
-    given = _seconds("grace", settings)
+    given = seconds_of("grace", settings)
     if given is not None and command is None:
         raise ValueError("grace is for programs; a Python function is stopped between two steps")
     return given if given is not None else CHECKPOINT_GRACE if _has_checkpoint(command) else groups.GRACE
@@ -275,12 +179,12 @@ def objectives_of(settings: Mapping[str, Any], *, is_program: bool) -> Direction
     """The direction of one objective, or the directions of several by name."""
     given = settings.get("directions")
     if given is None:
-        direction: Direction = _choice("direction", settings.get("direction", "minimize"), DIRECTIONS)
+        direction: Direction = choice_of("direction", settings.get("direction", "minimize"), DIRECTIONS)
         return direction
     if settings.get("direction") is not None:
         raise ValueError("give the direction of one objective, or the directions of several by name, not both")
     directions: dict[str, Direction] = {
-        name: _choice(f"the direction of {name}", each, DIRECTIONS) for name, each in given.items()
+        name: choice_of(f"the direction of {name}", each, DIRECTIONS) for name, each in given.items()
     }
     # By name, so that the order of flags does not matter when a study is resumed.
     ordered = dict(sorted(directions.items()))
@@ -316,13 +220,9 @@ def _finite(text: str) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _texts(require: Any) -> list[Any]:
-    return [require] if isinstance(require, str) else list(require or ())
-
-
 def requirement_of(require: Any, space: Mapping[str, BaseDistribution]) -> Requirement | None:
     """The expressions that every configuration must fulfil, all of them."""
-    texts = _texts(require)
+    texts = texts_of(require)
     for text in texts:
         if not isinstance(text, str):
             raise ValueError(f"require must be a text such as 'a + b <= 1', or a list of texts, not {shortened(text)}")
@@ -413,17 +313,17 @@ def _executor(executor: str | None, *, is_program: bool, timed: bool) -> str | N
 def _limits(settings: Mapping[str, Any]) -> dict[str, Any]:
     target = settings.get("target")
     limits = {
-        "n_trials": _whole("trials", settings),
-        "timeout": _seconds("timeout", settings),
+        "n_trials": whole_of("trials", settings),
+        "timeout": seconds_of("timeout", settings),
         "target_value": None if target is None else finite_number("target", target),
-        "patience": _whole("patience", settings),
+        "patience": whole_of("patience", settings),
         "min_gain": None if settings.get("min_gain") is None else positive("min_gain", settings["min_gain"]),
     }
     if all(limit is None for limit in limits.values()):
         raise ValueError("there is no limit: give --trials, --timeout, --target, --patience or --min-gain")
     for key in ("confirm", "retries", "max_failures", "seed"):
         if settings.get(key) is not None:
-            limits[key] = _whole(key, settings)
+            limits[key] = whole_of(key, settings)
     if limits.get("confirm"):
         _check_confirm(limits)
     return limits
@@ -445,29 +345,3 @@ def _check_confirm(limits: Mapping[str, Any]) -> None:
         )
     if trials is not None and confirm >= trials:
         raise ValueError(f"confirm is a part of trials: it must be less than {trials}, not {confirm}")
-
-
-def _whole(key: str, settings: Mapping[str, Any]) -> int | None:
-    if settings.get(key) is None:
-        return None
-    value, most = whole(key, settings[key], LEAST[key]), MOST.get(key, LARGEST_COUNT)
-    if value > most:
-        raise ValueError(f"{key} must be at most {most}, not {shortened(value, 30)}")
-    return value
-
-
-def _seconds(key: str, settings: Mapping[str, Any]) -> float | None:
-    if settings.get(key) is None:
-        return None
-    value = seconds(key, settings[key])
-    if value > LONGEST_WAIT:
-        given = shortened(settings[key], 30)
-        raise ValueError(f"{key} must be at most {LONGEST_WAIT:g} seconds, not {given}; leave it out for none")
-    return value
-
-
-def _choice(key: str, value: str, known: tuple[str, ...]) -> Any:
-    try:
-        return one_of(key, value, known)
-    except ValueError as error:
-        raise ValueError(f"{error}{nearest(value, known)}") from None

@@ -77,7 +77,7 @@ class _Parser:
         self._check_depth(depth)
         if isinstance(node, ast.BoolOp):
             parts = [self.truth(part, depth + 1) for part in node.values]
-            return _all_of(parts) if isinstance(node.op, ast.And) else _any_of(parts)
+            return _joined(parts, decisive=isinstance(node.op, ast.Or))
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             return _negated(self.truth(node.operand, depth + 1))
         if isinstance(node, ast.Compare):
@@ -218,28 +218,17 @@ def _negated(part: Truth) -> Truth:
     return truth
 
 
-def _all_of(parts: Sequence[Truth]) -> Truth:
+def _joined(parts: Sequence[Truth], *, decisive: bool) -> Truth:
+    """The parts joined by "or" if a part that is True decides, by "and" if one that is False does."""
+
     def truth(params: Params) -> bool | None:
         unknown = False
         for part in parts:
             known = part(params)
-            if known is False:
-                return False
+            if known is decisive:
+                return decisive
             unknown = unknown or known is None
-        return None if unknown else True
-
-    return truth
-
-
-def _any_of(parts: Sequence[Truth]) -> Truth:
-    def truth(params: Params) -> bool | None:
-        unknown = False
-        for part in parts:
-            known = part(params)
-            if known is True:
-                return True
-            unknown = unknown or known is None
-        return None if unknown else False
+        return None if unknown else not decisive
 
     return truth
 

@@ -11,8 +11,8 @@ import typer
 from optuna.storages import BaseStorage
 from optuna.study import Study
 
-from lazybo.cli.config import DEFAULT_STORAGE, read_settings
 from lazybo.cli.require import Requirement
+from lazybo.cli.settings import DEFAULT_STORAGE, read_settings
 from lazybo.programs.placeholders import nearest
 from lazybo.study.attributes import REQUIRE_KEY
 from lazybo.study.retry import with_retries

@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 from lazybo.checks import is_number
+from lazybo.run.goals import metric_at
 from lazybo.text import without_colours
 
 # A longer line is not kept in memory and cannot be a value.
@@ -151,17 +152,17 @@ class Reading:
 
     def _value(self, parsed: Mapping[str, Any]) -> Value | None:
         if self.names:
-            found = [_at(parsed, name) for name in self.names]
+            found = [metric_at(parsed, name) for name in self.names]
             return Value(float(found[0]), dict(parsed)) if all(map(_is_double, found)) else None
         key = self.key or VALUE
-        value = _at(parsed, key)
+        value = metric_at(parsed, key)
         if not _is_double(value):
             return None
         # A metric called "value" would overwrite the value.
         return Value(float(value), {name: metric for name, metric in parsed.items() if name not in (key, VALUE)})
 
     def _step(self, parsed: Mapping[str, Any]) -> Step | None:
-        step, value = parsed[STEP], _at(parsed, self.key or VALUE)
+        step, value = parsed[STEP], metric_at(parsed, self.key or VALUE)
         if self.names:
             return None  # a pruner cannot compare several objectives
         if not _is_double(step) or not _is_double(value) or not math.isfinite(step) or step < 0 or step != int(step):
@@ -238,15 +239,6 @@ def _object(text: bytes) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return parsed if isinstance(parsed, dict) else None
-
-
-def _at(parsed: Mapping[str, Any], key: str) -> Any:
-    """The entry of an object under a key, or under a dotted path of keys."""
-    if key in parsed:
-        return parsed[key]
-    head, dot, rest = key.partition(".")
-    inner = parsed.get(head)
-    return _at(inner, rest) if dot and isinstance(inner, dict) else None
 
 
 def _is_double(thing: Any) -> bool:

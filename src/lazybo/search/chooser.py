@@ -17,9 +17,10 @@ from lazybo.search.acquisition import Acquisition
 from lazybo.search.feasible_set import FeasibleSet
 from lazybo.search.landscape import Landscape
 from lazybo.search.maxima import BEST_CENTERS, STARTS, Maximum, around, joint_maxima
-from lazybo.search.observations import Observations, State
+from lazybo.search.observations import Observations
 from lazybo.search.outputs import Outputs
 from lazybo.search.pool import sobol_points
+from lazybo.search.results import State
 from lazybo.search.space import MAX_LISTED, Space
 
 # How many random points are drawn before the remaining points of a nearly exhausted space are listed.

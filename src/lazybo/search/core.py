@@ -16,8 +16,9 @@ from lazybo.search.acquisition import Acquisition
 from lazybo.search.chooser import Chooser
 from lazybo.search.feasibility import Predicate
 from lazybo.search.feasible_set import FeasibleSet
-from lazybo.search.observations import Observations, Result, State
+from lazybo.search.observations import Observations
 from lazybo.search.outputs import Outputs
+from lazybo.search.results import Result, State
 from lazybo.search.space import Space
 from lazybo.search.surrogate import Surrogate
 

@@ -20,11 +20,14 @@ from lazybo.model.process import Process
 from lazybo.model.targets import Warping
 from lazybo.search.contenders import Contender, Race
 from lazybo.search.core import Core
+from lazybo.search.feasible_set import FeasibleSet
 from lazybo.search.gain import GainParts, earlier_gains, play, played_gains
 from lazybo.search.hypervolume import non_dominated
-from lazybo.search.observations import Observation, Observations, State
+from lazybo.search.observations import Observation, Observations
 from lazybo.search.outputs import Outputs
+from lazybo.search.pool import POOL_POINTS
 from lazybo.search.prediction import Evaluation, Limit, Prediction, Predictor, Recommendation
+from lazybo.search.results import State
 from lazybo.search.rows import rows_of, to_frame, write_csv
 from lazybo.search.space import Space
 from lazybo.search.surrogate import Surrogate
@@ -72,6 +75,8 @@ class Judgement(ABC):
     cost: str | None
     _signs: tuple[float, ...]
     _observations: Observations
+    _feasible: FeasibleSet | None
+    _next_number: int
 
     @property
     def direction(self) -> Direction:
@@ -305,6 +310,33 @@ class Judgement(ABC):
         """
         with self._outputs.without_changes():
             return self._outputs.limits(), self._outputs.success()
+
+    def maxima(self) -> list[tuple[dict[str, Any], float]]:
+        """The distinct local maxima of the current acquisition function, best first: configurations and values."""
+        if self._observations.n_complete == 0 or self.space.dim == 0:
+            return []
+        rng = np.random.default_rng((self.seed, self._next_number))
+        core = self._core
+        with core.outputs.without_changes():
+            found = core.chooser.maxima(self.seed, rng, POOL_POINTS // 16)
+        return [(self.space.decode(maximum.x), maximum.value) for maximum in found]
+
+    @property
+    def constrained(self) -> bool:
+        """Whether only a part of the space is feasible."""
+        return self._feasible is not None
+
+    def check_feasible(self, params: Mapping[str, Any]) -> None:
+        """Raise a ValueError if a configuration may not be evaluated."""
+        if not self._may_evaluate(params):
+            raise ValueError(f"{shortened(dict(params), 400)} is not feasible")
+
+    def _may_evaluate(self, params: Mapping[str, Any]) -> bool:
+        return self._feasible is None or self._feasible.contains.holds(params)
+
+    def is_complete(self, params: Mapping[str, Any]) -> bool:
+        """Whether these are all parameters of a configuration of the space."""
+        return self.space.has(params)
 
     def records(self) -> list[dict[str, Any]]:
         """All observations as rows of plain data, in their order: number, values, parameters, constraints, state.

@@ -4,79 +4,28 @@ The index of a record is its *row*, here and in the Gaussian process.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from enum import Enum, auto
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lazybo.checks import Array, as_number, finite_number, positive, shortened, whole
-from lazybo.model.targets import LARGEST
+from lazybo import notebook
+from lazybo.checks import Array, shortened
+from lazybo.search.results import PENDING, Result, State, from_plain, to_plain
 from lazybo.search.space import Space
 
 
-class State(Enum):
-    """The state of an evaluation."""
-
-    PENDING = auto()
-    COMPLETE = auto()
-    FAILED = auto()
-
-
 @dataclass(frozen=True, slots=True)
-class Result:
-    """The state of an evaluation, and the value of each objective if it is complete. Smaller values are better.
+class Suggestion:
+    """A configuration to evaluate, and its number, by which its value can be told."""
 
-    A pending evaluation may have a forecast of one objective; its other values are NaN then. ``variances`` are the
-    known variances of the noise in the values. ``constraints`` are the constraints that were measured, by name; each is
-    satisfied if it is at most 0. ``cost`` is what the evaluation cost, if that is known.
-    """
+    number: int
+    params: dict[str, Any]
 
-    state: State
-    values: tuple[float, ...] = ()
-    variances: tuple[float, ...] = ()
-    constraints: Mapping[str, float] = field(default_factory=dict)
-    cost: float | None = None
-
-    @classmethod
-    def of(
-        cls,
-        value: float | Sequence[float | None] | None,
-        signs: Sequence[float],
-        variance: float | Sequence[float] = 0.0,
-        constraints: Mapping[str, float | None] | None = None,
-        cost: float | None = None,
-    ) -> "Result":
-        """The result for what a user tells: None, NaN and infinity are failures."""
-        doubles = _check_values(value, len(signs))
-        variances = _check_variances(variance, len(signs))
-        measured = check_constraints(constraints)
-        if doubles is None or not all(map(math.isfinite, doubles)):
-            return cls(State.FAILED, variances=variances, constraints=measured, cost=cost)
-        values = tuple(sign * double for sign, double in zip(signs, doubles, strict=True))
-        return cls(State.COMPLETE, values, variances, measured, cost)
-
-    @classmethod
-    def forecast(
-        cls,
-        value: float,
-        variance: float,
-        signs: Sequence[float],
-        objective: int,
-        constraints: Mapping[str, float | None] | None = None,
-    ) -> "Result":
-        """A pending result with the forecast of one objective."""
-        if not math.isfinite(double := as_number("the forecast", value)):
-            raise ValueError(f"a forecast must be a finite number, not {shortened(value)}")
-        known = [j == objective for j in range(len(signs))]
-        values = (sign * double if is_it else math.nan for sign, is_it in zip(signs, known, strict=True))
-        variances = tuple(_check_variance(variance) if is_it else 0.0 for is_it in known)
-        return cls(State.PENDING, tuple(values), variances, check_constraints(constraints))
-
-
-PENDING = Result(State.PENDING)
+    def _repr_html_(self) -> str:
+        return notebook.table(f"Suggestion {self.number}", ("", ""), self.params.items())
 
 
 @dataclass(slots=True)
@@ -187,10 +136,10 @@ class Observations:
 
     # ------------------------------------------------------------------ look
 
-    def pending_row(self, number: object) -> int:
-        """The row of a suggestion that was not told yet, by its number."""
-        known = isinstance(number, int | np.integer) and not isinstance(number, bool)
-        row = self._row_of.get(int(number)) if known else None  # type: ignore[call-overload]
+    def pending_row(self, suggestion: object) -> int:
+        """The row of a suggestion that was not told yet, by itself or its number."""
+        number = suggestion.number if isinstance(suggestion, Suggestion) else suggestion
+        row = self._row_with(number)
         if row is None:
             given = shortened(number)
             if isinstance(number, Mapping):
@@ -205,6 +154,11 @@ class Observations:
             )
         return row
 
+    def _row_with(self, number: object) -> int | None:
+        """The row of the suggestion with this number; None if there is none."""
+        is_number = isinstance(number, int | np.integer) and not isinstance(number, bool)
+        return self._row_of.get(int(number)) if is_number else None  # type: ignore[call-overload]
+
     def told_row(self, number: int) -> int:
         """The row of a suggestion that was told, or has a forecast, by its number."""
         row = self._row_of.get(number)
@@ -213,12 +167,12 @@ class Observations:
         return row
 
     def result_row(self, which: object) -> int:
-        """The row with a result, by the number of a suggestion, or by the configuration if that has one result."""
+        """The row with a result, by a suggestion, its number, or the configuration if that has one result."""
         if not isinstance(which, Mapping):
-            known = isinstance(which, int | np.integer) and not isinstance(which, bool)
-            row = self._row_of.get(int(which)) if known else None  # type: ignore[call-overload]
+            number = which.number if isinstance(which, Suggestion) else which
+            row = self._row_with(number)
             if row is None or self._rows[row].result.state is State.PENDING:
-                raise ValueError(f"no suggestion with the number {shortened(which)} was told; tell() its value")
+                raise ValueError(f"no suggestion with the number {shortened(number)} was told; tell() its value")
             return row
         point = self._space.encode(self._space.plain(which, outside=True))
         rows = [row for row in self._at.get(point.tobytes(), []) if self._rows[row].result.state is not State.PENDING]
@@ -323,111 +277,8 @@ class Observations:
 
     def state(self) -> list[dict[str, Any]]:
         """All rows as plain data for JSON."""
-        return [
-            {
-                "params": dict(each.params),
-                "value": _plain(each.result),
-                "variance": _one_or_list(each.result.variances) if each.result.variances else 0.0,
-                "constraints": dict(each.result.constraints),
-                "number": each.number,
-                **_plain_forecast(each.result),
-                **({} if each.result.cost is None else {"cost": each.result.cost}),
-            }
-            for each in self._rows
-        ]
+        return [{"params": dict(each.params), **to_plain(each.result, each.number)} for each in self._rows]
 
-    def parse(self, row: Mapping[str, Any], objectives: int) -> tuple[dict[str, Any], Result, int | None]:
-        """The arguments of `add` for a row of `state`. Earlier versions had no constraints and no costs."""
-        number = None if row["number"] is None else whole("number", row["number"], 0)
-        params = self._space.plain(row["params"], outside=True)
-        variances = _check_variances(row["variance"], objectives)
-        result = _from_plain(row["value"], variances, check_constraints(row.get("constraints")))
-        if result is PENDING and "forecast" in row:
-            values = _check_forecast(row["forecast"], objectives)
-            result = Result(State.PENDING, values, variances, check_constraints(row.get("constraints")))
-        return (
-            params,
-            result if row.get("cost") is None else replace(result, cost=positive("cost", row["cost"])),
-            number,
-        )
-
-
-def check_constraints(given: Mapping[str, float | None] | None) -> dict[str, float]:
-    """The constraints that were measured, by name. None and NaN mean that a constraint was not measured."""
-    if not isinstance(given, Mapping | None):
-        raise ValueError(f"constraints must be a dict of names and numbers, not {shortened(given)}")
-    measured = {}
-    for name, value in (given or {}).items():
-        if not isinstance(name, str):
-            raise ValueError(f"the name of a constraint must be a text, not {shortened(name)}")
-        double = math.nan if value is None else as_number(f"the constraint {name!r}", value)
-        if not math.isnan(double):
-            # An infinite violation is as bad as the largest one.
-            measured[name] = min(max(double, -LARGEST), LARGEST)
-    return measured
-
-
-def _check_values(given: Any, count: int) -> tuple[float, ...] | None:
-    """One number for each objective; None if any of them is None."""
-    if given is None:
-        return None
-    if count == 1:
-        return (as_number("the value (or None for a failure)", given),)
-    if not isinstance(given, list | tuple | np.ndarray) or len(given) != count:
-        expected = f"a list of {count} values, one for each objective, or None for a failure"
-        raise ValueError(f"expected {expected}, not {shortened(given)}")
-    if any(value is None for value in given):
-        return None
-    return tuple(as_number("a value", value) for value in given)
-
-
-def _check_variances(given: Any, count: int) -> tuple[float, ...]:
-    """One known variance for each objective."""
-    if not isinstance(given, list | tuple | np.ndarray):
-        given = [given] if count == 1 else [given] * count if given == 0 else given
-    if not isinstance(given, list | tuple | np.ndarray) or len(given) != count:
-        raise ValueError(f"variance must be a list of {count} numbers, one for each objective, not {shortened(given)}")
-    return tuple(_check_variance(each) for each in given)
-
-
-def _plain(result: Result) -> float | list[float] | str | None:
-    """A value for JSON, which has no NaN, or a list of them for several objectives."""
-    if result.state is State.COMPLETE:
-        return _one_or_list(result.values)
-    return "failed" if result.state is State.FAILED else None
-
-
-def _plain_forecast(result: Result) -> dict[str, Any]:
-    """The forecast of a pending result for JSON: None where there is none; empty if there is no forecast."""
-    if result.state is not State.PENDING or not result.values:
-        return {}
-    return {"forecast": [None if math.isnan(value) else value for value in result.values]}
-
-
-def _check_forecast(given: Any, count: int) -> tuple[float, ...]:
-    if not isinstance(given, list | tuple) or len(given) != count:
-        raise ValueError(f"a forecast must be a list of {count} numbers or None, not {shortened(given)}")
-    return tuple(math.nan if value is None else finite_number("a forecast", value) for value in given)
-
-
-def _one_or_list(numbers: tuple[float, ...]) -> float | list[float]:
-    return numbers[0] if len(numbers) == 1 else list(numbers)
-
-
-def _from_plain(value: Any, variances: tuple[float, ...], constraints: dict[str, float]) -> Result:
-    if value is None:
-        # A pending row knows nothing but its point, so that a restored one is equal to it.
-        return PENDING
-    if value == "failed":
-        return Result(State.FAILED, (), variances, constraints)
-    doubles = _check_values(value, len(variances))
-    if doubles is None or not all(map(math.isfinite, doubles)):
-        raise ValueError(f"a value must be finite, None or 'failed', not {shortened(value)}")
-    return Result(State.COMPLETE, doubles, variances, constraints)
-
-
-def _check_variance(variance: float) -> float:
-    double = as_number("variance", variance)
-    if not (math.isfinite(double) and double >= 0):
-        raise ValueError(f"variance must be a number of at least 0, not {shortened(variance)}")
-    return double
+    def parse(self, row: Mapping[str, Any]) -> tuple[dict[str, Any], Result, int | None]:
+        """The arguments of `add` for a row of `state`."""
+        return self._space.plain(row["params"], outside=True), *from_plain(row, self.objectives)

@@ -32,8 +32,9 @@ from lazybo.search.hypervolume import MOST_OBJECTIVES, HypervolumeImprovement, n
 from lazybo.search.joint import ChebyshevImprovement, constrained, feasibility, improvement, per_cost, widened
 from lazybo.search.landscape import Landscape, Layer
 from lazybo.search.maxima import BEST_CENTERS
-from lazybo.search.observations import Observations, State
+from lazybo.search.observations import Observations
 from lazybo.search.prediction import Limit
+from lazybo.search.results import State
 from lazybo.search.space import Space
 from lazybo.search.surrogate import Fitted, Surrogate
 from lazybo.search.views import Constraint, Cost, Objective, Outcomes, Rows

@@ -33,7 +33,8 @@ from lazybo.checks import Array, finite_number, positive, whole
 from lazybo.model.earlier import EarlierTasks
 from lazybo.search.core import Core, MakeCore
 from lazybo.search.hypervolume import non_dominated
-from lazybo.search.observations import Observations, State
+from lazybo.search.observations import Observations
+from lazybo.search.results import State
 
 Index: TypeAlias = NDArray[np.intp]
 

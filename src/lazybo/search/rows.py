@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from lazybo.search.observations import Observation, State
+from lazybo.search.observations import Observation
+from lazybo.search.results import State
 
 # Optuna's names of the states of trials.
 STATES = {State.COMPLETE: "COMPLETE", State.FAILED: "FAIL", State.PENDING: "RUNNING"}

@@ -1,4 +1,4 @@
-"""An optimiser as a JSON file: its space, its options, its observations, and what it has learned.
+"""An optimiser as plain data and as a JSON file: its space, its options, its observations, and what it has learned.
 
 Nothing is pickled. Choices are written as plain data, and parameters that are choices by their position. Functions (a
 predicate, an acquisition function, a kernel of one's own) cannot be written: they are given again when it is read.
@@ -7,9 +7,9 @@ predicate, an acquisition function, a kernel of one's own) cannot be written: th
 import json
 import os
 import tempfile
-from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import fields
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +21,20 @@ from optuna.distributions import (
     json_to_distribution,
 )
 
-from lazybo.checks import shortened
+from lazybo.checks import shortened, whole
 from lazybo.model.fit import Priors
 from lazybo.model.kernels import Kernel, kernel_for
 from lazybo.model.kernels.choice import KERNELS
 from lazybo.search.earlier import EarlierStudy
+from lazybo.search.observations import Observations
+from lazybo.search.results import Result
 from lazybo.search.space import Condition, Space
 
 FORMAT = "lazybo optimizer"
 VERSION = 1
+STATE_VERSION = 3
+# States of version 2 have one objective and no constraints.
+READABLE_VERSIONS = (2, STATE_VERSION)
 # The options that may be functions or objects of the user, and are then given again.
 GIVEN_AGAIN = ("feasible", "acquisition", "kernel")
 PLAIN = str | int | float | bool | None
@@ -81,6 +86,11 @@ def from_text(text: str, given: Mapping[str, Any]) -> tuple[dict[str, Any], dict
     return arguments, state
 
 
+def read(path: str | Path) -> str:
+    """The text of a file."""
+    return Path(path).expanduser().read_text(encoding="utf-8")
+
+
 def write(path: str | Path, text: str) -> None:
     """Write a file as a whole: after a kill at any moment there is the old file or the new one."""
     target = Path(path).expanduser()
@@ -97,6 +107,51 @@ def write(path: str | Path, text: str) -> None:
         with suppress(OSError):
             Path(name).unlink()
         raise
+
+
+@contextmanager
+def readable(what: str) -> Iterator[None]:
+    """Turn all errors about invalid plain data into a ValueError."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, OverflowError, AttributeError) as error:
+        reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+        raise ValueError(f"this {what} cannot be read: {reason}") from None
+
+
+# ------------------------------------------------------------------------ state
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """A state that was read. ``rows`` are arguments of `Observations.add`; ``model`` is still plain data."""
+
+    seed: int
+    next_number: int
+    rows: list[tuple[dict[str, Any], Result, int | None]]
+    model: Any
+    budget_left: Any
+
+
+def to_state(
+    seed: int, next_number: int, rows: Sequence[Mapping[str, Any]], model: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The state of an optimiser as plain data for JSON."""
+    return {"version": STATE_VERSION, "seed": seed, "next_number": next_number, "rows": rows, "model": model}
+
+
+def from_state(state: Any, observations: Observations) -> Parsed:
+    """Read a state. ``observations`` are those of the optimiser that it is for; they are not changed."""
+    if not isinstance(state, Mapping) or state.get("version") not in READABLE_VERSIONS:
+        found = state.get("version") if isinstance(state, Mapping) else state
+        raise ValueError(f"the state must be of version {STATE_VERSION}, not {shortened(found)}")
+    with readable("state"):
+        seed, next_number = whole("seed", state["seed"], 0), whole("next_number", state["next_number"], 0)
+        rows = [observations.parse(row) for row in state["rows"]]
+        numbers = [number for *_, number in rows if number is not None]
+        if len(set(numbers)) < len(numbers) or max(numbers, default=-1) >= next_number:
+            raise ValueError(f"the numbers of its rows must be different and below {next_number}")
+        return Parsed(seed, next_number, rows, state["model"], state.get("budget_left"))
 
 
 # ------------------------------------------------------------------------ space

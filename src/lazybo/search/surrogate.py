@@ -29,8 +29,8 @@ from lazybo.model.repeats import PROOF_IF_DISCRETE, Repeats, repeats_of
 from lazybo.model.targets import Warping
 from lazybo.model.weights import CHUNK_ROWS
 from lazybo.search.feasible_set import FeasibleSet
-from lazybo.search.observations import State
 from lazybo.search.pool import POOL_POINTS, Pool, sobol_points
+from lazybo.search.results import State
 from lazybo.search.space import Space
 from lazybo.search.views import Rows
 

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lazybo.checks import Array
-from lazybo.search.observations import Observations, State
+from lazybo.search.observations import Observations
+from lazybo.search.results import State
 
 
 class Rows(Protocol):

@@ -16,7 +16,8 @@ import optuna
 from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial, TrialState
 
-from lazybo.search.optimizer import Optimizer, Suggestion, Values
+from lazybo.search.optimizer import Optimizer, Suggestion
+from lazybo.search.results import Values
 from lazybo.study.attributes import (
     MODEL_KEY,
     SKIPPED_KEY,

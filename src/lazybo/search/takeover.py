@@ -1,0 +1,43 @@
+"""When local models take over from the one with all observations, whose memory grows with their number squared."""
+
+from typing import Any, Literal, TypeAlias
+
+from lazybo.checks import shortened, whole
+from lazybo.search.core import Core
+
+# A number of observations, "auto", or None for never.
+LocalAfter: TypeAlias = int | Literal["auto"] | None
+# From so many observations on, local models take over: the factor of all has 0.4 GB then.
+LOCAL_AFTER = 10_000
+# The same for one objective without noise, constraints and costs: local models are better there, and cost less.
+EARLY_LOCAL_AFTER = 1000
+
+
+def check_local_after(given: Any) -> LocalAfter:
+    """The option of an optimiser."""
+    if given is None or (isinstance(given, str) and given == "auto"):
+        return "auto" if given else None
+    try:
+        return whole("local_after", given, 0)
+    except ValueError:
+        raise ValueError(
+            f'local_after must be a whole number, "auto" or None (never), not {shortened(given)}'
+        ) from None
+
+
+def local_models_are_due(core: Core, local_after: LocalAfter, n_startup: int) -> bool:
+    """Whether local models take over from a core with all observations."""
+    if local_after is None or core.space.dim == 0 or core.observations.n_complete < max(n_startup, 1):
+        return False
+    return len(core.observations) >= (local_after if isinstance(local_after, int) else _default(core))
+
+
+def _default(core: Core) -> int:
+    """From how many observations on local models take over if that is "auto"."""
+    observations, outputs = core.observations, core.outputs
+    if len(observations) < EARLY_LOCAL_AFTER or len(outputs.objectives) > 1 or outputs.cost is not None:
+        return LOCAL_AFTER
+    fitted = outputs.objectives[0].fitted
+    # Whether there is noise is known once the kernel was learned.
+    noisy = fitted.learned_at == 0 or fitted.is_noisy or observations.variances().any()
+    return LOCAL_AFTER if noisy or observations.constraints else EARLY_LOCAL_AFTER
