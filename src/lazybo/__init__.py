@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from lazybo.model.kernels import Column, Matern52
     from lazybo.report.html import write_report
     from lazybo.report.recommendation import recommend
+    from lazybo.report.records import importances
     from lazybo.run.failure import RunFailed
     from lazybo.run.kfold import kfold
     from lazybo.run.optimize import optimize
@@ -37,6 +38,7 @@ _MODULES = {
     "Recommendation": "lazybo.search.prediction",
     "RunFailed": "lazybo.run.failure",
     "Suggestion": "lazybo.search.optimizer",
+    "importances": "lazybo.report.records",
     "kfold": "lazybo.run.kfold",
     "optimize": "lazybo.run.optimize",
     "recommend": "lazybo.report.recommendation",
@@ -59,6 +61,7 @@ __all__ = [
     "RunFailed",
     "Suggestion",
     "__version__",
+    "importances",
     "kfold",
     "optimize",
     "recommend",

@@ -187,6 +187,18 @@ def test_an_experiment_that_nobody_asked_for() -> None:
     assert (found[1]["params_t"], found[1]["value"], found[1]["user_attrs_note"]) == ("2.5", "0.4", "too dark")
 
 
+def test_a_second_measurement_of_an_experiment_is_kept_beside_the_first() -> None:
+    (first,) = asked(*SPACE)
+    assert refused("tell", "lab.db", "0", "6.5", "--repeat").startswith("trial 0 has no result yet")
+    done("tell", "lab.db", "0", "6.5")
+    refusal = "trial 0 was told already, with the value 6.5; give --correct to change it, or --repeat if it was"
+    assert refused("tell", "lab.db", "0", "7.1").startswith(refusal)
+    assert "trial 1 added" in done("tell", "lab.db", "0", "7.1", "--repeat")
+    study = optuna.load_study(study_name=None, storage="sqlite:///lab.db")
+    assert [trial.value for trial in study.trials] == [6.5, 7.1]
+    assert all(trial.params == first["params"] for trial in study.trials), "to the last bit"
+
+
 def test_several_objectives_by_name_or_in_their_order() -> None:
     asked(*SPACE, "-n", "3", "--maximize", "crumb", "--minimize", "cost")
     done("tell", "lab.db", "0", "crumb=3", "cost=20")
@@ -274,6 +286,9 @@ def test_a_run_leaves_the_experiments_of_people_alone() -> None:
         ("tell lab.db 0 1 --failed", "--failed has no value, but 1 is given"),
         ("tell lab.db 0 --failed --skip", "--failed and --skip exclude each other"),
         ("tell lab.db 0 1 a=2 a=3", "a is given twice"),
+        ("tell lab.db 0 1 --correct --repeat", "give one of them"),
+        ("tell lab.db --param t=1 --param flour=rye 1 --repeat", "--repeat needs the number of the trial"),
+        ("tell lab.db 0 --skip --repeat", "--skip needs the number of a trial that was asked for, and nothing else"),
         ("tell lab.db 0 1 --corect", "a value must be a number or NAME=NUMBER, not '--corect'"),
         ("tell lab.db --tabel x.csv", "there is no option --tabel"),
         ("tell lab.db", "give the number of a trial and its value, for example: lazybo tell 3 0.71"),
@@ -344,11 +359,11 @@ def test_the_calls_in_the_table_of_the_page_run() -> None:
     page = (Path(__file__).parents[2] / "docs" / "lab.md").read_text()
     done("ask", "bread.db", *SPACE)
     calls = re.findall(r"^\| `lazybo (tell bread.db 3 [^`]*)`", page, re.M)
-    assert len(calls) == 7
+    assert len(calls) == 8
     for each in calls:
         words = shlex.split(each)
         if "taste" not in each:
-            if "--correct" not in words:
+            if not {"--correct", "--repeat"} & set(words):
                 done("ask", "bread.db")
                 words[2] = str(json.loads(done("ask", "bread.db", "--pending", "--json"))[-1]["number"])
             done(*words)

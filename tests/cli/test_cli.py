@@ -193,6 +193,7 @@ def test_a_parameter_may_be_named_in_every_way_of_a_flag() -> None:
         ("show sqlite://x.db", "needs a third slash: give 'sqlite:///x.db', or 'x.db' alone"),
         ("show redis://h", "databases: sqlite, postgresql"),
         ("show postgresql+psycopg9://u@h/d", "SQLAlchemy does not know the driver in"),
+        ("show postgresql+psycopg2://u@127.0.0.1:1/d", "write postgresql+psycopg://... for the driver of pip install"),
         ("tune nothing.toml", "nothing.toml cannot be read"),
         ("show nothing.db", "there is no storage 'nothing.db'"),
         ("show train", "is not an SQLite database"),
@@ -522,6 +523,14 @@ def _run(name: str, path: str) -> optuna.Study:
     return study
 
 
+def test_show_says_that_a_storage_is_empty() -> None:
+    optuna.storages.RDBStorage("sqlite:///empty.db")
+    result = call("show", "empty.db")
+    assert result.exit_code == 0
+    assert result.stdout == "there is no study in this storage yet\n"
+    assert json.loads(call("show", "empty.db", "--json").stdout) == []
+
+
 def test_show_lists_studies_and_details_one() -> None:
     study = made()
     one = json.loads(call("show", "--json").stdout)
@@ -671,7 +680,7 @@ def test_a_final_check_is_shown_logged_and_exported() -> None:
     assert chances == sorted(chances, reverse=True)
     assert len(chances) > 1
     text = call("show").stdout
-    assert f"chance to be the best: trial {record['contenders'][0]['number']} " in text
+    assert f"chance that no other is clearly better: trial {record['contenders'][0]['number']} " in text
     assert f"{len(repeats)} trials are repeats of the final check" in text
     assert "expected gain of the next 10, 50, 100 trials: " in text
 

@@ -13,7 +13,8 @@ from optuna.trial import TrialState, create_trial
 
 import lazybo
 from lazybo import LazySampler, Optimizer, optimize
-from lazybo.report.recommendation import advise
+from lazybo.report.recommendation import Advice, advise
+from lazybo.search.prediction import Prediction, Recommendation
 from lazybo.study.attributes import VARIANCE_KEY
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -169,6 +170,14 @@ def test_the_reason_is_luck_where_the_model_believes_it(direction: str) -> None:
         f"use trial {advice.recommendation.number}"
     )
     assert expected.startswith(sign)
+
+
+def test_close_values_are_shown_with_equally_many_digits() -> None:
+    best = optuna.trial.create_trial(value=53.98)
+    ours = Recommendation({"x": 1.0}, 53.99, 53.9, 54.1, 53.99, 1, 7)
+    reason = Advice(ours, best, Prediction(54.0004, 53.9, 54.1), maximize=False).reason
+    assert reason is not None
+    assert "measured 53.98, but the model expects 54.00 there: perhaps luck" in reason
 
 
 def test_a_value_that_was_too_bad_is_bad_luck() -> None:

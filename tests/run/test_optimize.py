@@ -97,7 +97,7 @@ def test_a_dict_gives_the_value_and_metrics() -> None:
         (None, "is a return statement missing"),
         ("0.5", "must return a number"),
         ({"loss": 1.0}, "without 'value'"),
-        ([1.0, 2.0], "must return a number"),
+        ([1.0, 2.0], "several objectives need directions"),
     ],
 )
 def test_what_is_no_number_ends_the_run_with_a_clear_error(returned: object, message: str, tmp_path: Path) -> None:

@@ -421,6 +421,7 @@ def test_wrong_calls_change_nothing() -> None:
     wrong = [
         (lambda: optimizer.tell(99, 1.0), "no suggestion has the number"),
         (lambda: optimizer.tell("0", 1.0), "no suggestion has the number"),
+        (lambda: optimizer.tell(suggestion.params, 1.0), r"not the parameters \{'lr'.*; use observe\(\)"),
         (lambda: optimizer.tell(suggestion, "good"), "must be a number"),
         (lambda: optimizer.tell(suggestion, 1.0, variance=-1.0), "variance .*, not -1.0"),
         (lambda: optimizer.observe({"lr": 0.1}, 1.0), "missing"),

@@ -122,6 +122,8 @@ lazybo tell bread.db 4 --failed
 
 lazybo tell bread.db 3 0.17 --correct
 
+lazybo tell bread.db 3 0.69 --repeat
+
 lazybo tell bread.db --param temperature=200 --param minutes=40 --param flour=rye 0.66
 
 lazybo tell bread.db --table plan.csv
@@ -154,6 +156,9 @@ def tell(
     correct: Annotated[
         bool, typer.Option("--correct", help="Change a result that was told; the earlier one is kept beside it.")
     ] = False,
+    repeat: Annotated[
+        bool, typer.Option("--repeat", help="Another measurement of an experiment that was told: both values are kept.")
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Record the result of an experiment: of one that was asked for, of any other, or a whole table."""
@@ -166,11 +171,11 @@ def tell(
             raise ValueError(f"--{'failed' if failed else 'skip'} has no value, but {given.values[0]:g} is given")
         by_hand = _open(storage or DEFAULT_STORAGE, study)
         if table is not None:
-            if params or given.values or given.named or failed or skip:
+            if params or given.values or given.named or failed or skip or repeat:
                 raise ValueError("--table has all results; give nothing else but --correct")
             steps = steps_of(table, by_hand, correct=correct)
         elif skip:
-            if params or correct or given.number is None:
+            if params or correct or repeat or given.number is None:
                 raise ValueError("--skip needs the number of a trial that was asked for, and nothing else")
             steps = [Step("skipped", partial(by_hand.skip, given.number), given.number)]
         else:
@@ -180,19 +185,26 @@ def tell(
                 if failed
                 else measured_of(given, by_hand.goals, variance, seconds)
             )
-            steps = [_step(by_hand, given.number, params or (), measured, correct=correct)]
+            steps = [_step(by_hand, given.number, params or (), measured, correct=correct, repeat=repeat)]
         numbers = [step.apply() for step in steps]
     _print_steps(by_hand, steps, numbers, as_json=as_json)
 
 
-def _step(by_hand: ByHand, number: int | None, params: Sequence[str], measured: Measured, *, correct: bool) -> Step:
+def _step(
+    by_hand: ByHand, number: int | None, params: Sequence[str], measured: Measured, *, correct: bool, repeat: bool
+) -> Step:
     """The one thing that `lazybo tell` without a table records."""
+    if correct and repeat:
+        raise ValueError("--correct changes a value and --repeat adds another one: give one of them")
     if number is None:
-        if correct:
-            raise ValueError("--correct needs the number of the trial, not its parameters")
+        if correct or repeat:
+            flag = "--correct" if correct else "--repeat"
+            raise ValueError(f"{flag} needs the number of the trial, not its parameters")
         return step_for(by_hand, params_from(params, by_hand), measured)
     if correct:
         return Step("corrected", partial(by_hand.correct, number, measured), number)
+    if repeat:
+        return Step("added", partial(by_hand.repeat, number, measured), number)
     return Step("told", partial(by_hand.tell, number, measured), number)
 
 

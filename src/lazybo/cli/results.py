@@ -191,7 +191,10 @@ class _Table:
         if not isinstance(number, int) or isinstance(number, bool):
             raise ValueError(f"the number of a trial must be a whole number, not {number!r}; leave it empty for others")
         if number in self._numbers:
-            raise ValueError(f"trial {number} is in the table twice; keep one of its rows")
+            raise ValueError(
+                f"trial {number} is in the table twice; keep one of its rows, or leave the second "
+                "number empty if it was measured twice"
+            )
         self._numbers.add(number)
         trial = self._by_hand.trial(number)
         if trial in self._left:

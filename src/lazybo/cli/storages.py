@@ -98,9 +98,7 @@ def _driver_error(message: str, database: str, scheme: str) -> str:
     """SQLAlchemy's error about a missing driver, with what to do."""
     message = without_password(message)
     missing = re.search(r"No module named '(\w+)'", message)
-    if missing and database == "postgresql":
-        return f"the storage needs the package {missing[1]}: pip install 'lazybo[postgresql]'"
-    if missing:
+    if missing and database != "postgresql":
         return f"the storage needs the package {missing[1]}, the driver of {scheme}: install it, or use another driver"
     if "Can't load plugin" in message:
         return f"SQLAlchemy does not know the driver in {scheme!r}; give {EXAMPLES}"

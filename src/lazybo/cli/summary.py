@@ -238,6 +238,9 @@ def print_result(study: Study, output: Path | None, *, interrupted: bool) -> Non
 
 def print_overview(records: Sequence[dict[str, Any]]) -> None:
     """Print studies as a table."""
+    if not records:
+        console.line("there is no study in this storage yet", style="yellow")
+        return
     rows = []
     for record in records:
         counts = [(str(count), _COLOURS[state] if count else "dim") for state, count in record["trials"].items()]
@@ -291,7 +294,7 @@ def _print_outlook(record: dict[str, Any]) -> None:
     if len(first) > 1:
         more = len(record["contenders"]) - len(first)
         text = ", ".join(f"{trial} {chance}" for trial, chance in first) + (f" and {more} more" if more else "")
-        console.line(f"chance to be the best: {text}", soft_wrap=True)
+        console.line(f"chance that no other is clearly better: {text}", soft_wrap=True)
     if record["repeats"]:
         console.line(f"{record['repeats']} trials are repeats of the final check")
     if record["expected_gain"]:

@@ -3,6 +3,7 @@
 Under noise the best value may be the luckiest one. The model's posterior mean also uses the values around each trial.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -126,6 +127,7 @@ def _contrast(measured: float, expected: Prediction) -> str:
 
 
 def _distinct(one: float, other: float) -> tuple[str, str]:
-    """Two numbers with as few digits as tell them apart, at least four."""
+    """Two numbers with as few digits as tell them apart, at least four; close ones have equally many (53.98, 54.00)."""
     digits = next((d for d in (4, 6, 9) if f"{one:.{d}g}" != f"{other:.{d}g}"), 17)
-    return f"{one:.{digits}g}", f"{other:.{digits}g}"
+    form = f"#.{digits}g" if digits < 17 and math.isclose(one, other, rel_tol=0.01) else f".{digits}g"
+    return f"{one:{form}}".rstrip("."), f"{other:{form}}".rstrip(".")

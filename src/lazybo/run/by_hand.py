@@ -155,6 +155,13 @@ class ByHand:
         trial_id = with_retries(partial(storage.create_new_trial, self.study._study_id, trial))
         return storage.get_trial_number_from_id(trial_id)
 
+    def repeat(self, number: int, measured: Measured) -> int:
+        """Record another measurement with exactly the parameters of an experiment; the number of the new trial."""
+        trial = self.trial(number)
+        if not trial.state.is_finished():
+            raise ValueError(f"trial {number} has no result yet, so this is not a repeat; leave out --repeat")
+        return self.add(as_given(trial.params, self.space.distributions), measured)
+
     def _finish(self, trial: FrozenTrial, result: Result) -> None:
         if not self._ledger.finish(Entry(trial._trial_id, trial.number, trial.params), result):
             raise ValueError(f"trial {trial.number} was told by somebody else just now; nothing was changed")
@@ -181,7 +188,8 @@ class ByHand:
                 if SKIPPED_KEY in trial.system_attrs
                 else "as failed"
             )
-            raise ValueError(f"trial {number} was told already, {had}; give --correct to change it")
+            again = "" if SKIPPED_KEY in trial.system_attrs else ", or --repeat if it was measured once more"
+            raise ValueError(f"trial {number} was told already, {had}; give --correct to change it{again}")
         if trial.state == TrialState.WAITING:
             raise ValueError(f"trial {number} is queued and was not asked for yet; ask first")
         if trial.system_attrs.get(DRIVER_KEY) is not None:

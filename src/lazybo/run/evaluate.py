@@ -254,7 +254,7 @@ def _outcome(returned: Any, attributes: Mapping[str, Any], goals: Goals) -> Outc
         return _ended("invalid", metrics, reason=reason)
     if goals.several:
         return _several(returned, metrics, len(goals.directions))
-    value = _one(returned, metrics)
+    value = _one(returned, metrics, alone=True)
     return value if isinstance(value, Outcome) else _ended("complete", metrics, value=value, variance=variance)
 
 
@@ -271,12 +271,14 @@ def _several(returned: Any, metrics: Mapping[Any, Any], count: int) -> Outcome:
     return worst[0] if worst else _ended("complete", metrics, values=tuple(values))
 
 
-def _one(returned: Any, metrics: Mapping[Any, Any]) -> float | Outcome:
-    """A returned value as a finite number, or the outcome if it is none."""
+def _one(returned: Any, metrics: Mapping[Any, Any], *, alone: bool = False) -> float | Outcome:
+    """A returned value as a finite number, or the outcome if it is none; ``alone``: there is one objective."""
     try:
         value = plain.number(returned)
     except (TypeError, ValueError):
         hint = " (is a return statement missing?)" if returned is None else ""
+        if alone and isinstance(returned, list | tuple | np.ndarray):
+            hint = " (several objectives need directions, such as directions=['minimize', 'maximize'])"
         shown = plain.short(returned)
         reason = f"the objective must return a number, or a dict with a number as 'value', not {shown}{hint}"
         return _ended("invalid", metrics, reason=reason)

@@ -142,9 +142,16 @@ class Observations:
         row = self._row_with(number)
         if row is None:
             given = shortened(number)
+            if isinstance(number, Mapping):
+                raise ValueError(
+                    f"give a suggestion or its number, not the parameters {given}; use observe() for results that were "
+                    "not asked for"
+                )
             raise ValueError(f"no suggestion has the number {given}; use observe() for results that were not asked for")
         if self._rows[row].result.state is not State.PENDING:
-            raise ValueError(f"number {number} was told already; use correct() to change it")
+            raise ValueError(
+                f"number {number} was told already; use correct() to change it, or observe() to add another value"
+            )
         return row
 
     def _row_with(self, number: object) -> int | None:

@@ -110,11 +110,20 @@ def _open_journal(path: str, lock: BaseJournalFileLock | None = None) -> BaseSto
         raise ValueError(f"the storage {path!r} cannot be opened: {error.strerror}") from error
 
 
+def _with_driver(reason: str) -> str:
+    """Why a database cannot be opened; if a driver of PostgreSQL is missing, also how to get one."""
+    if "No module named 'psycopg2'" in reason:
+        return f"{reason}; write postgresql+psycopg://... for the driver of pip install 'lazybo[postgresql]'"
+    if "No module named 'psycopg'" in reason:
+        return f"{reason}; pip install 'lazybo[postgresql]'"
+    return reason
+
+
 def _open_url(url: str, name: str) -> BaseStorage:
     try:
         opened = _create_or_open(url)
     except Exception as error:  # each database driver has exceptions of its own
-        reason = str(error.__cause__ or error).splitlines()[0]
+        reason = _with_driver(str(error.__cause__ or error).splitlines()[0])
         raise ValueError(f"the storage {name!r} cannot be opened: {reason}") from error
     repair_values(opened)
     return opened
