@@ -37,6 +37,7 @@ class Call:
     keywords: Mapping[str, Source] = field(default_factory=dict)  # by the name of the argument
     rest: bool = False  # whether **kwargs get the parameters that no other argument gets
     generator: bool = False  # whether it is a generator function: it yields a value after each step
+    guessed: str = ""  # the argument that gets the dict of all parameters although its name does not say so
 
     @property
     def takes_trial(self) -> bool:
@@ -52,6 +53,12 @@ class Call:
     def reports(self) -> bool:
         """Whether the objective may report intermediate values."""
         return self.takes_trial or self.generator
+
+    def hint(self, error: BaseException) -> str:
+        """What may be the reason of an error: the name of a parameter may be misspelt."""
+        if not self.guessed or not isinstance(error, TypeError) or "dict" not in str(error):
+            return ""
+        return f" ({self.guessed!r} is not a parameter of the space, so it got a dict of all parameters)"
 
     def __call__(
         self, params: Mapping[str, Any], trial: object = None, fold: int | None = None, checkpoint: Path | None = None
@@ -128,7 +135,8 @@ def _matched(
     found = {a.name: found[a.name] for a in named if a.name in found and a.kind != a.POSITIONAL_ONLY}
     everything = (*first, *found.values())
     rest = inspect.Parameter.VAR_KEYWORD in kinds and Given.PARAMS not in everything
-    call = Call(objective, first, found, rest)
+    guessed = next((a.name for a in others if sources[a.name] == Given.PARAMS), "")
+    call = Call(objective, first, found, rest, guessed=guessed)
     return call, _wrong(call, named, missing, names, conditional, folds)
 
 

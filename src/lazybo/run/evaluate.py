@@ -174,6 +174,7 @@ def evaluate(objective: Call | bytes, task: Task) -> Outcome:
     """Call the objective. Raises nothing but KeyboardInterrupt."""
     start = time.perf_counter()
     trial = Trial(task.number, task.params, task.reporter)
+    call: Call | None = None
     try:
         _report_begin(task)
         call = _load(objective) if isinstance(objective, bytes) else objective
@@ -193,7 +194,8 @@ def evaluate(objective: Call | bytes, task: Task) -> Outcome:
         outcome = replace(failed, reason=reason, traceback=plain.trace(error), failure=described)
     except BaseException as error:  # an objective may call sys.exit(), or be cancelled by asyncio
         failed = _ended("failed", trial.user_attrs)
-        outcome = replace(failed, reason=plain.reason(error), traceback=plain.trace(error))
+        reason = plain.reason(error) + (call.hint(error) if call is not None else "")
+        outcome = replace(failed, reason=reason, traceback=plain.trace(error))
     outcome = costed(bounded(outcome, task.goals, trial.constraints), task.goals.cost)
     return replace(outcome, seconds=time.perf_counter() - start)
 
