@@ -14,7 +14,7 @@ from optuna.pruners import NopPruner
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 import lazybo
-from lazybo.run.opening import COST, MIN_SIZE, Opening, opening_of
+from lazybo.run.opening import MAX_TRAININGS, MIN_SIZE, Opening, opening_of
 from lazybo.study.attributes import PAUSED_KEY
 from lazybo.study.paused import is_paused
 
@@ -54,7 +54,7 @@ def test_rungs_grow_and_fewer_and_fewer_trainings_reach_them(max_step: int, n_tr
         assert max_step <= 2 or n_trials < 3 * MIN_SIZE
         return
     assert MIN_SIZE <= opening.counts[0] <= n_trials / 3
-    assert opening.steps <= COST * max_step
+    assert opening.steps <= MAX_TRAININGS * max_step
     assert all(1 < rung < max_step for rung in opening.rungs)
     assert list(opening.rungs) == sorted(set(opening.rungs))
     assert list(opening.counts) == sorted(opening.counts, reverse=True)
@@ -164,3 +164,43 @@ def test_a_training_that_diverges_is_pruned_and_the_bracket_goes_on() -> None:
     for trial in study.trials:
         assert (trial.state == TrialState.PRUNED) == (trial.params["x"] > 0)
     assert sum(trial.state == TrialState.COMPLETE for trial in study.trials) >= 2
+
+
+def test_patience_waits_for_the_first_training_to_finish() -> None:
+    study = run(train, SPACE, n_trials=24, patience=3)
+    assert any(trial.state == TrialState.COMPLETE for trial in study.trials)
+
+
+def test_pauses_do_not_hide_that_every_training_crashes() -> None:
+    def crashes(params: dict[str, float], checkpoint: Path) -> Iterator[float]:
+        for epoch, value in enumerate(train(params, checkpoint), 1):
+            yield value
+            if epoch == 2:
+                raise OSError("no space left")
+
+    with pytest.raises(lazybo.RunFailed, match="3 evaluations in a row failed"):
+        run(crashes, SPACE, n_trials=24, max_failures=3)
+
+
+def test_with_a_worker_for_each_trial_the_bracket_is_the_same() -> None:
+    study = run(train, SPACE, n_trials=15, executor="threads", n_parallel=15)
+    opening = opening_of(STEPS, 15, 1.0)
+    assert opening is not None
+    stayed = [len(trial.intermediate_values) == opening.rungs[0] for trial in study.trials]
+    assert sum(stayed) >= 15 // 3, "not all of them are resumed as soon as they are paused"
+    assert sum(trial.state == TrialState.COMPLETE for trial in study.trials) >= 2
+
+
+def test_what_was_enqueued_is_not_paused_after_its_driver_died(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"storage": tmp_path / "s.db", "n_trials": 15, "initial": [{"x": 0.9}]}
+
+    def interrupted(params: dict[str, float], checkpoint: Path) -> Iterator[float]:
+        for value in train(params, checkpoint):
+            yield value
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(interrupted, SPACE, **options)
+    study = run(train, SPACE, **options)
+    assert study.trials[0].params == {"x": 0.9}
+    assert study.trials[0].state == TrialState.COMPLETE

@@ -69,7 +69,8 @@ class StudyReporter:
 
     def close(self, number: int) -> dict[int, float]:
         """Accept no more reports of a trial; gives its intermediate values."""
-        self._trial_ids.pop(number, None)
+        for known in (self._trial_ids, self._known, self._judged_from, self._stop_at):
+            known.pop(number, None)
         return self.values.pop(number, {})
 
     def begin(self, number: int, fold: int | None) -> None:

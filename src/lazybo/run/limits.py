@@ -100,6 +100,10 @@ class Tally:
         better = complete and feasible and self._add(values or ())
         self._since_best = 0 if better else self._since_best + 1
 
+    def count_paused(self) -> None:
+        """Add a trial that was paused: no improvement, once there is something to improve on; neither a failure."""
+        self._since_best += bool(self._front)
+
     def _add(self, values: Sequence[float]) -> bool:
         """Add a trial to the front, unless one there is at least as good in all objectives."""
         new = tuple(sign * value for sign, value in zip(self._signs, values, strict=True))

@@ -11,7 +11,8 @@ The model of curves forecasts nothing before two trainings have finished. Until 
 compared: many configurations are trained for a few steps, the best third of them goes on, and the best two are
 finished. Nothing is thrown away: all curves teach the model, and those that were paused may be resumed later.
 
-What comes next depends only on the trials in the study, so a resumed run and other processes continue the same bracket.
+What comes next depends only on the trials in the study and on the limits of the run, so a resumed run and other
+processes with the same limits continue the same bracket.
 """
 
 import math
@@ -23,15 +24,17 @@ from optuna.trial import FrozenTrial, TrialState
 from lazybo.search.curves import MIN_COMPLETE
 from lazybo.study.paused import is_paused
 
-# One of so many trainings goes on at each rung; the last rung is this share of a whole training, and there are so many.
+# One of so many trainings goes on at each rung.
 FACTOR = 3
-LAST = 0.35
 RUNGS = 3
+# The last rung, as a share of a whole training.
+LAST_RUNG = 0.35
 # The first value of a training says little.
 MIN_STEPS = 2
-# The bracket takes as many steps as so many whole trainings, at most, and has this share of a run's trials, at most.
-COST = 3.75
-SHARE = 1 / 3
+# The bracket takes as many steps as so many whole trainings, at most.
+MAX_TRAININGS = 3.75
+# It has this share of a run's trials, at most.
+MAX_SHARE = 1 / 3
 # With fewer trainings there is no opening.
 MIN_SIZE = 4
 
@@ -47,7 +50,7 @@ class Opening:
     @property
     def rungs(self) -> tuple[int, ...]:
         """r."""
-        steps = {max(round(LAST * self.max_step / FACTOR**k), MIN_STEPS) for k in range(RUNGS)}
+        steps = {max(round(LAST_RUNG * self.max_step / FACTOR**k), MIN_STEPS) for k in range(RUNGS)}
         return tuple(sorted(step for step in steps if step < self.max_step))
 
     @property
@@ -73,14 +76,15 @@ class Opening:
     def next_of(self, trials: Sequence[FrozenTrial], *, needed: bool) -> FrozenTrial | None:
         """The paused trial to continue; None if a new one is to begin first.
 
-        If no new trial is ``needed``, the best one continues, however many have reached its rung.
+        If no new trial is ``needed``, a rung is complete when no more trials are on their way to it.
         """
         known = [trial for trial in trials if trial.state not in (TrialState.FAIL, TrialState.PRUNED)]
         for k in reversed(range(len(self.rungs))):
             reached = [trial for trial in known if (trial.last_step or 0) >= self.rungs[k]]
             here = [trial for trial in reached if is_paused(trial) and self._rung_of(trial) == k]
-            is_full = len(reached) >= self.counts[k] and len(reached) - len(here) < self.counts[k + 1]
-            if here and (is_full or not needed):
+            coming = needed or any(trial.state == TrialState.RUNNING for trial in known if trial not in reached)
+            is_full = len(reached) >= self.counts[k] or not coming
+            if here and is_full and len(reached) - len(here) < self.counts[k + 1]:
                 return min(here, key=lambda trial: (self._value(trial, self.rungs[k]), trial.number))
         return None
 
@@ -96,9 +100,9 @@ class Opening:
 def opening_of(max_step: int, n_trials: float, sign: float) -> Opening | None:
     """The largest opening that a run can afford; None if it has too few trials or steps."""
     largest = None
-    for size in range(MIN_SIZE, int(min(n_trials * SHARE, COST * max_step)) + 1):
+    for size in range(MIN_SIZE, int(min(n_trials * MAX_SHARE, MAX_TRAININGS * max_step)) + 1):
         opening = Opening(max_step, size, sign)
-        if not opening.rungs or opening.steps > COST * max_step:
+        if not opening.rungs or opening.steps > MAX_TRAININGS * max_step:
             break
         largest = opening
     return largest

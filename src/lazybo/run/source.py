@@ -9,7 +9,7 @@ from optuna.trial import FrozenTrial
 
 from lazybo.run.budget import Budget
 from lazybo.run.gain import GainLimit
-from lazybo.run.ledger import Entry, Ledger, Params
+from lazybo.run.ledger import Entry, Ledger, Params, was_enqueued
 from lazybo.run.limits import Limits, StopReason
 from lazybo.run.open_trials import OpenTrials
 from lazybo.run.opening import Opening
@@ -245,12 +245,12 @@ class TrialSource:
         entry = Entry(trial._trial_id, trial.number, params, REPEAT_KEY in trial.system_attrs)
         attributes = trial.system_attrs
         judged_from = inf if attributes.get(TO_END_KEY) else 0
-        deaths = attributes.get(ATTEMPTS_KEY)
-        # What somebody enqueued is evaluated to its end.
-        pause_at = inf if deaths is None or judged_from else self._pause_at(trial.last_step or 0)
+        # The opening compares configurations that the optimiser has chosen.
+        chosen = was_enqueued(attributes) or judged_from
+        pause_at = inf if chosen else self._pause_at(trial.last_step or 0)
         return Started(
             entry,
-            deaths,
+            attributes.get(ATTEMPTS_KEY),
             trial.intermediate_values,
             judged_from=judged_from,
             pause_at=pause_at,

@@ -63,14 +63,14 @@ def follow(
                 raise InvalidStep("the objective has yielded nothing; yield a value after each step") from None
             return last if end.value is None else end.value
         try:
-            step, last = _numbered(yielded, step)
+            step, last = _numbered(yielded, step, goals)
             value = _reported(last, goals)
             if step > limit:
                 raise InvalidStep(
                     f"the objective yielded a value for step {step}, but max_steps={options.max_steps}; "
                     "end it earlier, or give a larger max_steps"
                 )
-            stop, kept = report(value, step), _kept(last, goals) if goals.several else value
+            stop, kept = report(value, step), _kept(last, value)
             if checkpoint is not None:
                 checkpoint.save(step, kept)
         except BaseException:
@@ -83,9 +83,12 @@ def follow(
             raise TrialPaused if options.pausable and math.isfinite(value) else TrialPruned
 
 
-def _numbered(yielded: Any, step: int) -> tuple[int, Any]:
-    """The step and the value of what was yielded: ``value`` is that of the next step, ``(step, value)`` of any."""
-    if not isinstance(yielded, tuple):
+def _numbered(yielded: Any, step: int, goals: Goals) -> tuple[int, Any]:
+    """The step and the value of what was yielded: ``value`` is that of the next step, ``(step, value)`` of any.
+
+    With several objectives a tuple of numbers is their values, so the value of a pair is a dict, a list or a tuple.
+    """
+    if not isinstance(yielded, tuple) or (goals.several and not _is_pair(yielded)):
         return step + 1, yielded
     given = yielded[0] if len(yielded) == 2 else None
     if isinstance(given, bool) or not isinstance(given, int | np.integer) or not 1 <= given < 2**31:
@@ -93,6 +96,10 @@ def _numbered(yielded: Any, step: int) -> tuple[int, Any]:
             f"the objective must yield a number, or a pair of a step (1, 2, …) and a number, not {plain.short(yielded)}"
         )
     return int(given), yielded[1]
+
+
+def _is_pair(yielded: tuple[Any, ...]) -> bool:
+    return len(yielded) == 2 and (isinstance(yielded[1], Mapping) or _is_list(yielded[1]))
 
 
 def _reported(yielded: Any, goals: Goals) -> float:
@@ -112,16 +119,12 @@ def _reported(yielded: Any, goals: Goals) -> float:
         raise InvalidStep(f"the objective must yield {what}, not {plain.short(yielded)}") from None
 
 
-def _kept(yielded: Any, goals: Goals) -> Any:
-    """What was yielded for several objectives, as it is kept with a checkpoint: it may have been the last one."""
-    try:
-        if isinstance(yielded, Mapping):
-            found = {name: metric_at(yielded, name) for name in goals.names or ()}
-            return {name: plain.number(value) for name, value in found.items() if value is not None}
-        return [plain.number(value) for value in yielded] if _is_list(yielded) else plain.number(yielded)
-    except (TypeError, ValueError, OverflowError):
-        raise InvalidStep(f"the objectives must be numbers, not {plain.short(yielded)}") from None
+def _kept(yielded: Any, value: float) -> Any:
+    """What was yielded, as it is kept with a checkpoint: it may have been the last one, and then it is the result."""
+    if isinstance(yielded, Mapping):
+        return plain.metrics(yielded)[0]
+    return plain.metrics({"values": yielded})[0].get("values") if _is_list(yielded) else value
 
 
 def _is_list(value: Any) -> bool:
-    return isinstance(value, list | np.ndarray)
+    return isinstance(value, list | tuple | np.ndarray)

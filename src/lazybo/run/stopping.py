@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from optuna.study import Study
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial
 
 from lazybo.run.evaluate import Outcome
 from lazybo.run.failure import RunFailed, how_to_resume
@@ -50,7 +50,7 @@ class Stopping:
                 feasible, repeat = not violates(measured_constraints(trial)), REPEAT_KEY in trial.system_attrs
                 self.tally.count(trial.state, trial.values, feasible=feasible, repeat=repeat)
             elif is_paused(trial):
-                self.tally.count(TrialState.PRUNED, None)
+                self.tally.count_paused()
         self.tally.failed_in_a_row = 0
 
     def count(self, outcome: Outcome, result: Result, *, repeat: bool = False) -> None:
@@ -64,8 +64,8 @@ class Stopping:
             self.stop(StopReason.FAILURES, RunFailed(f"{text}\n{remedy}"))
 
     def count_paused(self) -> None:
-        """Count a trial that was paused, as one that is no better than the best, and stop if it reached a limit."""
-        self.tally.count(TrialState.PRUNED, None)
+        """Count a trial that was paused, and stop if it reached a limit."""
+        self.tally.count_paused()
         self.check()
 
     def check(self) -> None:

@@ -7,9 +7,19 @@ Several processes may write to one study. Each proposes for the number that it e
 trial took that number, the process reads the new trials and proposes again, so no two trials evaluate the same.
 """
 
-from lazybo.run.ledger.base import Entry, Ledger, Params, Result, read
+from lazybo.run.ledger.base import Entry, Ledger, Params, Result, read, was_enqueued
 from lazybo.run.ledger.choose import open_ledger
 from lazybo.run.ledger.database import DatabaseLedger
 from lazybo.run.ledger.storage import StorageLedger
 
-__all__ = ["DatabaseLedger", "Entry", "Ledger", "Params", "Result", "StorageLedger", "open_ledger", "read"]
+__all__ = [
+    "DatabaseLedger",
+    "Entry",
+    "Ledger",
+    "Params",
+    "Result",
+    "StorageLedger",
+    "open_ledger",
+    "read",
+    "was_enqueued",
+]

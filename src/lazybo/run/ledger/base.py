@@ -186,6 +186,11 @@ def missing(first: Sequence[Params], present: Iterable[object], space: Space) ->
     return result
 
 
+def was_enqueued(attributes: Mapping[str, Any]) -> bool:
+    """Whether somebody has chosen the configuration of a trial with these attributes."""
+    return "fixed_params" in attributes or bool(joined(attributes, INITIAL_KEY))
+
+
 def initial_mark(params: Params, space: Space) -> dict[str, str]:
     """The attributes that mark a trial as the one of this initial configuration."""
     return parts(INITIAL_KEY, json.dumps(internal(params, space)))
