@@ -228,6 +228,7 @@ def peer(name: str) -> Make:
 OPTIMIZERS: dict[str, Make] = {
     "lazybo": lazybo(),
     "lazybo-matern52": lazybo(kernel="matern52"),
+    "lazybo-one-model": lazybo(local_after=None),
     "optuna-gp": optuna_sampler(gp_sampler),
     "optuna-tpe": optuna_sampler(lambda seed: optuna.samplers.TPESampler(seed=seed)),
     "optuna-cmaes": optuna_sampler(lambda seed: optuna.samplers.CmaEsSampler(seed=seed)),

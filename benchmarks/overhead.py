@@ -133,7 +133,7 @@ def main() -> None:
         serve(name, int(n), int(dim))
         return
     names = list(options.optimizers)
-    print(f"{'n':>6} {'parameters':>10} {'optimizer':>15} {'median':>11} {'mean':>11} {'of TPE':>11} {'peak':>9}")
+    print(f"{'n':>6} {'parameters':>10} {'optimizer':>16} {'median':>11} {'mean':>11} {'of TPE':>11} {'peak':>9}")
     for n, dim in SIZES:
         if not options.least <= n <= options.most:
             continue
@@ -141,7 +141,7 @@ def main() -> None:
         tpe = next((row for row in rows if row["optimizer"] == "optuna-tpe"), None)
         for row in rows:
             step = f"{row['ms']:>8} ms {row['mean_ms']:>8} ms {_shares(row, tpe):>11}"
-            print(f"{n:6} {dim:10} {row['optimizer']:>15} {step} {row['peak_mb']:>6} MB", flush=True)
+            print(f"{n:6} {dim:10} {row['optimizer']:>16} {step} {row['peak_mb']:>6} MB", flush=True)
             if options.record:
                 append(RESULTS, FIELDS, row)
         names = [str(row["optimizer"]) for row in rows if float(str(row["ms"])) <= 1e3 * options.patience or dim != 5]
