@@ -189,7 +189,7 @@ def test_an_experiment_that_nobody_asked_for() -> None:
 
 def test_a_second_measurement_of_an_experiment_is_kept_beside_the_first() -> None:
     (first,) = asked(*SPACE)
-    assert refused("tell", "lab.db", "0", "6.5", "--repeat").startswith("trial 0 has no result yet")
+    assert refused("tell", "lab.db", "0", "6.5", "--repeat").startswith("trial 0 has no result")
     done("tell", "lab.db", "0", "6.5")
     refusal = "trial 0 was told already, with the value 6.5; give --correct to change it, or --repeat if it was"
     assert refused("tell", "lab.db", "0", "7.1").startswith(refusal)

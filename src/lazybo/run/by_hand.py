@@ -158,8 +158,8 @@ class ByHand:
     def repeat(self, number: int, measured: Measured) -> int:
         """Record another measurement with exactly the parameters of an experiment; the number of the new trial."""
         trial = self.trial(number)
-        if not trial.state.is_finished():
-            raise ValueError(f"trial {number} has no result yet, so this is not a repeat; leave out --repeat")
+        if not trial.state.is_finished() or SKIPPED_KEY in trial.system_attrs:
+            raise ValueError(f"trial {number} has no result, so this is not a repeat; leave out --repeat")
         return self.add(as_given(trial.params, self.space.distributions), measured)
 
     def _finish(self, trial: FrozenTrial, result: Result) -> None:

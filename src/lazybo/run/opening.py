@@ -66,8 +66,9 @@ class Opening:
         return sum(n * (end - start) for n, start, end in zip(self.counts, (0, *ends), ends, strict=False))
 
     def is_over(self, trials: Sequence[FrozenTrial]) -> bool:
-        """Whether enough trainings have finished to learn from their ends."""
-        return sum(trial.state == TrialState.COMPLETE for trial in trials) >= MIN_COMPLETE
+        """Whether enough trainings have finished, with their curves, to learn from their ends."""
+        curves = (trial for trial in trials if trial.state == TrialState.COMPLETE and trial.intermediate_values)
+        return sum(1 for _ in curves) >= MIN_COMPLETE
 
     def pause_at(self, step: int) -> float:
         """The rung at which a training that has made ``step`` steps is paused; ∞ after the last one."""
