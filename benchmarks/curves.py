@@ -84,7 +84,8 @@ DIGITS: dict[str, BaseDistribution] = {
 }
 DIGITS_EPOCHS = 20
 PROBLEMS = (*(f"taskset-{i}" for i in range(6)), "lcbench-accuracy", "lcbench-loss", "digits-accuracy")
-FAMILIES = ("taskset", "lcbench", "digits")
+# The empty one has all problems.
+FAMILIES = ("", "taskset", "lcbench", "digits")
 
 
 def data_folder(given: Path | None) -> Path:
@@ -198,7 +199,6 @@ SAMPLERS: dict[str, Callable[[int], BaseSampler]] = {
     "random": lambda seed: RandomSampler(seed=seed),
 }
 ONE_EPOCH = "best after one epoch"
-OURS = "lazybo + LazyPruner"
 # `optimize()` with a training that can be paused and resumed.
 PAUSING = "lazybo, pausing"
 # The environment and the module of each.
@@ -339,7 +339,10 @@ def report(path: Path, seeds: Sequence[int]) -> str:
         names = sorted({row["problem"] for row in rows if row["problem"].startswith(family)})
         if not names:
             continue
-        lines += ["", f"| {family}, {len(names)} problems | runs | 5 | 10 | 20 | 50 | trials | finished | seconds |"]
+        lines += [
+            "",
+            f"| {family or 'all'}, {len(names)} problems | runs | 5 | 10 | 20 | 50 | trials | finished | seconds |",
+        ]
         lines += ["|---" * 9 + "|"]
         for label in dict.fromkeys(row["optimizer"] for row in rows):
             here = [row for row in rows if row["optimizer"] == label and row["problem"] in names]
@@ -352,20 +355,20 @@ def report(path: Path, seeds: Sequence[int]) -> str:
 
 
 def pairs(path: Path, seeds: Sequence[int]) -> str:
-    """How often lazybo with its own pruner was better and worse than each contestant on the same problem and seed."""
+    """How often lazybo with pauses was better and worse than each contestant on the same problem and seed."""
     runs = {(row["problem"], row["seed"], row["optimizer"]): row for row in read(path) if int(row["seed"]) in seeds}
-    columns = [f"{family}, {n}" for family in FAMILIES for n in BUDGETS]
-    lines = [f"| {OURS}: better / worse than | {' | '.join(columns)} |", "|---" * (1 + len(columns)) + "|"]
+    columns = [f"{family or 'all'}, {n}" for family in FAMILIES for n in BUDGETS]
+    lines = [f"| {PAUSING}: better / worse than | {' | '.join(columns)} |", "|---" * (1 + len(columns)) + "|"]
     for label in dict.fromkeys(optimizer for *_, optimizer in runs):
         cells = []
         for family in FAMILIES:
             both = [
-                (row, runs[problem, seed, OURS])
+                (row, runs[problem, seed, PAUSING])
                 for (problem, seed, optimizer), row in runs.items()
-                if optimizer == label and problem.startswith(family) and (problem, seed, OURS) in runs
+                if optimizer == label and problem.startswith(family) and (problem, seed, PAUSING) in runs
             ]
             cells += [_wins(both, f"b{n}") for n in BUDGETS]
-        if label != OURS:
+        if label != PAUSING:
             lines.append(f"| {label} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
