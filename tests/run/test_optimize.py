@@ -267,26 +267,35 @@ def test_a_run_on_disk_is_the_run_in_memory_and_a_resumed_one_too(tmp_path: Path
 
 
 class _InOrder(ThreadPoolExecutor):
-    """An executor whose tasks end in an order that is given: the n-th to end is the task under order[n]."""
+    """An executor whose tasks end in an order that is given: the n-th to end is the task under order[n].
 
-    def __init__(self, order: list[int]) -> None:
-        super().__init__(4)
-        self._order = order
+    It ends when the driver has answered the end before with the next task, if there is one.
+    """
+
+    def __init__(self, order: list[int], workers: int) -> None:
+        super().__init__(workers)
+        self._order, self._workers = order, workers
         self._turn = threading.Condition()
         self._submitted = self._ended = 0
 
     def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
-        number, self._submitted = self._submitted, self._submitted + 1
+        with self._turn:
+            number, self._submitted = self._submitted, self._submitted + 1
+            self._turn.notify_all()
 
         def wait() -> Any:
             result = fn(*args, **kwargs)
             with self._turn:
-                self._turn.wait_for(lambda: self._order[self._ended] == number, timeout=20)
+                assert self._turn.wait_for(lambda: self._is_next(number), timeout=60)
             return result
 
         future = super().submit(wait)
         future.add_done_callback(self._next)
         return future
+
+    def _is_next(self, number: int) -> bool:
+        answered = self._submitted >= min(self._workers + self._ended, len(self._order))
+        return answered and self._order[self._ended] == number
 
     def _next(self, _: Any) -> None:
         with self._turn:
@@ -305,8 +314,7 @@ def test_with_several_workers_the_same_order_of_ends_gives_the_same_run(workers:
             following += 1
     runs = []
     for _ in range(2):
-        with _InOrder(order) as executor:
-            executor._max_workers = workers
+        with _InOrder(order, workers) as executor:
             runs.append(optimize(bowl, SPACE, n_trials=30, seed=5, n_parallel=workers, executor=executor))
     assert [t.params for t in runs[0].trials] == [t.params for t in runs[1].trials]
     assert len({tuple(t.params.values()) for t in runs[0].trials}) == 30

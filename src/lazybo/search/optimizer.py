@@ -46,10 +46,6 @@ from lazybo.search.takeover import check_local_after, local_models_are_due
 
 __all__ = ["Optimizer", "Suggestion"]
 
-# From this size on, the best local maxima make a better batch (`python -m benchmarks.batch`: better for 20, worse for
-# 5).
-LARGE_BATCH = 10
-
 
 class Optimizer(Resumable):
     """Bayesian optimisation with a lazy Gaussian process.
@@ -65,8 +61,8 @@ class Optimizer(Resumable):
     - ``acquisition``: "auto" (log EI, and an upper confidence bound where the model finds noise), "logei", "ei", "pi",
       "ucb" or a function as in `lazybo.acquisition`.
     - ``batch``: how ``ask(n)`` chooses several points: "fantasy" (one after the other; earlier ones are pending for
-      later ones), "maxima" (the n best local maxima, as in the paper) or "auto" (maxima for large batches). Local
-      models choose one after the other.
+      later ones), "maxima" (the n best local maxima, as in the paper, in less time) or "auto", which is "fantasy".
+      Local models choose one after the other.
     - ``n_startup``: how many points are spread over the space before the model is used.
     - ``kernel``: "additive" (the default: a share of the variance is a sum over single parameters), "matern52" or a
       kernel of `lazybo.kernels`. Learning starts from a kernel object and ``noise``; with the lag None they are kept.
@@ -229,9 +225,8 @@ class Optimizer(Resumable):
     def _ask(self, number: int, wanted: int) -> list[Suggestion]:
         """Suggest a batch; its random numbers are those of ``number`` and the following numbers."""
         suggestions: list[Suggestion] = []
-        by_maxima = self.batch == "maxima" or (self.batch == "auto" and wanted >= LARGE_BATCH)
         while len(suggestions) < wanted:
-            count = wanted - len(suggestions) if by_maxima else 1
+            count = wanted - len(suggestions) if self.batch == "maxima" else 1
             chosen = self._choose(number + len(suggestions), count)
             suggestions += [self._pend(params) for params in chosen]
         return suggestions
