@@ -290,6 +290,8 @@ def load(path: Path, target: int, clock: str) -> Runs:
     for row in read(path):
         if int(row["target"]) == target and row["clock"] == clock:
             name, arm, _, _ = _key(row)
+            if float(row["regret"]) != TARGETS[name][target]:
+                raise SystemExit(f"{path} was recorded with another target of {name}: {row['regret']}; use a new file")
             numbers = float(row["time"]), int(row["evaluations"]), float(row["optimiser_seconds"])
             runs[name, arm].append(Reached(row["reached"] == "1", *numbers))
     return runs
