@@ -354,7 +354,7 @@ def test_a_run_on_curves_counts_epochs(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_pairs_of_runs_on_curves_are_counted(tmp_path: Path) -> None:
-    values = {"lazybo + LazyPruner": [3.0, 2.0], "DEHB": [4.0, 1.0], "TPE + ASHA": ["", 2.0]}
+    values = {curves.PAUSING: [3.0, 2.0], "DEHB": [4.0, 1.0], "TPE + ASHA": ["", 2.0]}
     for label, found in values.items():
         for seed, value in enumerate(found):
             row = {"problem": "taskset-0", "optimizer": label, "seed": seed, "b5": value}
