@@ -91,7 +91,7 @@ class Checkpoint:
     def save(self, step: int, value: Any) -> None:
         """Copy the folder after this step, if something in it has changed. Raises `TakenOver`.
 
-        ``value`` is that of the step: a number, or the plain data of several objectives.
+        ``value`` is what the step gave, as plain data: a number, several of them, or a dict with metrics.
         """
         now, stamp = time.time_ns(), _stamp(self.folder)
         if stamp == self._stamp and self._digests == {name: _digest(self.folder / name) for name in self._digests}:

@@ -123,7 +123,7 @@ class Driver:
     def _opening(self) -> Opening | None:
         """How the first trials run, if trainings can be paused and our own pruner decides on them."""
         steps, goals = self._options.steps, self._options.goals
-        if not steps.pausable or goals.several or not isinstance(self.study.pruner, LazyPruner):
+        if not steps.pausable or not isinstance(self.study.pruner, LazyPruner):
             return None
         assert steps.max_steps is not None, "pausable trainings have a last step"
         sign = -1.0 if goals.directions[0] == "maximize" else 1.0

@@ -101,7 +101,7 @@ class Tally:
         self._since_best = 0 if better else self._since_best + 1
 
     def count_paused(self) -> None:
-        """Add a trial that was paused: no improvement, once there is something to improve on; neither a failure."""
+        """Add a trial that was paused: no failure, and no improvement once there is something to improve on."""
         self._since_best += bool(self._front)
 
     def _add(self, values: Sequence[float]) -> bool:

@@ -24,8 +24,9 @@ from optuna.trial import FrozenTrial, TrialState
 from lazybo.search.curves import MIN_COMPLETE
 from lazybo.study.paused import is_paused
 
-# One of so many trainings goes on at each rung.
+# One of so many trainings goes on at each rung, and each rung has so many times the steps of the one before.
 FACTOR = 3
+# How many rungs there are, at most.
 RUNGS = 3
 # The last rung, as a share of a whole training.
 LAST_RUNG = 0.35
@@ -83,7 +84,8 @@ class Opening:
         for k in reversed(range(len(self.rungs))):
             reached = [trial for trial in known if (trial.last_step or 0) >= self.rungs[k]]
             here = [trial for trial in reached if is_paused(trial) and self._rung_of(trial) == k]
-            coming = needed or any(trial.state == TrialState.RUNNING for trial in known if trial not in reached)
+            below = (trial for trial in known if (trial.last_step or 0) < self.rungs[k])
+            coming = needed or any(trial.state == TrialState.RUNNING for trial in below)
             is_full = len(reached) >= self.counts[k] or not coming
             if here and is_full and len(reached) - len(here) < self.counts[k + 1]:
                 return min(here, key=lambda trial: (self._value(trial, self.rungs[k]), trial.number))

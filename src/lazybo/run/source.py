@@ -220,9 +220,7 @@ class TrialSource:
             return None
         self._shared.paused.pop(trial.number, None)
         self._ledger.unpause(trial._trial_id)
-        step = trial.last_step or 0
-        judged_from = max(started.judged_from, RESUMED * step)
-        return replace(started, judged_from=judged_from, pause_at=self._pause_at(step))
+        return replace(started, judged_from=max(started.judged_from, RESUMED * (trial.last_step or 0)))
 
     def _start_queued(self, trial: FrozenTrial) -> Started | None:
         """Run a trial that somebody enqueued, or whose driver died; None if another process was faster."""

@@ -104,15 +104,14 @@ def _is_pair(yielded: tuple[Any, ...]) -> bool:
 
 def _reported(yielded: Any, goals: Goals) -> float:
     """The number to report: what was yielded, a value of a dict, or one of a list of all objectives."""
-    value = yielded
+    value, name = yielded, goals.names[goals.reports] if goals.names else "value"
     if isinstance(value, Mapping):
-        value = metric_at(value, goals.names[goals.reports] if goals.names else "value")
+        value = metric_at(value, name)
     elif goals.several and _is_list(value) and len(value) == len(goals.directions):
         value = value[goals.reports]
     try:
         return plain.number(value)
     except (TypeError, ValueError, OverflowError):
-        name = goals.names[goals.reports] if goals.names else "value"
         what = f"a number after each step, or a dict with a number as {name!r}"
         if goals.several and not goals.names:
             what = f"after each step a list of {len(goals.directions)} numbers, or the one that is reported"
