@@ -76,16 +76,34 @@ def test_learning_finds_where_the_variance_is(rng: np.random.Generator) -> None:
     n, steps = 25, 6
     x = np.repeat(rng.random((n, 1)), steps, axis=0)
     rows = Rows(x, np.tile(np.log(np.arange(1, steps + 1)), n), np.repeat(np.arange(n), steps))
-    own = learn(CurveKernel.prior([Column()]), rows, np.repeat(rng.normal(size=n), steps))
-    shared = learn(CurveKernel.prior([Column()]), rows, np.sin(6 * x[:, 0]))
+    own = learn([Column()], rows, np.repeat(rng.normal(size=n), steps))
+    shared = learn([Column()], rows, np.sin(6 * x[:, 0]))
     level, own_level = 0, 5
     assert own.values[own_level] > 5 * shared.values[own_level]
     assert shared.values[level] > 10 * shared.values[own_level]
 
 
+@pytest.mark.parametrize("walks", [False, True])
+def test_scatter_from_step_to_step_is_told_from_a_random_walk(walks: bool, rng: np.random.Generator) -> None:
+    n, steps = 20, 8
+    x = np.repeat(rng.random((n, 1)), steps, axis=0)
+    t = np.log(np.arange(1, steps + 1))
+    each = rng.normal(scale=0.5, size=(n, steps))
+    moves = np.cumsum(each * np.sqrt(np.diff(t, prepend=0.0)), axis=1) if walks else each
+    rows = Rows(x, np.tile(t, n), np.repeat(np.arange(n), steps))
+    kernel = learn([Column()], rows, np.sin(6 * x[:, 0]) + moves.ravel())
+    own_shape = kernel.values[4]
+    if walks:
+        assert 0.1 < own_shape < 0.6
+        assert kernel.noise < 0.02
+    else:
+        assert 0.15 < kernel.noise < 0.4
+        assert own_shape < 0.05
+
+
 def test_many_equal_rows_do_no_harm() -> None:
     rows = Rows(np.zeros((40, 1)), np.zeros(40), np.zeros(40, np.intp))
-    kernel = learn(CurveKernel.prior([Column()]), rows, np.zeros(40))
+    kernel = learn([Column()], rows, np.zeros(40))
     process = CurveProcess(kernel)
     process.append(rows, np.zeros(40))
     mean, variance = process.posterior(rows.part(slice(1)))

@@ -1,6 +1,7 @@
 """Forecasts of pending evaluations: the model learns them, and forgets them when the value is told."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -122,3 +123,79 @@ def test_forecasts_of_repeats_do_not_count_as_noise() -> None:
     repeats = surrogate._repeats(np.where(np.isnan(t := surrogate._targets()), np.nan, t))
     assert not repeats.differ
     assert optimizer.best == row
+
+
+def test_a_stopped_evaluation_has_a_forecast_and_is_never_told() -> None:
+    optimizer = told()
+    best, before = optimizer.best, optimizer.predict(AT).value
+    suggestion = optimizer.announce(AT)
+    optimizer.forecast(suggestion, -5.0, 1e-6, stopped=True)
+    assert optimizer.predict(AT).value < 0 < before
+    assert optimizer.best == best
+    assert optimizer.recommend().number != suggestion.number
+    assert optimizer.pending == []
+    assert optimizer.n_complete == 12
+    assert optimizer.records()[-1]["state"] == "PRUNED"
+    with pytest.raises(ValueError, match="told already"):
+        optimizer.tell(suggestion, 1.0)
+
+
+@pytest.mark.parametrize("directions", [["minimize"], ["minimize", "maximize"]])
+def test_a_saved_optimiser_keeps_what_was_stopped(directions: list[str], tmp_path: Path) -> None:
+    optimizer = told(direction=directions[0]) if len(directions) == 1 else told(directions=directions)
+    optimizer.forecast(optimizer.announce(AT), 0.5, 0.01, stopped=True)
+    optimizer.revise({}, noise_range=(0.02, 0.5))
+    optimizer.save(tmp_path / "optimizer.json")
+    loaded = Optimizer.load(tmp_path / "optimizer.json")
+    assert loaded.records() == optimizer.records()
+    assert loaded.state() == optimizer.state()
+    assert loaded.ask() == optimizer.ask()
+
+
+def noisy(stopped: int, seed: int) -> Optimizer:
+    """Twelve measured values of a bowl with noise, and forecasts of others near it that are nearly certain."""
+    optimizer, rng = Optimizer(SPACE, seed=seed), np.random.default_rng(seed)
+    for number in range(12 + stopped):
+        x, y = rng.random(2).tolist()
+        value = (x - 0.3) ** 2 + (y - 0.5) ** 2 + 0.1 * rng.standard_normal()
+        if number < 12:
+            optimizer.observe({"x": x, "y": y}, value)
+        else:
+            optimizer.forecast(optimizer.announce({"x": x, "y": y}), value, 1e-4, stopped=True)
+    return optimizer
+
+
+def test_forecasts_do_not_hide_noise() -> None:
+    """They tell how an evaluation ends, and another one at the same configuration would end elsewhere."""
+    widths = []
+    for stopped in (0, 36):
+        found = [noisy(stopped, seed).recommend() for seed in range(5)]
+        widths.append(np.median([each.high - each.low for each in found]))
+    assert widths[1] > widths[0] / 4
+
+
+def test_a_stopped_repeat_measures_no_noise() -> None:
+    def repeated(forecast: float) -> float:
+        optimizer = told()
+        again = optimizer.announce(optimizer.best.params)
+        optimizer.forecast(again, forecast, 0.1, stopped=True)
+        return optimizer.surrogate()[0].noise
+
+    assert repeated(0.5) == pytest.approx(told().surrogate()[0].noise, rel=0.5)
+
+
+def bowl_with_noise(noise: float, noise_range: tuple[float, float] | None) -> float:
+    """The learned noise, as a variance of values."""
+    optimizer, rng = Optimizer(SPACE, seed=0), np.random.default_rng(0)
+    for x, y in rng.random((25, 2)).tolist():
+        optimizer.observe({"x": x, "y": y}, (x - 0.3) ** 2 + (y - 0.5) ** 2 + noise * rng.standard_normal())
+    optimizer.revise({}, noise_range=noise_range)
+    process, warping = optimizer.surrogate()
+    return process.noise / float(warping.variances(np.ones(1))[0])
+
+
+def test_the_noise_is_learned_within_the_range_that_is_known() -> None:
+    assert bowl_with_noise(0.0, None) < 1e-4
+    assert bowl_with_noise(0.0, (1e-3, 1.0)) >= 0.99e-3, "at least"
+    assert bowl_with_noise(0.1, None) == pytest.approx(1e-2, rel=0.7)
+    assert bowl_with_noise(0.1, (1e-6, 1e-3)) <= 1.01e-3, "at most"

@@ -181,3 +181,12 @@ def test_a_few_known_variances_do_not_hide_the_noise_of_the_other_values() -> No
         params = dict(zip(SPACE, x.tolist(), strict=True))
         optimizer.observe(params, bowl(x) + 15 * rng.standard_normal(), variance=1.0 if i % 6 == 0 else 0.0)
     assert optimizer.surrogate()[0].noise > NOISY
+
+
+@pytest.mark.parametrize("n", [41, 58, 437])
+def test_noise_is_found_however_many_values_are_known_from_the_start(n: int) -> None:
+    """As with earlier results, or in a study of another sampler."""
+    rng, optimizer = np.random.default_rng(n), Optimizer({"x": (0.0, 1.0), "y": (0.0, 1.0)}, seed=0)
+    for x, y in rng.random((n, 2)).tolist():
+        optimizer.observe({"x": x, "y": y}, (x - 0.3) ** 2 + (y - 0.5) ** 2 + 0.1 * rng.standard_normal())
+    assert optimizer.surrogate()[0].noise > 0.1

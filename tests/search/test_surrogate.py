@@ -168,7 +168,7 @@ def test_forecasts_do_not_change_the_warping_of_measured_values() -> None:
         for x in np.linspace(-5, 5, 8):
             optimizer.observe({"x": float(x)}, x**2)
     for x in np.linspace(-4.9, 4.9, 40):
-        optimizers[0].observe({"x": float(x)}, 9.0, variance=4.0)
+        optimizers[0].forecast(optimizers[0].announce({"x": float(x)}), 9.0, 4.0, stopped=True)
     with_forecasts, without = (optimizer.surrogate()[1] for optimizer in optimizers)
     assert with_forecasts == without
 

@@ -12,6 +12,7 @@ from optuna.trial import TrialState
 from scipy.stats import spearmanr
 
 from lazybo.report import records
+from lazybo.report.recommendation import recommend
 from lazybo.search.curves import MIN_COMPLETE
 from lazybo.search.optimizer import Optimizer
 from lazybo.search.space import Space
@@ -66,6 +67,35 @@ def test_pruned_trials_do_not_poison_the_model() -> None:
         seen, sure = (float(number[0]) for number in gp.posterior(point[None]))
         wanted = float(warping(np.array([-truth]))[0])
         assert abs(seen - wanted) < 4 * math.sqrt(sure) + 0.5, "as far off as the model expects"
+
+
+@pytest.mark.parametrize("noise", ["of each step", "of each training"])
+def test_pruned_trials_do_not_hide_noise(noise: str) -> None:
+    """Most trials are pruned. The interval of the recommendation is as wide as it must be, and has the true value."""
+
+    def truth(params: dict[str, float]) -> float:
+        return 0.95 - 0.3 * (params["x"] - 0.3) ** 2 - 0.1 * (params["y"] - 0.5) ** 2
+
+    def learns(trial: optuna.Trial, seed: int) -> float:
+        rng = np.random.default_rng((seed, trial.number))
+        final = truth({name: trial.suggest_float(name, 0, 1) for name in "xy"})
+        scatter = 0.03 * (rng.standard_normal(8) if noise == "of each step" else np.full(8, rng.standard_normal()))
+        stop = int(rng.integers(1, 8)) if trial.number > 1 and rng.random() < 0.7 else 8
+        for step in range(1, stop + 1):
+            trial.report(final - 0.4 * math.exp(-step / 2) + scatter[step - 1], step)
+        if stop < 8:
+            raise optuna.TrialPruned
+        return trial.study.trials[trial.number].intermediate_values[8]
+
+    found = []
+    for seed in range(4):
+        study = optuna.create_study(
+            direction="maximize", sampler=LazySampler(seed=seed), pruner=optuna.pruners.NopPruner()
+        )
+        study.optimize(lambda trial, seed=seed: learns(trial, seed), n_trials=30)
+        found.append(recommend(study))
+    assert sum(each.low <= truth(each.params) <= each.high for each in found) >= 3
+    assert all(each.high - each.low > 0.01 for each in found)
 
 
 def test_forecasts_that_were_kept_are_those_of_new_curves() -> None:

@@ -41,6 +41,8 @@ from lazybo.model.kernels import Column, Matern52, upper
 NAMES = ("level", "shape", "drift", "common", "own_shape", "own_level", "noise", "time_scale", "common_scale")
 MEDIANS = np.array([0.5, 0.2, 0.05, 0.2, 0.05, 0.05, 1e-3, 2.0, 2.0])
 SPREADS = np.array([1.5, 1.5, 1.5, 2.5, 1.5, 1.5, 2.0, 0.7, 0.7])
+# The other start of learning: less drift of each curve, more noise of each value.
+NOISY_START = MEDIANS * np.array([1.0, 1.0, 1.0, 1.0, 0.1, 1.0, 100.0, 1.0, 1.0])
 LOWER = np.array([1e-3, 1e-3, 1e-4, 1e-3, 1e-4, 1e-4, 1e-6, 0.3, 0.3])
 UPPER = np.array([30.0, 30.0, 30.0, 1e3, 30.0, 30.0, 1.0, 30.0, 30.0])
 # The length scales of kₓ: median in units of √d as in `lazybo.model.fit.Priors`, spread 1, bounds.
@@ -79,6 +81,10 @@ class CurveKernel:
     def noise(self) -> float:
         """σ²."""
         return float(self.values[6])
+
+    def own(self, t: float) -> float:
+        """The variance that a single value has at t beside what curves share: h t + e + σ²."""
+        return float(self.values[4] * t + self.values[5] + self.noise)
 
     @property
     def theta(self) -> Array:
@@ -163,10 +169,14 @@ def evidence(kernel: CurveKernel, rows: Rows, targets: Array) -> tuple[float, Ar
 
 
 @one_thread()
-def learn(kernel: CurveKernel, rows: Rows, targets: Array) -> CurveKernel:
-    """The kernel at its maximum a posteriori, by L-BFGS-B from this kernel."""
-    d = kernel.configurations.dim
-    center = CurveKernel.prior(kernel.configurations.columns).theta
+def learn(columns: Sequence[Column], rows: Rows, targets: Array) -> CurveKernel:
+    """The kernel at its maximum a posteriori, by L-BFGS-B from the more probable one of two starts.
+
+    A curve that scatters may be a random walk with little noise, or a smooth curve with more of it. An ascent stays in
+    the mode in which it starts.
+    """
+    kernel = CurveKernel.prior(columns)
+    d, center = kernel.configurations.dim, kernel.theta
     deviations = np.append(np.ones(d), SPREADS)
 
     def negative_log_posterior(theta: Array) -> tuple[float, Array]:
@@ -179,9 +189,10 @@ def learn(kernel: CurveKernel, rows: Rows, targets: Array) -> CurveKernel:
 
     lower = np.log(np.append(np.full(d, MIN_LENGTH), LOWER))
     upper = np.log(np.append(np.full(d, MAX_LENGTH), UPPER))
+    starts = [replace(kernel, values=values).theta for values in (MEDIANS, NOISY_START)]
     found = minimize(
         negative_log_posterior,
-        np.clip(kernel.theta, lower, upper),
+        min(starts, key=lambda theta: negative_log_posterior(theta)[0]),
         jac=True,
         method="L-BFGS-B",
         bounds=np.column_stack((lower, upper)),

@@ -34,8 +34,8 @@ K = TypeVar("K", bound=Kernel)
 MAX_POINTS = 400
 # The posterior often has two modes, "rugged" and "noisy", and an ascent stays in the mode in which it starts. Up to
 # SECOND_START_POINTS observations the other mode is always tried too, which costs little. From there to `MAX_POINTS` it
-# is tried if the number of observations is a multiple of SECOND_START_EVERY: about a fifth more work. Without it, noise
-# of 0.5 was not found within 160 observations (docs/tuning.md).
+# is tried if the number of observations is a multiple of SECOND_START_EVERY, about a fifth more work. Without it, noise
+# of 0.5 was not found within 160 observations (docs/tuning.md). It is also tried when nothing was learned before.
 SECOND_START_POINTS = 30
 SECOND_START_EVERY = 5
 # With fewer observations noise is not considered: they cannot tell it from anything else.
@@ -81,7 +81,7 @@ class Priors:
     narrow. In the second one there is some, ``noisy``, and the objective is smoother, since its length scales vary less
     (``noisy_length_scale_spread``). ``noisy_odds`` are the odds of the second one before any value is known; 0 excludes
     it. Learning compares the best parameters under each. With few values a rugged and a noisy objective look alike;
-    what repeated evaluations show decides (`given`). ``noise_limit`` is an upper bound.
+    what repeated evaluations show decides (`given`). ``noise_limit`` is an upper bound, ``noise_floor`` a lower one.
 
     ``share`` is the share of the variance that an additive kernel gives to the sum over single columns, between 0 and
     1. Its odds, share / (1 - share), are log-normal.
@@ -104,6 +104,7 @@ class Priors:
     noisy_length_scale_spread: float = 0.5
     noisy_odds: float = 1.0
     noise_limit: float = 1.0
+    noise_floor: float = 1e-7
     like: Kernel | None = None
 
     def __post_init__(self) -> None:
@@ -116,6 +117,15 @@ class Priors:
             median, low, high = getattr(self, name), _LOWER[kind], _UPPER[kind]
             if not low <= median <= high:
                 raise ValueError(f"the prior's {name} must be between {low:g} and {high:g}, not {median:g}")
+
+    def within(self, least: float, most: float) -> "Priors":
+        """The priors of a noise that is known to lie in this range. Noise that is excluded or fixed stays so."""
+        if not self.may_be_noisy:
+            return self
+        limit = max(min(most, self.noise_limit), self.noise)
+        floor = max(min(least, limit), self.noise_floor)
+        odds = self.noisy_odds if limit > NOISY else 0.0
+        return replace(self, noise=max(self.noise, floor), noise_floor=floor, noise_limit=limit, noisy_odds=odds)
 
     def given(self, repeats: Repeats) -> "Priors":
         """The priors after repeated evaluations: equal values exclude noise, different ones measure it.
@@ -180,6 +190,7 @@ class Priors:
         """Lower and upper bounds of φ, each (p + 1,)."""
         kinds = [*(parameter.kind for parameter in kernel.layout), "noise"]
         lower, upper = ([_positive(kind, limits[kind]) for kind in kinds] for limits in (_LOWER, _UPPER))
+        lower[-1] = max(lower[-1], min(self.noise_floor, self.noise_limit))
         upper[-1] = max(min(upper[-1], self.noise_limit), lower[-1])
         return np.log(lower), np.log(upper)
 
@@ -253,10 +264,17 @@ def learn(gp: LazyGP, priors: Priors | None = None, *, max_points: int = MAX_POI
 
 @one_thread()
 def maximum_a_posteriori(
-    data: Data, kernel: K, noise: float, priors: Priors | None = None, *, max_points: int = MAX_POINTS
+    data: Data,
+    kernel: K,
+    noise: float,
+    priors: Priors | None = None,
+    *,
+    max_points: int = MAX_POINTS,
+    first: bool = False,
 ) -> Learned[K]:
     """Maximum a posteriori parameters. Starts from ``kernel`` and ``noise``, and in the other mode if it is cheap.
 
+    ``first`` says that these were not learned: then both modes are tried at any number of observations.
     If the priors have two hypotheses about the noise, each mode is the best under one of them.
     """
     n = len(data.x)
@@ -270,7 +288,7 @@ def maximum_a_posteriori(
             f"targets must lie within ±{MAX_TARGET:g} to learn kernel parameters, but one is {largest:g}: standardise "
             "the values (transform=standardize, or normalize_y=True)"
         )
-    both = n <= SECOND_START_POINTS or (n <= MAX_POINTS and n % SECOND_START_EVERY == 0)
+    both = first or n <= SECOND_START_POINTS or (n <= MAX_POINTS and n % SECOND_START_EVERY == 0)
     return _best_mode([data.part(subset(n, max_points))], kernel, noise, priors or Priors(), n=n, both=both)
 
 

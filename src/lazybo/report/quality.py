@@ -71,7 +71,8 @@ def noise_of(predictor: Predictor) -> Noise | None:
     targets = process.targets[~np.isnan(process.targets)]
     if len(targets) < 2 or not np.ptp(targets):
         return None
-    variance = process.noise + float(np.median(predictor.known_variances))
+    measured = np.delete(predictor.known_variances, predictor.forecasts)
+    variance = process.noise + float(np.median(measured))
     center = np.quantile(targets, 0.1)
     low, high = warping.inverse(center + np.sqrt(variance) * np.array([-1.0, 1.0]))
     # Halves, since the difference of two doubles may overflow.

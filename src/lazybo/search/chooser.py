@@ -112,7 +112,7 @@ class Chooser:
         found = [maximum.x for maximum in self.maxima(seed, rng, PROSPECT_MAXIMA)]
         process = self._surrogate.sync()
         rows, _ = self._surrogate.denoised(process)
-        rows = rows[self._observations.feasible()[rows]]
+        rows = rows[self._observations.feasible(forecasts=True)[rows]]
         incumbents = process.X[rows[self._outputs.inside(rows, INCUMBENTS)[:INCUMBENTS]]]
         centers = np.vstack((self._space.clip(incumbents[:BEST_CENTERS]), *(x[None] for x in found)))
         near = [around(self._space, centers, process.kernel.ranges, rng)[0] for _ in range(ROUNDS)]

@@ -55,6 +55,8 @@ SCALES = 2.0 ** np.arange(-8, 3.0)
 SCALE_PRIOR = np.where(SCALES >= 1.0, 1.0, 0.1)
 EM_STEPS = 30
 BLOCK_ROWS = 512
+# What curves have for themselves is learned, so noise may be more by this factor.
+MOST_NOISE = 2.0
 # A forecast lies outside of the values seen by at most this share of their range.
 BEYOND = 0.5
 # Halvings to find the ends of an interval.
@@ -73,11 +75,15 @@ class Curve(NamedTuple):
 
 
 class Forecast(NamedTuple):
-    """Where a curve ends: a mixture of normal distributions of the warped value, with one mean."""
+    """Where a curve ends: a mixture of normal distributions of the warped value, with one mean.
+
+    ``scatter`` is the share of each variance that is noise of the last value.
+    """
 
     mean: float
     deviations: Array
     weights: Array
+    scatter: float
     targets: "Targets"
 
     @property
@@ -87,13 +93,13 @@ class Forecast(NamedTuple):
 
     @property
     def variance(self) -> float:
-        """The variance of the warped value, in the units of the values as they are at the median of the ends.
+        """The variance of the warped value without its noise, in units of the values at the median of the ends.
 
         So an optimiser that warps values in the same way gets back the variance of the warped value. The variance of
         the value itself is larger where the warping is flat: a bad end may be bad or very bad, and for an optimiser
         that is the same.
         """
-        return float(self.weights @ self.deviations**2) * self.targets.unit**2
+        return (1.0 - self.scatter) * float(self.weights @ self.deviations**2) * self.targets.unit**2
 
     @property
     def is_beyond(self) -> bool:
@@ -121,8 +127,9 @@ class Forecast(NamedTuple):
         return float(self.weights @ ndtr((self._warped(value) - self.mean) / self.deviations))
 
     def improvement(self, value: float) -> float:
-        """The expected improvement on a value, in units of the warped values."""
-        return float(self.weights @ _improvement(self._warped(value) - self.mean, self.deviations))
+        """The expected improvement on a value, in units of the warped values. Luck at the end is no improvement."""
+        deviations = math.sqrt(1.0 - self.scatter) * self.deviations
+        return float(self.weights @ _improvement(self._warped(value) - self.mean, deviations))
 
     def _warped(self, value: float) -> float:
         return float(self.targets(np.array([value]))[0])
@@ -204,6 +211,18 @@ class CurveModel:
         del self._curves[number]
         self.learned_at, self._fitted, self._forecasts = 0, None, {}
 
+    def noise(self) -> tuple[float, float] | None:
+        """The least and the most variance that noise may give to the end of a curve; None if it cannot be said yet.
+
+        At least the scatter of single values. At most all that curves have for themselves: the rest is shared with
+        curves of similar configurations. The units are those of the values at the median of the ends.
+        """
+        fitted = self._sync()
+        if fitted is None:
+            return None
+        kernel, unit = fitted.process.kernel, fitted.targets.unit**2
+        return kernel.noise * unit, MOST_NOISE * kernel.own(fitted.clock.end) * unit
+
     @one_thread()
     def forecasts(self) -> dict[int, Forecast]:
         """By number, where the curves that did not complete would have ended. Empty while too few have completed.
@@ -243,7 +262,7 @@ class CurveModel:
         points = Rows(x, np.full(len(x), fitted.clock.end), np.full(len(x), len(self._curves)))
         means, variances = fitted.process.posterior(points)
         gaps = fitted.targets(values.ravel()).reshape(values.shape) - means[:, None]
-        return _improvement(gaps, np.sqrt(variances + fitted.process.kernel.noise)[:, None]).mean(axis=1)
+        return _improvement(gaps, np.sqrt(variances)[:, None]).mean(axis=1)
 
     def left(self, step: int) -> float:
         """The share of the steps of a curve that are left after this one."""
@@ -361,11 +380,11 @@ class FittedCurves:
             return []
         points = Rows(np.array([self._x[i] for i in numbers]), np.array(t), np.array(numbers))
         means, variances = self.process.posterior(points)
-        deviations = np.sqrt(variances + self.process.kernel.noise)
+        totals = variances + self.process.kernel.noise
         weights = {i: self._weights(i) for i in set(numbers)}
         return [
-            Forecast(float(mean), deviation * SCALES, weights[i], self.targets)
-            for i, mean, deviation in zip(numbers, means, deviations, strict=True)
+            Forecast(mean, math.sqrt(total) * SCALES, weights[i], self.process.kernel.noise / total, self.targets)
+            for i, mean, total in zip(numbers, means.tolist(), totals.tolist(), strict=True)
         ]
 
     def _weights(self, number: int) -> Array:
@@ -420,9 +439,9 @@ def fit_curves(curves: Sequence[Curve], columns: Sequence[Column], max_step: int
 @lru_cache(maxsize=8)
 def _learned(columns: tuple[Column, ...], x: bytes, t: bytes, curve: bytes, targets: bytes) -> CurveKernel:
     """The kernel that is learned from the bytes of some rows. Sampler and pruner of a study share it."""
-    prior, times = CurveKernel.prior(columns), np.frombuffer(t)
+    times = np.frombuffer(t)
     points = np.frombuffer(x).reshape(len(times), -1)
-    return learn(prior, Rows(points, times, np.frombuffer(curve, np.intp)), np.frombuffer(targets))
+    return learn(columns, Rows(points, times, np.frombuffer(curve, np.intp)), np.frombuffer(targets))
 
 
 def _to_learn_from(counts: NDArray[np.intp]) -> NDArray[np.intp]:

@@ -193,7 +193,9 @@ class Judgement(ABC):
             process, warping = self._surrogate.sync(), self._surrogate.warping
             played = played_gains(play(process, points, evaluated, max(counts), rng), warping, counts)
             rows, means = self._surrogate.denoised(process)
-            means = np.where(core.observations.feasible()[rows], means, means.max())  # others have gained nothing
+            means = np.where(
+                core.observations.feasible(forecasts=True)[rows], means, means.max()
+            )  # others have gained nothing
             return GainParts(played, earlier_gains(means[np.argsort(rows)], warping, counts))
 
     def race(self, evaluations: Sequence[Evaluation]) -> Race:
@@ -300,7 +302,8 @@ class Judgement(ABC):
         surrogate = self._outputs.objectives[objective]
         with surrogate.without_changes():
             process = surrogate.sync()
-            return Predictor(self.space, process, surrogate.warping, self._signs[objective])
+            sign, forecasts = self._signs[objective], surrogate.forecasts
+            return Predictor(self.space, process, surrogate.warping, sign, forecasts)
 
     @one_thread()
     def limits(self) -> tuple[dict[str, Limit], Limit | None]:

@@ -230,10 +230,16 @@ class Observations:
             self._costs = np.array(found)
         return self._costs.copy()
 
-    def feasible(self) -> NDArray[np.bool_]:
-        """Which rows have values, and have measured and satisfied all constraints, (n,)."""
+    def feasible(self, *, forecasts: bool = False) -> NDArray[np.bool_]:
+        """Which rows have measured their values, and have measured and satisfied all constraints, (n,).
+
+        With ``forecasts``, also rows that were stopped and have a forecast of each objective.
+        """
         found = np.zeros(len(self._rows), dtype=bool)
         found[self.rows(State.COMPLETE)] = True
+        if forecasts:
+            stopped = self.rows(State.STOPPED)
+            found[stopped] = ~np.isnan(self._values[stopped]).any(axis=1)
         for name in self.constraints:
             found &= self.violations(name) <= 0.0  # not where it is NaN
         return found

@@ -193,9 +193,12 @@ class Optimizer(Resumable):
             return dict(fixed)
         return self._feasible.completed(self.seed, fixed, self.space.encode(self.propose(number)), rng)
 
-    def announce(self, params: Mapping[str, Any]) -> Suggestion:
-        """Add an evaluation that another process has started. It is pending until it is told, like a suggestion."""
-        return self._pend(self.space.plain(params))
+    def announce(self, params: Mapping[str, Any], *, outside: bool = False) -> Suggestion:
+        """Add an evaluation that another process has started. It is pending until it is told, like a suggestion.
+
+        With ``outside``, numbers may lie outside their range.
+        """
+        return self._pend(self.space.plain(params, outside=outside))
 
     def confirm(self) -> Suggestion | None:
         """An evaluated configuration to evaluate once more, so that one of the `contenders` leads with 95 %.
@@ -219,7 +222,8 @@ class Optimizer(Resumable):
         if not inside or self._observations.n_complete == 0:
             return None
         process = self._surrogate.sync(fresh=True)
-        predictor = Predictor(self.space, process, self._surrogate.warping, self._signs[0])
+        warping, forecasts = self._surrogate.warping, self._surrogate.forecasts
+        predictor = Predictor(self.space, process, warping, self._signs[0], forecasts)
         return Race(predictor, inside, self.seed).to_repeat(learns=self._surrogate.learns)
 
     def _ask(self, number: int, wanted: int) -> list[Suggestion]:
@@ -296,14 +300,19 @@ class Optimizer(Resumable):
         *,
         objective: int = 0,
         constraints: Mapping[str, float | None] | None = None,
+        stopped: bool = False,
+        seconds: float | None = None,
+        cost: float | None = None,
     ) -> None:
         """Tell where a pending evaluation is expected to end in one objective, and the variance of that forecast.
 
-        The model learns it. The evaluation stays pending: it is never the best one, and its value is told later. A new
-        forecast replaces an earlier one. ``constraints`` are those that it has measured already.
+        The model learns it, but the evaluation is never the best one. It stays pending and its value is told later,
+        unless it was ``stopped`` for good. A new forecast replaces an earlier one. ``constraints`` are those that it
+        has measured already; ``seconds`` and ``cost`` are what it has cost, as in `tell`.
         """
         row = self._observations.pending_row(suggestion)
-        result = Result.forecast(value, variance, self._signs, objective, constraints)
+        state, paid = State.STOPPED if stopped else State.PENDING, cost_of(self.cost, seconds, cost)
+        result = Result.forecast(value, variance, self._signs, objective, constraints, state=state, cost=paid)
         self._all.outputs.objectives[objective].cut(row)
         self._observations.resolve(row, result)
 

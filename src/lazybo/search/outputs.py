@@ -250,7 +250,7 @@ class Outputs:
         cost = self._synced_cost()
         points = self.objectives[0].pool(seed).points
         chance = feasibility([float(each.surrogate.warping(np.zeros(1))[0]) for each in constraints])
-        feasible = self._observations.feasible()
+        feasible = self._observations.feasible(forecasts=True)
         if constraints and not feasible.any():
             return self._landscape(constraints, chance, cost, points), self._least_violation(constraints)
         if (constraints or self.failures) and acquisition is expected_improvement:

@@ -6,11 +6,12 @@ the median, the inverses of the mean ± 1.96 standard deviations are the ends of
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lazybo import notebook
 from lazybo.checks import Array
@@ -84,13 +85,15 @@ class Evaluation(NamedTuple):
 class Predictor:
     """A process with the way from points to it and back to values.
 
-    ``sign`` is -1 if the objective is maximised: in the process and its warping small is good.
+    ``sign`` is -1 if the objective is maximised: in the process and its warping small is good. ``forecasts`` are the
+    rows of the process whose value is a forecast, not a measurement.
     """
 
     space: Space
     process: Process
     warping: Warping
     sign: float
+    forecasts: NDArray[np.intp] = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
 
     def predictions(self, points: Array) -> list[Prediction]:
         """One prediction for each point, (m, d)."""
@@ -139,9 +142,10 @@ class Predictor:
 
     @property
     def known_variances(self) -> Array:
-        """Known variances of the values of all rows, 0 where none is known or there is no value, (n,)."""
-        known = self.process.known_variances
-        return np.where(known < NO_VALUE, known, 0.0)
+        """Known variances of the noise of all rows, 0 where none is known or nothing was measured, (n,)."""
+        known = np.where(self.process.known_variances < NO_VALUE, self.process.known_variances, 0.0)
+        known[self.forecasts] = 0.0
+        return known
 
     @property
     def equal(self) -> float:

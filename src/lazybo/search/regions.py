@@ -329,7 +329,7 @@ def _ranks(observations: Observations) -> Array:
 
     It is the value of one objective; of several, 0 on the front and 1 elsewhere.
     """
-    ranks, rows = np.full(len(observations), np.inf), np.flatnonzero(observations.feasible())
+    ranks, rows = np.full(len(observations), np.inf), np.flatnonzero(observations.feasible(forecasts=True))
     values = np.column_stack([observations.values_of(j)[rows] for j in range(observations.objectives)])
     ranks[rows] = values[:, 0] if observations.objectives == 1 else 1.0 - non_dominated(values)
     return ranks

@@ -24,15 +24,17 @@ class State(Enum):
     PENDING = auto()
     COMPLETE = auto()
     FAILED = auto()
+    STOPPED = auto()  # ended early: what it has is a forecast, not a measurement
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
     """The state of an evaluation, and the value of each objective if it is complete. Smaller values are better.
 
-    A pending evaluation may have a forecast of one objective; its other values are NaN then. ``variances`` are the
-    known variances of the noise in the values. ``constraints`` are the constraints that were measured, by name; each is
-    satisfied if it is at most 0. ``cost`` is what the evaluation cost, if that is known.
+    A pending or stopped evaluation may have a forecast of one objective; its other values are NaN then. ``variances``
+    are the known variances of the noise in the values, or those of the forecast. ``constraints`` are the constraints
+    that were measured, by name; each is satisfied if it is at most 0. ``cost`` is what the evaluation cost, if that is
+    known.
     """
 
     state: State
@@ -67,14 +69,17 @@ class Result:
         signs: Sequence[float],
         objective: int,
         constraints: Mapping[str, float | None] | None = None,
+        *,
+        state: State = State.PENDING,
+        cost: float | None = None,
     ) -> "Result":
-        """A pending result with the forecast of one objective."""
+        """A pending or stopped result with the forecast of one objective."""
         if not math.isfinite(double := as_number("the forecast", value)):
             raise ValueError(f"a forecast must be a finite number, not {shortened(value)}")
         known = [j == objective for j in range(len(signs))]
         values = (sign * double if is_it else math.nan for sign, is_it in zip(signs, known, strict=True))
         variances = tuple(_check_variance(variance) if is_it else 0.0 for is_it in known)
-        return cls(State.PENDING, tuple(values), variances, check_constraints(constraints))
+        return cls(state, tuple(values), variances, check_constraints(constraints), cost)
 
     def corrected(
         self,
@@ -91,9 +96,11 @@ class Result:
         return Result.of(value, signs, variance, measured, self.cost if cost is None else cost)
 
     def revised(self, value: float, variance: float, signs: Sequence[float], objective: int) -> "Result":
-        """The result with another value and variance, or another forecast of one objective if it is pending."""
-        if self.state is State.PENDING:
-            return Result.forecast(value, variance, signs, objective, self.constraints)
+        """The result with another value and variance, or another forecast of one objective if that is what it has."""
+        if self.state in (State.PENDING, State.STOPPED):
+            return Result.forecast(
+                value, variance, signs, objective, self.constraints, state=self.state, cost=self.cost
+            )
         return Result.of(value, signs, variance, self.constraints, self.cost)
 
 
@@ -168,8 +175,9 @@ def to_plain(result: Result, number: int | None) -> dict[str, Any]:
     }
     if result.state is State.COMPLETE:
         plain["value"] = _one_or_list(result.values)
-    elif result.state is State.PENDING and result.values:
+    elif result.state is not State.FAILED and result.values:
         plain["forecast"] = [None if math.isnan(value) else value for value in result.values]
+        plain |= {"stopped": True} if result.state is State.STOPPED else {}
     return plain if result.cost is None else {**plain, "cost": result.cost}
 
 
@@ -179,7 +187,8 @@ def from_plain(row: Mapping[str, Any], objectives: int) -> tuple[Result, int | N
     value, variances = row["value"], _check_variances(row["variance"], objectives)
     constraints = check_constraints(row.get("constraints"))
     if value is None and "forecast" in row:
-        result = Result(State.PENDING, _check_forecast(row["forecast"], objectives), variances, constraints)
+        state = State.STOPPED if row.get("stopped") else State.PENDING
+        result = Result(state, _check_forecast(row["forecast"], objectives), variances, constraints)
     elif value is None:
         # A pending row knows nothing but its point, so that a restored one is equal to it.
         result = PENDING

@@ -1,6 +1,7 @@
 """The part of an optimiser that goes on from before: corrected values, its state as plain data, and its file."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -47,17 +48,26 @@ class Resumable(Judgement):
         self._all.outputs.learn_anew()
         self._regions.changed()
 
-    def revise(self, values: Mapping[int, tuple[float, float]], *, objective: int = 0) -> None:
+    def revise(
+        self,
+        values: Mapping[int, tuple[float, float]],
+        *,
+        objective: int = 0,
+        noise_range: tuple[float, float] | None = None,
+    ) -> None:
         """Change values that were told, and forecasts: by the numbers of suggestions, new values with their variances.
 
-        Their constraints and costs stay. The process of the objective is built anew, also if there are no values to
+        Their constraints and costs stay. ``noise_range`` is the least and the most variance that noise may give to
+        measured values, if that is known. The process of the objective is built again, even if there are no values to
         change.
         """
         results = {}
         for number, (value, variance) in values.items():
             row = self._observations.told_row(number)
             results[row] = self._observations[row].result.revised(value, variance, self._signs, objective)
-        self._all.outputs.objectives[objective].cut(0)
+        surrogate = self._all.outputs.objectives[objective]
+        surrogate.cut(0)
+        surrogate.fitted = replace(surrogate.fitted, noise_range=noise_range)
         self._regions.changed()
         for row, result in results.items():
             self._observations.resolve(row, result)

@@ -9,7 +9,7 @@ from lazybo.search.observations import Observation
 from lazybo.search.results import State
 
 # Optuna's names of the states of trials.
-STATES = {State.COMPLETE: "COMPLETE", State.FAILED: "FAIL", State.PENDING: "RUNNING"}
+STATES = {State.COMPLETE: "COMPLETE", State.FAILED: "FAIL", State.PENDING: "RUNNING", State.STOPPED: "PRUNED"}
 
 
 def rows_of(observations: Sequence[Observation], signs: Sequence[float], cost: str | None) -> list[dict[str, Any]]:

@@ -36,8 +36,8 @@ from lazybo.search.views import Rows
 
 # The warping is fitted again when the number of values has grown by this share.
 REWARP_GROWTH = 0.02
-# If so many values have no known variance, the warping is fitted to them only: forecasts of trainings that were stopped
-# early are often nearly equal, and would hide how the measured values are spread.
+# With this many measured values, the warping is fitted to them only: forecasts of trainings that were stopped early are
+# often nearly equal, and would hide how the measured values are spread.
 MEASURED = 5
 # If there are known variances, the process is rebuilt when the slope of the warping has changed by this factor.
 RESCALE = 2.0
@@ -56,7 +56,7 @@ class Fitted:
     ``learned_at`` and ``warped_at`` are the numbers of values at that time. ``built_rows`` is the number of rows that
     the process was last built from at once; 0 means that it must be built. Known variances are in units of
     ``built_warping`` until it is built again. ``related`` says what the first ``related_at`` values have in common with
-    earlier tasks.
+    earlier tasks. ``noise_range`` is the least and the most variance that noise may give to measured values.
     """
 
     kernel: Kernel
@@ -68,6 +68,7 @@ class Fitted:
     built_warping: Warping | None = None
     related: Related | None = None
     related_at: int = 0
+    noise_range: tuple[float, float] | None = None
 
     @property
     def is_noisy(self) -> bool:
@@ -86,6 +87,7 @@ class Fitted:
             "warping": list(astuple(self.warping)) if self.warping else None,
             "warped_at": self.warped_at,
             **({} if self.related is None else {"related": self.related.state(), "related_at": self.related_at}),
+            **({} if self.noise_range is None else {"noise_range": list(self.noise_range)}),
         }
 
     def parse(self, state: Mapping[str, Any]) -> "Fitted":
@@ -101,6 +103,9 @@ class Fitted:
             raise ValueError("its process was built, but there is no built_warping")
         kernel = self.kernel.with_values(state["parameters"])
         found = Fitted(kernel, positive("noise", state["noise"]), **counts, **warpings)  # type: ignore[arg-type]
+        if "noise_range" in state:
+            least, most = (positive("noise_range", each) for each in state["noise_range"])
+            found = replace(found, noise_range=(least, most))
         if "related" not in state:
             return found
         return replace(
@@ -171,6 +176,11 @@ class Surrogate:
         assert self.fitted.warping is not None, "values are warped before they are used"
         return self.fitted.warping
 
+    @property
+    def forecasts(self) -> NDArray[np.intp]:
+        """The rows whose value is a forecast."""
+        return np.setdiff1d(self._observations.rows(State.COMPLETE), self._observations.measured)
+
     def pool(self, seed: int) -> Pool:
         """Points spread over the space, or over its feasible part. They change whenever the kernel is learned."""
         if self._pool is None:
@@ -213,7 +223,7 @@ class Surrogate:
         """
         if not (self.fitted.is_noisy and self._priors.may_be_noisy):
             return False
-        if _are_known(self._observations.variances(self._observations.rows(State.COMPLETE))):
+        if self._noise_is_known() or self._noise_range()[0] >= NOISY:
             return False
         groups = self._observations.repeated
         if sum(len(group) - 1 for group in groups) >= MOST_REPEATS:
@@ -310,15 +320,16 @@ class Surrogate:
         """Learn from the evaluations with a value, and discard the process of the old parameters."""
         variances = self.warping.variances(self._observations.variances(rows))
         data = Data(self._rows(rows), targets[rows], variances)
-        priors = self._priors.given(self._repeats(targets))
-        if _are_known(variances):
+        priors = self._priors.within(*self._noise_range()).given(self._repeats(targets))
+        if self._noise_is_known():
             priors = replace(self._priors, noisy_odds=0.0)
         related, earlier = self.fitted.related, self.earlier
         if related is not None and earlier is not None:
             expected = related.offset + related.weights @ self._means_at(earlier, data.x)
             data = data._replace(targets=data.targets - expected)
             priors = priors.like_others(earlier.learned.kernel, related.residual)
-        learned = maximum_a_posteriori(data, self.fitted.kernel, self.fitted.noise, priors)
+        first = self.fitted.learned_at == 0
+        learned = maximum_a_posteriori(data, self.fitted.kernel, self.fitted.noise, priors, first=first)
         self.fitted = replace(self.fitted, kernel=learned.kernel, noise=learned.noise, learned_at=len(rows))
         self._discard()
 
@@ -328,10 +339,24 @@ class Surrogate:
         if not groups:
             return Repeats()
         measured = np.full(len(targets), np.nan)
-        complete = self._observations.rows(State.COMPLETE)
-        measured[complete] = targets[complete]
-        measured[self._observations.unfinished] = np.nan
+        rows = self._observations.measured
+        measured[rows] = targets[rows]
         return repeats_of(measured, groups)
+
+    def _noise_range(self) -> tuple[float, float]:
+        """The least and the most noise of measured values, in units of the targets²."""
+        if self.fitted.noise_range is None:
+            return 0.0, np.inf
+        least, most = self.warping.variances(np.array(self.fitted.noise_range)).tolist()
+        return least, most
+
+    def _noise_is_known(self) -> bool:
+        """Whether the noise of most measured values is known: then hardly any is left to learn.
+
+        Forecasts do not count. Their variances say how much a curve leaves open, not how noisy its end is.
+        """
+        variances = self._observations.variances(self._observations.measured)
+        return bool(2 * np.count_nonzero(variances) > len(variances))
 
     def _is_rescaled(self) -> bool:
         """Whether the units of known variances in the built process differ too much from the current warping."""
@@ -381,8 +406,8 @@ class Surrogate:
         complete = self._observations.rows(State.COMPLETE)
         values, count = self._observations.values[complete], len(complete)
         if self.fitted.warping is None or count > self.fitted.warped_at * (1 + REWARP_GROWTH):
-            measured = values[self._observations.variances(complete) == 0.0]
-            to_fit = measured if len(measured) >= MEASURED else values
+            measured = self._observations.measured
+            to_fit = self._observations.values[measured] if len(measured) >= MEASURED else values
             self.fitted = replace(self.fitted, warping=self._make_warping(to_fit), warped_at=count)
         warped = self.warping(values)
         targets = np.full(len(self._observations), np.nan)
@@ -390,11 +415,6 @@ class Surrogate:
         targets[self._failed()] = 0.0
         targets[self._failed_repeats()] = warped.max(initial=-np.inf)
         return targets
-
-
-def _are_known(variances: Array) -> bool:
-    """Whether the noise of most values is known: then what is learned beside it is next to nothing."""
-    return bool(2 * np.count_nonzero(variances) > len(variances))
 
 
 def _first(chosen: Kernel, given: str | Kernel | None, noise: float | None, priors: Priors) -> Fitted:

@@ -35,6 +35,10 @@ class Rows(Protocol):
         """The rows at each point that has several."""
 
     @property
+    def measured(self) -> NDArray[np.intp]:
+        """The complete rows whose value is a measurement, not a forecast."""
+
+    @property
     def unfinished(self) -> NDArray[np.intp]:
         """The rows whose evaluation has not ended, also those with a forecast."""
 
@@ -60,19 +64,26 @@ class View:
 
 @dataclass(frozen=True)
 class Objective(View):
-    """The observations of one objective: a pending evaluation with a forecast of it counts as complete."""
+    """The observations of one objective: an evaluation with a forecast of it counts as complete."""
 
     index: int
 
     def rows(self, state: State) -> NDArray[np.intp]:
-        """The rows in this state."""
-        found = self.observations.rows(state)
-        if state is State.FAILED or not len(self.unfinished):
-            return found
-        forecast = ~np.isnan(self.values[self.unfinished])
+        """The rows in this state: failed, or else complete with a value or pending without one."""
+        if state is State.FAILED:
+            return self.observations.rows(state)
+        open_rows = np.concatenate((self.unfinished, self.observations.rows(State.STOPPED)))
+        if not len(open_rows):
+            return self.observations.rows(state)
+        forecast = ~np.isnan(self.values[open_rows])
         if state is State.PENDING:
-            return found[~forecast]
-        return np.sort(np.concatenate((found, self.unfinished[forecast]))) if forecast.any() else found
+            return np.sort(open_rows[~forecast])
+        return np.sort(np.concatenate((self.measured, open_rows[forecast])))
+
+    @property
+    def measured(self) -> NDArray[np.intp]:
+        """The complete rows whose value is a measurement, not a forecast."""
+        return self.observations.rows(State.COMPLETE)
 
     @property
     def unfinished(self) -> NDArray[np.intp]:
@@ -102,6 +113,11 @@ class Measured(View, ABC):
         """The rows in this state; none has failed."""
         missing = np.isnan(self.values)
         return np.flatnonzero({State.COMPLETE: ~missing, State.PENDING: missing}.get(state, np.zeros(0, dtype=bool)))
+
+    @property
+    def measured(self) -> NDArray[np.intp]:
+        """The rows with a value."""
+        return self.rows(State.COMPLETE)
 
     @property
     def unfinished(self) -> NDArray[np.intp]:
@@ -144,13 +160,13 @@ class Cost(Measured):
 
 @dataclass(frozen=True)
 class Outcomes(Measured):
-    """The observations as labels: 1 for an evaluation that failed, 0 for one with a value."""
+    """The observations as labels: 1 for an evaluation that failed, 0 for one with a value or stopped early."""
 
     @property
     def values(self) -> Array:
         """The labels, NaN where there is none, (n,)."""
         labels = np.full(len(self), np.nan)
-        labels[self.observations.rows(State.COMPLETE)] = 0.0
+        labels[self.observations.rows(State.COMPLETE)] = labels[self.observations.rows(State.STOPPED)] = 0.0
         labels[self.observations.rows(State.FAILED)] = 1.0
         return labels
 

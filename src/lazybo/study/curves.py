@@ -159,6 +159,13 @@ class StudyCurves:
         found = {self._numbers[i]: self._forecasts[i] for i in made}
         return {number: forecast for number, forecast in found.items() if forecast is not None}
 
+    def noise(self) -> tuple[float, float] | None:
+        """The least and the most variance that noise may give to final values, by the curves.
+
+        None if that cannot be said: too few trials have completed, or what they report last is not the final value.
+        """
+        return self._model.noise() if self._reports_finals(len(self)) else None
+
     def ending(self, trial: FrozenTrial) -> Ending | None:
         """What a trial that did not complete will report last, or would have; None while too few have completed."""
         if trial.state == TrialState.PRUNED and trial.number in self._numbers:
@@ -234,14 +241,23 @@ class StudyCurves:
         As the forecast itself, it depends on the curves that the model was learned from and those up to this one.
         """
         known = max(self.learned_at, number + 1)
-        u, f = np.array([pair for i, pair in self._finals.items() if i < known]).T
         value, variance = forecast.value, forecast.variance
-        if (np.abs(u - f) > SAME * np.abs(f).max(initial=0.0)).any():
+        if not self._reports_finals(known):
+            u, f = self._ends(known)
             if len(u) < MIN_POINTS:
                 return None
             value, slope, extra = _predicted(u, f, value)
             variance = slope * slope * variance + extra
         return Forecast(self._sign * value, min(variance, MAX_VARIANCE))
+
+    def _ends(self, known: int) -> Array:
+        """u and f of the completed trials among the first ``known`` curves, (2, m)."""
+        return np.array([pair for i, pair in self._finals.items() if i < known]).reshape(-1, 2).T
+
+    def _reports_finals(self, known: int) -> bool:
+        """Whether the last reported values of the first ``known`` curves are their final values, too."""
+        u, f = self._ends(known)
+        return not (np.abs(u - f) > SAME * np.abs(f).max(initial=0.0)).any()
 
 
 def best_to_resume(

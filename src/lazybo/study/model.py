@@ -97,10 +97,10 @@ class StudyModel:
             self._done.discard(self._absorbed)
             self._absorbed += 1
 
-    def announce(self, number: int, params: Mapping[str, Any]) -> None:
+    def announce(self, number: int, params: Mapping[str, Any], *, outside: bool = False) -> None:
         """A trial runs with these parameters. It becomes pending if they are a configuration of the space.
 
-        A trial that was paused keeps the forecast of its value.
+        With ``outside``, numbers may lie outside their range. A trial that was paused keeps the forecast of its value.
         """
         self._unpause(number)
         if number in self._pending:
@@ -108,7 +108,7 @@ class StudyModel:
                 return
             self.optimizer.forget(self._pending.pop(number))
         try:
-            self._pending[number] = self.optimizer.announce(self._in_space(params))
+            self._pending[number] = self.optimizer.announce(self._in_space(params), outside=outside)
         except ValueError:
             return  # its parameters are not complete yet, or of another space: it is observed when it has finished
 
@@ -190,7 +190,9 @@ class StudyModel:
             return
         self._without_forecast[trial.number] = trial
         self.announce(trial.number, trial.params)
-        self.structure_outdated = self.structure_outdated or trial.number not in self._pending
+        if trial.number not in self._pending:
+            self.structure_outdated = True
+            self.announce(trial.number, trial.params, outside=True)
 
     def _recall_process(self) -> None:
         """Continue with the process that was recalled. Telling forecasts has cut it, as if they were new.
@@ -201,7 +203,7 @@ class StudyModel:
         if state is not None:
             self.optimizer.restore_model(state["model"])
             if self._forecast_at != int(state.get("curves", 0)):
-                self.optimizer.revise({}, objective=self.reports)
+                self.optimizer.revise({}, objective=self.reports, noise_range=self.curves.noise())
 
     def _tell_forecasts(self) -> None:
         """Observe the forecasts of pruned trials; all of them anew if the model of curves was learned again.
@@ -209,29 +211,29 @@ class StudyModel:
         Then the process is built anew too. So the numbers of a resumed run do not depend on which forecasts were made
         before it stopped.
         """
-        if not (self._without_forecast or self._forecast):
+        if not (self._without_forecast or self._forecast or self._paused):
             return
         forecasts = self.curves.forecasts()
         if forecasts and self.curves.learned_at != self._forecast_at:
             self._forecast_at = self.curves.learned_at
             told = {number: suggestion for number, suggestion in self._forecast.items() if number in forecasts}
             revised = {suggestion.number: forecasts[number] for number, suggestion in told.items()}
-            self.optimizer.revise(revised, objective=self.reports)
+            self.optimizer.revise(revised, objective=self.reports, noise_range=self.curves.noise())
         for number, trial in list(self._without_forecast.items()):
             if number in forecasts:
                 del self._without_forecast[number]
-                suggestion = self._pending.get(number)
-                if self._several:
-                    self._forecast_one(number, forecasts[number], measured_constraints(trial))
-                else:
-                    self._teach(trial, *forecasts[number])
-                if suggestion is not None and suggestion.params == self._in_space(trial.params):
+                suggestion = self._pending.pop(number, None)
+                if suggestion is not None:
+                    measured = self._measured(trial)
+                    self.optimizer.forecast(
+                        suggestion, *forecasts[number], objective=self.reports, stopped=True, **measured
+                    )
                     self._forecast[number] = suggestion
 
-    def _forecast_one(self, number: int, forecast: Forecast, measured: Mapping[str, float] | None = None) -> None:
-        """Tell the forecast of the objective that is reported. The trial stays pending: the others are not known."""
+    def _forecast_one(self, number: int, forecast: Forecast) -> None:
+        """Tell the forecast of a trial that has not ended. It stays pending."""
         if number in self._pending:
-            self.optimizer.forecast(self._pending[number], *forecast, objective=self.reports, constraints=measured)
+            self.optimizer.forecast(self._pending[number], *forecast, objective=self.reports)
 
     def watch(self, number: int, values: Mapping[int, float]) -> None:
         """Learn where a running trial is expected to end, by the values that it has reported so far.
@@ -255,10 +257,7 @@ class StudyModel:
 
     def _teach(self, trial: FrozenTrial, value: Values, variance: float) -> None:
         """Observe a value of a trial, what it has measured of its constraints, and its cost."""
-        measured: dict[str, Any] = {"constraints": measured_constraints(trial), "variance": variance}
-        if self.optimizer.cost is not None:
-            key = "seconds" if self.optimizer.cost == SECONDS else "cost"
-            measured[key] = cost_of(trial, self.optimizer.cost)
+        measured = {**self._measured(trial), "variance": variance}
         params = self._in_space(trial.params)
         suggestion = self._pending.pop(trial.number, None)
         if suggestion is not None and suggestion.params == params:
@@ -271,6 +270,14 @@ class StudyModel:
         except ValueError:
             # From another space; or the trial failed before it had its parameters, and there is nothing to observe.
             self.structure_outdated = self.structure_outdated or trial.state != TrialState.FAIL
+
+    def _measured(self, trial: FrozenTrial) -> dict[str, Any]:
+        """What a trial has measured of its constraints, and its cost, as arguments of `Optimizer.tell`."""
+        measured: dict[str, Any] = {"constraints": measured_constraints(trial)}
+        if self.optimizer.cost is not None:
+            key = "seconds" if self.optimizer.cost == SECONDS else "cost"
+            measured[key] = cost_of(trial, self.optimizer.cost)
+        return measured
 
     def _in_space(self, params: Mapping[str, Any]) -> dict[str, Any]:
         space = self.structure.distributions
