@@ -57,10 +57,10 @@ class Resumable(Judgement):
         for number, (value, variance) in values.items():
             row = self._observations.told_row(number)
             results[row] = self._observations[row].result.revised(value, variance, self._signs, objective)
-        self._all.outputs.objectives[objective].cut(0)
-        self._regions.changed()
         for row, result in results.items():
-            self._observations.resolve(row, result)
+            self._all.resolve(row, result)
+        self._all.outputs.objectives[objective].discard()
+        self._regions.changed()
 
     # ----------------------------------------------------------------- state
 
