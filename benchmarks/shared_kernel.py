@@ -29,7 +29,7 @@ def shared(self: Outputs, *arguments: Any) -> Any:
     for surrogate in self.objectives:
         kernel = surrogate.fitted.kernel.with_values(values.tolist())
         surrogate.fitted = replace(surrogate.fitted, kernel=kernel, noise=noise)
-        surrogate._discard()
+        surrogate.discard()
     return OWN(self, *arguments)
 
 

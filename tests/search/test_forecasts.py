@@ -111,6 +111,18 @@ def test_forecasts_are_part_of_the_state(directions: list[str]) -> None:
     assert restored.ask() == optimizer.ask()
 
 
+def test_a_forecast_of_another_objective_replaces_the_first_one() -> None:
+    optimizer = told(directions=["minimize", "minimize"])
+    pending = optimizer.announce(AT)
+    optimizer.forecast(pending, -9.0, 5.0, objective=0)
+    optimizer.propose(99)
+    optimizer.forecast(pending, -5.0, 0.1, objective=1)
+    restored = Optimizer(SPACE, directions=["minimize", "minimize"])
+    restored.restore(json.loads(json.dumps(optimizer.state())))
+    assert restored.predict_all(AT) == optimizer.predict_all(AT)
+    assert restored.propose(99) == optimizer.propose(99)
+
+
 def test_forecasts_of_repeats_do_not_count_as_noise() -> None:
     """Two evaluations of a point differ if there is noise. A forecast that differs says nothing about it."""
     optimizer = told()

@@ -631,6 +631,21 @@ def test_proposing_a_batch_records_nothing() -> None:
     assert one.ask() == other.ask()
 
 
+@pytest.mark.parametrize("batch", ["fantasy", "maxima"])
+def test_a_batch_that_begins_with_startup_points_is_as_proposed(batch: Any) -> None:
+    one, other = (Optimizer(PLANE, seed=1, lag=3, n_startup=70, batch=batch) for _ in range(2))
+    for optimizer in (one, other):
+        for i in range(66):
+            params = somewhere(optimizer, i)
+            optimizer.observe(params, bowl(params))
+    before = one.state()
+    proposed = one.propose_batch(0, 8)
+    assert one.state() == before
+    assert proposed == [suggestion.params for suggestion in one.ask(8)]
+    assert other.ask(8) == one.pending
+    assert other.state() == one.state()
+
+
 def test_numpy_scalars_become_plain_data() -> None:
     optimizer = Optimizer(MIXED, seed=0)
     params = {"lr": np.float32(0.5), "layers": np.int64(2), "opt": np.str_("sgd"), "fixed": np.int32(7)}

@@ -112,6 +112,89 @@ def test_a_saved_optimiser_has_its_regions(tmp_path: Any) -> None:
     assert run(second, sphere, 15) == run(first, sphere, 15)
 
 
+def restored(optimizer: Optimizer, **options: Any) -> Optimizer:
+    found = Optimizer(optimizer.space.distributions, seed=3, **options)
+    found.restore(json.loads(json.dumps(optimizer.state())))
+    return found
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_was_pending_when_a_round_began_stays_so_after_a_restoration(seed: int) -> None:
+    options: dict[str, Any] = {"local_after": 20, "lag": 5}
+    optimizer, rng = Optimizer(NUMBERS, seed=3, **options), np.random.default_rng(seed)
+    for step in range(60):
+        optimizer.ask(2 if step < 4 else 1)
+        if step > 1:
+            pending = optimizer.pending
+            chosen = pending[rng.integers(len(pending))]
+            optimizer.tell(chosen, None if rng.random() < 0.1 else sphere(chosen.params))
+        if step > 20 and step % 4 == 0:
+            copy = restored(optimizer, **options)
+            assert copy.ask(2) == optimizer.ask(2)
+            for suggestion in optimizer.pending[-2:]:
+                optimizer.forget(suggestion)
+    assert len(optimizer.pending) == 6
+
+
+def test_a_row_that_was_pending_when_a_round_began_may_be_forgotten() -> None:
+    optimizer = Optimizer({"x": (-5.0, 5.0)}, seed=3, local_after=40)
+    waiting = optimizer.ask(6)
+    optimizer.forecast(waiting[5], 3.0, 0.1)
+    run(optimizer, sphere, 44)
+    for each in (waiting[1], waiting[5], waiting[0]):
+        copy = restored(optimizer, local_after=40)
+        for one in (copy, optimizer):
+            one.forget(each)
+        later = restored(optimizer, local_after=40)
+        assert later.propose(99) == copy.propose(99) == optimizer.propose(99)
+
+
+def test_a_long_round_is_not_begun_again_after_a_restoration(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(regions, "MOST_NEW", 3)
+    optimizer = Optimizer(NUMBERS, seed=3, local_after=20)
+    run(optimizer, sphere, 20)
+    for _ in range(8):
+        run(optimizer, sphere, 4)
+        copy = restored(optimizer, local_after=20)
+        assert copy.propose(99) == optimizer.propose(99)
+        assert copy.state() == optimizer.state()
+
+
+def test_states_of_earlier_versions_do_not_say_what_was_pending() -> None:
+    optimizer = Optimizer(NUMBERS, seed=3, local_after=20)
+    waiting = optimizer.ask(3)
+    run(optimizer, sphere, 24)
+    state = optimizer.state()
+    assert [region.pop("waiting") for region in state["model"]["regions"]] == [[0, 1, 2]] * 3
+    old = Optimizer(NUMBERS, seed=3, local_after=20)
+    old.restore(state)
+    assert old.propose(99) == optimizer.propose(99), "as long as they are still pending"
+    old.forget(waiting[0])
+    assert run(old, sphere, 5)
+
+
+@pytest.mark.parametrize("waiting", [[-1], ["a"], 3, [0.5]])
+def test_a_state_with_wrong_rows_is_refused(waiting: Any) -> None:
+    optimizer = Optimizer(NUMBERS, seed=3, local_after=20)
+    run(optimizer, sphere, 22)
+    state = optimizer.state()
+    state["model"]["regions"][0]["waiting"] = waiting
+    with pytest.raises(ValueError, match="cannot be read"):
+        Optimizer(NUMBERS, seed=3, local_after=20).restore(state)
+
+
+@pytest.mark.parametrize(("noise", "count"), [(0.0, 1), (20.0, 1), (20.0, 4)])
+def test_what_is_proposed_is_asked_next(noise: float, count: int) -> None:
+    rng = np.random.default_rng(0)
+    optimizer = Optimizer(NUMBERS, seed=0, local_after=20)
+    for number in range(0, 100, count):
+        proposed = [optimizer.propose_batch(number, count) if count > 1 else [optimizer.propose(number)]] * 2
+        asked = optimizer.ask(count)
+        assert proposed == [[suggestion.params for suggestion in asked]] * 2
+        for suggestion in asked:
+            optimizer.tell(suggestion, sphere(suggestion.params) + noise * rng.normal())
+
+
 def test_mixed_and_conditional_parameters_move() -> None:
     optimizer = Optimizer(MIXED, conditions=CONDITIONS, seed=0, local_after=20)
     asked = run(optimizer, mixed, 80)[20:]
@@ -322,6 +405,24 @@ def test_local_models_take_over_early_only_without_noise(noise: float, monkeypat
         optimizer.observe(params, sphere(params) + noise * rng.normal())
     run(optimizer, lambda params: sphere(params) + noise * rng.normal(), 3)
     assert bool(optimizer._regions) == (noise == 0.0)
+
+
+def test_what_is_proposed_is_asked_next_when_local_models_take_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(takeover, "EARLY_LOCAL_AFTER", 60)
+    optimizer, rng = Optimizer(NUMBERS, seed=0), np.random.default_rng(0)
+    for _ in range(70):
+        params = {name: float(value) for name, value in zip(NUMBERS, rng.uniform(-5, 5, 4), strict=True)}
+        optimizer.observe(params, sphere(params))
+    proposed = optimizer.propose(0)
+    assert optimizer.ask().params == proposed
+    assert optimizer._regions
+
+
+def test_a_batch_is_as_proposed_where_results_are_fewer_than_local_models_need() -> None:
+    optimizer = Optimizer(NUMBERS, seed=0, local_after=12)
+    run(optimizer, sphere, 10)
+    proposed = optimizer.propose_batch(10, 5)
+    assert [suggestion.params for suggestion in optimizer.ask(5)] == proposed
 
 
 @pytest.mark.parametrize("wrong", [-1, 1.5, "often", True])

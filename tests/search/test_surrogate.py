@@ -42,15 +42,35 @@ def test_a_cut_in_the_middle_of_a_built_chunk_is_repeated_to_the_last_bit_after_
         for x, y in rng.uniform(-5, 5, (count, 2)):
             optimizer.observe({"x": x, "y": y}, x**2 + np.sin(3 * y))
 
-    original, restored = new(), new()
+    original, early, late = new(), new(), new()
     observe(original, CHUNK_ROWS + 36)
     waiting = original.announce({"x": 4.9, "y": 4.9})
     observe(original, 40)
     original.propose(0)
-    assert original.model_state()["built_rows"] == CHUNK_ROWS + 77
-    original.tell(waiting, 3.0, variance=0.5)
-    assert original.model_state()["built_rows"] == CHUNK_ROWS
+    learned = original.model_state()
+    early.restore(json.loads(json.dumps(original.state())))
+    for optimizer in (original, early):
+        optimizer.tell(waiting, 3.0, variance=0.5)
+    late.restore(json.loads(json.dumps(original.state())))
+    assert original.model_state() == early.model_state() == late.model_state() == learned, "a result teaches later"
+    factors = [optimizer.surrogate()[0].factor.factor for optimizer in (original, early, late)]
+    np.testing.assert_array_equal(factors[0], factors[1])
+    np.testing.assert_array_equal(factors[0], factors[2])
+    assert original.ask(2) == early.ask(2) == late.ask(2)
+
+
+@pytest.mark.parametrize("row", [10, 100, 150])
+def test_a_row_that_is_removed_from_a_built_chunk_is_removed_after_a_restoration_too(row: int) -> None:
+    original, restored = (Optimizer(PLANE, seed=0, lag=None, n_startup=0) for _ in range(2))
+    for n, (x, y) in enumerate(np.random.default_rng(1).uniform(-5, 5, (160, 2))):
+        if n == row:
+            waiting = original.announce({"x": 4.9, "y": 4.9})
+        if n == 140:
+            original.propose(0)
+        original.observe({"x": x, "y": y}, x**2 + np.sin(3 * y))
     restored.restore(json.loads(json.dumps(original.state())))
+    for optimizer in (original, restored):
+        optimizer.forget(waiting)
     factors = [optimizer.surrogate()[0].factor.factor for optimizer in (original, restored)]
     np.testing.assert_array_equal(*factors)
     assert original.ask(2) == restored.ask(2)

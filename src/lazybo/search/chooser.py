@@ -65,13 +65,21 @@ class Chooser:
         self._earlier = [each.earlier for each in outputs.objectives if each.earlier is not None]
         self._portfolio: Array | None = None
 
+    def uses_model(self, seed: int) -> bool:
+        """Whether the next point is a maximum of the acquisition, not a startup point or the only one that is left."""
+        return self._space.dim > 0 and not self._is_startup and self._remaining(seed) != 1
+
+    @property
+    def _is_startup(self) -> bool:
+        return len(self._observations) < self._n_startup or self._observations.n_complete == 0
+
     @one_thread()
     def choose(self, seed: int, number: int, count: int) -> list[Array]:
         """At least one and at most ``count`` points; the first one is the suggestion with this ``number``."""
         rng = np.random.default_rng((seed, number))
         if self._space.dim == 0:
             return [np.zeros(0)]
-        if len(self._observations) < self._n_startup or self._observations.n_complete == 0:
+        if self._is_startup:
             point = self._startup_point(seed, number)
             return [self.random_point(seed, rng) if point is None or self._taken(seed)(point[None])[0] else point]
         if self._remaining(seed) == 1:

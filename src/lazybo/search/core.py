@@ -34,7 +34,7 @@ class Core:
     feasible: FeasibleSet | None
 
     def resolve(self, row: int, result: Result) -> None:
-        """Set the result of a pending row. Where that changes a row of a factor, it is appended again."""
+        """Set the result of a row. Where that changes a row of a factor, it is appended again."""
         unknown = (0.0,) * len(self.outputs.objectives)
         forecast = self.observations[row].result.variances or unknown
         # What a failure teaches about values depends on whether an earlier row at its point has one.
@@ -48,14 +48,11 @@ class Core:
     def learn(self) -> None:
         """Learn the kernels that are due."""
         if self.observations.n_complete:
-            for surrogate in self.outputs.objectives:
-                surrogate.sync()
-            self.outputs.limits()
-            self.outputs.success()
+            self.outputs.sync()
 
     def remove(self, row: int) -> None:
         """Remove a row."""
-        self.outputs.cut(row)
+        self.outputs.remove(row)
         self.observations.remove(row)
 
 

@@ -67,7 +67,7 @@ class FeasibleSet:
     def is_empty(self, seed: int) -> bool:
         """Whether no feasible point can be found."""
         try:
-            self.check(seed)
+            self._start(seed)
         except ValueError:
             return True
         return False

@@ -197,6 +197,11 @@ class Observations:
         return len(self.rows(State.COMPLETE))
 
     @property
+    def n_ended(self) -> int:
+        """The number of evaluations that are not pending."""
+        return len(self) - len(self.rows(State.PENDING))
+
+    @property
     def values(self) -> Array:
         """The values of the first objective, NaN where there is none, (n,)."""
         return self.values_of(0)
@@ -273,6 +278,10 @@ class Observations:
         """Whether any row at the point of this one has failed."""
         rows = self._at[self._rows[row].point.tobytes()]
         return any(self._rows[other].result.state is State.FAILED for other in rows)
+
+    def has_ended_at(self, point: Array) -> bool:
+        """Whether any evaluation of this point has ended."""
+        return any(self._rows[row].result.state is not State.PENDING for row in self._at.get(point.tobytes(), []))
 
     @property
     def remaining(self) -> float:

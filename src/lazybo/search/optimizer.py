@@ -165,16 +165,23 @@ class Optimizer(Resumable):
     def propose(self, number: int) -> dict[str, Any]:
         """The configuration that `ask` would suggest with this number; nothing is recorded.
 
-        As in `ask`, the kernel is learned if it is due.
+        If nothing changes in between, an `ask` that follows suggests the same. As in `ask`, what is due is learned, and
+        stays learned.
         """
         return self._choose(whole("number", number, 0), 1)[0]
 
     def propose_batch(self, number: int, n: int) -> list[dict[str, Any]]:
-        """The configurations that ``ask(n)`` would suggest, the first with this number; nothing is recorded."""
+        """The configurations that ``ask(n)`` would suggest, the first with this number; nothing is recorded.
+
+        If nothing changes in between, an ``ask(n)`` that follows suggests the same. What is due for the first one is
+        learned, and stays learned.
+        """
         number, n, before = whole("number", number, 0), whole("n", n, 1), self._next_number
         rows = len(self._observations)
+        self._settle()
         try:
-            return [suggestion.params for suggestion in self._ask(number, n)]
+            with self._all.outputs.without_changes():
+                return [suggestion.params for suggestion in self._ask(number, n)]
         finally:
             while len(self._observations) > rows:
                 self._remove(len(self._observations) - 1)
@@ -237,12 +244,20 @@ class Optimizer(Resumable):
 
     def _choose(self, number: int, count: int) -> list[dict[str, Any]]:
         """At least one and at most ``count`` configurations; the first is the suggestion with this number."""
+        self._settle()
         if self._is_local():
-            params = self._regions.propose(self.seed, number, self.budget_left)
-            self._all.outputs.release()
-            return [params]
+            return [self._regions.propose(self.seed, number)]
         points = self._all.chooser.choose(self.seed, number, count)
         return [self._observations.configuration(point) for point in points]
+
+    @one_thread()
+    def _settle(self) -> None:
+        """Learn what is due for the next suggestion, whatever its number is. A second call changes nothing."""
+        if not self._is_local() and self._all.chooser.uses_model(self.seed):
+            self._all.learn()
+        if self._is_local():  # perhaps since it was learned that there is no noise
+            self._regions.settle(self.seed, self.budget_left)
+            self._all.outputs.release()
 
     def _is_local(self) -> bool:
         """Whether local models choose. Once they do, they always do."""
@@ -313,8 +328,7 @@ class Optimizer(Resumable):
         row = self._observations.pending_row(suggestion)
         state, paid = State.STOPPED if stopped else State.PENDING, cost_of(self.cost, seconds, cost)
         result = Result.forecast(value, variance, self._signs, objective, constraints, state=state, cost=paid)
-        self._all.outputs.objectives[objective].cut(row)
-        self._observations.resolve(row, result)
+        self._all.resolve(row, result)
 
     def repeats(self, suggestion: Suggestion | int) -> bool:
         """Whether a pending suggestion has the configuration of another evaluation."""
@@ -345,8 +359,8 @@ class Optimizer(Resumable):
         self._remove(self._observations.pending_row(suggestion))
 
     def _remove(self, row: int) -> None:
+        self._regions.remove(row)
         self._all.remove(row)
-        self._regions.removed(row)
 
     @property
     def pending(self) -> list[Suggestion]:

@@ -127,10 +127,18 @@ class Outputs:
         others = [each for each in (self._failures, self.cost) if each is not None]
         return [*self.objectives, *self._constraints.values(), *others]
 
-    def cut(self, row: int) -> None:
-        """Remove this row and all later ones from every process; the next use appends them again."""
+    def sync(self) -> None:
+        """Learn what is due, and update the processes of all outputs, as the next suggestion needs them."""
+        for surrogate in [*self.objectives, *self.constraints.values()]:
+            surrogate.sync()
+        if self.failures is not None:
+            self.failures.sync()
+        self._synced_cost()
+
+    def remove(self, row: int) -> None:
+        """Take a row that is removed from the observations out of every process."""
         for surrogate in self._all():
-            surrogate.cut(row)
+            surrogate.remove(row)
 
     def release(self) -> None:
         """Give the memory of all processes back. The next use builds them again."""

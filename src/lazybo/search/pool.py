@@ -52,7 +52,7 @@ class Pool:
         if self._gp is not None and n < self._n:
             self._n = n
             self._variance = self._gp.kernel.diagonal(self._gp.kernel.features(self.points))
-            for rows in _steps(0, n, built):
+            for rows in groups_of_rows(0, n, built):
                 self._subtract(rows)
 
     def _extend(self, gp: Process, built: int) -> None:
@@ -61,7 +61,7 @@ class Pool:
             grown[: self._n] = self._v[: self._n]
             self._v = grown
         self._v[self._n : gp.n] = gp.kernel.between(gp.features[self._n : gp.n], self._prepared)
-        for rows in _steps(self._n, gp.n, built):
+        for rows in groups_of_rows(self._n, gp.n, built):
             gp.factor.finish_solve(self._v[: rows.stop], rows.start, together=CHUNK_ROWS)
             self._subtract(rows)
         self._n = gp.n
@@ -70,7 +70,7 @@ class Pool:
         self._variance -= np.einsum("ij,ij->j", self._v[rows], self._v[rows])
 
 
-def _steps(first: int, stop: int, built: int) -> list[slice]:
+def groups_of_rows(first: int, stop: int, built: int) -> list[slice]:
     """Rows [first, stop) in the groups that are solved together: the first ``built`` in chunks, then one by one."""
     chunks = [*range(first, min(stop, built), CHUNK_ROWS)]
     starts = [*chunks, *range(max(first, min(stop, built)), stop), stop]

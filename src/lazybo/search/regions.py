@@ -18,10 +18,12 @@ regions learn from. The box is a space of its own with narrower ranges (`Space.n
 any size as a unit cube, and everything that works in a space works in a region: integers, choices, conditions, known
 and measured constraints, several objectives, failures and costs.
 
-What a region is depends only on the observations and on `state`, so that a resumed run continues in the same way.
+What a region is depends only on the observations and on `state`, so that a resumed run continues in the same way. The
+state changes only in `settle`, and depends on results only: suggestions that are pending, and how often something was
+proposed, make no difference.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -54,7 +56,8 @@ MANY_IMPROVEMENTS = 4
 MATTERS = 1e-3
 # So many random configurations are tried if the proposed one was evaluated before.
 OTHER_TRIES = 64
-# A core has at most so many of the newest pending observations. If so many new ones are in a box, its round ends.
+# A core begins with at most this many of the newest pending observations. A round with this many results more than it
+# needs begins again: they were not asked for, and are too many for one core.
 MOST_PENDING, MOST_NEW = 500, 500
 # Distances are computed for so many observations at a time.
 CHUNK = 10_000
@@ -64,11 +67,12 @@ BEST_OF_ALL, SPREAD_OVER_ALL = 250, 500
 
 @dataclass
 class Region:
-    """A box with a model. ``start`` observations existed when its round began."""
+    """A box with a model. ``start`` observations existed when its round began; those in ``waiting`` had no result."""
 
     center: Array
     side: float
     start: int
+    waiting: Index | None = None  # None in states of earlier versions: those that have none now
     core: Core | None = None  # made when it is needed
     learned: Mapping[str, Any] | None = None  # what the core had learned before this region was restored
     before: int = 0  # how many rows of the core are older than the round
@@ -82,6 +86,7 @@ class Region:
             "center": [None if np.isnan(x) else float(x) for x in self.center],
             "side": self.side,
             "start": self.start,
+            **({} if self.waiting is None or not len(self.waiting) else {"waiting": self.waiting.tolist()}),
             **({} if learned is None else {"model": learned}),
         }
 
@@ -101,47 +106,84 @@ class Regions:
         return bool(self._regions)
 
     @one_thread()
-    def propose(self, seed: int, number: int, budget_left: float | None) -> dict[str, Any]:
-        """The configuration of the suggestion with this number. ``budget_left`` is for the cost."""
+    def settle(self, seed: int, budget_left: float | None) -> None:
+        """Update the regions to all results: end the rounds that are over, and learn what is due.
+
+        Until there are new results, another call changes nothing. ``budget_left`` is for the cost.
+        """
         if not self._regions:
             self._regions = self._first_regions()
-        index, core = self._turn(number)
-        region = self._regions[index]
-        if len(core.observations) - region.before - len(region.pending) >= max(ROUND, self._space.dim):
-            region = self._regions[index] = self._next_round(region, core, seed, number)
-            core = self._synced(region)
-        rng = np.random.default_rng((seed, number, 6))
-        if core.feasible is not None and core.feasible.is_empty(seed):
-            return self._start_anew(index, seed, number, rng)
-        core.outputs.budget_left = budget_left
-        point = core.chooser.choose(seed, number, 1)[0]
-        params = core.observations.configuration(point)
-        if not self._is_known(params) or self._everything.chooser.is_exhausted(seed):
-            return params
-        return self._unevaluated(core, rng) or self._start_anew(index, seed, number, rng)
+        self._regions = [self._continued(region, seed, index) for index, region in enumerate(self._regions)]
+        for core in map(self._synced, self._regions):
+            core.outputs.budget_left = budget_left
+            core.learn()
 
-    def _turn(self, number: int) -> tuple[int, Core]:
-        """The region whose turn it is, and its core."""
+    @one_thread()
+    def propose(self, seed: int, number: int) -> dict[str, Any]:
+        """The configuration of the suggestion with this number. It changes nothing; call `settle` first."""
+        core, rng = self._turn(number), np.random.default_rng((seed, number, 6))
+        if core.feasible is None or not core.feasible.is_empty(seed):
+            point = core.chooser.choose(seed, number, 1)[0]
+            params = core.observations.configuration(point)
+            if not self._is_known(self._space.encode(params)) or self._everything.chooser.is_exhausted(seed):
+                return params
+            if (other := self._other(core, rng, self._is_known)) is not None:
+                return other
+        return self._observations.configuration(self._everything.chooser.random_point(seed, rng))
+
+    def _turn(self, number: int) -> Core:
+        """The core of the region whose turn it is."""
         cores = [self._synced(region) for region in self._regions]
         order = np.argsort([_best_value(core) for core in cores], kind="stable")
-        index = int(order[TURNS[number % len(TURNS)] % len(order)])
-        return index, cores[index]
+        return cores[order[TURNS[number % len(TURNS)] % len(order)]]
 
-    def _unevaluated(self, core: Core, rng: np.random.Generator) -> dict[str, Any] | None:
-        """A random configuration of the box that was not evaluated; None if there seems to be none."""
+    def _continued(self, region: Region, seed: int, index: int) -> Region:
+        """A region, or what comes after it: its next round, or a new region if nothing is left to evaluate in it."""
+        needed = max(ROUND, self._space.dim)
+        if self._count_results(region) > needed + MOST_NEW:
+            return self._begun(region.center, region.side)
+        core = self._synced(region)
+        if _results(core, region.before) >= needed:
+            return self._next_round(region, core, seed, index)
+        if self._has_news(region) and self._is_exhausted(core, seed):
+            return self._new_region(seed, index)
+        return region
+
+    def _count_results(self, region: Region) -> int:
+        """The number of results in a box since the round began, also those that its core does not have yet."""
+        core = region.core or self._built(region)
+        new = (self._observations[row] for row in range(region.seen, len(self._observations)))
+        pending = State.PENDING
+        return _results(core, region.before) + sum(
+            each.result.state is not pending and core.space.has(each.params) for each in new
+        )
+
+    def _has_news(self, region: Region) -> bool:
+        """Whether there are more results than when the round of a region began."""
+        assert region.waiting is not None, "it is known once the core was made"
+        return self._n_known > region.start - len(region.waiting)
+
+    def _is_exhausted(self, core: Core, seed: int) -> bool:
+        """Whether all configurations of a box seem to have a result, while others in the space have none."""
+        if core.feasible is not None and core.feasible.is_empty(seed):
+            return True
+        if core.space.size == np.inf or (core.feasible is None and core.space.size > self._n_known):
+            return False
+        if self._everything.chooser.is_exhausted(seed):
+            return False
+        rng = np.random.default_rng((seed, self._n_known, 7))
+        return self._other(core, rng, self._observations.has_ended_at) is None
+
+    def _other(self, core: Core, rng: np.random.Generator, is_taken: Callable[[Array], bool]) -> dict[str, Any] | None:
+        """A random configuration of a box whose point is not taken; None if there seems to be none."""
         for params in core.space.decode_all(core.space.sample(rng, OTHER_TRIES)):
             allowed = core.feasible is None or core.feasible.contains.holds(params)
-            if allowed and not self._is_known(params):
+            if allowed and not is_taken(self._space.encode(params)):
                 return params
         return None
 
-    def _start_anew(self, index: int, seed: int, number: int, rng: np.random.Generator) -> dict[str, Any]:
-        """A random configuration; the region, whose box has nothing left to evaluate, starts anew elsewhere."""
-        self._regions[index] = self._new_region(seed, number)
-        return self._observations.configuration(self._everything.chooser.random_point(seed, rng))
-
-    def _is_known(self, params: Mapping[str, Any]) -> bool:
-        return bool(self._observations.contain(self._space.encode(params)[None])[0])
+    def _is_known(self, point: Array) -> bool:
+        return bool(self._observations.contain(point[None])[0])
 
     def of_whole_space(self, seed: int) -> Core:
         """A core of the whole space, with the best observations and as many others as it can serve."""
@@ -151,7 +193,8 @@ class Regions:
         rng = np.random.default_rng((seed, len(self._observations), 4))
         spread = rng.choice(others, min(SPREAD_OVER_ALL, len(others)), replace=False)
         core = self._make_whole(self._space, self._no_tasks)
-        for row in np.sort(np.concatenate((best, spread, self._waiting(len(self._observations))))):
+        waiting = self._without_result(len(self._observations))[-MOST_PENDING:]
+        for row in np.sort(np.concatenate((best, spread, waiting))):
             found = self._observations[row]
             core.observations.add(found.params, found.result, found.number)
         return core
@@ -163,19 +206,14 @@ class Regions:
         for region in self._regions:
             _forget_core(region)
 
-    def removed(self, row: int) -> None:
-        """A pending row was removed, and the rows after it moved up."""
+    def remove(self, row: int) -> None:
+        """A pending row will be removed, and the rows after it move up."""
         for region in self._regions:
-            region.start -= row < region.start
-            region.seen -= row < region.seen
-            mine = region.pending.pop(row, None)
-            if mine is not None and region.core is not None:
-                region.core.remove(mine)
-                region.before -= mine < region.before
-            region.pending = {
-                other - (other > row): each - (mine is not None and each > mine)
-                for other, each in region.pending.items()
-            }
+            if region.core is None:
+                self._synced(region)  # what was learned counts the rows of the core
+            _remove_from_core(region, row)
+            if row < region.start:
+                _remove_from_start(region, row)
 
     def state(self) -> list[dict[str, Any]]:
         """The regions as plain data for JSON."""
@@ -189,9 +227,12 @@ class Regions:
             if len(center) != self._space.dim:
                 raise ValueError(f"the center of a region must have {self._space.dim} numbers")
             start, side = whole("start", each["start"], 0), positive("side", each["side"])
+            waiting = each.get("waiting")
+            if waiting is not None:
+                waiting = np.array([whole("a row that was pending", row, 0) for row in waiting], dtype=np.intp)
             if "model" in each:
                 outputs.parse(each["model"])  # raises if it is of another kernel or space
-            found.append(Region(center, side, start, learned=each.get("model")))
+            found.append(Region(center, side, start, waiting, learned=each.get("model")))
         return found
 
     def restore(self, regions: list[Region]) -> None:
@@ -202,8 +243,7 @@ class Regions:
 
     def _first_regions(self) -> list[Region]:
         """A region around the best point, as large as the best points are apart, and others away from it."""
-        n = len(self._observations)
-        rows = self._with_result(n)
+        rows = self._with_result(len(self._observations))
         rows = rows[np.argsort(_ranks(self._observations)[rows], kind="stable")]
         rows = rows[self._everything.outputs.inside(rows, MOST_NEW)]
         points = self._space.clip(self._observations.points(rows))
@@ -215,49 +255,50 @@ class Regions:
                 break
         apart = 2.0 * float(np.median(self._distances(points[:BEST_APART], centers[0])))
         sides = [min(max(apart, 16 * LEAST_SIDE), FIRST_SIDE), *[FIRST_SIDE] * (len(centers) - 1)]
-        return [Region(center, side, n) for center, side in zip(centers, sides, strict=True)]
+        return [self._begun(center, side) for center, side in zip(centers, sides, strict=True)]
 
-    def _next_round(self, region: Region, core: Core, seed: int, number: int) -> Region:
+    def _begun(self, center: Array, side: float) -> Region:
+        """A region whose round begins now."""
+        n = len(self._observations)
+        return Region(center, side, n, self._without_result(n))
+
+    def _next_round(self, region: Region, core: Core, seed: int, index: int) -> Region:
         """The region around the best point of its last round; a new region if the box has become tiny."""
-        n, count = len(self._observations), _improvements(core, region.before)
+        count = _improvements(core, region.before)
         side = region.side * (2.0 if count >= MANY_IMPROVEMENTS else 0.5 if count == 0 else 1.0)
         if side < LEAST_SIDE:
-            return self._new_region(seed, number)
-        rng = np.random.default_rng((seed, number, 5))
+            return self._new_region(seed, index)
+        rng = np.random.default_rng((seed, len(self._observations), 5))
         best = core.observations[_best_row(core, rng)].params
         center = self._space.clip(self._space.encode(best)[None])[0]
-        return Region(center, min(side, 1.0), n)
+        return self._begun(center, min(side, 1.0))
 
-    def _new_region(self, seed: int, number: int) -> Region:
-        """A region where the model of the whole space expects most."""
-        center = self.of_whole_space(seed).chooser.choose(seed, number, 1)[0]
-        return Region(center, FIRST_SIDE, len(self._observations))
+    def _new_region(self, seed: int, index: int) -> Region:
+        """A region where the model of the whole space expects most; ``index`` is that of the region it replaces."""
+        center = self.of_whole_space(seed).chooser.choose(seed, len(self._observations) + index, 1)[0]
+        return self._begun(center, FIRST_SIDE)
 
     def _synced(self, region: Region) -> Core:
         """The core of a region with all observations that belong there."""
-        core = region.core
-        if core is None:
-            core = region.core = self._built(region)
+        core = region.core or self._built(region)
         for row, mine in list(region.pending.items()):
             if (result := self._observations[row].result) is not core.observations[mine].result:
                 core.resolve(mine, result)
                 if result.state is not State.PENDING:
                     del region.pending[row]
-        n = len(self._observations)
-        new = [row for row in range(region.seen, n) if core.space.has(self._observations[row].params)]
-        if len(new) > MOST_NEW:  # results that were not asked for: too many for one core
-            _forget_core(region)
-            region.start = n
-            return self._synced(region)
-        for row in new:
-            self._add(region, core, row)
-        region.seen = n
+        for row in range(region.seen, len(self._observations)):
+            if core.space.has(self._observations[row].params):
+                self._add(region, core, row)
+        region.seen = len(self._observations)
         return core
 
     def _built(self, region: Region) -> Core:
         """The core as it was when the round began: the observations near the box, and those that were pending in it."""
         # Another process, in which this region began, may have had more rows.
         region.start = min(region.start, len(self._observations))
+        if region.waiting is None:
+            region.waiting = self._without_result(region.start)
+        region.waiting = region.waiting[region.waiting < region.start]
         half = np.where(self._space.categorical, np.inf, region.side / 2.0)
         around = np.nan_to_num(region.center, nan=0.5)
         low = np.where(np.isnan(region.center), 0.0, np.clip(around - half, 0.0, 1.0))
@@ -265,10 +306,10 @@ class Regions:
         core = self._make(self._space.narrowed(low, high), self._no_tasks)
         for row in self._neighbours(region):
             self._add(region, core, int(row))
-        for row in self._waiting(region.start):
+        for row in region.waiting[-MOST_PENDING:]:
             if core.space.has(self._observations[row].params):
                 self._add(region, core, int(row))
-        region.before, region.seen = len(core.observations), region.start
+        region.core, region.before, region.seen = core, len(core.observations), region.start
         if region.learned is not None:
             core.outputs.restore(core.outputs.parse(region.learned))
             region.learned = None
@@ -282,12 +323,13 @@ class Regions:
 
     def _neighbours(self, region: Region) -> Index:
         """The rows that a round begins with, in their order: the nearest ones, and some of all within twice the box."""
-        rows = self._with_result(region.start)
+        assert region.waiting is not None, "it is known once the core is made"
+        rows = np.setdiff1d(np.arange(region.start), region.waiting)
         distances = self._distances(self._observations.points(rows), region.center)
         near = np.argsort(distances, kind="stable")
         first, rest = near[: NEIGHBOURS // 2], near[NEIGHBOURS // 2 :]
         inside = np.sort(rest[: max(np.count_nonzero(distances[rest] <= region.side), NEIGHBOURS // 2)])
-        rng = np.random.default_rng(region.start)
+        rng = np.random.default_rng(len(rows))
         spread = rng.choice(inside, min(NEIGHBOURS // 2, len(inside)), replace=False)
         return np.sort(rows[np.concatenate((first, spread))])
 
@@ -305,15 +347,16 @@ class Regions:
 
     def _with_result(self, n: int) -> Index:
         """The rows among the first n that have ended, or have a forecast."""
-        known = np.ones(n, dtype=bool)
-        known[self._without_result(n)] = False
-        return np.flatnonzero(known)
+        return np.setdiff1d(np.arange(n), self._without_result(n))
 
-    def _waiting(self, n: int) -> Index:
-        """The newest rows among the first n that have neither ended nor a forecast."""
-        return self._without_result(n)[-MOST_PENDING:]
+    @property
+    def _n_known(self) -> int:
+        """The number of rows that have ended, or have a forecast."""
+        n = len(self._observations)
+        return n - len(self._without_result(n))
 
     def _without_result(self, n: int) -> Index:
+        """The rows among the first n that have neither ended nor a forecast."""
         pending = self._observations.rows(State.PENDING)
         pending = pending[pending < n]
         forecast = [not np.isnan(self._observations[row].result.values or np.nan).all() for row in pending]
@@ -322,6 +365,33 @@ class Regions:
 
 def _forget_core(region: Region) -> None:
     region.core, region.learned, region.pending = None, None, {}
+
+
+def _remove_from_core(region: Region, row: int) -> None:
+    """Remove a pending row of all observations from the core of a region, if it is there."""
+    mine = region.pending.pop(row, None)
+    if mine is not None and region.core is not None:
+        region.core.remove(mine)
+        region.before -= mine < region.before
+    region.seen -= row < region.seen
+    region.pending = {
+        other - (other > row): each - (mine is not None and each > mine) for other, each in region.pending.items()
+    }
+
+
+def _remove_from_start(region: Region, row: int) -> None:
+    """Remove a row from those that existed when the round of a region began."""
+    assert region.waiting is not None, "it is known once the core was made"
+    others = region.waiting[region.waiting != row]
+    if len(others) == len(region.waiting) or len(others) >= MOST_PENDING:
+        _forget_core(region)  # without this row, the core would have begun with others
+    region.start, region.waiting = region.start - 1, others - (others > row)
+
+
+def _results(core: Core, before: int) -> int:
+    """How many of the rows from ``before`` on have ended."""
+    pending = core.observations.rows(State.PENDING)
+    return len(core.observations) - before - int(np.count_nonzero(pending >= before))
 
 
 def _ranks(observations: Observations) -> Array:

@@ -65,12 +65,12 @@ class Resumable(Judgement):
         for number, (value, variance) in values.items():
             row = self._observations.told_row(number)
             results[row] = self._observations[row].result.revised(value, variance, self._signs, objective)
-        surrogate = self._all.outputs.objectives[objective]
-        surrogate.cut(0)
-        surrogate.fitted = replace(surrogate.fitted, noise_range=noise_range)
-        self._regions.changed()
         for row, result in results.items():
-            self._observations.resolve(row, result)
+            self._all.resolve(row, result)
+        surrogate = self._all.outputs.objectives[objective]
+        surrogate.fitted = replace(surrogate.fitted, noise_range=noise_range)
+        surrogate.discard()
+        self._regions.changed()
 
     # ----------------------------------------------------------------- state
 

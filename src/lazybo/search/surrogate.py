@@ -29,7 +29,7 @@ from lazybo.model.repeats import PROOF_IF_DISCRETE, Repeats, repeats_of
 from lazybo.model.targets import Warping
 from lazybo.model.weights import CHUNK_ROWS
 from lazybo.search.feasible_set import FeasibleSet
-from lazybo.search.pool import POOL_POINTS, Pool, sobol_points
+from lazybo.search.pool import POOL_POINTS, Pool, groups_of_rows, sobol_points
 from lazybo.search.results import State
 from lazybo.search.space import Space
 from lazybo.search.views import Rows
@@ -156,11 +156,9 @@ class Surrogate:
         if due:
             self._learn(targets, complete)
         elif self._is_rescaled():
-            self._discard()
-        process = self._process or self._build(targets)
-        for row in range(process.n, len(self._observations)):
-            variance = self._target_variances(slice(row, row + 1))[0]
-            process.append_alone(self._rows(slice(row, row + 1))[0], targets[row], variance=variance)
+            self.discard()
+        process = self._process or self._begun()
+        self._extend(process, targets)
         process.set_targets(targets)
         self._process = process
         return process
@@ -236,22 +234,32 @@ class Surrogate:
 
     @one_thread()
     def cut(self, row: int) -> None:
-        """Remove this row and all later ones from the process; the next `sync` appends them again.
+        """Take this row and all later ones out of the process, since they change; the next `sync` adds them again.
 
-        A chunk of rows that were built together is removed as a whole: a part of it would be rounded differently.
+        Rows that were built together are taken out together: a part of a chunk would be rounded differently. What was
+        learned stays as it is, so the process does not depend on how often it was cut.
         """
+        if self._process is None or row >= self._process.n:
+            return
         if row < self.fitted.built_rows:
             row = row // CHUNK_ROWS * CHUNK_ROWS
-            self.fitted = replace(self.fitted, built_rows=row)
-        if self.fitted.built_rows == 0:
-            self._discard()
-        elif self._process is not None and row < self._process.n:
-            if self._process.factor.refactorisations:  # the rows that remain have jitter
-                self._process = self._pool = None
-                return
-            self._process.truncate(row)
-            if self._pool is not None:
-                self._pool.truncate(row, self.fitted.built_rows)
+        if row == 0 or self._process.factor.refactorisations:  # the rows that remain have jitter
+            self.release()
+            return
+        self._process.truncate(row)
+        if self._pool is not None:
+            self._pool.truncate(row, self.fitted.built_rows)
+
+    def remove(self, row: int) -> None:
+        """Take out a row that is removed from the observations; the rows after it move up."""
+        self.cut(row)
+        if row < self.fitted.built_rows:
+            self.fitted = replace(self.fitted, built_rows=self.fitted.built_rows - 1)
+
+    def discard(self) -> None:
+        """Discard the process, so that the next `sync` builds it from all rows, in units of the current warping."""
+        self.release()
+        self.fitted = replace(self.fitted, built_rows=0, built_warping=None)
 
     @contextmanager
     def without_changes(self) -> Iterator[None]:
@@ -275,22 +283,23 @@ class Surrogate:
 
     # --------------------------------------------------------------- private
 
-    def _build(self, targets: Array) -> Process:
-        """Build a process from the rows that it was built from before a restoration, or from all rows."""
+    def _begun(self) -> Process:
+        """A process without rows. It is built from all rows at once, or from those that it was built from before."""
         n = len(self._observations)
-        process = Process(self.fitted.kernel, self.fitted.noise, self._prior_mean())
         if not self.fitted.built_rows:
             self.fitted = replace(self.fitted, built_rows=n, built_warping=self.fitted.warping)
-        built = min(self.fitted.built_rows, n)
-        for start in range(0, built, CHUNK_ROWS):
-            rows = slice(start, min(start + CHUNK_ROWS, built))
-            process.append(self._rows(rows), targets[rows], variance=self._target_variances(rows))
-        return process
+        elif self.fitted.built_rows > n:  # another process, which has learned this, may have had more rows
+            self.fitted = replace(self.fitted, built_rows=n)
+        return Process(self.fitted.kernel, self.fitted.noise, self._prior_mean())
 
-    def _discard(self) -> None:
-        """Discard the process, so that the next `sync` builds it from all rows."""
-        self._process = self._pool = None
-        self.fitted = replace(self.fitted, built_rows=0, built_warping=None)
+    def _extend(self, process: Process, targets: Array) -> None:
+        """Add the rows that a process lacks: in chunks those that it was built from, one by one the later ones."""
+        for rows in groups_of_rows(process.n, len(self._observations), self.fitted.built_rows):
+            points, variances = self._rows(rows), self._target_variances(rows)
+            if rows.start < self.fitted.built_rows:
+                process.append(points, targets[rows], variance=variances)
+            else:
+                process.append_alone(points[0], targets[rows.start], variance=variances[0])
 
     def _must_relate(self, count: int) -> bool:
         """Whether to compare so many values with the earlier tasks although the kernel is not learned."""
@@ -302,7 +311,7 @@ class Surrogate:
         points = self._rows(rows)
         related = earlier.related(points, targets[rows], self._means_at(earlier, points))
         self.fitted = replace(self.fitted, related=related, related_at=len(rows))
-        self._discard()
+        self.discard()
 
     def _means_at(self, earlier: EarlierTasks, points: Array) -> Array:
         """The means of the earlier tasks at some rows, (M, n); each is computed once."""
@@ -331,7 +340,7 @@ class Surrogate:
         first = self.fitted.learned_at == 0
         learned = maximum_a_posteriori(data, self.fitted.kernel, self.fitted.noise, priors, first=first)
         self.fitted = replace(self.fitted, kernel=learned.kernel, noise=learned.noise, learned_at=len(rows))
-        self._discard()
+        self.discard()
 
     def _repeats(self, targets: Array) -> Repeats:
         """What repeated evaluations show. Failures and forecasts do not count."""

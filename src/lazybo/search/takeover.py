@@ -26,16 +26,16 @@ def check_local_after(given: Any) -> LocalAfter:
 
 
 def local_models_are_due(core: Core, local_after: LocalAfter, n_startup: int) -> bool:
-    """Whether local models take over from a core with all observations."""
+    """Whether local models take over from a core with all observations. Those that are pending do not count."""
     if local_after is None or core.space.dim == 0 or core.observations.n_complete < max(n_startup, 1):
         return False
-    return len(core.observations) >= (local_after if isinstance(local_after, int) else _default(core))
+    return core.observations.n_ended >= (local_after if isinstance(local_after, int) else _default(core))
 
 
 def _default(core: Core) -> int:
     """From how many observations on local models take over if that is "auto"."""
     observations, outputs = core.observations, core.outputs
-    if len(observations) < EARLY_LOCAL_AFTER or len(outputs.objectives) > 1 or outputs.cost is not None:
+    if observations.n_ended < EARLY_LOCAL_AFTER or len(outputs.objectives) > 1 or outputs.cost is not None:
         return LOCAL_AFTER
     fitted = outputs.objectives[0].fitted
     # Whether there is noise is known once the kernel was learned.

@@ -1,0 +1,246 @@
+"""What is suggested next depends on the records and the saved state, not on the calls that led to them.
+
+Four optimisers get the same calls in random order. One is saved and loaded again after each call, one is read from
+after each call, and one proposes all suggestions before it makes them. All of them must suggest the same to the last
+bit.
+"""
+
+import math
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from optuna.distributions import FloatDistribution
+
+from lazybo import Condition, Optimizer
+from lazybo.search import regions
+
+PLANE: dict[str, Any] = {"x": (-5.0, 5.0), "y": (-5.0, 5.0)}
+MIXED: dict[str, Any] = {
+    "rate": (1e-5, 1.0, "log"),
+    "layers": (1, 9),
+    "kind": ["a", "b", "c"],
+    "width": (0.0, 1.0),
+    "step": FloatDistribution(0.0, 2.0, step=0.25),
+}
+FINITE: dict[str, Any] = {"a": (1, 6), "kind": ["a", "b", "c"], "c": (1, 4)}
+SPACES = [(PLANE, None), (MIXED, {"width": Condition("kind", ("a", "b"))}), (FINITE, None)]
+PLAIN, LOADED, READ, PROPOSING = range(4)
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small rounds, so that several of them fit into a test."""
+    for name, value in {"NEIGHBOURS": 20, "ROUND": 6, "BEST_OF_ALL": 15, "SPREAD_OVER_ALL": 15}.items():
+        monkeypatch.setattr(regions, name, value)
+
+
+def numbers(params: dict[str, Any]) -> list[float]:
+    return [float(ord(value)) - 97 if isinstance(value, str) else float(value) for value in params.values()]
+
+
+def may_be_evaluated(params: dict[str, Any]) -> bool:
+    return sum(numbers(params)) <= 11
+
+
+def somewhere(optimizer: Optimizer, seed: int) -> dict[str, Any]:
+    return optimizer.space.decode(optimizer.space.sample(np.random.default_rng(seed), 1)[0])
+
+
+seeds = st.integers(0, 999)
+counts = st.integers(1, 4)
+options = st.fixed_dictionaries(
+    {
+        "lag": st.sampled_from([1, 5, "auto", None]),
+        "local_after": st.sampled_from([8, 8, 15, 30, None]),
+        "batch": st.sampled_from(["fantasy", "maxima"]),
+        "n_startup": st.sampled_from([2, 6]),
+        "directions": st.sampled_from([["minimize"], ["maximize"], ["minimize", "maximize"]]),
+        "cost": st.sampled_from([None, None, "seconds"]),
+        "feasible": st.sampled_from([None, None, may_be_evaluated]),
+        "seed": seeds,
+    }
+)
+
+
+class History(RuleBasedStateMachine):
+    """Calls of four optimisers, which must return the same."""
+
+    optimizers: list[Optimizer]
+
+    @initialize(
+        where=st.sampled_from(SPACES),
+        options=options,
+        constrained=st.booleans(),
+        noise=st.sampled_from([0.0, 0.5]),
+        before=st.sampled_from([0, 10, 30, 70]),
+    )
+    def begin(self, where: Any, options: dict[str, Any], constrained: bool, noise: float, before: int) -> None:
+        space, conditions = where
+        self.predicate, self.constrained, self.noise, self.reads = options["feasible"], constrained, noise, 0
+        self.optimizers = [Optimizer(space, conditions=conditions, **options) for _ in range(4)]
+        self.observe(before, 0)
+
+    def each(self, call: Callable[[Optimizer], Any]) -> Any:
+        """What a call returns, which is the same for all of them."""
+        first, *others = (call(optimizer) for optimizer in self.optimizers)
+        assert [other == first for other in others] == [True] * 3
+        return first
+
+    def value(self, params: dict[str, Any], seed: int) -> float | list[float]:
+        value = sum((math.log1p(abs(number)) - 0.3) ** 2 for number in numbers(params))
+        value += self.noise * math.sin(1e4 * value + seed)
+        return value if len(self.optimizers[0].directions) == 1 else [value, numbers(params)[0] - value]
+
+    def measured(self, params: dict[str, Any], seed: int) -> dict[str, Any]:
+        """What else is told of an evaluation."""
+        variance = 0.01 * (seed % 5) if seed % 3 == 0 else 0.0
+        constraint = {"constraints": {"c": numbers(params)[0] - 2.0}} if self.constrained and seed % 4 else {}
+        several = len(self.optimizers[0].directions) == 2
+        return {"variance": [variance, 0.02] if several else variance, "seconds": 1.0 + seed % 7, **constraint}
+
+    # ------------------------------------------------------------------ records
+
+    @rule(rounds=st.integers(2, 4), seed=seeds)
+    def work(self, rounds: int, seed: int) -> None:
+        """Some are always pending."""
+        for each in range(rounds):
+            self.ask(1 + (seed + each) % 4)
+            self.tell(seed + each, fails=False)
+
+    @rule(n=counts)
+    def ask(self, n: int) -> None:
+        number = self.optimizers[PROPOSING]._next_number
+        proposed = [self.optimizers[PROPOSING].propose_batch(number, n) for _ in range(2)]
+        asked = self.each(lambda optimizer: [suggestion.params for suggestion in optimizer.ask(n)])
+        assert proposed == [asked, asked]
+
+    @rule(n=counts)
+    def ask_one_by_one(self, n: int) -> None:
+        for _ in range(n):
+            number = self.optimizers[PROPOSING]._next_number
+            proposed = [self.optimizers[PROPOSING].propose(number) for _ in range(2)]
+            asked = self.each(lambda optimizer: optimizer.ask().params)
+            assert proposed == [asked, asked]
+
+    @rule(seed=seeds, fails=st.sampled_from([False, False, False, True]))
+    def tell(self, seed: int, fails: bool) -> None:
+        def call(optimizer: Optimizer) -> None:
+            for suggestion in optimizer.pending[seed % 3 :: 2]:
+                value = None if fails else self.value(suggestion.params, seed)
+                optimizer.tell(suggestion, value, **self.measured(suggestion.params, seed))
+
+        self.each(call)
+
+    @rule(seed=seeds)
+    def forecast(self, seed: int) -> None:
+        def call(optimizer: Optimizer) -> None:
+            for suggestion in optimizer.pending[seed % 3 :][:1]:
+                objective = seed % len(optimizer.directions)
+                optimizer.forecast(suggestion, seed % 7, 0.1 * (1 + seed % 3), objective=objective)
+
+        self.each(call)
+
+    @rule(n=st.integers(1, 12), seed=seeds)
+    def observe(self, n: int, seed: int) -> None:
+        def call(optimizer: Optimizer) -> None:
+            for each in range(seed, seed + n):
+                params = somewhere(optimizer, each)
+                value = None if each % 9 == 8 else self.value(params, each)
+                optimizer.observe(params, value, **self.measured(params, each))
+
+        self.each(call)
+
+    @rule(seed=seeds)
+    def announce(self, seed: int) -> None:
+        self.each(lambda optimizer: optimizer.announce(somewhere(optimizer, seed)))
+
+    @rule(seed=seeds)
+    def forget(self, seed: int) -> None:
+        self.each(lambda optimizer: [optimizer.forget(each) for each in optimizer.pending[seed % 4 :][:1]])
+
+    @rule()
+    def confirm(self) -> None:
+        if len(self.optimizers[0].directions) == 1:
+            self.each(lambda optimizer: optimizer.confirm())
+
+    @rule(seed=seeds)
+    def correct(self, seed: int) -> None:
+        def call(optimizer: Optimizer) -> None:
+            told = [row for row in optimizer.records() if row["state"] == "COMPLETE" and row["number"] is not None]
+            for row in told[seed % 5 :][:1]:
+                params = {name[7:]: value for name, value in row.items() if name.startswith("params_")}
+                optimizer.correct(
+                    row["number"], self.value({k: v for k, v in params.items() if v is not None}, seed + 1)
+                )
+
+        self.each(call)
+
+    # ------------------------------------------------- calls that record nothing
+
+    @rule(number=seeds, n=counts)
+    def propose(self, number: int, n: int) -> None:
+        self.each(lambda optimizer: (optimizer.propose(number), optimizer.propose_batch(number, n)))
+
+    @rule(number=seeds)
+    def complete(self, number: int) -> None:
+        def call(optimizer: Optimizer) -> Any:
+            name, value = next(iter(somewhere(optimizer, number).items()))
+            try:
+                return optimizer.complete({name: value}, number)
+            except ValueError as error:
+                return str(error)
+
+        self.each(call)
+
+    @rule(share=st.sampled_from([0.0, 0.3, 1.0, None]))
+    def learn(self, share: float | None) -> None:
+        self.each(lambda optimizer: setattr(optimizer, "budget_left", share))
+        self.each(lambda optimizer: optimizer.learn())
+
+    @invariant()
+    def save_and_load(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "optimizer.json"
+            self.optimizers[LOADED].save(path)
+            self.optimizers[LOADED] = Optimizer.load(path, feasible=self.predicate)
+
+    @invariant()
+    def read(self) -> None:
+        optimizer, self.reads = self.optimizers[READ], self.reads + 1
+        at = somewhere(optimizer, self.reads)
+        reads: list[Callable[[], Any]] = [
+            optimizer.maxima,
+            optimizer.related,
+            optimizer.limits,
+            optimizer.surrogate,
+            optimizer.recommend,
+            optimizer.contenders,
+            optimizer.expected_gain,
+            lambda: optimizer.best,
+            lambda: optimizer.front,
+            lambda: optimizer.predict_all([at, at]),
+            lambda: optimizer.predict_feasible(at),
+            lambda: repr(optimizer),
+        ]
+        for read in (reads[self.reads % len(reads)], reads[-self.reads % 5]):
+            with suppress(ValueError):  # it has no value yet, or several objectives
+                read()
+
+    @invariant()
+    def states_are_the_same(self) -> None:
+        self.each(lambda optimizer: optimizer.state())
+
+    def teardown(self) -> None:
+        self.ask(3)
+
+
+TestHistory = History.TestCase
+TestHistory.settings = settings(max_examples=10, stateful_step_count=10)
