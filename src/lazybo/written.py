@@ -14,14 +14,20 @@ from typing import Any
 INVALID = (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError, zlib.error)
 
 
+class Advised(ValueError):
+    """What was written cannot be used, and the message already says what to do."""
+
+
 @contextmanager
 def readable(where: str, remedy: str = "") -> Iterator[None]:
-    """Turn every error about invalid plain data into a ValueError that names ``where`` it is."""
+    """Turn every error about invalid plain data into a ValueError: ``where`` it is, the reason, and the remedy."""
     try:
         yield
+    except Advised as error:
+        raise Advised(f"{where} cannot be read: {error}") from None
     except INVALID as error:
-        advice = f"; {remedy}" if remedy else ""
-        raise ValueError(f"{where} cannot be read: {_reason(error)}{advice}") from None
+        text = f"{where} cannot be read: {_reason(error)}"
+        raise (Advised(f"{text}; {remedy}") if remedy else ValueError(text)) from None
 
 
 def from_json(text: str | bytes) -> Any:
