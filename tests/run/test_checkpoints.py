@@ -17,6 +17,7 @@ import pytest
 import lazybo
 from lazybo.run.checkpoints import OWNER, SAVED, STATE, Checkpoint, TakenOver, checkpoint_root, opened, place_of, tidy
 from lazybo.run.presence import machine
+from lazybo.study.attributes import CHECKPOINTS_KEY
 from lazybo.study.storage import open_storage
 
 
@@ -471,3 +472,12 @@ def test_a_training_runs_although_its_owner_cannot_be_noted(tmp_path: Path, capl
         first.save(1, 1.0)
         assert first.step == 1
     assert "owner.json" in caplog.text
+
+
+@pytest.mark.parametrize("kept", [7, ["a"], {}])
+def test_an_edited_folder_of_a_study_is_one_error_that_names_it(kept: object, tmp_path: Path) -> None:
+    study = optuna.create_study(storage=open_storage(tmp_path / "a.db"), study_name="net")
+    study._storage.set_study_system_attr(study._study_id, CHECKPOINTS_KEY, kept)
+    with pytest.raises(ValueError, match=r"the attribute 'lazybo:checkpoints' of the study 'net' must be .*; give"):
+        checkpoint_root(study, None)
+    assert checkpoint_root(study, tmp_path / "b") == tmp_path / "b"

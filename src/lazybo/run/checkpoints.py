@@ -46,7 +46,7 @@ from optuna.study import Study
 
 from lazybo.checks import is_number, shortened, whole
 from lazybo.run.presence import Process
-from lazybo.study.attributes import CHECKPOINTS_KEY
+from lazybo.study.attributes import CHECKPOINTS_KEY, of_study
 from lazybo.study.databases import file_of
 from lazybo.study.retry import with_retries
 from lazybo.written import object_from_json, readable
@@ -301,6 +301,9 @@ def checkpoint_root(study: Study, given: str | Path | None) -> Path:
             weakref.finalize(storage, _remove, _temporary[storage])
         return _temporary[storage]
     known = with_retries(lambda: storage.get_study_system_attrs(study._study_id)).get(CHECKPOINTS_KEY)
+    if given is None and not isinstance(known, str | None):
+        where = of_study(CHECKPOINTS_KEY, study.study_name)
+        raise ValueError(f"{where} must be a path, not {shortened(known)}; give the folder: checkpoints=")
     root = (Path(given).expanduser() if given is not None else Path(known or _beside(study))).absolute()
     try:
         root.mkdir(parents=True, exist_ok=True)
