@@ -76,11 +76,13 @@ def finite_number(name: str, value: object) -> float:
     return double
 
 
-def whole(name: str, value: object, least: int) -> int:
-    """``value`` as an int of at least ``least``; bools are rejected."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise ValueError(f"{name} must be a whole number of at least {least}, not {shortened(value)}")
-    return int(value)
+def whole(name: str, value: object, least: int, most: int | None = None) -> int:
+    """``value`` as an int of at least ``least`` and at most ``most``; bools are rejected."""
+    is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not is_whole or value < least or (most is not None and value > most):  # type: ignore[operator]
+        allowed = f"of at least {least}" if most is None else f"from {least} to {most}"
+        raise ValueError(f"{name} must be a whole number {allowed}, not {shortened(value)}")
+    return int(value)  # type: ignore[call-overload]
 
 
 def seconds(name: str, value: object) -> float:

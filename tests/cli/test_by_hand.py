@@ -6,8 +6,10 @@ import json
 import re
 import shlex
 import shutil
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -367,3 +369,61 @@ def test_the_calls_in_the_table_of_the_page_run() -> None:
                 done("ask", "bread.db")
                 words[2] = str(json.loads(done("ask", "bread.db", "--pending", "--json"))[-1]["number"])
             done(*words)
+
+
+# ------------------------------------------------------------- edited attributes
+
+
+def edit(key: str, value: Any) -> None:
+    study = optuna.load_study(study_name=None, storage="sqlite:///lab.db")
+    study._storage.set_study_system_attr(study._study_id, key, value)
+
+
+@pytest.mark.parametrize("value", [7, "[1]", "{", '{"space": {}, "seed": 0, "constraints": ["?"]}'])
+def test_an_edited_run_is_one_error_that_names_it(value: Any, asked_once: Path) -> None:
+    shutil.copy(asked_once, "lab.db")
+    edit("lazybo:run:0", value)
+    assert "the attribute 'lazybo:run' of the study 'lazybo' cannot be read: " in refused("ask", "lab.db")
+
+
+@pytest.mark.parametrize("value", [7, ["t +"], [7]])
+def test_an_edited_requirement_is_one_error_that_names_it(value: Any, asked_once: Path) -> None:
+    shutil.copy(asked_once, "lab.db")
+    edit("lazybo:require", value)
+    line = refused("ask", "lab.db")
+    assert "the attribute 'lazybo:require' of the study 'lazybo' cannot be read: " in line
+    assert "; set it to a list of texts" in line
+
+
+def test_edited_options_are_named_and_written_again_if_the_parameters_are_given(asked_once: Path) -> None:
+    shutil.copy(asked_once, "lab.db")
+    edit("lazybo:options:0", "{")
+    named = "the attribute 'lazybo:options' of the study 'lazybo' cannot be read: "
+    assert named in refused("ask", "lab.db")
+    again = call("ask", "lab.db", *SPACE)
+    assert again.exit_code == 0
+    assert named in again.stderr
+    assert len(asked()) == 1
+
+
+def test_show_works_without_a_model_and_says_why(asked_once: Path) -> None:
+    shutil.copy(asked_once, "lab.db")
+    done("tell", "lab.db", "0", "1.0")
+    edit("lazybo:options:0", "{")
+    edit("lazybo:stopped", ["?"])
+    shown = call("show", "lab.db")
+    assert shown.exit_code == 0
+    assert "there is no model: the attribute 'lazybo:options' of the study 'lazybo' cannot be read: " in shown.stderr
+
+
+@pytest.mark.parametrize("value", [7, "x", {}])
+def test_edited_corrections_are_one_error_that_names_them(value: Any, asked_once: Path) -> None:
+    shutil.copy(asked_once, "lab.db")
+    done("tell", "lab.db", "0", "1.0")
+    with closing(sqlite3.connect("lab.db")) as connection, connection:
+        connection.execute(
+            "INSERT INTO trial_user_attributes (trial_id, key, value_json) VALUES (1, 'lazybo:corrections', ?)",
+            (json.dumps(value),),
+        )
+    line = refused("tell", "lab.db", "0", "2.0", "--correct")
+    assert "the attribute 'lazybo:corrections' of trial 0 must be a list, not" in line

@@ -411,6 +411,22 @@ def test_a_survivor_is_only_ended_if_the_note_says_for_certain_which_process_it_
         survivor.kill()
 
 
+@pytest.mark.parametrize(
+    "change", [{"pid": 0}, {"pid": -1}, {"pid": 10**39}, {"parent": "../.."}, {"born": "1"}, "[" * 10**5]
+)
+def test_a_note_that_was_edited_ends_nothing(change: dict[str, Any] | str, tmp_path: Path) -> None:
+    with subprocess.Popen(["sleep", "600"], start_new_session=True) as survivor:
+        note = {"machine": machine(), "pid": survivor.pid, "born": born(survivor.pid)}
+        note |= {"parent": 2**22 + 1, "parent_born": 1}
+        text = change if isinstance(change, str) else json.dumps({**note, **change})
+        (tmp_path / "process.json").write_text(text)
+        try:
+            assert not groups.end_survivor(tmp_path)
+            assert survivor.poll() is None
+        finally:
+            survivor.kill()
+
+
 def test_all_programs_end_at_the_end_and_none_begins_after(tmp_path: Path) -> None:
     failed: list[str] = []
 

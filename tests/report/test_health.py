@@ -17,6 +17,7 @@ from lazybo.report.failures import Failures, failures, reason_of
 from lazybo.report.quality import Noise, Quality, noise_of, quality_of
 from lazybo.search.prediction import HALF_WIDTH, Predictor
 from lazybo.search.space import Space
+from lazybo.study.attributes import FAILURE_KEY
 from tests.report.studies import mixed_study
 
 SPACE = Space(
@@ -211,3 +212,10 @@ def test_real_studies_get_the_findings_that_they_deserve() -> None:
     edge.add_trial(create_trial(params={"x": 0.0, "y": 0.001}, distributions=space, value=0.0003))
     assert findings(edge)["edge"] == "warning"
     assert findings(made(space, lambda p, rng: 1.0))["equal"] == "warning"
+
+
+@pytest.mark.parametrize("kept", [7, "x", [], {}, {"summary": 7}])
+def test_a_failure_that_was_edited_still_has_a_reason(kept: object) -> None:
+    trial = mixed_study(40).trials[8]
+    trial.system_attrs[FAILURE_KEY] = kept
+    assert reason_of(trial) == ("7" if kept == {"summary": 7} else "CUDA out of memory <0>")

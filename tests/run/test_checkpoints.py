@@ -3,15 +3,21 @@
 import gc
 import json
 import os
+import stat
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Generator
 from pathlib import Path
 
 import optuna
 import pytest
 
-from lazybo.run.checkpoints import OWNER, SAVED, Checkpoint, TakenOver, checkpoint_root, opened, place_of, tidy
+import lazybo
+from lazybo.run.checkpoints import OWNER, SAVED, STATE, Checkpoint, TakenOver, checkpoint_root, opened, place_of, tidy
+from lazybo.run.presence import machine
+from lazybo.study.attributes import CHECKPOINTS_KEY
 from lazybo.study.storage import open_storage
 
 
@@ -130,3 +136,348 @@ def test_where_checkpoints_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     (tmp_path / "file").touch()
     with pytest.raises(ValueError, match="cannot be made"):
         checkpoint_root(stored, tmp_path / "file" / "below")
+
+
+# -------------------------------------------------------- files that were edited
+
+
+def saved_twice(root: Path) -> Path:
+    """The folder of trial 0, which has saved two steps."""
+    with opened(root, 0, copies=True) as checkpoint:
+        for step in (1, 2):
+            (checkpoint.folder / "state").write_text(f"after {step}")
+            checkpoint.save(step, float(step))
+    return place_of(root, 0)
+
+
+@pytest.mark.parametrize(
+    "name", ["{outside}", "../../outside", "..", ".", "", "files", "saved-1-0123abcd", "saved-of-mine"]
+)
+def test_no_edited_file_makes_us_read_or_remove_anything_outside_the_folder(name: str, tmp_path: Path) -> None:
+    root, outside = tmp_path / "root", tmp_path / "outside"
+    outside.mkdir()
+    (outside / "precious").write_text("!")
+    place = saved_twice(root)
+    written = {"copy": name.format(outside=outside), "step": 2, "value": 1.0}
+    (place / STATE).write_text(json.dumps(written))
+    (place / "saved-1-0123abcd").symlink_to(outside)
+    (place / "saved-of-mine").symlink_to(outside)
+    with opened(root, 0, copies=True) as checkpoint:
+        assert (checkpoint.step, files(checkpoint.folder)) == (0, {})
+        (checkpoint.folder / "state").write_text("1")
+        checkpoint.save(1, 1.0)
+        (checkpoint.folder / "state").write_text("2")
+        checkpoint.save(2, 1.0)
+    tidy(root, 0)
+    assert files(outside) == {"precious": "!"}
+    assert files(place) == {"files/state": "2"}
+
+
+@pytest.mark.parametrize("link", ["files", "000000", "saved.json"])
+def test_links_in_place_of_our_own_files_are_not_followed(link: str, tmp_path: Path) -> None:
+    root, outside = tmp_path / "root", tmp_path / "outside"
+    theirs = saved_twice(outside)
+    before = files(outside)
+    place_of(root, 0).mkdir(parents=True)
+    if link == "000000":
+        place_of(root, 0).rmdir()
+        place_of(root, 0).symlink_to(theirs)
+    else:
+        (place_of(root, 0) / link).symlink_to(theirs / link)
+    with opened(root, 0, copies=True) as checkpoint:
+        assert (checkpoint.step, files(checkpoint.folder)) == (0, {})
+        (checkpoint.folder / "state").write_text("1")
+        checkpoint.save(1, 1.0)
+    with opened(root, 0, copies=True) as checkpoint:
+        assert (checkpoint.step, files(checkpoint.folder)) == (1, {"state": "1"})
+    tidy(root, 0)
+    assert files(outside) == before
+
+
+def test_a_folder_that_became_a_link_is_not_copied(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "precious").write_text("!")
+    with opened(tmp_path, 0, copies=True) as first:
+        (first.folder / "state").write_text("1")
+        first.save(1, 1.0)
+        (first.folder / "state").unlink()
+        first.folder.rmdir()
+        first.folder.symlink_to(outside)
+        first.save(2, 1.0)
+    assert "the checkpoint of step 2 was not saved" in caplog.text
+    with opened(tmp_path, 0, copies=True) as second:
+        assert (second.step, files(second.folder)) == (1, {"state": "1"})
+    assert files(outside) == {"precious": "!"}
+
+
+NESTED = "[" * 100_000
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"step": None},
+        {"step": "seven"},
+        {"step": 10**39},
+        {"step": 2**31},
+        {"step": 0},
+        {"step": -1},
+        {"step": 1.5},
+        {"step": True},
+        {"step": [1]},
+        {"value": None},
+        {"value": "low"},
+        {"value": True},
+        {"copy": None},
+        {"copy": 7},
+        {"copy": {}},
+        "",
+        "{",
+        "[]",
+        "[1, 2]",
+        "null",
+        "\xff",
+        NESTED,
+        '{"copy": ' + NESTED,
+    ],
+)
+def test_a_damaged_state_is_no_checkpoint_and_one_warning(
+    change: dict[str, object] | str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    state = saved_twice(tmp_path) / STATE
+    damaged = change if isinstance(change, str) else json.dumps({**json.loads(state.read_text()), **change})
+    state.write_bytes(damaged.encode("latin-1"))
+    with opened(tmp_path, 0, copies=True) as checkpoint:
+        assert (checkpoint.step, checkpoint.value, files(checkpoint.folder)) == (0, None, {})
+    (said,) = caplog.messages
+    assert str(state) in said
+    assert "starts from its first step" in said
+
+
+@pytest.mark.parametrize("missing", ["step", "value", "copy"])
+def test_a_state_that_lacks_something_is_no_checkpoint(
+    missing: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    state = saved_twice(tmp_path) / STATE
+    state.write_text(
+        json.dumps({name: each for name, each in json.loads(state.read_text()).items() if name != missing})
+    )
+    with opened(tmp_path, 0, copies=True) as checkpoint:
+        assert (checkpoint.step, files(checkpoint.folder)) == (0, {})
+    assert len(caplog.messages) == 1
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "[]",
+        "{}",
+        NESTED,
+        json.dumps({"pid": 1, "born": 2.0, "token": "0123abcd"}),
+        json.dumps({"machine": machine(), "born": 2.0, "token": "0123abcd"}),
+        json.dumps({"machine": machine(), "pid": "../../etc", "born": 2.0, "token": "0123abcd"}),
+        json.dumps({"machine": machine(), "pid": 10**39, "born": None, "token": "0123abcd"}),
+        json.dumps({"machine": machine(), "pid": True, "born": None, "token": "0123abcd"}),
+        json.dumps({"machine": machine(), "pid": 1, "born": "long ago", "token": "0123abcd"}),
+        json.dumps({"machine": ["here"], "pid": 1, "born": 2.0, "token": "0123abcd"}),
+        json.dumps({"machine": machine(), "pid": 1, "born": 2.0}),
+    ],
+)
+def test_a_damaged_owner_is_no_owner_and_one_warning(
+    content: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (saved_twice(tmp_path) / OWNER).write_text(content)
+    with opened(tmp_path, 0, copies=True) as checkpoint:
+        assert checkpoint.folder.name == "files"
+        assert (checkpoint.step, files(checkpoint.folder)) == (2, {"state": "after 2"})
+        (checkpoint.folder / "state").write_text("after 3")
+        checkpoint.save(3, 3.0)
+    (said,) = caplog.messages
+    assert str(place_of(tmp_path, 0) / OWNER) in said
+    with opened(tmp_path, 0, copies=True) as checkpoint:
+        assert checkpoint.step == 3
+
+
+def test_an_owner_that_is_damaged_meanwhile_does_not_end_the_training(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with opened(tmp_path, 0, copies=True) as first:
+        for step in (1, 2):
+            (place_of(tmp_path, 0) / OWNER).write_text("{}")
+            (first.folder / "state").write_text(str(step))
+            first.save(step, 1.0)
+            assert first.step == step
+    assert not (place_of(tmp_path, 0) / OWNER).exists()
+    assert "owner.json" in caplog.text
+
+
+@pytest.mark.parametrize("value", [{"loss": 1.0}, [1.0, 2.0], {"value": "low"}, {"value": []}])
+def test_a_value_of_another_objective_is_no_checkpoint(value: object, tmp_path: Path) -> None:
+    """A run ends if a training gives no number. An edited file must not look like that."""
+
+    def train(x: float, checkpoint: Path) -> Generator[float, None, None]:
+        epoch = int((checkpoint / "epoch").read_text()) if (checkpoint / "epoch").exists() else 0
+        while epoch < 3:
+            epoch += 1
+            (checkpoint / "epoch").write_text(str(epoch))
+            yield x + epoch
+
+    with opened(tmp_path, 0, copies=True) as checkpoint:
+        (checkpoint.folder / "epoch").write_text("3")
+        checkpoint.save(3, value)
+    study = lazybo.optimize(train, {"x": (0.0, 1.0)}, n_trials=1, max_steps=3, checkpoints=tmp_path, progress=False)
+    assert study.best_value == study.best_params["x"] + 3
+
+
+def test_what_0_1_0_wrote_is_read(tmp_path: Path) -> None:
+    copy = place_of(tmp_path, 0) / "saved-7-1f2e3d4c"
+    copy.mkdir(parents=True)
+    (copy / "state").write_text("after 7")
+    written = {"copy": "saved-7-1f2e3d4c", "step": 7, "value": {"value": 0.5, "epoch": 7, "lr": None}}
+    (place_of(tmp_path, 0) / STATE).write_text(json.dumps(written))
+    owner = {"machine": "another", "pid": 12, "born": 1234567, "token": "0123abcd"}
+    (place_of(tmp_path, 0) / OWNER).write_text(json.dumps(owner))
+    with opened(tmp_path, 0, copies=True) as checkpoint:
+        assert checkpoint.folder.name != "files", "the other process may still run"
+        assert (checkpoint.step, checkpoint.value) == (7, written["value"])
+        assert files(checkpoint.folder) == {"state": "after 7"}
+
+
+# ------------------------------------------------------------ copies that fail
+
+
+def test_files_that_come_and_go_during_a_copy_do_not_end_a_training(tmp_path: Path) -> None:
+    stop = threading.Event()
+
+    def churn(folder: Path) -> None:
+        while not stop.is_set():
+            for i in range(40):
+                (folder / f"{i}.part").write_text("x")
+                (folder / f"{i}.part").rename(folder / f"{i}")
+                (folder / f"deep-{i}").mkdir()
+                (folder / f"deep-{i}" / "inner").write_text("x")
+            for i in range(40):
+                (folder / f"{i}").unlink()
+                (folder / f"deep-{i}" / "inner").unlink()
+                (folder / f"deep-{i}").rmdir()
+
+    with opened(tmp_path, 0, copies=True) as first:
+        writer = threading.Thread(target=churn, args=(first.folder,))
+        writer.start()
+        try:
+            for step in range(1, 13):
+                (first.folder / "state").write_text(str(step))
+                first.save(step, float(step))
+                assert first.step == step
+        finally:
+            stop.set()
+            writer.join()
+    with opened(tmp_path, 0, copies=True) as second:
+        assert second.step == 12
+        assert (second.folder / "state").read_text() == "12"
+
+
+def test_pipes_and_sockets_are_left_out_of_a_checkpoint(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with opened(tmp_path, 0, copies=True) as first:
+        os.mkfifo(first.folder / "pipe")
+        os.mknod(first.folder / "socket", stat.S_IFSOCK | 0o600)
+        (first.folder / "link").symlink_to("/nowhere")
+        for step in (1, 2):
+            (first.folder / "state").write_text(str(step))
+            first.save(step, 1.0)
+            assert first.step == step
+    (said,) = caplog.messages
+    assert "pipe" in said
+    assert "socket" in said
+    with opened(tmp_path, 0, copies=True) as second:
+        assert sorted(path.name for path in second.folder.iterdir()) == ["link", "state"]
+        assert (second.folder / "link").readlink() == Path("/nowhere")
+
+
+FULL_DISK = """
+import logging, resource, sys
+import lazybo, optuna
+
+HARD = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+
+def room(size):
+    # No file can grow beyond this: a write beyond it fails, as on a full disk.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, HARD))
+
+def train(trial, checkpoint):
+    saved = checkpoint / "weights"
+    assert not saved.exists(), "nothing was killed"
+    for epoch in range(1, 7):
+        room(HARD)
+        saved.write_bytes(bytes([epoch]) * 300_000)
+        full = trial.number % 2 and 2 <= epoch <= 4
+        room(100_000 if full else HARD)
+        yield trial.params["x"] + epoch
+        kept = sorted(path.name.split("-")[1] for path in checkpoint.parent.glob("saved-*"))
+        assert kept == ["1" if full else str(epoch)], kept
+    room(HARD)
+
+logging.basicConfig(stream=sys.stdout, format="%(message)s")
+options = {"n_trials": 4, "seed": 0, "pruner": optuna.pruners.NopPruner(), "progress": False}
+study = lazybo.optimize(train, {"x": (0.0, 1.0)}, checkpoints=sys.argv[1], **options)
+print([trial.state.name for trial in study.trials])
+"""
+
+
+def test_a_full_disk_keeps_the_last_good_copy_and_the_training_goes_on(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", FULL_DISK, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    *said, states = done.stdout.splitlines()
+    assert states == str(["COMPLETE"] * 4)
+    assert len(said) == 2, "once for each of two trainings, not once for each of their steps"
+    for number, line in zip((1, 3), said, strict=True):
+        assert line.startswith(f"trial {number}: ")
+        assert "step 2 was not saved: File too large" in line
+        assert "the last good copy is that of step 1" in line
+
+
+def test_a_checkpoint_that_cannot_be_restored_is_a_start_from_zero(tmp_path: Path) -> None:
+    with opened(tmp_path, 0, copies=True) as first:
+        (first.folder / "weights").write_bytes(b"1" * 300_000)
+        first.save(1, 1.0)
+    program = """
+import pathlib, resource, sys
+from lazybo.run.checkpoints import opened
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))
+with opened(pathlib.Path(sys.argv[1]), 0, copies=True) as checkpoint:
+    print(checkpoint.step, list(checkpoint.folder.iterdir()))
+"""
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "0 []", done.stderr
+    assert "cannot be restored: File too large" in done.stderr
+    with opened(tmp_path, 0, copies=True) as second:
+        assert second.step == 1, "the copy is still there"
+
+
+def test_what_a_kill_left_of_a_copy_is_removed_with_the_next_one(tmp_path: Path) -> None:
+    with opened(tmp_path, 0, copies=True) as first:
+        (place_of(tmp_path, 0) / f"{SAVED}-1-deadbeef").mkdir()
+        (first.folder / "state").write_text("1")
+        first.save(1, 1.0)
+    assert len(list(place_of(tmp_path, 0).glob(f"{SAVED}-*"))) == 1
+
+
+def test_a_training_runs_although_its_owner_cannot_be_noted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (place_of(tmp_path, 0) / OWNER).mkdir(parents=True)
+    with opened(tmp_path, 0, copies=True) as first:
+        (first.folder / "state").write_text("1")
+        first.save(1, 1.0)
+        assert first.step == 1
+    assert "owner.json" in caplog.text
+
+
+@pytest.mark.parametrize("kept", [7, ["a"], {}])
+def test_an_edited_folder_of_a_study_is_one_error_that_names_it(kept: object, tmp_path: Path) -> None:
+    study = optuna.create_study(storage=open_storage(tmp_path / "a.db"), study_name="net")
+    study._storage.set_study_system_attr(study._study_id, CHECKPOINTS_KEY, kept)
+    with pytest.raises(ValueError, match=r"the attribute 'lazybo:checkpoints' of the study 'net' must be .*; give"):
+        checkpoint_root(study, None)
+    assert checkpoint_root(study, tmp_path / "b") == tmp_path / "b"

@@ -339,3 +339,15 @@ def test_the_limit_is_the_same_for_a_resumed_run(tmp_path: Path) -> None:
         run(bowl, n_trials=part, confirm=0, storage=place)
         parts = run(bowl, n_trials=None, min_gain=1e-4, confirm=0, storage=place)
         assert [trial.params for trial in parts.trials] == [trial.params for trial in whole.trials]
+
+
+@pytest.mark.parametrize(
+    "kept", [7, "x", [], {"trials": 20}, {"trials": 20, "gain": "small"}, {"trials": 20, "gain": []}]
+)
+def test_an_edited_gain_is_one_error_that_names_it(kept: object) -> None:
+    study = run(bowl, n_trials=20, confirm=0)
+    study._storage.set_study_system_attr(study._study_id, GAIN_KEY, kept)
+    with pytest.raises(
+        ValueError, match=r"the attribute 'lazybo:gain' of the study 'lazybo' cannot be read: .*; search"
+    ):
+        run(bowl, n_trials=25, min_gain=0.5, confirm=0, storage=study._storage)

@@ -68,6 +68,20 @@ def test_a_number_that_another_process_has_now_is_not_the_driver(study: optuna.S
     assert Drivers(study).living() == {"parent"}
 
 
+@pytest.mark.parametrize(
+    "note",
+    [{"pid": None}, {"pid": "../../etc"}, {"pid": 10**39}, {"pid": True}, {"born": "?"}, {"born": []}, {"machine": 7}],
+)
+def test_a_heartbeat_that_was_edited_counts_as_one_of_another_machine(
+    study: optuna.Study, note: dict[str, Any]
+) -> None:
+    """Its process cannot be looked up. It is dead if it does not change for a while."""
+    write(study, "edited", **note)
+    write(study, "incomplete")
+    presence._write(study, "incomplete", {"machine": machine()})
+    assert Drivers(study).living() == {"edited", "incomplete"}
+
+
 def test_a_driver_of_this_process_that_has_left_is_dead_though_its_note_stayed(study: optuna.Study) -> None:
     write(study, "left")
     assert Drivers(study).living() == set()

@@ -19,3 +19,7 @@ def test_the_codes_that_studies_keep_stay_and_have_words() -> None:
     assert [str(reason) for reason in StopReason] == codes.split()
     assert [describe_stop(code) for code in codes.split()] == list(DESCRIPTIONS.values())
     assert describe_stop("what an earlier version wrote") == "what an earlier version wrote"
+
+
+def test_a_reason_that_was_edited_is_shown_as_it_is() -> None:
+    assert describe_stop(["x"]) == "['x']"  # type: ignore[arg-type]

@@ -4,18 +4,21 @@ import csv
 import json
 import math
 import re
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lazybo import Condition, Matern52, Optimizer, optimize
 from lazybo.model.fit import Priors
 from lazybo.search import saved
 from lazybo.search.acquisition import confidence_bound
+from tests.damaged import DAMAGE, damaged, places
 
 SPACE: dict[str, Any] = {
     "x": (0.0, 1.0),
@@ -166,9 +169,77 @@ def test_a_file_that_is_not_there_is_an_os_error(tmp_path: Path) -> None:
 
 @given(st.dictionaries(st.text(), st.text() | st.integers() | st.booleans() | st.none(), max_size=3))
 def test_no_text_in_place_of_a_file_raises_anything_but_a_value_error(written: dict[str, Any]) -> None:
-    for text in (json.dumps(written), json.dumps({"format": saved.FORMAT, "version": 1, **written})):
-        with pytest.raises((ValueError, LookupError, TypeError, AttributeError)):
-            saved.from_text(text, {})
+    with TemporaryDirectory() as folder:
+        for content in (written, {"format": saved.FORMAT, "version": 1, **written}):
+            (Path(folder) / "f.json").write_text(json.dumps(content))
+            with pytest.raises(ValueError, match=r"f\.json' cannot be read: "):
+                Optimizer.load(Path(folder) / "f.json")
+
+
+def full(kind: str) -> Optimizer:
+    """A small optimiser whose file has everything that a file may have."""
+    options: dict[str, Any] = {"regions": {"local_after": 8}, "several": {"directions": ["minimize", "maximize"]}}.get(
+        kind,
+        {
+            "cost": "seconds",
+            "priors": Priors(noise=1e-3),
+            "earlier": [[({"x": i / 9, "n": 2, "c": "a"}, (i / 9 - 0.3) ** 2) for i in range(10)]],
+        },
+    )
+    conditions = {"n": Condition("c", ("a",))}
+    optimizer = Optimizer({"x": (0.0, 1.0), "n": (1, 9), "c": ["a", "b"]}, conditions=conditions, seed=0, **options)
+    for i in range(11):
+        suggestion = optimizer.ask()
+        values = [suggestion.params["x"] ** 2, float(i)][: len(optimizer.directions)]
+        told = None if i == 3 else values if len(values) > 1 else values[0]
+        constraints = None if kind == "regions" else {"m": suggestion.params["x"] - 0.5}
+        optimizer.tell(suggestion, told, constraints=constraints, seconds=1.0 + i)
+    optimizer.forecast(optimizer.ask(), 1.0, 0.1)
+    optimizer.ask()
+    return optimizer
+
+
+@cache
+def text_of(kind: str) -> str:
+    with TemporaryDirectory() as folder:
+        full(kind).save(Path(folder) / "saved.json")
+        return (Path(folder) / "saved.json").read_text()
+
+
+def all_places() -> st.SearchStrategy[tuple[str, Any]]:
+    kinds = ["all", "several", "regions"]
+    return st.sampled_from([(kind, path) for kind in kinds for path in places(json.loads(text_of(kind)))])
+
+
+@pytest.mark.filterwarnings("ignore:The distribution is specified by", "ignore:Choices for a categorical")
+@settings(max_examples=150)
+@given(where=st.deferred(all_places), damage=st.sampled_from(DAMAGE))
+@example(where=("all", ("state", "model", "warped_at")), damage=10**400)
+@example(where=("all", ("state", "model", "cost", "warping", 0)), damage=10**39)
+@example(where=("all", ("state", "model", "constraints", "m", "warping", 3)), damage=1e39)
+@example(where=("all", ("state", "model", "cost", "parameters", 3)), damage=1e308)
+@example(where=("all", ("space", "x", "attributes", "step")), damage=True)
+@example(where=("all", ("state", "rows", 0, "params", "x")), damage=1e308)
+def test_a_file_that_was_edited_works_or_is_one_error_that_names_it(where: tuple[str, Any], damage: Any) -> None:
+    kind, path = where
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "edited.json"
+        file.write_text(damaged(text_of(kind), path, damage))
+        loaded, complaint = None, ""
+        try:
+            loaded = Optimizer.load(file)
+        except ValueError as error:
+            complaint = str(error)
+    if loaded is None:
+        assert re.search("edited.json' cannot be read: .*; ", complaint), "which file, why, and what to do"
+    else:
+        loaded.ask()
+
+
+def test_a_file_that_is_nested_too_deeply_is_one_error(tmp_path: Path) -> None:
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    with pytest.raises(ValueError, match=r"deep.json' cannot be read: it is nested too deeply; give a file as"):
+        Optimizer.load(tmp_path / "deep.json")
 
 
 # ------------------------------------------------------------------- corrections

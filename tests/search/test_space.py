@@ -1,5 +1,6 @@
 import json
 import math
+import sys
 
 import numpy as np
 import pytest
@@ -247,6 +248,43 @@ def test_the_ends_of_a_range_are_themselves(distribution: BaseDistribution) -> N
         assert space.decode(np.array([1.0]))["p"] == high
         assert space.encode({"p": high})[0] == 1.0
     assert space.encode({"p": low})[0] == 0.0
+
+
+MAGNITUDES = (5e-324, 1e-310, 1e-200, 1e-10, 1.0, 1e10, 1e100, 1e200, 1e308, sys.float_info.max)
+EXTREME = st.sampled_from([0.0, *MAGNITUDES, *(-each for each in MAGNITUDES)]) | st.floats(
+    allow_nan=False, allow_infinity=False
+)
+
+
+@pytest.mark.parametrize("distribution", [*WIDE, FloatDistribution(0.0, 1.0), IntDistribution(0, 1)], ids=str)
+@given(values=st.lists(EXTREME, min_size=2, max_size=2))
+def test_every_number_has_a_place_in_order_that_can_be_squared(
+    distribution: FloatDistribution | IntDistribution, values: list[float]
+) -> None:
+    """Results outside of the range may be anywhere."""
+    space = Space({"p": distribution})
+    least = 0.5 if distribution.log and isinstance(distribution, IntDistribution) else 5e-324
+    values = sorted(max(value, least) if distribution.log else value for value in values)
+    points = [space.encode(space.plain({"p": value}, outside=True))[0] for value in values]
+    assert points[0] <= points[1]
+    assert max(map(abs, points)) < 1e12
+    for value, point in zip(values, points, strict=True):
+        assert distribution.low < value or point <= 0.0
+        assert distribution.high > value or point >= 1.0 - 1e-9
+
+
+@pytest.mark.parametrize("log", [False, True])
+def test_a_range_between_two_neighbouring_doubles_has_two_ends(log: bool) -> None:
+    low, high = 1e300, math.nextafter(1e300, math.inf)
+    space = Space({"p": FloatDistribution(low, high, log=log)})
+    assert [space.encode({"p": value})[0] for value in (low, high)] == [0.0, 1.0]
+    assert space.decode(np.array([1.0])) == {"p": high}
+
+
+def test_whole_numbers_beyond_64_bits_have_places() -> None:
+    space = Space({"p": IntDistribution(1, 10**30, log=True), "q": IntDistribution(0, 10**300)})
+    assert space.encode({"p": 10**15, "q": 10**299}) == pytest.approx([0.5, 0.1])
+    assert math.isinf(Space({name: IntDistribution(0, 10**300) for name in "ab"}).size)
 
 
 @pytest.mark.parametrize("value", ["0.2", b"1", True, np.bool_(True), None, 1j, [1], 10**400, math.inf, math.nan])

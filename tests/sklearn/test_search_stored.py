@@ -1,8 +1,10 @@
 """Searches that are kept, go on, or run elsewhere."""
 
 import contextlib
+import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -29,6 +31,7 @@ from lazybo.run.executors import WorkerDied
 from lazybo.sklearn import LazySearchCV
 from lazybo.sklearn.candidates import Candidates
 from lazybo.sklearn.spaces import SearchSpace
+from lazybo.study.attributes import SEARCH_KEY
 
 X, Y = make_classification(n_samples=60, n_features=4, flip_y=0.2, random_state=0)
 SPACE = [{"kernel": ["rbf"], "C": loguniform(1e-2, 1e2), "gamma": loguniform(1e-3, 1)}, {"kernel": ["linear"]}]
@@ -361,3 +364,30 @@ def test_a_misspelt_parameter_leaves_no_study_behind(wrong: Any, tmp_path: Path)
         LazySearchCV(SVC(), wrong, n_iter=3, cv=2, storage=tmp_path / "s.db", random_state=0).fit(x, y)
     assert not list(tmp_path.iterdir())
     LazySearchCV(SVC(), {"C": (0.1, 1.0)}, n_iter=3, cv=2, storage=tmp_path / "s.db", random_state=0).fit(x, y)
+
+
+@pytest.mark.parametrize("value", [7, "{", "[1]", "[" * 100_000])
+def test_an_edited_fingerprint_is_one_error_that_names_it(value: Any) -> None:
+    storage = InMemoryStorage()
+    search(storage, n_iter=2, study_name="s").fit(X, Y)
+    study = optuna.load_study(study_name="s", storage=storage)
+    storage.set_study_system_attr(study._study_id, f"{SEARCH_KEY}:0", value)
+    storage.set_study_system_attr(study._study_id, f"{SEARCH_KEY}:length", len(str(value)))
+    with pytest.raises(ValueError, match=r"the attribute 'lazybo:search' of the study 's' cannot be read: .*; use"):
+        search(storage, n_iter=3, study_name="s").fit(X, Y)
+
+
+@pytest.mark.parametrize("value", [7, "x", None, [], [{}] * 3, {"a": 1}, "a score"])
+def test_edited_folds_are_one_error_that_names_them_before_anything_runs(value: Any, tmp_path: Path) -> None:
+    storage = f"sqlite:///{tmp_path}/s.db"
+    search(storage, n_iter=2, study_name="s").fit(X, Y)
+    study = optuna.load_study(study_name="s", storage=storage)
+    kept = study.trials[0].user_attrs["folds"]
+    edited = [{**fold, "test_scores": "high"} for fold in kept] if value == "a score" else value
+    with contextlib.closing(sqlite3.connect(tmp_path / "s.db")) as connection, connection:
+        update = "UPDATE trial_user_attributes SET value_json = ? WHERE key = 'folds' AND trial_id = 1"
+        connection.execute(update, (json.dumps(edited),))
+    again = search(storage, n_iter=3, study_name="s")
+    with pytest.raises(ValueError, match=r"the attribute 'folds' of trial 0 cannot be read: .*; use another"):
+        counted(again)
+    assert fits.count == 0

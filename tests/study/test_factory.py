@@ -2,22 +2,29 @@
 
 import json
 import logging
+import re
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import optuna
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from optuna.distributions import CategoricalDistribution, FloatDistribution
 
 from lazybo import Condition, LazySampler, Optimizer, optimize
 from lazybo.kernels import Column, Matern52
 from lazybo.model.fit import Priors
 from lazybo.report import records
+from lazybo.report.html import write_report
 from lazybo.search.acquisition import expected_improvement
-from lazybo.study.attributes import OPTIONS_KEY, SUGGESTION_KEY
-from lazybo.study.factory import ModelOptions, kept_options, model_of
+from lazybo.study.attributes import OPTIONS_KEY, REPORTS_KEY, RUN_KEY, SUGGESTION_KEY, VARIANCE_KEY
+from lazybo.study.factory import ModelOptions, kept_options, model_of, reporting_of
 from lazybo.study.structure import Structure
+from tests.damaged import DAMAGE, DEPTH, MISSING, NESTED, damaged, places
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 
@@ -175,8 +182,8 @@ class OwnKernel(Matern52):
 def test_what_cannot_be_restored_is_named(caplog: pytest.LogCaptureFixture) -> None:
     kernel = OwnKernel(np.array([0.1, 0.1]), columns=(Column(), Column()))
     study = optimize(bowl, SPACE, n_trials=7, seed=0, progress=False, kernel=kernel, acquisition=expected_improvement)
-    assert "expected_improvement" in kept_options(study, study.trials)["not kept"]["acquisition"]
-    assert "OwnKernel" in kept_options(study, study.trials)["not kept"]["kernel"]
+    assert "expected_improvement" in kept_options(study, study.trials).options["not kept"]["acquisition"]
+    assert "OwnKernel" in kept_options(study, study.trials).options["not kept"]["kernel"]
     optuna.logging.enable_propagation()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     with caplog.at_level(logging.WARNING):
@@ -187,11 +194,130 @@ def test_what_cannot_be_restored_is_named(caplog: pytest.LogCaptureFixture) -> N
     assert model.optimizer.best.value == study.best_value
 
 
-@pytest.mark.parametrize("text", ["{", '{"lag": 3}', '{"structure": {"space": 3}}', "[1]"])
-def test_options_that_cannot_be_read_are_the_default_ones(text: str) -> None:
-    study = optimize(bowl, SPACE, n_trials=3, seed=0, lag=5, progress=False)
-    study._storage.set_study_system_attr(study._study_id, f"{OPTIONS_KEY}:0", text)
-    study._storage.set_study_system_attr(study._study_id, f"{OPTIONS_KEY}:length", len(text))
-    model = model_of(study, study.trials)
-    assert model.optimizer.lag == "auto"
-    assert model.optimizer.best.value == study.best_value
+# ---------------------------------------------------------- edited attributes
+
+
+def stored(study: optuna.Study) -> dict[str, Any]:
+    return study._storage.get_study_system_attrs(study._study_id)
+
+
+def edited(study: optuna.Study, key: str, value: Any, number: int | None = None) -> optuna.Study:
+    """A copy of a study in which an attribute, of the study or of a trial, was edited."""
+    copy = optuna.create_study(study_name=study.study_name, storage=optuna.storages.InMemoryStorage())
+    for trial in study.trials:
+        if trial.number == number:
+            trial.system_attrs[key] = value
+        copy.add_trial(trial)
+    for name, kept in {**stored(study), **({} if number is not None else {key: value})}.items():
+        copy._storage.set_study_system_attr(copy._study_id, name, kept)
+    if f"{key[:-2]}:length" in stored(study) and isinstance(value, str):
+        copy._storage.set_study_system_attr(copy._study_id, f"{key[:-2]}:length", len(value))
+    return copy
+
+
+@cache
+def measured() -> optuna.Study:
+    """A run with costs, constraints, an earlier study and an initial configuration, and trials of a sampler."""
+    study = optimize(
+        lambda x, y: {"value": bowl({"x": x, "y": y}), "memory": abs(x)},
+        SPACE,
+        n_trials=8,
+        seed=0,
+        cost="seconds",
+        constraints={"memory": 4.0},
+        initial=[{"x": 1.0, "y": 1.0}],
+        earlier=[[({"x": i / 2, "y": 0.0}, i / 9) for i in range(10)]],
+        progress=False,
+    )
+    study.sampler = LazySampler(seed=0, lag=3)
+    study.optimize(suggested, n_trials=2)
+    return study
+
+
+def continue_run(study: optuna.Study) -> None:
+    optimize(
+        lambda x, y: {"value": bowl({"x": x, "y": y}), "memory": abs(x)},
+        SPACE,
+        n_trials=len(study.trials) + 1,
+        storage=study._storage,
+        study_name=study.study_name,
+        cost="seconds",
+        constraints={"memory": 4.0},
+        initial=[{"x": 1.0, "y": 1.0}],
+        progress=False,
+    )
+
+
+def texts_of(attributes: Mapping[str, Any]) -> dict[str, str]:
+    return {key: value for key, value in attributes.items() if isinstance(value, str) and value.startswith("{")}
+
+
+def all_places() -> st.SearchStrategy[tuple[str, int | None, str, Any]]:
+    """Every part of every text that is kept with the study or a trial, and the attributes as wholes (no path)."""
+    study = measured()
+    owners = [(None, stored(study)), *((trial.number, trial.system_attrs) for trial in study.trials)]
+    parts = [
+        (key, number, text, path)
+        for number, attributes in owners
+        for key, text in texts_of(attributes).items()
+        for path in places(json.loads(text))
+    ]
+    wholes = [(key, number, "", ()) for number, attributes in owners for key in attributes if "heartbeat" not in key]
+    return st.sampled_from(parts) | st.sampled_from(wholes)
+
+
+@settings(max_examples=120)
+@given(where=st.deferred(all_places), damage=st.sampled_from(DAMAGE), use=st.sampled_from([continue_run, "model"]))
+def test_what_was_edited_works_or_is_one_error_that_names_the_attribute(where: Any, damage: Any, use: Any) -> None:
+    key, number, text, path = where
+    whole = "[" * DEPTH if damage == NESTED else "{" if damage == MISSING else damage
+    study = edited(measured(), key, damaged(text, path, damage) if path else whole, number)
+    complaint = ""
+    try:
+        if use == "model":
+            model_of(study, study.trials).optimizer.propose(99)
+        else:
+            use(study)
+    except ValueError as error:
+        complaint = str(error)
+    attribute = key.rsplit(":", 1)[0]
+    named = f"the attribute '{attribute}' of .* cannot be read: .*; |the study 'lazybo' has (another|other) "
+    assert not complaint or re.match(named, complaint)
+
+
+@pytest.mark.parametrize("text", ["{", '{"lag": 3}', '{"structure": {"space": 3}}', "[1]", "[" * DEPTH])
+def test_options_that_cannot_be_read_are_named_and_written_again_by_the_next_run(text: str, tmp_path: Path) -> None:
+    study = edited(optimize(bowl, SPACE, n_trials=6, seed=0, lag=5, progress=False), f"{OPTIONS_KEY}:0", text)
+    named = r"the attribute 'lazybo:options' of the study 'lazybo' cannot be read: .*; continue the study with optimize"
+    with pytest.raises(ValueError, match=named):
+        model_of(study, study.trials)
+    write_report(study, tmp_path / "study.html")
+    assert re.search(named.replace("'", "(&#x27;|')"), (tmp_path / "study.html").read_text())
+    optimize(bowl, SPACE, n_trials=7, storage=study._storage, lag=5, progress=False)
+    assert model_of(study, study.trials).optimizer.lag == 5
+
+
+@pytest.mark.parametrize("value", [7, "{", "[1]", '{"space": {"x": 1}, "seed": 0}', '{"space": {}, "seed": true}'])
+def test_a_run_that_cannot_be_read_is_named_before_anything_is_written(value: Any) -> None:
+    study = edited(optimize(bowl, SPACE, n_trials=3, seed=0, progress=False), f"{RUN_KEY}:0", value)
+    before = stored(study)
+    with pytest.raises(
+        ValueError, match=r"the attribute 'lazybo:run' of the study 'lazybo' cannot be read: .*; use an"
+    ):
+        optimize(bowl, SPACE, n_trials=4, storage=study._storage, progress=False)
+    assert stored(study) == before
+    assert len(study.trials) == 3
+
+
+@pytest.mark.parametrize("value", ["first", -1, 2, True, None, [0]])
+def test_an_objective_that_is_reported_must_be_one_of_the_study(value: Any) -> None:
+    study = optuna.create_study(directions=["minimize", "maximize"])
+    study._storage.set_study_system_attr(study._study_id, REPORTS_KEY, value)
+    with pytest.raises(ValueError, match=r"the attribute 'lazybo:reports' of the study .* cannot be read: .*; set it"):
+        reporting_of(study)
+
+
+@pytest.mark.parametrize("value", ["x", [], None, 1e400, -1.0, pytest.param(10**400, id="huge")])
+def test_a_variance_that_cannot_be_read_is_none(value: Any) -> None:
+    study = edited(measured(), VARIANCE_KEY, value, 2)
+    assert len(model_of(study, study.trials).optimizer.records()) == 10

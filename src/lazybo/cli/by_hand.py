@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -41,14 +40,15 @@ from lazybo.run.by_hand import ByHand, Measured
 from lazybo.run.goals import Goals, check_goals
 from lazybo.run.ledger import Entry
 from lazybo.search.space import Space
-from lazybo.study.attributes import REQUIRE_KEY, RUN_KEY, joined
+from lazybo.study.attributes import REQUIRE_KEY, RUN_KEY, of_study
 from lazybo.study.costs import SECONDS
 from lazybo.study.factory import ModelOptions, keep_options, options_of
 from lazybo.study.factory import directions_of as directions_in
 from lazybo.study.feasible import names_of
 from lazybo.study.retry import with_retries
-from lazybo.study.storage import DEFAULT_NAME, REMEDY, About, open_study
+from lazybo.study.storage import DEFAULT_NAME, REMEDY, About, kept_run, open_study
 from lazybo.study.structure import Structure
+from lazybo.written import Advised, readable
 
 commands = typer.Typer()
 MOST_AT_ONCE = 1000
@@ -220,24 +220,19 @@ def _open(storage: str, study: str | None) -> ByHand:
             f"the parameters of the study {found.study_name!r} are not known: give them to lazybo ask with --float, "
             "--int or --choice, or in a TOML file"
         )
-    texts = _attributes(found).get(REQUIRE_KEY)
-    options = replace(options, feasible=requirement_of(texts, structure.distributions))
+    options = replace(options, feasible=_kept_requirement(found, structure))
     return ByHand(found, options, structure, _goals(found, options.cost))
 
 
 def _goals(study: Study, cost: str | None) -> Goals:
     """What a study optimises, as it is kept there."""
-    written = json.loads(joined(_attributes(study), RUN_KEY) or "{}")
+    run = kept_run(study.study_name, _attributes(study))
+    with readable(of_study(RUN_KEY, study.study_name), REMEDY):
+        bounds = parse_constraints(run.constraints if run else ())
     names = study.metric_names
     directions = directions_in(study)
-    goals = check_goals(
-        None, dict(zip(names, directions, strict=True)) if names else list(directions), _bounds(written)
-    )
+    goals = check_goals(None, dict(zip(names, directions, strict=True)) if names else list(directions), bounds)
     return replace(goals, cost=None if cost == SECONDS else cost)
-
-
-def _bounds(written: Mapping[str, Any]) -> dict[str, tuple[float | None, float | None]]:
-    return parse_constraints(written.get("constraints", []))
 
 
 def _attributes(study: Study) -> dict[str, Any]:
@@ -312,15 +307,24 @@ def _known_goals(settings: Mapping[str, Any], goals: Goals, study: Study) -> Goa
 
 
 def _known_options(given: ModelOptions, structure: Structure, study: Study) -> ModelOptions:
-    """The options with those of an existing study where nothing is given."""
-    known, _ = options_of(study, ledger.read(study))
-    kept = requirement_of(_attributes(study).get(REQUIRE_KEY), structure.distributions)
+    """The options with those of an existing study where nothing is given. Damaged ones are written again."""
+    try:
+        known, _ = options_of(study, ledger.read(study))
+    except Advised as error:
+        console.say(f"lazybo: {error}; here those of a new study are used")
+        return given
     return replace(
         known,
-        feasible=given.feasible or kept,
+        feasible=given.feasible or _kept_requirement(study, structure),
         cost=given.cost or known.cost,
         earlier=given.earlier or known.earlier,
     )
+
+
+def _kept_requirement(study: Study, structure: Structure) -> Requirement | None:
+    """The expressions that must hold, as they are kept with a study."""
+    with readable(of_study(REQUIRE_KEY, study.study_name), "set it to a list of texts such as ['a + b <= 1']"):
+        return requirement_of(_attributes(study).get(REQUIRE_KEY), structure.distributions)
 
 
 def _only_study(storage: BaseStorage) -> str:

@@ -27,6 +27,7 @@ from lazybo.study.attributes import COMMAND_KEY, OBJECTIVE_KEY, REPEAT_KEY, STOP
 from lazybo.study.model import StudyModel
 from lazybo.study.paused import is_paused
 from lazybo.text import shortened
+from lazybo.written import Advised
 
 STATES = {
     TrialState.COMPLETE: "complete",
@@ -184,11 +185,14 @@ def recommended_trial(study: Study, advice: Advice) -> dict[str, Any]:
 
 
 def _model(study: Study) -> StudyModel | None:
-    """The model of a study, if there can be one."""
+    """The model of a study, if there can be one. A warning says if what is kept with the study is damaged."""
     try:
         return records.model_for(study)
+    except Advised as error:
+        console.say(f"lazybo: there is no model: {error}")
     except ValueError:
-        return None
+        pass
+    return None
 
 
 def _contender(found: Contender) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from lazybo.programs.program import NO_VALUE, last_lines
 from lazybo.run.driver import Callback
 from lazybo.run.limits import StopReason
 from lazybo.run.optimize import optimize
-from lazybo.study.attributes import COMMAND_KEY, FAILURE_KEY, OBJECTIVE_KEY, READING_KEY, STOPPED_KEY
+from lazybo.study.attributes import COMMAND_KEY, OBJECTIVE_KEY, READING_KEY, STOPPED_KEY, failure_of
 from lazybo.study.storage import REMEDY, About, open_study
 from lazybo.study.structure import Structure
 
@@ -97,7 +97,7 @@ class FirstValue:
     def __call__(self, study: Study, trial: FrozenTrial) -> None:
         """Check a trial that has ended."""
         self._known = self._known or _has_value(trial)
-        if not self._known and self.missing is None and trial.system_attrs.get(FAILURE_KEY, {}).get("kind") == NO_VALUE:
+        if not self._known and self.missing is None and failure_of(trial).get("kind") == NO_VALUE:
             self.missing = trial
             study.stop()
 

@@ -33,7 +33,7 @@ from lazybo.model.fit import Data, Learned, Priors, learn_together, subset
 from lazybo.model.kernels import Kernel
 from lazybo.model.prior_mean import BLOCK_POINTS, PriorMean
 from lazybo.model.process import Process
-from lazybo.model.targets import standardize
+from lazybo.model.targets import LARGEST_SHIFT, standardize
 
 Mask: TypeAlias = NDArray[np.bool_]
 
@@ -107,9 +107,12 @@ class Related:
     def parse(state: Mapping[str, Any]) -> "Related":
         """The inverse of `state`."""
         weights, shares = (as_array(name, state[name], 1) for name in ("weights", "shares"))
+        offset = finite_number("offset", state["offset"])
+        if abs(offset) > LARGEST_SHIFT or np.abs(finite("weights", weights)).max(initial=0.0) > LARGEST_SHIFT:
+            raise ValueError(f"its offset and its weights must be at most {LARGEST_SHIFT:g}")
         return Related(
-            offset=finite_number("offset", state["offset"]),
-            weights=finite("weights", weights),
+            offset=offset,
+            weights=weights,
             shares=finite("shares", shares),
             none=finite_number("none", state["none"]),
             residual=positive("residual", state["residual"]),

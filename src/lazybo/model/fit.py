@@ -62,6 +62,9 @@ CURVATURE = 0.2
 # The squares of larger targets overflow.
 MAX_TARGET = 1e150
 
+# Smaller spreads fix a parameter, larger ones are no prior at all. The squares of both would overflow.
+SMALLEST_SPREAD, LARGEST_SPREAD = 1e-9, 1e9
+
 # Bounds far outside what the priors allow in practice, but narrow enough that K stays positive definite in doubles.
 _LOWER = {"length_scale": 5e-3, "output_scale": 1e-2, "share": 1e-2, "noise": 1e-7}
 _UPPER = {"length_scale": 1e3, "output_scale": 1e2, "share": 0.99, "noise": 1.0}
@@ -112,7 +115,10 @@ class Priors:
             if field.name != "like" and not (
                 field.name.endswith(("spread", "odds")) and getattr(self, field.name) == 0
             ):
-                positive(f"the prior's {field.name}", getattr(self, field.name))
+                given = positive(f"the prior's {field.name}", getattr(self, field.name))
+                if field.name.endswith("spread") and not SMALLEST_SPREAD <= given <= LARGEST_SPREAD:
+                    limits = f"0, or from {SMALLEST_SPREAD:g} to {LARGEST_SPREAD:g}"
+                    raise ValueError(f"the prior's {field.name} must be {limits}, not {given:g}")
         for name, kind in (*((kind, kind) for kind in _LOWER), ("noisy", "noise")):
             median, low, high = getattr(self, name), _LOWER[kind], _UPPER[kind]
             if not low <= median <= high:

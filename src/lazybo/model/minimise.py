@@ -99,7 +99,7 @@ def _direction(hessian: Array, g: Array, held: NDArray[np.bool_]) -> Array:
 
 def _updated(hessian: Array, step: Array, change: Array) -> Array:
     """The BFGS update of B; B itself if the function is not convex along the step."""
-    with np.errstate(over="ignore", invalid="ignore"):
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         curvature = float(step @ change)
         if not curvature > 1e-10 * float(np.sqrt((step @ step) * (change @ change))):
             return hessian

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from lazybo.checks import Array
+from lazybo.checks import Array, finite_number, whole
 
 
 class Targets(NamedTuple):
@@ -65,9 +65,13 @@ class Warping:
     scale: float
 
     def __post_init__(self) -> None:
-        numbers = (self.middle, self.width, self.power, self.shift, self.scale)
-        if not (isinstance(self.exponent, int) and np.isfinite(numbers).all() and self.width > 0 and self.scale > 0):
-            raise ValueError(f"a warping needs finite numbers, and width and scale above 0, not {self}")
+        whole("the exponent of a warping", self.exponent, -MAX_EXPONENT, MAX_EXPONENT)
+        for name in ("middle", "width", "power", "shift", "scale"):
+            finite_number(f"{name} of a warping", getattr(self, name))
+        if not (0 < self.width <= LARGEST_SHIFT and SMALLEST_SCALE <= self.scale <= LARGEST_SHIFT):
+            raise ValueError(f"a warping needs a width and a scale above 0, not {self.width} and {self.scale}")
+        if not (POWERS[0] <= self.power <= POWERS[-1] and abs(self.shift) <= LARGEST_SHIFT):
+            raise ValueError(f"a warping cannot have the power {self.power} and the shift {self.shift}")
 
     @property
     def log_slope(self) -> float:
@@ -96,6 +100,10 @@ class Warping:
 POWERS = np.linspace(-3.0, 1.0, 17)
 POWER_SPREAD = 0.6
 MAX_DEVIATION = 1e25
+# Doubles have exponents of two from -1073 to 1024.
+MAX_EXPONENT = 1100
+# Warped values are at most MAX_DEVIATION to the fifth. A state that was edited may hold anything else.
+SMALLEST_SCALE, LARGEST_SHIFT = 1e-100, 1e150
 LARGEST = float(np.finfo(np.float64).max)
 
 

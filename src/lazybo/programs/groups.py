@@ -16,7 +16,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lazybo.run.presence import born, machine
+from lazybo.run.presence import Process, born
+from lazybo.written import object_from_json
 
 # Seconds between SIGTERM and SIGKILL.
 GRACE = 5.0
@@ -47,8 +48,9 @@ def start(
         )
         _live.add(process)
     try:
-        record = {"machine": machine(), "pid": process.pid, "born": born(process.pid)}
-        record |= {"parent": os.getpid(), "parent_born": born(os.getpid())}
+        parent = Process.this()
+        record = {"machine": parent.machine, "pid": process.pid, "born": born(process.pid)}
+        record |= {"parent": parent.pid, "parent_born": parent.born}
         (folder / _PROCESS_FILE).write_text(json.dumps(record))
     except BaseException:  # for example, the disk is full: nobody would follow the program
         assert process.stdout is not None, "it is a pipe"
@@ -108,19 +110,18 @@ def reopen() -> None:
 def end_survivor(folder: Path, grace: float = GRACE) -> bool:
     """Stop the program of this folder if it still runs and the process that started it is dead."""
     try:
-        record = json.loads((folder / _PROCESS_FILE).read_text())
-        if record["machine"] != machine() or born(record["parent"]) == record["parent_born"]:
-            return False
-        pid, birth = int(record["pid"]), record["born"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return False  # the file is missing or incomplete
-    if birth is None or born(pid) != birth:
+        record = object_from_json((folder / _PROCESS_FILE).read_bytes())
+        program = Process.parse(record)
+        parent = Process.parse({**record, "pid": record["parent"], "born": record["parent_born"]})
+    except (OSError, ValueError, KeyError):
+        return False  # the file is missing or damaged
+    if not program.is_here or program.born is None or parent.may_run or not program.may_run:
         return False
-    _signal(pid, signal.SIGTERM)
+    _signal(program.pid, signal.SIGTERM)
     deadline = time.monotonic() + grace
-    while time.monotonic() < deadline and born(pid) == birth:
+    while time.monotonic() < deadline and program.may_run:
         time.sleep(POLL)
-    _signal(pid, signal.SIGKILL)
+    _signal(program.pid, signal.SIGKILL)
     return True
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from optuna.trial import FrozenTrial, TrialState
 
-from lazybo.study.attributes import FAILURE_KEY
+from lazybo.study.attributes import failure_of
 from lazybo.text import one_line
 
 
@@ -20,8 +20,8 @@ class Failures:
 
 def reason_of(trial: FrozenTrial) -> str:
     """Why a trial failed, without paths, which differ from trial to trial."""
-    reason = trial.system_attrs.get("fail_reason", "no reason is known")
-    return one_line(trial.system_attrs.get(FAILURE_KEY, {}).get("summary", reason))
+    reason = failure_of(trial).get("summary", trial.system_attrs.get("fail_reason", "no reason is known"))
+    return one_line(str(reason))
 
 
 def failures(trials: Sequence[FrozenTrial]) -> list[Failures]:

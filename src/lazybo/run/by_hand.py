@@ -20,7 +20,7 @@ from lazybo.run import ledger
 from lazybo.run.goals import Goals
 from lazybo.run.ledger import Entry, Result
 from lazybo.search.space import Space
-from lazybo.study.attributes import CORRECTIONS_KEY, DRIVER_KEY, SECONDS_KEY, SKIPPED_KEY, VARIANCE_KEY
+from lazybo.study.attributes import CORRECTIONS_KEY, DRIVER_KEY, SECONDS_KEY, SKIPPED_KEY, VARIANCE_KEY, of_trial
 from lazybo.study.costs import SECONDS, is_cost
 from lazybo.study.databases import drop_cache
 from lazybo.study.factory import ModelOptions, open_model
@@ -135,8 +135,11 @@ class ByHand:
         result = self.result(_merged(trial, measured, self.goals))
         system = {key: value for key, value in trial.system_attrs.items() if not _is_result(key)}
         result = Result(result.state, None, result.user_attrs, {**system, **result.system_attrs}, result.several)
-        corrections = len(trial.user_attrs.get(CORRECTIONS_KEY, ()))
-        if not self._ledger.correct(Entry(trial._trial_id, number, trial.params), result, corrections):
+        corrections = trial.user_attrs.get(CORRECTIONS_KEY, [])
+        if not isinstance(corrections, list):
+            where = of_trial(CORRECTIONS_KEY, number)
+            raise ValueError(f"{where} must be a list, not {shortened(corrections)}; set it to [] with set_user_attr")
+        if not self._ledger.correct(Entry(trial._trial_id, number, trial.params), result, len(corrections)):
             raise ValueError(f"trial {number} was corrected by somebody else just now; look at it and try again")
         drop_cache(self.study._storage, self.study._study_id)
 

@@ -17,31 +17,49 @@ A process that counts as dead may still run, on a machine that cannot be reached
 another name, and the copies of the first one are refused.
 
 A program is never in step with what is read of its output. It gets ``files/`` as it is, and no copies are made.
+
+A copy that fails, for example since the disk is full, is not the training's failure: the last good copy stays, a
+warning says so, and the next step tries again. Anyone may edit these files: a damaged one counts as missing, no path in
+it is trusted, and no link is followed.
 """
 
 import contextlib
+import errno
 import hashlib
 import json
+import logging
 import os
 import re
 import shutil
+import stat
 import tempfile
 import time
 import uuid
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from optuna.storages import BaseStorage, InMemoryStorage
 from optuna.study import Study
 
-from lazybo.run.presence import born, machine
-from lazybo.study.attributes import CHECKPOINTS_KEY
+from lazybo.checks import is_number, shortened, whole
+from lazybo.run.presence import Process
+from lazybo.study.attributes import CHECKPOINTS_KEY, of_study
 from lazybo.study.databases import file_of
 from lazybo.study.retry import with_retries
+from lazybo.written import object_from_json, readable
+
+_logger = logging.getLogger("lazybo")
+_T = TypeVar("_T")
 
 FILES, SAVED, STATE, OWNER = "files", "saved", "saved.json", "owner.json"
+COPY_NAME = re.compile(rf"{SAVED}-\d+-[0-9a-f]{{8}}", re.ASCII)
+# Databases keep steps as four-byte integers.
+MAX_STEP = 2**31 - 1
+# A folder in which files come and go during a copy is copied again, at most so many times in all.
+COPY_ATTEMPTS = 3
 
 # A file that is written twice within this time, in nanoseconds, may look unchanged. Large ones take longer to write.
 JUST_NOW, SMALL = 100_000_000, 1 << 24
@@ -57,73 +75,198 @@ class TakenOver(RuntimeError):
     """Another process runs this trial now."""
 
 
+@dataclass(frozen=True)
+class _Saved:
+    """What ``saved.json`` says: the name of the copy that counts, its step and its value."""
+
+    copy: str
+    step: int
+    value: Any
+
+    @staticmethod
+    def parse(plain: Mapping[str, Any]) -> "_Saved":
+        copy, value = plain["copy"], plain["value"]
+        if not (isinstance(copy, str) and COPY_NAME.fullmatch(copy)):
+            raise ValueError(f"copy must be a name such as saved-7-1f2e3d4c, not {shortened(copy)}")
+        if not (is_number(value) or isinstance(value, list | dict)):
+            raise ValueError(f"value must be what a step yielded, not {shortened(value)}")
+        return _Saved(copy, whole("step", plain["step"], 1, MAX_STEP), value)
+
+
+@dataclass(frozen=True)
+class _Owner:
+    """What ``owner.json`` says: the process that runs the trial. Its token is different each time."""
+
+    process: Process
+    token: str
+
+    @staticmethod
+    def parse(plain: Mapping[str, Any]) -> "_Owner":
+        if not isinstance(plain["token"], str):
+            raise ValueError(f"token must be a text, not {shortened(plain['token'])}")
+        return _Owner(Process.parse(plain), plain["token"])
+
+
 class Checkpoint:
     """The checkpoint of a trial as the process that runs the trial uses it.
 
     ``folder`` is for the objective. ``step`` and ``value`` are those of the last copy; 0 and None if there is none.
+    A copy whose value ``is_value`` rejects does not count.
     """
 
-    def __init__(self, root: Path, number: int, *, copies: bool) -> None:
-        self._place = place_of(root, number)
-        self._place.mkdir(parents=True, exist_ok=True)
+    def __init__(
+        self, root: Path, number: int, *, copies: bool, is_value: Callable[[Any], bool] = lambda _: True
+    ) -> None:
+        self._number, self._place = number, place_of(root, number)
+        self._make_place()
         self._token = uuid.uuid4().hex[:8]
-        contested = copies and _may_run(_read(self._place / OWNER))
+        owner = self._read(OWNER, _Owner.parse, "it is ignored")
+        contested = copies and owner is not None and owner.process.may_run
         self.folder = self._place / (f"{FILES}-{self._token}" if contested else FILES)
-        _replace(self._place / OWNER, {**_process(), "token": self._token})
+        # If the file cannot be written, another owner still shows that another process has taken the trial over.
+        self._owner = self._token if self._note_owner() else owner and owner.token
         self.step = 0
         self.value: Any = None
+        self._copy: str | None = None  # the name of the last good copy
+        self._stamp: Stamp | None = None
+        self._digests: dict[str, bytes] = {}
+        self._complaint: int | None = None  # the errno of the last copy, if it was not made
+        self._left_out: set[str] = set()
         if copies:
-            self._restore()
+            self._restore(is_value)
+            self._remember(_stamp(self.folder), time.time_ns())
         else:
             self.folder.mkdir(exist_ok=True)
-        self._remember(_stamp(self.folder), time.time_ns())
 
-    def _restore(self) -> None:
-        state = _read(self._place / STATE)
-        copy = self._place / str(state.get("copy", ""))
+    def _make_place(self) -> None:
+        """Make the folder of the trial. A link in its place is replaced: what it leads to is not ours."""
+        if self._place.is_symlink():
+            self._say(f"{self._place} is a link, which is not followed; the training gets a new folder")
+            self._place.unlink()
+        self._place.mkdir(parents=True, exist_ok=True)
+
+    def _restore(self, is_value: Callable[[Any], bool]) -> None:
+        """Make the folder what it was at the last copy; empty if there is none."""
         _remove(self.folder)
-        if state and copy.is_dir():
-            _copy(copy, self.folder)
-            self.step, self.value = int(state["step"]), state["value"]
-        else:
-            self.folder.mkdir()
+        found = self._read(STATE, _Saved.parse, "the training starts from its first step")
+        if found is not None and not is_value(found.value):
+            said = f"its value {shortened(found.value)} is not one of this objective"
+            self._say(f"{self._place / STATE} cannot be used: {said}; the training starts from its first step")
+            found = None
+        if found is not None:
+            self._copy = found.copy
+            try:
+                _copy(self._place / found.copy, self.folder)
+            except OSError as error:
+                said = f"cannot be restored: {_described(error)}; the training starts from its first step"
+                self._say(f"the checkpoint {self._place / found.copy} {said}")
+                _remove(self.folder)
+            else:
+                self.step, self.value = found.step, found.value
+                return
+        self.folder.mkdir()
 
     def save(self, step: int, value: Any) -> None:
         """Copy the folder after this step, if something in it has changed. Raises `TakenOver`.
 
-        ``value`` is what the step gave, as plain data: a number, several of them, or a dict with metrics.
+        ``value`` is what the step gave, as plain data: a number, several of them, or a dict with metrics. If the copy
+        fails, a warning says so, and the last good one stays.
         """
-        now, stamp = time.time_ns(), _stamp(self.folder)
-        if stamp == self._stamp and self._digests == {name: _digest(self.folder / name) for name in self._digests}:
-            return
         name = f"{SAVED}-{step}-{uuid.uuid4().hex[:8]}"
-        _copy(self.folder, self._place / name)
-        if _read(self._place / OWNER).get("token") != self._token:
+        try:
+            now, stamp = time.time_ns(), _stamp(self.folder)
+            if stamp == self._stamp and self._digests == {name: _digest(self.folder / name) for name in self._digests}:
+                return
+            self._say_left_out(_copy(self.folder, self._place / name))
+            self._check_owner()
+            _replace(self._place / STATE, asdict(_Saved(name, step, value)))
+        except OSError as error:
             _remove(self._place / name)
-            raise TakenOver(f"another process runs this trial in {self._place}")
-        before = _read(self._place / STATE).get("copy")
-        _replace(self._place / STATE, {"copy": name, "step": step, "value": value})
-        if before is not None:
-            _remove(self._place / str(before))
-        self.step, self.value = step, value
-        self._remember(stamp, now)
+            self._check_owner()
+            self._drop_copies(self._copy)
+            self._complain(step, error)
+        except TakenOver:
+            _remove(self._place / name)
+            raise
+        else:
+            self._drop_copies(name)
+            self.step, self.value, self._copy, self._complaint = step, value, name, None
+            self._remember(stamp, now)
+
+    def _complain(self, step: int, error: OSError) -> None:
+        """Say that a step was not saved, once while the reason stays the same."""
+        if error.errno != self._complaint:
+            kept = f"the last good copy is that of step {self.step}" if self._copy else "there is no copy yet"
+            said = f"the checkpoint of step {step} was not saved: {_described(error)}"
+            self._say(f"{said}; {kept}, and the next step tries again")
+        self._complaint = error.errno
+
+    def _say_left_out(self, special: set[str]) -> None:
+        new = sorted(special - self._left_out)
+        self._left_out |= special
+        if new:
+            self._say(f"pipes, sockets and devices are no part of a checkpoint: {', '.join(new)} was left out")
+
+    def _say(self, text: str) -> None:
+        _logger.warning(f"trial {self._number}: {text}")
+
+    def _drop_copies(self, but: str | None) -> None:
+        """Remove all copies but one: older ones, and what kills and failures have left."""
+        for folder in _copies(self._place):
+            if folder.name != but:
+                _remove(folder)
 
     def _remember(self, stamp: Stamp, now: int) -> None:
         """Remember what the folder holds. The clocks of file systems are coarse: new small files are read, too."""
         fresh = [name for name, (at, size, _) in stamp.items() if at >= now - JUST_NOW and size <= SMALL]
         self._stamp, self._digests = stamp, {name: _digest(self.folder / name) for name in fresh}
 
+    # ----------------------------------------------------------------- owner
+
+    def _note_owner(self) -> bool:
+        """Note that this process runs the trial; whether that was possible."""
+        try:
+            _replace(self._place / OWNER, {**asdict(Process.this()), "token": self._token})
+        except OSError as error:
+            self._say(f"{self._place / OWNER} cannot be written: {_described(error)}")
+            return False
+        return True
+
+    def _check_owner(self) -> None:
+        """Raise `TakenOver` if another process runs the trial now, or has since. A damaged file is written again."""
+        try:
+            owner = _read(self._place / OWNER, _Owner.parse)
+        except (OSError, ValueError):
+            if self._owner == self._token and self._note_owner():
+                self._say(f"{self._place / OWNER} was damaged and has been written again")
+            return
+        if (owner and owner.token) != self._owner:
+            raise TakenOver(f"another process runs this trial in {self._place}")
+
     def release(self) -> None:
         """Note that this process runs the trial no more."""
-        with contextlib.suppress(OSError):
-            if _read(self._place / OWNER).get("token") == self._token:
+        with contextlib.suppress(OSError, ValueError):
+            owner = _read(self._place / OWNER, _Owner.parse)
+            if owner is not None and owner.token == self._token:
                 (self._place / OWNER).unlink()
+
+    def _read(self, name: str, parse: Callable[[Mapping[str, Any]], _T], otherwise: str) -> _T | None:
+        """What one of our files says. A damaged one counts as missing, and a warning says so."""
+        try:
+            return _read(self._place / name, parse)
+        except OSError as error:
+            self._say(f"{self._place / name} cannot be read: {_described(error)}; {otherwise}")
+        except ValueError as error:
+            self._say(f"{error}; {otherwise}")
+        return None
 
 
 @contextlib.contextmanager
-def opened(root: Path, number: int, *, copies: bool) -> Iterator[Checkpoint]:
+def opened(
+    root: Path, number: int, *, copies: bool, is_value: Callable[[Any], bool] = lambda _: True
+) -> Iterator[Checkpoint]:
     """The checkpoint of a trial, for as long as this process runs the trial."""
-    checkpoint = Checkpoint(root, number, copies=copies)
+    checkpoint = Checkpoint(root, number, copies=copies, is_value=is_value)
     try:
         yield checkpoint
     finally:
@@ -139,9 +282,10 @@ def tidy(root: Path, number: int) -> None:
     """A trial has ended and is recorded: remove the copies. What the objective wrote stays in ``files/``."""
     place = place_of(root, number)
     with contextlib.suppress(OSError):
-        (place / STATE).unlink(missing_ok=True)
-        for folder in place.glob(f"{SAVED}-*"):
+        _check_folder(place)
+        for folder in _copies(place):
             _remove(folder)
+        (place / STATE).unlink(missing_ok=True)
 
 
 def checkpoint_root(study: Study, given: str | Path | None) -> Path:
@@ -157,6 +301,9 @@ def checkpoint_root(study: Study, given: str | Path | None) -> Path:
             weakref.finalize(storage, _remove, _temporary[storage])
         return _temporary[storage]
     known = with_retries(lambda: storage.get_study_system_attrs(study._study_id)).get(CHECKPOINTS_KEY)
+    if given is None and not isinstance(known, str | None):
+        where = of_study(CHECKPOINTS_KEY, study.study_name)
+        raise ValueError(f"{where} must be a path, not {shortened(known)}; give the folder: checkpoints=")
     root = (Path(given).expanduser() if given is not None else Path(known or _beside(study))).absolute()
     try:
         root.mkdir(parents=True, exist_ok=True)
@@ -175,57 +322,107 @@ def _beside(study: Study) -> Path:
     return Path(f"{name}-checkpoints") if path is None else path.with_name(f"{path.stem}-{name}-checkpoints")
 
 
-def _process() -> dict[str, Any]:
-    return {"machine": machine(), "pid": os.getpid(), "born": born(os.getpid())}
+def _copies(place: Path) -> list[Path]:
+    return [path for path in place.glob(f"{SAVED}-*") if COPY_NAME.fullmatch(path.name)]
 
 
-def _may_run(owner: Mapping[str, Any]) -> bool:
-    """Whether the process that last ran a trial may still do so. It removes its file when it stops."""
-    if not owner:
-        return False
-    return owner["machine"] != machine() or born(owner["pid"]) == owner["born"]
+def _check_folder(path: Path) -> None:
+    """Raise an OSError if this is not a folder itself; a link to one is not."""
+    if not stat.S_ISDIR(path.lstat().st_mode):
+        raise NotADirectoryError(errno.ENOTDIR, "it is not a folder", str(path))
 
 
 def _stamp(folder: Path) -> Stamp:
     """Time, size and inode of everything in a folder: they change when something is written."""
-    found = {str(path.relative_to(folder)): path.lstat() for path in sorted(folder.rglob("*"))}
-    return {name: (stat.st_mtime_ns, stat.st_size, stat.st_ino) for name, stat in found.items()}
+    _check_folder(folder)
+    found: Stamp = {}
+    for at, folders, names in os.walk(folder):
+        for path in (Path(at, name) for name in (*folders, *names)):
+            with contextlib.suppress(FileNotFoundError):  # it has vanished since
+                each = path.lstat()
+                found[str(path.relative_to(folder))] = each.st_mtime_ns, each.st_size, each.st_ino
+    return found
 
 
 def _digest(path: Path) -> bytes:
     """A digest of a file; empty if it is no file."""
-    if path.is_symlink() or not path.is_file():
-        return b""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "blake2b").digest()
-
-
-def _copy(source: Path, target: Path) -> None:
-    """Copy a folder, and wait until it is on the disk."""
-    shutil.copytree(source, target, symlinks=True, copy_function=_copy_file)
-
-
-def _copy_file(source: str, target: str) -> str:
-    shutil.copy2(source, target, follow_symlinks=False)
-    if not Path(target).is_symlink():
-        _sync(Path(target))
-    return target
-
-
-def _read(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text())
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
+        if stat.S_ISREG(path.lstat().st_mode):
+            with path.open("rb") as file:
+                return hashlib.file_digest(file, "blake2b").digest()
+    except OSError:  # it has vanished since, or may not be read
+        pass
+    return b""
+
+
+def _copy(source: Path, target: Path) -> set[str]:
+    """Copy a folder, and wait until it is on the disk. Returns the names of special files, which are left out.
+
+    If something vanishes meanwhile, the folder is copied again: it may have another name now. What comes and goes all
+    the time is left out in the end.
+    """
+    _check_folder(source)
+    for _ in range(COPY_ATTEMPTS):
+        _remove(target)
+        special: set[str] = set()
+        if _copy_once(source, target, special):
+            break
+    return special
+
+
+def _copy_once(source: Path, target: Path, special: set[str]) -> bool:
+    """Copy what is in a folder now; whether all of it stayed there meanwhile."""
+    target.mkdir()
+    with os.scandir(source) as listed:
+        entries = list(listed)
+    complete = True
+    for entry in entries:
+        try:
+            complete &= _copy_entry(entry, target / entry.name, special)
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+            if str(error.filename) != entry.path:  # not the entry is gone, but the copy
+                raise
+            complete = False
+    shutil.copystat(source, target)
+    return complete
+
+
+def _copy_entry(entry: "os.DirEntry[str]", target: Path, special: set[str]) -> bool:
+    if entry.is_symlink():
+        target.symlink_to(Path(entry.path).readlink())
+    elif entry.is_dir(follow_symlinks=False):
+        return _copy_once(Path(entry.path), target, special)
+    elif entry.is_file(follow_symlinks=False):
+        shutil.copy2(entry.path, target, follow_symlinks=False)
+        _sync(target)
+    else:
+        special.add(entry.name)
+    return True
+
+
+def _read(path: Path, parse: Callable[[Mapping[str, Any]], _T]) -> _T | None:
+    """What one of our files says; None if there is none. Raises a ValueError if it is damaged."""
+    try:
+        if not stat.S_ISREG(path.lstat().st_mode):
+            raise ValueError(f"{path} is not a file")
+        written = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    with readable(str(path)):
+        return parse(object_from_json(written))
 
 
 def _replace(path: Path, content: Mapping[str, Any]) -> None:
     """Write a file in one step: others read all of it, or what was there before."""
     new = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}")
-    new.write_text(json.dumps(content))
-    _sync(new)
-    new.replace(path)
+    try:
+        new.write_text(json.dumps(content))
+        _sync(new)
+        new.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            new.unlink()
+        raise
 
 
 def _sync(path: Path) -> None:
@@ -237,5 +434,15 @@ def _sync(path: Path) -> None:
         os.close(file)
 
 
-def _remove(folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
+def _remove(path: Path) -> None:
+    """Remove a folder, or a link itself."""
+    if path.is_symlink():
+        with contextlib.suppress(OSError):
+            path.unlink()
+    else:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _described(error: OSError) -> str:
+    """What went wrong, and with which file."""
+    return f"{error.strerror or error} ({error.filename})" if error.filename else str(error.strerror or error)

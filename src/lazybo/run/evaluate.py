@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -21,7 +21,7 @@ from lazybo.run import plain
 from lazybo.run.call import Call
 from lazybo.run.checkpoints import opened
 from lazybo.run.goals import ONE_OBJECTIVE, Goals, metric_at
-from lazybo.run.steps import NO_STEPS, InvalidStep, Steps, TrialPaused, follow
+from lazybo.run.steps import NO_STEPS, InvalidStep, Steps, TrialPaused, follow, is_kept
 
 LARGEST = sys.float_info.max
 # Databases keep steps as four-byte integers.
@@ -206,7 +206,8 @@ def _called(call: Call, trial: Trial, task: Task) -> Any:
     if not call.takes_checkpoint or task.steps.checkpoints is None:
         returned = call(trial.params, trial, task.fold)
         return follow(returned, trial.record, task.steps, task.goals) if call.generator else returned
-    with opened(task.steps.checkpoints, task.number, copies=call.generator) as checkpoint:
+    is_value = partial(is_kept, goals=task.goals)
+    with opened(task.steps.checkpoints, task.number, copies=call.generator, is_value=is_value) as checkpoint:
         trial.set_user_attr("checkpoint", str(checkpoint.folder))
         returned = call(trial.params, trial, task.fold, checkpoint.folder)
         return follow(returned, trial.record, task.steps, task.goals, checkpoint) if call.generator else returned

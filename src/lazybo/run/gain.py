@@ -1,12 +1,15 @@
 """The limit `min_gain`: whether the model expects enough of the next evaluations to go on with the search."""
 
+import math
 from functools import partial
 
 from optuna.study import Study
 
+from lazybo.checks import finite_number
 from lazybo.search.optimizer import Optimizer
-from lazybo.study.attributes import GAIN_KEY
+from lazybo.study.attributes import GAIN_KEY, of_study
 from lazybo.study.retry import with_retries
+from lazybo.written import as_object, readable
 
 # The gain of so many evaluations is compared with the limit.
 HORIZON = 10
@@ -49,5 +52,6 @@ class GainLimit:
     def _earlier(self, searched: int) -> float:
         """The expected gain that ended the search of an earlier run after as many trials; infinite if there is none."""
         attributes = with_retries(partial(self._study._storage.get_study_system_attrs, self._study._study_id))
-        kept = attributes.get(GAIN_KEY, {})
-        return float(kept["gain"]) if kept.get("trials") == searched else float("inf")
+        with readable(of_study(GAIN_KEY, self._study.study_name), "search without min_gain"):
+            kept = as_object(attributes.get(GAIN_KEY, {}))
+            return finite_number("gain", kept["gain"]) if kept.get("trials") == searched else math.inf

@@ -44,7 +44,7 @@ DESCRIPTIONS = {
 
 def describe_stop(code: str) -> str:
     """The description of a stored `StopReason`. Earlier versions stored the description itself."""
-    return DESCRIPTIONS[StopReason(code)] if code in set(StopReason) else code
+    return DESCRIPTIONS[StopReason(code)] if code in [*StopReason] else str(code)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.run.ledger import Entry, Ledger, Result
 from lazybo.run.presence import Drivers
-from lazybo.study.attributes import ATTEMPTS_KEY, BEGAN_KEY, DRIVER_KEY, STEPS_KEY
+from lazybo.study.attributes import ATTEMPTS_KEY, BEGAN_KEY, DRIVER_KEY, STEPS_KEY, count_of
 from lazybo.study.retry import with_retries
 
 # What a driver writes about itself: it evaluates in its own process; it records the start of every evaluation.
@@ -59,8 +59,8 @@ class Orphans:
     def _earlier_deaths(self, trial: FrozenTrial) -> int:
         """How often a trial has died before. A training that has got further since it last died is not at fault."""
         steps = len(trial.intermediate_values)
-        if not self._checkpoints or steps <= trial.system_attrs.get(STEPS_KEY, 0):
-            return int(trial.system_attrs.get(ATTEMPTS_KEY, 0))
+        if not self._checkpoints or steps <= count_of(trial, STEPS_KEY):
+            return count_of(trial, ATTEMPTS_KEY)
         with suppress(UpdateFinishedTrialError):
             with_retries(partial(self._study._storage.set_trial_system_attr, trial._trial_id, STEPS_KEY, steps))
         return 0

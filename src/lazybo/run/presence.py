@@ -13,6 +13,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,12 +21,15 @@ from typing import Any
 import psutil
 from optuna.study import Study
 
+from lazybo.checks import is_number, shortened, whole
 from lazybo.study.attributes import HEARTBEAT_KEY
 from lazybo.study.retry import with_retries
 
 # Seconds between two heartbeats, and without a new one after which a driver on another machine counts as dead.
 INTERVAL = 20.0
 TIMEOUT = 120.0
+# No system has larger process ids.
+MAX_PID = 2**31 - 1
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _here: set[str] = set()  # the drivers of this process
@@ -81,11 +85,13 @@ class Drivers:
         }
 
     def _is_alive(self, name: str, heartbeat: Mapping[str, Any]) -> bool:
-        if heartbeat.get("machine") != machine():
+        try:
+            process = Process.parse(heartbeat)
+        except (KeyError, ValueError):
+            process = None  # it was edited: its process cannot be looked up
+        if process is None or not process.is_here:
             return time.monotonic() - self._seen[name][1] < TIMEOUT
-        if born(heartbeat["pid"]) != heartbeat["born"]:
-            return False
-        return heartbeat["pid"] != os.getpid() or name in _here
+        return process.may_run and (process.pid != os.getpid() or name in _here)
 
 
 def _beat(study: Study, driver: str, facts: Mapping[str, Any], gone: threading.Event) -> None:
@@ -102,7 +108,39 @@ def _write(study: Study, driver: str, heartbeat: Mapping[str, Any] | None) -> No
 
 
 def _heartbeat(count: int) -> dict[str, Any]:
-    return {"machine": machine(), "pid": os.getpid(), "born": born(os.getpid()), "beat": count}
+    return {**asdict(Process.this()), "beat": count}
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process on some machine. ``born`` tells it from a later one with the same id."""
+
+    machine: str
+    pid: int
+    born: float | None
+
+    @staticmethod
+    def this() -> "Process":
+        """The process that calls this."""
+        return Process(machine(), os.getpid(), born(os.getpid()))
+
+    @staticmethod
+    def parse(plain: Mapping[str, Any]) -> "Process":
+        """A process as it was written. Raises a KeyError or a ValueError if that is damaged."""
+        where, birth = plain["machine"], plain["born"]
+        if not isinstance(where, str) or not (birth is None or is_number(birth)):
+            raise ValueError(f"machine and born must be a text and a number, not {shortened((where, birth))}")
+        return Process(where, whole("pid", plain["pid"], 1, MAX_PID), birth)
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it is on this machine, so that it can be looked up."""
+        return self.machine == machine()
+
+    @property
+    def may_run(self) -> bool:
+        """Whether it runs; of a process on another machine that is not known."""
+        return not self.is_here or born(self.pid) == self.born
 
 
 def machine() -> str:

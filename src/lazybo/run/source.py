@@ -15,7 +15,8 @@ from lazybo.run.open_trials import OpenTrials
 from lazybo.run.opening import Opening
 from lazybo.run.shared import SharedStudy
 from lazybo.run.stopping import Stopping
-from lazybo.study.attributes import ATTEMPTS_KEY, REPEAT_KEY, SECONDS_KEY, TO_END_KEY
+from lazybo.study.attributes import ATTEMPTS_KEY, REPEAT_KEY, TO_END_KEY, count_of
+from lazybo.study.costs import measured_seconds
 from lazybo.study.model import StudyModel, announced_params
 from lazybo.study.structure import as_given
 
@@ -248,9 +249,9 @@ class TrialSource:
         pause_at = inf if chosen else self._pause_at(trial.last_step or 0)
         return Started(
             entry,
-            attributes.get(ATTEMPTS_KEY),
+            count_of(trial, ATTEMPTS_KEY) if ATTEMPTS_KEY in attributes else None,
             trial.intermediate_values,
             judged_from=judged_from,
             pause_at=pause_at,
-            seconds=attributes.get(SECONDS_KEY, 0.0),
+            seconds=measured_seconds(trial) or 0.0,
         )

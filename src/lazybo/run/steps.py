@@ -125,5 +125,18 @@ def _kept(yielded: Any, value: float) -> Any:
     return plain.metrics({"values": yielded})[0].get("values") if _is_list(yielded) else value
 
 
+def is_kept(value: Any, goals: Goals) -> bool:
+    """Whether this may be what was kept of a step. JSON has no NaN in metrics: there it is None."""
+    if isinstance(value, Mapping):
+        value = {name: math.nan if each is None else each for name, each in value.items()}
+    elif isinstance(value, list):
+        value = [math.nan if each is None else each for each in value]
+    try:
+        _reported(value, goals)
+    except InvalidStep:
+        return False
+    return True
+
+
 def _is_list(value: Any) -> bool:
     return isinstance(value, list | tuple | np.ndarray)

@@ -1,6 +1,7 @@
 """One parameter: convert its values to coordinates of a point and back."""
 
 import math
+import sys
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -21,6 +22,10 @@ NEAR_LEVELS = 8
 FAR_LEVELS = 2**15
 # Decoded values of a discrete parameter that are remembered.
 MAX_VALUES = 2**12
+# Coordinates further outside of [0, 1] than this only grow with the logarithm: kernels square them. They are so far
+# away that they have no covariance with anything in the cube either way.
+FAR = 1e6
+LARGEST = sys.float_info.max
 
 
 class Axis:
@@ -44,6 +49,10 @@ class Axis:
             self._half = 0.5 if math.isinf(float(self._high) - float(self._low)) else 1.0
             self._origin = self._measure(self._low)
             self._extent = self._measure(self._high) - self._origin
+            if self._log and not self._extent:  # so narrow that the logarithms of its ends are equal
+                self._log = False
+                self._origin = self._measure(self._low)
+                self._extent = self._measure(self._high) - self._origin
 
     def _measure(self, value: float) -> float:
         """The position of a number on the linear or logarithmic scale."""
@@ -57,8 +66,14 @@ class Axis:
             level = self._level_of(value)
             if self._log and self._low + level * self._step <= 0:
                 raise ValueError(f"{value} is not positive, so it has no place on a logarithmic scale")
-            return float(self._at_level(level))
-        return (self._measure(value) - self._origin) / self._extent
+            x = float(self._at_level(level))
+            return x if abs(x) <= FAR else _far(x, math.log(abs(x)))
+        x = (self._measure(value) - self._origin) / self._extent
+        if abs(x) <= FAR:
+            return x
+        # In halves, since the difference may overflow.
+        gap = self._measure(value) / 2.0 - self._origin / 2.0
+        return _far(gap, math.log(abs(gap)) + math.log(2.0) - math.log(self._extent))
 
     def decode(self, x: float) -> Any:
         """The value at a coordinate."""
@@ -118,8 +133,10 @@ class Axis:
         """The level nearest to a value, which may be outside the range."""
         whole = self.distribution
         if isinstance(whole, IntDistribution) and value == int(value):
-            return round(Fraction(int(value) - whole.low, whole.step))
-        return round((value * self._half - self._low * self._half) / (self._step * self._half))
+            level = round(Fraction(int(value) - whole.low, whole.step))
+            return min(max(level, -int(LARGEST)), int(LARGEST))
+        level = (value * self._half - self._low * self._half) / (self._step * self._half)
+        return round(min(max(level, -LARGEST), LARGEST))
 
     def from_uniform(self, u: Array) -> Array:
         """Coordinates for uniform numbers in [0, 1): all levels are equally likely."""
@@ -175,7 +192,13 @@ class Axis:
         """The coordinates of levels, which count from 0."""
         if not self._log:
             return level / (self.levels - 1)
-        return (np.log(self._low + level * self._step) - self._origin) / self._extent
+        value = np.asarray(self._low + level * self._step, dtype=np.float64)
+        return (np.log(value) - self._origin) / self._extent
+
+
+def _far(side: float, log_distance: float) -> float:
+    """A coordinate on this side of [0, 1] that grows with the logarithm of its distance from 0."""
+    return math.copysign(FAR * (1.0 + log_distance - math.log(FAR)), side)
 
 
 def _levels(distribution: BaseDistribution) -> float:
@@ -229,6 +252,8 @@ def allowed_values(distribution: BaseDistribution) -> str:
 def has_place(axis: Axis | None, value: Any) -> bool:
     """Whether a number has a coordinate on this axis, which may be outside of [0, 1]."""
     try:
-        return axis is not None and not axis.categories and is_float_like(value) and math.isfinite(axis.encode(value))
+        if axis is None or axis.categories or not is_float_like(value) or not math.isfinite(float(value)):
+            return False
+        return math.isfinite(axis.encode(value))
     except (TypeError, ValueError, OverflowError):
         return False

@@ -66,7 +66,7 @@ class Fitting:
         for name, points, values in zip(self.names, self.points, self.values, strict=True):
             y = values[:, objective]
             targets = warping(y)(y)
-            if np.ptp(y) > 0:
+            if y.min() < y.max():
                 rows = thinned(y, min(MAX_TASK_ROWS, max(MAX_ROWS // len(self.names), FEWEST)))
                 found.append(Task(name, points[rows], targets[rows]))
             else:
@@ -141,7 +141,7 @@ def _result(row: object, signs: Sequence[float], where: str) -> tuple[dict[str, 
         return None
     try:
         numbers = [float(each) for each in values]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise ValueError(f"{where}: the value must be a number, not {shortened(value)}") from None
     if not all(map(math.isfinite, numbers)):
         return None

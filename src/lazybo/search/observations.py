@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from lazybo import notebook
 from lazybo.checks import Array, shortened
+from lazybo.search.axis import contains
 from lazybo.search.results import PENDING, Result, State, from_plain, to_plain
 from lazybo.search.space import Space
 
@@ -261,11 +262,12 @@ class Observations:
     def configuration(self, point: Array) -> dict[str, Any]:
         """The configuration at a point; if the point has a row, that of the row to the last bit.
 
-        Decoding may round differently, and would not repeat the row.
+        Decoding may round differently, and would not repeat the row. What was observed outside of its range, by so
+        little that it has the same point, is not suggested.
         """
-        params = self._space.decode(point)
+        params, ranges = self._space.decode(point), self._space.distributions
         known = self._rows[self._at[point.tobytes()][0]].params if point.tobytes() in self._at else {}
-        return {name: known.get(name, value) for name, value in params.items()}
+        return params | {name: known[name] for name in params if name in known and contains(ranges[name], known[name])}
 
     @property
     def repeated(self) -> list[list[int]]:

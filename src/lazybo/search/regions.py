@@ -61,6 +61,8 @@ OTHER_TRIES = 64
 MOST_PENDING, MOST_NEW = 500, 500
 # Distances are computed for so many observations at a time.
 CHUNK = 10_000
+# No study has more observations. A state that was edited may say so.
+MAX_ROWS = 2**53
 # The model of the whole space has so many of the best observations, and so many others.
 BEST_OF_ALL, SPREAD_OVER_ALL = 250, 500
 
@@ -226,10 +228,12 @@ class Regions:
             center = np.array([np.nan if x is None else finite_number("center", x) for x in each["center"]])
             if len(center) != self._space.dim:
                 raise ValueError(f"the center of a region must have {self._space.dim} numbers")
-            start, side = whole("start", each["start"], 0), positive("side", each["side"])
+            start, side = whole("start", each["start"], 0, MAX_ROWS), positive("side", each["side"])
             waiting = each.get("waiting")
             if waiting is not None:
-                waiting = np.array([whole("a row that was pending", row, 0) for row in waiting], dtype=np.intp)
+                waiting = np.array(
+                    [whole("a row that was pending", row, 0, MAX_ROWS) for row in waiting], dtype=np.intp
+                )
             if "model" in each:
                 outputs.parse(each["model"])  # raises if it is of another kernel or space
             found.append(Region(center, side, start, waiting, learned=each.get("model")))

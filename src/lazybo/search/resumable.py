@@ -15,6 +15,7 @@ from lazybo.search.observations import Suggestion
 from lazybo.search.parts import Options
 from lazybo.search.regions import Regions
 from lazybo.search.results import Values, cost_of
+from lazybo.written import readable
 
 
 class Resumable(Judgement):
@@ -95,7 +96,7 @@ class Resumable(Judgement):
         Raises a ValueError if the file cannot be read, or if such a function is missing.
         """
         given = {"feasible": feasible, "acquisition": acquisition, "kernel": kernel}
-        with saved.readable(f"file {str(path)!r}"):
+        with readable(f"the file {str(path)!r}", "give a file as Optimizer.save() wrote it"):
             arguments, state = saved.from_text(saved.read(path), given)
             found = cls(**arguments)
             found.restore(state)
@@ -117,7 +118,7 @@ class Resumable(Judgement):
         if len(self._observations) or self._next_number:
             raise ValueError("restore() needs a new optimiser, but this one has been used")
         found = saved.from_state(state, self._observations)
-        with saved.readable("state"):
+        with readable("this state"):
             self.restore_model(found.model)
             self.budget_left = found.budget_left
         for row in found.rows:
@@ -126,7 +127,7 @@ class Resumable(Judgement):
 
     def restore_model(self, state: Mapping[str, Any]) -> None:
         """Restore the learned model from a `model_state`."""
-        with saved.readable("model's state"):
+        with readable("this model's state"):
             learned = self._all.outputs.parse(state)
             regions = self._regions.parse(state.get("regions", ()))
         self._all.outputs.restore(learned)

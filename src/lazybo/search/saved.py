@@ -7,8 +7,8 @@ predicate, an acquisition function, a kernel of one's own) cannot be written: th
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from lazybo.search.earlier import EarlierStudy
 from lazybo.search.observations import Observations
 from lazybo.search.results import Result
 from lazybo.search.space import Condition, Space
+from lazybo.written import Advised, from_json, readable
 
 FORMAT = "lazybo optimizer"
 VERSION = 1
@@ -61,14 +62,12 @@ def to_text(space: Space, options: Mapping[str, Any], state: Mapping[str, Any]) 
 
 def from_text(text: str, given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The arguments of an optimiser and its state. ``given`` are the functions that the file cannot hold, or None."""
-    try:
-        written = json.loads(text)
-    except ValueError as error:
-        raise ValueError(f"it is not JSON: {error}") from None
+    written = from_json(text)
     if not isinstance(written, dict) or written.get("format") != FORMAT:
         raise ValueError("it was not written by Optimizer.save()")
     if written.get("version") != VERSION:
-        raise ValueError(f"it has version {shortened(written.get('version'))} of the format, and this is {VERSION}")
+        found = shortened(written.get("version"))
+        raise Advised(f"it has version {found} of the format, and this is {VERSION}; use the lazybo that wrote it")
     distributions = {name: _distribution_from_plain(plain) for name, plain in written["space"].items()}
     conditions = {
         name: Condition(parent, tuple(distributions[parent].to_external_repr(value) for value in values))
@@ -109,16 +108,6 @@ def write(path: str | Path, text: str) -> None:
         raise
 
 
-@contextmanager
-def readable(what: str) -> Iterator[None]:
-    """Turn all errors about invalid plain data into a ValueError."""
-    try:
-        yield
-    except (LookupError, TypeError, ValueError, OverflowError, AttributeError) as error:
-        reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-        raise ValueError(f"this {what} cannot be read: {reason}") from None
-
-
 # ------------------------------------------------------------------------ state
 
 
@@ -145,7 +134,7 @@ def from_state(state: Any, observations: Observations) -> Parsed:
     if not isinstance(state, Mapping) or state.get("version") not in READABLE_VERSIONS:
         found = state.get("version") if isinstance(state, Mapping) else state
         raise ValueError(f"the state must be of version {STATE_VERSION}, not {shortened(found)}")
-    with readable("state"):
+    with readable("this state"):
         seed, next_number = whole("seed", state["seed"], 0), whole("next_number", state["next_number"], 0)
         rows = [observations.parse(row) for row in state["rows"]]
         numbers = [number for *_, number in rows if number is not None]
@@ -232,10 +221,10 @@ def _option_to_plain(name: str, value: Any) -> Any:
 def _option_from_plain(name: str, plain: Any, space: Space, given: Mapping[str, Any]) -> Any:
     is_given = isinstance(plain, dict) and "given" in plain
     if given.get(name) is not None and not is_given:
-        raise ValueError(f"it was saved with {name}={shortened(plain)}, so {name} cannot be given here; leave it out")
+        raise Advised(f"it was saved with {name}={shortened(plain)}, so {name} cannot be given here; leave it out")
     if is_given:
         if given.get(name) is None:
-            raise ValueError(
+            raise Advised(
                 f"it was saved with {name}={plain['given']}, which no file can hold; give the same one again: "
                 f"Optimizer.load(path, {name}=...)"
             )

@@ -14,6 +14,7 @@ A conditional parameter has a `Condition`: it is active while its parent is acti
 *optional* parameter may be missing from an observation for unknown reasons; points to evaluate always have it.
 """
 
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -80,7 +81,7 @@ class Space:
 
         Configurations that differ only in inactive parameters count once, unless there are too many to list.
         """
-        product_of_levels = float(np.prod(self.levels))
+        product_of_levels = math.prod(self.levels.tolist())
         if self.conditions and product_of_levels <= MAX_LISTED:
             return float(sum(1 for _ in self.listed()))
         return product_of_levels

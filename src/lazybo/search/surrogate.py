@@ -47,6 +47,10 @@ MOST_REPEATS = PROOF_IF_DISCRETE
 RELATE_GROWTH = 1.25
 # With more values the kernel is not learned more often than the lag says: factoring K takes more than a second.
 FRESH_VALUES = 2000
+# No study has more rows. A state that was edited may say so.
+MAX_COUNT = 2**53
+# Kernels with other parameters overflow.
+SMALLEST, LARGEST = 1e-100, 1e100
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +101,11 @@ class Fitted:
         if state["kernel"] != self.kernel.name:
             found = state["kernel"]
             raise ValueError(f"it has the kernel {found!r}, not {self.kernel.name!r}; give kernel={found!r}")
-        counts = {name: whole(name, state[name], 0) for name in ("learned_at", "warped_at", "built_rows")}
+        counts = {name: whole(name, state[name], 0, MAX_COUNT) for name in ("learned_at", "warped_at", "built_rows")}
         warpings = {name: Warping(*state[name]) if state[name] else None for name in ("warping", "built_warping")}
         if counts["built_rows"] and not warpings["built_warping"]:
             raise ValueError("its process was built, but there is no built_warping")
-        kernel = self.kernel.with_values(state["parameters"])
+        kernel = _usable(self.kernel.with_values(state["parameters"]))
         found = Fitted(kernel, positive("noise", state["noise"]), **counts, **warpings)  # type: ignore[arg-type]
         if "noise_range" in state:
             least, most = (positive("noise_range", each) for each in state["noise_range"])
@@ -109,7 +113,9 @@ class Fitted:
         if "related" not in state:
             return found
         return replace(
-            found, related=Related.parse(state["related"]), related_at=whole("related_at", state["related_at"], 0)
+            found,
+            related=Related.parse(state["related"]),
+            related_at=whole("related_at", state["related_at"], 0, MAX_COUNT),
         )
 
 
@@ -426,8 +432,16 @@ class Surrogate:
         return targets
 
 
+def _usable(kernel: Kernel) -> Kernel:
+    """The kernel itself; a ValueError if its parameters are so extreme that covariances overflow."""
+    extreme = [value for value in kernel.values.tolist() if not SMALLEST <= value <= LARGEST]
+    if extreme:
+        raise ValueError(f"the parameters of the kernel must be from {SMALLEST:g} to {LARGEST:g}, not {extreme[0]}")
+    return kernel
+
+
 def _first(chosen: Kernel, given: str | Kernel | None, noise: float | None, priors: Priors) -> Fitted:
     """The start: a kernel object as it was given, or a kernel chosen by name with the medians of the priors."""
     median, median_noise = prior_kernel(chosen, priors)
-    first = median if given is None or isinstance(given, str) else chosen
+    first = median if given is None or isinstance(given, str) else _usable(chosen)
     return Fitted(first, median_noise if noise is None else positive("noise", noise))

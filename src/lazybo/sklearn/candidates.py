@@ -14,14 +14,17 @@ from sklearn.base import clone
 from sklearn.model_selection._validation import _fit_and_score
 from sklearn.utils.parallel import Parallel, delayed
 
+from lazybo.checks import as_number
 from lazybo.run import plain
 from lazybo.run.evaluate import Measured
 from lazybo.search.hypervolume import non_dominated
 from lazybo.sklearn.spaces import SearchSpace
-from lazybo.study.attributes import ERROR_KEY, FOLDS_KEY
+from lazybo.study.attributes import ERROR_KEY, FOLDS_KEY, of_trial
+from lazybo.written import as_object, readable
 
 # One fold as scikit-learn returns it: scores, times, and the error if there was one.
 Fold = dict[str, Any]
+KEPT = {"fit_error", "test_scores", "n_test_samples", "fit_time", "score_time"}
 
 
 class Candidates:
@@ -128,19 +131,29 @@ def counts(trial: FrozenTrial) -> bool:
 
 
 def folds_of(trial: FrozenTrial, n_splits: int, failed: Any, train_scores: bool) -> list[Fold]:
-    """The folds of a candidate that counts; their scores are ``failed`` if its workers died."""
+    """The folds of a candidate that counts; their scores are ``failed`` if its workers died.
+
+    Raises a ValueError if they were edited.
+    """
     if FOLDS_KEY in trial.user_attrs:
-        return [
-            {name: _score(kept) if "scores" in name else kept for name, kept in fold.items()}
-            for fold in trial.user_attrs[FOLDS_KEY]
-        ]
+        with readable(of_trial(FOLDS_KEY, trial.number), "use another study_name, or another storage"):
+            return _kept_folds(trial.user_attrs[FOLDS_KEY], n_splits)
     reason = str(trial.system_attrs.get("fail_reason", "another process marked it as failed"))
     lost = {"fit_error": reason, "test_scores": failed, "n_test_samples": 0, "fit_time": 0.0, "score_time": 0.0}
     return [{**lost, **({"train_scores": failed} if train_scores else {})} for _ in range(n_splits)]
+
+
+def _kept_folds(kept: Any, n_splits: int) -> list[Fold]:
+    folds = [
+        {name: _score(each) if "scores" in name else each for name, each in as_object(fold).items()} for fold in kept
+    ]
+    if len(folds) != n_splits or not all(fold.keys() >= KEPT for fold in folds):
+        raise ValueError(f"there must be {n_splits} folds, each with {', '.join(sorted(KEPT))}")
+    return folds
 
 
 def _score(kept: Any) -> Any:
     """A stored score, or one for each metric. Studies store NaN as None; this converts it back."""
     if isinstance(kept, Mapping):
         return {name: _score(score) for name, score in kept.items()}
-    return math.nan if kept is None else kept
+    return math.nan if kept is None else as_number("a score", kept)

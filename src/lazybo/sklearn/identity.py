@@ -9,7 +9,8 @@ from optuna.storages import BaseStorage
 from optuna.study import Study
 
 from lazybo.sklearn.spaces import described
-from lazybo.study.attributes import SEARCH_KEY, joined, rewritable_parts
+from lazybo.study.attributes import SEARCH_KEY, object_of, of_study, rewritable_parts
+from lazybo.written import readable
 
 REMEDY = "use another study_name, or another storage"
 # Longer texts are cut in messages.
@@ -28,10 +29,10 @@ def check(storage: BaseStorage, study_name: str, ours: Mapping[str, str]) -> Non
     found = next((study for study in storage.get_all_studies() if study.study_name == study_name), None)
     if found is None or not storage.get_n_trials(found._study_id):
         return
-    written = joined(storage.get_study_system_attrs(found._study_id), SEARCH_KEY)
-    if not written:
+    with readable(of_study(SEARCH_KEY, study_name), REMEDY):
+        theirs = object_of(storage.get_study_system_attrs(found._study_id), SEARCH_KEY)
+    if not theirs:
         raise ValueError(f"the study {study_name!r} has trials that were not made by LazySearchCV; {REMEDY}")
-    theirs = json.loads(written)
     for name, text in ours.items():
         if theirs.get(name) != text:
             shown = f": there {_short(theirs.get(name))}, here {_short(text)}" if not text.startswith("hash ") else ""

@@ -290,6 +290,8 @@ class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no ty
         identity.write(study, problem.identity)
         wanted = self._wanted(space)
         known = [trial for trial in study.get_trials(deepcopy=False) if trial.state.is_finished()]
+        for trial in filter(counts, known):
+            folds_of(trial, len(problem.splits), math.nan, self.return_train_score)  # raises if they were edited
         n_trials = wanted + sum(not counts(trial) for trial in known)
         self._announce(len(problem.splits), wanted, n_trials - len(known))
         at_once = int(

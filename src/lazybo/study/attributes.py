@@ -8,6 +8,11 @@ one attribute: see `parts` and `joined`.
 from collections.abc import Mapping
 from typing import Any
 
+from optuna.trial import FrozenTrial
+
+from lazybo.checks import shortened, whole
+from lazybo.written import object_from_json
+
 # ------------------------------------------------------------------- of a study
 
 # Optuna's own: the names of the objectives; `study.storage`.
@@ -86,6 +91,8 @@ CORRECTIONS_KEY = "lazybo:corrections"
 
 # Databases limit the length of one attribute, MySQL to 64 KiB. Longer texts are split.
 ATTRIBUTE_LENGTH = 30_000
+# The largest count that every storage can hold.
+MAX_STORED = 2**31 - 1
 
 
 def parts(key: str, text: str) -> dict[str, str]:
@@ -104,9 +111,42 @@ def rewritable_parts(key: str, text: str) -> dict[str, Any]:
 
 
 def joined(attributes: Mapping[str, Any], key: str) -> str:
-    """A text that was kept in parts; the rest of a longer one, which it replaced, is cut off."""
-    text, part = "", 0
-    while f"{key}:{part}" in attributes:
-        text += attributes[f"{key}:{part}"]
-        part += 1
-    return text[: attributes.get(f"{key}:length", len(text))]
+    """A text that was kept in parts; the rest of a longer one, which it replaced, is cut off.
+
+    Raises a ValueError if the parts are no texts.
+    """
+    found: list[str] = []
+    while f"{key}:{len(found)}" in attributes:
+        part = attributes[f"{key}:{len(found)}"]
+        if not isinstance(part, str):
+            raise ValueError(f"its part {len(found)} must be a text, not {shortened(part)}")
+        found.append(part)
+    text = "".join(found)
+    return text[: whole("its length", attributes.get(f"{key}:length", len(text)), 0)]
+
+
+def object_of(attributes: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """An object of JSON that was kept in parts; empty if there is none. Raises a ValueError if it is damaged."""
+    return object_from_json(joined(attributes, key) or "{}")
+
+
+def count_of(trial: FrozenTrial, key: str) -> int:
+    """A count that is kept with a trial; 0 if there is none, or if it is damaged."""
+    found = trial.system_attrs.get(key)
+    return found if isinstance(found, int) and 0 <= found <= MAX_STORED else 0
+
+
+def failure_of(trial: FrozenTrial) -> Mapping[str, Any]:
+    """How a program failed (`FAILURE_KEY`); empty if that is not known."""
+    found = trial.system_attrs.get(FAILURE_KEY)
+    return found if isinstance(found, Mapping) else {}
+
+
+def of_study(key: str, study_name: str) -> str:
+    """Where an attribute is, for messages."""
+    return f"the attribute {key!r} of the study {study_name!r}"
+
+
+def of_trial(key: str, number: int) -> str:
+    """The same for an attribute of a trial."""
+    return f"the attribute {key!r} of trial {number}"

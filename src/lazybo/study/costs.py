@@ -15,11 +15,18 @@ SECONDS = "seconds"
 LEAST_SECONDS = 1e-3
 
 
+def measured_seconds(trial: FrozenTrial) -> float | None:
+    """How long the evaluation of a trial took in its worker, if that was measured."""
+    measured = trial.system_attrs.get(SECONDS_KEY)
+    seconds = as_number("seconds", measured) if is_number(measured) else math.nan
+    return max(seconds, 0.0) if math.isfinite(seconds) else None
+
+
 def seconds_of(trial: FrozenTrial) -> float | None:
     """How long the evaluation of a trial took: as a worker measured it, or by the times in the study."""
-    measured = trial.system_attrs.get(SECONDS_KEY, math.nan)
-    if is_number(measured) and math.isfinite(measured):
-        return max(float(measured), 0.0)
+    measured = measured_seconds(trial)
+    if measured is not None:
+        return measured
     if trial.datetime_start is None or trial.datetime_complete is None:
         return None
     return max((trial.datetime_complete - trial.datetime_start).total_seconds(), 0.0)

@@ -16,13 +16,16 @@ import optuna
 from optuna.storages import BaseStorage
 from optuna.study import Study
 
-from lazybo.checks import Direction, shortened
+from lazybo.checks import Direction, finite_number, shortened
 from lazybo.search.earlier import EarlierStudy, earlier_studies, from_rows, from_study
 from lazybo.search.tables import csv_rows
 from lazybo.study.storage import open_storage
 from lazybo.text import without_password
+from lazybo.written import as_object, from_json, readable
 
 Storage = str | Path | BaseStorage | None
+# What was packed is not longer than this. A short text that was edited may unpack to any length.
+MOST_BYTES = 1 << 28
 
 
 def read_earlier(
@@ -76,8 +79,16 @@ def pack(studies: Sequence[EarlierStudy]) -> str:
 
 def unpack(text: str) -> tuple[EarlierStudy, ...]:
     """The inverse of `pack`. Raises a ValueError if the text is damaged."""
-    try:
-        plain = json.loads(zlib.decompress(base64.b85decode(text)))
-    except (ValueError, zlib.error) as error:
-        raise ValueError(f"the earlier studies cannot be read: {error}") from None
-    return tuple(EarlierStudy(name, tuple(params), tuple(map(tuple, values))) for name, params, values in plain)
+    with readable("the earlier studies"):
+        unpacker = zlib.decompressobj()
+        plain = from_json(unpacker.decompress(base64.b85decode(text), MOST_BYTES))
+        if unpacker.unconsumed_tail:
+            raise ValueError(f"they are longer than {MOST_BYTES} bytes")
+        return tuple(_parsed(name, params, values) for name, params, values in plain)
+
+
+def _parsed(name: Any, params: Any, values: Any) -> EarlierStudy:
+    numbers = tuple(tuple(finite_number("a value", each) for each in row) for row in values)
+    if len(params) != len(numbers) or len({len(row) for row in numbers}) > 1:
+        raise ValueError("each configuration must have a value for each objective")
+    return EarlierStudy(str(name), tuple(as_object(each) for each in params), numbers)

@@ -17,7 +17,7 @@ from optuna.distributions import BaseDistribution, distribution_to_json, json_to
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial
 
-from lazybo.checks import Direction
+from lazybo.checks import Direction, whole
 from lazybo.model.fit import Priors
 from lazybo.model.kernels import Kernel, kernel_for
 from lazybo.model.kernels.choice import KERNELS
@@ -27,14 +27,25 @@ from lazybo.search.earlier import EarlierStudy
 from lazybo.search.feasibility import Predicate
 from lazybo.search.optimizer import Optimizer
 from lazybo.search.space import Condition, Space
-from lazybo.study.attributes import OPTIONS_KEY, REPORTS_KEY, joined, rewritable_parts
+from lazybo.study.attributes import (
+    OPTIONS_KEY,
+    REPORTS_KEY,
+    SUGGESTION_KEY,
+    object_of,
+    of_study,
+    of_trial,
+    rewritable_parts,
+)
 from lazybo.study.earlier import pack, unpack
-from lazybo.study.model import StudyModel, parse_object, read_announcement
+from lazybo.study.model import StudyModel, read_announcement
 from lazybo.study.retry import with_retries
 from lazybo.study.structure import Structure, infer_structure
+from lazybo.written import as_object, readable
 
 _logger = optuna.logging.get_logger("optuna.samplers.lazybo")
 
+# What to do if the options of a study cannot be read.
+REMEDY = "continue the study with optimize() or LazySampler, which write it again"
 # The options that the Gaussian process depends on. The others only matter for suggestions.
 OF_PROCESS = ("lag", "kernel", "noise", "priors", "value_transform", "earlier", "local_after")
 # The options that are never written: a predicate is a function. Reports do not need it.
@@ -121,15 +132,13 @@ def model_of(study: Study, trials: Sequence[FrozenTrial]) -> StudyModel:
 
 def options_of(study: Study, trials: Sequence[FrozenTrial]) -> tuple[ModelOptions, Structure]:
     """The options and the structure of `model_of`; without a predicate, which is not kept."""
-    written = kept_options(study, trials)
-    try:
-        structure = _kept_structure(written, trials)
-        options = ModelOptions.from_json(written, structure) if written else ModelOptions()
-    except (AttributeError, LookupError, TypeError, ValueError) as error:
-        _logger.warning(f"The options of this study cannot be read ({error!r}); its model has the default ones.")
-        structure, options = _kept_structure({}, trials), ModelOptions()
-    if "kernel" in written.get("not kept", {}):
-        kernel = written["not kept"]["kernel"]
+    kept = kept_options(study, trials)
+    with readable(kept.where, REMEDY):
+        structure = _kept_structure(kept.options, trials)
+        options = ModelOptions.from_json(kept.options, structure) if kept.options else ModelOptions()
+        options.optimizer(structure, *directions_of(study))  # raises if any of them is wrong
+        kernel = as_object(kept.options.get("not kept", {})).get("kernel")
+    if kernel is not None:
         _logger.warning(f"This study has the kernel {kernel}, which cannot be restored; its model has the default one.")
     return options, structure
 
@@ -141,7 +150,11 @@ def directions_of(study: Study) -> tuple[Direction, ...]:
 
 def reporting_of(study: Study) -> int:
     """The objective whose curves the trials of a study report, by position."""
-    return int(_attributes(study).get(REPORTS_KEY, 0)) if len(study.directions) > 1 else 0
+    count = len(study.directions)
+    if count == 1:
+        return 0
+    with readable(of_study(REPORTS_KEY, study.study_name), "set it to the position of the objective that is reported"):
+        return whole("it", _attributes(study).get(REPORTS_KEY, 0), 0, count - 1)
 
 
 # ------------------------------------------------------------------ kept options
@@ -150,17 +163,43 @@ def reporting_of(study: Study) -> int:
 def keep_options(study: Study, options: ModelOptions, structure: Structure, trials: Sequence[FrozenTrial]) -> None:
     """Keep the options of a run that begins when its study has these trials."""
     written = json.loads(json.dumps({**options.to_json(), "structure": _structure_to_json(structure)}))
-    if {**kept_options(study, trials), "trials": 0} != {**written, "trials": 0}:
+    if {**_known_options(study, trials), "trials": 0} != {**written, "trials": 0}:
         text = json.dumps({**written, "trials": len(trials)})
         for key, part in rewritable_parts(OPTIONS_KEY, text).items():
             with_retries(partial(study._storage.set_study_system_attr, study._study_id, key, part))
 
 
-def kept_options(study: Study, trials: Sequence[FrozenTrial]) -> dict[str, Any]:
-    """The latest options that were kept with a study or with its trials; empty if there are none."""
-    of_run = parse_object(joined(_attributes(study), OPTIONS_KEY))
-    later = (read_announcement(trial).get("options") for trial in reversed(trials[of_run.get("trials", 0) :]))
-    return next((options for options in later if options), of_run)
+class Kept(NamedTuple):
+    """Options as plain data, and where they are kept."""
+
+    options: dict[str, Any]
+    where: str
+
+
+def kept_options(study: Study, trials: Sequence[FrozenTrial]) -> Kept:
+    """The latest options that were kept with a study or with its trials; empty if there are none.
+
+    Raises a ValueError if they are damaged.
+    """
+    where = of_study(OPTIONS_KEY, study.study_name)
+    with readable(where, REMEDY):
+        of_run = object_of(_attributes(study), OPTIONS_KEY)
+        first = whole("trials", of_run.get("trials", 0), 0)
+    for trial in reversed(trials[first:]):
+        options = read_announcement(trial).get("options")
+        if options:
+            where = of_trial(SUGGESTION_KEY, trial.number)
+            with readable(where, REMEDY):
+                return Kept(as_object(options), where)
+    return Kept(of_run, where)
+
+
+def _known_options(study: Study, trials: Sequence[FrozenTrial]) -> dict[str, Any]:
+    """The same; empty if they are damaged, so that they are written again."""
+    try:
+        return kept_options(study, trials).options
+    except ValueError:
+        return {}
 
 
 class Unkept(NamedTuple):
@@ -173,7 +212,7 @@ class Unkept(NamedTuple):
 def unkept_options(study: Study, options: ModelOptions, trials: Sequence[FrozenTrial]) -> Unkept:
     """What a sampler has to keep with its next announcement."""
     ours = json.loads(json.dumps(options.to_json()))
-    kept = kept_options(study, trials)
+    kept = _known_options(study, trials)
     if kept == ours:
         return Unkept({}, needed=False)
     shown = kept or ModelOptions().to_json()

@@ -11,14 +11,16 @@ import numpy as np
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
+from lazybo.checks import as_number, is_number
 from lazybo.search.hypervolume import non_dominated
 from lazybo.study.attributes import CONSTRAINT_KEY
 
 
 def measured_constraints(trial: FrozenTrial) -> dict[str, float]:
-    """The constraints that a trial has measured, by name."""
-    written: Mapping[str, float | None] = trial.constraints
-    return {name: float(value) for name, value in written.items() if value is not None and not math.isnan(value)}
+    """The constraints that a trial has measured, by name. What is not a number was not measured."""
+    written: Mapping[str, object] = trial.constraints
+    found = {name: as_number(name, value) for name, value in written.items() if is_number(value)}
+    return {name: value for name, value in found.items() if not math.isnan(value)}
 
 
 def as_attributes(constraints: Mapping[str, float]) -> dict[str, float]:

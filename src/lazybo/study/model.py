@@ -16,6 +16,7 @@ import optuna
 from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial, TrialState
 
+from lazybo.checks import as_number, is_number, whole
 from lazybo.search.optimizer import Optimizer, Suggestion
 from lazybo.search.results import Values
 from lazybo.study.attributes import (
@@ -23,7 +24,8 @@ from lazybo.study.attributes import (
     SKIPPED_KEY,
     SUGGESTION_KEY,
     VARIANCE_KEY,
-    joined,
+    object_of,
+    of_trial,
     parts,
     rewritable_parts,
 )
@@ -33,6 +35,7 @@ from lazybo.study.evaluated import evaluations_of
 from lazybo.study.feasible import measured_constraints
 from lazybo.study.paused import is_paused
 from lazybo.study.structure import Structure, as_given
+from lazybo.written import INVALID, readable
 
 _logger = optuna.logging.get_logger("optuna.samplers.lazybo")
 
@@ -170,7 +173,7 @@ class StudyModel:
         self.curves.add(trial)
         if trial.state == TrialState.COMPLETE:
             values = trial.values if self._several else trial.value
-            self._teach(trial, values, trial.system_attrs.get(VARIANCE_KEY, 0.0))
+            self._teach(trial, values, _known_variance(trial))
         elif trial.state == TrialState.PRUNED:
             self._finish_pruned(trial)
         elif SKIPPED_KEY in trial.system_attrs:
@@ -202,7 +205,7 @@ class StudyModel:
         state, self._recalled = self._recalled, None
         if state is not None:
             self.optimizer.restore_model(state["model"])
-            if self._forecast_at != int(state.get("curves", 0)):
+            if self._forecast_at != state.get("curves", 0):
                 self.optimizer.revise({}, objective=self.reports, noise_range=self.curves.noise())
 
     def _tell_forecasts(self) -> None:
@@ -288,17 +291,30 @@ class StudyModel:
 
         ``attributes`` are those of the study. Of what is kept there and with the trials, the latest counts.
         """
-        latest = next((said for trial in reversed(trials) if "model" in (said := read_announcement(trial))), {})
-        of_study = parse_object(joined(attributes, MODEL_KEY))
-        for saved in sorted((of_study, latest), key=lambda saved: saved.get("finished", 0)):
+        last = next((trial for trial in reversed(trials) if "model" in read_announcement(trial)), None)
+        candidates = [(f"the attribute {MODEL_KEY!r} of the study", attributes, MODEL_KEY)]
+        if last is not None:
+            candidates.append((of_trial(SUGGESTION_KEY, last.number), last.system_attrs, SUGGESTION_KEY))
+        finished = -1
+        for where, kept, key in candidates:
             try:
-                if saved and saved["columns"] == self._columns():
-                    self.optimizer.restore_model(saved["model"])
-                    self._forecast_at = int(saved.get("curves", 0))
-                    self._recalled = saved
-            except (KeyError, TypeError, ValueError) as error:
+                with readable(where):
+                    finished = self._recall(object_of(kept, key), finished)
+            except ValueError as error:
                 _logger.warning(f"What was learned earlier in this study cannot be used ({error}); it is learned anew.")
         self._saved = self._learned()
+
+    def _recall(self, saved: dict[str, Any], finished: int) -> int:
+        """Restore what was saved if it is of this space, and of more than ``finished`` trials; how many it is of."""
+        if not saved or saved["columns"] != self._columns():
+            return finished
+        count = whole("finished", saved.get("finished", 0), 0)
+        curves = whole("curves", saved.get("curves", 0), 0)
+        if count < finished:
+            return finished
+        self.optimizer.restore_model(saved["model"])
+        self._forecast_at, self._recalled = curves, saved
+        return count
 
     def unsaved_attributes(self) -> dict[str, Any]:
         """What has been learned since it was last saved, as attributes of the study. It then counts as saved."""
@@ -330,6 +346,13 @@ class StudyModel:
         return [[name, str(self.structure.distributions[name])] for name in self.optimizer.space.names]
 
 
+def _known_variance(trial: FrozenTrial) -> float:
+    """The known variance of a trial's value; 0 if there is none, or if it cannot be read."""
+    found = trial.system_attrs.get(VARIANCE_KEY)
+    variance = as_number("variance", found) if is_number(found) else 0.0
+    return variance if 0.0 <= variance < math.inf else 0.0
+
+
 # ------------------------------------------------------------- announcements
 
 
@@ -345,20 +368,17 @@ def announcement(
 
 
 def announced_params(trial: FrozenTrial, space: Mapping[str, BaseDistribution]) -> dict[str, Any]:
-    """What a trial has announced to evaluate; only parameters of the space."""
-    written = read_announcement(trial).get("params", {})
-    return {name: space[name].to_external_repr(value) for name, value in written.items() if name in space}
+    """What a trial has announced to evaluate; only parameters of the space. Empty if that cannot be read."""
+    try:
+        written = read_announcement(trial).get("params", {})
+        return {name: space[name].to_external_repr(value) for name, value in written.items() if name in space}
+    except INVALID:
+        return {}
 
 
 def read_announcement(trial: FrozenTrial) -> dict[str, Any]:
-    """The announcement of a trial, empty if there is none."""
-    return parse_object(joined(trial.system_attrs, SUGGESTION_KEY))
-
-
-def parse_object(text: str) -> dict[str, Any]:
-    """A JSON object, empty if there is no text. One that cannot be read has only the key "unreadable"."""
+    """The announcement of a trial; empty if there is none, or if it cannot be read."""
     try:
-        written = json.loads(text or "{}")
+        return object_of(trial.system_attrs, SUGGESTION_KEY)
     except ValueError:
-        return {"unreadable": True}
-    return written if isinstance(written, dict) else {"unreadable": True}
+        return {}

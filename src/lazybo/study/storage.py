@@ -10,6 +10,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import optuna
 from optuna.exceptions import StorageInternalError
@@ -18,13 +19,14 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.storages.journal._file import BaseJournalFileLock
 from optuna.study import Study
 
-from lazybo.checks import Direction, check_seed
-from lazybo.study.attributes import METRIC_NAMES_KEY, REPORTS_KEY, RUN_KEY, joined, parts
+from lazybo.checks import Direction, check_seed, shortened, whole
+from lazybo.study.attributes import METRIC_NAMES_KEY, REPORTS_KEY, RUN_KEY, object_of, of_study, parts
 from lazybo.study.databases import file_of, name_of, repair_values, sqlite_url
 from lazybo.study.journal import Journal, is_journal, open_journal
 from lazybo.study.retry import database_reason, with_retries
 from lazybo.study.structure import Structure
 from lazybo.text import without_password
+from lazybo.written import as_object, readable
 
 # The default name of a study, so that the same call finds it again.
 DEFAULT_NAME = "lazybo"
@@ -164,6 +166,28 @@ class About:
     reports: int = 0
 
 
+@dataclass(frozen=True)
+class Run:
+    """What a second run must agree with: the space and the constraints as texts, and the seed."""
+
+    space: Mapping[str, str]
+    seed: int
+    constraints: tuple[str, ...] = ()
+
+
+def kept_run(study_name: str, attributes: Mapping[str, Any]) -> Run | None:
+    """What the first run has kept with its study; None if there was none. Raises a ValueError if it is damaged."""
+    with readable(of_study(RUN_KEY, study_name), REMEDY):
+        written = object_of(attributes, RUN_KEY)
+        if not written:
+            return None
+        space, constraints = as_object(written["space"]), written.get("constraints", [])
+        texts = [*space.values(), *constraints]
+        if not isinstance(constraints, list) or not all(isinstance(text, str) for text in texts):
+            raise ValueError("its space and its constraints must be texts")
+        return Run(space, check_seed(whole("seed", written["seed"], 0)), tuple(constraints))
+
+
 def open_study(
     storage: BaseStorage, study_name: str | None, about: About | Direction, structure: Structure, seed: int | None
 ) -> tuple[Study, int]:
@@ -183,22 +207,23 @@ def _open_study(
             study_name=name, storage=storage, directions=list(about.directions), load_if_exists=True
         )
     attributes = storage.get_study_system_attrs(study._study_id)
-    written = json.loads(joined(attributes, RUN_KEY) or "{}")
+    written = kept_run(name, attributes)
     space = _space_of(structure)
-    if not written:
+    if written is None:
         _check_trials(study, structure)
-    elif written["space"] != space:
-        raise ValueError(f"the study {name!r} has another space: {_difference(written['space'], space)}; {REMEDY}")
-    elif written.get("constraints", []) != list(about.constraints):
-        theirs = ", ".join(written.get("constraints", [])) or "none"
+    elif written.space != space:
+        raise ValueError(f"the study {name!r} has another space: {_difference(written.space, space)}; {REMEDY}")
+    elif written.constraints != about.constraints:
+        theirs = ", ".join(written.constraints) or "none"
         ours = ", ".join(about.constraints) or "none"
         raise ValueError(f"the study {name!r} has other constraints: there {theirs}, here {ours}; {REMEDY}")
     elif (objective := attributes.get(REPORTS_KEY, 0)) != about.reports:
         raise ValueError(
-            f"the trials of the study {name!r} report objective {objective}, not {about.reports} (from 0); {REMEDY}"
+            f"the trials of the study {name!r} report objective {shortened(objective)}, not {about.reports} (from 0); "
+            f"{REMEDY}"
         )
-    seed = check_seed(written.get("seed") if seed is None else seed)
-    if not written:
+    seed = check_seed(written.seed if seed is None and written is not None else seed)
+    if written is None:
         if about.names:
             storage.set_study_system_attr(study._study_id, METRIC_NAMES_KEY, list(about.names))
         if about.reports:

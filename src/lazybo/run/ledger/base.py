@@ -12,9 +12,10 @@ from optuna.distributions import BaseDistribution
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
-from lazybo.study.attributes import INITIAL_KEY, joined, parts
+from lazybo.study.attributes import INITIAL_KEY, object_of, parts
 from lazybo.study.retry import with_retries
 from lazybo.study.structure import as_given
+from lazybo.written import INVALID
 
 Params = dict[str, Any]
 Space = Mapping[str, BaseDistribution]
@@ -163,13 +164,15 @@ def internal(params: Mapping[str, Any], space: Space) -> dict[str, float]:
 
 
 def configuration_of(params: dict[str, float], attributes: Mapping[str, Any], space: Space) -> object:
-    """What a trial was queued with, or else its parameters, as internal numbers; None if it is of another space."""
-    text = joined(attributes, INITIAL_KEY)
-    if text:
-        return json.loads(text)
+    """What a trial was queued with, or else its parameters, as internal numbers.
+
+    None if it is of another space, or if that cannot be read.
+    """
     try:
+        if f"{INITIAL_KEY}:0" in attributes:
+            return object_of(attributes, INITIAL_KEY)
         return params or internal(attributes.get("fixed_params", {}), space)
-    except (KeyError, ValueError):
+    except INVALID:
         return None
 
 
@@ -188,7 +191,7 @@ def missing(first: Sequence[Params], present: Iterable[object], space: Space) ->
 
 def was_enqueued(attributes: Mapping[str, Any]) -> bool:
     """Whether somebody has chosen the configuration of a trial with these attributes."""
-    return "fixed_params" in attributes or bool(joined(attributes, INITIAL_KEY))
+    return "fixed_params" in attributes or f"{INITIAL_KEY}:0" in attributes
 
 
 def initial_mark(params: Params, space: Space) -> dict[str, str]:
