@@ -186,17 +186,19 @@ def test_doubles_are_the_same_after_base64() -> None:
 
 def test_parents_and_their_values_are_coordinates() -> None:
     space = Optimizer(
-        {"a": ["x", "y", "z"], "only": [3], "b": (1, 9), "c": (0.0, 1.0), "d": (0.0, 1.0)},
+        {"a": ["x", "y", "z"], "only": [3], "b": (1, 9), "c": (0.0, 1.0), "d": (0.0, 1.0), "e": (0.0, 1.0)},
         conditions={
             "b": Condition("a", ("x", "z")),
             "c": Condition("b", (5,)),
             "d": Condition("only", (3,)),
+            "e": Condition("b", (9, 11), outside=True),
         },
     ).space
     assert active_if(space, "a") == []
     assert active_if(space, "b") == [(0, [0.0, 2.0])]
     assert active_if(space, "c") == [(1, [0.5]), (0, [0.0, 2.0])]
     assert active_if(space, "d") == []
+    assert active_if(space, "e") == [(1, [1.0]), (0, [0.0, 2.0])]
 
 
 def test_data_has_no_markup_and_no_nan() -> None:

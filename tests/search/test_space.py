@@ -164,6 +164,21 @@ def test_a_condition_on_a_single_valued_parent_holds_always_or_never(rng: np.ran
     assert set(space.decode(space.sample(rng, 1)[0])) == {"on", "x"}
 
 
+def test_a_condition_may_have_values_of_results_outside_the_range(rng: np.random.Generator) -> None:
+    """Steps of 2 have no place for 2: it must not be taken for its neighbour."""
+    space = Space(
+        {"layers": IntDistribution(1, 5, step=2), "y": FloatDistribution(0, 1), "z": FloatDistribution(0, 1)},
+        {"y": Condition("layers", (2, 5, 9), outside=True), "z": Condition("layers", (7,), outside=True)},
+    )
+    for x in space.sample(rng, 50):
+        params = space.decode(x)
+        assert set(params) == ({"layers", "y"} if params["layers"] == 5 else {"layers"})
+        assert np.array_equal(space.encode(params), x, equal_nan=True)
+    assert not np.isnan(space.encode(space.plain({"layers": 7, "z": 0.5}, outside=True))).all()
+    with pytest.raises(ValueError, match="'y' is only active while 'layers'"):
+        space.plain({"layers": 7, "y": 0.5, "z": 0.5}, outside=True)
+
+
 @pytest.mark.parametrize(
     ("params", "message"),
     [

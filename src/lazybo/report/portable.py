@@ -101,11 +101,10 @@ def active_if(space: Space, name: str) -> list[tuple[int, list[float]]]:
     """The columns of all parents of a parameter that can vary, each with the coordinates for which it is active."""
     needs = []
     while name in space.conditions:
-        parent, values = space.conditions[name].parent, space.conditions[name].values
-        if parent in space.names:  # a parent with one value always has it
-            column = space.names.index(parent)
-            needs.append((column, [float(space.encode({parent: value})[column]) for value in values]))
-        name = parent
+        condition = space.conditions[name]
+        if condition.parent in space.names:  # a parent with one value always has it
+            needs.append((space.names.index(condition.parent), space.places(condition)))
+        name = condition.parent
     return needs
 
 

@@ -338,9 +338,12 @@ def announcement(
 
 
 def announced_params(trial: FrozenTrial, space: Mapping[str, BaseDistribution]) -> dict[str, Any]:
-    """What a trial has announced to evaluate; only parameters of the space."""
+    """What a trial has announced to evaluate; only parameters of the space. Empty if they were of another space."""
     written = read_announcement(trial).get("params", {})
-    return {name: space[name].to_external_repr(value) for name, value in written.items() if name in space}
+    try:
+        return {name: space[name].to_external_repr(value) for name, value in written.items() if name in space}
+    except (AttributeError, LookupError, OverflowError, TypeError, ValueError):
+        return {}  # another number of choices, for example
 
 
 def read_announcement(trial: FrozenTrial) -> dict[str, Any]:
