@@ -63,7 +63,10 @@ def portable_model(
         "halfWidth": HALF_WIDTH,
         "minDeviation": MIN_STD,
         "kernel": first.kernel.name,
-        "columns": [{"categories": c.categories, "conditional": c.conditional} for c in first.kernel.columns],
+        "columns": [
+            {"categories": c.categories, "conditional": c.conditional, "label": c.is_label}
+            for c in first.kernel.columns
+        ],
         "x": encoded(first.X),
         "rows": None if rows is None else rows.tolist(),
         "widening": None if rows is None else widening(predictors[0], rows),

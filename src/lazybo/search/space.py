@@ -257,13 +257,16 @@ class Space:
         axis = self._axes[condition.parent]
         return [axis.encode(value) for value in condition.values if contains(axis.distribution, value)]
 
-    def neighbours(self, x: Array, rng: np.random.Generator) -> Array:
-        """The discrete neighbours of one point, (m, d): the next levels up and down, and every other choice."""
+    def neighbours(self, x: Array, others: Array, rng: np.random.Generator) -> Array:
+        """The discrete neighbours of one point, (m, d): the next levels up and down, and every other choice.
+
+        Of a parameter with very many choices only those of ``others``, (s, d), and some at random.
+        """
         moves = []
         for j, axis in enumerate(self._axes.values()):
             if np.isnan(x[j]):
                 continue
-            for value in axis.next_to(x[j]):
+            for value in axis.next_to(x[j], others[:, j], rng):
                 move = x.copy()
                 move[j] = value
                 moves.append(move)

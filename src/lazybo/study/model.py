@@ -6,10 +6,12 @@ with the study, so that a resumed study or a second process continues with it: a
 suggestion needed it (`announcement`), or of the study (`unsaved_attributes`).
 """
 
+import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import optuna
@@ -39,6 +41,8 @@ _logger = optuna.logging.get_logger("optuna.samplers.lazybo")
 # A running trial has a forecast from so many values on; a new one when there are so many times as many.
 MIN_WATCHED = 2
 WATCHED_GROWTH = 1.2
+# The text of a parameter with thousands of choices is long, and it is written with most trials: its hash is enough.
+LONGEST_COLUMN = 500
 
 
 @dataclass
@@ -285,7 +289,7 @@ class StudyModel:
         of_study = parse_object(joined(attributes, MODEL_KEY))
         for saved in sorted((of_study, latest), key=lambda saved: saved.get("finished", 0)):
             try:
-                if saved and saved["columns"] == self._columns():
+                if saved and _short_columns(saved["columns"]) == self._columns:
                     self.optimizer.restore_model(saved["model"])
                     self._forecast_at = int(saved.get("curves", 0))
                     self._recalled = saved
@@ -317,10 +321,19 @@ class StudyModel:
 
     def _learned(self) -> str:
         curves = {"curves": self._forecast_at} if self._forecast_at else {}
-        return json.dumps({"columns": self._columns(), "model": self.optimizer.model_state(), **curves})
+        return json.dumps({"columns": self._columns, "model": self.optimizer.model_state(), **curves})
 
+    @cached_property
     def _columns(self) -> list[list[str]]:
-        return [[name, str(self.structure.distributions[name])] for name in self.optimizer.space.names]
+        return _short_columns([name, str(self.structure.distributions[name])] for name in self.optimizer.space.names)
+
+
+def _short_columns(columns: Iterable[Sequence[str]]) -> list[list[str]]:
+    """Names and texts of parameters, with a hash instead of each long text."""
+    return [
+        [name, text if len(text) <= LONGEST_COLUMN else hashlib.sha256(text.encode()).hexdigest()]
+        for name, text in columns
+    ]
 
 
 # ------------------------------------------------------------- announcements
