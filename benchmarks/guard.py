@@ -95,9 +95,9 @@ def counting() -> Iterator[Counters]:
         counters.likelihoods += 1
         return evidence(*arguments)
 
-    def counted_distance(z: np.ndarray, other: np.ndarray) -> np.ndarray:
+    def counted_distance(kernel: Any, z: np.ndarray, other: np.ndarray) -> np.ndarray:
         counters.kernel_entries += len(z) * len(other)
-        return distance(z, other)
+        return distance(kernel, z, other)
 
     def counted_pairs(z: np.ndarray, out: np.ndarray) -> np.ndarray:
         counters.kernel_entries += len(out)

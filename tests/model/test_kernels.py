@@ -28,10 +28,13 @@ from lazybo.model.targets import standardize
 
 NUMERIC, CHOICE = Column(), Column(categories=3)
 MIXED = (NUMERIC, Column(conditional=True), CHOICE, Column(categories=5, conditional=True))
+# The same with so many choices that these are labels.
+LABELLED = (NUMERIC, Column(conditional=True), Column(categories=100), Column(categories=1000, conditional=True))
 
 
 def mixed_points(rng: np.random.Generator, n: int, columns: tuple[Column, ...] = MIXED) -> np.ndarray:
-    parts = [rng.integers(0, c.categories, n) if c.categories else rng.random(n) for c in columns]
+    # Of many choices only a few, so that some points have the same.
+    parts = [rng.integers(0, min(c.categories, 7), n) if c.categories else rng.random(n) for c in columns]
     x = np.column_stack(parts).astype(float)
     for j, column in enumerate(columns):
         if column.conditional:
@@ -56,6 +59,11 @@ def make(request: pytest.FixtureRequest) -> Make:
     return cast(Make, request.param)
 
 
+@pytest.fixture(params=[MIXED, LABELLED], ids=["mixed", "labelled"], scope="module")
+def columns(request: pytest.FixtureRequest) -> tuple[Column, ...]:
+    return cast(tuple[Column, ...], request.param)
+
+
 def test_numeric_columns_equal_scikit_learn(rng: np.random.Generator) -> None:
     scales = np.array([0.3, 1.0, 4.0])
     x, u = rng.random((30, 3)), rng.random((20, 3))
@@ -64,14 +72,14 @@ def test_numeric_columns_equal_scikit_learn(rng: np.random.Generator) -> None:
     np.testing.assert_allclose(Matern52(scales, 2.5)(x), theirs(x), atol=1e-13)
 
 
-def test_mixed_distance_follows_its_definition(rng: np.random.Generator) -> None:
+def test_mixed_distance_follows_its_definition(rng: np.random.Generator, columns: tuple[Column, ...]) -> None:
     """The textbook double loop: differences, equal or not, inactive or not."""
-    x = mixed_points(rng, 40)
-    kernel = mixed_kernel(rng)
+    x = mixed_points(rng, 40, columns)
+    kernel = mixed_kernel(rng, columns)
     for a in range(0, 40, 3):
         for b in range(40):
             squares = 0.0
-            for j, column in enumerate(MIXED):
+            for j, column in enumerate(columns):
                 va, vb = x[a, j], x[b, j]
                 if np.isnan(va) or np.isnan(vb):
                     if np.isnan(va) and np.isnan(vb):
@@ -88,7 +96,7 @@ def test_mixed_distance_follows_its_definition(rng: np.random.Generator) -> None
 
 
 def test_inactive_entries_are_equal_to_each_other_and_far_from_active_ones() -> None:
-    for column in (Column(conditional=True), Column(categories=4, conditional=True)):
+    for column in (Column(conditional=True), Column(categories=4, conditional=True), LABELLED[-1]):
         kernel = Matern52([0.7], 1.0, [column])
         inactive, active = np.array([[np.nan]]), np.array([[0.0], [1.0]])
         assert kernel(inactive, inactive)[0, 0] == 1.0
@@ -97,6 +105,10 @@ def test_inactive_entries_are_equal_to_each_other_and_far_from_active_ones() -> 
 
 class TestEveryKernel:
     """The laws of `lazybo.model.kernels.base.Kernel`, for each kernel there is."""
+
+    def test_very_many_choices_need_few_numbers(self, make: Make, rng: np.random.Generator) -> None:
+        points = mixed_points(rng, 9, LABELLED)
+        assert make(rng, LABELLED).features(points).shape == (9, 6)
 
     def test_it_is_a_kernel_with_a_name(self, make: Make, rng: np.random.Generator) -> None:
         kernel = make(rng, MIXED)
@@ -111,7 +123,7 @@ class TestEveryKernel:
     def test_positive_semidefinite_on_random_mixed_data(self, make: Make, seed: int) -> None:
         rng = np.random.default_rng(seed)
         width = rng.integers(1, 7)
-        columns = tuple(Column(int(rng.choice([0, 0, 2, 7])), bool(rng.random() < 0.5)) for _ in range(width))
+        columns = tuple(Column(int(rng.choice([0, 0, 2, 7, 90])), bool(rng.random() < 0.5)) for _ in range(width))
         kernel = make(rng, columns)
         x = mixed_points(rng, 60, columns)
         x = np.vstack((x, x[:10]))
@@ -121,16 +133,18 @@ class TestEveryKernel:
         assert np.linalg.eigvalsh(k).min() >= -1e-12 * diagonal.max() * len(k)
         np.testing.assert_allclose(np.diagonal(k), diagonal)
 
-    def test_k_is_the_same_with_and_without_its_slope(self, make: Make, rng: np.random.Generator) -> None:
-        kernel = make(rng, MIXED)
-        z, u = kernel.features(mixed_points(rng, 25)), kernel.features(mixed_points(rng, 8))
+    def test_k_is_the_same_with_and_without_its_slope(
+        self, make: Make, columns: tuple[Column, ...], rng: np.random.Generator
+    ) -> None:
+        kernel = make(rng, columns)
+        z, u = kernel.features(mixed_points(rng, 25, columns)), kernel.features(mixed_points(rng, 8, columns))
         np.testing.assert_array_equal(kernel.with_slope(u, z)[0], kernel.between(u, z))
         np.testing.assert_allclose(kernel.between(z, u), kernel.between(u, z).T, rtol=1e-14)
         assert kernel.between(z[:0], u).shape == (0, 8)
 
     def test_an_entry_does_not_depend_on_the_others(self, make: Make, rng: np.random.Generator) -> None:
         """To the last bit: a process that is built again must be the same, whatever its rows came with."""
-        for columns in (MIXED, (NUMERIC,) * 9):
+        for columns in (MIXED, LABELLED, (NUMERIC,) * 9):
             kernel = make(rng, columns)
             z, u = (kernel.features(mixed_points(rng, n, columns)) for n in (12, 5))
             k = kernel.between(z, u)
@@ -139,13 +153,13 @@ class TestEveryKernel:
                 for j in range(5):
                     assert kernel.between(z[[i]], u[[j]]) == k[i, j]
 
-    def test_gradient_by_the_points(self, make: Make, rng: np.random.Generator) -> None:
-        kernel, x, u = make(rng, MIXED), mixed_points(rng, 25), mixed_points(rng, 8)
+    def test_gradient_by_the_points(self, make: Make, columns: tuple[Column, ...], rng: np.random.Generator) -> None:
+        kernel, x, u = make(rng, columns), mixed_points(rng, 25, columns), mixed_points(rng, 8, columns)
         weights = rng.standard_normal((8, 25))
         _, slope = kernel.with_slope(kernel.features(u), kernel.features(x))
         gradient = slope.by_points(weights)
         for i in range(len(u)):
-            for j, column in enumerate(MIXED):
+            for j, column in enumerate(columns):
                 if column.categories or np.isnan(u[i, j]):
                     assert gradient[i, j] == 0.0
                     continue
@@ -159,22 +173,24 @@ class TestEveryKernel:
         alike = rng.standard_normal(25)
         np.testing.assert_array_equal(slope.by_points(alike), slope.by_points(np.tile(alike, (8, 1))))
 
-    def test_gradient_by_theta(self, make: Make, rng: np.random.Generator) -> None:
-        kernel, x = make(rng, MIXED), mixed_points(rng, 25)
+    def test_gradient_by_theta(self, make: Make, columns: tuple[Column, ...], rng: np.random.Generator) -> None:
+        kernel, x = make(rng, columns), mixed_points(rng, 25, columns)
         weights = rng.standard_normal((25, 25))
         weights += weights.T
-        pairs = make(rng, MIXED).pairs(x)
-        pairs.covariance(make(rng, MIXED))  # what was computed for another kernel is not used again
+        pairs = make(rng, columns).pairs(x)
+        pairs.covariance(make(rng, columns))  # what was computed for another kernel is not used again
         k = pairs.covariance(kernel)
         np.testing.assert_allclose(k, kernel(x)[upper(25)], rtol=1e-12, atol=1e-14)
         gradient = pairs.by_theta(weights[upper(25)], np.diagonal(weights))
         numeric = approx_fprime(kernel.theta, lambda theta: np.vdot(weights, kernel.with_theta(theta)(x)), 1e-7)
         np.testing.assert_allclose(gradient, numeric, atol=1e-4)
 
-    def test_gradients_of_a_process_with_it(self, make: Make, rng: np.random.Generator) -> None:
+    def test_gradients_of_a_process_with_it(
+        self, make: Make, columns: tuple[Column, ...], rng: np.random.Generator
+    ) -> None:
         """Those of the posterior by the point, and of the likelihood by θ and the noise."""
-        gp, u = LazyGP(make(rng, MIXED), 1e-2), mixed_points(rng, 4)
-        x = mixed_points(rng, 30)
+        gp, u = LazyGP(make(rng, columns), 1e-2), mixed_points(rng, 4, columns)
+        x = mixed_points(rng, 30, columns)
         gp.append(x, np.sin(np.nan_to_num(x).sum(axis=1)))
         slopes = gp.posterior_gradient(u)
         for j in np.flatnonzero(~np.isnan(u[:, 1])):
@@ -195,11 +211,13 @@ class TestEveryKernel:
         np.testing.assert_allclose(gradient, approx_fprime(phi, likelihood, 1e-6), rtol=1e-3, atol=1e-3)
 
     @pytest.mark.parametrize("scale", [1e-90, 1e-3, 1e3])
-    def test_extreme_distances_give_numbers(self, make: Make, scale: float, rng: np.random.Generator) -> None:
-        kernel = make(rng, MIXED)
+    def test_extreme_distances_give_numbers(
+        self, make: Make, columns: tuple[Column, ...], scale: float, rng: np.random.Generator
+    ) -> None:
+        kernel = make(rng, columns)
         theta = kernel.theta
         theta[:4] = np.log(scale)
-        x = mixed_points(rng, 12)
+        x = mixed_points(rng, 12, columns)
         x[:, :2] *= 1e3
         kernel = kernel.with_theta(theta)
         z = kernel.features(x)
@@ -210,8 +228,8 @@ class TestEveryKernel:
             assert np.isfinite(numbers).all()
         np.testing.assert_allclose(np.diagonal(k), kernel.diagonal(z))
 
-    def test_theta_round_trip(self, make: Make, rng: np.random.Generator) -> None:
-        kernel, x = make(rng, MIXED), mixed_points(rng, 10)
+    def test_theta_round_trip(self, make: Make, columns: tuple[Column, ...], rng: np.random.Generator) -> None:
+        kernel, x = make(rng, columns), mixed_points(rng, 10, columns)
         again = kernel.with_theta(kernel.theta)
         np.testing.assert_allclose(again(x), kernel(x), rtol=1e-12)
         assert again.columns == kernel.columns
@@ -255,22 +273,27 @@ class TestEveryKernel:
 
 
 @pytest.mark.parametrize("far", [1.0, 1e4])
-def test_additive_kernel_follows_its_definition(rng: np.random.Generator, far: float) -> None:
+def test_additive_kernel_follows_its_definition(
+    columns: tuple[Column, ...], rng: np.random.Generator, far: float
+) -> None:
     """A Matérn kernel of all columns and one of each column alone, added up; also where exponentials overflow."""
-    x, u, d = mixed_points(rng, 30), mixed_points(rng, 20), len(MIXED)
+    x, u, d = mixed_points(rng, 30, columns), mixed_points(rng, 20, columns), len(columns)
     x[0, 0] = u[0, 0] = far
-    kernel = additive_kernel(rng, MIXED)
-    joint = Matern52(kernel.length_scales, 1.0, MIXED)(x, u)
+    kernel = additive_kernel(rng, columns)
+    joint = Matern52(kernel.length_scales, 1.0, columns)(x, u)
     alone = [
-        Matern52(kernel.length_scales[[j]] / np.sqrt(d), 1.0, MIXED[j : j + 1])(x[:, [j]], u[:, [j]]) for j in range(d)
+        Matern52(kernel.length_scales[[j]] / np.sqrt(d), 1.0, columns[j : j + 1])(x[:, [j]], u[:, [j]])
+        for j in range(d)
     ]
     expected = kernel.output_scale * ((1 - kernel.share) * joint + kernel.share / d * sum(alone))
     np.testing.assert_allclose(kernel(x, u), expected, rtol=1e-12)
 
 
-def test_additive_kernel_is_the_same_in_blocks(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
-    kernel = additive_kernel(rng, MIXED)
-    z, u = kernel.features(mixed_points(rng, 31)), kernel.features(mixed_points(rng, 20))
+def test_additive_kernel_is_the_same_in_blocks(
+    columns: tuple[Column, ...], rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = additive_kernel(rng, columns)
+    z, u = kernel.features(mixed_points(rng, 31, columns)), kernel.features(mixed_points(rng, 20, columns))
     whole, slope = kernel.with_slope(z, u)
     weights = rng.standard_normal(whole.shape)
     monkeypatch.setattr(additive, "BLOCK_ENTRIES", 300)

@@ -28,6 +28,8 @@ MIXED: dict[str, BaseDistribution] = {
     "batch": IntDistribution(8, 512, log=True),
     "shift": FloatDistribution(-3.0, 7.0),
 }
+# Parameters with very many choices.
+MANY: dict[str, BaseDistribution] = {"data": CategoricalDistribution(range(200)), **MIXED}
 MOMENTUM, NESTEROV = FloatDistribution(0.0, 0.99), CategoricalDistribution([True, False])
 
 
@@ -45,13 +47,18 @@ def drawn(distribution: BaseDistribution, rng: np.random.Generator) -> Any:
     return int(value) if isinstance(distribution, IntDistribution) else round(float(value), 10)
 
 
-def configuration(rng: np.random.Generator, *, conditional: bool) -> tuple[dict[str, Any], dict[str, BaseDistribution]]:
+def configuration(
+    rng: np.random.Generator, *, conditional: bool, many: bool = False
+) -> tuple[dict[str, Any], dict[str, BaseDistribution]]:
     """Random parameters; if conditional, momentum only with sgd, and nesterov only with much momentum's parent."""
-    distributions = dict(MIXED)
-    params = {name: drawn(distribution, rng) for name, distribution in MIXED.items()}
+    distributions = dict(MANY if many else MIXED)
+    params = {name: drawn(distribution, rng) for name, distribution in distributions.items()}
     if conditional and params["opt"] == "sgd":
         distributions |= {"momentum": MOMENTUM, "nesterov": NESTEROV}
         params |= {"momentum": drawn(MOMENTUM, rng), "nesterov": drawn(NESTEROV, rng)}
+    if many and params["opt"] == "adam":
+        distributions["part"] = MANY["data"]
+        params["part"] = int(rng.integers(5))
     return params, distributions
 
 
@@ -62,14 +69,20 @@ def value_of(params: dict[str, Any], rng: np.random.Generator, noise: float) -> 
 
 
 def mixed_study(
-    n: int, *, conditional: bool = False, direction: str = "minimize", noise: float = 0.02, constrained: bool = False
+    n: int,
+    *,
+    conditional: bool = False,
+    direction: str = "minimize",
+    noise: float = 0.02,
+    constrained: bool = False,
+    many: bool = False,
 ) -> optuna.Study:
-    """A study of a mixed space. Every ninth trial fails; the constraint bounds the batch."""
+    """A study of a mixed space. Every ninth trial fails; the constraint bounds the batch; ``many`` choices."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     study = optuna.create_study(study_name="mixed", direction=direction)
     rng, sign = np.random.default_rng(0), 1.0 if direction == "minimize" else -1.0
     for number in range(n):
-        params, distributions = configuration(rng, conditional=conditional)
+        params, distributions = configuration(rng, conditional=conditional, many=many)
         failed = number % 9 == 8
         limit = as_attributes({"memory": params["batch"] / 256 - 1}) if constrained and not failed else {}
         study.add_trial(
@@ -84,15 +97,16 @@ def mixed_study(
     return study
 
 
-def with_earlier(n: int = 8) -> optuna.Study:
+def with_earlier(n: int = 8, *, many: bool = False) -> optuna.Study:
     """A study whose sampler knew an earlier one, of a similar problem in other units."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    old = mixed_study(40)
+    old = mixed_study(40, many=many)
     rng = np.random.default_rng(5)
     study = optuna.create_study(study_name="new", sampler=LazySampler(seed=0, earlier=[old]))
 
     def objective(trial: optuna.Trial) -> float:
-        params = {name: trial._suggest(name, distribution) for name, distribution in MIXED.items()}
+        space = MANY if many else MIXED
+        params = {name: trial._suggest(name, distribution) for name, distribution in space.items()}
         return 7.0 * value_of(params, rng, 0.02) + 3.0
 
     study.optimize(objective, n_trials=n)

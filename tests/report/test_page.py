@@ -70,16 +70,19 @@ def largest_difference(study: optuna.Study, expected: list[Prediction], found: l
 
 
 @pytest.mark.extra
-@pytest.mark.parametrize("kind", ["mixed", "conditional", "maximized", "constrained", "earlier"])
+@pytest.mark.parametrize(
+    "kind", ["mixed", "conditional", "maximized", "constrained", "many", "earlier", "many earlier"]
+)
 def test_the_page_predicts_as_the_optimiser_does(pages: Any, kind: str) -> None:
     study = (
-        with_earlier()
-        if kind == "earlier"
+        with_earlier(many="many" in kind)
+        if "earlier" in kind
         else mixed_study(
             150,
             conditional=kind == "conditional",
             direction="maximize" if kind == "maximized" else "minimize",
             constrained=kind == "constrained",
+            many=kind == "many",
         )
     )
     page, optimizer = pages(study), ours(study)

@@ -49,12 +49,23 @@ def prior_mean(model: dict[str, Any], prior: dict[str, Any] | None, points: np.n
     d = len(model["columns"])
     *scales, scale, share = prior["values"]
     parts = features(points, model, scales)
-    centers = decoded(prior["z"], sum(part.shape[1] for part in parts))
-    split = np.split(centers, np.cumsum([part.shape[1] for part in parts])[:-1], axis=1)
+    split = split_features(prior["z"], model, scales)
     squares = [((p[:, None] - q[None]) ** 2).sum(axis=2) for p, q in zip(parts, split, strict=True)]
     alone = sum(matern(np.sqrt(5 * d * square)) for square in squares) / d
     k = scale * ((1 - share) * matern(np.sqrt(5 * sum(squares))) + share * alone)
     return prior["offset"] + k @ decoded(prior["weights"])
+
+
+def split_features(z: str, model: dict[str, Any], scales: list[float]) -> list[np.ndarray]:
+    """Features by column. That of a label is the choice, and here becomes the corner of a simplex."""
+    columns = model["columns"]
+    widths = [(1 if c["label"] else max(c["categories"], 1)) + c["conditional"] for c in columns]
+    parts = np.split(decoded(z, sum(widths)), np.cumsum(widths)[:-1], axis=1)
+    for j, column in enumerate(columns):
+        if column["label"]:
+            corner = CORNER / scales[j] * np.eye(column["categories"])[parts[j][:, 0].astype(int)]
+            parts[j] = np.hstack((corner, parts[j][:, 1:]))
+    return parts
 
 
 def posterior(model: dict[str, Any], output: dict[str, Any], points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -79,13 +90,14 @@ def posterior(model: dict[str, Any], output: dict[str, Any], points: np.ndarray)
     return mean + prior_mean(model, output["prior"], points), scale - np.sum(cross[:, rows] * v.T, axis=1)
 
 
-@pytest.fixture(scope="module", params=["mixed", "conditional", "maximize", "constrained"])
+@pytest.fixture(scope="module", params=["mixed", "conditional", "maximize", "constrained", "many"])
 def found(request: pytest.FixtureRequest) -> tuple[optuna.Study, Model]:
     study = mixed_study(
         45,
         conditional=request.param == "conditional",
         direction="maximize" if request.param == "maximize" else "minimize",
         constrained=request.param == "constrained",
+        many=request.param == "many",
     )
     model = content_of(study).model
     assert model is not None
@@ -139,8 +151,9 @@ def test_several_objectives_have_a_model_each() -> None:
         assert ours[0] == pytest.approx(expected.value, rel=1e-7)
 
 
-def test_earlier_studies_are_a_prior_mean() -> None:
-    study = with_earlier()
+@pytest.mark.parametrize("many", [False, True])
+def test_earlier_studies_are_a_prior_mean(many: bool) -> None:
+    study = with_earlier(many=many)
     content = content_of(study)
     assert content.model is not None
     (output,) = content.model.portable["objectives"]
@@ -186,17 +199,19 @@ def test_doubles_are_the_same_after_base64() -> None:
 
 def test_parents_and_their_values_are_coordinates() -> None:
     space = Optimizer(
-        {"a": ["x", "y", "z"], "only": [3], "b": (1, 9), "c": (0.0, 1.0), "d": (0.0, 1.0)},
+        {"a": ["x", "y", "z"], "only": [3], "b": (1, 9), "c": (0.0, 1.0), "d": (0.0, 1.0), "e": (0.0, 1.0)},
         conditions={
             "b": Condition("a", ("x", "z")),
             "c": Condition("b", (5,)),
             "d": Condition("only", (3,)),
+            "e": Condition("b", (9, 11), outside=True),
         },
     ).space
     assert active_if(space, "a") == []
     assert active_if(space, "b") == [(0, [0.0, 2.0])]
     assert active_if(space, "c") == [(1, [0.5]), (0, [0.0, 2.0])]
     assert active_if(space, "d") == []
+    assert active_if(space, "e") == [(1, [1.0]), (0, [0.0, 2.0])]
 
 
 def test_data_has_no_markup_and_no_nan() -> None:

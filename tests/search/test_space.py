@@ -99,7 +99,11 @@ def test_points_are_what_will_really_be_evaluated(seed: int, parts: list[BaseDis
     assume(space.dim)
     rng = np.random.default_rng(seed)
     relaxed = np.where(space.categorical, space.sample(rng, 6), rng.random((6, space.dim)))
-    for points in (space.sample(rng, 6), space.snap(relaxed), space.neighbours(space.sample(rng, 1)[0], rng)):
+    for points in (
+        space.sample(rng, 6),
+        space.snap(relaxed),
+        space.neighbours(space.sample(rng, 1)[0], space.sample(rng, 2), rng),
+    ):
         for x in points:
             params = space.decode(x)
             space.check(params)
@@ -141,11 +145,22 @@ def test_conditional_parameters_are_absent_when_inactive(rng: np.random.Generato
 def test_a_changed_parent_activates_its_children(rng: np.random.Generator) -> None:
     space = Space(SVM_OR_FOREST, CONDITIONS)
     x = space.encode({"model": "forest", "trees": 100})
-    moved = [space.decode(move) for move in space.neighbours(x, rng)]
+    moved = [space.decode(move) for move in space.neighbours(x, x[None], rng)]
     assert [params["model"] for params in moved] == ["svm", "forest", "forest"]
     assert set(moved[0]) >= {"model", "C", "kernel"}
     assert "trees" not in moved[0]
     assert {params["trees"] for params in moved[1:]} == {99, 101}
+
+
+def test_a_move_between_very_many_choices_tries_those_at_hand_and_some_others(rng: np.random.Generator) -> None:
+    space = Space({"few": CategoricalDistribution(range(60)), "many": CategoricalDistribution(range(3000))})
+    x, others = np.array([7.0, 7.0]), np.array([[1.0, 11.0], [2.0, 2999.0]])
+    moves = space.neighbours(x, others, rng)
+    few, many = moves[moves[:, 0] != 7, 0], moves[moves[:, 1] != 7, 1]
+    assert len(few) + len(many) == len(moves)
+    assert set(few) == set(range(60)) - {7}
+    assert {11, 2999} <= set(many)
+    assert 10 < len(many) < 100
 
 
 def test_a_finite_space_is_listed_without_repetition() -> None:
@@ -163,6 +178,21 @@ def test_a_condition_on_a_single_valued_parent_holds_always_or_never(rng: np.ran
         {"on": CategoricalDistribution(["yes"]), "x": FloatDistribution(0, 1)}, {"x": Condition("on", ("yes",))}
     )
     assert set(space.decode(space.sample(rng, 1)[0])) == {"on", "x"}
+
+
+def test_a_condition_may_have_values_of_results_outside_the_range(rng: np.random.Generator) -> None:
+    """Steps of 2 have no place for 2: it must not be taken for its neighbour."""
+    space = Space(
+        {"layers": IntDistribution(1, 5, step=2), "y": FloatDistribution(0, 1), "z": FloatDistribution(0, 1)},
+        {"y": Condition("layers", (2, 5, 9), outside=True), "z": Condition("layers", (7,), outside=True)},
+    )
+    for x in space.sample(rng, 50):
+        params = space.decode(x)
+        assert set(params) == ({"layers", "y"} if params["layers"] == 5 else {"layers"})
+        assert np.array_equal(space.encode(params), x, equal_nan=True)
+    assert not np.isnan(space.encode(space.plain({"layers": 7, "z": 0.5}, outside=True))).all()
+    with pytest.raises(ValueError, match="'y' is only active while 'layers'"):
+        space.plain({"layers": 7, "y": 0.5, "z": 0.5}, outside=True)
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,12 @@ def test_it_saves_epochs_with_any_sampler_and_stops_no_winner(sampler: BaseSampl
     assert study.best_value < min(stopped) + 1e-3, "the best of all was not stopped"
 
 
+def test_a_training_without_parameters_is_not_stopped() -> None:
+    study = optuna.create_study(pruner=LazyPruner())
+    study.optimize(lambda trial: train({"x": 0.1 * trial.number, "y": 0.0}, trial), n_trials=5)
+    assert all(trial.state == TrialState.COMPLETE for trial in study.trials)
+
+
 def test_nothing_is_stopped_before_two_trainings_have_finished() -> None:
     study = optuna.create_study(sampler=LazySampler(seed=1), pruner=LazyPruner())
     study.optimize(objective, n_trials=12)

@@ -127,6 +127,28 @@ def test_the_next_suggestion_after_a_resumption_is_the_same(tmp_path: Path) -> N
     assert resumed.ask(space).params == study.ask(space).params
 
 
+@pytest.mark.parametrize("version", ["now", "0.1.0"])
+def test_the_texts_of_very_many_choices_are_not_written_with_every_trial(version: str) -> None:
+    """0.1.0 wrote them, and what it has learned counts."""
+    distributions = {"c": CategoricalDistribution(range(1000)), "x": FloatDistribution(0, 1)}
+
+    def objective(trial: optuna.Trial) -> float:
+        return trial.suggest_categorical("c", range(1000)) / 1000 + trial.suggest_float("x", 0, 1)
+
+    study = optuna.create_study(sampler=LazySampler(seed=3))
+    study.optimize(objective, n_trials=12)
+    texts = [trial.system_attrs[f"{SUGGESTION_KEY}:0"] for trial in study.trials[7:]]
+    assert max(map(len, texts)) < 2000
+    copied = optuna.create_study(sampler=LazySampler(seed=3))
+    for trial in study.trials:
+        written = json.loads(trial.system_attrs.get(f"{SUGGESTION_KEY}:0", "{}"))
+        if version == "0.1.0" and "columns" in written:
+            written["columns"] = [[name, str(each)] for name, each in distributions.items()]
+            trial.system_attrs[f"{SUGGESTION_KEY}:0"] = json.dumps(written)
+        copied.add_trial(trial)
+    assert copied.ask(distributions).params == study.ask(distributions).params
+
+
 def test_a_second_process_begins_with_what_was_learned(tmp_path: Path) -> None:
     storage = f"sqlite:///{tmp_path}/s.db"
     first = LazySampler(seed=3)

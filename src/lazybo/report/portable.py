@@ -63,7 +63,10 @@ def portable_model(
         "halfWidth": HALF_WIDTH,
         "minDeviation": MIN_STD,
         "kernel": first.kernel.name,
-        "columns": [{"categories": c.categories, "conditional": c.conditional} for c in first.kernel.columns],
+        "columns": [
+            {"categories": c.categories, "conditional": c.conditional, "label": c.is_label}
+            for c in first.kernel.columns
+        ],
         "x": encoded(first.X),
         "rows": None if rows is None else rows.tolist(),
         "widening": None if rows is None else widening(predictors[0], rows),
@@ -101,11 +104,10 @@ def active_if(space: Space, name: str) -> list[tuple[int, list[float]]]:
     """The columns of all parents of a parameter that can vary, each with the coordinates for which it is active."""
     needs = []
     while name in space.conditions:
-        parent, values = space.conditions[name].parent, space.conditions[name].values
-        if parent in space.names:  # a parent with one value always has it
-            column = space.names.index(parent)
-            needs.append((column, [float(space.encode({parent: value})[column]) for value in values]))
-        name = parent
+        condition = space.conditions[name]
+        if condition.parent in space.names:  # a parent with one value always has it
+            needs.append((space.names.index(condition.parent), space.places(condition)))
+        name = condition.parent
     return needs
 
 

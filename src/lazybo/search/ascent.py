@@ -120,7 +120,8 @@ def move_discrete(
     active = np.ones(len(u), dtype=bool)
     best = value(u, center)
     for _ in range(DISCRETE_ROUNDS):
-        groups = [space.neighbours(x, rng) if on else np.zeros((0, space.dim)) for x, on in zip(u, active, strict=True)]
+        none = np.zeros((0, space.dim))
+        groups = [space.neighbours(x, u, rng) if on else none for x, on in zip(u, active, strict=True)]
         owner = np.repeat(np.arange(len(u)), [len(group) for group in groups])
         if len(owner) == 0:
             break

@@ -20,6 +20,9 @@ from lazybo.checks import Array, is_float_like, shortened
 # so many levels on either side are tried, then so many.
 NEAR_LEVELS = 8
 FAR_LEVELS = 2**15
+# A move goes to any other choice if there are at most so many, else to one of those at hand or of so many at random.
+MAX_MOVES = 64
+RANDOM_MOVES = 32
 # Decoded values of a discrete parameter that are remembered.
 MAX_VALUES = 2**12
 # Coordinates further outside of [0, 1] than this only grow with the logarithm: kernels square them. They are so far
@@ -149,8 +152,15 @@ class Axis:
         """The nearest coordinates that belong to a value."""
         return x if self.categories or self._continuous else self._at_level(self._level(x))
 
-    def next_to(self, x: float) -> list[float]:
-        """The coordinates one discrete move away: the next levels, or every other choice."""
+    def next_to(self, x: float, at_hand: Array, rng: np.random.Generator) -> list[float]:
+        """The coordinates one discrete move away: the next levels, or other choices.
+
+        If there are more than `MAX_MOVES` choices, these are the ones ``at_hand`` and some at random.
+        """
+        if self.categories > MAX_MOVES:
+            drawn = rng.integers(self.categories, size=RANDOM_MOVES)
+            tried = np.unique(np.concatenate((at_hand[~np.isnan(at_hand)], drawn)))
+            return [float(c) for c in tried if c != x]
         if self.categories:
             return [float(c) for c in range(self.categories) if c != x]
         if self._continuous:

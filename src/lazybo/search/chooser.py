@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.spatial.distance import cdist
 
 from lazybo.blas import one_thread
 from lazybo.checks import Array
 from lazybo.model.earlier import portfolio
+from lazybo.model.kernels import distances
 from lazybo.search.acquisition import Acquisition
 from lazybo.search.feasible_set import FeasibleSet
 from lazybo.search.landscape import Landscape
@@ -195,7 +195,7 @@ class Chooser:
             return np.zeros(len(points), dtype=bool)
         kernel = self._surrogate.fitted.kernel
         waiting = kernel.features(self._observations.points(pending))
-        return cdist(kernel.features(points), waiting).min(axis=1) < PENDING_GAP
+        return distances(kernel, kernel.features(points), waiting).min(axis=1) < PENDING_GAP
 
     def random_point(self, seed: int, rng: np.random.Generator) -> Array:
         """A random point that is not taken, if there is one. In a small space the remaining points are listed."""

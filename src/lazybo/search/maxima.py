@@ -27,10 +27,9 @@ from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.spatial.distance import cdist
 
 from lazybo.checks import Array
-from lazybo.model.kernels import Kernel
+from lazybo.model.kernels import Kernel, distances
 from lazybo.model.process import Process
 from lazybo.search.acquisition import Acquisition
 from lazybo.search.ascent import climb, move_discrete
@@ -100,7 +99,7 @@ def joint_maxima(
     """
     kernel, points, ranges = landscape.kernel, landscape.pool_points, landscape.ranges
     order = np.argsort(-landscape.over_pool(), kind="stable")
-    apart = _apart(kernel.features(points[order]), max(POOL_CENTERS, starts - 2))
+    apart = _apart(kernel, kernel.features(points[order]), max(POOL_CENTERS, starts - 2))
     centers = np.vstack((points[order[apart]], incumbents))
     field = landscape.around(centers)
 
@@ -132,10 +131,10 @@ def joint_maxima(
     return _distinct(kernel, u, landscape.exact(u))
 
 
-def _apart(z: Array, count: int) -> list[int]:
+def _apart(kernel: Kernel, z: Array, count: int) -> list[int]:
     """The first rows that keep `CENTER_GAP` from all earlier ones, at most ``count``."""
     for size in (FIRST_ROWS, len(z)):  # nearly always the first rows are enough
-        near = cdist(z[:size], z[:size]) <= CENTER_GAP
+        near = distances(kernel, z[:size], z[:size]) <= CENTER_GAP
         kept: list[int] = []
         free = np.ones(len(near), dtype=bool)
         while len(kept) < count and free.any():
@@ -173,7 +172,7 @@ def _best_of_each(values: Array, center: Index, count: int) -> Index:
 def _distinct(kernel: Kernel, points: Array, values: Array) -> list[Maximum]:
     """Maxima with their values, best first, without duplicates."""
     z = kernel.features(points)
-    near = cdist(z, z) <= SAME_MAXIMUM
+    near = distances(kernel, z, z) <= SAME_MAXIMUM
     kept: list[int] = []
     for i in np.argsort(-values, kind="stable"):
         if not near[i, kept].any():

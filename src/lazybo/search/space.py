@@ -16,7 +16,7 @@ A conditional parameter has a `Condition`: it is active while its parent is acti
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
 from typing import Any
@@ -40,10 +40,14 @@ MAX_LISTED = 100_000
 
 @dataclass(frozen=True)
 class Condition:
-    """A parameter is active while ``parent`` is active and has one of ``values``."""
+    """A parameter is active while ``parent`` is active and has one of ``values``.
+
+    With ``outside``, values may lie outside the range of the parent, as those of earlier results may.
+    """
 
     parent: str
     values: tuple[Any, ...]
+    outside: bool = field(default=False, compare=False, repr=False)
 
 
 class Space:
@@ -246,18 +250,24 @@ class Space:
             active = only_value(self.distributions[parent]) in condition.values
             rows = np.full(len(x), active)
             return rows & self._active_rows(parent, x, column) if parent in self.conditions else rows
-        axis = self._axes[parent]
-        wanted = [axis.encode(value) for value in condition.values]
-        near = np.abs(x[:, column[parent]][:, None] - np.array(wanted)) <= 1e-12
+        near = np.abs(x[:, column[parent]][:, None] - np.array(self.places(condition))) <= 1e-12
         return np.asarray(near.any(axis=1))
 
-    def neighbours(self, x: Array, rng: np.random.Generator) -> Array:
-        """The discrete neighbours of one point, (m, d): the next levels up and down, and every other choice."""
+    def places(self, condition: Condition) -> list[float]:
+        """The coordinates of a parent that can vary at which a condition holds; values outside its range have none."""
+        axis = self._axes[condition.parent]
+        return [axis.encode(value) for value in condition.values if contains(axis.distribution, value)]
+
+    def neighbours(self, x: Array, others: Array, rng: np.random.Generator) -> Array:
+        """The discrete neighbours of one point, (m, d): the next levels up and down, and every other choice.
+
+        Of a parameter with very many choices only those of ``others``, (s, d), and some at random.
+        """
         moves = []
         for j, axis in enumerate(self._axes.values()):
             if np.isnan(x[j]):
                 continue
-            for value in axis.next_to(x[j]):
+            for value in axis.next_to(x[j], others[:, j], rng):
                 move = x.copy()
                 move[j] = value
                 moves.append(move)
@@ -292,7 +302,7 @@ def _conditions(conditions: Mapping[str, Condition] | None) -> dict[str, Conditi
             raise ValueError(f"{which} must have a list of values, not {shortened(values)}")
         if not values:
             raise ValueError(f"{which} has no values: the parameter could never be active")
-        checked[name] = Condition(condition.parent, tuple(values))
+        checked[name] = replace(condition, values=tuple(values))
     return checked
 
 
@@ -330,7 +340,7 @@ def _check_condition(name: str, condition: Condition, distributions: dict[str, B
             missing = f"there is no parameter {shortened(known)}; this space has {[*distributions]}"
             raise ValueError(f"{which} on {shortened(parent)}: {missing}")
     for value in condition.values:
-        if not contains(distributions[parent], value):
+        if not contains(distributions[parent], value) and not condition.outside:
             allowed = allowed_values(distributions[parent])
             raise ValueError(f"{which} has {parent}={shortened(value)}, but {parent} must be {allowed}")
 

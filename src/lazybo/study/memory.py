@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from optuna.distributions import BaseDistribution
+from optuna.distributions import BaseDistribution, check_distribution_compatibility
 from optuna.storages import BaseStorage
 from optuna.storages._cached_storage import _CachedStorage
 from optuna.study import Study
@@ -46,25 +46,28 @@ class Memories:
 
 
 class Memory:
-    """What is known of one study. Hold its lock to read or change it; only ``own`` needs no lock."""
+    """What is known of one study. Hold its lock to read or change it, unless it says that it needs none."""
 
     def __init__(self, study: Study) -> None:
         self.storage: weakref.ref[BaseStorage] = weakref.ref(_backend(study))
         self.lock = threading.RLock()
-        self.own: set[int] = set()  # trials that this sampler began
+        self.own: set[int] = set()  # trials that this sampler began; needs no lock
         self._study_id = study._study_id
         self._unannounced = Unannounced()
         self._begin()
 
     def _begin(self) -> None:
         self.trials: list[FrozenTrial] = []
-        self.distributions: dict[str, BaseDistribution] = {}
+        self.distributions: dict[str, BaseDistribution] = {}  # as in the latest trials
+        self._asked: set[str] = set()  # parameters that a trial of ours has asked for: their kinds are settled
+        self._disputed: set[str] = set()  # parameters whose kind differs between trials, none of them ours
         self.model: StudyModel | None = None
         self.constants: dict[str, Any] = {}  # parameters with one value, as the model's constraint knows them
         self.curves: StudyCurves | None = None  # used by LazyPruner
         self.rivals: Rivals | None = None  # used by LazyPruner if there are several objectives
         self.earlier: tuple[EarlierStudy, ...] | None = None  # the sampler's earlier studies, once they were read
         self._unkept: Unkept | None = None
+        self._warned: dict[str, object] = {}  # parameters for which a warning was given
         self.except_number = -1  # the trial that is being sampled
         self.others_run = False  # whether trials run that were begun elsewhere
         self._settled = 0  # all trials before this number have finished
@@ -83,11 +86,34 @@ class Memory:
         settled = True
         for trial in trials[self._settled :]:
             if trial.number != except_number:
-                self.distributions.update(trial.distributions)
+                self._note_distributions(trial)
             if trial.state == TrialState.RUNNING and trial.number not in self.own:
                 self.others_run = self.others_run or trial.number != except_number
             settled = settled and trial.state.is_finished()
             self._settled += settled
+
+    def _note_distributions(self, trial: FrozenTrial) -> None:
+        """Keep the latest distribution of each parameter.
+
+        Added trials may have a parameter of any kind. Optuna refuses a suggestion of another kind than the objective
+        asks for, so the kind is that of our own trials. Without any, a parameter of several kinds is not suggested.
+        """
+        own = trial.number in self.own
+        for name, distribution in trial.distributions.items():
+            known = self.distributions.get(name, distribution)
+            if not own and not _is_compatible(known, distribution):
+                if name in self._asked:
+                    continue
+                self._disputed.add(name)
+            if own:
+                self._asked.add(name)
+                self._disputed.discard(name)
+            self.distributions[name] = distribution
+
+    @property
+    def space(self) -> dict[str, BaseDistribution]:
+        """The parameters to suggest: those that vary, each as in its latest trial."""
+        return {name: d for name, d in self.distributions.items() if not d.single() and name not in self._disputed}
 
     def _continues(self, trials: Sequence[FrozenTrial]) -> bool:
         """Whether these trials continue the known ones: a study may be deleted, and its number used again."""
@@ -116,6 +142,11 @@ class Memory:
         """Note that the options of the sampler were written."""
         self._unkept = Unkept({}, needed=False)
 
+    def is_first_warning(self, name: str) -> bool:
+        """Whether no warning about this parameter was given yet; it then counts as given. Needs no lock."""
+        mark = object()
+        return self._warned.setdefault(name, mark) is mark
+
     def note_constants(self) -> dict[str, Any]:
         """The parameters with one value. If there are new ones, the model is made again: its constraint needs them."""
         constants = {name: only_value(d) for name, d in self.distributions.items() if d.single()}
@@ -142,6 +173,17 @@ def _backend(study: Study) -> BaseStorage:
     """The storage itself. Optuna puts a new cache around a database each time that a study of it is opened."""
     storage = study._storage
     return storage._backend if isinstance(storage, _CachedStorage) else storage
+
+
+def _is_compatible(one: BaseDistribution, other: BaseDistribution) -> bool:
+    """Whether Optuna takes both for the same parameter: the same kind, scale and choices."""
+    if one is other:
+        return True
+    try:
+        check_distribution_compatibility(one, other)
+    except ValueError:
+        return False
+    return True
 
 
 def _stamp(trial: FrozenTrial) -> tuple[object, ...]:

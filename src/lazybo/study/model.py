@@ -6,10 +6,12 @@ with the study, so that a resumed study or a second process continues with it: a
 suggestion needed it (`announcement`), or of the study (`unsaved_attributes`).
 """
 
+import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import optuna
@@ -42,6 +44,8 @@ _logger = optuna.logging.get_logger("optuna.samplers.lazybo")
 # A running trial has a forecast from so many values on; a new one when there are so many times as many.
 MIN_WATCHED = 2
 WATCHED_GROWTH = 1.2
+# The text of a parameter with thousands of choices is long, and it is written with most trials: its hash is enough.
+LONGEST_COLUMN = 500
 
 
 @dataclass
@@ -306,7 +310,7 @@ class StudyModel:
 
     def _recall(self, saved: dict[str, Any], finished: int) -> int:
         """Restore what was saved if it is of this space, and of more than ``finished`` trials; how many it is of."""
-        if not saved or saved["columns"] != self._columns():
+        if not saved or _short_columns(saved["columns"]) != self._columns:
             return finished
         count = whole("finished", saved.get("finished", 0), 0)
         curves = whole("curves", saved.get("curves", 0), 0)
@@ -340,10 +344,19 @@ class StudyModel:
 
     def _learned(self) -> str:
         curves = {"curves": self._forecast_at} if self._forecast_at else {}
-        return json.dumps({"columns": self._columns(), "model": self.optimizer.model_state(), **curves})
+        return json.dumps({"columns": self._columns, "model": self.optimizer.model_state(), **curves})
 
+    @cached_property
     def _columns(self) -> list[list[str]]:
-        return [[name, str(self.structure.distributions[name])] for name in self.optimizer.space.names]
+        return _short_columns([name, str(self.structure.distributions[name])] for name in self.optimizer.space.names)
+
+
+def _short_columns(columns: Iterable[Sequence[str]]) -> list[list[str]]:
+    """Names and texts of parameters, with a hash instead of each long text."""
+    return [
+        [name, text if len(text) <= LONGEST_COLUMN else hashlib.sha256(text.encode()).hexdigest()]
+        for name, text in columns
+    ]
 
 
 def _known_variance(trial: FrozenTrial) -> float:

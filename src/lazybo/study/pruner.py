@@ -83,6 +83,8 @@ class LazyPruner(BasePruner):
         memory = self._memories.of(study)
         with memory.lock:
             memory.read(study, trial.number)
+            if not memory.distributions and not trial.distributions:
+                return False  # without parameters there is nothing to compare
             if len(study.directions) > 1:
                 return self._is_dominated(memory, study, trial)
             curves = self._curves(memory, study, trial)

@@ -171,11 +171,11 @@ class LazySampler(BaseSampler):
         study: Study,
         trial: FrozenTrial,
     ) -> dict[str, BaseDistribution]:
-        """All parameters that any trial has had, each as in its latest trial."""
+        """All parameters that any trial has had and that vary, each as in its latest trial."""
         memory = self._memories.of(study)
         with memory.lock:
             memory.read(study, trial.number)
-            return {name: d for name, d in memory.distributions.items() if not d.single()}
+            return memory.space
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
@@ -215,16 +215,15 @@ class LazySampler(BaseSampler):
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
-        """A parameter that is new, or was expected to be inactive: from the independent sampler.
+        """A parameter that is new or was expected to be inactive, or whose range has changed: independently sampled.
 
         In the first trials it is that of the best configuration of an earlier study, if it has the parameter.
         """
-        known = self._memories.of(study).distributions
-        if self._warn_independent_sampling and param_name in known and not param_distribution.single():
-            _logger.warning(
-                f"Trial {trial.number}: {param_name!r} was not expected here and is sampled independently. "
-                "It is modelled once trials have shown when it is active."
-            )
+        memory = self._memories.of(study)
+        known = memory.distributions
+        warns = self._warn_independent_sampling and param_name in known and not param_distribution.single()
+        if warns and memory.is_first_warning(param_name):
+            _logger.warning(_why_independent(trial, param_name, known[param_name], param_distribution))
         if self._independent_sampler is None and param_name not in known:
             value = self._earlier_value(study, trial, param_name, param_distribution)
             if value is not None:
@@ -253,3 +252,18 @@ class LazySampler(BaseSampler):
         value = param_distribution.to_external_repr(param_distribution.to_internal_repr(found))
         feasible = self._options.feasible
         return value if feasible is None or allows(feasible, {**trial.params, param_name: value}) else None
+
+
+def _why_independent(trial: FrozenTrial, name: str, known: BaseDistribution, asked: BaseDistribution) -> str:
+    """Why a parameter that earlier trials had is sampled independently, and what that means."""
+    end = "This is said once for each parameter; warn_independent_sampling=False turns it off."
+    if known != asked:
+        return (
+            f"Trial {trial.number}: the range of {name!r} changes between trials. The model suggests from the range of "
+            "the latest trial and learns from all of them; where a suggestion is not in the range of its own trial, "
+            f"as here, the value is sampled independently. {end}"
+        )
+    return (
+        f"Trial {trial.number}: {name!r} is new here: no trial so far had it with the other parameters as they are. It "
+        f"is sampled independently, and modelled as soon as trials have shown when it is active. {end}"
+    )

@@ -53,7 +53,7 @@ def infer_structure(space: Mapping[str, BaseDistribution], trials: Sequence[Froz
             without = {repr(params[parent]) for params in seen if name not in params and parent in params}
             without_parent = any(name in params and parent not in params for params in seen)
             if with_it and with_it.keys().isdisjoint(without) and not without_parent:
-                conditions[name] = Condition(parent, tuple(with_it[text] for text in sorted(with_it)))
+                conditions[name] = Condition(parent, tuple(with_it[text] for text in sorted(with_it)), outside=True)
                 break
         else:
             optional.add(name)

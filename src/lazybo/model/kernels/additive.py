@@ -31,11 +31,10 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.spatial.distance import cdist
 
 from lazybo.checks import Array, as_shape, positive
 from lazybo.model.kernels.base import Parameter, upper
-from lazybo.model.kernels.columns import INACTIVE_VALUE, Column, Index
+from lazybo.model.kernels.columns import INACTIVE_VALUE, Column, Coordinates
 from lazybo.model.kernels.matern import MAX_DISTANCE, Matern52, MaternPairs, MaternSlope
 
 # How many entries of sⱼ are computed at a time, so that temporary arrays stay in the CPU cache.
@@ -130,6 +129,8 @@ class AdditiveMatern52:
         coordinates = self.joint.coordinates
         first = z.T[coordinates.first] if coordinates.coded else z.T
         values = np.multiply(first, self._unit, order="C")
+        if coordinates.labels:
+            values[list(coordinates.labels)] = 0.0  # only their distances count
         if self._middle is None:
             return Lines(z, values, None, None)
         grown = values - self._middle
@@ -172,7 +173,7 @@ class AdditiveMatern52:
 
     def pairs(self, x: Array) -> "AdditivePairs":
         """k between all pairs of validated points, for learning."""
-        return AdditivePairs(self.joint.coordinates.of(x), self.joint.coordinates.first)
+        return AdditivePairs(self.joint.coordinates, self.joint.coordinates.of(x))
 
     def _additive(self, rows: "Lines", columns: "Lines") -> tuple[Array, Array, Array]:
         """σ² a/d Σⱼ (1 + sⱼ + sⱼ²/3) exp(-sⱼ), (m, n); gⱼ, (d, m, n); the differences p - q of points, (d, m, n).
@@ -182,8 +183,8 @@ class AdditiveMatern52:
         """
         difference = rows.values[:, :, None] - columns.values[:, None, :]
         s = np.abs(difference)
-        for j, features in self._wide:
-            s[j] = cdist(rows.z[:, features], columns.z[:, features]) * self._unit
+        for j in self._wide:
+            s[j] = self.joint.coordinates.distances_in(j, rows.z, columns.z, self.length_scales) * self._unit
         # Beyond this the kernel is 0 in doubles, and infinity · 0 would be NaN.
         if rows.grown is None or columns.grown is None or rows.shrunk is None or columns.shrunk is None:
             np.minimum(s, MAX_DISTANCE, out=s)
@@ -193,7 +194,7 @@ class AdditiveMatern52:
             decay = rows.grown[:, :, None] * columns.shrunk[:, None, :]
             g = rows.shrunk[:, :, None] * columns.grown[:, None, :]
             np.minimum(decay, g, out=decay)
-            for j, _ in self._wide:
+            for j in self._wide:
                 np.minimum(s[j], MAX_DISTANCE, out=s[j])
                 decay[j] = np.exp(-s[j])
             np.multiply(s, decay, out=g)
@@ -233,11 +234,9 @@ class AdditiveMatern52:
         return Matern52(self.length_scales, (1.0 - self.share) * self.output_scale, self.columns)
 
     @cached_property
-    def _wide(self) -> list[tuple[int, slice]]:
-        """The columns with several features, each with the slice of its features."""
-        first = self.joint.coordinates.first
-        wide = [(j, column.width) for j, column in enumerate(self.columns) if column.width > 1]
-        return [(j, slice(first[j], first[j] + width)) for j, width in wide]
+    def _wide(self) -> list[int]:
+        """The columns whose distances are not differences of one feature."""
+        return [j for j, column in enumerate(self.columns) if column.width > 1 or column.is_label]
 
 
 class Lines(NamedTuple):
@@ -289,11 +288,14 @@ class AdditiveSlope:
 class AdditivePairs:
     """k between all pairs of points with coordinates C, see `Pairs`."""
 
-    def __init__(self, coordinates: Array, first: Index) -> None:
-        self.joint = MaternPairs(coordinates)
-        a, b = np.nonzero(upper(len(coordinates)))
-        squares = (coordinates[a] - coordinates[b]).T ** 2
-        self._distances = np.sqrt(np.add.reduceat(squares, first, axis=0))  # in each column, (d, P)
+    def __init__(self, coordinates: Coordinates, c: Array) -> None:
+        self.joint = MaternPairs(coordinates, c)
+        a, b = np.nonzero(upper(len(c)))
+        squares = (c[a] - c[b]).T ** 2
+        self._distances = np.sqrt(np.add.reduceat(squares, coordinates.first, axis=0))  # in each column, (d, P)
+        ones = np.ones(len(coordinates.columns))
+        for j in coordinates.labels:
+            self._distances[j] = coordinates.distances_in(j, c, c, ones)[a, b]
         self._longest = self._distances.max(axis=1, initial=0.0)
         self._additive, self._k = np.empty((2, len(a)))
         self._by_scales = np.empty_like(self._distances)  # gⱼ sⱼ²

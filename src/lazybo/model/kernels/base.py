@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from lazybo.checks import Array
-from lazybo.model.kernels.columns import Column
+from lazybo.model.kernels.columns import Column, coordinates_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +117,11 @@ class Kernel(Protocol):
 def upper(n: int) -> NDArray[np.bool_]:
     """Where a square matrix is above its diagonal, (n, n): the places of the pairs a < b, row by row."""
     return np.triu(np.ones((n, n), dtype=bool), 1)
+
+
+def distances(kernel: Kernel, z: Array, other: Array) -> Array:
+    """Distances of the rows of two feature arrays, (m, n), in units of the kernel's ranges."""
+    return coordinates_of(tuple(kernel.columns)).distances(z, other, kernel.ranges)
 
 
 def as_kernel(kernel: object) -> Kernel:

@@ -22,7 +22,7 @@ from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.spatial.distance import cdist, pdist
+from scipy.spatial.distance import pdist
 
 from lazybo.checks import Array, as_array, as_shape, positive
 from lazybo.model.kernels.base import Parameter, upper
@@ -130,11 +130,11 @@ class Matern52:
 
     def pairs(self, x: Array) -> "MaternPairs":
         """k between all pairs of validated points, for learning."""
-        return MaternPairs(self.coordinates.of(x))
+        return MaternPairs(self.coordinates, self.coordinates.of(x))
 
     def _value(self, z: Array, other: Array) -> tuple[Array, Array]:
         """k = g + σ² s²/3 exp(-s) and g = σ² (1 + s) exp(-s), each (m, n)."""
-        s = scaled_distance(z, other)
+        s = scaled_distance(self, z, other)
         decay = np.negative(s)
         np.exp(decay, out=decay)
         decay *= self.output_scale
@@ -153,7 +153,7 @@ class Matern52:
     @cached_property
     def feature_scales(self) -> Array:
         """The length scale of each feature, (D,)."""
-        return self.length_scales[self.coordinates.column]
+        return self.coordinates.scales(self.length_scales)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,19 +182,27 @@ class MaternSlope:
 class MaternPairs:
     """k between all pairs of points with coordinates C, see `Pairs`."""
 
-    def __init__(self, coordinates: Array) -> None:
-        n = len(coordinates)
-        self._coordinates = coordinates
+    def __init__(self, coordinates: Coordinates, c: Array) -> None:
+        n = len(c)
         self._upper = upper(n)
+        self._columns, self._labels = coordinates.column[coordinates.euclidean], coordinates.labels
+        self._label_squares = [coordinates.label_squares(j, c, c)[self._upper] for j in self._labels]
+        self._coordinates = c[:, coordinates.euclidean] if self._labels else c
         self._matrix = np.zeros((n, n))
-        self._z = coordinates
+        self._z = self._coordinates
         self._s, self._decay, self._h, self._k = np.empty((4, n * (n - 1) // 2))
 
     def covariance(self, kernel: Matern52) -> Array:
         """k of each pair, (P,)."""
-        self._kernel, self._z = kernel, self._coordinates / kernel.feature_scales
+        self._kernel, self._z = kernel, self._coordinates / kernel.length_scales[self._columns]
         s, decay, h, k = self._s, self._decay, self._h, self._k
-        pdist(self._z, out=s)
+        if self._labels:
+            pdist(self._z, "sqeuclidean", out=s)
+            for j, squares in zip(self._labels, self._label_squares, strict=True):
+                s += squares / kernel.length_scales[j] / kernel.length_scales[j]
+            np.sqrt(s, out=s)
+        else:
+            pdist(self._z, out=s)
         s *= SQRT_5
         np.minimum(s, MAX_DISTANCE, out=s)
         np.negative(s, out=decay)
@@ -217,16 +225,19 @@ class MaternPairs:
         passes over all pairs.
         """
         z, kernel, w = self._z, self._kernel, self._matrix
-        w[self._upper] = weights * self._h
+        weighted = weights * self._h
+        w[self._upper] = weighted
         quadratic = (z * z).T @ (w.sum(axis=0) + w.sum(axis=1)) - 2.0 * np.einsum("aj,aj->j", z, w @ z)
-        per_column = np.bincount(kernel.coordinates.column, weights=2.0 * quadratic, minlength=kernel.dim)
+        per_column = np.bincount(self._columns, weights=2.0 * quadratic, minlength=kernel.dim)
+        for j, squares in zip(self._labels, self._label_squares, strict=True):
+            per_column[j] += 2.0 * (weighted @ squares) / kernel.length_scales[j] / kernel.length_scales[j]
         by_output = 2.0 * (weights @ self._k) + kernel.output_scale * diagonal.sum()
         return np.append(per_column, by_output)
 
 
-def scaled_distance(z: Array, other: Array) -> Array:
+def scaled_distance(kernel: Matern52, z: Array, other: Array) -> Array:
     """s = √5 r, from differences of coordinates: this is exact for near duplicates, unlike a matrix product."""
-    s = cdist(z, other)
+    s = kernel.coordinates.distances(z, other, kernel.length_scales)
     s *= SQRT_5
     # Beyond this the kernel is 0 in doubles, and infinity · 0 would be NaN.
     return np.minimum(s, MAX_DISTANCE, out=s)

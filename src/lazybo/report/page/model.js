@@ -12,6 +12,7 @@
 const SQRT_5 = Math.sqrt(5);
 const CORNER = Math.sqrt(0.5); // a choice is a corner of a simplex with edge 1
 const INACTIVE = 0.5;
+const INACTIVE_LABEL = -1; // a label is a choice among very many: its feature is the choice, which is only compared
 const MAX_DISTANCE = 1e3;
 const PIVOT_FLOOR = 1e-10;
 const MAX_DEVIATION = 1e25;
@@ -94,12 +95,18 @@ function activePoint(axes, coordinates) {
 /* Where the features of each column begin, and how many there are in all. */
 function layoutOf(columns) {
   let width = 0;
-  const spans = columns.map(({ categories, conditional }) => {
+  const spans = columns.map(({ categories, conditional, label }) => {
     const first = width;
-    width += Math.max(categories, 1) + (conditional ? 1 : 0);
-    return { first, end: width, categories, conditional };
+    width += (label ? 1 : Math.max(categories, 1)) + (conditional ? 1 : 0);
+    return { first, end: width, categories, conditional, label };
   });
   return { spans, width };
+}
+
+/* The squared distance of two labels: of two corners of a simplex, or of a corner and its center. */
+function labelSquare(one, other, categories) {
+  if (one === other) return 0;
+  return one === INACTIVE_LABEL || other === INACTIVE_LABEL ? 0.5 * (1 - 1 / categories) : 1;
 }
 
 function matern(s) {
@@ -116,17 +123,19 @@ class Kernel {
 
   /* Write the features of the point that begins at `from` of an array. */
   features(points, from, out, to) {
-    this.layout.spans.forEach(({ first, end, categories, conditional }, j) => {
+    this.layout.spans.forEach(({ first, end, categories, conditional, label }, j) => {
       const value = points[from + j];
       const inactive = Number.isNaN(value);
-      if (categories) {
+      if (label) {
+        out[to + first] = inactive ? INACTIVE_LABEL : value;
+      } else if (categories) {
         for (let c = 0; c < categories; c++) out[to + first + c] = inactive ? CORNER / categories : 0;
         if (!inactive) out[to + first + value] = CORNER;
       } else {
         out[to + first] = inactive ? INACTIVE : value;
       }
       if (conditional) out[to + end - 1] = inactive ? 1 : 0;
-      for (let f = first; f < end; f++) out[to + f] /= this.scales[j];
+      for (let f = label ? first + 1 : first; f < end; f++) out[to + f] /= this.scales[j];
     });
   }
 
@@ -136,9 +145,9 @@ class Kernel {
     const unit = Math.sqrt(5 * dim);
     let square = 0, sum = 0;
     for (let j = 0; j < dim; j++) {
-      const { first, end } = layout.spans[j];
-      let own = 0;
-      for (let f = first; f < end; f++) {
+      const { first, end, categories, label } = layout.spans[j];
+      let own = label ? labelSquare(u[at + first], z[to + first], categories) / this.scales[j] ** 2 : 0;
+      for (let f = label ? first + 1 : first; f < end; f++) {
         const difference = u[at + f] - z[to + f];
         own += difference * difference;
       }
