@@ -22,7 +22,7 @@ from optuna.distributions import FloatDistribution
 from optuna.trial import FrozenTrial, TrialState
 
 import lazybo
-from benchmarks import faults
+from benchmarks import drivers, faults
 from lazybo.run.presence import born
 from lazybo.study.attributes import ATTEMPTS_KEY, BEGAN_KEY
 from lazybo.study.storage import DEFAULT_NAME
@@ -235,3 +235,8 @@ def test_drivers_that_race_for_the_last_trials_begin_no_more_than_are_needed(tmp
     same = [(a, b) for a, b in itertools.combinations(trials, 2) if a.params == b.params]
     assert len(same) <= 3
     assert all(a.datetime_complete <= b.datetime_start for a, b in same)
+
+
+def test_many_drivers_with_evaluations_that_take_no_time_evaluate_exactly_what_is_wanted(tmp_path: Path) -> None:
+    race = drivers.race(f"sqlite:///{tmp_path}/s.db", drivers=6, trials=150)
+    assert race.is_exact(150), race
