@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import optuna
+import sqlalchemy
 from optuna.trial import FrozenTrial
 
 import lazybo
@@ -128,14 +129,14 @@ def databases(kind: str) -> Iterator[Iterator[str]]:
         with tempfile.TemporaryDirectory() as folder:
             yield (f"sqlite:///{folder}/{i}.db" for i in range(sys.maxsize))
         return
-    import psycopg
-
     from tests import postgres
 
     def created(server: str) -> Iterator[str]:
         for i in range(sys.maxsize):
-            with psycopg.connect(server.replace("+psycopg", ""), autocommit=True) as connection:
-                connection.execute(f"CREATE DATABASE race{i}")
+            engine = sqlalchemy.create_engine(server, isolation_level="AUTOCOMMIT")
+            with engine.connect() as connection:
+                connection.execute(sqlalchemy.text(f"CREATE DATABASE race{i}"))
+            engine.dispose()
             yield server.rpartition("/")[0] + f"/race{i}"
 
     with postgres.server() as server:
@@ -162,8 +163,8 @@ def main() -> int:
         for study, url in zip(range(options.repeat), urls, strict=False):
             ran = race(url, options.drivers, options.trials)
             outcomes[ran.is_exact(options.trials)] += 1
-            cells = (study, ran.trials, sum(ran.evaluations), ran.unfinished, ran.duplicates)
-            cells += (min(ran.evaluations), max(ran.evaluations), ran.failed_drivers, round(ran.seconds, 1))
+            cells = [study, ran.trials, sum(ran.evaluations), ran.unfinished, ran.duplicates]
+            cells += [min(ran.evaluations), max(ran.evaluations), ran.failed_drivers, round(ran.seconds)]
             print("".join(f"{cell:>12}" for cell in cells), flush=True)
     print(f"exact: {outcomes[True]} of {options.repeat}")
     return 0 if outcomes[True] == options.repeat else 1
