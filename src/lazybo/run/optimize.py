@@ -36,7 +36,7 @@ from lazybo.run.executors.local import SerialEngine
 from lazybo.run.failure import attach_study
 from lazybo.run.goals import check_goals
 from lazybo.run.kfold import KFold
-from lazybo.run.limits import Limits
+from lazybo.run.limits import Limits, StopReason
 from lazybo.run.orphans import EVALUATES_HERE, RECORDS_ALL
 from lazybo.run.presence import present
 from lazybo.run.steps import Steps
@@ -127,9 +127,12 @@ def optimize(
 
     **When it ends.** After ``n_trials``, after ``timeout`` seconds, at ``target_value`` or a better value, after
     ``patience`` trials without a better value, when the model expects the next 10 evaluations to improve the best value
-    by less than ``min_gain``, or with an error after ``max_failures`` failures in a row. An evaluation that takes
-    longer than ``trial_timeout`` seconds fails. Ctrl-C waits for the running evaluations; a second Ctrl-C stops at
-    once.
+    by less than ``min_gain``. An evaluation that takes longer than ``trial_timeout`` seconds fails. Ctrl-C waits for
+    the running evaluations and then raises KeyboardInterrupt; a second Ctrl-C stops at once.
+
+    **When it fails.** `lazybo.RunFailed` is raised after ``max_failures`` failures in a row, at the end if no trial has
+    completed, and at once if the first evaluations fail with an error that looks like a bug, such as a NameError. Its
+    ``__cause__`` is what the objective raised. None: failures never end the run.
 
     **Cost.** With ``cost="seconds"`` evaluations that are expected to take less time are preferred, the more the more
     of ``n_trials`` or ``timeout`` is left. Any other name is that of a metric that the objective returns, a positive
@@ -242,6 +245,8 @@ def _drive(study: Study, model: StudyModel, engine: Engine, run: RunOptions) -> 
         learned = model.unsaved_attributes() if run.limits.confirm else {}
         for key, value in {**learned, STOPPED_KEY: code}.items():
             with_retries(partial(study._storage.set_study_system_attr, study._study_id, key, value))
+        if reason == StopReason.INTERRUPTED:
+            raise KeyboardInterrupt from driver.stopping.error
         if driver.stopping.error is not None:
             raise driver.stopping.error
 
@@ -252,7 +257,7 @@ def _call(objective: Callable[..., Any], space: Space) -> Call:
         return objective
     if isinstance(objective, KFold):
         return call_of(objective.objective, space.distributions, space.conditions, folds=True)
-    return call_of(objective, space.distributions, space.conditions)
+    return replace(call_of(objective, space.distributions, space.conditions), space=space.distributions)
 
 
 @contextlib.contextmanager
