@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 # Users under whom the server may run where the tests run as root, which PostgreSQL refuses.
 SERVANTS = ("postgres", "nobody")
@@ -52,7 +53,7 @@ def _servant() -> str | None:
 
 
 def _run(program: Path, *arguments: str, user: str | None) -> None:
-    other = {"user": user, "group": pwd.getpwnam(user).pw_gid, "extra_groups": []} if user else {}
+    other: dict[str, Any] = {"user": user, "group": pwd.getpwnam(user).pw_gid, "extra_groups": []} if user else {}
     # Not a pipe: the server would inherit it, and reading it would wait for the server's end.
     with tempfile.TemporaryFile("w+") as output:
         done = subprocess.run([program, *arguments], stdout=output, stderr=output, cwd="/", check=False, **other)

@@ -1,8 +1,11 @@
 """Validation of arguments: what passes, and what the error says."""
 
 import math
+import subprocess
+import sys
 from decimal import Decimal
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -69,3 +72,30 @@ def test_long_values_are_cut_in_messages() -> None:
     assert shortened("short") == "'short'"
     assert len(shortened("x" * 1000)) == 80
     assert shortened(10**5000) == "a int"
+
+
+@pytest.mark.parametrize("version", ["2.10.1", "3.6.2", "4.5.0"])
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import lazybo; lazybo.optimize",
+        "from lazybo import LazySampler",
+        "import lazybo.sklearn",
+        "import runpy; runpy.run_module('lazybo', run_name='__main__')",
+    ],
+)
+def test_an_old_optuna_is_one_clear_error(version: str, code: str, tmp_path: Path) -> None:
+    (tmp_path / "optuna").mkdir()
+    (tmp_path / "optuna" / "__init__.py").write_text(f"__version__ = {version!r}")
+    program = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); {code}"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert ended.returncode != 0
+    last = ended.stderr.splitlines()[-1]
+    assert last.startswith(f"ImportError: lazybo needs Optuna 5 or newer, but Optuna {version} is installed; pip ")
+
+
+def test_what_needs_no_optuna_works_with_an_old_one(tmp_path: Path) -> None:
+    (tmp_path / "optuna").mkdir()
+    (tmp_path / "optuna" / "__init__.py").write_text("__version__ = '2.0'")
+    program = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from lazybo import LazyGP"
+    subprocess.run([sys.executable, "-c", program], check=True)

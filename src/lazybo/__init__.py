@@ -74,6 +74,10 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module 'lazybo' has no attribute {name!r}")
+    if not _MODULES[name].startswith("lazybo.model."):  # these need no Optuna
+        from lazybo.checks import check_optuna
+
+        check_optuna()
     value = globals()[name] = getattr(import_module(_MODULES[name]), name)
     return value
 

@@ -1,10 +1,13 @@
 """Validation of arguments: the value as lazybo uses it, or a ValueError that says what was expected."""
 
+import difflib
 import functools
+import inspect
 import math
+import sys
 import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
 from typing import Any, Literal, ParamSpec, TypeAlias, TypeVar
 
@@ -18,6 +21,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 # NumPy's own seeds have 128 bits too. Every storage and JSON can hold them.
 MAX_SEED = 2**128 - 1
+OLDEST_OPTUNA = 5
 
 
 def as_array(name: str, value: ArrayLike, ndim: int) -> Array:
@@ -130,6 +134,48 @@ def shortened(value: object, length: int = 80) -> str:
     except Exception:  # Python also refuses to print ints of more than 4,300 digits
         return f"a {type(value).__name__}"
     return text if len(text) <= length else f"{text[: length - 3]}..."
+
+
+def warn(text: str) -> None:
+    """Warn the code that called lazybo, with its own line."""
+    frame, level = sys._getframe(), 1
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "lazybo":
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, UserWarning, stacklevel=level)
+
+
+def hinting(hints: Mapping[str, str]) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Say what to use instead of arguments that a function does not have: by ``hints``, or by a similar name."""
+
+    def decorate(function: Callable[P, T]) -> Callable[P, T]:
+        known = [name for name in inspect.signature(function).parameters if name != "self"]
+        shown = function.__qualname__.removesuffix(".__init__")
+
+        @functools.wraps(function)
+        def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
+            for name in kwargs:
+                if name not in known:
+                    near = difflib.get_close_matches(name, known, n=1)
+                    hint = hints.get(name) or (f"did you mean {near[0]}=?" if near else f"it has {', '.join(known)}")
+                    raise TypeError(f"{shown}() has no argument {name}=; {hint}")
+            return function(*args, **kwargs)
+
+        return wrapper
+
+    return decorate
+
+
+def check_optuna() -> None:
+    """Raise an ImportError if the installed Optuna is too old; its names that are missing would not say so."""
+    import optuna
+
+    version = getattr(optuna, "__version__", "")
+    major = version.partition(".")[0]
+    if major.isdigit() and int(major) < OLDEST_OPTUNA:
+        raise ImportError(
+            f"lazybo needs Optuna {OLDEST_OPTUNA} or newer, but Optuna {version} is installed; "
+            f"pip install --upgrade 'optuna>={OLDEST_OPTUNA}'"
+        )
 
 
 def renamed(**new_names: str) -> Callable[[Callable[P, T]], Callable[P, T]]:

@@ -19,12 +19,17 @@ from optuna.trial import TrialState
 from lazybo import RunFailed, kfold, optimize
 from lazybo.run import driver
 from lazybo.run.evaluate import Trial
-from lazybo.run.ledger import Entry, Result, open_ledger
+from lazybo.run.ledger import Entry, Ledger, Result, open_ledger
 from lazybo.run.limits import StopReason
+from lazybo.run.orphans import Orphans
 from lazybo.run.presence import present
+from lazybo.run.shared import SharedStudy
+from lazybo.search.optimizer import Optimizer
 from lazybo.study.attributes import ATTEMPTS_KEY, DRIVER_KEY, STOPPED_KEY
+from lazybo.study.factory import ModelOptions, open_model
 from lazybo.study.model import StudyModel
 from lazybo.study.storage import open_storage
+from lazybo.study.structure import Structure
 
 SPACE: dict[str, BaseDistribution] = {"x": FloatDistribution(-5, 5), "y": FloatDistribution(-5, 5)}
 PARAMS = {"x": 1.5, "y": -2.5}
@@ -179,6 +184,82 @@ def test_what_another_driver_does_meanwhile_is_known(study: optuna.Study, storag
     assert study.best_value < 0.5
 
 
+def interfering(monkeypatch: pytest.MonkeyPatch, interfere: Callable[[], object]) -> None:
+    """Let something happen after every proposal, before the trial begins."""
+    propose = Optimizer.propose
+
+    def slow(optimizer: Optimizer, number: int) -> dict[str, Any]:
+        proposed = propose(optimizer, number)
+        interfere()
+        return proposed
+
+    monkeypatch.setattr(Optimizer, "propose", slow)
+
+
+@pytest.mark.parametrize("storage", ["sqlite", "journal", "without a lock"], indirect=True)
+@pytest.mark.parametrize("lost", [2, 5, 31])
+def test_the_total_is_exact_however_many_races_for_a_number_are_lost(
+    lost: int, study: optuna.Study, storage: BaseStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another driver takes a number during each of our first proposals, and is not seen in between."""
+    with present(study) as name:
+        other = open_ledger(study, SPACE, name)
+        left = list(range(lost))
+
+        def interfere() -> None:
+            if left:
+                i = left.pop()
+                entry = other.begin(len(study.trials), {"x": i / 10, "y": 4.0}, never)
+                assert entry is not None
+                other.finish(entry, Result(TrialState.COMPLETE, bowl(entry.params), {}, {}))
+
+        interfering(monkeypatch, interfere)
+        run(storage, n_trials=lost + 6)
+    ended = [trial for trial in study.trials if trial.state != TrialState.WAITING]
+    assert [trial.state for trial in ended] == [TrialState.COMPLETE] * (lost + 6)
+    assert len({tuple(trial.params.values()) for trial in ended}) == lost + 6
+    assert len(ended) == len(study.trials) or isinstance(getattr(storage, "_backend", None), Lines)
+
+
+@pytest.mark.parametrize("storage", ["without a lock"], indirect=True)
+def test_without_a_lock_no_more_trials_are_evaluated_than_are_wanted(
+    study: optuna.Study, storage: BaseStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another driver begins the last trial at the same moment."""
+    with present(study) as name:
+        other = open_ledger(study, SPACE, name)
+
+        def interfere() -> None:
+            if len(study.trials) == 7:
+                entry = other.begin(7, PARAMS, never)
+                assert entry is not None
+                other.finish(entry, Result(TrialState.COMPLETE, 1.0, {}, {}))
+
+        interfering(monkeypatch, interfere)
+        run(storage)
+    assert sum(trial.state == TrialState.COMPLETE for trial in study.trials) == 8
+    assert [trial.state for trial in study.trials[8:]] == [TrialState.WAITING]
+
+
+def test_a_driver_waits_for_the_parameters_of_earlier_trials_only(
+    study: optuna.Study, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A later trial waits for the parameters of ours, so both would wait until their time is over."""
+    structure = Structure(SPACE, {}, frozenset())
+    with present(study) as us, present(study) as them:
+        ours = open_ledger(study, SPACE, us)
+        model = open_model(study, ModelOptions(), structure, [])
+        shared = SharedStudy(study, model, Orphans(study, ours, us, retries=2), set())
+        blank = optuna.trial.create_trial(state=TrialState.RUNNING, system_attrs={DRIVER_KEY: us})
+        study._storage.create_new_trial(study._study_id, blank)
+        blank.system_attrs[DRIVER_KEY] = them
+        study._storage.create_new_trial(study._study_id, blank)
+        monkeypatch.setattr(time, "sleep", pytest.fail)
+        shared.sync(0)
+        shared.wait_for_earlier(0)
+    assert shared.elsewhere == {1}
+
+
 class Hooked(ThreadPoolExecutor):
     """An executor that calls a function when it has got its first task."""
 
@@ -213,6 +294,35 @@ def test_proposals_of_a_batch_are_made_again_when_another_driver_has_come_in_bet
     assert study.trials[0].params == batch[0]
     assert study.trials[1].params == batch[3]
     assert len({tuple(trial.params.values()) for trial in study.trials}) == 5
+
+
+@pytest.mark.parametrize("storage", ["sqlite", "journal", "without a lock"], indirect=True)
+def test_proposals_of_a_batch_are_made_again_also_if_the_study_was_read_in_between(study: optuna.Study) -> None:
+    """The study is read before each trial while another driver runs one; what was proposed before is then too old."""
+    known = [({"x": x, "y": y}, bowl({"x": x, "y": y})) for x, y in [(-4, -4), (4, 3), (-2, 4), (3, -4), (0, -1)]]
+    options = {"n_parallel": 4, "n_startup_trials": 1, "warm_start": known, "seed": 0}
+
+    def beside_another(study: optuna.Study, interfere: Callable[[Ledger], object]) -> list[dict[str, Any]]:
+        """The parameters of a run while another driver evaluates trial 0."""
+        with present(study) as name:
+            other, first = open_ledger(study, SPACE, name), begin(study, name, {"x": 4.5, "y": 4.5})
+
+            def end_first(*_: object) -> None:
+                other.finish(first, Result(TrialState.COMPLETE, bowl(first.params), {}, {}))
+
+            with Hooked(lambda: interfere(other)) as executor:
+                run(study._storage, executor=executor, n_trials=6, callbacks=[end_first], **options)
+        return [trial.params for trial in study.trials]
+
+    def take_the_second_number(other: Ledger) -> None:
+        theirs = other.begin(2, batch[3], never)
+        assert theirs is not None
+        other.finish(theirs, Result(TrialState.COMPLETE, bowl(batch[3]), {}, {}))
+
+    batch = beside_another(optuna.create_study(study_name="s"), lambda _: None)[1:5]
+    params = beside_another(study, take_the_second_number)
+    assert params[1:3] == [batch[0], batch[3]]
+    assert len({tuple(each.values()) for each in params}) == 6
 
 
 def test_a_value_that_comes_after_another_process_ended_the_trial_is_not_used(

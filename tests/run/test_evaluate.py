@@ -2,11 +2,13 @@
 
 import asyncio
 import pickle
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import optuna
 import pytest
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
 from lazybo.run.call import Call, Given, call_of
 from lazybo.run.evaluate import Outcome, Task, Trial, evaluate
@@ -163,6 +165,81 @@ def test_a_trial_looks_parameters_up_and_knows_no_others() -> None:
         trial.report(1.0, -1)
     trial.report(1.0, 0)
     assert not trial.should_prune()
+
+
+SPACE = {
+    "lr": FloatDistribution(1e-5, 1e-1, log=True),
+    "width": FloatDistribution(0.0, 1.0, step=0.25),
+    "layers": IntDistribution(1, 9, step=2),
+    "units": IntDistribution(1, 1024, log=True),
+    "opt": CategoricalDistribution(["sgd", "adam", None]),
+}
+VALUES = {"lr": 1e-3, "width": 0.5, "layers": 3, "units": 64, "opt": "adam"}
+Suggest = Callable[[Trial], Any]
+
+
+def suggested(suggest: Suggest) -> Any:
+    """What a ``suggest_*`` call returns in an evaluation of a run with this space."""
+    returned: list[Any] = []
+    call = Call(lambda trial: returned.append(suggest(trial)) or 0.0, (Given.TRIAL,), space=SPACE)
+    ended = evaluate(call, Task(0, VALUES))
+    if ended.state == "failed":
+        raise ValueError(ended.reason)
+    return returned[0]
+
+
+@pytest.mark.parametrize(
+    ("suggest", "value"),
+    [
+        (lambda trial: trial.suggest_float("lr", 1e-5, 0.1, log=True), 1e-3),
+        (lambda trial: trial.suggest_float("lr", 10**-5, 1 / 10, log=True), 1e-3),
+        (lambda trial: trial.suggest_float("lr"), 1e-3),
+        (lambda trial: trial.suggest_float("width", 0, 1, step=0.25), 0.5),
+        (lambda trial: trial.suggest_int("layers", 1, 9, step=2), 3),
+        (lambda trial: trial.suggest_int("layers", 1, 10, step=2), 3),
+        (lambda trial: trial.suggest_int("units", low=1, high=1024, log=True), 64),
+        (lambda trial: trial.suggest_int("units"), 64),
+        (lambda trial: trial.suggest_categorical("opt", ("sgd", "adam", None)), "adam"),
+        (lambda trial: trial.suggest_categorical("opt", [None, "adam", "sgd"]), "adam"),
+        (lambda trial: trial.suggest_categorical("opt"), "adam"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::UserWarning")  # Optuna's, of a range that is no multiple of its step
+def test_a_suggestion_that_agrees_with_the_space_is_the_parameter(suggest: Suggest, value: Any) -> None:
+    assert suggested(suggest) == value
+
+
+@pytest.mark.parametrize(
+    ("suggest", "message"),
+    [
+        (
+            lambda trial: trial.suggest_float("lr", 0.0, 1.0),
+            r"suggest_float\('lr', 0.0, 1.0\) contradicts the space, where 'lr' is a float from 1e-05 to 0.1 on a "
+            r"logarithmic scale; write the same in both, or use trial.params\['lr'\]",
+        ),
+        (lambda trial: trial.suggest_float("lr", 1e-5, 0.1), "contradicts"),
+        (lambda trial: trial.suggest_float("lr", 1e-5, 1.0, log=True), "contradicts"),
+        (lambda trial: trial.suggest_int("lr"), r"suggest_int\('lr'\) contradicts .* a float from"),
+        (lambda trial: trial.suggest_float("width", 0, 1), "a float from 0.0 to 1.0 in steps of 0.25;"),
+        (lambda trial: trial.suggest_float("width", 0, 1, step=0.5), r"suggest_float\('width', 0, 1, step=0.5\)"),
+        (lambda trial: trial.suggest_float("units", 1, 1024, log=True), "an integer from 1 to 1024 on a log"),
+        (lambda trial: trial.suggest_int("units", 1, 1024), "an integer from 1 to 1024 on a logarithmic scale;"),
+        (lambda trial: trial.suggest_int("layers", 1, 9), "an integer from 1 to 9 in steps of 2;"),
+        (lambda trial: trial.suggest_int("layers", 1, 7, step=2), r"suggest_int\('layers', 1, 7, step=2\)"),
+        (lambda trial: trial.suggest_categorical("layers", [1, 3]), r"'layers', \[1, 3\]\) contradicts .* integer"),
+        (lambda trial: trial.suggest_categorical("opt", ["sgd", "adam"]), r"one of \['sgd', 'adam', None\]"),
+        (lambda trial: trial.suggest_categorical("opt", ["sgd", "adam", "lion"]), "contradicts"),
+        (lambda trial: trial.suggest_float("opt", 0, 1), "contradicts .* one of"),
+        (
+            lambda trial: trial.suggest_float("l_r", 1e-5, 0.1, log=True),
+            "'l_r' is not in the space, which has 'lr', 'width', 'layers', 'units', 'opt'; did you mean 'lr'",
+        ),
+        (lambda trial: trial.suggest_int("momentum"), "'momentum' is not in the space, which has [^;]*$"),
+    ],
+)
+def test_a_suggestion_that_contradicts_the_space_is_refused(suggest: Suggest, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        suggested(suggest)
 
 
 def test_a_payload_is_loaded_once() -> None:

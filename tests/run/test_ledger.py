@@ -25,7 +25,7 @@ from optuna.trial import TrialState, create_trial
 from lazybo import optimize
 from lazybo.run import ledger, presence
 from lazybo.run.channel import StudyReporter
-from lazybo.run.ledger import DatabaseLedger, Entry, Ledger, Result, StorageLedger, base, open_ledger
+from lazybo.run.ledger import DatabaseLedger, Entry, Ledger, Result, StorageLedger, open_ledger
 from lazybo.study import retry
 from lazybo.study.attributes import ATTEMPTS_KEY, DRIVER_KEY
 from lazybo.study.journal import WholeLines
@@ -198,38 +198,53 @@ def test_a_waiting_trial_is_claimed_once_and_can_be_put_back(writer: Ledger, stu
 
 
 @pytest.mark.parametrize("storage", ["memory", "journal", "sqlite"], indirect=True)
-def test_no_number_is_taken_at_or_beyond_the_end(
-    writer: Ledger, study: optuna.Study, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Others win every race; the last attempts take any number that is still needed."""
+def test_no_number_is_taken_at_or_beyond_the_end(writer: Ledger, study: optuna.Study) -> None:
+    assert writer.begin(0, PARAMS, lambda _: None, lambda: 0) is None
+    assert not study.trials
+    assert begin(writer, 0).number == 0
+    assert writer.begin(1, PARAMS, lambda _: None, lambda: 1) is None
+    assert len(study.trials) == 1
 
-    monkeypatch.setattr(base, "MAX_REPROPOSALS", 5)
+
+@pytest.mark.parametrize("storage", ["memory", "journal", "sqlite"], indirect=True)
+@pytest.mark.parametrize("end", [5, 20, inf])
+def test_a_driver_that_loses_every_race_gets_a_needed_number_with_a_proposal_for_it(
+    end: float, writer: Ledger, study: optuna.Study
+) -> None:
+    """Another process takes a number during every proposal, so that no proposal is ever in time."""
+    others = proposals = 0
 
     def overtaken(number: int) -> dict[str, Any] | None:
+        nonlocal others, proposals
+        proposals += 1
+        assert proposals < 100, "it would never get a number"
+        if number >= end:
+            return None
+        others += 1
         study.ask(SPACE)
-        return PARAMS if number < 12 else None
+        return {**PARAMS, "lr": 1e-4 * (1 + number)}
 
     study.ask(SPACE)
-    entry = writer.begin(0, PARAMS, overtaken, lambda: 8)
-    assert entry is not None
-    assert 5 <= entry.number < 8
-    assert writer.begin(0, PARAMS, overtaken, lambda: 8) is None
+    entry = writer.begin(0, PARAMS, overtaken, lambda: end, lambda params: {"of": params["lr"]})
+    trials = study.trials
+    assert len(trials) == 1 + others + (entry is not None)
+    if entry is not None:
+        assert entry.number < end
+        trial = trials[entry.number]
+        assert trial.params == entry.params == {**PARAMS, "lr": 1e-4 * (1 + entry.number)}
+        assert (trial.system_attrs["of"], trial.system_attrs[DRIVER_KEY]) == (trial.params["lr"], "me")
+        assert trial.state == TrialState.RUNNING
+    assert entry is not None or end == 5
 
 
-@pytest.mark.parametrize("storage", ["memory"], indirect=True)
-def test_a_driver_that_loses_every_race_takes_any_number_after_some_tens(writer: Ledger, study: optuna.Study) -> None:
-    races = 0
-
-    def overtaken(_: int) -> dict[str, Any]:
-        nonlocal races
-        races += 1
-        assert races < 100, "it would never get a number"
-        study.ask(SPACE)
-        return PARAMS
-
+@pytest.mark.parametrize("storage", ["plain journal"], indirect=True)
+def test_without_a_lock_a_trial_that_is_not_needed_waits_in_the_queue(writer: Ledger, study: optuna.Study) -> None:
+    """Its number cannot be given back, but nobody has to evaluate it."""
+    writer = StorageLedger(study, SPACE, "me")
     study.ask(SPACE)
-    assert writer.begin(0, PARAMS, overtaken) is not None
-    assert races > 10
+    assert writer.begin(0, PARAMS, lambda _: None, lambda: 1) is None
+    assert [trial.state for trial in study.trials] == [TrialState.RUNNING, TrialState.WAITING]
+    assert not study.trials[1].params
 
 
 @pytest.mark.parametrize("storage", ["journal", "sqlite"], indirect=True)

@@ -630,7 +630,7 @@ def test_when_a_fold_has_failed_the_folds_after_it_are_not_evaluated() -> None:
         folds.append(fold)
         raise RuntimeError("at once")
 
-    optimize(lazybo.kfold(objective), SPACE, n_trials=2, seed=0)
+    optimize(lazybo.kfold(objective), SPACE, n_trials=2, seed=0, max_failures=None)
     assert folds == [0, 0]
 
 

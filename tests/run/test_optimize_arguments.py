@@ -10,7 +10,7 @@ import optuna
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from optuna.distributions import FloatDistribution
+from optuna.distributions import FloatDistribution, IntDistribution
 
 import lazybo
 from lazybo import optimize
@@ -179,3 +179,42 @@ def test_nothing_is_printed_where_nobody_looks(capfd: pytest.CaptureFixture[str]
         optuna.logging.enable_default_handler()
         logging.getLogger("lazybo").setLevel(logging.NOTSET)
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("n_jobs", r"optimize\(\) has no argument n_jobs=; use n_parallel= "),
+        ("sampler", "has no argument sampler=; it always uses lazybo's model.*study.optimize.*LazySampler"),
+        ("n_iter", "use n_trials="),
+        ("n_trails", "did you mean n_trials="),
+        ("max_failure", "did you mean max_failures="),
+        ("something", "has no argument something=; it has objective, space, n_trials, "),
+    ],
+)
+def test_an_unknown_argument_is_refused_with_what_to_use_instead(name: str, message: str) -> None:
+    calls: list[int] = []
+    with pytest.raises(TypeError, match=message):
+        optimize(lambda p: calls.append(1) or bowl(p), SPACE, **{"n_trials": 3, name: 1})
+    assert not calls
+
+
+def test_an_unknown_argument_of_an_optimizer_is_refused_with_what_to_use_instead() -> None:
+    with pytest.raises(TypeError, match=r"Optimizer\(\) has no argument n_startup_trials=; did you mean n_startup="):
+        lazybo.Optimizer(SPACE, n_startup_trials=3)  # type: ignore[call-arg]
+
+
+def test_a_space_with_fewer_configurations_than_trials_is_a_warning(tmp_path: Path) -> None:
+    space = {"layers": IntDistribution(1, 2), "opt": ["sgd", "adam"]}
+
+    def run(n_trials: int, **options: Any) -> optuna.Study:
+        return optimize(lambda layers, opt: layers + len(opt), space, n_trials=n_trials, seed=0, **options)
+
+    with pytest.warns(UserWarning, match="the space has only 4 configurations, so some of 5 trials repeat") as caught:
+        run(5)
+    assert [warning.filename for warning in caught] == [__file__]
+    run(4)
+    run(5, confirm=1)
+    with pytest.raises(lazybo.RunFailed):
+        optimize(lambda **_: math.nan, space, n_trials=3, seed=0, storage=tmp_path / "s.db")
+    assert len(run(7, storage=tmp_path / "s.db").trials) == 7, "failed trials may be repeated"

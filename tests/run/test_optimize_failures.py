@@ -1,10 +1,13 @@
 """optimize(): what is left of a run that failed, and objectives that return or raise strange things."""
 
 import asyncio
+import gc
 import math
 import pickle
 import threading
 import time
+import traceback
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -19,9 +22,11 @@ from optuna.trial import TrialState
 
 from lazybo import RunFailed, optimize
 from lazybo.run.evaluate import Trial
+from lazybo.run.limits import StopReason
 from lazybo.run.warm_start import known_results
 from lazybo.search.shorthand import as_distributions
 from lazybo.search.space import Space
+from lazybo.study.attributes import STOPPED_KEY
 from lazybo.study.databases import name_of
 
 SPACE = {"x": FloatDistribution(-5, 5), "y": FloatDistribution(-5, 5)}
@@ -121,6 +126,156 @@ def test_an_error_before_there_is_a_study_holds_none() -> None:
     with pytest.raises(ValueError, match="nothing would end this run") as raised:
         optimize(bowl, SPACE)
     assert not hasattr(raised.value, "study")
+
+
+# --------------------------------------------------------------- objectives with bugs
+
+
+def misspelt(params: dict[str, Any]) -> float:
+    return params["x"] + nmupy.pi  # type: ignore[name-defined,no-any-return]  # noqa: F821
+
+
+def without_module(params: dict[str, Any]) -> float:
+    import a_module_that_is_not_there  # type: ignore[import-not-found]
+
+    return float(a_module_that_is_not_there.value(params))
+
+
+def without_attribute(params: dict[str, Any]) -> float:
+    return float(params.x)  # type: ignore[attr-defined]
+
+
+def with_wrong_types(params: dict[str, Any]) -> float:
+    return float(params["x"] + "1")
+
+
+def not_python(params: dict[str, Any]) -> float:
+    return float(eval("x +* 2", params))
+
+
+def of_another_space(trial: Trial) -> float:
+    return trial.suggest_float("x", 0.0, 1.0, log=False)
+
+
+@pytest.mark.parametrize("executor", ["serial", "threads", "processes"])
+@pytest.mark.parametrize(
+    ("objective", "kind"),
+    [
+        (misspelt, NameError),
+        (without_module, ImportError),
+        (without_attribute, AttributeError),
+        (with_wrong_types, TypeError),
+        (not_python, SyntaxError),
+        (of_another_space, (ValueError, RuntimeError)),  # of our own class only in this process
+    ],
+)
+def test_a_bug_ends_the_run_at_once_and_shows_where_it_is(
+    objective: Any, kind: Any, executor: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(RunFailed, match="looks like a bug") as caught:
+        optimize(objective, SPACE, n_trials=30, executor=executor, n_parallel=1, seed=0)
+    assert [trial.state for trial in caught.value.study.trials] == [TrialState.FAIL]
+    attributes = caught.value.study._storage.get_study_system_attrs(caught.value.study._study_id)
+    assert attributes[STOPPED_KEY] == StopReason.BUG
+    place = f'{Path(__file__).name}", line {objective.__code__.co_firstlineno + 1}, in {objective.__name__}'
+    assert isinstance(caught.value.__cause__, kind)
+    shown = "".join(traceback.format_exception(caught.value))
+    assert place in shown
+    assert caplog.text.count(place) == 1
+    assert "lazybo/run/call.py" not in caplog.text, "the frames of our own are left out"
+
+
+def test_what_an_objective_raised_keeps_no_variables_alive() -> None:
+    """A model in the memory of a GPU would stay there."""
+    alive: list[weakref.ref[Any]] = []
+
+    class Model:
+        pass
+
+    def objective(params: dict[str, Any]) -> float:
+        model = Model()
+        alive.append(weakref.ref(model))
+        raise RuntimeError(f"out of memory at {params['x']:.1f}")
+
+    with pytest.raises(RunFailed, match=r"no trial completed, 3 failed; the last one: .* out of memory") as caught:
+        optimize(objective, SPACE, n_trials=3, seed=0)
+    gc.collect()
+    assert isinstance(caught.value.__cause__, RuntimeError)
+    assert [each() for each in alive] == [None] * 3
+
+
+def test_the_cause_of_too_many_failures_is_the_first_of_them(caplog: pytest.LogCaptureFixture) -> None:
+    def objective(params: dict[str, Any], trial: Trial) -> float:
+        if trial.number == 1:
+            raise KeyError("an accident")
+        if trial.number > 2:
+            raise ValueError(f"number {trial.number}")
+        return bowl(params)
+
+    with pytest.raises(RunFailed, match="4 evaluations in a row failed; the last one: ValueError: number 6") as caught:
+        optimize(objective, SPACE, n_trials=20, max_failures=4, seed=0)
+    assert str(caught.value.__cause__) == "number 3"
+    assert caplog.text.count("Traceback (most recent call last)") == 2, "one for each class"
+
+
+def test_a_bug_in_one_configuration_does_not_end_a_run_of_which_others_work() -> None:
+    """The others have been started before it failed, and end after it."""
+    failed = threading.Event()
+
+    def objective(params: dict[str, Any], trial: Trial) -> float:
+        if trial.number == 0:
+            raise TypeError("not for this one")
+        assert failed.wait(60)
+        return bowl(params)
+
+    study = optimize(
+        objective, SPACE, n_trials=8, executor="threads", n_parallel=3, callbacks=[lambda *_: failed.set()], seed=0
+    )
+    assert [trial.state for trial in study.trials] == [TrialState.FAIL] + [TrialState.COMPLETE] * 7
+
+
+def test_a_bug_after_something_has_worked_is_a_failure_like_others(tmp_path: Path) -> None:
+    def objective(params: dict[str, Any], trial: Trial) -> float:
+        if trial.number in (0, 4):
+            raise TypeError("perhaps of this configuration")
+        return bowl(params)
+
+    def run(function: Any, n_trials: int) -> optuna.Study:
+        return optimize(function, SPACE, n_trials=n_trials, storage=tmp_path / "s.db", seed=0)
+
+    with pytest.raises(RunFailed, match="looks like a bug"):
+        run(objective, 6)
+    assert [trial.state.name for trial in run(objective, 6).trials] == ["FAIL", *["COMPLETE"] * 3, "FAIL", "COMPLETE"]
+
+
+def test_with_no_limit_failures_never_end_a_run() -> None:
+    study = optimize(misspelt, SPACE, n_trials=12, max_failures=None, seed=0)
+    assert [trial.state for trial in study.trials] == [TrialState.FAIL] * 12
+
+
+def test_a_run_of_which_nothing_completed_has_failed_also_when_it_is_resumed(tmp_path: Path) -> None:
+    def objective(_: dict[str, Any]) -> float:
+        return math.nan
+
+    for _ in range(2):
+        with pytest.raises(RunFailed, match="no trial completed, 4 failed; the last one: the value is nan"):
+            optimize(objective, SPACE, n_trials=4, storage=tmp_path / "s.db", seed=0)
+    assert len(optimize(bowl, SPACE, n_trials=5, storage=tmp_path / "s.db").trials) == 5
+
+
+def test_what_was_pruned_or_stopped_by_the_user_has_not_failed() -> None:
+    def pruned(trial: Trial) -> float:
+        trial.report(1.0, 1)
+        raise optuna.TrialPruned
+
+    study = optimize(pruned, SPACE, n_trials=3, seed=0)
+    assert [trial.state for trial in study.trials] == [TrialState.PRUNED] * 3
+
+    def fails(_: dict[str, Any]) -> float:
+        raise ValueError("at once")
+
+    study = optimize(fails, SPACE, n_trials=3, callbacks=[lambda study, _: study.stop()], seed=0)
+    assert len(study.trials) == 1
 
 
 # ------------------------------------------------------------------ the boundary to objectives

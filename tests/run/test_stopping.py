@@ -15,7 +15,7 @@ def test_the_first_reason_and_the_first_error_are_kept() -> None:
 
 def test_the_codes_that_studies_keep_stay_and_have_words() -> None:
     codes = "target_reached timeout_reached no_improvement too_many_failures invalid_value no_first_value "
-    codes += "callback_failed stop_called interrupted small_gain confirmed"
+    codes += "callback_failed stop_called interrupted small_gain confirmed objective_has_bug"
     assert [str(reason) for reason in StopReason] == codes.split()
     assert [describe_stop(code) for code in codes.split()] == list(DESCRIPTIONS.values())
     assert describe_stop("what an earlier version wrote") == "what an earlier version wrote"

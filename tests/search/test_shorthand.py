@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
-from lazybo import Optimizer
+from lazybo import Optimizer, optimize
 from lazybo.search.shorthand import as_distributions
 
 
@@ -97,6 +97,43 @@ def test_what_means_nothing_is_one_clear_error(written: Any, message: str) -> No
 def test_what_is_no_space_is_one_clear_error(space: Any) -> None:
     with pytest.raises(ValueError, match=r"space|parameter names"):
         Optimizer(space)
+
+
+@pytest.mark.parametrize(
+    ("written", "message"),
+    [
+        (
+            (0, 1),
+            r"'p': \(0, 1\) is read as the integers 0, 1; write \(0.0, 1.0\) for a range of floats, or \[0, 1\] for",
+        ),
+        ((np.int64(-1), 1), r"the integers -1, 0, 1; write \(-1.0, 1.0\)"),
+        ([1e-4, 0.1], r"'p': \[0.0001, 0.1\] is read as two choices; write \(0.0001, 0.1\) for a range"),
+        ([np.float32(0.5), 1.0], "is read as two choices"),
+        ([1e-4, 0.1, "log"], r"is read as three choices; write \(0.0001, 0.1, 'log'\) for a range"),
+        ([1, 64, "log"], "is read as three choices"),
+    ],
+)
+def test_what_is_probably_meant_in_another_way_is_a_warning_at_the_line_of_the_caller(
+    written: Any, message: str
+) -> None:
+    with pytest.warns(UserWarning, match=message) as caught:
+        Optimizer({"p": written, "q": (0.0, 1.0)})
+    assert [warning.filename for warning in caught] == [__file__]
+    with pytest.warns(UserWarning, match=message) as caught:
+        optimize(lambda p, q: p == q, {"p": written, "q": (0.0, 1.0)}, n_trials=2, seed=0)
+    assert [warning.filename for warning in caught] == [__file__], "once"
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        *[(0.0, 1.0), (0, 1.0), (0, 2), (1, 5), (0, 0), (1, 8, "log"), IntDistribution(0, 1)],
+        *[[0, 1], [1, 2], [0.1, 0.2, 0.3], [0.9, 0.0], [0.5], [0.5, 1], ["a", "b", "log"], [False, True]],
+        CategoricalDistribution([0.1, 0.9]),
+    ],
+)
+def test_what_is_clear_is_read_without_a_warning(written: Any) -> None:
+    Optimizer({"p": written, "q": (0.0, 1.0)})
 
 
 def test_choices_may_be_tuples() -> None:

@@ -26,7 +26,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from lazybo.search.space import Condition
 from lazybo.study import retry, waiting
-from lazybo.study.attributes import SUGGESTION_KEY, VARIANCE_KEY
+from lazybo.study.attributes import DRIVER_KEY, SUGGESTION_KEY, VARIANCE_KEY
 from lazybo.study.model import StudyModel
 from lazybo.study.sampler import LazySampler
 from lazybo.study.structure import infer_structure
@@ -379,6 +379,13 @@ def test_clocks_of_other_hosts_do_not_matter(hours: int, monkeypatch: pytest.Mon
     assert not unannounced.is_awaited(trial), "it had its time"
 
 
+def test_a_trial_of_a_driver_is_awaited_longer_since_its_proposal_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting, "ANNOUNCE_TIMEOUT", 0.0)
+    unannounced = waiting.Unannounced()
+    assert not unannounced.is_awaited(create_trial(state=TrialState.RUNNING))
+    assert unannounced.is_awaited(create_trial(state=TrialState.RUNNING, system_attrs={DRIVER_KEY: "other"}))
+
+
 def test_a_trial_that_has_announced_its_parameters_is_not_awaited() -> None:
     trial = create_trial(state=TrialState.RUNNING, system_attrs={f"{SUGGESTION_KEY}:0": "{}"})
     assert not waiting.Unannounced().is_awaited(trial)
@@ -404,7 +411,7 @@ def test_the_time_of_all_trials_begins_at_once(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_wait_ends_when_all_have_announced_or_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting, "ANNOUNCE_TIMEOUT", 0.05)
+    monkeypatch.setattr(waiting, "DRIVER_TIMEOUT", 0.05)
     syncs: list[int] = []
     waiting.wait_for_earlier(lambda: len(syncs) < 3, lambda: syncs.append(1))
     assert len(syncs) == 3

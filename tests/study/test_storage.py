@@ -5,6 +5,7 @@ import re
 import sqlite3
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from optuna.trial import TrialState
 
 from lazybo import Condition, optimize, repair_storage
 from lazybo.study.databases import file_of, name_of
-from lazybo.study.storage import open_storage, open_study
+from lazybo.study.storage import database_url, open_storage, open_study
 from lazybo.study.structure import Structure
 
 SPACE: dict[str, BaseDistribution] = {"x": FloatDistribution(0, 1), "k": CategoricalDistribution(["a", "b"])}
@@ -243,3 +244,25 @@ def test_a_storage_that_is_deleted_ends_the_run_with_a_message_about_that(kind: 
             optimize(objective, SPACE, n_trials=4, storage=storage)
     assert len(values) == 2
     assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    ("url", "read"),
+    [
+        ("postgres://me@host/db", "postgresql+psycopg://me@host/db"),
+        ("postgresql://me@host/db", "postgresql+psycopg://me@host/db"),
+        ("postgres+psycopg2://host/db", "postgresql+psycopg2://host/db"),
+        ("postgresql+psycopg://me:pw@host/db?a=postgres://", "postgresql+psycopg://me:pw@host/db?a=postgres://"),
+        ("mysql://me@host/db", "mysql://me@host/db"),
+    ],
+)
+def test_urls_of_postgresql_are_read_as_people_write_them(url: str, read: str) -> None:
+    driver = "psycopg2" if find_spec("psycopg2") and "+" not in url else "psycopg"
+    assert database_url(url) == read.replace("+psycopg:", f"+{driver}:")
+
+
+def test_an_unknown_database_is_refused_with_what_to_write() -> None:
+    with pytest.raises(
+        ValueError, match=r"'nothing://h/d' cannot be opened: .*; write sqlite:///FILE, postgresql\+psyc"
+    ):
+        open_storage("nothing://h/d")

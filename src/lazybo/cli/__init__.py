@@ -3,8 +3,12 @@
 import os
 import sys
 
-from lazybo.cli import console
-from lazybo.cli.app import app
+from lazybo.checks import check_optuna
+
+check_optuna()
+
+from lazybo.cli import console  # noqa: E402 (needs Optuna)
+from lazybo.cli.app import app  # noqa: E402 (needs Optuna)
 
 __all__ = ["app", "main"]
 

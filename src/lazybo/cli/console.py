@@ -139,5 +139,9 @@ class _Lines(logging.Handler):
     """Log records as lines that do not tear a progress bar. Trials that failed have lines of their own."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        if not is_failed_trial(record):
-            say(f"lazybo: {record.getMessage()}")
+        if is_failed_trial(record):
+            return
+        first, *others = record.getMessage().splitlines() or [""]
+        say(f"lazybo: {first}")
+        for line in others:
+            say(f"  | {line}")

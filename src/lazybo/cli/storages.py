@@ -16,7 +16,7 @@ from lazybo.cli.settings import DEFAULT_STORAGE, read_settings
 from lazybo.programs.placeholders import nearest
 from lazybo.study.attributes import REQUIRE_KEY
 from lazybo.study.retry import with_retries
-from lazybo.study.storage import open_storage
+from lazybo.study.storage import database_url, open_storage
 from lazybo.text import without_password
 
 # Databases that Optuna supports, and what a valid storage looks like.
@@ -76,7 +76,7 @@ def open_checked(storage: str) -> BaseStorage:
     """Open a storage. An invalid URL raises a ValueError that says what is wrong with it."""
     if "://" not in storage:
         return open_storage(storage)
-    scheme, _, place = storage.partition("://")
+    scheme, _, place = database_url(storage).partition("://")
     database = scheme.partition("+")[0]
     if database not in SCHEMES:
         raise ValueError(

@@ -22,6 +22,7 @@ from lazybo.cli.storages import keep_requirement, open_checked
 from lazybo.programs import Program, groups
 from lazybo.programs.program import NO_VALUE, last_lines
 from lazybo.run.driver import Callback
+from lazybo.run.failure import NothingCompleted
 from lazybo.run.limits import StopReason
 from lazybo.run.optimize import optimize
 from lazybo.study.attributes import COMMAND_KEY, OBJECTIVE_KEY, READING_KEY, STOPPED_KEY, failure_of
@@ -72,6 +73,8 @@ def run_plan(plan: Plan, *, force: bool, progress: bool) -> tuple[Study, int]:
             )
     except KeyboardInterrupt:
         return study, console.INTERRUPTED
+    except NothingCompleted:
+        return study, console.FAILED  # the summary says so
     except Exception as error:
         begun = lines.begun(study)
         if new and not study.get_trials(deepcopy=False):
@@ -83,8 +86,7 @@ def run_plan(plan: Plan, *, force: bool, progress: bool) -> tuple[Study, int]:
     if first.missing is not None:
         _no_value(study, first.missing)
         return study, console.FAILED
-    stopped = study._storage.get_study_system_attrs(study._study_id).get(STOPPED_KEY)
-    return study, console.INTERRUPTED if stopped == StopReason.INTERRUPTED else 0
+    return study, 0
 
 
 class FirstValue:

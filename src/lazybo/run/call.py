@@ -7,6 +7,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from optuna.distributions import BaseDistribution
+
 # An argument under one of these names is the dict of all parameters, also beside arguments for single parameters.
 DICT_NAMES = ("params", "config")
 # At most this many parameters are named in a message.
@@ -38,6 +40,7 @@ class Call:
     rest: bool = False  # whether **kwargs get the parameters that no other argument gets
     generator: bool = False  # whether it is a generator function: it yields a value after each step
     guessed: str = ""  # the argument that gets the dict of all parameters although its name does not say so
+    space: Mapping[str, BaseDistribution] = field(default_factory=dict)  # what ``suggest_*`` are compared with
 
     @property
     def takes_trial(self) -> bool:

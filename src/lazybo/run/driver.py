@@ -27,7 +27,7 @@ from lazybo.run.channel import StudyReporter
 from lazybo.run.checkpoints import tidy
 from lazybo.run.evaluate import Outcome, Reporter
 from lazybo.run.executors import Engine
-from lazybo.run.failure import InvalidValue, how_to_resume, log_failed_trial
+from lazybo.run.failure import InvalidValue, how_to_resume, log_failed_trial, log_traceback
 from lazybo.run.gain import GainLimit
 from lazybo.run.goals import ONE_OBJECTIVE, Goals
 from lazybo.run.ledger import Entry, Result
@@ -119,6 +119,7 @@ class Driver:
         model.watches = not options.synchronous and options.folds is None
         self._work = WorkTime()
         self._dropped: set[str] = set()  # metrics that a warning has named
+        self._traced: set[str] = set()  # classes of exceptions whose traceback was logged
 
     def _opening(self) -> Opening | None:
         """How the first trials run, if trainings can be paused and our own pruner decides on them."""
@@ -151,6 +152,7 @@ class Driver:
             except BaseException:
                 self._give_back()
                 raise
+        self.stopping.end()
 
     def _step(self) -> bool:
         """Submit what can be submitted, wait for one event, and handle it; False when the run is over."""
@@ -231,7 +233,7 @@ class Driver:
         self._shared.finished += 1
         self._shared.searched += not entry.repeat
         if outcome.state in ("failed", "invalid"):
-            log_failed_trial(entry.number, entry.params, outcome.reason)
+            self._log_failure(entry, outcome)
         self._warn_of_dropped(entry, outcome)
         if outcome.state == "invalid":
             error = InvalidValue(f"{outcome.reason}\n{how_to_resume(self.study)}")
@@ -242,6 +244,13 @@ class Driver:
         if self._source.has_proposal and not self._open.has_tasks:
             self._fill()  # the worker need not wait until the optimiser has learned
         self.model.finish(_frozen(entry, result, intermediate))
+
+    def _log_failure(self, entry: Entry, outcome: Outcome) -> None:
+        """Log that a trial failed, and where, for the first exception of each class."""
+        log_failed_trial(entry.number, entry.params, outcome.reason)
+        if outcome.raised is not None and outcome.raised.kind not in self._traced:
+            self._traced.add(outcome.raised.kind)
+            log_traceback(entry.number, outcome.raised.trace)
 
     @property
     def _is_timed(self) -> bool:

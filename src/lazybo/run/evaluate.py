@@ -7,17 +7,19 @@ not have its class.
 import math
 import sys
 import time
-from collections.abc import Mapping
+import traceback
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Any, Literal, Protocol
 
 import numpy as np
+from optuna.distributions import BaseDistribution
 from optuna.exceptions import TrialPruned
 
 from lazybo.checks import is_number
-from lazybo.run import plain
+from lazybo.run import plain, suggest
 from lazybo.run.call import Call
 from lazybo.run.checkpoints import opened
 from lazybo.run.goals import ONE_OBJECTIVE, Goals, metric_at
@@ -29,6 +31,8 @@ MAX_STEP = 2**31 - 1
 
 
 State = Literal["complete", "pruned", "paused", "failed", "invalid"]
+# What hardly depends on the parameters: the objective itself has a bug.
+BUGS = (NameError, ImportError, AttributeError, TypeError, SyntaxError, suggest.SpaceError)
 
 
 class Reporter(Protocol):
@@ -55,6 +59,7 @@ class Trial:
         self._reporter = reporter
         self._prune = False
         self.yields = False  # whether the objective is a generator function
+        self.space: Mapping[str, BaseDistribution] = {}  # empty if it is not known
         self.reported: tuple[int, float] | None = None  # the last step and value of an earlier evaluation
 
     def report(self, value: float, step: int) -> None:
@@ -95,19 +100,40 @@ class Trial:
             )
         self.constraints[key] = number
 
-    def suggest_float(self, name: str, *_: Any, **__: Any) -> float:
-        """The value of a parameter."""
-        return float(self._chosen(name))
+    def suggest_float(
+        self,
+        name: str,
+        low: float | None = None,
+        high: float | None = None,
+        *,
+        step: float | None = None,
+        log: bool = False,
+    ) -> float:
+        """The value of a parameter. A range may be left out; one that contradicts the space is a `SpaceError`."""
+        value = self._chosen(name)
+        if self.space:
+            suggest.check_float(self.space[name], name, low, high, step, log)
+        return float(value)
 
-    def suggest_int(self, name: str, *_: Any, **__: Any) -> int:
-        """The value of a parameter."""
-        return int(self._chosen(name))
+    def suggest_int(
+        self, name: str, low: int | None = None, high: int | None = None, *, step: int = 1, log: bool = False
+    ) -> int:
+        """The value of a parameter. A range may be left out; one that contradicts the space is a `SpaceError`."""
+        value = self._chosen(name)
+        if self.space:
+            suggest.check_int(self.space[name], name, low, high, step, log)
+        return int(value)
 
-    def suggest_categorical(self, name: str, *_: Any, **__: Any) -> Any:
-        """The value of a parameter."""
-        return self._chosen(name)
+    def suggest_categorical(self, name: str, choices: Sequence[Any] | None = None) -> Any:
+        """The value of a parameter. Choices may be left out; others than those of the space are a `SpaceError`."""
+        value = self._chosen(name)
+        if self.space:
+            suggest.check_choices(self.space[name], name, choices)
+        return value
 
     def _chosen(self, name: str) -> Any:
+        if self.space:
+            suggest.check_name(name, self.space)
         if name not in self.params:
             raise KeyError(f"{name!r} is not active in this trial, which has {sorted(self.params)}")
         return self.params[name]
@@ -150,6 +176,20 @@ class EvaluationFailed(RuntimeError):
 
 
 @dataclass(frozen=True)
+class Raised:
+    """What an objective raised, as plain data. The exception itself is not sent to other processes."""
+
+    kind: str  # the name of its class, with the module unless it is built in
+    arguments: tuple[Any, ...]  # if they are short plain data, or else its message
+    trace: str  # where it was raised, in a few lines
+    bug: bool  # whether it looks like a bug of the objective, which other parameters do not avoid
+    error: BaseException | None = field(default=None, compare=False)  # None in other processes
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "error": None}
+
+
+@dataclass(frozen=True)
 class Outcome:
     """How a task ended. "invalid": the result is not a number; retrying cannot help.
 
@@ -166,6 +206,7 @@ class Outcome:
     variance: float = 0.0  # of the noise in the value, if known
     dropped: tuple[str, ...] = ()
     failure: dict[str, str] = field(default_factory=dict)  # the kind and the summary of an EvaluationFailed
+    raised: Raised | None = None  # what the objective raised, unless that is an EvaluationFailed
     values: tuple[float, ...] = ()
     constraints: dict[str, float] = field(default_factory=dict)
 
@@ -195,14 +236,29 @@ def evaluate(objective: Call | bytes, task: Task) -> Outcome:
     except BaseException as error:  # an objective may call sys.exit(), or be cancelled by asyncio
         failed = _ended("failed", trial.user_attrs)
         reason = plain.reason(error) + (call.hint(error) if call is not None else "")
-        outcome = replace(failed, reason=reason, traceback=plain.trace(error))
+        raised = _raised(error)
+        outcome = replace(failed, reason=reason, traceback=plain.trace(error), raised=raised)
     outcome = costed(bounded(outcome, task.goals, trial.constraints), task.goals.cost)
     return replace(outcome, seconds=time.perf_counter() - start)
 
 
+def _raised(error: BaseException) -> Raised:
+    """An exception of an objective, whose traceback begins with the objective and keeps no variables alive."""
+    frames = error.__traceback__
+    while frames is not None and frames.tb_frame.f_globals.get("__name__", "").startswith("lazybo.run."):
+        frames = frames.tb_next
+    error.__traceback__ = frames or error.__traceback__
+    cause: BaseException | None = error
+    while cause is not None:
+        # A model in the memory of a GPU would stay there for as long as the exception does.
+        traceback.clear_frames(cause.__traceback__)
+        cause = cause.__cause__ or cause.__context__
+    return Raised(plain.kind(error), plain.arguments(error), plain.short_trace(error), isinstance(error, BUGS), error)
+
+
 def _called(call: Call, trial: Trial, task: Task) -> Any:
     """What the objective returns; a generator is run to its end."""
-    trial.yields, trial.reported = call.generator, task.reported
+    trial.yields, trial.reported, trial.space = call.generator, task.reported, call.space
     if not call.takes_checkpoint or task.steps.checkpoints is None:
         returned = call(trial.params, trial, task.fold)
         return follow(returned, trial.record, task.steps, task.goals) if call.generator else returned

@@ -1,5 +1,6 @@
 """Errors of a run, which say where the recorded trials are and how to resume; and the log of failed trials."""
 
+import builtins
 import logging
 from contextlib import suppress
 from typing import Any
@@ -25,6 +26,31 @@ class InvalidValue(RunFailed, TypeError):
     """The result of an evaluation is not a number; retrying cannot help."""
 
 
+class NothingCompleted(RunFailed):
+    """The run is over, and all trials of the study have failed."""
+
+
+class RemoteTraceback(Exception):
+    """The traceback of an exception in another process, as text."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __str__(self) -> str:
+        return f'\n"""\n{self.text}\n"""'
+
+
+def raised_elsewhere(kind: str, arguments: tuple[Any, ...], reason: str, traceback: str) -> BaseException:
+    """An exception of another process: of its own class if that is built in, or else a RuntimeError."""
+    found = getattr(builtins, kind, None)
+    error: BaseException = RuntimeError(reason)
+    if isinstance(found, type) and issubclass(found, BaseException):
+        with suppress(Exception):  # some classes need arguments that are not plain data
+            error = found(*arguments)
+    error.__cause__ = RemoteTraceback(traceback)
+    return error
+
+
 def attach_study(error: BaseException, study: Study) -> None:
     """Attach the study to an exception that leaves `optimize()`, and mention it in the notes of the exception."""
     with suppress(Exception):  # a class with slots may have room for neither
@@ -44,6 +70,11 @@ def how_to_resume(study: Study) -> str:
 def log_failed_trial(number: int, params: dict[str, Any], reason: str) -> None:
     """Warn of a trial that failed."""
     _logger.warning(f"trial {number} failed with {params}: {reason}", extra={"lazybo_failed_trial": number})
+
+
+def log_traceback(number: int, traceback: str) -> None:
+    """Show where a trial failed."""
+    _logger.warning(f"trial {number} failed here:\n{traceback}")
 
 
 def is_failed_trial(record: logging.LogRecord) -> bool:

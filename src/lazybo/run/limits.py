@@ -22,6 +22,7 @@ class StopReason(StrEnum):
     INTERRUPTED = "interrupted"
     GAIN = "small_gain"
     CONFIRMED = "confirmed"
+    BUG = "objective_has_bug"
 
 
 # These end the search. The final check follows, if there is one.
@@ -39,6 +40,7 @@ DESCRIPTIONS = {
     StopReason.INTERRUPTED: "it was interrupted",
     StopReason.GAIN: "the model expects less than min_gain of the next evaluations",
     StopReason.CONFIRMED: "one configuration leads, so the final check needs no more repeats",
+    StopReason.BUG: "the first evaluations failed with an error that looks like a bug in the objective",
 }
 
 
@@ -70,6 +72,7 @@ class Tally:
 
     def __init__(self, *directions: str) -> None:
         self.failed = 0
+        self.succeeded = 0  # trials that have a value, or were pruned or paused
         self.failed_in_a_row = 0
         self.infeasible = 0
         self._signs = [-1.0 if each == "maximize" else 1.0 for each in directions]
@@ -92,6 +95,7 @@ class Tally:
         """Add a trial that ended. A repeat is not a search: it neither reaches a target nor uses up patience."""
         failed = state == TrialState.FAIL
         self.failed += failed
+        self.succeeded += not failed
         self.failed_in_a_row = self.failed_in_a_row + 1 if failed else 0
         complete = state == TrialState.COMPLETE and values is not None
         self.infeasible += complete and not feasible
@@ -102,6 +106,7 @@ class Tally:
 
     def count_paused(self) -> None:
         """Add a trial that was paused: no failure, and no improvement once there is something to improve on."""
+        self.succeeded += 1
         self._since_best += bool(self._front)
 
     def _add(self, values: Sequence[float]) -> bool:

@@ -11,8 +11,9 @@ from typing import Any, Literal
 from optuna.pruners import BasePruner
 from optuna.storages import BaseStorage
 from optuna.study import Study
+from optuna.trial import FrozenTrial, TrialState
 
-from lazybo.checks import Direction, check_cost, check_seed, renamed, whole
+from lazybo.checks import Direction, check_cost, check_seed, hinting, renamed, warn, whole
 from lazybo.model.fit import Priors
 from lazybo.model.kernels import Kernel
 from lazybo.model.lag import Lag
@@ -36,14 +37,14 @@ from lazybo.run.executors.local import SerialEngine
 from lazybo.run.failure import attach_study
 from lazybo.run.goals import check_goals
 from lazybo.run.kfold import KFold
-from lazybo.run.limits import Limits
+from lazybo.run.limits import Limits, StopReason
 from lazybo.run.orphans import EVALUATES_HERE, RECORDS_ALL
 from lazybo.run.presence import present
 from lazybo.run.steps import Steps
 from lazybo.run.warm_start import known_results
 from lazybo.search.acquisition import Acquisition
 from lazybo.search.feasibility import Predicate
-from lazybo.search.shorthand import as_distributions
+from lazybo.search.shorthand import as_distributions, warn_of_misreading
 from lazybo.search.space import Condition, Space
 from lazybo.study.attributes import STOPPED_KEY
 from lazybo.study.costs import SECONDS
@@ -56,8 +57,26 @@ from lazybo.study.sampler import LazySampler
 from lazybo.study.storage import DEFAULT_NAME, About, explained, open_storage, open_study
 from lazybo.study.structure import Structure
 
+# What to use instead of arguments that other libraries have.
+HINTS = {
+    "n_jobs": "use n_parallel= for several evaluations at the same time (in processes; executor='threads' for threads)",
+    "sampler": "it always uses lazybo's model. For other samplers use Optuna's study.optimize(), where "
+    "lazybo.LazySampler() is ours",
+    "study": "give storage= and study_name=; the same ones resume the study",
+    "load_if_exists": "the same storage= and study_name= always resume the study",
+    "catch": "every exception fails its trial only; max_failures= says how many failures in a row end the run",
+    "show_progress_bar": "use progress=",
+    "verbose": "use progress=",
+    "random_state": "use seed=",
+    "maximize": "use direction='maximize'",
+    "mode": "use direction='minimize' or 'maximize'",
+    "metric": "return a dict with 'value', or name the objective with directions={name: 'minimize'}",
+    **dict.fromkeys(("n_calls", "n_iter", "max_evals", "maxiter", "num_samples", "iterations"), "use n_trials="),
+}
+
 
 @renamed(target="target_value", targets="value_transform")
+@hinting(HINTS)
 def optimize(
     objective: Callable[..., Any],
     space: Mapping[str, Any],
@@ -127,9 +146,12 @@ def optimize(
 
     **When it ends.** After ``n_trials``, after ``timeout`` seconds, at ``target_value`` or a better value, after
     ``patience`` trials without a better value, when the model expects the next 10 evaluations to improve the best value
-    by less than ``min_gain``, or with an error after ``max_failures`` failures in a row. An evaluation that takes
-    longer than ``trial_timeout`` seconds fails. Ctrl-C waits for the running evaluations; a second Ctrl-C stops at
-    once.
+    by less than ``min_gain``. An evaluation that takes longer than ``trial_timeout`` seconds fails. Ctrl-C waits for
+    the running evaluations and then raises KeyboardInterrupt; a second Ctrl-C stops at once.
+
+    **When it fails.** `lazybo.RunFailed` is raised after ``max_failures`` failures in a row, at the end if no trial has
+    completed, and at once if the first evaluations fail with an error that looks like a bug, such as a NameError. Its
+    ``__cause__`` is what the objective raised. None: failures never end the run.
 
     **Cost.** With ``cost="seconds"`` evaluations that are expected to take less time are preferred, the more the more
     of ``n_trials`` or ``timeout`` is left. Any other name is that of a metric that the objective returns, a positive
@@ -163,6 +185,7 @@ def optimize(
     )
     check_supported(goals, limits, warm_start, folds=isinstance(objective, KFold))
     checked = Space(as_distributions(space), conditions)
+    warn_of_misreading(space)
     structure = Structure(checked.distributions, checked.conditions, checked.optional)
     options = ModelOptions(
         seed=check_seed(seed),
@@ -213,6 +236,7 @@ def optimize(
             ),
         )
         options, trials = replace(options, seed=seed), ledger.read(study)
+        _warn_of_repeats(checked, limits, trials)
         keep_options(study, options, structure, trials)
         # A kernel object has the columns of this space; the sampler infers its own space from the trials.
         by_name = kernel if isinstance(kernel, str) else None
@@ -242,8 +266,18 @@ def _drive(study: Study, model: StudyModel, engine: Engine, run: RunOptions) -> 
         learned = model.unsaved_attributes() if run.limits.confirm else {}
         for key, value in {**learned, STOPPED_KEY: code}.items():
             with_retries(partial(study._storage.set_study_system_attr, study._study_id, key, value))
+        if reason == StopReason.INTERRUPTED:
+            raise KeyboardInterrupt from driver.stopping.error
         if driver.stopping.error is not None:
             raise driver.stopping.error
+
+
+def _warn_of_repeats(space: Space, limits: Limits, trials: Sequence[FrozenTrial]) -> None:
+    """Warn if the search has more trials than there are configurations; those that failed may be repeated."""
+    wanted = limits.n_trials - limits.confirm - sum(trial.state == TrialState.FAIL for trial in trials)
+    if space.size < wanted < math.inf:
+        count = f"{space.size:g} configuration{'s' * (space.size > 1)}"
+        warn(f"the space has only {count}, so some of {wanted:g} trials repeat others; give fewer if that is not meant")
 
 
 def _call(objective: Callable[..., Any], space: Space) -> Call:
@@ -252,7 +286,7 @@ def _call(objective: Callable[..., Any], space: Space) -> Call:
         return objective
     if isinstance(objective, KFold):
         return call_of(objective.objective, space.distributions, space.conditions, folds=True)
-    return call_of(objective, space.distributions, space.conditions)
+    return replace(call_of(objective, space.distributions, space.conditions), space=space.distributions)
 
 
 @contextlib.contextmanager

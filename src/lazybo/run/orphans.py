@@ -41,6 +41,10 @@ class Orphans:
         """The other drivers that work on the study."""
         return self._drivers.living() - {self._name}
 
+    def is_ours(self, trial: FrozenTrial) -> bool:
+        """Whether a trial runs under the name of this driver."""
+        return trial.state == TrialState.RUNNING and trial.system_attrs.get(DRIVER_KEY) == self._name
+
     def take_over(self, trial: FrozenTrial) -> None:
         """Queue a trial to be run again, or fail it if it died too often."""
         driver = trial.system_attrs[DRIVER_KEY]

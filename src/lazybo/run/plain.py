@@ -15,6 +15,8 @@ from typing import Any
 # The end of a long traceback matters most; storages may limit the length of a text.
 TRACEBACK_LENGTH = 20_000
 REASON_LENGTH = 1_000
+# How many frames of a traceback are shown in a log: those of the objective, and where it was raised.
+FIRST_FRAMES, LAST_FRAMES = 4, 6
 # Characters that all metrics of one trial may take as JSON, and those of one name: Optuna's tables hold 512.
 METRICS_LENGTH = 1_000_000
 NAME_LENGTH = 500
@@ -51,6 +53,40 @@ def trace(error: BaseException) -> str:
     except BaseException:  # its message cannot be printed, but its frames can
         kept.extend([*traceback.format_tb(error.__traceback__), reason(error)])
     return _printable("".join(kept)[-TRACEBACK_LENGTH:])
+
+
+def kind(error: BaseException) -> str:
+    """The name of an exception's class, with its module unless it is built in."""
+    found = type(error)
+    name = found.__qualname__ if found.__module__ == "builtins" else f"{found.__module__}.{found.__qualname__}"
+    return cut(name, NAME_LENGTH)
+
+
+def arguments(error: BaseException) -> tuple[Any, ...]:
+    """The arguments of an exception if they are short plain data, or else its message."""
+    if all(each is None or type(each) in (bool, int, float) or _is_short(each) for each in error.args):
+        return error.args
+    return (reason(error).partition(": ")[2],)
+
+
+def _is_short(thing: object) -> bool:
+    return type(thing) is str and len(thing) <= REASON_LENGTH
+
+
+def short_trace(error: BaseException) -> str:
+    """Where an exception was raised, in a few lines: its first frames, its last ones, and its type and message."""
+    try:
+        frames = traceback.format_tb(error.__traceback__)
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
+        frames = []
+    left_out = len(frames) - FIRST_FRAMES - LAST_FRAMES
+    if left_out > 0:
+        frames[FIRST_FRAMES:-LAST_FRAMES] = [f"  [... {left_out} more]\n"]
+    return "".join(
+        ["Traceback (most recent call last):\n", *(cut(each, REASON_LENGTH) for each in frames), reason(error)]
+    )
 
 
 def number(thing: Any) -> float:

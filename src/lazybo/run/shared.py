@@ -27,19 +27,17 @@ class SharedStudy:
         self.next_number = 0
         self._study, self._model, self._orphans, self._own = study, model, orphans, own
         self._unannounced = Unannounced()
-        self._awaits = False  # whether a trial elsewhere has just begun and its parameters are not known yet
+        self._running_elsewhere: list[FrozenTrial] = []
 
     def sync(self, except_number: int = -1) -> None:
         """Read what other processes have done, and take over the trials of those that died.
 
-        ``except_number`` is a trial of this process that is being created.
+        ``except_number`` is the number of a trial that this process is creating; it may have reserved that number.
         """
         trials = ledger.read(self._study)
-        elsewhere = [
-            trial
-            for trial in trials
-            if trial.state == TrialState.RUNNING and trial.number != except_number and trial.number not in self._own
-        ]
+        reserved = [each.number for each in trials if each.number == except_number and self._orphans.is_ours(each)]
+        others = [trial for trial in trials if trial.number not in reserved]
+        elsewhere = [trial for trial in others if trial.state == TrialState.RUNNING and trial.number not in self._own]
         living = self._orphans.living() if elsewhere else set()
         orphans = [trial for trial in elsewhere if trial.system_attrs.get(DRIVER_KEY) not in {None, *living}]
         if orphans:
@@ -48,22 +46,30 @@ class SharedStudy:
             self.sync(except_number)
             return
         self.elsewhere = {trial.number for trial in elsewhere if trial.system_attrs.get(DRIVER_KEY) in living}
-        self._awaits = self._unannounced.any_awaited(elsewhere)
+        self._running_elsewhere = elsewhere
         # A process that took this one for dead, after a suspension for example, queues trials that still run here.
-        waiting = [trial for trial in trials if trial.state == TrialState.WAITING and trial.number not in self._own]
+        waiting = [trial for trial in others if trial.state == TrialState.WAITING and trial.number not in self._own]
         self.queued = [trial for trial in waiting if not is_paused(trial)]
         self.paused = {trial.number: trial for trial in waiting if is_paused(trial)}
-        self.next_number = len(trials)
-        self.finished = sum(trial.state.is_finished() for trial in trials)
-        repeats = [REPEAT_KEY in trial.system_attrs for trial in trials if trial.number != except_number]
+        self.next_number = len(others)
+        self.finished = sum(trial.state.is_finished() for trial in others)
+        repeats = [REPEAT_KEY in trial.system_attrs for trial in others]
         self.repeats = len(list(takewhile(bool, reversed(repeats))))
-        self.searched = sum(trial.state.is_finished() and REPEAT_KEY not in trial.system_attrs for trial in trials)
-        self._model.absorb(trials, except_number)
+        self.searched = sum(trial.state.is_finished() and REPEAT_KEY not in trial.system_attrs for trial in others)
+        self._model.absorb(trials, except_number if reserved else -1)
 
     def read(self) -> list[FrozenTrial]:
         """All trials as they are now."""
         return ledger.read(self._study)
 
     def wait_for_earlier(self, number: int) -> None:
-        """Wait until other processes have written the parameters of the trials before this number."""
-        wait_for_earlier(lambda: self._awaits, lambda: self.sync(number))
+        """Wait until other processes have written the parameters of all trials before ``number``, the next one here.
+
+        They may begin later ones in the meantime. ``number`` is then taken, unless this process has reserved it.
+        """
+
+        def is_awaited() -> bool:
+            return self._unannounced.any_awaited(trial for trial in self._running_elsewhere if trial.number < number)
+
+        wait_for_earlier(is_awaited, lambda: self.sync(number))
+        self.next_number = number

@@ -63,7 +63,8 @@ class TrialSource:
         self._model, self._ledger, self._shared, self._open = model, ledger, shared, open_trials
         self._limits, self._stopping, self._gain, self._budget = limits, stopping, gain, budget
         self._opening = opening  # None when it is over
-        self._ahead: list[Params] = []  # proposals for the numbers from shared.next_number on
+        self._ahead: list[Params] = []  # proposals for the numbers from ``_ahead_from`` on
+        self._ahead_from = 0
         self._repeat: tuple[Params, int | None] | None = None  # the last proposal of the final check, and its original
 
     @property
@@ -92,6 +93,9 @@ class TrialSource:
         while self._stopping.reason is None:
             if self._shared.elsewhere:
                 self._shared.sync()
+                self._shared.wait_for_earlier(self._shared.next_number)
+            if self._shared.next_number != self._ahead_from:
+                self._ahead = []  # these proposals do not know the trials of other processes
             needed = self.left > 0
             if needed:
                 self._note_budget()
@@ -156,7 +160,7 @@ class TrialSource:
             self._ahead = []  # these proposals do not know the trials of other processes
         if entry is None:
             return None
-        self._shared.next_number = entry.number + 1
+        self._shared.next_number = self._ahead_from = entry.number + 1
         repeat = bool(self._mark(entry.params))
         self._shared.repeats = self._shared.repeats + 1 if repeat else 0
         return Started(replace(entry, repeat=repeat), pause_at=inf if repeat else self._pause_at(0))
@@ -167,7 +171,7 @@ class TrialSource:
 
     def _propose(self, count: int) -> list[Params]:
         """At most ``count`` proposals; none if the final check needs no more."""
-        number = self._shared.next_number
+        number = self._ahead_from = self._shared.next_number
         if self._is_checking:
             self._repeat = self._model.next_repeat(self._shared.read())
             return [] if self._repeat is None else [self._repeat[0]]
@@ -184,7 +188,6 @@ class TrialSource:
         if self._end_of_numbers() <= number:
             return None
         self._shared.wait_for_earlier(number)
-        self._shared.next_number = number
         proposed = self._propose(1)
         return proposed[0] if proposed else None
 

@@ -9,10 +9,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from optuna.study import Study
-from optuna.trial import FrozenTrial
+from optuna.trial import FrozenTrial, TrialState
 
+from lazybo.run import ledger
 from lazybo.run.evaluate import Outcome
-from lazybo.run.failure import RunFailed, how_to_resume
+from lazybo.run.failure import NothingCompleted, RunFailed, how_to_resume, raised_elsewhere
 from lazybo.run.ledger import Result
 from lazybo.run.limits import ENDS_SEARCH, Limits, StopReason, Tally
 from lazybo.study.attributes import REPEAT_KEY
@@ -30,6 +31,8 @@ class Stopping:
         self.tally = Tally(*directions)
         self.started = time.monotonic()
         self._study, self._limits = study, limits
+        self._cause: BaseException | None = None  # what the first of the failures in a row has raised
+        self._last_failure = ""
 
     @property
     def deadline(self) -> float:
@@ -49,6 +52,7 @@ class Stopping:
             if trial.state.is_finished():
                 feasible, repeat = not violates(measured_constraints(trial)), REPEAT_KEY in trial.system_attrs
                 self.tally.count(trial.state, trial.values, feasible=feasible, repeat=repeat)
+                self._last_failure = trial.system_attrs.get("fail_reason", "")
             elif is_paused(trial):
                 self.tally.count_paused()
         self.tally.failed_in_a_row = 0
@@ -56,17 +60,61 @@ class Stopping:
     def count(self, outcome: Outcome, result: Result, *, repeat: bool = False) -> None:
         """Count a trial that ended, and stop if it reached a limit."""
         self.tally.count(result.state, result.values, feasible=not violates(outcome.constraints), repeat=repeat)
+        if result.state == TrialState.FAIL:
+            self._count_failure(outcome)
+        else:
+            self._withdraw_bug()
         self.check()
-        failures = self.tally.failed_in_a_row
-        if failures >= self._limits.max_failures:
-            text = f"{failures} evaluations in a row failed; the last one: {outcome.reason}"
-            remedy = f"{how_to_resume(self._study)} Failed trials have tracebacks: trial.user_attrs['traceback']."
-            self.stop(StopReason.FAILURES, RunFailed(f"{text}\n{remedy}"))
 
     def count_paused(self) -> None:
         """Count a trial that was paused, and stop if it reached a limit."""
         self.tally.count_paused()
+        self._withdraw_bug()
         self.check()
+
+    def _count_failure(self, outcome: Outcome) -> None:
+        """Stop after too many failures in a row, and at once if nothing has worked yet and the objective has a bug."""
+        failures, self._last_failure = self.tally.failed_in_a_row, outcome.reason
+        if failures == 1:
+            self._cause = _cause(outcome)
+        keeps = f"{how_to_resume(self._study)} Failed trials have tracebacks: trial.user_attrs['traceback']."
+        if failures >= self._limits.max_failures:
+            text = f"{failures} evaluations in a row failed; the last one: {outcome.reason}"
+            self._fail(StopReason.FAILURES, RunFailed(f"{text}\n{keeps}"))
+        elif self._fails_for_good and outcome.raised is not None and outcome.raised.bug and not self.tally.succeeded:
+            text = f"the objective failed before any evaluation completed, which looks like a bug: {outcome.reason}"
+            remedy = (
+                "If only some configurations fail like this, return float('nan') for them, or give max_failures=None."
+            )
+            self._fail(StopReason.BUG, RunFailed(f"{text}\n{remedy} {keeps}"))
+
+    @property
+    def _fails_for_good(self) -> bool:
+        """Whether failures may end the run."""
+        return math.isfinite(self._limits.max_failures)
+
+    def _withdraw_bug(self) -> None:
+        """An evaluation that ran at the same time as the first failure has worked, so the run goes on."""
+        self._cause = None
+        if self.reason == StopReason.BUG:
+            self.reason = self.error = None
+
+    def _fail(self, reason: StopReason, error: RunFailed) -> None:
+        error.__cause__ = self._cause
+        self.stop(reason, error)
+
+    def end(self) -> None:
+        """The run is over: it has failed if nothing in the study has worked, unless somebody has stopped it."""
+        stopped = self.reason in (StopReason.INTERRUPTED, StopReason.STOP_CALLED)
+        if stopped or self.error is not None or self.tally.succeeded or not self._fails_for_good:
+            return
+        states = [trial.state for trial in ledger.read(self._study)]
+        failed = states.count(TrialState.FAIL)
+        if failed and failed + states.count(TrialState.WAITING) == len(states):
+            text = f"no trial completed, {failed} failed; the last one: {self._last_failure}"
+            remedy = f"{how_to_resume(self._study)} Failed trials count for n_trials: give more, or another study_name."
+            self.error = NothingCompleted(f"{text}\n{remedy}")
+            self.error.__cause__ = self._cause
 
     def check(self) -> None:
         """Stop if a limit was reached."""
@@ -105,3 +153,11 @@ class Stopping:
             yield
         finally:
             signal.signal(signal.SIGINT, before)
+
+
+def _cause(outcome: Outcome) -> BaseException | None:
+    """What an objective has raised; made again if that was in another process."""
+    raised = outcome.raised
+    if raised is None or raised.error is not None:
+        return None if raised is None else raised.error
+    return raised_elsewhere(raised.kind, raised.arguments, outcome.reason, raised.trace)

@@ -22,6 +22,7 @@ from lazybo.checks import (
     check_directions,
     check_seed,
     finite_number,
+    hinting,
     one_of,
     renamed,
     shortened,
@@ -40,7 +41,7 @@ from lazybo.search.parts import Options, default_startup, make_parts, tasks_of
 from lazybo.search.prediction import Evaluation, Predictor
 from lazybo.search.results import PENDING, Result, State, Values, cost_of
 from lazybo.search.resumable import Resumable
-from lazybo.search.shorthand import as_distributions
+from lazybo.search.shorthand import as_distributions, warn_of_misreading
 from lazybo.search.space import Condition, Space
 from lazybo.search.takeover import check_local_after, local_models_are_due
 
@@ -80,6 +81,7 @@ class Optimizer(Resumable):
     """
 
     @renamed(targets="value_transform")
+    @hinting({})
     def __init__(
         self,
         space: Mapping[str, Any],
@@ -103,6 +105,7 @@ class Optimizer(Resumable):
         local_after: int | Literal["auto"] | None = "auto",
     ) -> None:
         self.space = Space(as_distributions(space), conditions, optional)
+        warn_of_misreading(space)
         self.directions = check_directions(direction, directions)
         self.lag = check_lag(lag)
         self.batch = one_of("batch", batch, ("auto", "fantasy", "maxima"))

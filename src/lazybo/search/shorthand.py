@@ -13,7 +13,7 @@ from optuna.distributions import (
     IntDistribution,
 )
 
-from lazybo.checks import is_number, shortened
+from lazybo.checks import is_number, shortened, warn
 
 # The third entry of a range, and whether it means logarithmic. All but "log" are scikit-optimize's names.
 SCALES = {"log": True, "log-uniform": True, "uniform": False}
@@ -46,6 +46,33 @@ def as_distributions(space: Any) -> dict[str, BaseDistribution]:
         except ValueError as error:
             raise ValueError(f"parameter {name!r} {error}") from None
     return distributions
+
+
+def warn_of_misreading(space: Mapping[str, Any]) -> None:
+    """Warn of parameters that are probably meant in another way than `as_distributions` reads them."""
+    for name, written in space.items():
+        reading = _misreading(written)
+        if reading:
+            warn(f"parameter {name!r}: {reading}")
+
+
+def _misreading(written: Any) -> str:
+    """How a parameter is read, and how to write what was probably meant; empty if it is clear."""
+    if is_range(written) and len(written) == 2:
+        low, high = map(_plain, written)
+        if isinstance(low, int) and isinstance(high, int) and -1 <= low < high <= 1:
+            numbers = [*range(int(low), int(high) + 1)]
+            reading = f"{shortened(written)} is read as the integers {', '.join(map(str, numbers))}"
+            return f"{reading}; write ({low}.0, {high}.0) for a range of floats, or {numbers} for choices"
+    if not isinstance(written, list) or len(written) not in (2, 3) or not all(map(is_number, written[:2])):
+        return ""
+    low, high, *scale = map(_plain, written)
+    if scale and isinstance(scale[0], str) and scale[0] in SCALES:
+        return f"{shortened(written)} is read as three choices; write {shortened(tuple(written))} for a range"
+    if not scale and isinstance(low, float) and isinstance(high, float) and low < high:
+        choices = f"optuna.distributions.CategoricalDistribution({shortened(written)}) for these two choices"
+        return f"{shortened(written)} is read as two choices; write {shortened((low, high))} for a range, or {choices}"
+    return ""
 
 
 def is_range(written: Any) -> bool:

@@ -5,7 +5,11 @@ try:
 except ImportError as error:
     raise ImportError(f"lazybo.sklearn needs scikit-learn ({error}): pip install 'lazybo[sklearn]'") from error
 
-from lazybo.sklearn.regressor import LazyGPRegressor
-from lazybo.sklearn.search import LazySearchCV
+from lazybo.checks import check_optuna
+
+check_optuna()
+
+from lazybo.sklearn.regressor import LazyGPRegressor  # noqa: E402 (needs Optuna)
+from lazybo.sklearn.search import LazySearchCV  # noqa: E402 (needs Optuna)
 
 __all__ = ["LazyGPRegressor", "LazySearchCV"]

@@ -314,8 +314,6 @@ class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no ty
             callbacks=[problem.candidates.stop_at_errors],
             progress=self.verbose > 0,
         )
-        if sum(trial.state.is_finished() for trial in study.get_trials(deepcopy=False)) < n_trials:
-            raise KeyboardInterrupt  # after Ctrl-C, optimize() waits for running trials and returns normally
         return study
 
     def _seed(self) -> int | None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ def open_storage(storage: str | Path | BaseStorage | None) -> BaseStorage:
     if not isinstance(storage, str | Path):
         raise TypeError(f"storage must be a path, a URL or an Optuna storage, not {storage!r}")
     if isinstance(storage, str) and "://" in storage:
-        return _open_url(storage, without_password(storage))
+        return _open_url(database_url(storage), without_password(storage))
     path = Path(storage).expanduser().absolute()
     if is_journal(path):
         return _open_journal(str(path))
@@ -112,8 +113,20 @@ def _open_journal(path: str, lock: BaseJournalFileLock | None = None) -> BaseSto
         raise ValueError(f"the storage {path!r} cannot be opened: {error.strerror}") from error
 
 
+def database_url(url: str) -> str:
+    """A URL as SQLAlchemy reads it: ``postgres://`` is PostgreSQL, and gets the driver that is there or recommended."""
+    scheme, _, place = url.partition("://")
+    database, _, driver = scheme.partition("+")
+    if database not in ("postgres", "postgresql"):
+        return url
+    driver = driver or ("psycopg2" if find_spec("psycopg2") else "psycopg")
+    return f"postgresql+{driver}://{place}"
+
+
 def _with_driver(reason: str) -> str:
-    """Why a database cannot be opened; if a driver of PostgreSQL is missing, also how to get one."""
+    """Why a database cannot be opened; if its driver is missing, also what to do."""
+    if "Can't load plugin" in reason:
+        return f"{reason}; write sqlite:///FILE, postgresql+psycopg://USER@HOST/DATABASE or mysql+pymysql://..."
     if "No module named 'psycopg2'" in reason:
         return f"{reason}; write postgresql+psycopg://... for the driver of pip install 'lazybo[postgresql]'"
     if "No module named 'psycopg'" in reason:

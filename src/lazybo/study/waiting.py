@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterable
 
 from optuna.trial import FrozenTrial, TrialState
 
-from lazybo.study.attributes import SUGGESTION_KEY
+from lazybo.study.attributes import DRIVER_KEY, SUGGESTION_KEY
 
-# Seconds to wait for the announcement of a trial.
-ANNOUNCE_TIMEOUT = 2.0
+# Seconds to wait for the announcement of a trial, and of one that a driver of ours has begun: that driver is computing
+# its proposal, and if it dies, the trial runs no more.
+ANNOUNCE_TIMEOUT, DRIVER_TIMEOUT = 2.0, 30.0
 # Seconds between syncs with the study while waiting, at first and at most.
 FIRST_PAUSE, LAST_PAUSE = 0.0005, 0.02
 
@@ -32,7 +33,8 @@ class Unannounced:
             self._since.pop(trial.number, None)
             return False
         now = time.monotonic()
-        return now - self._since.setdefault(trial.number, now) < ANNOUNCE_TIMEOUT
+        timeout = ANNOUNCE_TIMEOUT if trial.system_attrs.get(DRIVER_KEY) is None else DRIVER_TIMEOUT
+        return now - self._since.setdefault(trial.number, now) < timeout
 
     def any_awaited(self, trials: Iterable[FrozenTrial]) -> bool:
         """Whether to wait for any of these. The time of all of them begins."""
@@ -41,7 +43,7 @@ class Unannounced:
 
 def wait_for_earlier(is_awaited: Callable[[], bool], sync: Callable[[], object]) -> None:
     """Sync with the study until no earlier trial is awaited any more, or the time is over."""
-    deadline, pause = time.monotonic() + ANNOUNCE_TIMEOUT, FIRST_PAUSE
+    deadline, pause = time.monotonic() + DRIVER_TIMEOUT, FIRST_PAUSE
     while time.monotonic() < deadline and is_awaited():
         time.sleep(pause)
         pause = min(2 * pause, LAST_PAUSE)

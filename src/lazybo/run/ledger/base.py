@@ -2,9 +2,8 @@
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import count
 from math import inf, isfinite
 from typing import Any, Protocol
 
@@ -26,9 +25,9 @@ Bound = Callable[[], float]
 # From the parameters of a new trial to the attributes that it gets.
 Mark = Callable[[Params], Mapping[str, Any]]
 
-# After losing this many races for a number, a trial takes any number with its last proposal. Many processes with
-# short evaluations would otherwise only wait for each other.
-MAX_REPROPOSALS = 30
+# After losing this many races for a number, a trial takes the next number first and is proposed for it afterwards.
+# Other drivers then wait for its parameters, so a slow driver is not left behind by fast ones.
+MAX_RACES = 3
 
 
 @dataclass(frozen=True)
@@ -88,7 +87,8 @@ class Ledger(Protocol):
     ) -> Entry | None:
         """Create a running trial with these parameters; if its number is not ``expected``, with those of ``again``.
 
-        None if the study needs no more trials: ``again`` returned None, or all numbers below ``end`` are taken.
+        No trial is created under a number that is not below ``end``, as it is when the number is taken. None if the
+        study needs no more trials: ``again`` returned None, or all numbers below ``end`` are taken.
         """
 
     def claim(self, trial_id: int) -> bool:
@@ -129,30 +129,65 @@ def read(study: Study) -> list[FrozenTrial]:
 
 
 class Overtaken(Exception):
-    """Another process took the expected number; the next free one is ``number``."""
+    """No number of those that were asked for is free; the next free one is ``number``."""
 
     def __init__(self, number: int) -> None:
         self.number = number
 
 
-def negotiate(
-    insert: Callable[[int, float, Params], Entry], expected: int, params: Params, again: Propose, end: Bound
-) -> Entry | None:
-    """Insert a trial under the number it was proposed for; propose again while other processes are faster.
+class Numbering(Protocol):
+    """How a ledger creates trials."""
 
-    ``insert(low, high, params)`` creates a trial under a number in [low, high) or raises `Overtaken`.
+    def create(self, low: int, high: float, params: Params, marks: Mapping[str, Any]) -> Entry:
+        """Create a running trial under a number in [low, high); raise `Overtaken` and change nothing if none is free.
+
+        Without ``params`` it only reserves the number.
+        """
+
+    def complete(self, entry: Entry, params: Params, marks: Mapping[str, Any]) -> None:
+        """Write the parameters of a trial that has only its number."""
+
+    def release(self, entry: Entry) -> None:
+        """Queue a trial that has only its number: a number cannot be given back."""
+
+
+def race(
+    ledger: Numbering, expected: int, params: Params, again: Propose, end: Bound, mark: Mark = unmarked
+) -> Entry | None:
+    """Create a trial under the number it was proposed for; propose again while other processes are faster.
+
+    After MAX_RACES lost races the trial reserves the next number and is proposed for that one.
     """
-    for attempt in count():
-        low, high = (expected, expected + 1) if attempt < MAX_REPROPOSALS else (0, end())
+    for _ in range(MAX_RACES):
         try:
-            return insert(low, high, params)
+            return ledger.create(expected, min(expected + 1, end()), params, mark(params))
         except Overtaken as overtaken:
             expected = overtaken.number
             proposed = again(expected)
             if proposed is None:
                 return None
             params = proposed
-    raise AssertionError("attempts do not end")
+    try:
+        reserved = ledger.create(0, end(), {}, {})
+    except Overtaken:
+        return None  # the caller reads the study, and begins again if more trials are needed
+    return propose_for(ledger, reserved, params, again, end, mark)
+
+
+def propose_for(
+    ledger: Numbering, reserved: Entry, params: Params, again: Propose, end: Bound, mark: Mark = unmarked
+) -> Entry | None:
+    """Complete a trial that has only its number with the proposal of ``again``, or else with ``params``.
+
+    A trial that turns out not to be needed is queued: nobody evaluates it unless more trials are wanted.
+    """
+    proposed = again(reserved.number)
+    if proposed is None and end() <= reserved.number:
+        ledger.release(reserved)
+        return None
+    chosen = params if proposed is None else proposed
+    ledger.complete(reserved, chosen, mark(chosen))
+    return replace(reserved, params=chosen)
 
 
 # -------------------------------------------------------- initial configurations

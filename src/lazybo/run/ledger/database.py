@@ -29,7 +29,7 @@ from lazybo.run.ledger.base import (
     configuration_of,
     initial_mark,
     missing,
-    negotiate,
+    race,
     unmarked,
 )
 from lazybo.study.attributes import (
@@ -74,18 +74,17 @@ class DatabaseLedger:
     def begin(  # noqa: D102 (Ledger)
         self, expected: int, params: Params, again: Propose, end: Bound = lambda: inf, mark: Mark = unmarked
     ) -> Entry | None:
-        def insert(low: int, high: float, params: Params) -> Entry:
-            return self._write(partial(self._insert_running, low, high, params, mark(params)))
-
-        entry = negotiate(insert, expected, params, again, end)
+        entry = race(self, expected, params, again, end, mark)
         if entry is not None:
             self._notes = {}
         return entry
 
-    def _insert_running(
+    def create(self, low: int, high: float, params: Params, marks: Mapping[str, Any]) -> Entry:  # noqa: D102 (Numbering)
+        return self._write(partial(self._create, low, high, params, marks))
+
+    def _create(
         self, low: int, high: float, params: Params, marks: Mapping[str, Any], connection: "Connection"
     ) -> Entry:
-        """A running trial under a number in [low, high)."""
         tables = self._tables
         tables.lock_numbers(connection)
         trial_id, number = tables.insert_trial(connection, TrialState.RUNNING)
@@ -95,6 +94,18 @@ class DatabaseLedger:
         tables.set_trial_attributes(connection, trial_id, {DRIVER_KEY: self._driver, **marks})
         tables.set_study_attributes(connection, self._notes)
         return Entry(trial_id, number, params)
+
+    def complete(self, entry: Entry, params: Params, marks: Mapping[str, Any]) -> None:  # noqa: D102 (Numbering)
+        self._write(partial(self._complete, entry.trial_id, params, marks))
+
+    def _complete(self, trial_id: int, params: Params, marks: Mapping[str, Any], connection: "Connection") -> None:
+        self._tables.restart(connection, trial_id)
+        self._tables.insert_params(connection, trial_id, params)
+        self._tables.set_trial_attributes(connection, trial_id, marks)
+
+    def release(self, entry: Entry) -> None:  # noqa: D102 (Numbering)
+        assert self._driver is not None, "people need every trial that they ask for"
+        self.put_back(entry.trial_id, 0, self._driver)
 
     def claim(self, trial_id: int) -> bool:  # noqa: D102 (Ledger)
         return self._write(partial(self._claim, trial_id))
@@ -252,6 +263,11 @@ class _Tables:
         elif after.is_finished():
             values["datetime_complete"] = _now()
         return bool(connection.execute(sql.update(trials).where(matching).values(values)).rowcount == 1)
+
+    def restart(self, connection: "Connection", trial_id: int) -> None:
+        """A trial starts now: the time before was that of its proposal."""
+        statement = self._sql.update(self._trials).where(self._trials.c.trial_id == trial_id)
+        connection.execute(statement.values(datetime_start=_now()))
 
     def insert_params(self, connection: "Connection", trial_id: int, params: Params) -> None:
         """Parameters of a trial."""

@@ -1,6 +1,7 @@
 """The ledger of storages without transactions: memory, journal files, and any other Optuna storage."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from math import inf
 from typing import Any
@@ -22,7 +23,8 @@ from lazybo.run.ledger.base import (
     initial_mark,
     internal,
     missing,
-    negotiate,
+    propose_for,
+    race,
     read,
     unmarked,
 )
@@ -69,24 +71,21 @@ class StorageLedger:
         self, expected: int, params: Params, again: Propose, end: Bound = lambda: inf, mark: Mark = unmarked
     ) -> Entry | None:
         if has_lock(self._storage):
-
-            def create(low: int, high: float, params: Params) -> Entry:
-                return with_retries(partial(self._create, low, high, params, mark(params)))
-
-            return negotiate(create, expected, params, again, end)
-        # Without a lock, a number cannot be given back.
+            return race(self, expected, params, again, end, mark)
+        # Without a lock nothing can be refused.
         blank = create_trial(state=TrialState.RUNNING, system_attrs={DRIVER_KEY: self._driver})
         trial_id = with_retries(partial(self._storage.create_new_trial, self._study._study_id, blank))
-        number = self._storage.get_trial_number_from_id(trial_id)
-        if number != expected:
-            params = again(number) or params  # the trial exists, so it is run even if it is not needed
-        for key, value in mark(params).items():
-            with_retries(partial(self._storage.set_trial_system_attr, trial_id, key, value))
-        self.fill_in(trial_id, {}, params)
-        return Entry(trial_id, number, params)
+        reserved = Entry(trial_id, self._storage.get_trial_number_from_id(trial_id), {})
+        if reserved.number != expected:
+            return propose_for(self, reserved, params, again, end, mark)
+        self.complete(reserved, params, mark(params))
+        return replace(reserved, params=params)
+
+    def create(self, low: int, high: float, params: Params, marks: Mapping[str, Any]) -> Entry:  # noqa: D102 (Numbering)
+        return with_retries(partial(self._create, low, high, params, marks))
 
     def _create(self, low: int, high: float, params: Params, marks: Mapping[str, Any]) -> Entry:
-        """Create a complete trial under a number in [low, high), in one step."""
+        """Create a trial in one step."""
         with exclusive(self._storage):
             number = self._storage.get_n_trials(self._study._study_id)
             if not low <= number < high:
@@ -99,6 +98,15 @@ class StorageLedger:
             )
             trial_id = self._storage.create_new_trial(self._study._study_id, running)
         return Entry(trial_id, number, params)
+
+    def complete(self, entry: Entry, params: Params, marks: Mapping[str, Any]) -> None:  # noqa: D102 (Numbering)
+        for key, value in marks.items():
+            with_retries(partial(self._storage.set_trial_system_attr, entry.trial_id, key, value))
+        self.fill_in(entry.trial_id, {}, params)
+
+    def release(self, entry: Entry) -> None:  # noqa: D102 (Numbering)
+        assert self._driver is not None, "people need every trial that they ask for"
+        self.put_back(entry.trial_id, 0, self._driver)
 
     def claim(self, trial_id: int) -> bool:  # noqa: D102 (Ledger)
         return with_retries(partial(self._claim, trial_id))
