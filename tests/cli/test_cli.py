@@ -434,6 +434,7 @@ def test_nothing_from_a_study_is_obeyed_by_a_terminal() -> None:
     calls += [["show", "evil.db", name, *more] for name in names for more in ([], ["--json"])]
     calls += [["best", "evil.db", names[0]], ["export", "evil.db", names[0], "--format", "json"]]
     calls += [["plot", "history", "evil.db", names[0]], ["report", "evil.db", names[0]]]
+    calls += [["ask", "evil.db", names[0]]]
     for arguments in calls:
         result = call(*arguments)
         said = result.stdout + result.stderr
@@ -549,6 +550,17 @@ def test_show_lists_studies_and_details_one() -> None:
     assert {record["study"] for record in json.loads(call("show", "--json").stdout)} == {"lazybo", "second"}
     assert "there are 2 studies in lazybo.db; give the name of one: lazybo, second" in refused("best")
     assert "did you mean 'second'?" in refused("show", "lazybo.db", "secnod")
+
+
+def test_the_table_of_studies_has_a_heading_for_each_column() -> None:
+    made()
+    second = made("second")
+    headings, *rows = (line.split() for line in call("show").stdout.splitlines())
+    assert headings[-5:] == ["waiting", "paused", "best", "last", "activity"]
+    shown = {row[0]: dict(zip(headings, row, strict=True)) for row in rows}
+    assert shown["second"]["complete"] == "7"
+    assert shown["second"]["paused"] == "0"
+    assert shown["second"]["best"] == f"{second.best_value:.6g}"
 
 
 def test_best_is_text_json_or_a_command_line() -> None:
