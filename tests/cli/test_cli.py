@@ -10,11 +10,14 @@ import shlex
 import sqlite3
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import optuna
 import pytest
+import sqlalchemy
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from typer.testing import CliRunner, Result
 
@@ -22,6 +25,7 @@ from lazybo import Condition, optimize, recommend
 from lazybo.cli import app
 from lazybo.cli.config import make_plan
 from lazybo.cli.settings import DEFAULT_STORAGE, SETTINGS, settings_of
+from lazybo.model.process import Process
 from lazybo.programs import groups
 from lazybo.study import storage as studies
 
@@ -801,3 +805,61 @@ def test_show_says_why_the_last_run_ended() -> None:
     assert json.loads(call("show", "--json").stdout)["stopped"] == "target_reached"
     assert call("tune", "--trials", "2", "--float", "x=0:1", "--", "train", "{x}").exit_code == 0
     assert json.loads(call("show", "--json").stdout)["stopped"] is None
+
+
+# ------------------------------------------------------------------------- size
+
+
+def many_trials(path: str, count: int) -> None:
+    """A study of so many completed trials, written at once."""
+    study = optuna.create_study(study_name="many", storage=studies.open_storage(path))
+    space = {"x": FloatDistribution(-1, 1), "y": FloatDistribution(-1, 1)}
+    points = np.random.default_rng(0).uniform(-1, 1, (count, 2)).tolist()
+    study.add_trial(optuna.trial.create_trial(value=9.0, params={"x": 1.0, "y": 1.0}, distributions=space))
+    with sqlite3.connect(path) as connection:
+        ids = range(2, count + 2)
+        connection.executemany("INSERT INTO trials VALUES (?, ?, 1, 'COMPLETE', NULL, NULL)", [(i, i - 1) for i in ids])
+        values = [(i, x * x + y * y) for i, (x, y) in zip(ids, points, strict=True)]
+        connection.executemany("INSERT INTO trial_values VALUES (NULL, ?, 0, ?, 'FINITE')", values)
+        params = [(i, *pair) for i, xy in zip(ids, points, strict=True) for pair in zip("xy", xy, strict=True)]
+        connection.executemany(
+            "INSERT INTO trial_params SELECT NULL, ?, ?, ?, distribution_json FROM trial_params LIMIT 1", params
+        )
+
+
+@pytest.fixture
+def statements() -> Iterator[list[str]]:
+    """The statements that any database was sent."""
+    sent: list[str] = []
+
+    def note(*call: Any) -> None:
+        sent.append(call[2])
+
+    sqlalchemy.event.listen(sqlalchemy.Engine, "before_cursor_execute", note)
+    yield sent
+    sqlalchemy.event.remove(sqlalchemy.Engine, "before_cursor_execute", note)
+
+
+def test_what_show_reads_and_compares_does_not_grow_with_the_trials(
+    statements: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    predicted: list[int] = []
+    posterior_mean = Process.mean
+
+    def counted(process: Process, x: Any) -> Any:
+        predicted.append(len(x))
+        return posterior_mean(process, x)
+
+    monkeypatch.setattr(Process, "mean", counted)
+    work = []
+    for count in (600, 1400):
+        many_trials(f"{count}.db", count)
+        statements.clear()
+        predicted.clear()
+        result = call("show", f"{count}.db")
+        assert result.exit_code == 0, result.output
+        assert f"{count + 1} complete" in result.stdout
+        work.append((len(statements), sum(predicted)))
+    (few, of_few), (many, of_many) = work
+    assert many == few
+    assert of_many <= of_few + 2 * 400, "of all configurations at most 1,000 are compared, by recommend and contenders"

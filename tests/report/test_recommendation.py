@@ -16,6 +16,7 @@ from lazybo import LazySampler, Optimizer, optimize
 from lazybo.report.recommendation import Advice, advise
 from lazybo.search.prediction import Prediction, Recommendation
 from lazybo.study.attributes import VARIANCE_KEY
+from lazybo.study.evaluated import most_promising
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 
@@ -103,6 +104,17 @@ def test_repeated_trials_are_one_configuration() -> None:
     assert (found.number, found.measured, found.evaluations) == (0, 2.0, 3)
     assert not advise(again).differs
     assert advise(again).reason is None
+
+
+@pytest.mark.parametrize(("direction", "best"), [("minimize", [3, 5, 7]), ("maximize", [0, 1, 2])])
+def test_of_many_configurations_the_best_are_compared_with_all_their_repeats(direction: str, best: list[int]) -> None:
+    study = optuna.create_study(direction=direction)
+    for x, value in ((5.0, 9.0), (4.0, 8.0), (4.0, 1.5), (0.0, 0.0), (3.0, 4.0), (1.0, 1.0), (2.0, 3.0), (1.0, 7.0)):
+        add(study, value, params={"x": x})
+    add(study, None, params={"x": 0.5}, state=TrialState.FAIL)
+    chosen = most_promising(study.trials, maximize=direction == "maximize", most=2)
+    assert [trial.number for trial in chosen] == best
+    assert len(most_promising(study.trials, maximize=False, most=8)) == 8
 
 
 def test_trials_that_violate_a_constraint_are_not_recommended() -> None:
