@@ -28,6 +28,7 @@ from lazybo.cli.settings import DEFAULT_STORAGE, SETTINGS, settings_of
 from lazybo.model.process import Process
 from lazybo.programs import groups
 from lazybo.study import storage as studies
+from tests.test_files import almost_full
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = (ROOT / "docs" / "command.md").read_text()
@@ -589,6 +590,26 @@ def test_a_report_is_one_file_with_the_name_that_was_asked_for() -> None:
     assert "must end with .html" in refused("report", "-o", "report.pdf")
     assert "there is no study 'third'" in refused("report", "lazybo.db", "third", "-o", "third.html")
     assert not Path("third.html").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    ["report -o old.html", "export -o old.csv", "plot all -o old.html", "plot history -o old.png"],
+)
+def test_a_full_disk_leaves_the_old_file_or_none(arguments: str) -> None:
+    made()
+    words = arguments.split()
+    old = Path(words[-1])
+    for content in (None, "the old one"):
+        if content is not None:
+            old.write_text(content)
+        before = sorted(Path().iterdir())
+        with almost_full(300):
+            result = call(*words)
+        assert result.exit_code == 2
+        assert f"File too large: '{old}'" in result.stderr
+        assert sorted(Path().iterdir()) == before
+        assert content is None or old.read_text() == content
 
 
 def noisy(path: str = DEFAULT_STORAGE) -> optuna.Study:

@@ -1,7 +1,5 @@
 """`lazybo ask` and `lazybo tell`: experiments that people make, without Python."""
 
-import csv
-import io
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -32,7 +30,16 @@ from lazybo.cli.flags import (
     Seed,
 )
 from lazybo.cli.require import Requirement
-from lazybo.cli.results import Step, measured_of, params_from, split_words, step_for, steps_of
+from lazybo.cli.results import (
+    Step,
+    measured_of,
+    params_from,
+    result_columns,
+    split_words,
+    step_for,
+    steps_of,
+    value_columns,
+)
 from lazybo.cli.settings import DEFAULT_STORAGE, settings_of
 from lazybo.cli.storages import StorageArgument, StudyArgument, find, keep_requirement, open_checked
 from lazybo.run import ledger
@@ -41,11 +48,11 @@ from lazybo.run.by_hand import ByHand, Measured
 from lazybo.run.goals import Goals, check_goals
 from lazybo.run.ledger import Entry
 from lazybo.search.space import Space
+from lazybo.search.tables import MARK, csv_text
 from lazybo.study.attributes import REQUIRE_KEY, RUN_KEY, joined
 from lazybo.study.costs import SECONDS
 from lazybo.study.factory import ModelOptions, keep_options, options_of
 from lazybo.study.factory import directions_of as directions_in
-from lazybo.study.feasible import names_of
 from lazybo.study.retry import with_retries
 from lazybo.study.storage import DEFAULT_NAME, REMEDY, About, open_study
 from lazybo.study.structure import Structure
@@ -336,17 +343,16 @@ def _print_entries(by_hand: ByHand, entries: Sequence[Entry], storage: str, *, a
     if as_json:
         console.print_json([{"number": entry.number, "params": entry.params} for entry in entries])
         return
-    names = [name for name in by_hand.space.distributions if any(name in entry.params for entry in entries)]
     metrics = [bound.metric for bound in by_hand.goals.bounds] + [cost for cost in [by_hand.goals.cost] if cost]
     metrics = list(dict.fromkeys(metrics))
+    wanted = list(dict.fromkeys([*value_columns(by_hand.goals), *metrics]))
+    names = [name for name in by_hand.space.distributions if any(name in entry.params for entry in entries)]
+    # A parameter may have the name of another column.
+    taken = {"number", "variance", *wanted, *result_columns(by_hand.goals)}
+    columns = {name: f"{MARK}{name}" if name in taken or name.startswith(MARK) else name for name in names}
     if as_csv:
-        wanted = [*names_of(by_hand.study), *metrics]
-        text = io.StringIO(newline="")
-        writer = csv.writer(text)
-        writer.writerow(["number", *names, *wanted])
-        for entry in entries:
-            writer.writerow([entry.number, *(entry.params.get(name, "") for name in names), *[""] * len(wanted)])
-        console.plain(text.getvalue().rstrip("\r\n"))
+        asked = [{"number": entry.number, **{columns[n]: entry.params.get(n) for n in names}} for entry in entries]
+        console.plain(csv_text(["number", *columns.values(), *wanted], asked).rstrip("\r\n"))
         return
     if not entries:
         console.line("nothing is pending", style="dim")
@@ -358,7 +364,7 @@ def _print_entries(by_hand: ByHand, entries: Sequence[Entry], storage: str, *, a
         ]
         for entry in entries
     ]
-    console.table(["number", *names], rows, left=())
+    console.table(["number", *columns.values()], rows, left=())
     names = list(by_hand.goals.names or ()) if by_hand.goals.several else []
     words = ["lazybo tell", *([] if storage == DEFAULT_STORAGE else [storage]), str(entries[0].number)]
     words += [*([f"{name}=NUMBER" for name in names] or ["VALUE"] * len(by_hand.goals.directions))]

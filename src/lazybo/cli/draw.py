@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from optuna.study import Study
 
 from lazybo.cli.figures import RECORDS, kinds_of
+from lazybo.files import write_whole
 from lazybo.report import plots
 from lazybo.report.recommendation import recommend
 from lazybo.search.prediction import Recommendation
@@ -42,11 +43,11 @@ def draw(kind: str, study: Study, output: Path | None) -> list[Path]:
         raise ValueError(f"{str(path)!r} must end with one of {', '.join('.' + known for known in KINDS)}")
     figures = {each: _figure(each, study) for each in kinds}
     if suffix == "html":
-        path.write_text(_page(study.study_name, figures), encoding="utf-8")
+        write_whole(path, _page(study.study_name, figures))
         return [path]
     paths = {each: path.with_stem(f"{path.stem}-{each}") if kind == "all" else path for each in kinds}
     for each, figure in figures.items():
-        paths[each].write_bytes(plots.as_bytes(figure, suffix))
+        write_whole(paths[each], plots.as_bytes(figure, suffix))
     return list(paths.values())
 
 

@@ -15,6 +15,7 @@ from lazybo.cli.figures import numbers
 from lazybo.cli.flags import JsonFlag
 from lazybo.cli.settings import DEFAULT_STORAGE
 from lazybo.cli.storages import StorageArgument, StudyArgument, find
+from lazybo.files import write_whole
 from lazybo.report.html import write_report
 from lazybo.report.recommendation import Advice, advise
 from lazybo.study.paused import paused_trials
@@ -169,7 +170,7 @@ def export(
         convert = FORMATS[name]
         content = convert(rows_of(find(storage, study).study()))
         if output is not None:
-            output.write_bytes(content)
+            write_whole(output, content)
             return
     if sys.stdout.isatty():
         print("\n".join(map(console.field, content.decode().splitlines())))

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from lazybo.files import write_whole
 from lazybo.model.kernels import Kernel
 from lazybo.search import saved
 from lazybo.search.acquisition import Acquisition
@@ -69,7 +70,7 @@ class Resumable(Judgement):
 
         `load` continues from it to the last bit. A file that is there is replaced as a whole, or not at all.
         """
-        saved.write(path, saved.to_text(self.space, self._options, self.state()))
+        write_whole(Path(path).expanduser(), saved.to_text(self.space, self._options, self.state()))
 
     @classmethod
     def load(

@@ -14,11 +14,18 @@ from optuna.trial import FrozenTrial, TrialState
 from lazybo.search.hypervolume import non_dominated
 from lazybo.study.attributes import CONSTRAINT_KEY
 
+# What a constraint without a name is called.
+NO_NAME = "(no name)"
+
 
 def measured_constraints(trial: FrozenTrial) -> dict[str, float]:
-    """The constraints that a trial has measured, by name."""
+    """The constraints that a trial has measured, by name. Optuna and earlier versions accept empty names."""
     written: Mapping[str, float | None] = trial.constraints
-    return {name: float(value) for name, value in written.items() if value is not None and not math.isnan(value)}
+    return {
+        name if name.strip() else NO_NAME: float(value)
+        for name, value in written.items()
+        if value is not None and not math.isnan(value)
+    }
 
 
 def as_attributes(constraints: Mapping[str, float]) -> dict[str, float]:
