@@ -11,6 +11,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
+from lazybo.files import write_whole
 from lazybo.paper import factorisation, lag, levy, tables, tuning, workers
 from lazybo.paper.data import Images, load_cifar10, load_mnist
 from lazybo.paper.presets import LABELS
@@ -186,7 +187,7 @@ def tables_command(
         return
     if not into.is_file():
         raise ValueError(f"--into must be an existing file, but {into} is not one")
-    into.write_text(tables.insert(into.read_text(), found))
+    write_whole(into, tables.insert(into.read_text(), found))
 
 
 def _show(out: Path, *names: str) -> None:
