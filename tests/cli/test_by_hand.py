@@ -254,6 +254,16 @@ def test_a_second_measurement_of_an_experiment_is_kept_beside_the_first() -> Non
     assert all(trial.params == first["params"] for trial in study.trials), "to the last bit"
 
 
+def test_storage_and_study_may_be_given_as_for_tune() -> None:
+    for study in ("one", "two"):
+        asked(study, *SPACE)
+    assert len(json.loads(done("ask", "--storage", "lab.db", "--study", "two", "--json"))) == 1
+    done("tell", "--storage", "lab.db", "--study", "two", "1", "-0.5")
+    done("tell", "lab.db", "--study", "two", "0", "0.25")
+    best = json.loads(done("best", "lab.db", "two", "--json"))
+    assert (best["number"], best["value"]) == (1, -0.5)
+
+
 def test_several_objectives_by_name_or_in_their_order() -> None:
     asked(*SPACE, "-n", "3", "--maximize", "crumb", "--minimize", "cost")
     done("tell", "lab.db", "0", "crumb=3", "cost=20")

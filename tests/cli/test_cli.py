@@ -18,6 +18,7 @@ import numpy as np
 import optuna
 import pytest
 import sqlalchemy
+import typer
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from typer.testing import CliRunner, Result
 
@@ -779,6 +780,43 @@ def test_every_command_explains_itself_with_examples(command: str) -> None:
     assert result.exit_code == 0
     assert "Examples" in result.stdout
     assert f"lazybo {command}" in result.stdout
+
+
+def commands_of(group: Any, *words: str) -> Iterator[tuple[str, ...]]:
+    """The words of all commands."""
+    yield words
+    for name, command in getattr(group, "commands", {}).items():
+        yield from commands_of(command, *words, name)
+
+
+@pytest.mark.parametrize("words", list(commands_of(typer.main.get_command(app))), ids=" ".join)
+def test_no_help_shows_a_python_type(words: tuple[str, ...]) -> None:
+    result = call(*words, "--help")
+    assert result.exit_code == 0
+    assert not re.search(r"<(bool|int|float|str|path|file|directory|list|tuple)\b", result.stdout), result.stdout
+    assert "[[" not in result.stdout
+    for line in result.stdout.splitlines():
+        assert not re.fullmatch(r"│ +--\S+( +[A-Z]+)?( +\[[^]]*\])* +│", line), f"{line} has no help"
+
+
+@pytest.mark.parametrize("words", ["", "best", "export", "report -o r.html", "plot history -o h.png", "resume --all"])
+def test_storage_and_study_may_be_given_as_for_tune(words: str) -> None:
+    made("first", "k.db")
+    made("second", "k.db")
+    command, *rest = words.split() or ["show"]
+    kind = [rest.pop(0)] if command == "plot" else []
+    expected = call(command, *kind, "k.db", "second", *rest)
+    assert "no such option" not in expected.output.lower()
+    for place in (
+        ["--storage", "k.db", "--study", "second"],
+        ["k.db", "--study", "second"],
+        ["second", "--storage", "k.db"],
+        ["--study=second", "--storage=k.db"],
+    ):
+        result = call(command, *kind, *place, *rest)
+        assert (result.exit_code, result.output) == (expected.exit_code, expected.output)
+    message = refused(command, *kind, "k.db", "second", "--study", "first", *rest)
+    assert message.startswith("'second' is one too many: the storage is 'k.db' and the study 'first'; give each once")
 
 
 def test_the_reference_names_every_setting() -> None:

@@ -41,7 +41,16 @@ from lazybo.cli.results import (
     value_columns,
 )
 from lazybo.cli.settings import DEFAULT_STORAGE, settings_of
-from lazybo.cli.storages import StorageArgument, StudyArgument, find, keep_requirement, open_checked
+from lazybo.cli.storages import (
+    StorageArgument,
+    StorageFlag,
+    StudyArgument,
+    StudyFlag,
+    find,
+    keep_requirement,
+    named_place,
+    open_checked,
+)
 from lazybo.run import ledger
 from lazybo.run.arguments import check_initial, check_initial_feasible
 from lazybo.run.by_hand import ByHand, Measured
@@ -77,8 +86,10 @@ The first call needs the parameters, as flags or in a TOML file as lazybo tune t
 study. Write each result with lazybo tell.""",
 )
 def ask(
-    storage: StorageArgument = DEFAULT_STORAGE,
+    storage: StorageArgument = None,
     study: StudyArgument = None,
+    place: StorageFlag = None,
+    name: StudyFlag = None,
     count: Annotated[int, typer.Option("-n", "--count", help="How many experiments.")] = 1,
     pending: Annotated[
         bool, typer.Option("--pending", help="Print those that wait for a result again; ask for no new one.")
@@ -111,9 +122,10 @@ def ask(
             "earlier": earlier or None,
             "seed": seed,
         }
-        by_hand = _open_or_create(storage, study, flags)
+        where, which = named_place((storage, study), place, name)
+        by_hand = _open_or_create(where, which, flags)
         entries = by_hand.pending() if pending else by_hand.ask(count)
-    _print_entries(by_hand, entries, storage, as_csv=as_csv, as_json=as_json)
+    _print_entries(by_hand, entries, where, as_csv=as_csv, as_json=as_json)
 
 
 @commands.command(
@@ -141,10 +153,12 @@ def tell(
     words: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[STORAGE [STUDY]] [NUMBER] VALUE... [NAME=NUMBER...]",
+            metavar="STORAGE STUDY NUMBER VALUE NAME=NUMBER",
             help="The number of the experiment, its value, and what else was measured: metrics of constraints, notes.",
         ),
     ] = None,
+    place: StorageFlag = None,
+    name: StudyFlag = None,
     params: Annotated[
         list[str] | None,
         typer.Option("--param", metavar="NAME=VALUE", help="A parameter of an experiment that nobody asked for."),
@@ -153,7 +167,8 @@ def tell(
         Path | None, typer.Option(metavar="FILE", help="A CSV file with parameters and values, or of lazybo ask --csv.")
     ] = None,
     variance: Annotated[
-        list[float] | None, typer.Option(help="The known variance of the noise in the value; one for each objective.")
+        list[float] | None,
+        typer.Option(metavar="NUMBER", help="The known variance of the noise in the value; one for each objective."),
     ] = None,
     seconds: Annotated[float | None, typer.Option(help="How long the experiment took.")] = None,
     failed: Annotated[bool, typer.Option("--failed", help="The experiment failed: it has no value.")] = False,
@@ -171,12 +186,12 @@ def tell(
     """Record the result of an experiment: of one that was asked for, of any other, or a whole table."""
     with console.exit_on_bad_input():
         given = split_words(words or (), numbered=not params and table is None)
-        storage, study = (*given.place, *(None, None))[:2]
+        storage, study = named_place(given.place, place, name)
         if failed and skip:
             raise ValueError("--failed and --skip exclude each other")
         if (failed or skip) and given.values:
             raise ValueError(f"--{'failed' if failed else 'skip'} has no value, but {given.values[0]:g} is given")
-        by_hand = _open(storage or DEFAULT_STORAGE, study)
+        by_hand = _open(storage, study)
         if table is not None:
             if params or given.values or given.named or failed or skip or repeat:
                 raise ValueError("--table has all results; give nothing else but --correct")

@@ -117,7 +117,7 @@ def lenet_command(
     folds: Folds = 1,
     iterations: Iterations = 1000,
     methods: Methods = "lazy,naive,ours",
-    seed: Annotated[int, typer.Option(min=0)] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="The seed.")] = 0,
 ) -> None:
     """Table 2 and figure 1: LeNet5 on MNIST, five hyperparameters."""
     chosen = _methods(methods, tuple(LABELS))
@@ -139,7 +139,7 @@ def resnet_command(
     methods: Methods = "lazy,naive,ours",
     parallel: Annotated[int, typer.Option(min=1, help="Evaluations at once.")] = 1,
     executor: Annotated[str | None, typer.Option(help="threads, processes, dask://host:port, ray or mpi.")] = None,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="The seed.")] = 0,
 ) -> None:
     """Tables 3 and 4: ResNet32 on CIFAR-10, three hyperparameters, sequential or with parallel workers."""
     chosen = _methods(methods, tuple(LABELS))
