@@ -18,6 +18,7 @@ from lazybo.text import file_name
 TITLES = {
     "history": "values, the best so far, and the recommended trial",
     "time": "time per step",
+    "importances": "how much each parameter matters",
     "slices": "the model through the best trial",
     "parallel": "parallel coordinates",
     "front": "all objectives, and the front",
@@ -25,6 +26,7 @@ TITLES = {
 }
 PICTURES: dict[str, Callable[[Any, str], Figure]] = {
     "time": plots.draw_times,
+    "importances": plots.draw_importances,
     "slices": plots.draw_slices,
     "parallel": plots.draw_parallel,
     "front": plots.draw_front,

@@ -29,6 +29,7 @@ class Kind(StrEnum):
 
     HISTORY = "history"
     TIME = "time"
+    IMPORTANCES = "importances"
     SLICES = "slices"
     PARALLEL = "parallel"
     FRONT = "front"
@@ -211,7 +212,7 @@ def plot(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the numbers of the figure as JSON instead.")] = False,
 ) -> None:
-    """Draw the history, the time per step, slices of the model, parallel coordinates, the front, or learning curves."""
+    """Draw history, times, importances, slices of the model, parallel coordinates, the front, or learning curves."""
     if as_json:
         with console.exit_on_bad_input():
             console.print_json(numbers(kind.value, find(*named_place((storage, study), place, name)).study()))
