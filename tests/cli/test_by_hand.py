@@ -242,6 +242,18 @@ def test_an_experiment_that_nobody_asked_for() -> None:
     assert (found[1]["params_t"], found[1]["value"], found[1]["user_attrs_note"]) == ("2.5", "0.4", "too dark")
 
 
+def test_deterministic_experiments_are_remembered_as_such() -> None:
+    asked(*SPACE, "--deterministic", "-n", "6")
+    for number in range(6):
+        done("tell", "lab.db", str(number), f"{(number - 3) ** 2}")
+    record = json.loads(done("show", "lab.db", "--json"))
+    assert record["recommended"]["number"] == record["best"]["number"] == 3
+    for more in ((), SPACE):
+        done("ask", "lab.db", *more)
+        done("report", "lab.db", "-o", "lab.html")
+        assert "the values have no noise" in Path("lab.html").read_text(), "the option was kept"
+
+
 def test_a_second_measurement_of_an_experiment_is_kept_beside_the_first() -> None:
     (first,) = asked(*SPACE)
     assert refused("tell", "lab.db", "0", "6.5", "--repeat").startswith("trial 0 has no result")

@@ -695,6 +695,37 @@ def test_a_run_ends_with_what_is_recommended() -> None:
     assert told.startswith(f"recommended trial {record['recommended']['number']}: expected")
 
 
+def test_a_deterministic_program_is_not_repeated_and_its_best_trial_is_the_one_to_use() -> None:
+    Path("curve.py").write_text(
+        "import math\n"
+        "def f(rate, units):\n"
+        "    for step in range(1, 21):\n"
+        "        yield abs(math.log10(rate) + 2) + 1 / units + math.exp(-step * 0.3)\n"
+    )
+    settings = ["tune", "--trials", "12", "--steps", "20", "--seed", "0", "--float", "rate=1e-5:1:log"]
+    settings += ["--int", "units=1:64:log", "curve:f"]
+    without = call(*settings, "--study", "without")
+    assert "perhaps luck; use trial " in without.stdout
+    result = call(*settings, "--deterministic")
+    assert result.exit_code == 0, result.output
+    for said in (result, call("show", "lazybo.db", "lazybo"), call("best", "lazybo.db", "lazybo")):
+        assert "best " in said.stdout
+        assert "luck" not in said.stdout
+        assert "recommended" not in said.stdout
+    record = json.loads(call("best", "lazybo.db", "lazybo", "--recommended", "--json").stdout)
+    assert record["number"] == json.loads(call("best", "lazybo.db", "lazybo", "--json").stdout)["number"]
+    message = refused(*settings, "--deterministic", "--confirm", "3", "--study", "third")
+    assert message.startswith("--confirm runs the best trials again, and --deterministic says")
+
+
+def test_a_file_may_say_that_a_program_is_deterministic() -> None:
+    Path("lenet.toml").write_text(f"deterministic = true\n{TOML}")
+    assert make_plan(settings_of(["lenet.toml"], {})).deterministic
+    assert not make_plan(settings_of(["lenet.toml"], {"deterministic": False})).deterministic
+    Path("lenet.toml").write_text(TOML)
+    assert not make_plan(settings_of(["lenet.toml"], {})).deterministic
+
+
 def test_a_final_check_is_shown_logged_and_exported() -> None:
     Path("noisy.py").write_text(
         "import numpy as np\n"

@@ -15,6 +15,7 @@ from lazybo.cli.flags import (
     Choices,
     Constraints,
     Cost,
+    Deterministic,
     Earlier,
     Floats,
     Ints,
@@ -84,6 +85,7 @@ def tune(
     minimize: Minimize = None,
     constraints: Constraints = None,
     cost: Cost = None,
+    deterministic: Deterministic = None,
     earlier: Earlier = None,
     value_file: Annotated[
         str | None,
@@ -212,6 +214,7 @@ def tune(
             "constraints": constraints or None,
             "require": require or None,
             "cost": cost,
+            "deterministic": deterministic,
             "earlier": earlier or None,
             "value_file": value_file,
             "value_key": value_key,

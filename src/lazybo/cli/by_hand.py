@@ -20,6 +20,7 @@ from lazybo.cli.flags import (
     Choices,
     Constraints,
     Cost,
+    Deterministic,
     Earlier,
     Floats,
     Ints,
@@ -51,6 +52,7 @@ from lazybo.cli.storages import (
     named_place,
     open_checked,
 )
+from lazybo.model.fit import priors_for
 from lazybo.run import ledger
 from lazybo.run.arguments import check_initial, check_initial_feasible
 from lazybo.run.by_hand import ByHand, Measured
@@ -102,6 +104,7 @@ def ask(
     minimize: Minimize = None,
     constraints: Constraints = None,
     cost: Cost = None,
+    deterministic: Deterministic = None,
     earlier: Earlier = None,
     seed: Seed = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV with columns for the results.")] = False,
@@ -119,6 +122,7 @@ def ask(
             "constraints": constraints or None,
             "require": require or None,
             "cost": cost,
+            "deterministic": deterministic,
             "earlier": earlier or None,
             "seed": seed,
         }
@@ -295,6 +299,7 @@ def _create(settings: Mapping[str, Any], name: str | None) -> ByHand:
     options = ModelOptions(
         feasible=requirement_of(settings.get("require"), space),
         cost=check_cost(settings.get("cost")),
+        priors=priors_for(None, None, deterministic=settings.get("deterministic", False)),
         earlier=earlier_of(settings, goals, place, name or DEFAULT_NAME),
     )
     initial = check_initial(settings.get("initial", []), checked)
@@ -341,6 +346,7 @@ def _known_options(given: ModelOptions, structure: Structure, study: Study) -> M
         known,
         feasible=given.feasible or kept,
         cost=given.cost or known.cost,
+        priors=given.priors or known.priors,
         earlier=given.earlier or known.earlier,
     )
 

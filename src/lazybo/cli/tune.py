@@ -63,6 +63,7 @@ def run_plan(plan: Plan, *, force: bool, progress: bool) -> tuple[Study, int]:
                 feasible=plan.require,
                 cost=plan.cost,
                 earlier=plan.earlier,
+                deterministic=plan.deterministic,
                 pruner=plan.pruner,
                 max_steps=plan.steps,
                 checkpoints=plan.checkpoints,

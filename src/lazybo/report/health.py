@@ -159,6 +159,8 @@ def noise_level(noise: Noise | None, objective: str = "") -> Finding | None:
     if noise is None:
         return None
     of = f" of {objective}" if objective else ""
+    if noise.share == 0:
+        return Finding("noise", "good", f"No noise{of}", f"A repeated measurement{of} gives the same value.")
     size = f"By the model, a repeated measurement{of} varies by about ± {noise.deviation:.2g} (one standard deviation)"
     if noise.share > MUCH_NOISE:
         text = (

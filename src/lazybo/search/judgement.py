@@ -300,7 +300,7 @@ class Judgement(ABC):
         surrogate = self._outputs.objectives[objective]
         with surrogate.without_changes():
             process = surrogate.sync()
-            return Predictor(self.space, process, surrogate.warping, self._signs[objective])
+            return Predictor(self.space, process, surrogate.warping, self._signs[objective], surrogate.is_exact)
 
     @one_thread()
     def limits(self) -> tuple[dict[str, Limit], Limit | None]:

@@ -27,7 +27,7 @@ from lazybo.checks import (
     shortened,
     whole,
 )
-from lazybo.model.fit import Priors
+from lazybo.model.fit import Priors, priors_for
 from lazybo.model.kernels import Kernel
 from lazybo.model.lag import Lag, check_lag
 from lazybo.search.acquisition import Acquisition
@@ -77,6 +77,8 @@ class Optimizer(Resumable):
     - ``local_after``: from so many observations on, local models take over from the one with all observations, whose
       memory grows with their square (`lazybo.search.regions`). "auto": from 1,000 on for one objective without noise,
       constraints and costs, else from 10,000 on. None: never; nor if the kernel is never learned.
+    - ``deterministic``: the same configuration always has the same value. Noise is excluded, nothing is evaluated
+      twice, and `recommend` returns the best value.
     """
 
     @renamed(targets="value_transform")
@@ -101,7 +103,9 @@ class Optimizer(Resumable):
         cost: str | None = None,
         earlier: Sequence[Any] = (),
         local_after: int | Literal["auto"] | None = "auto",
+        deterministic: bool = False,
     ) -> None:
+        priors = priors_for(priors, noise, deterministic=deterministic)
         self.space = Space(as_distributions(space), conditions, optional)
         self.directions = check_directions(direction, directions)
         self.lag = check_lag(lag)
@@ -219,7 +223,8 @@ class Optimizer(Resumable):
         if not inside or self._observations.n_complete == 0:
             return None
         process = self._surrogate.sync(fresh=True)
-        predictor = Predictor(self.space, process, self._surrogate.warping, self._signs[0])
+        exact = self._surrogate.is_exact
+        predictor = Predictor(self.space, process, self._surrogate.warping, self._signs[0], exact)
         return Race(predictor, inside, self.seed).to_repeat(learns=self._surrogate.learns)
 
     def _ask(self, number: int, wanted: int) -> list[Suggestion]:
