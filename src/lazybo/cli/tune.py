@@ -25,6 +25,7 @@ from lazybo.run.driver import Callback
 from lazybo.run.limits import StopReason
 from lazybo.run.optimize import optimize
 from lazybo.study.attributes import COMMAND_KEY, FAILURE_KEY, OBJECTIVE_KEY, READING_KEY, STOPPED_KEY
+from lazybo.study.databases import fill_cache
 from lazybo.study.storage import REMEDY, About, open_study
 from lazybo.study.structure import Structure
 
@@ -201,6 +202,7 @@ def _open(plan: Plan, *, force: bool) -> tuple[Study, bool]:
     about = _about(plan)
     there = [summary for summary in storage.get_all_studies() if summary.study_name == plan.study]
     for summary in there:
+        fill_cache(storage, summary._study_id)
         if not force:
             _check_same_command(storage, summary._study_id, plan.study, about)
     structure = Structure(plan.space, plan.conditions, frozenset())
