@@ -14,9 +14,9 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 from lazybo.cli.app import app
+from lazybo.cli.help import word_of
 
 COMMAND_PAGE = "cli.md"
-VALUES = {int: "INTEGER", float: "NUMBER", Path: "PATH"}
 INTRODUCTION = """# The command: all options
 
 This page is made from the command itself when the site is built. What the options mean for a program is in
@@ -68,7 +68,8 @@ def _parts(group: Any, name: str) -> list[str]:
 def _usage(command: Any, name: str) -> str:
     arguments = [p for p in command.params if p.param_type_name == "argument"]
     options = any(p.param_type_name == "option" for p in command.params)
-    words = [p.metavar or (p.name.upper() if p.required else f"[{p.name.upper()}]") for p in arguments]
+    words = [p.metavar or p.name.upper() for p in arguments]
+    words = [word if p.required else f"[{word}]" for p, word in zip(arguments, words, strict=True)]
     return " ".join([name, *(["[OPTIONS]"] if options else []), *words])
 
 
@@ -90,7 +91,7 @@ def _tables(command: Any) -> list[str]:
 def _name(parameter: Any) -> str:
     if parameter.param_type_name == "argument":
         return _code(parameter.metavar or parameter.name.upper())
-    value = parameter.metavar or ("" if parameter.is_flag else VALUES.get(_type(parameter), "TEXT"))
+    value = parameter.metavar or word_of(parameter)
     return ", ".join(_code(f"{option} {value}".strip()) for option in parameter.opts)
 
 

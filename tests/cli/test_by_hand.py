@@ -132,6 +132,61 @@ def test_what_was_exported_can_be_told_again_with_corrections() -> None:
     assert [float(row["value"]) for row in exported()] == [0.5, 0.75]
 
 
+def test_parameters_may_have_the_names_of_other_columns() -> None:
+    names = ("number", "value", "state", "variance", "salt", "params_number")
+    flags = [word for name in names for word in ("--float", f"{name}=0:1")]
+    text = done("ask", "lab.db", *flags, "--seed", "3", "--constraint", "salt<=2", "-n", "2", "--csv")
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert list(rows[0]) == [
+        "number",
+        *("params_number", "params_value", "state", "params_variance", "params_salt", "params_params_number"),
+        *("value", "salt"),
+    ]
+    filled = [{**row, "value": f"{i}.5", "salt": "1"} for i, row in enumerate(rows)]
+    Path("plan.csv").write_text("\n".join(",".join(row) for row in [rows[0], *(each.values() for each in filled)]))
+    assert done("tell", "lab.db", "--table", "plan.csv").startswith("2 told; best 0.5 (trial 0)")
+    told = exported()
+    assert [row["value"] for row in told] == ["0.5", "1.5"]
+    assert [row["params_value"] for row in told] == [row["params_value"] for row in rows]
+    assert [row["user_attrs_salt"] for row in told] == ["1", "1"]
+    done("export", "lab.db", "-o", "all.csv")
+    assert done("tell", "lab.db", "--table", "all.csv").startswith("2 unchanged;")
+    # What people write by hand has no number of a trial.
+    line = "number,params_value,state,params_variance,params_salt,params_params_number,value,salt"
+    Path("mine.csv").write_text(f"{line}\n0.1,0.2,0.3,0.4,0.5,0.6,7,1\n")
+    assert done("tell", "lab.db", "--table", "mine.csv").startswith("trial 2 added;")
+    assert exported()[2]["params_number"] == "0.1"
+    Path("mine.csv").write_text("number,value,state,params_variance,params_salt,params_params_number\n1,1,1,1,1,1\n")
+    assert refused("tell", "lab.db", "--table", "mine.csv") == (
+        "row 2 of mine.csv: the column 'value' is a result; call the column of the parameter 'value' 'params_value'"
+    )
+
+
+def test_a_spreadsheet_runs_nothing_of_a_table_and_it_is_read_back() -> None:
+    formulas = ["=1+1", "@SUM(A1)", "-x", "'=y", " spaced"]
+    text = done("ask", "lab.db", "--choice", f"@kind={','.join(formulas)}", "--float", "-t=0:1", "-n", "8", "--csv")
+    table = list(csv.reader(io.StringIO(text)))
+    assert table[0] == ["number", "'-t", "'@kind", "value"]
+    assert {row[2] for row in table[1:]} <= {"'=1+1", "'@SUM(A1)", "'-x", "''=y", " spaced"}
+    heading, *lines = text.splitlines()
+    Path("plan.csv").write_text("\n".join([heading, *(f"{line}0.5" for line in lines)]))
+    assert done("tell", "lab.db", "--table", "plan.csv").startswith("8 told;")
+    told = json.loads(done("export", "lab.db", "--format", "json"))
+    assert {row["params_@kind"] for row in told} <= {*formulas}
+    done("export", "lab.db", "-o", "all.csv")
+    assert done("tell", "lab.db", "--table", "all.csv").startswith("8 unchanged;")
+
+
+def test_several_objectives_without_names_have_columns_of_their_own() -> None:
+    study = optuna.create_study(study_name="mine", storage="sqlite:///lab.db", directions=["minimize", "maximize"])
+    study.optimize(lambda trial: (trial.suggest_float("x", 0, 1), 1.0), n_trials=2)
+    lines = done("ask", "lab.db", "--csv").splitlines()
+    assert lines[0] == "number,x,values_0,values_1"
+    Path("plan.csv").write_text(f"{lines[0]}\n{lines[1].removesuffix(',,')},3,4\n")
+    assert done("tell", "lab.db", "--table", "plan.csv").startswith("trial 2 told;")
+    assert (exported()[2]["values_0"], exported()[2]["values_1"]) == ("3.0", "4.0")
+
+
 def test_a_correction_keeps_what_there_was_and_changes_the_model() -> None:
     asked(*SPACE, "-n", "6")
     for number in range(6):
@@ -189,6 +244,18 @@ def test_an_experiment_that_nobody_asked_for() -> None:
     assert (found[1]["params_t"], found[1]["value"], found[1]["user_attrs_note"]) == ("2.5", "0.4", "too dark")
 
 
+def test_deterministic_experiments_are_remembered_as_such() -> None:
+    asked(*SPACE, "--deterministic", "-n", "6")
+    for number in range(6):
+        done("tell", "lab.db", str(number), f"{(number - 3) ** 2}")
+    record = json.loads(done("show", "lab.db", "--json"))
+    assert record["recommended"]["number"] == record["best"]["number"] == 3
+    for more in ((), SPACE):
+        done("ask", "lab.db", *more)
+        done("report", "lab.db", "-o", "lab.html")
+        assert "the values have no noise" in Path("lab.html").read_text(), "the option was kept"
+
+
 def test_a_second_measurement_of_an_experiment_is_kept_beside_the_first() -> None:
     (first,) = asked(*SPACE)
     assert refused("tell", "lab.db", "0", "6.5", "--repeat").startswith("trial 0 has no result")
@@ -199,6 +266,16 @@ def test_a_second_measurement_of_an_experiment_is_kept_beside_the_first() -> Non
     study = optuna.load_study(study_name=None, storage="sqlite:///lab.db")
     assert [trial.value for trial in study.trials] == [6.5, 7.1]
     assert all(trial.params == first["params"] for trial in study.trials), "to the last bit"
+
+
+def test_storage_and_study_may_be_given_as_for_tune() -> None:
+    for study in ("one", "two"):
+        asked(study, *SPACE)
+    assert len(json.loads(done("ask", "--storage", "lab.db", "--study", "two", "--json"))) == 1
+    done("tell", "--storage", "lab.db", "--study", "two", "1", "-0.5")
+    done("tell", "lab.db", "--study", "two", "0", "0.25")
+    best = json.loads(done("best", "lab.db", "two", "--json"))
+    assert (best["number"], best["value"]) == (1, -0.5)
 
 
 def test_several_objectives_by_name_or_in_their_order() -> None:
@@ -288,6 +365,8 @@ def test_a_run_leaves_the_experiments_of_people_alone() -> None:
         ("tell lab.db 0 1 --failed", "--failed has no value, but 1 is given"),
         ("tell lab.db 0 --failed --skip", "--failed and --skip exclude each other"),
         ("tell lab.db 0 1 a=2 a=3", "a is given twice"),
+        ("tell lab.db 0 1 =3", "'=3' has no name: write NAME=NUMBER, or the value alone"),
+        ("tell lab.db --table /dev/zero", "the table cannot be read: '/dev/zero' is a device; give a file or a pipe"),
         ("tell lab.db 0 1 --correct --repeat", "give one of them"),
         ("tell lab.db --param t=1 --param flour=rye 1 --repeat", "--repeat needs the number of the trial"),
         ("tell lab.db 0 --skip --repeat", "--skip needs the number of a trial that was asked for, and nothing else"),
@@ -328,6 +407,7 @@ def test_bad_input_is_one_line_and_changes_nothing(arguments: str, message: str,
         ("t,value\n1,1\n", "row 2 of bad.csv: parameter 'flour' is missing"),
         ("t,flour,value\n1,rye,high\n", "row 2 of bad.csv: a value must be a finite number, not 'high'"),
         ("t,flour,value\n1,rye\n", "row 2 of the table has 2 cells, its heading 3"),
+        ("number,value,value\n0,1,2\n", "has two columns 'value'; rename or remove one of them"),
         ("", "is empty"),
     ],
 )

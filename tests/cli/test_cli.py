@@ -10,11 +10,15 @@ import shlex
 import sqlite3
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import optuna
 import pytest
+import sqlalchemy
+import typer
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from typer.testing import CliRunner, Result
 
@@ -22,8 +26,10 @@ from lazybo import Condition, optimize, recommend
 from lazybo.cli import app
 from lazybo.cli.config import make_plan
 from lazybo.cli.settings import DEFAULT_STORAGE, SETTINGS, settings_of
+from lazybo.model.process import Process
 from lazybo.programs import groups
 from lazybo.study import storage as studies
+from tests.test_files import almost_full
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = (ROOT / "docs" / "command.md").read_text()
@@ -434,6 +440,7 @@ def test_nothing_from_a_study_is_obeyed_by_a_terminal() -> None:
     calls += [["show", "evil.db", name, *more] for name in names for more in ([], ["--json"])]
     calls += [["best", "evil.db", names[0]], ["export", "evil.db", names[0], "--format", "json"]]
     calls += [["plot", "history", "evil.db", names[0]], ["report", "evil.db", names[0]]]
+    calls += [["ask", "evil.db", names[0]]]
     for arguments in calls:
         result = call(*arguments)
         said = result.stdout + result.stderr
@@ -551,6 +558,17 @@ def test_show_lists_studies_and_details_one() -> None:
     assert "did you mean 'second'?" in refused("show", "lazybo.db", "secnod")
 
 
+def test_the_table_of_studies_has_a_heading_for_each_column() -> None:
+    made()
+    second = made("second")
+    headings, *rows = (line.split() for line in call("show").stdout.splitlines())
+    assert headings[-5:] == ["waiting", "paused", "best", "last", "activity"]
+    shown = {row[0]: dict(zip(headings, row, strict=True)) for row in rows}
+    assert shown["second"]["complete"] == "7"
+    assert shown["second"]["paused"] == "0"
+    assert shown["second"]["best"] == f"{second.best_value:.6g}"
+
+
 def test_best_is_text_json_or_a_command_line() -> None:
     study = made()
     best = study.best_trial
@@ -573,6 +591,26 @@ def test_a_report_is_one_file_with_the_name_that_was_asked_for() -> None:
     assert "must end with .html" in refused("report", "-o", "report.pdf")
     assert "there is no study 'third'" in refused("report", "lazybo.db", "third", "-o", "third.html")
     assert not Path("third.html").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    ["report -o old.html", "export -o old.csv", "plot all -o old.html", "plot history -o old.png"],
+)
+def test_a_full_disk_leaves_the_old_file_or_none(arguments: str) -> None:
+    made()
+    words = arguments.split()
+    old = Path(words[-1])
+    for content in (None, "the old one"):
+        if content is not None:
+            old.write_text(content)
+        before = sorted(Path().iterdir())
+        with almost_full(300):
+            result = call(*words)
+        assert result.exit_code == 2
+        assert f"File too large: '{old}'" in result.stderr
+        assert sorted(Path().iterdir()) == before
+        assert content is None or old.read_text() == content
 
 
 def noisy(path: str = DEFAULT_STORAGE) -> optuna.Study:
@@ -655,6 +693,37 @@ def test_a_run_ends_with_what_is_recommended() -> None:
     record = json.loads(call(*settings, "--json").stdout)
     assert record["best"]["number"] == 1
     assert told.startswith(f"recommended trial {record['recommended']['number']}: expected")
+
+
+def test_a_deterministic_program_is_not_repeated_and_its_best_trial_is_the_one_to_use() -> None:
+    Path("curve.py").write_text(
+        "import math\n"
+        "def f(rate, units):\n"
+        "    for step in range(1, 21):\n"
+        "        yield abs(math.log10(rate) + 2) + 1 / units + math.exp(-step * 0.3)\n"
+    )
+    settings = ["tune", "--trials", "12", "--steps", "20", "--seed", "0", "--float", "rate=1e-5:1:log"]
+    settings += ["--int", "units=1:64:log", "curve:f"]
+    without = call(*settings, "--study", "without")
+    assert "perhaps luck; use trial " in without.stdout
+    result = call(*settings, "--deterministic")
+    assert result.exit_code == 0, result.output
+    for said in (result, call("show", "lazybo.db", "lazybo"), call("best", "lazybo.db", "lazybo")):
+        assert "best " in said.stdout
+        assert "luck" not in said.stdout
+        assert "recommended" not in said.stdout
+    record = json.loads(call("best", "lazybo.db", "lazybo", "--recommended", "--json").stdout)
+    assert record["number"] == json.loads(call("best", "lazybo.db", "lazybo", "--json").stdout)["number"]
+    message = refused(*settings, "--deterministic", "--confirm", "3", "--study", "third")
+    assert message.startswith("--confirm runs the best trials again, and --deterministic says")
+
+
+def test_a_file_may_say_that_a_program_is_deterministic() -> None:
+    Path("lenet.toml").write_text(f"deterministic = true\n{TOML}")
+    assert make_plan(settings_of(["lenet.toml"], {})).deterministic
+    assert not make_plan(settings_of(["lenet.toml"], {"deterministic": False})).deterministic
+    Path("lenet.toml").write_text(TOML)
+    assert not make_plan(settings_of(["lenet.toml"], {})).deterministic
 
 
 def test_a_final_check_is_shown_logged_and_exported() -> None:
@@ -744,6 +813,43 @@ def test_every_command_explains_itself_with_examples(command: str) -> None:
     assert f"lazybo {command}" in result.stdout
 
 
+def commands_of(group: Any, *words: str) -> Iterator[tuple[str, ...]]:
+    """The words of all commands."""
+    yield words
+    for name, command in getattr(group, "commands", {}).items():
+        yield from commands_of(command, *words, name)
+
+
+@pytest.mark.parametrize("words", list(commands_of(typer.main.get_command(app))), ids=" ".join)
+def test_no_help_shows_a_python_type(words: tuple[str, ...]) -> None:
+    result = call(*words, "--help")
+    assert result.exit_code == 0
+    assert not re.search(r"<(bool|int|float|str|path|file|directory|list|tuple)\b", result.stdout), result.stdout
+    assert "[[" not in result.stdout
+    for line in result.stdout.splitlines():
+        assert not re.fullmatch(r"│ +--\S+( +[A-Z]+)?( +\[[^]]*\])* +│", line), f"{line} has no help"
+
+
+@pytest.mark.parametrize("words", ["", "best", "export", "report -o r.html", "plot history -o h.png", "resume --all"])
+def test_storage_and_study_may_be_given_as_for_tune(words: str) -> None:
+    made("first", "k.db")
+    made("second", "k.db")
+    command, *rest = words.split() or ["show"]
+    kind = [rest.pop(0)] if command == "plot" else []
+    expected = call(command, *kind, "k.db", "second", *rest)
+    assert "no such option" not in expected.output.lower()
+    for place in (
+        ["--storage", "k.db", "--study", "second"],
+        ["k.db", "--study", "second"],
+        ["second", "--storage", "k.db"],
+        ["--study=second", "--storage=k.db"],
+    ):
+        result = call(command, *kind, *place, *rest)
+        assert (result.exit_code, result.output) == (expected.exit_code, expected.output)
+    message = refused(command, *kind, "k.db", "second", "--study", "first", *rest)
+    assert message.startswith("'second' is one too many: the storage is 'k.db' and the study 'first'; give each once")
+
+
 def test_the_reference_names_every_setting() -> None:
     missing = [key for key in SETTINGS if f"`{key}`" not in REFERENCE]
     assert not missing
@@ -789,3 +895,61 @@ def test_show_says_why_the_last_run_ended() -> None:
     assert json.loads(call("show", "--json").stdout)["stopped"] == "target_reached"
     assert call("tune", "--trials", "2", "--float", "x=0:1", "--", "train", "{x}").exit_code == 0
     assert json.loads(call("show", "--json").stdout)["stopped"] is None
+
+
+# ------------------------------------------------------------------------- size
+
+
+def many_trials(path: str, count: int) -> None:
+    """A study of so many completed trials, written at once."""
+    study = optuna.create_study(study_name="many", storage=studies.open_storage(path))
+    space = {"x": FloatDistribution(-1, 1), "y": FloatDistribution(-1, 1)}
+    points = np.random.default_rng(0).uniform(-1, 1, (count, 2)).tolist()
+    study.add_trial(optuna.trial.create_trial(value=9.0, params={"x": 1.0, "y": 1.0}, distributions=space))
+    with sqlite3.connect(path) as connection:
+        ids = range(2, count + 2)
+        connection.executemany("INSERT INTO trials VALUES (?, ?, 1, 'COMPLETE', NULL, NULL)", [(i, i - 1) for i in ids])
+        values = [(i, x * x + y * y) for i, (x, y) in zip(ids, points, strict=True)]
+        connection.executemany("INSERT INTO trial_values VALUES (NULL, ?, 0, ?, 'FINITE')", values)
+        params = [(i, *pair) for i, xy in zip(ids, points, strict=True) for pair in zip("xy", xy, strict=True)]
+        connection.executemany(
+            "INSERT INTO trial_params SELECT NULL, ?, ?, ?, distribution_json FROM trial_params LIMIT 1", params
+        )
+
+
+@pytest.fixture
+def statements() -> Iterator[list[str]]:
+    """The statements that any database was sent."""
+    sent: list[str] = []
+
+    def note(*call: Any) -> None:
+        sent.append(call[2])
+
+    sqlalchemy.event.listen(sqlalchemy.Engine, "before_cursor_execute", note)
+    yield sent
+    sqlalchemy.event.remove(sqlalchemy.Engine, "before_cursor_execute", note)
+
+
+def test_what_show_reads_and_compares_does_not_grow_with_the_trials(
+    statements: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    predicted: list[int] = []
+    posterior_mean = Process.mean
+
+    def counted(process: Process, x: Any) -> Any:
+        predicted.append(len(x))
+        return posterior_mean(process, x)
+
+    monkeypatch.setattr(Process, "mean", counted)
+    work = []
+    for count in (600, 1400):
+        many_trials(f"{count}.db", count)
+        statements.clear()
+        predicted.clear()
+        result = call("show", f"{count}.db")
+        assert result.exit_code == 0, result.output
+        assert f"{count + 1} complete" in result.stdout
+        work.append((len(statements), sum(predicted)))
+    (few, of_few), (many, of_many) = work
+    assert many == few
+    assert of_many <= of_few + 2 * 400, "of all configurations at most 1,000 are compared, by recommend and contenders"

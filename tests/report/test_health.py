@@ -84,9 +84,10 @@ def test_edges_of_a_configuration(params: dict[str, float], ends: dict[str, str]
     assert health.edges_of(SPACE, point) == ends
     found = health.best_at_edge(SPACE, point[None], EQUAL)
     assert level(found) == ("warning" if ends else "good")
+    assert found is not None
     for name, end in ends.items():
-        assert found is not None
         assert f"the {end} end of {name}" in found.text
+    assert ("widen these ranges" in found.text) == (len(ends) > 1)
     nothing = [{**EQUAL[0], **dict.fromkeys(ends, 0.01)}]
     assert level(health.best_at_edge(SPACE, point[None], nothing)) == "good", "what does not matter may be anywhere"
 

@@ -3,6 +3,8 @@
 import json
 import math
 import warnings
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,9 +15,13 @@ from optuna.trial import TrialState, create_trial
 
 import lazybo
 from lazybo import LazySampler, Optimizer, optimize
+from lazybo.report.content import content_of
+from lazybo.report.html import page_of
 from lazybo.report.recommendation import Advice, advise
+from lazybo.report.records import predictor_of
 from lazybo.search.prediction import Prediction, Recommendation
 from lazybo.study.attributes import VARIANCE_KEY
+from lazybo.study.evaluated import most_promising
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 
@@ -103,6 +109,63 @@ def test_repeated_trials_are_one_configuration() -> None:
     assert (found.number, found.measured, found.evaluations) == (0, 2.0, 3)
     assert not advise(again).differs
     assert advise(again).reason is None
+
+
+@pytest.mark.parametrize(("direction", "best"), [("minimize", [3, 5, 7]), ("maximize", [0, 1, 2])])
+def test_of_many_configurations_the_best_are_compared_with_all_their_repeats(direction: str, best: list[int]) -> None:
+    study = optuna.create_study(direction=direction)
+    for x, value in ((5.0, 9.0), (4.0, 8.0), (4.0, 1.5), (0.0, 0.0), (3.0, 4.0), (1.0, 1.0), (2.0, 3.0), (1.0, 7.0)):
+        add(study, value, params={"x": x})
+    add(study, None, params={"x": 0.5}, state=TrialState.FAIL)
+    chosen = most_promising(study.trials, maximize=direction == "maximize", most=2)
+    assert [trial.number for trial in chosen] == best
+    assert len(most_promising(study.trials, maximize=False, most=8)) == 8
+
+
+def test_nobody_talks_about_luck_once_repeats_have_agreed() -> None:
+    def rugged(x: float) -> float:
+        return x * x + 0.2 * math.sin(60 * x) ** 2 + 0.003 * math.cos(900 * x)
+
+    study, points = optuna.create_study(), np.random.default_rng(6).uniform(0, 1, 14).tolist()
+    best = min(points, key=rugged) + 1e-4
+    for x in [*points, points[3], points[3], best]:
+        add(study, rugged(x), params={"x": x}, distributions={"x": FloatDistribution(0, 1)})
+    assert advise(study).reason is None
+    assert lazybo.recommend(study).number == study.best_trial.number
+    content = content_of(study)
+    assert "luck" not in page_of(content)
+    assert next(each.title for each in content.findings if each.check == "noise") == "No noise"
+
+
+def curve(rate: float, units: int) -> Iterator[float]:
+    """A training without noise, of which the model of 12 trials is not sure."""
+    for step in range(1, 21):
+        yield abs(math.log10(rate) + 2) + 1 / units + math.exp(-step * 0.3)
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_the_best_trial_of_a_deterministic_objective_is_recommended(deterministic: bool) -> None:
+    space = {"rate": (1e-5, 1.0, "log"), "units": IntDistribution(1, 64, log=True)}
+    options: dict[str, Any] = {"max_steps": 20, "seed": 0, "progress": False, "deterministic": deterministic}
+    study = optimize(curve, space, n_trials=12, **options)
+    assert len(study.trials) == 12
+    reason = advise(study).reason
+    assert (reason is None) == deterministic
+    assert ("perhaps luck" in (reason or "")) == (not deterministic)
+    assert ("luck" in page_of(content_of(study))) == (not deterministic)
+    if deterministic:
+        assert lazybo.recommend(study).measured == study.best_value
+        with pytest.raises(ValueError, match="confirm evaluates the best configurations again, and deterministic says"):
+            optimize(curve, space, n_trials=12, confirm=2, **options)
+
+
+def test_a_study_keeps_that_its_objective_is_deterministic(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"storage": tmp_path / "a.db", "seed": 0, "progress": False}
+    optimize(lambda x: x**2, {"x": (-1.0, 1.0)}, n_trials=6, deterministic=True, **options)
+    loaded = optuna.load_study(study_name="lazybo", storage=f"sqlite:///{tmp_path / 'a.db'}")
+    assert predictor_of(loaded).exact
+    again = optimize(lambda x: x**2, {"x": (-1.0, 1.0)}, n_trials=7, **options)
+    assert not predictor_of(again).exact, "the last run counts, as for all options of the model"
 
 
 def test_trials_that_violate_a_constraint_are_not_recommended() -> None:

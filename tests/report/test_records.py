@@ -140,11 +140,12 @@ def test_a_study_without_a_value_has_no_model() -> None:
         records.importances(optuna.create_study())
 
 
-@pytest.mark.parametrize("kind", ["history", "time", "slices", "parallel"])
+@pytest.mark.parametrize("kind", ["history", "time", "importances", "slices", "parallel"])
 def test_pictures_have_readable_labels_that_do_not_overlap(drawn: optuna.Study, kind: str, tmp_path: Path) -> None:
     figure = {
         "history": lambda: plots.draw_history(records.history(drawn), "title", recommend(drawn)),
         "time": lambda: plots.draw_times(records.times(drawn), "title"),
+        "importances": lambda: plots.draw_importances(records.importances(drawn), "title"),
         "slices": lambda: plots.draw_slices(records.slices(drawn), "title"),
         "parallel": lambda: plots.draw_parallel(records.coordinates(drawn), "title"),
     }[kind]()
@@ -167,11 +168,11 @@ def test_a_value_that_diverged_does_not_flatten_the_others(drawn: optuna.Study) 
 def test_all_pictures_are_one_page_that_needs_no_other_file(drawn: optuna.Study, tmp_path: Path) -> None:
     (path,) = draw("all", drawn, tmp_path / "page.html")
     page = path.read_text()
-    assert page.count("<svg") == 5
+    assert page.count("<svg") == 6
     assert "a/study &lt;1&gt;" in page
     assert not re.search(r'(src|href)="http', page)
     paths = draw("all", drawn, tmp_path / "p.svg")
-    kinds = ("history", "time", "slices", "parallel", "curves")
+    kinds = ("history", "time", "importances", "slices", "parallel", "curves")
     assert [p.name for p in paths] == [f"p-{kind}.svg" for kind in kinds]
     with pytest.raises(ValueError, match="must end with one of"):
         draw("all", drawn, tmp_path / "p.bmp")
@@ -180,7 +181,7 @@ def test_all_pictures_are_one_page_that_needs_no_other_file(drawn: optuna.Study,
 def test_one_trial_of_one_parameter_is_drawn_too(tmp_path: Path) -> None:
     study = optuna.create_study()
     study.add_trial(create_trial(value=1.0, params={"x": 0.5}, distributions={"x": FloatDistribution(0, 1)}))
-    assert len(draw("all", study, tmp_path / "p.png")) == 4
+    assert len(draw("all", study, tmp_path / "p.png")) == 5
 
 
 def test_a_study_in_which_nothing_varies_has_a_course_and_no_slices(tmp_path: Path) -> None:
@@ -191,6 +192,18 @@ def test_a_study_in_which_nothing_varies_has_a_course_and_no_slices(tmp_path: Pa
     assert len(draw("all", study, tmp_path / "p.png")) == 2
     with pytest.raises(ValueError, match="no parameter of the study 'still' varies"):
         draw("slices", study, tmp_path / "p.png")
+
+
+def test_the_picture_of_importances_has_a_bar_for_each_parameter_the_largest_on_top(drawn: optuna.Study) -> None:
+    found = records.importances(drawn)
+    (axes,) = plots.draw_importances(found, "title").axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == list(found)
+    assert [bar.get_width() for bar in axes.patches] == list(found.values())
+    top, *_, bottom = (label.get_position()[1] for label in axes.get_yticklabels())
+    assert axes.transData.transform((0, top))[1] > axes.transData.transform((0, bottom))[1]
+    (axes,) = plots.draw_importances({f"p{i}": 1 / 50 for i in range(50)}, "title").axes
+    assert len(axes.patches) == plots.BARS
+    assert axes.get_title(loc="right") == "10 more parameters with less"
 
 
 @pytest.mark.parametrize("scale", [1e-8, 1.0, 1e12])
@@ -231,6 +244,7 @@ def test_extreme_values_are_optimised_modelled_and_drawn(kind: str, by: str) -> 
     figures = [
         plots.draw_history(records.history(study), "title", recommend(study)),
         plots.draw_slices(found, "title"),
+        plots.draw_importances(records.importances(study), "title"),
         plots.draw_parallel(records.coordinates(study), "title"),
     ]
     for figure in figures:
@@ -266,6 +280,7 @@ def test_names_and_choices_stand_in_pictures_as_they_are() -> None:
         study.add_trial(create_trial(params=params, distributions=space, value=float(i)))
     figures = [
         plots.draw_slices(records.slices(study), f"{study.study_name}: slices"),
+        plots.draw_importances(records.importances(study), study.study_name),
         plots.draw_parallel(records.coordinates(study), study.study_name),
         plots.draw_history(records.history(study), study.study_name),
         plots.draw_times(records.times(study), study.study_name),
@@ -275,7 +290,7 @@ def test_names_and_choices_stand_in_pictures_as_they_are() -> None:
         assert "$\\frac{$ \\x1b]0;x\\x07" in svg
         assert "\x1b" not in svg
     for name in names:
-        assert sum(f"<!-- {name} -->" in svg for svg in pictures) == 2, name
+        assert sum(f"<!-- {name} -->" in svg for svg in pictures) == 3, name
 
 
 def test_one_value_beyond_the_range_is_one_value() -> None:

@@ -19,6 +19,7 @@ from lazybo.run.ledger import Result
 from lazybo.run.limits import Limits, StopReason, Tally
 from lazybo.run.stopping import Stopping
 from lazybo.study.factory import reporting_of
+from lazybo.study.feasible import measured_constraints
 
 SPACE = {"x": (0.0, 1.0), "y": (0.0, 1.0)}
 # Storages with and without transactions.
@@ -81,14 +82,37 @@ def test_a_trial_may_set_constraints(executor: str | None) -> None:
     assert study.best_params["x"] <= 0.5
 
 
-@pytest.mark.parametrize("value", [math.nan, "many", None])
-def test_a_constraint_that_is_no_number_fails_the_trial(value: Any) -> None:
+@pytest.mark.parametrize(("name", "value"), [("c", math.nan), ("c", "many"), ("c", None), ("", 1.0), (" ", 1.0)])
+def test_a_constraint_without_a_name_or_number_fails_the_trial(name: str, value: Any) -> None:
     def objective(params: dict[str, float], trial: Trial) -> float:
-        trial.set_constraint("c", value)
+        trial.set_constraint(name, value)
         return params["x"]
 
     with pytest.raises(lazybo.RunFailed, match="set_constraint takes a name and a number"):
         optimize(objective, SPACE, n_trials=5, max_failures=2)
+
+
+@pytest.mark.parametrize("name", ["", " "])
+def test_an_empty_name_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="constraints must have names of metrics as keys"):
+        optimize(sized, SPACE, n_trials=5, constraints={name: 1})
+    with pytest.raises(ValueError, match="directions must be a dict of names"):
+        optimize(sized, SPACE, n_trials=5, directions={name: "minimize"})
+
+
+def test_a_study_with_a_constraint_without_a_name_is_read() -> None:
+    study = optuna.create_study(sampler=lazybo.LazySampler(seed=0))
+    for i in range(6):
+        attributes = {"constraints:": i - 3.0}
+        distributions = {"x": optuna.distributions.FloatDistribution(0, 10)}
+        study.add_trial(
+            optuna.trial.create_trial(
+                value=-float(i), params={"x": float(i)}, distributions=distributions, system_attrs=attributes
+            )
+        )
+    assert measured_constraints(study.trials[4]) == {"(no name)": 1.0}
+    assert lazybo.recommend(study).number == 3
+    study.optimize(lambda trial: trial.suggest_float("x", 0, 10), n_trials=1)
 
 
 def test_a_metric_with_a_bound_must_be_returned() -> None:

@@ -1,15 +1,17 @@
 """Noise that the optimiser finds by itself, and the repeats by which it is sure."""
 
 import json
+import math
 import zlib
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from lazybo.model.fit import NOISY, Priors
+from lazybo.model.fit import NOISY, Priors, priors_for
 from lazybo.search.optimizer import Optimizer
 
 SPACE = {f"x{j}": (-5.0, 5.0) for j in range(3)}
@@ -72,6 +74,74 @@ def test_noise_is_found_shown_by_one_repeat_and_no_longer_doubted() -> None:
 def test_an_objective_that_is_said_to_be_deterministic_is_never_repeated() -> None:
     optimizer = Optimizer(SPACE, seed=0, priors=Priors(noisy_odds=0.0))
     assert repeated(run(optimizer, rastrigin, 40)) == 0
+
+
+def test_with_deterministic_nothing_is_repeated_and_the_best_is_recommended(tmp_path: Path) -> None:
+    optimizer = Optimizer(SPACE, seed=0, deterministic=True)
+    assert repeated(run(optimizer, rastrigin, 40)) == 0
+    found, best = optimizer.recommend(), optimizer.best
+    assert (found.params, found.number) == (best.params, best.number)
+    assert found.measured == best.value
+    assert found.value == pytest.approx(best.value, abs=1.0)
+    first = optimizer.contenders()[0]
+    assert (first.params, first.chance, first.measured) == (best.params, 1.0, best.value)
+    assert optimizer.confirm() is None
+    optimizer.save(tmp_path / "saved.json")
+    loaded = Optimizer.load(tmp_path / "saved.json")
+    assert loaded.recommend() == found
+    assert loaded.ask() == optimizer.ask()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"noise": 0.1}, "deterministic says that there is no noise, but noise is 0.1; give one of them"),
+        ({"priors": Priors(noise=0.1)}, "deterministic says that there is no noise, but the priors expect 0.1"),
+        ({"deterministic": "yes"}, "deterministic must be True or False, not 'yes'"),
+    ],
+)
+def test_what_contradicts_deterministic_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Optimizer(SPACE, **{"deterministic": True, **options})
+
+
+def test_other_priors_and_a_small_noise_stay_with_deterministic() -> None:
+    given = Priors(length_scale=0.3)
+    expected = Priors(length_scale=0.3, noisy_odds=0.0, noise_limit=NOISY)
+    assert priors_for(given, 1e-6, deterministic=True) == expected
+    assert priors_for(None, None, deterministic=False) is None
+    optimizer = Optimizer(SPACE, seed=0, deterministic=True, noise=1e-6, priors=given)
+    assert optimizer.model_state()["noise"] == 1e-6
+
+
+def test_noise_that_was_learned_before_an_objective_was_called_deterministic_is_forgotten() -> None:
+    rng, noisy = np.random.default_rng(0), Optimizer(SPACE, seed=0)
+    run(noisy, lambda x: bowl(x) + 15 * rng.standard_normal(), 30)
+    assert noisy.surrogate()[0].noise > NOISY
+    exact = Optimizer(SPACE, seed=0, deterministic=True)
+    exact.restore(noisy.state())
+    assert exact.surrogate()[0].noise <= NOISY * (1 + 1e-9)
+    exact.ask()
+    assert exact.model_state()["noise"] <= NOISY * (1 + 1e-9)
+
+
+def test_repeats_that_agree_make_the_best_value_the_recommended_one_and_others_do_not() -> None:
+    points = np.random.default_rng(6).uniform(0, 1, 14).tolist()
+
+    def rugged(x: float) -> float:
+        return x * x + 0.2 * math.sin(60 * x) ** 2 + 0.003 * math.cos(900 * x)
+
+    best = min(points, key=rugged) + 1e-4
+    for other, exact in ((0.0, True), (0.02, False)):
+        optimizer = Optimizer({"x": (0.0, 1.0)}, seed=0)
+        for x, more in [*((x, 0.0) for x in points), (points[3], other), (points[3], 0.0), (best, 0.0)]:
+            optimizer.observe({"x": x}, rugged(x) + more)
+        assert optimizer.predictor().exact == exact
+        assert not exact or optimizer.recommend().measured == optimizer.best.value
+    optimizer = Optimizer({"x": (0.0, 1.0)}, seed=0, deterministic=True)
+    for x, value in ((0.1, 1.0), (0.2, 0.5), (0.1, 2.0)):
+        optimizer.observe({"x": x}, value)
+    assert not optimizer.predictor().exact, "a repeat has shown that it is not deterministic"
 
 
 def test_known_variances_are_believed_and_nothing_is_repeated() -> None:

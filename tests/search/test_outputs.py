@@ -90,7 +90,7 @@ def test_an_infinite_violation_is_a_violation() -> None:
     optimizer.ask()
 
 
-@pytest.mark.parametrize("constraints", [[1.0], {"c": "1"}, {3: 1.0}])
+@pytest.mark.parametrize("constraints", [[1.0], {"c": "1"}, {3: 1.0}, {"": 1.0}, {" ": 1.0}])
 def test_wrong_constraints_are_refused_and_change_nothing(constraints: Any) -> None:
     optimizer = Optimizer(SPACE, seed=0)
     suggestion = optimizer.ask()
@@ -98,6 +98,23 @@ def test_wrong_constraints_are_refused_and_change_nothing(constraints: Any) -> N
     with pytest.raises(ValueError, match="constraint"):
         optimizer.tell(suggestion, 1.0, constraints=constraints)
     assert optimizer.state() == before
+
+
+def test_a_constraint_without_a_name_in_an_old_file_stays_readable() -> None:
+    optimizer = Optimizer(SPACE, seed=0)
+    for i in range(8):
+        optimizer.tell(optimizer.ask(), float(i), constraints={"c": i - 4.0})
+    state = optimizer.state()
+    for row in state["rows"]:
+        row["constraints"] = {"": row["constraints"]["c"]}
+    state["model"]["constraints"] = {"": state["model"]["constraints"]["c"]}
+    restored = Optimizer(SPACE, seed=0)
+    restored.restore(state)
+    assert restored.n_feasible == optimizer.n_feasible == 5
+    assert restored.ask().params == optimizer.ask().params
+    restored.correct(0, 2.0)
+    with pytest.raises(ValueError, match="a constraint needs a name"):
+        restored.correct(1, 2.0, constraints={"": 1.0})
 
 
 def test_scaling_a_constraint_does_not_change_suggestions() -> None:

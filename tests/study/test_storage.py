@@ -1,6 +1,7 @@
 """Storages and studies: opened, created, or refused with a remedy."""
 
 import logging
+import math
 import re
 import sqlite3
 import subprocess
@@ -11,13 +12,13 @@ from typing import Any
 
 import optuna
 import pytest
-from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.storages import InMemoryStorage, JournalStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
 from lazybo import Condition, optimize, repair_storage
-from lazybo.study.databases import file_of, name_of
+from lazybo.study.databases import file_of, fill_cache, name_of, read_trials
 from lazybo.study.storage import database_url, open_storage, open_study
 from lazybo.study.structure import Structure
 
@@ -266,3 +267,60 @@ def test_an_unknown_database_is_refused_with_what_to_write() -> None:
         ValueError, match=r"'nothing://h/d' cannot be opened: .*; write sqlite:///FILE, postgresql\+psyc"
     ):
         open_storage("nothing://h/d")
+
+
+# ------------------------------------------------------------------ reading at once
+
+
+def full_study(path: Path) -> optuna.Study:
+    """A study with trials in all states, and everything that a trial can have."""
+    other = optuna.create_study(study_name="other", storage=f"sqlite:///{path}")
+    other.add_trial(optuna.trial.create_trial(value=7.0))
+    study = optuna.create_study(
+        study_name="full", storage=f"sqlite:///{path}", directions=["minimize", "maximize"], load_if_exists=True
+    )
+    space: dict[str, BaseDistribution] = {
+        "x": FloatDistribution(1e-3, 1, log=True),
+        "n": IntDistribution(1, 9, step=2),
+        "kind": CategoricalDistribution(["a", None, True, 2.5]),
+    }
+    everything = {"x": 0.5, "n": 3, "kind": None}
+    for values in ([1.0, -2.0], [math.inf, 0.0], [0.0, -math.inf]):
+        study.add_trial(
+            optuna.trial.create_trial(
+                values=values,
+                params=everything,
+                distributions=space,
+                user_attrs={"b": [1, {"c": None}], "a": "text"},
+                system_attrs={"z": 1.5},
+                intermediate_values={3: math.nan, 1: math.inf, 2: -math.inf, 4: 0.25},
+            )
+        )
+    for state in (TrialState.FAIL, TrialState.PRUNED, TrialState.WAITING, TrialState.RUNNING):
+        study.add_trial(optuna.trial.create_trial(state=state, params={"x": 0.1}, distributions={"x": space["x"]}))
+    study.ask()
+    return study
+
+
+def test_trials_that_are_read_at_once_are_those_that_optuna_reads(tmp_path: Path) -> None:
+    study = full_study(tmp_path / "a.db")
+    theirs = RDBStorage(f"sqlite:///{tmp_path / 'a.db'}").get_all_trials(study._study_id)
+    database = RDBStorage(f"sqlite:///{tmp_path / 'a.db'}")
+    ours = read_trials(database, study._study_id)
+    assert [str(trial) for trial in ours] == [str(trial) for trial in theirs]  # NaN is not equal to itself
+    assert [list(trial.params) for trial in ours] == [list(trial.params) for trial in theirs]
+    assert read_trials(database, 99) == []
+
+
+def test_a_cache_that_was_filled_at_once_sees_what_happens_later(tmp_path: Path) -> None:
+    study = full_study(tmp_path / "a.db")
+    reader = optuna.load_study(study_name="full", storage=open_storage(tmp_path / "a.db"))
+    fill_cache(reader._storage, reader._study_id)
+    running = next(trial for trial in study.trials if trial.state == TrialState.RUNNING)
+    study.tell(running.number, [3.0, 4.0])
+    study.add_trial(optuna.trial.create_trial(values=[5.0, 6.0]))
+    fill_cache(reader._storage, reader._study_id)
+    found = reader.get_trials(deepcopy=False)
+    assert found[running.number].values == [3.0, 4.0]
+    assert found[-1].values == [5.0, 6.0]
+    assert [trial.state for trial in found] == [trial.state for trial in study.trials]

@@ -15,6 +15,7 @@ from lazybo.cli.flags import (
     Choices,
     Constraints,
     Cost,
+    Deterministic,
     Earlier,
     Floats,
     Ints,
@@ -24,6 +25,7 @@ from lazybo.cli.flags import (
     Require,
     Seed,
 )
+from lazybo.cli.help import HelpInWords
 from lazybo.cli.settings import DEFAULT_STORAGE, settings_of
 from lazybo.cli.studies import commands as studies
 from lazybo.cli.tune import exit_with, run_plan
@@ -31,6 +33,7 @@ from lazybo.paper.command import app as paper
 
 app = typer.Typer(
     name="lazybo",
+    cls=HelpInWords,
     help="Bayesian optimisation of any program or Python function; inspect and plot the results.",
     no_args_is_help=True,
     rich_markup_mode="rich",
@@ -38,7 +41,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(studies)
-app.add_typer(paper, name="paper")
+app.add_typer(paper, name="paper", cls=HelpInWords)
 app.add_typer(by_hand)
 
 WHEN, WHERE = "When it ends", "Where it runs"
@@ -70,7 +73,7 @@ def tune(
     words: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[FILE.toml] [MODULE:FUNCTION | -- COMMAND...]",
+            metavar="FILE.toml | MODULE:FUNCTION | -- COMMAND",
             help="What to tune. {name} in the command becomes the value of that parameter, {{ is a brace. No shell.",
         ),
     ] = None,
@@ -82,6 +85,7 @@ def tune(
     minimize: Minimize = None,
     constraints: Constraints = None,
     cost: Cost = None,
+    deterministic: Deterministic = None,
     earlier: Earlier = None,
     value_file: Annotated[
         str | None,
@@ -210,6 +214,7 @@ def tune(
             "constraints": constraints or None,
             "require": require or None,
             "cost": cost,
+            "deterministic": deterministic,
             "earlier": earlier or None,
             "value_file": value_file,
             "value_key": value_key,

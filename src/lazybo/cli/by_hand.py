@@ -1,7 +1,5 @@
 """`lazybo ask` and `lazybo tell`: experiments that people make, without Python."""
 
-import csv
-import io
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -21,6 +19,7 @@ from lazybo.cli.flags import (
     Choices,
     Constraints,
     Cost,
+    Deterministic,
     Earlier,
     Floats,
     Ints,
@@ -31,20 +30,39 @@ from lazybo.cli.flags import (
     Seed,
 )
 from lazybo.cli.require import Requirement
-from lazybo.cli.results import Step, measured_of, params_from, split_words, step_for, steps_of
+from lazybo.cli.results import (
+    Step,
+    measured_of,
+    params_from,
+    result_columns,
+    split_words,
+    step_for,
+    steps_of,
+    value_columns,
+)
 from lazybo.cli.settings import DEFAULT_STORAGE, settings_of
-from lazybo.cli.storages import StorageArgument, StudyArgument, find, keep_requirement, open_checked
+from lazybo.cli.storages import (
+    StorageArgument,
+    StorageFlag,
+    StudyArgument,
+    StudyFlag,
+    find,
+    keep_requirement,
+    named_place,
+    open_checked,
+)
+from lazybo.model.fit import priors_for
 from lazybo.run import ledger
 from lazybo.run.arguments import check_initial, check_initial_feasible
 from lazybo.run.by_hand import ByHand, Measured
 from lazybo.run.goals import Goals, check_goals
 from lazybo.run.ledger import Entry
 from lazybo.search.space import Space
+from lazybo.search.tables import MARK, csv_text
 from lazybo.study.attributes import REQUIRE_KEY, RUN_KEY, of_study
 from lazybo.study.costs import SECONDS
 from lazybo.study.factory import ModelOptions, keep_options, options_of
 from lazybo.study.factory import directions_of as directions_in
-from lazybo.study.feasible import names_of
 from lazybo.study.retry import with_retries
 from lazybo.study.storage import DEFAULT_NAME, REMEDY, About, kept_run, open_study
 from lazybo.study.structure import Structure
@@ -70,8 +88,10 @@ The first call needs the parameters, as flags or in a TOML file as lazybo tune t
 study. Write each result with lazybo tell.""",
 )
 def ask(
-    storage: StorageArgument = DEFAULT_STORAGE,
+    storage: StorageArgument = None,
     study: StudyArgument = None,
+    place: StorageFlag = None,
+    name: StudyFlag = None,
     count: Annotated[int, typer.Option("-n", "--count", help="How many experiments.")] = 1,
     pending: Annotated[
         bool, typer.Option("--pending", help="Print those that wait for a result again; ask for no new one.")
@@ -84,6 +104,7 @@ def ask(
     minimize: Minimize = None,
     constraints: Constraints = None,
     cost: Cost = None,
+    deterministic: Deterministic = None,
     earlier: Earlier = None,
     seed: Seed = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV with columns for the results.")] = False,
@@ -101,12 +122,14 @@ def ask(
             "constraints": constraints or None,
             "require": require or None,
             "cost": cost,
+            "deterministic": deterministic,
             "earlier": earlier or None,
             "seed": seed,
         }
-        by_hand = _open_or_create(storage, study, flags)
+        where, which = named_place((storage, study), place, name)
+        by_hand = _open_or_create(where, which, flags)
         entries = by_hand.pending() if pending else by_hand.ask(count)
-    _print_entries(by_hand, entries, storage, as_csv=as_csv, as_json=as_json)
+    _print_entries(by_hand, entries, where, as_csv=as_csv, as_json=as_json)
 
 
 @commands.command(
@@ -134,10 +157,12 @@ def tell(
     words: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[STORAGE [STUDY]] [NUMBER] VALUE... [NAME=NUMBER...]",
+            metavar="STORAGE STUDY NUMBER VALUE NAME=NUMBER",
             help="The number of the experiment, its value, and what else was measured: metrics of constraints, notes.",
         ),
     ] = None,
+    place: StorageFlag = None,
+    name: StudyFlag = None,
     params: Annotated[
         list[str] | None,
         typer.Option("--param", metavar="NAME=VALUE", help="A parameter of an experiment that nobody asked for."),
@@ -146,7 +171,8 @@ def tell(
         Path | None, typer.Option(metavar="FILE", help="A CSV file with parameters and values, or of lazybo ask --csv.")
     ] = None,
     variance: Annotated[
-        list[float] | None, typer.Option(help="The known variance of the noise in the value; one for each objective.")
+        list[float] | None,
+        typer.Option(metavar="NUMBER", help="The known variance of the noise in the value; one for each objective."),
     ] = None,
     seconds: Annotated[float | None, typer.Option(help="How long the experiment took.")] = None,
     failed: Annotated[bool, typer.Option("--failed", help="The experiment failed: it has no value.")] = False,
@@ -164,12 +190,12 @@ def tell(
     """Record the result of an experiment: of one that was asked for, of any other, or a whole table."""
     with console.exit_on_bad_input():
         given = split_words(words or (), numbered=not params and table is None)
-        storage, study = (*given.place, *(None, None))[:2]
+        storage, study = named_place(given.place, place, name)
         if failed and skip:
             raise ValueError("--failed and --skip exclude each other")
         if (failed or skip) and given.values:
             raise ValueError(f"--{'failed' if failed else 'skip'} has no value, but {given.values[0]:g} is given")
-        by_hand = _open(storage or DEFAULT_STORAGE, study)
+        by_hand = _open(storage, study)
         if table is not None:
             if params or given.values or given.named or failed or skip or repeat:
                 raise ValueError("--table has all results; give nothing else but --correct")
@@ -268,6 +294,7 @@ def _create(settings: Mapping[str, Any], name: str | None) -> ByHand:
     options = ModelOptions(
         feasible=requirement_of(settings.get("require"), space),
         cost=check_cost(settings.get("cost")),
+        priors=priors_for(None, None, deterministic=settings.get("deterministic", False)),
         earlier=earlier_of(settings, goals, place, name or DEFAULT_NAME),
     )
     initial = check_initial(settings.get("initial", []), checked)
@@ -317,6 +344,7 @@ def _known_options(given: ModelOptions, structure: Structure, study: Study) -> M
         known,
         feasible=given.feasible or _kept_requirement(study, structure),
         cost=given.cost or known.cost,
+        priors=given.priors or known.priors,
         earlier=given.earlier or known.earlier,
     )
 
@@ -340,17 +368,16 @@ def _print_entries(by_hand: ByHand, entries: Sequence[Entry], storage: str, *, a
     if as_json:
         console.print_json([{"number": entry.number, "params": entry.params} for entry in entries])
         return
-    names = [name for name in by_hand.space.distributions if any(name in entry.params for entry in entries)]
     metrics = [bound.metric for bound in by_hand.goals.bounds] + [cost for cost in [by_hand.goals.cost] if cost]
     metrics = list(dict.fromkeys(metrics))
+    wanted = list(dict.fromkeys([*value_columns(by_hand.goals), *metrics]))
+    names = [name for name in by_hand.space.distributions if any(name in entry.params for entry in entries)]
+    # A parameter may have the name of another column.
+    taken = {"number", "variance", *wanted, *result_columns(by_hand.goals)}
+    columns = {name: f"{MARK}{name}" if name in taken or name.startswith(MARK) else name for name in names}
     if as_csv:
-        wanted = [*names_of(by_hand.study), *metrics]
-        text = io.StringIO(newline="")
-        writer = csv.writer(text)
-        writer.writerow(["number", *names, *wanted])
-        for entry in entries:
-            writer.writerow([entry.number, *(entry.params.get(name, "") for name in names), *[""] * len(wanted)])
-        console.plain(text.getvalue().rstrip("\r\n"))
+        asked = [{"number": entry.number, **{columns[n]: entry.params.get(n) for n in names}} for entry in entries]
+        console.plain(csv_text(["number", *columns.values(), *wanted], asked).rstrip("\r\n"))
         return
     if not entries:
         console.line("nothing is pending", style="dim")
@@ -362,7 +389,7 @@ def _print_entries(by_hand: ByHand, entries: Sequence[Entry], storage: str, *, a
         ]
         for entry in entries
     ]
-    console.table(["number", *names], rows, left=())
+    console.table(["number", *columns.values()], rows, left=())
     names = list(by_hand.goals.names or ()) if by_hand.goals.several else []
     words = ["lazybo tell", *([] if storage == DEFAULT_STORAGE else [storage]), str(entries[0].number)]
     words += [*([f"{name}=NUMBER" for name in names] or ["VALUE"] * len(by_hand.goals.directions))]

@@ -74,6 +74,7 @@ class Plan:
     initial: list[dict[str, Any]]
     require: Requirement | None
     cost: str | None  # "seconds" or a metric
+    deterministic: bool
     earlier: tuple[EarlierStudy, ...]
     limits: dict[str, Any]  # as optimize() takes them: n_trials, timeout, target_value, patience, min_gain and others
 
@@ -121,11 +122,17 @@ def make_plan(settings: Mapping[str, Any]) -> Plan:
         initial=check_initial(settings.get("initial", []), checked),
         require=requirement_of(settings.get("require"), space),
         cost=check_cost(settings.get("cost")),
+        deterministic=settings.get("deterministic", False),
         earlier=earlier_of(settings, goals, storage, study),
         limits=_limits(settings),
     )
     if goals.several:
         _check_several(plan.limits)
+    if plan.deterministic and plan.limits.get("confirm"):
+        raise ValueError(
+            "--confirm runs the best trials again, and --deterministic says that this gives the same values; leave one "
+            "of them out"
+        )
     if plan.require is not None:
         check_initial_feasible(plan.initial, Optimizer(space, conditions=conditions, feasible=plan.require, seed=0))
     if command:

@@ -59,9 +59,10 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[Cell]], left: Collect
     """Print a table. Columns in ``left`` are left-aligned; there is no header if all headings are empty."""
     found = Table(box=None, pad_edge=False, show_header=any(headings), header_style="bold")
     for heading in headings:
-        found.add_column(heading, overflow="fold", justify="left" if heading in left else "right")
+        found.add_column(field(heading), overflow="fold", justify="left" if heading in left else "right")
     for row in rows:
-        pairs = [cell if isinstance(cell, tuple) else (cell, "") for cell in row]
+        # Rich would put a cell without a heading into a column of its own, under the wrong heading.
+        pairs = [cell if isinstance(cell, tuple) else (cell, "") for _, cell in zip(headings, row, strict=True)]
         found.add_row(*(Text(field(cell), style=style) for cell, style in pairs))
     _out().print(found)
 

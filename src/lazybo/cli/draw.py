@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from optuna.study import Study
 
 from lazybo.cli.figures import RECORDS, kinds_of
+from lazybo.files import write_whole
 from lazybo.report import plots
 from lazybo.report.recommendation import recommend
 from lazybo.search.prediction import Recommendation
@@ -17,6 +18,7 @@ from lazybo.text import file_name
 TITLES = {
     "history": "values, the best so far, and the recommended trial",
     "time": "time per step",
+    "importances": "how much each parameter matters",
     "slices": "the model through the best trial",
     "parallel": "parallel coordinates",
     "front": "all objectives, and the front",
@@ -24,6 +26,7 @@ TITLES = {
 }
 PICTURES: dict[str, Callable[[Any, str], Figure]] = {
     "time": plots.draw_times,
+    "importances": plots.draw_importances,
     "slices": plots.draw_slices,
     "parallel": plots.draw_parallel,
     "front": plots.draw_front,
@@ -42,11 +45,11 @@ def draw(kind: str, study: Study, output: Path | None) -> list[Path]:
         raise ValueError(f"{str(path)!r} must end with one of {', '.join('.' + known for known in KINDS)}")
     figures = {each: _figure(each, study) for each in kinds}
     if suffix == "html":
-        path.write_text(_page(study.study_name, figures), encoding="utf-8")
+        write_whole(path, _page(study.study_name, figures))
         return [path]
     paths = {each: path.with_stem(f"{path.stem}-{each}") if kind == "all" else path for each in kinds}
     for each, figure in figures.items():
-        paths[each].write_bytes(plots.as_bytes(figure, suffix))
+        write_whole(paths[each], plots.as_bytes(figure, suffix))
     return list(paths.values())
 
 

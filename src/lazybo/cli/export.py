@@ -1,6 +1,5 @@
 """Trials as a table: CSV, JSON or Parquet, with the column names of Optuna's ``trials_dataframe()``."""
 
-import csv
 import io
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +10,7 @@ from optuna.trial import TrialState
 
 from lazybo.cli import console
 from lazybo.run import ledger
+from lazybo.search.tables import csv_text
 from lazybo.study.attributes import REPEAT_KEY
 from lazybo.study.feasible import constraints_of, feasible_trials, measured_constraints, names_of
 
@@ -56,11 +56,8 @@ def rows_of(study: Study) -> list[Row]:
 
 def as_csv(rows: list[Row]) -> bytes:
     """CSV with a header; None is an empty cell."""
-    text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, list(rows[0]) if rows else ["number", "value", "state"])
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue().encode(errors="backslashreplace")
+    columns = list(rows[0]) if rows else ["number", "value", "state"]
+    return csv_text(columns, rows).encode(errors="backslashreplace")
 
 
 def as_json(rows: list[Row]) -> bytes:

@@ -15,6 +15,7 @@ from lazybo.run import ledger
 RECORDS: dict[str, Callable[[Study], Any]] = {
     "history": records.history,
     "time": records.times,
+    "importances": records.importances,
     "slices": records.slices,
     "parallel": records.coordinates,
     "front": records.front,
@@ -52,7 +53,8 @@ def _drawable(study: Study) -> list[str]:
     reported = ["curves"] if any(trial.intermediate_values for trial in ledger.read(study)) else []
     if len(study.directions) > 1:
         return ["front", "time", *reported]
-    return ["history", "time", *(["slices", "parallel"] if records.varies(study) else []), *reported]
+    of_model = ["importances", "slices", "parallel"] if records.varies(study) else []
+    return ["history", "time", *of_model, *reported]
 
 
 def _plain(thing: Any) -> Any:

@@ -61,6 +61,14 @@ Cost = Annotated[
         rich_help_panel=WHAT,
     ),
 ]
+Deterministic = Annotated[
+    bool | None,
+    typer.Option(
+        "--deterministic",
+        help="The same parameters always give the same value: nothing is repeated, and the best trial is recommended.",
+        rich_help_panel=WHAT,
+    ),
+]
 Earlier = Annotated[
     list[str] | None,
     typer.Option(

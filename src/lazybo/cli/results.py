@@ -13,11 +13,13 @@ from lazybo.run import ledger
 from lazybo.run.by_hand import TOLD, ByHand, Measured
 from lazybo.run.goals import Goals
 from lazybo.run.warm_start import params_of
-from lazybo.search.tables import csv_rows, parsed
+from lazybo.search.tables import MARK, csv_rows, parameter_columns, parsed
 from lazybo.study.structure import as_given
 
 # What `lazybo export` writes beside parameters, values and metrics.
 EXPORTED = ("number", "datetime_start", "datetime_complete", "duration", "feasible", "state", "reason", "repeat_of")
+# Columns of an export that lazybo has computed.
+OWN = ("constraints_", "user_attrs_lazybo:")
 FAILED = "failed"
 
 
@@ -67,6 +69,8 @@ def split_words(words: Sequence[str], *, numbered: bool) -> Words:
         name, is_named, text = word.partition("=")
         value = _number(text if is_named else word)
         if is_named:
+            if not name.strip():
+                raise ValueError(f"{word!r} has no name: write NAME=NUMBER, or the value alone")
             if name in named:
                 raise ValueError(f"{name} is given twice")
             named[name] = text if value is None else value
@@ -129,7 +133,7 @@ def params_from(texts: Sequence[str], by_hand: ByHand) -> dict[str, Any]:
             raise ValueError(f"--param {text!r}: write --param NAME=VALUE, once for each parameter")
         if name not in by_hand.space.distributions:
             raise ValueError(f"there is no parameter {name!r}; this study has {sorted(by_hand.space.distributions)}")
-        cells[name] = parsed(name, value, by_hand.space.distributions)
+        cells[name] = parsed(value, by_hand.space.distributions[name])
     return by_hand.space.plain(params_of(cells, by_hand.space))
 
 
@@ -169,10 +173,11 @@ class _Table:
 
     def step(self, cells: Mapping[str, Any]) -> Step:
         """What a row changes."""
-        plain = {str(name).removeprefix("params_"): cell for name, cell in cells.items()}
-        params, measured = params_of(plain, self._space), self._measured(cells)
-        number = cells.get("number")
-        if measured is None or cells.get("state") == TrialState.PRUNED.name:
+        columns = self._parameter_columns(cells)
+        params = params_of({name: cells[column] for name, column in columns.items()}, self._space)
+        others = {column: cell for column, cell in cells.items() if column not in columns.values()}
+        number, measured = others.get("number"), self._measured(others)
+        if measured is None or others.get("state") == TrialState.PRUNED.name:
             return _nothing("without a value")
         self._by_hand.result(measured)
         if number is not None:
@@ -184,6 +189,16 @@ class _Table:
         self._left.remove(same)
         told = partial(self._by_hand.tell, same.number, measured)
         return _nothing("unchanged") if same.state in TOLD else Step("told", told, same.number)
+
+    def _parameter_columns(self, cells: Mapping[str, Any]) -> dict[str, str]:
+        """The columns of the parameters. One with the name of an objective is that of the objective."""
+        columns = parameter_columns(cells, self._space.distributions)
+        for name, column in columns.items():
+            if column in result_columns(self._goals):
+                raise ValueError(
+                    f"the column {column!r} is a result; call the column of the parameter {name!r} {MARK + name!r}"
+                )
+        return columns
 
     def _numbered(self, number: object, params: Mapping[str, Any], measured: Measured) -> Step:
         if isinstance(number, float) and number.is_integer():
@@ -226,7 +241,7 @@ class _Table:
         return values == measured.values and known
 
     def _measured(self, cells: Mapping[str, Any]) -> Measured | None:
-        """What a row has measured; None if it has no value yet."""
+        """What a row without its parameters has measured; None if it has no value yet."""
         several = len(self._goals.directions) > 1
         names = _names(self._goals) or [str(i) for i in range(len(self._goals.directions))]
         columns = [_column(name, cells, several=several) for name in names]
@@ -239,7 +254,7 @@ class _Table:
         metrics = {
             str(name).removeprefix("user_attrs_"): cell
             for name, cell in cells.items()
-            if name not in known and cell is not None and self._is_metric(str(name))
+            if name not in known and cell is not None and not name.startswith(OWN)
         }
         variance = cells.get("variance")
         known_variance = None if variance is None else (float(variance),) * len(names)
@@ -249,16 +264,26 @@ class _Table:
             raise ValueError(f"it needs a value for each of {', '.join(names)}")
         return Measured(_values(values), metrics, known_variance)
 
-    def _is_metric(self, column: str) -> bool:
-        """Whether a column is neither a parameter nor something that lazybo wrote itself."""
-        own = column.startswith(("constraints_", "user_attrs_lazybo:"))
-        return not own and column.removeprefix("params_") not in self._space.distributions
+
+def value_columns(goals: Goals) -> list[str]:
+    """The columns of a table for the values of the objectives."""
+    return _names(goals) or [f"values_{i}" for i in range(len(goals.directions))]
+
+
+def result_columns(goals: Goals) -> list[str]:
+    """The columns of a table that may have the values of the objectives, also under the names of `lazybo export`."""
+    names = _names(goals) or [str(i) for i in range(len(goals.directions))]
+    return [column for name in names for column in _columns(name, several=len(goals.directions) > 1)]
+
+
+def _columns(name: str, *, several: bool) -> tuple[str, ...]:
+    """The columns that an objective may have; one objective may be called ``value`` too."""
+    return (name, f"values_{name}", *(() if several else ("value",)))
 
 
 def _column(name: str, cells: Mapping[str, Any], *, several: bool) -> str | None:
-    """The column of an objective; one objective may be called ``value`` too."""
-    possible = (name, f"values_{name}", *(() if several else ("value",)))
-    return next((column for column in possible if column in cells), None)
+    """The column of an objective, if a row has it."""
+    return next((column for column in _columns(name, several=several) if column in cells), None)
 
 
 def _nothing(kind: str) -> Step:

@@ -25,6 +25,7 @@ SETTINGS: dict[str, tuple[Any, str]] = {
     "directions": (dict, 'a table such as {accuracy = "maximize", latency = "minimize"}'),
     "constraints": (list, 'a list of texts such as "memory<=4000"'),
     "cost": _TEXT,
+    "deterministic": (bool, "true or false"),
     "earlier": (list, 'a list of texts such as "study@other.db"'),
     "trials": _WHOLE,
     "parallel": _WHOLE,

@@ -1,6 +1,7 @@
 """Open storages and existing studies. No study is created."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,11 +25,17 @@ SCHEMES = ("sqlite", "postgresql", "mysql", "mariadb", "oracle", "mssql")
 EXAMPLES = "a file such as study.db, or postgresql+psycopg://user@host/database"
 
 StorageArgument = Annotated[
-    str, typer.Argument(metavar="[STORAGE]", help="An SQLite file, a URL, or the TOML file of a study.")
+    str | None,
+    typer.Argument(
+        metavar="STORAGE",
+        help=f"An SQLite file, a URL, or the TOML file of a study (default: {DEFAULT_STORAGE}).",
+    ),
 ]
 StudyArgument = Annotated[
-    str | None, typer.Argument(metavar="[STUDY]", help="The study's name; not needed if there is only one.")
+    str | None, typer.Argument(metavar="STUDY", help="The study's name; not needed if there is only one.")
 ]
+StorageFlag = Annotated[str | None, typer.Option("--storage", help="The storage, as lazybo tune takes it.")]
+StudyFlag = Annotated[str | None, typer.Option("--study", help="The study's name, as lazybo tune takes it.")]
 
 
 @dataclass(frozen=True)
@@ -52,6 +59,21 @@ class Place:
                 f"there is no study {name!r} in {self.name}{nearest(name, known)}; it has {', '.join(known)}"
             )
         return optuna.load_study(study_name=name, storage=self.storage)
+
+
+def named_place(words: Sequence[str | None], storage: str | None, study: str | None) -> tuple[str, str | None]:
+    """The storage and the study of a call: by position, STORAGE STUDY, or as --storage and --study."""
+    left = [word for word in words if word is not None]
+    if storage is None:
+        storage = left.pop(0) if left else DEFAULT_STORAGE
+    if study is None:
+        study = left.pop(0) if left else None
+    if left:
+        raise ValueError(
+            f"{left[0]!r} is one too many: the storage is {without_password(storage)!r} and the study {study!r}; give "
+            "each once, STORAGE STUDY or --storage STORAGE --study STUDY"
+        )
+    return storage, study
 
 
 def find(storage: str, study: str | None) -> Place:

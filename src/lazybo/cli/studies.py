@@ -13,8 +13,8 @@ from lazybo.cli import console, summary
 from lazybo.cli.export import FORMATS, format_of, rows_of
 from lazybo.cli.figures import numbers
 from lazybo.cli.flags import JsonFlag
-from lazybo.cli.settings import DEFAULT_STORAGE
-from lazybo.cli.storages import StorageArgument, StudyArgument, find
+from lazybo.cli.storages import StorageArgument, StorageFlag, StudyArgument, StudyFlag, find, named_place
+from lazybo.files import write_whole
 from lazybo.report.html import write_report
 from lazybo.report.recommendation import Advice, advise
 from lazybo.study.paused import paused_trials
@@ -29,6 +29,7 @@ class Kind(StrEnum):
 
     HISTORY = "history"
     TIME = "time"
+    IMPORTANCES = "importances"
     SLICES = "slices"
     PARALLEL = "parallel"
     FRONT = "front"
@@ -43,15 +44,21 @@ lazybo show lenet.db
 
 lazybo show lenet.db lenet --json"""
 )
-def show(storage: StorageArgument = DEFAULT_STORAGE, study: StudyArgument = None, as_json: JsonFlag = False) -> None:
+def show(
+    storage: StorageArgument = None,
+    study: StudyArgument = None,
+    place: StorageFlag = None,
+    name: StudyFlag = None,
+    as_json: JsonFlag = False,
+) -> None:
     """List the studies in a storage, or show one: progress, best, importances, failures, running trials."""
     with console.exit_on_bad_input():
-        place = find(storage, study)
-        if study is None and place.study_name is None and len(place.storage.get_all_studies()) != 1:
-            records = summary.overviews(place.storage)
+        found = find(*named_place((storage, study), place, name))
+        if found.study_name is None and len(found.storage.get_all_studies()) != 1:
+            records = summary.overviews(found.storage)
             console.print_json(records) if as_json else summary.print_overview(records)
             return
-        record = summary.details(place.study())
+        record = summary.details(found.study())
     console.print_json(record) if as_json else summary.print_details(record)
 
 
@@ -67,8 +74,10 @@ sh -c "$(lazybo best lenet.db --command --recommended)"
 lazybo best lenet.db --json | jq .params.lr"""
 )
 def best(
-    storage: StorageArgument = DEFAULT_STORAGE,
+    storage: StorageArgument = None,
     study: StudyArgument = None,
+    place: StorageFlag = None,
+    name: StudyFlag = None,
     command: Annotated[bool, typer.Option("--command", help="Print the command line, ready to run.")] = False,
     recommended: Annotated[
         bool,
@@ -81,7 +90,7 @@ def best(
 ) -> None:
     """Print the best trial, or the front of several objectives, as text, as JSON, or as a command line."""
     with console.exit_on_bad_input():
-        found = find(storage, study).study()
+        found = find(*named_place((storage, study), place, name)).study()
         record = summary.best_record(found)
         if len(found.directions) > 1:
             _print_front(found, command=command, recommended=recommended, as_json=as_json)
@@ -129,8 +138,10 @@ lazybo resume lenet.db --trial 12 --trial 17
 lazybo resume lenet.toml --all"""
 )
 def resume(
-    storage: StorageArgument = DEFAULT_STORAGE,
+    storage: StorageArgument = None,
     study: StudyArgument = None,
+    place: StorageFlag = None,
+    name: StudyFlag = None,
     numbers: Annotated[
         list[int] | None, typer.Option("--trial", metavar="NUMBER", help="A paused trial; may be given several times.")
     ] = None,
@@ -138,7 +149,7 @@ def resume(
 ) -> None:
     """Queue paused trials: the next lazybo tune continues them first, each to its end."""
     with console.exit_on_bad_input():
-        found = find(storage, study).study()
+        found = find(*named_place((storage, study), place, name)).study()
         if bool(numbers) == everything:
             paused = ", ".join(str(trial.number) for trial in paused_trials(found)) or "none"
             raise ValueError(f"give --trial NUMBER or --all; paused trials: {paused}")
@@ -154,8 +165,10 @@ lazybo export lenet.db -o trials.csv
 lazybo export lenet.db --format json | jq length"""
 )
 def export(
-    storage: StorageArgument = DEFAULT_STORAGE,
+    storage: StorageArgument = None,
     study: StudyArgument = None,
+    place: StorageFlag = None,
+    name: StudyFlag = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="A file (default: standard output).")] = None,
     file_format: Annotated[
         str | None, typer.Option("--format", help="csv, json or parquet (default: from the file name, or csv).")
@@ -163,13 +176,13 @@ def export(
 ) -> None:
     """Export all trials as CSV, JSON or Parquet."""
     with console.exit_on_bad_input():
-        name = format_of(output, file_format)
-        if name == "parquet" and output is None and sys.stdout.isatty():
+        form = format_of(output, file_format)
+        if form == "parquet" and output is None and sys.stdout.isatty():
             raise ValueError("Parquet is binary and cannot be shown on a terminal; give a file with -o")
-        convert = FORMATS[name]
-        content = convert(rows_of(find(storage, study).study()))
+        convert = FORMATS[form]
+        content = convert(rows_of(find(*named_place((storage, study), place, name)).study()))
         if output is not None:
-            output.write_bytes(content)
+            write_whole(output, content)
             return
     if sys.stdout.isatty():
         print("\n".join(map(console.field, content.decode().splitlines())))
@@ -187,8 +200,10 @@ lazybo plot all lenet.db -o lenet.html"""
 )
 def plot(
     kind: Annotated[Kind, typer.Argument(help="What to draw.")],
-    storage: StorageArgument = DEFAULT_STORAGE,
+    storage: StorageArgument = None,
     study: StudyArgument = None,
+    place: StorageFlag = None,
+    name: StudyFlag = None,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -197,16 +212,16 @@ def plot(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the numbers of the figure as JSON instead.")] = False,
 ) -> None:
-    """Draw the history, the time per step, slices of the model, parallel coordinates, the front, or learning curves."""
+    """Draw history, times, importances, slices of the model, parallel coordinates, the front, or learning curves."""
     if as_json:
         with console.exit_on_bad_input():
-            console.print_json(numbers(kind.value, find(storage, study).study()))
+            console.print_json(numbers(kind.value, find(*named_place((storage, study), place, name)).study()))
         return
     console.needs("matplotlib", "plot")
     from lazybo.cli import draw
 
     with console.exit_on_bad_input():
-        for path in draw.draw(kind.value, find(storage, study).study(), output):
+        for path in draw.draw(kind.value, find(*named_place((storage, study), place, name)).study(), output):
             console.plain(str(path))
 
 
@@ -218,15 +233,17 @@ lazybo report lenet.db -o report.html
 lazybo report lenet.toml"""
 )
 def report(
-    storage: StorageArgument = DEFAULT_STORAGE,
+    storage: StorageArgument = None,
     study: StudyArgument = None,
+    place: StorageFlag = None,
+    name: StudyFlag = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="An HTML file (default: STUDY-report.html).")
     ] = None,
 ) -> None:
     """Write a report as one HTML file: the course, what to use, health checks, the model with sliders, failures."""
     with console.exit_on_bad_input():
-        found = find(storage, study).study()
+        found = find(*named_place((storage, study), place, name)).study()
         path = output or Path(f"{file_name(found.study_name)}-report.html")
         if path.suffix.lower() not in (".html", ".htm"):
             raise ValueError(f"the report is an HTML file, so {str(path)!r} must end with .html")
@@ -241,15 +258,16 @@ lazybo dashboard lenet.db
 lazybo dashboard lenet.db --port 8090"""
 )
 def dashboard(
-    storage: StorageArgument = DEFAULT_STORAGE,
+    storage: StorageArgument = None,
+    place: StorageFlag = None,
     host: Annotated[str, typer.Option(help="The address to listen on; the dashboard has no password.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=1, max=65535)] = 8080,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="The port to listen on.")] = 8080,
 ) -> None:
     """Start optuna-dashboard on a storage; by default only this machine can connect."""
     console.needs("optuna_dashboard", "dashboard")
     import optuna_dashboard
 
     with console.exit_on_bad_input():
-        place = find(storage, None)
+        found = find(*named_place((storage,), place, None))
         print(f"http://{host}:{port}/dashboard  (Ctrl-C stops it)", flush=True)
-        optuna_dashboard.run_server(place.storage, host=host, port=port)
+        optuna_dashboard.run_server(found.storage, host=host, port=port)

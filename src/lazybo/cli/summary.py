@@ -253,7 +253,7 @@ def print_overview(records: Sequence[dict[str, Any]]) -> None:
             best = f"front of {record['front']}"
         when = (record["last_activity"] or "").replace("T", " ")
         rows.append([(record["study"], "bold"), record["direction"], *counts, best, when])
-    headings = ["study", "direction", *STATES.values(), "best", "last activity"]
+    headings = ["study", "direction", *records[0]["trials"], "best", "last activity"]
     console.table(headings, rows, left=("study", "direction"))
 
 

@@ -26,6 +26,7 @@ from lazybo.run.failure import NothingCompleted
 from lazybo.run.limits import StopReason
 from lazybo.run.optimize import optimize
 from lazybo.study.attributes import COMMAND_KEY, OBJECTIVE_KEY, READING_KEY, STOPPED_KEY, failure_of
+from lazybo.study.databases import fill_cache
 from lazybo.study.storage import REMEDY, About, open_study
 from lazybo.study.structure import Structure
 
@@ -64,6 +65,7 @@ def run_plan(plan: Plan, *, force: bool, progress: bool) -> tuple[Study, int]:
                 feasible=plan.require,
                 cost=plan.cost,
                 earlier=plan.earlier,
+                deterministic=plan.deterministic,
                 pruner=plan.pruner,
                 max_steps=plan.steps,
                 checkpoints=plan.checkpoints,
@@ -202,6 +204,7 @@ def _open(plan: Plan, *, force: bool) -> tuple[Study, bool]:
     about = _about(plan)
     there = [summary for summary in storage.get_all_studies() if summary.study_name == plan.study]
     for summary in there:
+        fill_cache(storage, summary._study_id)
         if not force:
             _check_same_command(storage, summary._study_id, plan.study, about)
     structure = Structure(plan.space, plan.conditions, frozenset())

@@ -125,7 +125,7 @@ class Priors:
                 raise ValueError(f"the prior's {name} must be between {low:g} and {high:g}, not {median:g}")
 
     def within(self, least: float, most: float) -> "Priors":
-        """The priors of a noise that is known to lie in this range. Noise that is excluded or fixed stays so."""
+        """The priors of a noise that is known to lie in this range. Noise that is excluded, fixed or measured stays so."""
         if not self.may_be_noisy:
             return self
         limit = max(min(most, self.noise_limit), self.noise)
@@ -141,13 +141,22 @@ class Priors:
         if not self.may_be_noisy or not (repeats.differ or repeats.agree):
             return self
         if repeats.agree:
-            return replace(self, noisy_odds=0.0, noise_limit=min(self.noise_limit, NOISY))
+            return self.without_noise()
         measured, variance = repeats.log_variance()
         precisions = np.array([MEASURED_SPREAD**-2, 1.0 / variance])
         median = math.exp(float(precisions @ [math.log(MEASURED_NOISE), measured]) / precisions.sum())
         spread = max(float(precisions.sum()) ** -0.5, LEAST_MEASURED_SPREAD)
         bounded = min(max(median, _LOWER["noise"]), _UPPER["noise"])
         return replace(self, noise=bounded, noise_spread=spread, noisy_odds=0.0)
+
+    def without_noise(self) -> "Priors":
+        """The priors of an objective that is known to have no noise."""
+        return replace(self, noisy_odds=0.0, noise_limit=min(self.noise_limit, NOISY))
+
+    @property
+    def exclude_noise(self) -> bool:
+        """Whether there is no noise by these priors, whatever the values are."""
+        return self.noisy_odds == 0 and self.noise_limit <= NOISY
 
     def like_others(self, kernel: Kernel, output_scale: float) -> "Priors":
         """The priors of a function that is like others with this kernel; parameters that are fixed stay as they are."""
@@ -250,6 +259,25 @@ def check_priors(priors: object) -> Priors:
     if not isinstance(priors, Priors | None):
         raise ValueError(f"priors must be lazybo.fit.Priors or None, not {shortened(priors)}")
     return priors or Priors()
+
+
+def priors_for(priors: Priors | None, noise: float | None, *, deterministic: bool) -> Priors | None:
+    """The priors to use if an objective is said to be deterministic, or not. Contradictions raise a ValueError.
+
+    A deterministic objective has the priors of one whose repeated evaluations were equal.
+    """
+    if not isinstance(deterministic, bool):
+        raise ValueError(f"deterministic must be True or False, not {shortened(deterministic)}")
+    if not deterministic:
+        return priors
+    given = check_priors(priors)
+    if given.noise >= NOISY:
+        raise ValueError(f"deterministic says that there is no noise, but the priors expect {given.noise:g}; give one")
+    if noise is not None and positive("noise", noise) >= NOISY:
+        raise ValueError(
+            f"deterministic says that there is no noise, but noise is {shortened(noise)}; give one of them"
+        )
+    return given.without_noise()
 
 
 def prior_kernel(kernel: K, priors: Priors | None = None) -> tuple[K, float]:

@@ -11,6 +11,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
+from lazybo.files import write_whole
 from lazybo.paper import factorisation, lag, levy, tables, tuning, workers
 from lazybo.paper.data import Images, load_cifar10, load_mnist
 from lazybo.paper.presets import LABELS
@@ -116,7 +117,7 @@ def lenet_command(
     folds: Folds = 1,
     iterations: Iterations = 1000,
     methods: Methods = "lazy,naive,ours",
-    seed: Annotated[int, typer.Option(min=0)] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="The seed.")] = 0,
 ) -> None:
     """Table 2 and figure 1: LeNet5 on MNIST, five hyperparameters."""
     chosen = _methods(methods, tuple(LABELS))
@@ -138,7 +139,7 @@ def resnet_command(
     methods: Methods = "lazy,naive,ours",
     parallel: Annotated[int, typer.Option(min=1, help="Evaluations at once.")] = 1,
     executor: Annotated[str | None, typer.Option(help="threads, processes, dask://host:port, ray or mpi.")] = None,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="The seed.")] = 0,
 ) -> None:
     """Tables 3 and 4: ResNet32 on CIFAR-10, three hyperparameters, sequential or with parallel workers."""
     chosen = _methods(methods, tuple(LABELS))
@@ -186,7 +187,7 @@ def tables_command(
         return
     if not into.is_file():
         raise ValueError(f"--into must be an existing file, but {into} is not one")
-    into.write_text(tables.insert(into.read_text(), found))
+    write_whole(into, tables.insert(into.read_text(), found))
 
 
 def _show(out: Path, *names: str) -> None:

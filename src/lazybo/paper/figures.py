@@ -4,6 +4,7 @@ Each figure first collects its numbers, here or in the module of its experiment,
 recorded are left out, and the figure says so.
 """
 
+import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from lazybo.checks import Array
+from lazybo.files import write_whole
 from lazybo.paper import factorisation, illustrations, lag, levy
 from lazybo.paper.presets import LABELS
 from lazybo.paper.records import read_rows
@@ -35,8 +37,9 @@ def draw_all(folder: Path, say: Callable[[str], None]) -> list[Path]:
             say(f"{name}: nothing recorded yet")
             continue
         for kind in ("png", "svg"):
-            path = folder / f"{name}.{kind}"
-            figure.savefig(path, dpi=110, metadata={"Date": None} if kind == "svg" else None)
+            picture, path = io.BytesIO(), folder / f"{name}.{kind}"
+            figure.savefig(picture, format=kind, dpi=110, metadata={"Date": None} if kind == "svg" else None)
+            write_whole(path, picture.getvalue())
             written.append(path)
     return written
 

@@ -116,7 +116,8 @@ def best_at_edge(space: Space, points: Array, importances: Sequence[Mapping[str,
         text = f"The {what} inside the range of every parameter that matters."
         return Finding("edge", "good", "Not at the edge of the space", text)
     listed = " and ".join(f"the {end} end of {name} ({_end_of(space, name, end)})" for name, end in found)
-    text = f"The {what} at {listed}. Beyond it may be better values: widen the range if you can."
+    beyond, wider = ("it", "this range") if len(found) == 1 else ("them", "these ranges")
+    text = f"The {what} at {listed}. Better values may lie beyond {beyond}: widen {wider} if you can."
     return Finding("edge", "warning", "The best is at the edge of the space", text)
 
 
@@ -158,6 +159,8 @@ def noise_level(noise: Noise | None, objective: str = "") -> Finding | None:
     if noise is None:
         return None
     of = f" of {objective}" if objective else ""
+    if noise.share == 0:
+        return Finding("noise", "good", f"No noise{of}", f"A repeated measurement{of} gives the same value.")
     size = f"By the model, a repeated measurement{of} varies by about ± {noise.deviation:.2g} (one standard deviation)"
     if noise.share > MUCH_NOISE:
         text = (

@@ -13,6 +13,7 @@ from pathlib import Path
 from optuna.study import Study
 
 from lazybo.checks import shortened
+from lazybo.files import write_whole
 from lazybo.report.content import Content, content_of
 from lazybo.report.data import as_json, data_of
 from lazybo.report.sections import escaped, footer, header, sections
@@ -32,7 +33,7 @@ def write_report(study: Study, path: str | Path) -> Path:
     if not isinstance(study, Study):
         raise ValueError(f"study must be an Optuna study, not {shortened(study)}")
     file = Path(path)
-    file.write_text(page_of(content_of(study)), encoding="utf-8")
+    write_whole(file, page_of(content_of(study)))
     return file
 
 

@@ -3,7 +3,7 @@
 import io
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any, Literal
 
@@ -38,6 +38,8 @@ COLUMNS = 3
 LABEL_LENGTH = 16
 # Of more choices than this, only some are labelled.
 LABELS = 12
+# Of more parameters than this, only the most important ones have a bar.
+BARS = 40
 LOG_TICKS = 5
 # Larger whole numbers are written as powers of ten.
 LARGEST_PLAIN = 1e5
@@ -258,6 +260,29 @@ def draw_slices(records: Sequence[Slice], title: str) -> Figure:
         frameon=False,
     )
     return figure
+
+
+def draw_importances(record: Mapping[str, float], title: str) -> Figure:
+    """The share of each parameter in the variation of the model as a bar, the largest one on top."""
+    shown = list(record.items())[:BARS]
+    figure = Figure(figsize=(8.0, 0.3 * len(shown) + 1.1), layout="constrained")
+    axes = figure.subplots()
+    figure.suptitle(plain(title), fontsize=11)
+    bars = axes.barh(range(len(shown)), [share for _, share in shown], color=BLUE, height=0.65)
+    axes.bar_label(bars, [_percent(share) for _, share in shown], padding=3, fontsize=8)
+    axes.set_yticks(range(len(shown)), [_cut(name, 40) for name, _ in shown])
+    axes.invert_yaxis()
+    axes.set_xlim(0.0, 1.12 * max((share for _, share in shown), default=0.0) or 1.0)
+    axes.set_xticks([])
+    axes.spines[["top", "right", "bottom"]].set_visible(False)
+    if len(record) > len(shown):
+        rest = f"{len(record) - len(shown)} more parameters with less"
+        axes.set_title(rest, loc="right", fontsize=8, color=GREY)
+    return figure
+
+
+def _percent(share: float) -> str:
+    return "< 1 %" if 0 < share < 0.01 else f"{100 * share:.0f} %"
 
 
 def draw_parallel(record: Coordinates, title: str) -> Figure:

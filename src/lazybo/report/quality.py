@@ -66,11 +66,13 @@ def quality_of(predictor: Predictor) -> Quality | None:
 
 @one_thread()
 def noise_of(predictor: Predictor) -> Noise | None:
-    """The noise of one measurement; None if all values are equal, or there is only one."""
+    """The noise of one measurement; None if all values are equal, or there is only one. Exact values have none."""
     process, warping = predictor.process, predictor.warping
     targets = process.targets[~np.isnan(process.targets)]
     if len(targets) < 2 or not np.ptp(targets):
         return None
+    if predictor.exact:
+        return Noise(0.0, 0.0)
     measured = np.delete(predictor.known_variances, predictor.forecasts)
     variance = process.noise + float(np.median(measured))
     center = np.quantile(targets, 0.1)

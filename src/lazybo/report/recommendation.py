@@ -18,8 +18,11 @@ from lazybo.search.contenders import Contender
 from lazybo.search.feasibility import Feasibility, Predicate
 from lazybo.search.optimizer import Optimizer
 from lazybo.search.prediction import Prediction, Predictor, Recommendation
-from lazybo.study.evaluated import evaluations_of, point_of
+from lazybo.study.evaluated import evaluations_of, most_promising, point_of
 from lazybo.study.feasible import best_trial, feasible_trials
+
+# Of more configurations than this, only those with the best values are compared.
+MOST_COMPARED = 1000
 
 
 def recommend(study: Study, *, feasible: Predicate | None = None) -> Recommendation:
@@ -28,7 +31,8 @@ def recommend(study: Study, *, feasible: Predicate | None = None) -> Recommendat
     Works for any Optuna study with one objective, whichever sampler chose its trials. The model is the one that the
     last run of lazybo would continue with, otherwise one with default options. ``number`` is that of the first trial
     with this configuration. A known constraint is not kept with a study, which may have trials that violate it: those
-    of another sampler, or of a run with another constraint. With ``feasible`` they are not recommended.
+    of another sampler, or of a run with another constraint. With ``feasible`` they are not recommended. If more than
+    1,000 configurations have completed, those with the best values are compared.
     """
     if not isinstance(study, Study):
         raise ValueError(f"study must be an Optuna study, not {shortened(study)}")
@@ -47,7 +51,8 @@ def recommend(study: Study, *, feasible: Predicate | None = None) -> Recommendat
 @one_thread()
 def contenders_of(trials: Sequence[FrozenTrial], optimizer: Optimizer) -> list[Contender]:
     """The configurations of some trials that may be the best one, with the chance of each; best first."""
-    evaluations = evaluations_of(trials, optimizer.space)
+    promising = most_promising(trials, maximize=optimizer.direction == "maximize", most=MOST_COMPARED)
+    evaluations = evaluations_of(promising, optimizer.space)
     return optimizer.race(evaluations).contenders() if evaluations else []
 
 
@@ -110,7 +115,8 @@ def advise(study: Study, predictor: Predictor | None = None) -> Advice:
 @one_thread()
 def recommended_of(study: Study, trials: Sequence[FrozenTrial], predictor: Predictor) -> Recommendation:
     """The recommended configuration among some trials of a study."""
-    evaluations = evaluations_of(trials, predictor.space)
+    promising = most_promising(trials, maximize=predictor.sign < 0, most=MOST_COMPARED)
+    evaluations = evaluations_of(promising, predictor.space)
     if not evaluations:
         raise ValueError(
             f"there is nothing to recommend in the study {study.study_name!r}: no trial of its present space has "

@@ -165,6 +165,8 @@ def _recommendation(content: Content, model: Model | None) -> str:
         why = "The recommended trial is also the best one seen."
     body = f"<p>{why}</p>\n{_comparison(columns)}{_contenders(model)}{_gains(model)}"
     lead = "The evaluated configuration that the model expects most of. Under noise, the best value seen may be luck."
+    if model.predictors[0].exact:
+        lead = "The evaluated configuration with the best value: the values have no noise."
     return _section("recommendation", "What to use", body, lead)
 
 

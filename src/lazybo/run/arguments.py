@@ -75,6 +75,15 @@ def check_supported(goals: Goals, limits: Limits, warm_start: object, *, folds: 
         )
 
 
+def check_repeats(limits: Limits, *, deterministic: bool) -> None:
+    """Reject a final check of a deterministic objective."""
+    if deterministic and limits.confirm:
+        raise ValueError(
+            "confirm evaluates the best configurations again, and deterministic says that this gives the same values; "
+            "leave one of them out"
+        )
+
+
 def check_steps(call: Call, max_steps: int | None, checkpoints: object) -> None:
     """Reject steps and checkpoints that the objective cannot have."""
     if max_steps is not None:

@@ -94,7 +94,7 @@ class Trial:
             number = plain.number(value)
         except (TypeError, ValueError, OverflowError):
             number = math.nan
-        if not isinstance(key, str) or math.isnan(number):
+        if not isinstance(key, str) or not key.strip() or math.isnan(number):
             raise ValueError(
                 f"set_constraint takes a name and a number, not {plain.short(key)} and {plain.short(value)}"
             )

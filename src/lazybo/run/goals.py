@@ -111,7 +111,7 @@ def _objectives(direction: object, directions: object, bounds: tuple[Bound, ...]
         return Goals(check_directions(direction, directions), None, bounds)
     if direction is not None:
         raise ValueError("give direction= for one objective or directions= for several, not both")
-    if not directions or not all(isinstance(name, str) and name for name in directions):
+    if not directions or not all(isinstance(name, str) and name.strip() for name in directions):
         raise ValueError(f"directions must be a dict of names and directions, not {shortened(directions)}")
     checked = [one_of(f"the direction of {name!r}", each, DIRECTIONS) for name, each in directions.items()]
     return Goals(tuple(checked), tuple(directions), bounds)
@@ -125,7 +125,7 @@ def check_bounds(constraints: object) -> tuple[Bound, ...]:
         raise ValueError(f"constraints must be a dict such as {{'memory': 4e9}}, not {shortened(constraints)}")
     found = []
     for metric, given in constraints.items():
-        if not isinstance(metric, str) or not metric:
+        if not isinstance(metric, str) or not metric.strip():
             raise ValueError(f"constraints must have names of metrics as keys, not {shortened(metric)}")
         ends = given if isinstance(given, Sequence) and not isinstance(given, str) else (None, given)
         if len(ends) != 2 or all(end is None for end in ends):

@@ -14,7 +14,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.checks import Direction, check_cost, check_seed, hinting, renamed, warn, whole
-from lazybo.model.fit import Priors
+from lazybo.model.fit import Priors, priors_for
 from lazybo.model.kernels import Kernel
 from lazybo.model.lag import Lag
 from lazybo.run import ledger
@@ -24,6 +24,7 @@ from lazybo.run.arguments import (
     check_limits,
     check_objects,
     check_pruner,
+    check_repeats,
     check_steps,
     check_supported,
 )
@@ -119,6 +120,7 @@ def optimize(
     cost: str | None = None,
     earlier: Sequence[Any] = (),
     local_after: int | Literal["auto"] | None = "auto",
+    deterministic: bool = False,
     progress: bool = True,
 ) -> Study:
     """Minimise (or maximise) an objective over a space, and return the study with all trials.
@@ -161,6 +163,9 @@ def optimize(
     may be the best once more, until one of them leads with a probability of 95 %. If the search ends earlier, the check
     follows then.
 
+    **No noise.** With ``deterministic`` the same parameters always give the same value: nothing is evaluated twice, and
+    the best trial is the recommended one.
+
     **What it starts with.** ``initial`` configurations are evaluated first; the optimiser chooses the parameters that
     they leave out. ``warm_start`` gives known results: studies, or tables of parameters and ``value``. ``earlier`` is a
     list of earlier studies of *related* problems, whose values are not ours: studies, ``"name@storage"``, or tables.
@@ -184,6 +189,7 @@ def optimize(
         check_goals(direction, directions, constraints, reports), cost=None if cost == SECONDS else check_cost(cost)
     )
     check_supported(goals, limits, warm_start, folds=isinstance(objective, KFold))
+    check_repeats(limits, deterministic=deterministic)
     checked = Space(as_distributions(space), conditions)
     warn_of_misreading(space)
     structure = Structure(checked.distributions, checked.conditions, checked.optional)
@@ -195,7 +201,7 @@ def optimize(
         n_startup=None if n_startup_trials is None else whole("n_startup_trials", n_startup_trials, 0),
         kernel=kernel,
         noise=noise,
-        priors=priors,
+        priors=priors_for(priors, noise, deterministic=deterministic),
         value_transform=value_transform,
         feasible=feasible,
         cost=cost,

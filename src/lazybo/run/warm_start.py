@@ -12,7 +12,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.search.space import Space
-from lazybo.search.tables import csv_rows, frame_rows, is_frame
+from lazybo.search.tables import MARK, csv_rows, frame_rows, is_frame, parameter_columns
 from lazybo.study.structure import as_given
 
 _logger = logging.getLogger("lazybo")
@@ -118,7 +118,9 @@ def _from_rows(rows: Iterable[Any], space: Space) -> list[Known]:
 
 def _state(row: Any, space: Space) -> str | None:
     """The state of a trial in Optuna's tables; None in others."""
-    if not isinstance(row, Mapping) or "state" not in row or "state" in space.distributions:
+    if not isinstance(row, Mapping) or "state" not in row:
+        return None
+    if "state" in parameter_columns(row, space.distributions).values():
         return None
     state = row["state"]
     return state.name if isinstance(state, TrialState) else str(state).removeprefix("TrialState.")
@@ -128,11 +130,14 @@ def _split(row: Any, space: Space) -> Known:
     """A row as parameters and value."""
     cells: Mapping[str, Any]
     if isinstance(row, Mapping):
-        cells = {str(name).removeprefix("params_"): cell for name, cell in row.items()}
+        columns = parameter_columns(row, space.distributions)
         for name in ("value", *space.distributions):
-            if name not in cells and name not in space.conditions:
+            there = name in columns or (name == "value" and name in row)
+            if not there and name not in space.conditions:
                 raise ValueError(f"there is no {name!r}, only {sorted(map(str, row))}")
-        value = row["value"]
+        if columns.get("value") == "value":
+            raise ValueError(f"the column 'value' is the result; call that of the parameter {MARK + 'value'!r}")
+        cells, value = {name: row[column] for name, column in columns.items()}, row["value"]
     else:
         cells, value = _pair(row)
     params = params_of(cells, space)

@@ -85,15 +85,18 @@ class Race:
         self._predictor = predictor
         every = by_configuration(evaluations)
         self._any_repeated = any(len(repeated) > 1 for repeated in every)
-        means = predictor.means(np.array([first.point for first, *_ in every]))
+        if predictor.exact:
+            means = predictor.warping(predictor.sign * np.array([mean_value(repeated) for repeated in every]))
+        else:
+            means = predictor.means(np.array([first.point for first, *_ in every]))
         best = np.argsort(means, kind="stable")[:MOST]
         self._configurations = [every[i] for i in best]
         self._points = np.array([every[i][0].point for i in best])
         self._mean = means[best]
         self._at = predictor.space.as_rows(self._points)
-        process = predictor.process
-        rng = np.random.default_rng((seed, 2))
-        self._chances = chances(self._mean, process.told_covariance(self._at), predictor.equal, rng)
+        size = len(best)
+        covariance = np.zeros((size, size)) if predictor.exact else predictor.process.told_covariance(self._at)
+        self._chances = chances(self._mean, covariance, predictor.equal, np.random.default_rng((seed, 2)))
 
     @property
     def is_decided(self) -> bool:
@@ -120,11 +123,13 @@ class Race:
         ]
 
     def to_repeat(self, *, learns: bool) -> Evaluation | None:
-        """The first evaluation of the configuration to repeat next; None if the leader is sure enough.
+        """The first evaluation of the configuration to repeat next; None if the leader is sure enough, or exact.
 
         If the model ``learns`` and knows of hardly any noise, but no repeat has shown that, the leader is repeated
         once: another value would teach the model its noise.
         """
+        if self._predictor.exact:
+            return None
         if learns and self._is_untested():
             return self._configurations[0][0]
         if self.is_decided:

@@ -302,8 +302,10 @@ class Judgement(ABC):
         surrogate = self._outputs.objectives[objective]
         with surrogate.without_changes():
             process = surrogate.sync()
-            sign, forecasts = self._signs[objective], surrogate.forecasts
-            return Predictor(self.space, process, surrogate.warping, sign, forecasts)
+            return self._predictor_of(process, surrogate, self._signs[objective])
+
+    def _predictor_of(self, process: Process, surrogate: Surrogate, sign: float) -> Predictor:
+        return Predictor(self.space, process, surrogate.warping, sign, surrogate.forecasts, surrogate.is_exact)
 
     @one_thread()
     def limits(self) -> tuple[dict[str, Limit], Limit | None]:

@@ -28,7 +28,7 @@ from lazybo.checks import (
     shortened,
     whole,
 )
-from lazybo.model.fit import Priors
+from lazybo.model.fit import Priors, priors_for
 from lazybo.model.kernels import Kernel
 from lazybo.model.lag import Lag, check_lag
 from lazybo.search.acquisition import Acquisition
@@ -38,7 +38,7 @@ from lazybo.search.earlier import earlier_studies
 from lazybo.search.feasibility import Predicate
 from lazybo.search.observations import Suggestion
 from lazybo.search.parts import Options, default_startup, make_parts, tasks_of
-from lazybo.search.prediction import Evaluation, Predictor
+from lazybo.search.prediction import Evaluation
 from lazybo.search.results import PENDING, Result, State, Values, cost_of
 from lazybo.search.resumable import Resumable
 from lazybo.search.shorthand import as_distributions, warn_of_misreading
@@ -78,6 +78,8 @@ class Optimizer(Resumable):
     - ``local_after``: from so many observations on, local models take over from the one with all observations, whose
       memory grows with their square (`lazybo.search.regions`). "auto": from 1,000 on for one objective without noise,
       constraints and costs, else from 10,000 on. None: never; nor if the kernel is never learned.
+    - ``deterministic``: the same configuration always has the same value. Noise is excluded, nothing is evaluated
+      twice, and `recommend` returns the best value.
     """
 
     @renamed(targets="value_transform")
@@ -103,7 +105,9 @@ class Optimizer(Resumable):
         cost: str | None = None,
         earlier: Sequence[Any] = (),
         local_after: int | Literal["auto"] | None = "auto",
+        deterministic: bool = False,
     ) -> None:
+        priors = priors_for(priors, noise, deterministic=deterministic)
         self.space = Space(as_distributions(space), conditions, optional)
         warn_of_misreading(space)
         self.directions = check_directions(direction, directions)
@@ -232,8 +236,7 @@ class Optimizer(Resumable):
         if not inside or self._observations.n_complete == 0:
             return None
         process = self._surrogate.sync(fresh=True)
-        warping, forecasts = self._surrogate.warping, self._surrogate.forecasts
-        predictor = Predictor(self.space, process, warping, self._signs[0], forecasts)
+        predictor = self._predictor_of(process, self._surrogate, self._signs[0])
         return Race(predictor, inside, self.seed).to_repeat(learns=self._surrogate.learns)
 
     def _ask(self, number: int, wanted: int) -> list[Suggestion]:

@@ -86,7 +86,8 @@ class Predictor:
     """A process with the way from points to it and back to values.
 
     ``sign`` is -1 if the objective is maximised: in the process and its warping small is good. ``forecasts`` are the
-    rows of the process whose value is a forecast, not a measurement.
+    rows of the process whose value is a forecast, not a measurement. If the values are ``exact``, that is, have no
+    noise, what was measured is the objective itself.
     """
 
     space: Space
@@ -94,6 +95,7 @@ class Predictor:
     warping: Warping
     sign: float
     forecasts: NDArray[np.intp] = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
+    exact: bool = False
 
     def predictions(self, points: Array) -> list[Prediction]:
         """One prediction for each point, (m, d)."""
@@ -113,12 +115,12 @@ class Predictor:
         """Of these evaluations the configuration with the best posterior mean.
 
         What was measured there counts a little beside the mean (`REAL_SHARE`). If means are equal (`EQUAL_MEANS`) the
-        better value counts, then the earlier evaluation.
+        better value counts, then the earlier evaluation. Of exact values the best one is recommended.
         """
         configurations = by_configuration(evaluations)
         points = np.array([first.point for first, *_ in configurations])
-        means = self.means(points)
         values = np.array([mean_value(repeated) for repeated in configurations])
+        means = self.warping(self.sign * values) if self.exact else self.means(points)
         if not self.known_variances.any():
             repeats = np.array([len(repeated) for repeated in configurations])
             weights = repeats * REAL_SHARE / (1.0 - REAL_SHARE + repeats * REAL_SHARE)

@@ -53,6 +53,21 @@ class Result:
         cost: float | None = None,
     ) -> "Result":
         """The result for what a user tells: None, NaN and infinity are failures."""
+        found = cls._of(value, signs, variance, constraints, cost)
+        if any(not name.strip() for name in constraints or ()):
+            raise ValueError(f"a constraint needs a name that is not empty, not {shortened(dict(constraints or {}))}")
+        return found
+
+    @classmethod
+    def _of(
+        cls,
+        value: Values,
+        signs: Sequence[float],
+        variance: float | Sequence[float],
+        constraints: Mapping[str, float | None] | None,
+        cost: float | None,
+    ) -> "Result":
+        """`of` with constraints that may have an empty name, as files of earlier versions may."""
         doubles = _check_values(value, len(signs))
         variances = _check_variances(variance, len(signs))
         measured = check_constraints(constraints)
@@ -93,7 +108,8 @@ class Result:
         if variance is None:
             variance = _one_or_list(self.variances) if any(self.variances) else 0.0
         measured = {**self.constraints, **(constraints or {})}
-        return Result.of(value, signs, variance, measured, self.cost if cost is None else cost)
+        Result.of(value, signs, variance, constraints)  # only what is new must have a name
+        return Result._of(value, signs, variance, measured, self.cost if cost is None else cost)
 
     def revised(self, value: float, variance: float, signs: Sequence[float], objective: int) -> "Result":
         """The result with another value and variance, or another forecast of one objective if that is what it has."""
@@ -101,7 +117,7 @@ class Result:
             return Result.forecast(
                 value, variance, signs, objective, self.constraints, state=self.state, cost=self.cost
             )
-        return Result.of(value, signs, variance, self.constraints, self.cost)
+        return Result._of(value, signs, variance, self.constraints, self.cost)
 
 
 PENDING = Result(State.PENDING)

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
+from lazybo.files import write_whole
 from lazybo.model.kernels import Kernel
 from lazybo.search import saved
 from lazybo.search.acquisition import Acquisition
@@ -80,7 +81,7 @@ class Resumable(Judgement):
 
         `load` continues from it to the last bit. A file that is there is replaced as a whole, or not at all.
         """
-        saved.write(path, saved.to_text(self.space, self._options, self.state()))
+        write_whole(Path(path).expanduser(), saved.to_text(self.space, self._options, self.state()))
 
     @classmethod
     def load(

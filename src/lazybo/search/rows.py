@@ -1,12 +1,13 @@
 """Observations as a table: rows of plain data, a data frame, CSV. The columns are those of `lazybo export`."""
 
-import csv
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from lazybo.files import write_whole
 from lazybo.search.observations import Observation
 from lazybo.search.results import State
+from lazybo.search.tables import csv_text
 
 # Optuna's names of the states of trials.
 STATES = {State.COMPLETE: "COMPLETE", State.FAILED: "FAIL", State.PENDING: "RUNNING", State.STOPPED: "PRUNED"}
@@ -51,7 +52,5 @@ def to_frame(rows: Sequence[dict[str, Any]]) -> Any:
 
 def write_csv(rows: Sequence[dict[str, Any]], path: str | Path) -> None:
     """A CSV file with a header; None is an empty cell."""
-    with Path(path).open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(rows[0]) if rows else ["number", "value", "state"])
-        writer.writeheader()
-        writer.writerows(rows)
+    columns = list(rows[0]) if rows else ["number", "value", "state"]
+    write_whole(path, csv_text(columns, rows).encode(errors="backslashreplace"))

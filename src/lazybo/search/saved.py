@@ -5,10 +5,7 @@ predicate, an acquisition function, a kernel of one's own) cannot be written: th
 """
 
 import json
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -88,24 +85,6 @@ def from_text(text: str, given: Mapping[str, Any]) -> tuple[dict[str, Any], dict
 def read(path: str | Path) -> str:
     """The text of a file."""
     return Path(path).expanduser().read_text(encoding="utf-8")
-
-
-def write(path: str | Path, text: str) -> None:
-    """Write a file as a whole: after a kill at any moment there is the old file or the new one."""
-    target = Path(path).expanduser()
-    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        if target.exists():
-            Path(name).chmod(target.stat().st_mode)
-        Path(name).replace(target)
-    except BaseException:
-        with suppress(OSError):
-            Path(name).unlink()
-        raise
 
 
 # ------------------------------------------------------------------------ state

@@ -76,8 +76,8 @@ class Fitted:
 
     @property
     def is_noisy(self) -> bool:
-        """Whether the model takes the values for noisy."""
-        return self.noise >= NOISY
+        """Whether the model takes the values for noisy; not at the limit of values that are known to have no noise."""
+        return self.noise > NOISY * (1.0 + 1e-9)
 
     def state(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -145,6 +145,7 @@ class Surrogate:
         self._earlier_means: dict[bytes, Array] = {}
         self._pool_points: Array | None = None
         self.fitted = _first(kernel_for(kernel, space.columns), kernel, noise, self._priors)
+        self._prior_noise = self.fitted.noise
         self._process: Process | None = None
         self._pool: Pool | None = None
 
@@ -238,6 +239,14 @@ class Surrogate:
         repeats = self._repeats(self._targets())
         return not (repeats.differ or repeats.agree)
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether the values are known to have no noise: the priors exclude it, or repeats have shown that."""
+        repeats = self._repeats(self._targets())
+        if repeats.differ or self._priors.exclude_noise:
+            return not repeats.differ
+        return repeats.agree and not self._observations.variances(self._observations.rows(State.COMPLETE)).any()
+
     @one_thread()
     def cut(self, row: int) -> None:
         """Take this row and all later ones out of the process, since they change; the next `sync` adds them again.
@@ -284,6 +293,8 @@ class Surrogate:
         """Continue with parameters that were learned before, unless the earlier tasks are others now."""
         tasks = 0 if fitted.related is None else len(fitted.related.weights)
         others = tasks != (0 if self.earlier is None else len(self.earlier))
+        if fitted.is_noisy and self._priors.exclude_noise:  # it was learned before the objective was called exact
+            fitted = replace(fitted, noise=self._prior_noise, learned_at=0, built_rows=0)
         self.fitted = replace(fitted, related=None, related_at=0, learned_at=0, built_rows=0) if others else fitted
         self._process = self._pool = None
 
@@ -335,7 +346,7 @@ class Surrogate:
         """Learn from the evaluations with a value, and discard the process of the old parameters."""
         variances = self.warping.variances(self._observations.variances(rows))
         data = Data(self._rows(rows), targets[rows], variances)
-        priors = self._priors.within(*self._noise_range()).given(self._repeats(targets))
+        priors = self._priors.given(self._repeats(targets)).within(*self._noise_range())
         if self._noise_is_known():
             priors = replace(self._priors, noisy_odds=0.0)
         related, earlier = self.fitted.related, self.earlier

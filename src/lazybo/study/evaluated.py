@@ -20,6 +20,20 @@ def evaluations_of(trials: Sequence[FrozenTrial], space: Space) -> list[Evaluati
     ]
 
 
+def most_promising(trials: Sequence[FrozenTrial], *, maximize: bool, most: int) -> list[FrozenTrial]:
+    """The feasible trials of the configurations with the best values, at most so many; all trials of each, in order.
+
+    To predict tens of thousands of configurations takes long, and the best one is not among those with bad values.
+    """
+    counted = feasible_trials(trials)
+    if len(counted) <= most:
+        return counted
+    keys = [repr(sorted(trial.params.items())) for trial in counted]
+    by_value = sorted(zip(counted, keys, strict=True), key=lambda each: each[0].value or 0.0, reverse=maximize)
+    kept = set(list(dict.fromkeys(key for _, key in by_value))[:most])
+    return [trial for trial, key in zip(counted, keys, strict=True) if key in kept]
+
+
 def point_of(trial: FrozenTrial, space: Space) -> Array | None:
     """The point of a trial; None if it is from another space. Parameters that the model does not have are left out."""
     known = {name: value for name, value in trial.params.items() if name in space.distributions}

@@ -15,12 +15,18 @@ from lazybo.checks import as_number, is_number
 from lazybo.search.hypervolume import non_dominated
 from lazybo.study.attributes import CONSTRAINT_KEY
 
+# What a constraint without a name is called.
+NO_NAME = "(no name)"
+
 
 def measured_constraints(trial: FrozenTrial) -> dict[str, float]:
-    """The constraints that a trial has measured, by name. What is not a number was not measured."""
+    """The constraints that a trial has measured, by name. What is not a number was not measured.
+
+    Optuna and earlier versions accept empty names.
+    """
     written: Mapping[str, object] = trial.constraints
     found = {name: as_number(name, value) for name, value in written.items() if is_number(value)}
-    return {name: value for name, value in found.items() if not math.isnan(value)}
+    return {name if name.strip() else NO_NAME: value for name, value in found.items() if not math.isnan(value)}
 
 
 def as_attributes(constraints: Mapping[str, float]) -> dict[str, float]:

@@ -45,7 +45,7 @@ from lazybo.study.structure import Structure
 _logger = optuna.logging.get_logger("optuna.samplers.lazybo")
 
 # The initial noise and the spread of its prior for an objective that is said to be deterministic.
-DETERMINISTIC = Priors(noise=1e-7, noise_spread=0.1, noisy_odds=0.0)
+DETERMINISTIC = Priors(noise=1e-7, noise_spread=0.1).without_noise()
 
 
 # How often a parameter that is asked for alone is drawn if the constraint does not hold.

@@ -22,7 +22,7 @@ from optuna.study import Study
 
 from lazybo.checks import Direction, check_seed, shortened, whole
 from lazybo.study.attributes import METRIC_NAMES_KEY, REPORTS_KEY, RUN_KEY, object_of, of_study, parts
-from lazybo.study.databases import file_of, name_of, repair_values, sqlite_url
+from lazybo.study.databases import file_of, fill_cache, name_of, repair_values, sqlite_url
 from lazybo.study.journal import Journal, is_journal, open_journal
 from lazybo.study.retry import database_reason, with_retries
 from lazybo.study.structure import Structure
@@ -264,6 +264,7 @@ def _check_directions(study: Study, about: About) -> None:
 def _check_trials(study: Study, structure: Structure) -> None:
     """Reject a study with trials of another program that have other parameters."""
     ours = structure.distributions
+    fill_cache(study._storage, study._study_id)
     for trial in study.get_trials(deepcopy=False):
         for name, distribution in trial.distributions.items():
             if ours.get(name) != distribution:

@@ -12,6 +12,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.study.attributes import INITIAL_KEY, object_of, parts
+from lazybo.study.databases import fill_cache
 from lazybo.study.retry import with_retries
 from lazybo.study.structure import as_given
 from lazybo.written import INVALID
@@ -122,6 +123,7 @@ class Ledger(Protocol):
 
 def read(study: Study) -> list[FrozenTrial]:
     """All trials as they are now, by number."""
+    with_retries(partial(fill_cache, study._storage, study._study_id))
     return with_retries(partial(study._get_trials, deepcopy=False, use_cache=False))
 
 
