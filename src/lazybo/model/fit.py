@@ -125,7 +125,7 @@ class Priors:
                 raise ValueError(f"the prior's {name} must be between {low:g} and {high:g}, not {median:g}")
 
     def within(self, least: float, most: float) -> "Priors":
-        """The priors of a noise that is known to lie in this range. Noise that is excluded, fixed or measured stays so."""
+        """The priors of a noise that is known to lie in this range. It stays if it is excluded, fixed or measured."""
         if not self.may_be_noisy:
             return self
         limit = max(min(most, self.noise_limit), self.noise)

@@ -245,7 +245,7 @@ class Surrogate:
         repeats = self._repeats(self._targets())
         if repeats.differ or self._priors.exclude_noise:
             return not repeats.differ
-        return repeats.agree and not self._observations.variances(self._observations.rows(State.COMPLETE)).any()
+        return repeats.agree and not self._observations.variances(self._observations.measured).any()
 
     @one_thread()
     def cut(self, row: int) -> None:
