@@ -4,6 +4,7 @@ import json
 import logging
 import math
 import pickle
+import random
 import shutil
 import sqlite3
 import subprocess
@@ -125,6 +126,34 @@ def test_the_next_suggestion_after_a_resumption_is_the_same(tmp_path: Path) -> N
     shutil.copy(tmp_path / "s.db", tmp_path / "copy.db")
     resumed = optuna.load_study(study_name="s", sampler=LazySampler(seed=3), storage=f"sqlite:///{tmp_path}/copy.db")
     assert resumed.ask(space).params == study.ask(space).params
+
+
+@pytest.mark.parametrize("local_after", [None, 8])
+def test_with_trials_running_the_next_suggestion_after_a_resumption_is_the_same(
+    local_after: int | None, tmp_path: Path
+) -> None:
+    space = {"x": FloatDistribution(-5, 5), "y": FloatDistribution(-5, 5)}
+
+    def opened(file: str) -> optuna.Study:
+        sampler = LazySampler(seed=3, lag=5, local_after=local_after)
+        return optuna.create_study(
+            study_name="s", storage=f"sqlite:///{tmp_path}/{file}.db", sampler=sampler, load_if_exists=True
+        )
+
+    study, rng, running = opened("s"), random.Random(0), []
+    for number in range(30):
+        if number > 8 and number % 3 == 0:
+            for copy in "ab":
+                shutil.copy(tmp_path / "s.db", tmp_path / f"{copy}{number}.db")
+            proposed = [opened(f"{copy}{number}").ask(space).params for copy in "ab"]
+            running.append(study.ask(space))
+            assert proposed == [running[-1].params] * 2
+        else:
+            running.append(study.ask(space))
+        if len(running) > 3:
+            trial = running.pop(rng.randrange(len(running)))
+            fails = rng.random() < 0.2
+            study.tell(trial, None if fails else bowl(trial), state=TrialState.FAIL if fails else None)
 
 
 def test_a_second_process_begins_with_what_was_learned(tmp_path: Path) -> None:
