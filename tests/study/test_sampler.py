@@ -3,6 +3,8 @@ import gc
 import json
 import logging
 import math
+import multiprocessing
+import os
 import pickle
 import random
 import shutil
@@ -557,6 +559,32 @@ def test_copies_and_pickles_go_on() -> None:
     for same in copies:
         frozen = study._storage.get_trial(trial._trial_id)
         assert same.sample_relative(study, frozen, space) == trial.params
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_process_that_is_forked_while_a_thread_samples_goes_on() -> None:
+    parent, blocks, blocked, goes_on = os.getpid(), False, threading.Event(), threading.Event()
+
+    def feasible(_: dict) -> bool:
+        if blocks and os.getpid() == parent:
+            blocked.set()
+            goes_on.wait()
+        return True
+
+    space = {"x": FloatDistribution(-5, 5), "y": FloatDistribution(-5, 5)}
+    study = optuna.create_study(sampler=LazySampler(seed=0, feasible=feasible))
+    study.optimize(bowl, n_trials=6)
+    blocks = True
+    thread = threading.Thread(target=study.ask, args=(space,))
+    thread.start()
+    blocked.wait()
+    child = multiprocessing.get_context("fork").Process(target=study.ask, args=(space,))
+    child.start()
+    child.join(timeout=60)
+    goes_on.set()
+    thread.join()
+    child.kill()
+    assert child.exitcode == 0, "it waits for a lock that nobody gives back"
 
 
 def test_one_sampler_may_serve_two_studies() -> None:
