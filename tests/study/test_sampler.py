@@ -3,7 +3,10 @@ import gc
 import json
 import logging
 import math
+import multiprocessing
+import os
 import pickle
+import random
 import shutil
 import sqlite3
 import subprocess
@@ -147,6 +150,34 @@ def test_the_texts_of_very_many_choices_are_not_written_with_every_trial(version
             trial.system_attrs[f"{SUGGESTION_KEY}:0"] = json.dumps(written)
         copied.add_trial(trial)
     assert copied.ask(distributions).params == study.ask(distributions).params
+
+
+@pytest.mark.parametrize("local_after", [None, 8])
+def test_with_trials_running_the_next_suggestion_after_a_resumption_is_the_same(
+    local_after: int | None, tmp_path: Path
+) -> None:
+    space = {"x": FloatDistribution(-5, 5), "y": FloatDistribution(-5, 5)}
+
+    def opened(file: str) -> optuna.Study:
+        sampler = LazySampler(seed=3, lag=5, local_after=local_after)
+        return optuna.create_study(
+            study_name="s", storage=f"sqlite:///{tmp_path}/{file}.db", sampler=sampler, load_if_exists=True
+        )
+
+    study, rng, running = opened("s"), random.Random(0), []
+    for number in range(30):
+        if number > 8 and number % 3 == 0:
+            for copy in "ab":
+                shutil.copy(tmp_path / "s.db", tmp_path / f"{copy}{number}.db")
+            proposed = [opened(f"{copy}{number}").ask(space).params for copy in "ab"]
+            running.append(study.ask(space))
+            assert proposed == [running[-1].params] * 2
+        else:
+            running.append(study.ask(space))
+        if len(running) > 3:
+            trial = running.pop(rng.randrange(len(running)))
+            fails = rng.random() < 0.2
+            study.tell(trial, None if fails else bowl(trial), state=TrialState.FAIL if fails else None)
 
 
 def test_a_second_process_begins_with_what_was_learned(tmp_path: Path) -> None:
@@ -557,6 +588,32 @@ def test_copies_and_pickles_go_on() -> None:
     for same in copies:
         frozen = study._storage.get_trial(trial._trial_id)
         assert same.sample_relative(study, frozen, space) == trial.params
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_process_that_is_forked_while_a_thread_samples_goes_on() -> None:
+    parent, blocks, blocked, goes_on = os.getpid(), False, threading.Event(), threading.Event()
+
+    def feasible(_: dict) -> bool:
+        if blocks and os.getpid() == parent:
+            blocked.set()
+            goes_on.wait()
+        return True
+
+    space = {"x": FloatDistribution(-5, 5), "y": FloatDistribution(-5, 5)}
+    study = optuna.create_study(sampler=LazySampler(seed=0, feasible=feasible))
+    study.optimize(bowl, n_trials=6)
+    blocks = True
+    thread = threading.Thread(target=study.ask, args=(space,))
+    thread.start()
+    blocked.wait()
+    child = multiprocessing.get_context("fork").Process(target=study.ask, args=(space,))
+    child.start()
+    child.join(timeout=60)
+    goes_on.set()
+    thread.join()
+    child.kill()
+    assert child.exitcode == 0, "it waits for a lock that nobody gives back"
 
 
 def test_one_sampler_may_serve_two_studies() -> None:

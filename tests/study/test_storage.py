@@ -2,6 +2,7 @@
 
 import logging
 import math
+import os
 import re
 import sqlite3
 import subprocess
@@ -17,7 +18,7 @@ from optuna.storages import InMemoryStorage, JournalStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
-from lazybo import Condition, optimize, repair_storage
+from lazybo import Condition, optimize, recommend, repair_storage, write_report
 from lazybo.study.databases import file_of, fill_cache, name_of, read_trials
 from lazybo.study.storage import database_url, open_storage, open_study
 from lazybo.study.structure import Structure
@@ -324,3 +325,36 @@ def test_a_cache_that_was_filled_at_once_sees_what_happens_later(tmp_path: Path)
     assert found[running.number].values == [3.0, 4.0]
     assert found[-1].values == [5.0, 6.0]
     assert [trial.state for trial in found] == [trial.state for trial in study.trials]
+
+
+def test_a_database_that_is_read_only_is_read_but_not_written(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    study = optimize(lambda params: params["x"] ** 2, SPACE, n_trials=6, seed=0, storage=path)
+    url, before = f"sqlite:///file:{path}?mode=ro&uri=true", path.read_bytes()
+    read = optuna.load_study(study_name=study.study_name, storage=url)
+    assert recommend(read) == recommend(study)
+    assert write_report(read, tmp_path / "report.html").exists()
+    shown = subprocess.run([sys.executable, "-m", "lazybo", "show", url], capture_output=True, text=True, check=True)
+    assert "6" in shown.stdout
+    with pytest.raises(RuntimeError, match=rf"{re.escape(str(path))}.* can be read but not written.*or use a copy"):
+        optimize(lambda params: params["x"] ** 2, SPACE, n_trials=8, seed=0, storage=url)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_journal_that_is_read_only_is_read_but_not_written(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    path = folder / "s"
+    storage = JournalStorage(JournalFileBackend(str(path)))
+    study = optimize(lambda params: params["x"] ** 2, SPACE, n_trials=6, seed=0, storage=storage)
+    before = path.read_bytes()
+    path.chmod(0o400)
+    folder.chmod(0o500)
+    try:
+        assert recommend(optuna.load_study(study_name=study.study_name, storage=open_storage(path))) == recommend(study)
+        with pytest.raises(RuntimeError, match=rf"{re.escape(str(path))}.* can be read but not written"):
+            optimize(lambda params: params["x"] ** 2, SPACE, n_trials=8, seed=0, storage=path)
+    finally:
+        folder.chmod(0o700)
+    assert path.read_bytes() == before

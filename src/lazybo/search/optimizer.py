@@ -75,11 +75,11 @@ class Optimizer(Resumable):
       or lists of dicts with the parameters and ``value``. The first suggestions come from what was good there, and the
       model learns which of them are like this problem. Their values are not ours: results of the same problem are given
       to `observe`.
-    - ``local_after``: from so many observations on, local models take over from the one with all observations, whose
-      memory grows with their square (`lazybo.search.regions`). "auto": from 1,000 on for one objective without noise,
-      constraints and costs, else from 10,000 on. None: never; nor if the kernel is never learned.
     - ``deterministic``: the same configuration always has the same value. Noise is excluded, nothing is evaluated
       twice, and `recommend` returns the best value.
+    - ``local_after``: with this many results, local models take over from the one with all observations, whose memory
+      grows with their square (`lazybo.search.regions`). "auto": 1,000 for one objective without noise, constraints and
+      costs, else 10,000. None disables it; so does ``lag=None``.
     """
 
     @renamed(targets="value_transform")

@@ -5,9 +5,9 @@ from typing import Any, Literal, TypeAlias
 from lazybo.checks import shortened, whole
 from lazybo.search.core import Core
 
-# A number of observations, "auto", or None for never.
+# A number of results, "auto", or None for never.
 LocalAfter: TypeAlias = int | Literal["auto"] | None
-# From so many observations on, local models take over: the factor of all has 0.4 GB then.
+# With this many results, local models take over: the factor of all has 0.4 GB then.
 LOCAL_AFTER = 10_000
 # The same for one objective without noise, constraints and costs: local models are better there, and cost less.
 EARLY_LOCAL_AFTER = 1000

@@ -1,5 +1,6 @@
 """What a sampler remembers of a study between two trials: the trials that it has read, and the model."""
 
+import os
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -32,11 +33,19 @@ class Memories:
     """The memories of the last few studies."""
 
     def __init__(self) -> None:
+        self._begin()
+
+    def _begin(self) -> None:
+        self._process = os.getpid()
         self._lock = threading.Lock()
         self._memories: list[Memory] = []  # the last one used comes first
 
     def of(self, study: Study) -> "Memory":
         """The memory of a study, a new one if there is none."""
+        if self._process != os.getpid():
+            # This process was forked. Threads that hold the locks are not here, and the trials of the other process are
+            # not our own.
+            self._begin()
         with self._lock:
             found = next((memory for memory in self._memories if memory.is_of(study)), None) or Memory(study)
             # A storage that is gone does not come back, but a new one may get its address.

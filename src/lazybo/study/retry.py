@@ -4,6 +4,7 @@ import errno
 import logging
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TypeVar
 
 from optuna.exceptions import StorageInternalError
@@ -17,6 +18,10 @@ RETRY_WAITS = (1, 2, 4, 8, 15, 30)
 GONE = ("no such table", "readonly database", "unable to open database file", "malformed", "not a database")
 # What a file system says of a journal that can be written again later.
 PASSING = {errno.ENOSPC, errno.EDQUOT, errno.ESTALE, errno.EAGAIN, errno.EINTR}
+# What it says of one that must not be written.
+READ_ONLY = {errno.EROFS, errno.EACCES, errno.EPERM}
+# SQLite's name of the error that a file was replaced, which also reads "attempt to write a readonly database".
+REPLACED = "SQLITE_READONLY_DBMOVED"
 
 
 def with_retries(action: Callable[[], _T]) -> _T:
@@ -58,6 +63,17 @@ def database_reason(error: BaseException) -> str | None:
         if isinstance(cause, OperationalError) or (isinstance(cause, DBAPIError) and cause.connection_invalidated):
             return str(cause.orig)
     return None
+
+
+def is_read_only(error: BaseException, path: Path | None) -> bool:
+    """Whether a database refused to write, or a journal at this path could not be locked or opened for writing."""
+    for cause in causes(error):
+        if isinstance(cause, OSError) and cause.errno in READ_ONLY and path is not None:
+            return cause.filename == str(path)
+        refused = getattr(getattr(cause, "orig", None), "sqlite_errorname", "")
+        if refused.startswith("SQLITE_READONLY"):
+            return bool(refused != REPLACED)
+    return False
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:

@@ -1,7 +1,6 @@
 """Open or create the storage and the study of a run; a study with another space or direction is rejected."""
 
 import json
-import os
 import re
 import sqlite3
 import time
@@ -24,7 +23,7 @@ from lazybo.checks import Direction, check_seed, shortened, whole
 from lazybo.study.attributes import METRIC_NAMES_KEY, REPORTS_KEY, RUN_KEY, object_of, of_study, parts
 from lazybo.study.databases import file_of, fill_cache, name_of, repair_values, sqlite_url
 from lazybo.study.journal import Journal, is_journal, open_journal
-from lazybo.study.retry import database_reason, with_retries
+from lazybo.study.retry import database_reason, is_read_only, with_retries
 from lazybo.study.structure import Structure
 from lazybo.text import without_password
 from lazybo.written import as_object, readable
@@ -74,14 +73,21 @@ def repair_storage(storage: str | Path | BaseStorage) -> None:
 
 @contextmanager
 def explained(storage: BaseStorage) -> Iterator[None]:
-    """Turn the errors of a storage that was deleted, or did not answer for long, into one clear message."""
+    """Turn the errors of a storage that was deleted, is read-only or did not answer for long into one clear message."""
     try:
         yield
-    except (StorageInternalError, FileNotFoundError) as error:
+    except (StorageInternalError, OSError) as error:
         path, reason = file_of(storage), database_reason(error)
+        if is_read_only(error, path):
+            raise RuntimeError(
+                f"the storage {name_of(storage)!r} can be read but not written. Make the file and its folder writable, "
+                "or use a copy of it"
+            ) from error
+        if not isinstance(error, StorageInternalError | FileNotFoundError):
+            raise
         # A connection that was open sees a file that it must not write to, a new one sees a file without tables.
         lost = reason is not None and any(sign in reason for sign in ("no such table", "readonly database"))
-        if path is not None and (not path.exists() or (lost and os.access(path, os.W_OK))):
+        if path is not None and (lost or not path.exists()):
             gone = f"the storage {str(path)!r} is gone: the file was deleted, moved or replaced while it was in use"
             raise RuntimeError(
                 f"{gone}. Put it back and call again to resume, or start a new study in another file"
