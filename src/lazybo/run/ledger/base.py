@@ -15,7 +15,7 @@ from optuna.trial import FrozenTrial, TrialState
 from lazybo.study.attributes import INITIAL_KEY, object_of, parts
 from lazybo.study.retry import with_retries
 from lazybo.study.structure import as_given
-from lazybo.written import INVALID
+from lazybo.written import INVALID, NOT_JSON, readable
 
 Params = dict[str, Any]
 Space = Mapping[str, BaseDistribution]
@@ -122,7 +122,9 @@ class Ledger(Protocol):
 
 def read(study: Study) -> list[FrozenTrial]:
     """All trials as they are now, by number."""
-    return with_retries(partial(study._get_trials, deepcopy=False, use_cache=False))
+    remedy = "use another study_name, or repair it in the database"
+    with readable(f"a trial of the study {study.study_name!r}", remedy, NOT_JSON):
+        return with_retries(partial(study._get_trials, deepcopy=False, use_cache=False))
 
 
 # ---------------------------------------------------------------- begin a trial
