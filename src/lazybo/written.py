@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+# What a parser raises for a text that is not JSON.
+NOT_JSON = (ValueError, RecursionError)
 # What code that expects valid plain data may raise when it gets something else.
 INVALID = (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError, zlib.error)
 
@@ -19,13 +21,13 @@ class Advised(ValueError):
 
 
 @contextmanager
-def readable(where: str, remedy: str = "") -> Iterator[None]:
+def readable(where: str, remedy: str = "", errors: tuple[type[Exception], ...] = INVALID) -> Iterator[None]:
     """Turn every error about invalid plain data into a ValueError: ``where`` it is, the reason, and the remedy."""
     try:
         yield
     except Advised as error:
         raise Advised(f"{where} cannot be read: {error}") from None
-    except INVALID as error:
+    except errors as error:
         text = f"{where} cannot be read: {_reason(error)}"
         raise (Advised(f"{text}; {remedy}") if remedy else ValueError(text)) from None
 

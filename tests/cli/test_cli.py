@@ -230,6 +230,7 @@ def test_bad_input_is_one_line(arguments: str, message: str) -> None:
         ("--lr {lr}", "--lr {lr} '", "cannot be split: No closing quotation"),
         ('command = "train', 'objective = "a:b"\ncommand = "train', "a command and a Python objective"),
         ("[parameters]", "[parameters", "is not TOML"),
+        ("trials = 30", f"trials = {'[' * 10_000}", "is not TOML"),
         ("trials = 30", "trials = 30\nvalue_key = 3", "value_key must be a text, not 3"),
         ("trials = 30", "trials = 30\nvalue_regex = 'x'", "value_regex 'x' must have one group"),
         ("trials = 30", "trials = 30\ntarget = inf", "target must be a finite number, not inf"),

@@ -121,3 +121,12 @@ def test_writers_of_several_threads_and_storages_take_turns(tmp_path: Path) -> N
     for thread in threads:
         thread.join()
     assert study.user_attrs["count"] == 30
+
+
+def test_a_line_that_is_nested_too_deeply_is_mended_as_any_other_that_cannot_be_read(tmp_path: Path) -> None:
+    path = journal(tmp_path / "j")
+    before = values(path)
+    with path.open("ab") as file:
+        file.write(b"[" * 100_000)
+    repair_storage(path)
+    assert values(path) == before

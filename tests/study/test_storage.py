@@ -7,6 +7,7 @@ import re
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -358,3 +359,12 @@ def test_a_journal_that_is_read_only_is_read_but_not_written(tmp_path: Path) -> 
     finally:
         folder.chmod(0o700)
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("text", ["{", "[" * 100_000], ids=["torn", "nested"])
+def test_a_database_with_a_trial_that_is_not_json_is_one_error(text: str, tmp_path: Path) -> None:
+    optimize(lambda p: p["x"], SPACE, n_trials=3, storage=tmp_path / "s.db", progress=False)
+    with closing(sqlite3.connect(tmp_path / "s.db")) as connection, connection:
+        connection.execute("UPDATE trial_params SET distribution_json = ?", (text,))
+    with pytest.raises(ValueError, match=r"a trial of the study 'lazybo' cannot be read: .*; use another study_name"):
+        optimize(lambda p: p["x"], SPACE, n_trials=4, storage=tmp_path / "s.db", progress=False)

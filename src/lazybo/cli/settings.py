@@ -77,7 +77,7 @@ def read_settings(path: Path) -> dict[str, Any]:
             settings = tomllib.load(file)
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"{path} is not TOML: {error}") from None
     for key, value in settings.items():
         if key not in SETTINGS:

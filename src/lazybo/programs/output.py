@@ -5,7 +5,6 @@ A line that is a number, or a JSON object with ``value``, is a value; the last o
 regular expression that finds the value in a line.
 """
 
-import json
 import math
 import re
 import sys
@@ -17,6 +16,7 @@ from typing import Any
 from lazybo.checks import is_number
 from lazybo.run.goals import metric_at
 from lazybo.text import without_colours
+from lazybo.written import from_json
 
 # A longer line is not kept in memory and cannot be a value.
 MAX_LINE = 1 << 20
@@ -235,8 +235,8 @@ def _number(text: str | None) -> float | None:
 
 def _object(text: bytes) -> dict[str, Any] | None:
     try:
-        parsed = json.loads(text)
-    except (ValueError, RecursionError):
+        parsed = from_json(text)
+    except ValueError:
         return None
     return parsed if isinstance(parsed, dict) else None
 

@@ -134,9 +134,10 @@ def options_of(study: Study, trials: Sequence[FrozenTrial]) -> tuple[ModelOption
     """The options and the structure of `model_of`; without a predicate, which is not kept."""
     kept = kept_options(study, trials)
     with readable(kept.where, REMEDY):
-        structure = _kept_structure(kept.options, trials)
-        options = ModelOptions.from_json(kept.options, structure) if kept.options else ModelOptions()
-        options.optimizer(structure, *directions_of(study))  # raises if any of them is wrong
+        structure, options = _kept_structure(kept.options, trials), ModelOptions()
+        if kept.options:
+            options = ModelOptions.from_json(kept.options, structure)
+            options.optimizer(structure, *directions_of(study))  # raises if any of them is wrong
         kernel = as_object(kept.options.get("not kept", {})).get("kernel")
     if kernel is not None:
         _logger.warning(f"This study has the kernel {kernel}, which cannot be restored; its model has the default one.")

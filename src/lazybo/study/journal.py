@@ -17,6 +17,8 @@ from optuna.storages import BaseStorage, InMemoryStorage, JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.storages.journal._file import BaseJournalFileLock, JournalFileSymlinkLock, get_lock_file
 
+from lazybo.written import from_json
+
 _logger = logging.getLogger("lazybo")
 
 # How every line of a journal begins.
@@ -146,7 +148,7 @@ def _is_whole(line: bytes) -> bool:
     if not line.endswith(b"\n"):
         return False
     try:
-        json.loads(line)
+        from_json(line)
     except ValueError:
         return False
     return True

@@ -15,7 +15,7 @@ from lazybo.study.attributes import INITIAL_KEY, object_of, parts
 from lazybo.study.databases import fill_cache
 from lazybo.study.retry import with_retries
 from lazybo.study.structure import as_given
-from lazybo.written import INVALID
+from lazybo.written import INVALID, NOT_JSON, readable
 
 Params = dict[str, Any]
 Space = Mapping[str, BaseDistribution]
@@ -123,8 +123,10 @@ class Ledger(Protocol):
 
 def read(study: Study) -> list[FrozenTrial]:
     """All trials as they are now, by number."""
-    with_retries(partial(fill_cache, study._storage, study._study_id))
-    return with_retries(partial(study._get_trials, deepcopy=False, use_cache=False))
+    remedy = "use another study_name, or repair it in the database"
+    with readable(f"a trial of the study {study.study_name!r}", remedy, NOT_JSON):
+        with_retries(partial(fill_cache, study._storage, study._study_id))
+        return with_retries(partial(study._get_trials, deepcopy=False, use_cache=False))
 
 
 # ---------------------------------------------------------------- begin a trial
