@@ -155,7 +155,7 @@ def hinting(hints: Mapping[str, str]) -> Callable[[Callable[P, T]], Callable[P, 
         def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
             for name in kwargs:
                 if name not in known:
-                    near = difflib.get_close_matches(name, known, n=1)
+                    near = difflib.get_close_matches(name, known, n=1, cutoff=0.75)
                     hint = hints.get(name) or (f"did you mean {near[0]}=?" if near else f"it has {', '.join(known)}")
                     raise TypeError(f"{shown}() has no argument {name}=; {hint}")
             return function(*args, **kwargs)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -109,6 +110,24 @@ def test_workers_that_a_dask_cluster_gives_up_are_replaced(tmp_path: Path) -> No
         assert lost.status == distributed.Status.closed
 
 
+def misspelt(params: dict[str, Any]) -> float:
+    return params["x"] + nmupy.pi  # type: ignore[name-defined,no-any-return]  # noqa: F821
+
+
+def check_bug(executor: Any) -> None:
+    """The error shows what a worker of another process has raised, and where."""
+    with pytest.raises(RunFailed, match="looks like a bug") as caught:
+        optimize(misspelt, SPACE, n_trials=30, executor=executor, seed=0)
+    assert len(caught.value.study.trials) <= 2, "no more than run at the same time"
+    assert isinstance(caught.value.__cause__, NameError)
+    place = f'{Path(__file__).name}", line {misspelt.__code__.co_firstlineno + 1}, in misspelt'
+    assert place in "".join(traceback.format_exception(caught.value))
+
+
+def test_a_bug_on_dask_workers_ends_the_run_at_once(dask_client: Any) -> None:
+    check_bug(dask_client)
+
+
 def test_dask_workers_report_and_are_pruned(dask_client: Any) -> None:
     def objective(params: dict[str, Any], trial: Trial) -> float:
         for step in range(4):
@@ -148,6 +167,11 @@ def ray_cluster() -> Iterator[Any]:
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
     yield ray
     ray.shutdown()
+
+
+@pytest.mark.usefixtures("ray_cluster")
+def test_a_bug_on_ray_workers_ends_the_run_at_once() -> None:
+    check_bug("ray")
 
 
 def test_ray_evaluates_and_survives_a_worker_that_dies(ray_cluster: Any, tmp_path: Path) -> None:

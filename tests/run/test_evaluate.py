@@ -105,6 +105,25 @@ def test_a_trial_is_pruned_whatever_the_exception_holds(error: BaseException) ->
     assert len(pickle.dumps(ended)) < 1000
 
 
+def circular() -> Exception:
+    """An exception that is the cause of its own cause, in a module without a name."""
+    error, cause = ValueError(*range(10**5)), KeyError("a")
+    error.__cause__, cause.__cause__ = cause, error
+    return error
+
+
+def test_an_exception_that_is_its_own_cause_ends_as_an_outcome() -> None:
+    def objective(_: Any) -> None:
+        exec("raise error", {"error": circular(), "__name__": None})
+
+    ended = outcome(objective)
+    assert ended.state == "failed"
+    assert ended.raised is not None
+    assert ended.raised.error is not None
+    assert len(pickle.dumps(ended)) < 30_000
+    assert pickle.loads(pickle.dumps(ended)).raised.error is None, "it need not be sent"
+
+
 def test_what_is_long_is_cut_before_it_travels() -> None:
     giant = "x" * 10**7
     ended = outcome(raising(ValueError(f"the beginning{giant}the end")))

@@ -22,7 +22,8 @@ from optuna.distributions import FloatDistribution
 from optuna.trial import FrozenTrial, TrialState
 
 import lazybo
-from benchmarks import drivers, faults
+from benchmarks import faults
+from benchmarks.drivers import race
 from lazybo.run.presence import born
 from lazybo.study.attributes import ATTEMPTS_KEY, BEGAN_KEY
 from lazybo.study.storage import DEFAULT_NAME
@@ -260,5 +261,5 @@ def test_drivers_that_race_for_the_last_trials_begin_no_more_than_are_needed(tmp
 
 
 def test_many_drivers_with_evaluations_that_take_no_time_evaluate_exactly_what_is_wanted(tmp_path: Path) -> None:
-    race = drivers.race(f"sqlite:///{tmp_path}/s.db", drivers=6, trials=150)
-    assert race.is_exact(150), race
+    ran = race(f"sqlite:///{tmp_path}/s.db", drivers=6, trials=150)
+    assert ran.is_exact(150), ran

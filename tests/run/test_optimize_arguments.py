@@ -200,7 +200,7 @@ def test_an_unknown_argument_is_refused_with_what_to_use_instead(name: str, mess
 
 
 def test_an_unknown_argument_of_an_optimizer_is_refused_with_what_to_use_instead() -> None:
-    with pytest.raises(TypeError, match=r"Optimizer\(\) has no argument n_startup_trials=; did you mean n_startup="):
+    with pytest.raises(TypeError, match=r"Optimizer\(\) has no argument n_startup_trials=; use n_startup="):
         lazybo.Optimizer(SPACE, n_startup_trials=3)  # type: ignore[call-arg]
 
 

@@ -234,6 +234,23 @@ def test_a_bug_in_one_configuration_does_not_end_a_run_of_which_others_work() ->
     assert [trial.state for trial in study.trials] == [TrialState.FAIL] + [TrialState.COMPLETE] * 7
 
 
+def test_a_run_that_is_stopped_after_a_bug_stays_stopped_when_another_evaluation_works() -> None:
+    failed = threading.Event()
+
+    def objective(params: dict[str, Any], trial: Trial) -> float:
+        if trial.number == 0:
+            raise TypeError("not for this one")
+        assert failed.wait(60)
+        return bowl(params)
+
+    def stop(study: optuna.Study, _: Any) -> None:
+        study.stop()
+        failed.set()
+
+    study = optimize(objective, SPACE, n_trials=8, executor="threads", n_parallel=3, callbacks=[stop], seed=0)
+    assert [trial.state for trial in study.trials] == [TrialState.FAIL] + [TrialState.COMPLETE] * 2
+
+
 def test_a_bug_after_something_has_worked_is_a_failure_like_others(tmp_path: Path) -> None:
     def objective(params: dict[str, Any], trial: Trial) -> float:
         if trial.number in (0, 4):

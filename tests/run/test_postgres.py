@@ -21,6 +21,8 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial, TrialState
 
+import lazybo
+from benchmarks.drivers import race
 from lazybo.run.ledger import open_ledger
 from lazybo.study.attributes import ATTEMPTS_KEY
 from lazybo.study.databases import database_of
@@ -129,6 +131,20 @@ def test_two_processes_share_a_study_and_its_total(url: str, tmp_path: Path) -> 
     assert set(begun) == {process.pid for process in processes}
     assert min(begun.values()) >= 5, begun
     assert sum(begun.values()) == 60, "nothing was evaluated twice"
+
+
+def test_many_drivers_with_evaluations_that_take_no_time_evaluate_exactly_what_is_wanted(url: str) -> None:
+    ran = race(url, drivers=4, trials=80)
+    assert ran.is_exact(80), ran
+
+
+def test_urls_of_postgresql_may_be_short(url: str) -> None:
+    short = url.replace("postgresql+psycopg://", "postgres://")
+    study = lazybo.optimize(lambda x: x**2, {"x": (-1.0, 1.0)}, n_trials=2, storage=short, progress=False)
+    assert len(study.trials) == 2
+    database = database_of(study._storage)
+    assert database is not None
+    database.engine.dispose()
 
 
 def test_a_process_takes_over_what_a_killed_one_was_running(url: str, tmp_path: Path) -> None:

@@ -245,14 +245,16 @@ def evaluate(objective: Call | bytes, task: Task) -> Outcome:
 def _raised(error: BaseException) -> Raised:
     """An exception of an objective, whose traceback begins with the objective and keeps no variables alive."""
     frames = error.__traceback__
-    while frames is not None and frames.tb_frame.f_globals.get("__name__", "").startswith("lazybo.run."):
+    while frames is not None and str(frames.tb_frame.f_globals.get("__name__")).startswith("lazybo.run."):
         frames = frames.tb_next
-    error.__traceback__ = frames or error.__traceback__
-    cause: BaseException | None = error
-    while cause is not None:
+    error = BaseException.with_traceback(error, frames or error.__traceback__)
+    causes, seen = [error], {id(error)}
+    for cause in causes:
         # A model in the memory of a GPU would stay there for as long as the exception does.
         traceback.clear_frames(cause.__traceback__)
-        cause = cause.__cause__ or cause.__context__
+        others = [each for each in (cause.__cause__, cause.__context__) if each is not None and id(each) not in seen]
+        causes += others
+        seen |= set(map(id, others))
     return Raised(plain.kind(error), plain.arguments(error), plain.short_trace(error), isinstance(error, BUGS), error)
 
 

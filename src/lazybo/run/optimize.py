@@ -252,12 +252,18 @@ def optimize(
         for params, value in known:
             model.optimizer.observe(params, value, outside=True)
         ledger.open_ledger(study, structure.distributions, driver="").enqueue(first)
-        _drive(study, model, engine, run)
+        failure = _drive(study, model, engine, run)
+    if failure is not None:  # raised when nothing runs any more and the engine is closed
+        attach_study(failure, study)
+        raise failure
     return study
 
 
-def _drive(study: Study, model: StudyModel, engine: Engine, run: RunOptions) -> None:
-    """Run the trials under a name that other processes can see, and keep why no more were started."""
+def _drive(study: Study, model: StudyModel, engine: Engine, run: RunOptions) -> BaseException | None:
+    """Run the trials under a name that other processes can see, and keep why no more were started.
+
+    What the run ends with is returned, if it is an error or an interrupt.
+    """
     facts = {EVALUATES_HERE: not engine.remote, RECORDS_ALL: run.limits.retries == 0}
     with contextlib.ExitStack() as stack:
 
@@ -272,10 +278,11 @@ def _drive(study: Study, model: StudyModel, engine: Engine, run: RunOptions) -> 
         learned = model.unsaved_attributes() if run.limits.confirm else {}
         for key, value in {**learned, STOPPED_KEY: code}.items():
             with_retries(partial(study._storage.set_study_system_attr, study._study_id, key, value))
-        if reason == StopReason.INTERRUPTED:
-            raise KeyboardInterrupt from driver.stopping.error
-        if driver.stopping.error is not None:
-            raise driver.stopping.error
+        if reason != StopReason.INTERRUPTED:
+            return driver.stopping.error
+        interrupt = KeyboardInterrupt()
+        interrupt.__cause__ = driver.stopping.error
+        return interrupt
 
 
 def _warn_of_repeats(space: Space, limits: Limits, trials: Sequence[FrozenTrial]) -> None:

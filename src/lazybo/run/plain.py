@@ -17,6 +17,8 @@ TRACEBACK_LENGTH = 20_000
 REASON_LENGTH = 1_000
 # How many frames of a traceback are shown in a log: those of the objective, and where it was raised.
 FIRST_FRAMES, LAST_FRAMES = 4, 6
+# How many arguments of an exception are kept.
+MAX_ARGUMENTS = 8
 # Characters that all metrics of one trial may take as JSON, and those of one name: Optuna's tables hold 512.
 METRICS_LENGTH = 1_000_000
 NAME_LENGTH = 500
@@ -64,7 +66,9 @@ def kind(error: BaseException) -> str:
 
 def arguments(error: BaseException) -> tuple[Any, ...]:
     """The arguments of an exception if they are short plain data, or else its message."""
-    if all(each is None or type(each) in (bool, int, float) or _is_short(each) for each in error.args):
+    if len(error.args) <= MAX_ARGUMENTS and all(
+        each is None or type(each) in (bool, int, float) or _is_short(each) for each in error.args
+    ):
         return error.args
     return (reason(error).partition(": ")[2],)
 

@@ -25,14 +25,25 @@ class Stopping:
     """Why a run starts no more trials, and the error that it ends with; both None while it continues."""
 
     def __init__(self, study: Study, limits: Limits, *directions: str) -> None:
-        self.reason: StopReason | None = None
-        self.error: Exception | None = None
         self.search_ended: StopReason | None = None  # why the run goes on with its final check
         self.tally = Tally(*directions)
         self.started = time.monotonic()
         self._study, self._limits = study, limits
+        self._reason: StopReason | None = None
+        self._error: Exception | None = None
+        self._bug: RunFailed | None = None  # the first evaluations have failed; withdrawn if another one works
         self._cause: BaseException | None = None  # what the first of the failures in a row has raised
         self._last_failure = ""
+
+    @property
+    def reason(self) -> StopReason | None:
+        """Why no more trials are started."""
+        return self._reason or (StopReason.BUG if self._bug is not None else None)
+
+    @property
+    def error(self) -> Exception | None:
+        """What the run ends with."""
+        return self._error or self._bug
 
     @property
     def deadline(self) -> float:
@@ -41,10 +52,10 @@ class Stopping:
 
     def stop(self, reason: StopReason, error: Exception | None = None) -> None:
         """Start no more trials. The first reason and the first error are kept."""
-        if self.reason is None:
-            self.reason = reason
-        if self.error is None:
-            self.error = error
+        if self._reason is None:
+            self._reason = reason
+        if self._error is None:
+            self._error = error
 
     def count_earlier(self, trials: Iterable[FrozenTrial]) -> None:
         """Count the trials of earlier runs for the target and the patience, but not their failures in a row."""
@@ -75,18 +86,18 @@ class Stopping:
     def _count_failure(self, outcome: Outcome) -> None:
         """Stop after too many failures in a row, and at once if nothing has worked yet and the objective has a bug."""
         failures, self._last_failure = self.tally.failed_in_a_row, outcome.reason
-        if failures == 1:
+        if failures == 1 or self._cause is None:
             self._cause = _cause(outcome)
         keeps = f"{how_to_resume(self._study)} Failed trials have tracebacks: trial.user_attrs['traceback']."
         if failures >= self._limits.max_failures:
             text = f"{failures} evaluations in a row failed; the last one: {outcome.reason}"
-            self._fail(StopReason.FAILURES, RunFailed(f"{text}\n{keeps}"))
+            self.stop(StopReason.FAILURES, self._caused(RunFailed(f"{text}\n{keeps}")))
         elif self._fails_for_good and outcome.raised is not None and outcome.raised.bug and not self.tally.succeeded:
             text = f"the objective failed before any evaluation completed, which looks like a bug: {outcome.reason}"
             remedy = (
                 "If only some configurations fail like this, return float('nan') for them, or give max_failures=None."
             )
-            self._fail(StopReason.BUG, RunFailed(f"{text}\n{remedy} {keeps}"))
+            self._bug = self._bug or self._caused(RunFailed(f"{text}\n{remedy} {keeps}"))
 
     @property
     def _fails_for_good(self) -> bool:
@@ -95,13 +106,11 @@ class Stopping:
 
     def _withdraw_bug(self) -> None:
         """An evaluation that ran at the same time as the first failure has worked, so the run goes on."""
-        self._cause = None
-        if self.reason == StopReason.BUG:
-            self.reason = self.error = None
+        self._cause = self._bug = None
 
-    def _fail(self, reason: StopReason, error: RunFailed) -> None:
+    def _caused(self, error: RunFailed) -> RunFailed:
         error.__cause__ = self._cause
-        self.stop(reason, error)
+        return error
 
     def end(self) -> None:
         """The run is over: it has failed if nothing in the study has worked, unless somebody has stopped it."""
@@ -113,8 +122,7 @@ class Stopping:
         if failed and failed + states.count(TrialState.WAITING) == len(states):
             text = f"no trial completed, {failed} failed; the last one: {self._last_failure}"
             remedy = f"{how_to_resume(self._study)} Failed trials count for n_trials: give more, or another study_name."
-            self.error = NothingCompleted(f"{text}\n{remedy}")
-            self.error.__cause__ = self._cause
+            self._error = self._caused(NothingCompleted(f"{text}\n{remedy}"))
 
     def check(self) -> None:
         """Stop if a limit was reached."""

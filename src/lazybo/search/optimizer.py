@@ -83,7 +83,7 @@ class Optimizer(Resumable):
     """
 
     @renamed(targets="value_transform")
-    @hinting({})
+    @hinting({"n_startup_trials": "use n_startup="})
     def __init__(
         self,
         space: Mapping[str, Any],
