@@ -22,7 +22,7 @@ def evaluations_of(trials: Sequence[FrozenTrial], space: Space) -> list[Evaluati
 
 
 def most_promising(trials: Sequence[FrozenTrial], *, maximize: bool, most: int) -> list[FrozenTrial]:
-    """The feasible trials of the configurations with the best values, at most so many; all trials of each, in order.
+    """All feasible trials of the ``most`` configurations with the best values, by number.
 
     To predict tens of thousands of configurations takes long, and the best one is not among those with bad values.
     """
