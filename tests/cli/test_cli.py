@@ -902,7 +902,7 @@ def test_show_says_why_the_last_run_ended() -> None:
 
 
 def many_trials(path: str, count: int) -> None:
-    """A study of so many completed trials, written at once."""
+    """A study with ``count`` completed trials, written at once."""
     study = optuna.create_study(study_name="many", storage=studies.open_storage(path))
     space = {"x": FloatDistribution(-1, 1), "y": FloatDistribution(-1, 1)}
     points = np.random.default_rng(0).uniform(-1, 1, (count, 2)).tolist()

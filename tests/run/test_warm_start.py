@@ -145,3 +145,19 @@ def test_a_study_with_another_direction_or_no_fitting_trial_is_refused() -> None
         known_results(optuna.create_study(directions=["minimize"] * 2), SPACE, "minimize")
     with pytest.raises(ValueError, match="no trial"):
         known_results(study(), Space({"q": FloatDistribution(0, 1)}), "minimize")
+
+
+def test_parameters_may_have_the_names_of_other_columns(tmp_path: Path) -> None:
+    space = Space({name: FloatDistribution(0, 9) for name in ("value", "number", "state")})
+    known = [({"value": 1.0, "number": 2.0, "state": 3.0}, 4.0)]
+    (tmp_path / "r.csv").write_text("number,value,params_value,params_number,params_state,state\n0,4,1,2,3,COMPLETE\n")
+    assert known_results(tmp_path / "r.csv", space, "minimize") == known
+    (tmp_path / "r.csv").write_text("value,params_value,number,state\n4,1,2,3\n")
+    assert known_results(tmp_path / "r.csv", space, "minimize") == known
+    (tmp_path / "r.csv").write_text("number,value,params_value,params_number,params_state,state\n0,4,1,2,3,PRUNED\n")
+    assert known_results(tmp_path / "r.csv", space, "minimize") == []
+    (tmp_path / "r.csv").write_text("value,number,state\n1,2,3\n")
+    with pytest.raises(
+        ValueError, match="the column 'value' is the result; call the parameter's column 'params_value'"
+    ):
+        known_results(tmp_path / "r.csv", space, "minimize")

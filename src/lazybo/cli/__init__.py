@@ -1,5 +1,6 @@
 """The lazybo command: parse, call, print."""
 
+import gc
 import os
 import sys
 
@@ -17,6 +18,8 @@ def main() -> None:
     """Run the command. Wrong arguments print one line and end with exit code 2."""
     from typer import Exit
 
+    # The imported modules stay until the end. Otherwise the collector looks at them again for every few thousand rows.
+    gc.freeze()
     console.quiet_libraries()
     try:
         code = app(standalone_mode=False)

@@ -191,7 +191,7 @@ class _Table:
         return _nothing("unchanged") if same.state in TOLD else Step("told", told, same.number)
 
     def _parameter_columns(self, cells: Mapping[str, Any]) -> dict[str, str]:
-        """The columns of the parameters. One with the name of an objective is that of the objective."""
+        """The columns of the parameters. A column with the name of an objective belongs to the objective."""
         columns = parameter_columns(cells, self._space.distributions)
         for name, column in columns.items():
             if column in result_columns(self._goals):

@@ -136,7 +136,7 @@ def _split(row: Any, space: Space) -> Known:
             if not there and name not in space.conditions:
                 raise ValueError(f"there is no {name!r}, only {sorted(map(str, row))}")
         if columns.get("value") == "value":
-            raise ValueError(f"the column 'value' is the result; call that of the parameter {MARK + 'value'!r}")
+            raise ValueError(f"the column 'value' is the result; call the parameter's column {MARK + 'value'!r}")
         cells, value = {name: row[column] for name, column in columns.items()}, row["value"]
     else:
         cells, value = _pair(row)

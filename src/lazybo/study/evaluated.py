@@ -1,6 +1,7 @@
 """The evaluations of a study that may be recommended or repeated: completed trials of its present space."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
 
 from optuna.trial import FrozenTrial
 
@@ -21,17 +22,25 @@ def evaluations_of(trials: Sequence[FrozenTrial], space: Space) -> list[Evaluati
 
 
 def most_promising(trials: Sequence[FrozenTrial], *, maximize: bool, most: int) -> list[FrozenTrial]:
-    """The feasible trials of the configurations with the best values, at most so many; all trials of each, in order.
+    """All feasible trials of the ``most`` configurations with the best values, by number.
 
     To predict tens of thousands of configurations takes long, and the best one is not among those with bad values.
     """
     counted = feasible_trials(trials)
     if len(counted) <= most:
         return counted
-    keys = [repr(sorted(trial.params.items())) for trial in counted]
+    keys = [_key(trial.params) for trial in counted]
     by_value = sorted(zip(counted, keys, strict=True), key=lambda each: each[0].value or 0.0, reverse=maximize)
     kept = set(list(dict.fromkeys(key for _, key in by_value))[:most])
     return [trial for trial, key in zip(counted, keys, strict=True) if key in kept]
+
+
+def _key(params: Mapping[str, Any]) -> Hashable:
+    """Something that is equal for equal parameters."""
+    try:
+        return frozenset(params.items())
+    except TypeError:  # a choice is a list
+        return repr(sorted(params.items()))
 
 
 def point_of(trial: FrozenTrial, space: Space) -> Array | None:
