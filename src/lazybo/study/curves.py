@@ -25,6 +25,7 @@ from lazybo.search.pool import sobol_points
 from lazybo.search.space import Space
 from lazybo.study.paused import is_paused
 from lazybo.study.structure import as_given
+from lazybo.study.unsettled import Unsettled
 
 # Random configurations that stand for what a new trial may be.
 RANDOM_POINTS = 32
@@ -80,8 +81,7 @@ class StudyCurves:
         self._random = space.as_rows(self.random_points)
         self._random_improvement = (0, 0.0, 0.0)  # number of curves, value, expected improvement of a random point
         self._numbers: list[int] = []  # of the trial of each curve
-        self._added: set[int] = set()
-        self._settled = 0  # all trials before this number were added
+        self._unsettled = Unsettled()
         self._finals: dict[int, tuple[float, float]] = {}  # u, f by number of the curve
         self._forecasts: dict[int, Forecast | None] = {}  # of final values, by number of the curve
         self._forecasts_at = 0  # when the model had been learned that made them
@@ -98,17 +98,14 @@ class StudyCurves:
 
     def add_new(self, trials: Sequence[FrozenTrial]) -> None:
         """Add the trials that have ended, or are paused, since the last call. Those that run again are removed."""
-        for trial in trials[self._settled :]:
+        for trial in self._unsettled.among(trials):
             if is_paused(trial):
                 self.add_paused(trial)
             elif trial.number in self._paused:
                 self.remove_paused(trial.number)
-            if trial.state.is_finished() and trial.number not in self._added:
-                self._added.add(trial.number)
+            if trial.state.is_finished():
                 self.add(trial)
-        while self._settled in self._added:
-            self._added.discard(self._settled)
-            self._settled += 1
+        self._unsettled.note(trials)
 
     def add(self, trial: FrozenTrial) -> None:
         """Add a trial that has ended or is paused. One that failed, has no curve or another space is left out."""

@@ -7,7 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from optuna.distributions import BaseDistribution, check_distribution_compatibility
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+    check_distribution_compatibility,
+)
 from optuna.storages import BaseStorage
 from optuna.storages._cached_storage import _CachedStorage
 from optuna.study import Study
@@ -21,6 +27,7 @@ from lazybo.study.model import StudyModel
 from lazybo.study.retry import with_retries
 from lazybo.study.rivals import Rivals
 from lazybo.study.structure import Structure, infer_structure
+from lazybo.study.unsettled import Unsettled
 from lazybo.study.waiting import Unannounced, wait_for_earlier
 
 # Studies that one sampler remembers at a time. It reads the others again from their storages.
@@ -68,6 +75,7 @@ class Memory:
     def _begin(self) -> None:
         self.trials: list[FrozenTrial] = []
         self.distributions: dict[str, BaseDistribution] = {}  # as in the latest trials
+        self._noted: dict[str, int] = {}  # the numbers of these trials
         self._asked: set[str] = set()  # parameters that a trial of ours has asked for: their kinds are settled
         self._disputed: set[str] = set()  # parameters whose kind differs between trials, none of them ours
         self.model: StudyModel | None = None
@@ -79,7 +87,9 @@ class Memory:
         self._warned: dict[str, object] = {}  # parameters for which a warning was given
         self.except_number = -1  # the trial that is being sampled
         self.others_run = False  # whether trials run that were begun elsewhere
-        self._settled = 0  # all trials before this number have finished
+        self._unsettled = Unsettled()
+        self._read_for = -1  # the trial that the study was last read for, until it is sampled
+        self._last_finished = -1  # the highest number of a finished trial
 
     def is_of(self, study: Study) -> bool:
         """Whether this is the memory of a study."""
@@ -92,14 +102,21 @@ class Memory:
             self._begin()
             self.own = {except_number}
         self.trials, self.except_number, self.others_run = trials, except_number, False
-        settled = True
-        for trial in trials[self._settled :]:
+        self._read_for = except_number
+        for trial in self._unsettled.among(trials):
             if trial.number != except_number:
                 self._note_distributions(trial)
             if trial.state == TrialState.RUNNING and trial.number not in self.own:
                 self.others_run = self.others_run or trial.number != except_number
-            settled = settled and trial.state.is_finished()
-            self._settled += settled
+            if trial.state.is_finished():
+                self._last_finished = max(self._last_finished, trial.number)
+        self._unsettled.note(trials, except_number)
+
+    def read_once(self, study: Study, number: int) -> None:
+        """Read the study for a trial that is sampled, unless that was just done to tell Optuna its space."""
+        if self._read_for != number:
+            self.read(study, number)
+        self._read_for = -1
 
     def _note_distributions(self, trial: FrozenTrial) -> None:
         """Keep the latest distribution of each parameter.
@@ -109,15 +126,15 @@ class Memory:
         """
         own = trial.number in self.own
         for name, distribution in trial.distributions.items():
-            known = self.distributions.get(name, distribution)
-            if not own and not _is_compatible(known, distribution):
-                if name in self._asked:
-                    continue
-                self._disputed.add(name)
             if own:
                 self._asked.add(name)
                 self._disputed.discard(name)
-            self.distributions[name] = distribution
+            elif not _is_compatible(self.distributions.get(name, distribution), distribution):
+                if name in self._asked:
+                    continue
+                self._disputed.add(name)
+            if trial.number >= self._noted.get(name, 0):
+                self.distributions[name], self._noted[name] = distribution, trial.number
 
     @property
     def space(self) -> dict[str, BaseDistribution]:
@@ -128,7 +145,7 @@ class Memory:
         """Whether these trials continue the known ones: a study may be deleted, and its number used again."""
         if len(trials) < len(self.trials):
             return False
-        last = self._settled - 1
+        last = self._last_finished
         return last < 0 or _stamp(trials[last]) == _stamp(self.trials[last])
 
     def wait_for_earlier(self, study: Study) -> None:
@@ -139,8 +156,8 @@ class Memory:
         )
 
     def _earlier_elsewhere(self) -> list[FrozenTrial]:
-        unsettled = self.trials[self._settled : self.except_number]
-        return [trial for trial in unsettled if trial.number not in self.own]
+        unsettled = self._unsettled.among(self.trials)
+        return [trial for trial in unsettled if trial.number < self.except_number and trial.number not in self.own]
 
     def unkept_options(self, study: Study, options: ModelOptions) -> Unkept:
         """The options of the sampler, until they are kept with the study."""
@@ -186,8 +203,11 @@ def _backend(study: Study) -> BaseStorage:
 
 def _is_compatible(one: BaseDistribution, other: BaseDistribution) -> bool:
     """Whether Optuna takes both for the same parameter: the same kind, scale and choices."""
-    if one is other:
-        return True
+    if isinstance(one, CategoricalDistribution) and isinstance(other, CategoricalDistribution):
+        if one.choices == other.choices:  # much faster than Optuna's comparison
+            return True
+    elif isinstance(one, FloatDistribution | IntDistribution):
+        return type(one) is type(other) and one.log == other.log
     try:
         check_distribution_compatibility(one, other)
     except ValueError:

@@ -37,6 +37,7 @@ from lazybo.study.evaluated import evaluations_of
 from lazybo.study.feasible import measured_constraints
 from lazybo.study.paused import is_paused
 from lazybo.study.structure import Structure, as_given
+from lazybo.study.unsettled import Unsettled
 from lazybo.written import INVALID, readable
 
 _logger = optuna.logging.get_logger("optuna.samplers.lazybo")
@@ -57,8 +58,8 @@ class StudyModel:
     reports: int = 0  # the objective whose curves the trials report
     watches: bool = True  # whether running trials teach where they are expected to end
     structure_outdated: bool = False  # a trial was not a configuration of the structure
-    _absorbed: int = 0  # all trials before this number have finished and were absorbed
-    _done: set[int] = field(default_factory=set)
+    _done: set[int] = field(default_factory=set)  # finished trials that were absorbed
+    _unsettled: Unsettled = field(default_factory=Unsettled)
     _pending: dict[int, Suggestion] = field(default_factory=dict)
     _without_forecast: dict[int, FrozenTrial] = field(default_factory=dict)  # pruned when too few had completed
     _forecast: dict[int, Suggestion] = field(default_factory=dict)  # pruned trials that were told a forecast
@@ -80,7 +81,8 @@ class StudyModel:
 
     def absorb(self, trials: Sequence[FrozenTrial], except_number: int) -> None:
         """Observe the trials that finished; those that run with known parameters become pending."""
-        for trial in trials[self._absorbed :]:
+        unsettled = self._unsettled.among(trials)
+        for trial in unsettled:
             if trial.number == except_number:
                 continue
             if trial.state.is_finished():
@@ -91,18 +93,13 @@ class StudyModel:
                 trial.number not in self._pending or trial.number in self._paused
             ):
                 self.announce(trial.number, announced_params(trial, self.structure.distributions) or trial.params)
-        self._settle()
+        self._unsettled.note(trials, except_number)
         self._tell_forecasts()
         self._recall_process()
         self._tell_paused()
-        for trial in trials[self._absorbed :]:
+        for trial in unsettled:
             if trial.state == TrialState.RUNNING and trial.number != except_number:
                 self.watch(trial.number, trial.intermediate_values)
-
-    def _settle(self) -> None:
-        while self._absorbed in self._done:
-            self._done.discard(self._absorbed)
-            self._absorbed += 1
 
     def announce(self, number: int, params: Mapping[str, Any], *, outside: bool = False) -> None:
         """A trial runs with these parameters. It becomes pending if they are a configuration of the space.
@@ -169,7 +166,7 @@ class StudyModel:
                 self._forecast_one(number, forecasts[number])
 
     def _finish(self, trial: FrozenTrial) -> None:
-        if trial.number in self._done or trial.number < self._absorbed:
+        if trial.number in self._done:
             return
         self._done.add(trial.number)
         self._unpause(trial.number)
@@ -340,7 +337,7 @@ class StudyModel:
         if text == self._saved:
             return {}
         self._saved = text
-        return {"finished": self._absorbed + len(self._done), **json.loads(text)}
+        return {"finished": len(self._done), **json.loads(text)}
 
     def _learned(self) -> str:
         curves = {"curves": self._forecast_at} if self._forecast_at else {}

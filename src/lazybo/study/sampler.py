@@ -186,7 +186,7 @@ class LazySampler(BaseSampler):
         memory = self._memories.of(study)
         memory.own.add(trial.number)  # also if it was begun without `before_trial`
         with memory.lock:
-            memory.read(study, trial.number)
+            memory.read_once(study, trial.number)
             memory.wait_for_earlier(study)
             options = ours = self._options_for(study, memory)
             if options.feasible is not None:
