@@ -1,10 +1,11 @@
 """What is suggested next depends on the records and the saved state, not on the calls that led to them.
 
-Four optimisers get the same calls in random order. One is saved and loaded again after each call, one is read from
-after each call, and one proposes all suggestions before it makes them. All of them must suggest the same to the last
-bit.
+Four optimisers get the same calls in random order. After each call one is replaced by a copy, one is saved and loaded,
+and one is read from; the fourth proposes all suggestions before it makes them. All of them must suggest the same to the
+last bit.
 """
 
+import copy
 import math
 import tempfile
 from collections.abc import Callable
@@ -32,7 +33,7 @@ MIXED: dict[str, Any] = {
 }
 FINITE: dict[str, Any] = {"a": (1, 6), "kind": ["a", "b", "c"], "c": (1, 4)}
 SPACES = [(PLANE, None), (MIXED, {"width": Condition("kind", ("a", "b"))}), (FINITE, None)]
-PLAIN, LOADED, READ, PROPOSING = range(4)
+COPIED, LOADED, READ, PROPOSING = range(4)
 
 
 @pytest.fixture(autouse=True)
@@ -204,6 +205,10 @@ class History(RuleBasedStateMachine):
     def learn(self, share: float | None) -> None:
         self.each(lambda optimizer: setattr(optimizer, "budget_left", share))
         self.each(lambda optimizer: optimizer.learn())
+
+    @invariant()
+    def copy(self) -> None:
+        self.optimizers[COPIED] = copy.deepcopy(self.optimizers[COPIED])
 
     @invariant()
     def save_and_load(self) -> None:

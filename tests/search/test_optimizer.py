@@ -1,5 +1,7 @@
+import copy
 import json
 import math
+import pickle
 import subprocess
 import sys
 from contextlib import suppress
@@ -703,6 +705,16 @@ def test_proposing_a_batch_records_nothing() -> None:
     one.propose_batch(7, 3)
     assert one.state() == before
     assert one.ask() == other.ask()
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda optimizer: pickle.loads(pickle.dumps(optimizer))])
+def test_a_copy_goes_on_as_the_original_to_the_last_bit(copied: Any) -> None:
+    for seed in range(4):
+        optimizer = Optimizer(PLANE, seed=seed)
+        run(optimizer, bowl, 8)
+        for _ in range(4):
+            optimizer.ask()
+            assert copied(optimizer).ask() == copied(copied(optimizer)).ask() == optimizer.ask()
 
 
 @pytest.mark.parametrize("batch", ["fantasy", "maxima"])

@@ -1,5 +1,7 @@
 """Caches of a process: V = L⁻¹ k(X, U) for the last few predicted points, and k(X, X) of its first rows."""
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,6 +20,10 @@ class Remembered:
 
     def __init__(self) -> None:
         self._solutions: dict[bytes, Array] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies are empty: a solution is a column of an array, and a copy of the column is rounded differently."""
+        return {"_solutions": {}}
 
     def get(self, point: Array) -> Array | None:
         """The solution of a point, (n,), or None if it is not in the cache."""
