@@ -9,6 +9,7 @@ import argparse
 import logging
 import math
 import tempfile
+import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -116,6 +117,7 @@ def by_optimize(run: Run, path: Path, upto: int) -> Study:
     objective: Any = pruned if run.kind == "pruned" else plain
     if run.kind == "folds":
         objective = lazybo.kfold(lambda params, fold: value(run, params, fold=fold), FOLDS)
+    warnings.filterwarnings("ignore", "the space has only", UserWarning)  # small spaces are among the runs
     return lazybo.optimize(
         objective,
         run.space,

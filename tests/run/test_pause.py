@@ -171,8 +171,8 @@ def test_reports_and_yields_exclude_each_other() -> None:
         trial.report(x, 1)
         yield x
 
-    study = run(train, SPACE, n_trials=1)
-    assert "yield the value of each step" in study.trials[0].system_attrs["fail_reason"]
+    with pytest.raises(lazybo.RunFailed, match="yield the value of each step"):
+        run(train, SPACE, n_trials=1)
 
 
 def test_max_steps_makes_the_model_of_curves_the_pruner() -> None:
@@ -342,9 +342,9 @@ def test_a_training_that_never_gets_further_fails_in_the_end() -> None:
             yield 1.0
         os._exit(1)
 
-    study = run(train, SPACE, n_trials=1, executor="processes", n_parallel=1, retries=1, max_failures=2)
-    assert study.trials[0].state == TrialState.FAIL
-    assert "died, 2 times" in study.trials[0].system_attrs["fail_reason"]
+    with pytest.raises(lazybo.RunFailed, match="died, 2 times") as raised:
+        run(train, SPACE, n_trials=1, executor="processes", n_parallel=1, retries=1, max_failures=2)
+    assert raised.value.study.trials[0].state == TrialState.FAIL
 
 
 def test_killed_after_its_last_step_a_training_has_its_value(tmp_path: Path) -> None:

@@ -216,6 +216,9 @@ class StudyModel:
         before it stopped.
         """
         if not (self._without_forecast or self._forecast or self._paused):
+            if self._forecast_at:  # what the curves say counts only while there are forecasts
+                self._forecast_at = 0
+                self.optimizer.revise({}, objective=self.reports)
             return
         forecasts = self.curves.forecasts()
         if forecasts and self.curves.learned_at != self._forecast_at:
