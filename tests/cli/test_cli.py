@@ -697,14 +697,12 @@ def test_a_run_ends_with_what_is_recommended() -> None:
 
 
 def test_a_deterministic_program_is_not_repeated_and_its_best_trial_is_the_one_to_use() -> None:
-    Path("curve.py").write_text(
+    Path("rugged.py").write_text(
         "import math\n"
-        "def f(rate, units):\n"
-        "    for step in range(1, 21):\n"
-        "        yield abs(math.log10(rate) + 2) + 1 / units + math.exp(-step * 0.3)\n"
+        "def f(x, y):\n"
+        "    return sum(z * z + 0.2 * math.sin(60 * z) ** 2 + 0.003 * math.cos(900 * z) for z in (x, y))\n"
     )
-    settings = ["tune", "--trials", "12", "--steps", "20", "--seed", "0", "--float", "rate=1e-5:1:log"]
-    settings += ["--int", "units=1:64:log", "curve:f"]
+    settings = ["tune", "--trials", "16", "--seed", "7", "--float", "x=0:1", "--float", "y=0:1", "rugged:f"]
     without = call(*settings, "--study", "without")
     assert "perhaps luck; use trial " in without.stdout
     result = call(*settings, "--deterministic")

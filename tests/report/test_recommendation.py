@@ -3,7 +3,6 @@
 import json
 import math
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -137,18 +136,16 @@ def test_nobody_talks_about_luck_once_repeats_have_agreed() -> None:
     assert next(each.title for each in content.findings if each.check == "noise") == "No noise"
 
 
-def curve(rate: float, units: int) -> Iterator[float]:
-    """A training without noise, of which the model of 12 trials is not sure."""
-    for step in range(1, 21):
-        yield abs(math.log10(rate) + 2) + 1 / units + math.exp(-step * 0.3)
-
-
 @pytest.mark.parametrize("deterministic", [False, True])
 def test_the_best_trial_of_a_deterministic_objective_is_recommended(deterministic: bool) -> None:
-    space = {"rate": (1e-5, 1.0, "log"), "units": IntDistribution(1, 64, log=True)}
-    options: dict[str, Any] = {"max_steps": 20, "seed": 0, "progress": False, "deterministic": deterministic}
-    study = optimize(curve, space, n_trials=12, **options)
-    assert len(study.trials) == 12
+    """So rugged that its values look noisy."""
+
+    def rugged(x: float, y: float) -> float:
+        return sum(z * z + 0.2 * math.sin(60 * z) ** 2 + 0.003 * math.cos(900 * z) for z in (x, y))
+
+    space = {"x": (0.0, 1.0), "y": (0.0, 1.0)}
+    options: dict[str, Any] = {"seed": 7, "progress": False, "deterministic": deterministic}
+    study = optimize(rugged, space, n_trials=16, **options)
     reason = advise(study).reason
     assert (reason is None) == deterministic
     assert ("perhaps luck" in (reason or "")) == (not deterministic)
@@ -156,7 +153,7 @@ def test_the_best_trial_of_a_deterministic_objective_is_recommended(deterministi
     if deterministic:
         assert lazybo.recommend(study).measured == study.best_value
         with pytest.raises(ValueError, match="confirm evaluates the best configurations again, and deterministic says"):
-            optimize(curve, space, n_trials=12, confirm=2, **options)
+            optimize(rugged, space, n_trials=12, confirm=2, **options)
 
 
 def test_a_study_keeps_that_its_objective_is_deterministic(tmp_path: Path) -> None:
