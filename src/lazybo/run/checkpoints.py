@@ -29,7 +29,7 @@ import tempfile
 import time
 import uuid
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -61,7 +61,10 @@ class Checkpoint:
     """The checkpoint of a trial as the process that runs the trial uses it.
 
     ``folder`` is for the objective. ``step`` and ``value`` are those of the last copy; 0 and None if there is none.
+    ``before_copy`` is called before a copy is made.
     """
+
+    before_copy: Callable[[], object] | None = None
 
     def __init__(self, root: Path, number: int, *, copies: bool) -> None:
         self._place = place_of(root, number)
@@ -96,6 +99,8 @@ class Checkpoint:
         now, stamp = time.time_ns(), _stamp(self.folder)
         if stamp == self._stamp and self._digests == {name: _digest(self.folder / name) for name in self._digests}:
             return
+        if self.before_copy is not None:
+            self.before_copy()
         name = f"{SAVED}-{step}-{uuid.uuid4().hex[:8]}"
         _copy(self.folder, self._place / name)
         if _read(self._place / OWNER).get("token") != self._token:
