@@ -4,6 +4,7 @@ Five float parameters and an objective that costs nothing, on SQLite with its de
 only the recording: the two writes of `optimize()`, compared with ``study.ask(space)`` and ``study.tell`` with
 RandomSampler, alternating trial by trial. Then whole runs in alternating blocks: `optimize()`, plain Optuna with
 RandomSampler, and plain Optuna with LazySampler, which uses the same optimiser. All numbers are medians over trials.
+Last the reported values of a training, each with the answer of the pruner: medians over values.
 
 Only commits of transactions that wrote something are counted, since only these wait for the disk.
 """
@@ -24,8 +25,9 @@ from unittest.mock import patch
 import optuna
 import sqlalchemy
 from optuna.distributions import BaseDistribution, FloatDistribution
+from optuna.pruners import BasePruner, MedianPruner, NopPruner
 from optuna.samplers import BaseSampler, RandomSampler
-from optuna.storages import RDBStorage
+from optuna.storages import BaseStorage, RDBStorage
 from optuna.storages._cached_storage import _CachedStorage
 from optuna.study import Study
 from optuna.trial import TrialState
@@ -152,10 +154,11 @@ def optimize_block(database: Path, n_trials: int, counts: Counts) -> None:
         before.append((now, counts.commits, dict(counts.inside)))
         return sphere(params)
 
-    def opened(of: Study, *arguments: Any) -> ledger.Ledger:
-        study.append(of)
-        stack.enter_context(counted(of, counts))
-        return original(of, *arguments)
+    def opened(of: Study, *arguments: Any, **options: Any) -> ledger.Ledger:
+        if not study:
+            study.append(of)
+            stack.enter_context(counted(of, counts))
+        return original(of, *arguments, **options)
 
     original = ledger.open_ledger
     counts_at_start = counts.commits, dict(counts.inside)
@@ -198,6 +201,47 @@ _watching: list[str] = []
 
 def sphere(params: dict[str, float]) -> float:
     return sum((x - 0.3) ** 2 for x in params.values())
+
+
+# ------------------------------------------------------------------------ reports
+
+
+def reporting(folder: Path, values: int, pruner: Callable[[], BasePruner]) -> dict[str, Counts]:
+    """Measure the reported values of four trainings, of `optimize()` and of plain Optuna."""
+    contestants = {"optimize(), trial.report": Counts(), "Optuna, trial.report": Counts()}
+    for (name, counts), run in zip(contestants.items(), (_reporting_run, _reporting_study), strict=True):
+
+        def train(trial: Any, counts: Counts = counts) -> float:
+            for step in range(values):
+                start = time.perf_counter()
+                trial.report(1.0 / (step + 1), step)
+                trial.should_prune()
+                counts.milliseconds.append(1e3 * (time.perf_counter() - start))
+            return 0.0
+
+        storage = open_storage(folder / f"{name[:4]}-{pruner().__class__.__name__}.db")
+        with counted(optuna.create_study(study_name="only to count", storage=storage), counts):
+            run(train, storage, pruner())
+        counts.trials = len(counts.milliseconds)
+    return contestants
+
+
+def _reporting_run(train: Callable[[Any], float], storage: BaseStorage, pruner: BasePruner) -> None:
+    lazybo.optimize(
+        lambda params, trial: train(trial) + 0.0 * len(params),
+        SPACE,
+        n_trials=4,
+        storage=storage,
+        pruner=pruner,
+        executor="serial",
+        progress=False,
+        seed=0,
+    )
+
+
+def _reporting_study(train: Callable[[Any], float], storage: BaseStorage, pruner: BasePruner) -> None:
+    study = optuna.create_study(study_name="reports", storage=storage, pruner=pruner, sampler=RandomSampler(seed=0))
+    study.optimize(lambda trial: 0.0 * trial.suggest_float("x", 0, 1) + train(trial), n_trials=4)
 
 
 # --------------------------------------------------------------------- durability
@@ -245,6 +289,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trials", type=int, default=200)
     parser.add_argument("--blocks", type=int, default=5, help="number of alternating blocks of the whole runs")
+    parser.add_argument("--values", type=int, default=50, help="reported values of a training")
     options = parser.parse_args()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     with tempfile.TemporaryDirectory(prefix="durable-", dir=Path.cwd()) as name:
@@ -255,6 +300,9 @@ def main() -> None:
         show(recording(folder, options.trials))
         print(f"\nwhole runs, {options.trials} trials each in {options.blocks} blocks")
         show(whole(folder, options.blocks, options.trials // options.blocks))
+        for pruner in (NopPruner, MedianPruner, lazybo.LazyPruner):
+            print(f"\nreported values with {pruner.__name__}, {4 * options.values} each")
+            show(reporting(folder, options.values, pruner))
 
 
 if __name__ == "__main__":

@@ -5,6 +5,9 @@ step. The median is the usual step. The mean is over consecutive steps, so many 
 least once on the way. Both are also given as a share of TPE's. A contestant whose step takes longer than --patience
 seconds is not measured with more observations. Memory is the peak of the process, libraries included. The last line is
 a whole run of ours. ``--record`` stores the numbers in results/overhead.csv for `benchmarks.report`.
+
+``--choices 10 1000 3000`` measures instead the CPU time of a step with one choice among so many, and two floats, over
+40 evaluations.
 """
 
 import argparse
@@ -18,6 +21,7 @@ from statistics import mean, median
 
 import numpy as np
 import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
 
 from benchmarks.optimizers import OPTIMIZERS, Peer, lazybo
 from benchmarks.problems import levy
@@ -31,6 +35,8 @@ SIZES = ((100, 5), (300, 5), (1000, 5), (1000, 20), (3000, 5), (10_000, 5))
 STEPS = 21
 # Steps that are longer than this are measured only so many times.
 LONG, LONG_STEPS = 1.0, 3
+# Evaluations with many choices.
+CHOICE_STEPS = 40
 COMMAND = [sys.executable, "-m", "benchmarks.overhead"]
 
 
@@ -117,6 +123,24 @@ def _shares(row: dict[str, object], other: dict[str, object] | None) -> str:
     return " ".join(f"{float(str(row[key])) / float(str(other[key])):5.2f}" for key in ("ms", "mean_ms"))
 
 
+def with_choices(name: str, count: int) -> float:
+    """The median CPU seconds of ask + tell with one choice among so many."""
+    effects = np.random.default_rng(0).random(count)
+    space: dict[str, BaseDistribution] = {
+        "choice": CategoricalDistribution(range(count)),
+        "x": FloatDistribution(0, 1),
+        "y": FloatDistribution(0, 1),
+    }
+    contestant, seconds = OPTIMIZERS[name](space, 0, CHOICE_STEPS), []
+    for _ in range(CHOICE_STEPS):
+        start = contestant.seconds()
+        (task,) = contestant.ask(1)
+        choice, x, y = (task.params[name] for name in space)
+        contestant.tell(task, float(effects[choice]) + (x - 0.3) ** 2 + (y - 0.6) ** 2)
+        seconds.append(contestant.seconds() - start)
+    return median(seconds)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--optimizers", nargs="+", default=["lazybo", "optuna-tpe", "optuna-gp"], choices=OPTIMIZERS)
@@ -126,6 +150,7 @@ def main() -> None:
         "--patience", type=float, default=2.0, help="stop measuring a contestant after a step of so many seconds"
     )
     parser.add_argument("--record", action="store_true", help="store the numbers")
+    parser.add_argument("--choices", nargs="+", type=int, default=[], help="measure with so many choices")
     parser.add_argument("--serve", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
@@ -133,6 +158,12 @@ def main() -> None:
         serve(name, int(n), int(dim))
         return
     names = list(options.optimizers)
+    if options.choices:
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        for count in options.choices:
+            for name in names:
+                print(f"{count:6} choices {name:>16} {1e3 * with_choices(name, count):8.1f} ms", flush=True)
+        return
     print(f"{'n':>6} {'parameters':>10} {'optimizer':>16} {'median':>11} {'mean':>11} {'of TPE':>11} {'peak':>9}")
     for n, dim in SIZES:
         if not options.least <= n <= options.most:

@@ -51,6 +51,18 @@ def test_a_step_without_a_change_is_no_checkpoint(tmp_path: Path) -> None:
         assert second.step == 2, "what was restored is no change either"
 
 
+def test_before_a_copy_is_made_and_only_then_its_owner_is_asked(tmp_path: Path) -> None:
+    """The values up to this step are written first: a checkpoint must not be ahead of its study."""
+    asked: list[int] = []
+    with opened(tmp_path, 0, copies=True) as checkpoint:
+        checkpoint.before_copy = lambda: asked.append(len(list(place_of(tmp_path, 0).glob(f"{SAVED}-*"))))
+        checkpoint.save(1, 9.0)
+        assert asked == []
+        (checkpoint.folder / "state").write_text("2")
+        checkpoint.save(2, 8.0)
+        assert asked == [0]
+
+
 def test_a_file_that_is_written_again_at_once_is_a_change(tmp_path: Path) -> None:
     with opened(tmp_path, 0, copies=True) as first:
         state, now = first.folder / "state", time.time_ns() + 10**9

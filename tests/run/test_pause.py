@@ -1,5 +1,6 @@
 """Generator functions as objectives: steps, checkpoints, pausing, resuming, and kills with real processes."""
 
+import json
 import math
 import os
 import random
@@ -309,6 +310,25 @@ def test_the_model_pauses_what_promises_little_and_resumes_what_promises_more() 
     assert sum(first == 1 for first in starts) == 20, "from where they were"
     assert all(list(t.intermediate_values) == [*range(1, len(t.intermediate_values) + 1)] for t in trials)
     assert study.best_value < 0.8, "the least is about 0.6"
+
+
+def test_a_checkpoint_is_never_ahead_of_the_study(tmp_path: Path) -> None:
+    """Else the values of some steps would be missing if the driver were killed and the training continued."""
+    storage = optuna.storages.RDBStorage(f"sqlite:///{tmp_path}/s.db")
+    copied: list[int] = []
+
+    class Looking(Training):
+        def __call__(self, params: dict[str, float], checkpoint: Path) -> Iterator[float]:
+            for value in super().__call__(params, checkpoint):
+                yield value
+                copied.append(json.loads((checkpoint.parent / "saved.json").read_text())["step"])
+                (running,) = storage.get_all_trials(1, states=(TrialState.RUNNING,))
+                assert set(range(1, copied[-1] + 1)) <= running.intermediate_values.keys()
+
+    training = Looking(tmp_path / "log")
+    study = run(training, SPACE, n_trials=2, storage=storage, executor="serial", pruner=NopPruner())
+    assert [trial.state for trial in study.trials] == [TrialState.COMPLETE] * 2
+    assert copied == [*range(1, STEPS + 1)] * 2
 
 
 # ------------------------------------------------------------------------- kills

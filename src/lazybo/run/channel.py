@@ -5,6 +5,7 @@ connection is authenticated with a secret that only the driver's tasks carry.
 """
 
 import contextlib
+import copy
 import math
 import secrets
 import socket
@@ -16,11 +17,24 @@ from functools import partial
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Connection, answer_challenge, deliver_challenge
 
-from optuna.exceptions import UpdateFinishedTrialError
+from optuna.pruners import (
+    HyperbandPruner,
+    MedianPruner,
+    NopPruner,
+    PercentilePruner,
+    SuccessiveHalvingPruner,
+    ThresholdPruner,
+    WilcoxonPruner,
+)
+from optuna.storages import InMemoryStorage
 from optuna.study import Study
+from optuna.trial import FrozenTrial
 
 from lazybo.run import plain
 from lazybo.run.evaluate import Reporter
+from lazybo.run.ledger import open_ledger
+from lazybo.run.reports import INTERVAL, Reports
+from lazybo.study.pruner import LazyPruner
 from lazybo.study.retry import with_retries
 
 # Seconds in which a connection must authenticate.
@@ -31,6 +45,10 @@ MAX_UNAUTHENTICATED = 256
 MIN_AGE = 1.0
 # Seconds between a worker's attempts to connect.
 CONNECTION_WAITS = (0.1, 0.5, 2.0, 5.0)
+# Pruners that look at the parameters and values of a running trial, and besides only at trials that have ended.
+BY_VALUES = (LazyPruner, MedianPruner, PercentilePruner, ThresholdPruner, WilcoxonPruner)
+# Pruners that also keep attributes with running trials. Any other pruner may look at all that running trials report.
+BY_ATTRIBUTES = (SuccessiveHalvingPruner, HyperbandPruner)
 
 
 class StudyReporter:
@@ -42,6 +60,9 @@ class StudyReporter:
     def __init__(self, study: Study, on_begin: Callable[[int, int | None], object]) -> None:
         self._study = study
         self._on_begin = on_begin
+        in_memory = isinstance(study._storage, InMemoryStorage)  # nothing is gained by waiting
+        self._reports = Reports(open_ledger(study, {}, None).report, 0.0 if in_memory else INTERVAL)
+        self._trials: dict[int, FrozenTrial] = {}  # as they were when they first reported
         self._trial_ids: dict[int, int] = {}
         self._known: dict[int, frozenset[int]] = {}  # the steps that an earlier evaluation has reported
         self._judged_from: dict[int, float] = {}  # the step before which a trial is not stopped
@@ -68,10 +89,18 @@ class StudyReporter:
         self._trial_ids[number] = trial_id
 
     def close(self, number: int) -> dict[int, float]:
-        """Accept no more reports of a trial; gives its intermediate values."""
-        for known in (self._trial_ids, self._known, self._judged_from, self._stop_at):
+        """Accept no more reports of a trial, and write those that wait; gives its intermediate values."""
+        trial_id = self._trial_ids.pop(number, None)
+        for known in (self._known, self._judged_from, self._stop_at, self._trials):
             known.pop(number, None)
+        if trial_id is not None:
+            self._reports.flush()
+            self._reports.forget(trial_id)
         return self.values.pop(number, {})
+
+    def flush(self, number: int = -1) -> None:  # noqa: ARG002 (Reporter)
+        """Write all values that wait."""
+        self._reports.flush()
 
     def begin(self, number: int, fold: int | None) -> None:
         """A worker starts an evaluation."""
@@ -84,17 +113,29 @@ class StudyReporter:
             return True
         if step in self._known.get(number, ()):
             return False  # a training that was killed repeats the steps after its last checkpoint
-        storage = self._study._storage
-        try:
-            with_retries(partial(storage.set_trial_intermediate_value, trial_id, step, value))
-        except UpdateFinishedTrialError:
+        if not self._reports.add(trial_id, step, value):
             return True
         self.values.get(number, {})[step] = value
         if step >= self._stop_at.get(number, math.inf):
             return True
         if step < self._judged_from.get(number, 0):
             return False
-        return bool(with_retries(lambda: self._study.pruner.prune(self._study, storage.get_trial(trial_id))))
+        return self._is_pruned(number, trial_id)
+
+    def _is_pruned(self, number: int, trial_id: int) -> bool:
+        """Whether the pruner says that a trial should stop."""
+        pruner = self._study.pruner
+        kind = type(pruner)  # a subclass may do anything
+        if kind is NopPruner:
+            return False
+        if kind not in BY_VALUES and kind not in BY_ATTRIBUTES:
+            self._reports.flush()
+        trial = self._trials.get(number)
+        if trial is None or kind not in BY_VALUES:
+            trial = self._trials[number] = with_retries(partial(self._study._storage.get_trial, trial_id))
+        trial = copy.copy(trial)
+        trial.intermediate_values = {**trial.intermediate_values, **self.values.get(number, {})}
+        return bool(with_retries(partial(pruner.prune, self._study, trial)))
 
 
 class RemoteReporter:
@@ -112,6 +153,10 @@ class RemoteReporter:
     def report(self, number: int, step: int, value: float) -> bool:
         """Send a value and wait for the answer."""
         return bool(self._send("report", number, step, value))
+
+    def flush(self, number: int) -> None:
+        """Wait until all values that were sent are in the study."""
+        self._send("flush", number)
 
     def _send(self, *message: object) -> object:
         if self._connection is None:
@@ -246,6 +291,8 @@ def _answer(connection: Connection, reporter: Reporter) -> None:
                 answer = reporter.report(*arguments)
             elif verb == "begin":
                 reporter.begin(*arguments)
+            elif verb == "flush":
+                reporter.flush(*arguments)
         except Exception as error:
             answer = _Failed(plain.reason(error))
         connection.send(answer)

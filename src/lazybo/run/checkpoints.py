@@ -111,8 +111,10 @@ class Checkpoint:
     """The checkpoint of a trial as the process that runs the trial uses it.
 
     ``folder`` is for the objective. ``step`` and ``value`` are those of the last copy; 0 and None if there is none.
-    A copy whose value ``is_value`` rejects does not count.
+    A copy whose value ``is_value`` rejects does not count. ``before_copy`` is called before a copy is made.
     """
+
+    before_copy: Callable[[], object] | None = None
 
     def __init__(
         self, root: Path, number: int, *, copies: bool, is_value: Callable[[Any], bool] = lambda _: True
@@ -177,6 +179,8 @@ class Checkpoint:
             now, stamp = time.time_ns(), _stamp(self.folder)
             if stamp == self._stamp and self._digests == {name: _digest(self.folder / name) for name in self._digests}:
                 return
+            if self.before_copy is not None:
+                self.before_copy()
             self._say_left_out(_copy(self.folder, self._place / name))
             self._check_owner()
             _replace(self._place / STATE, asdict(_Saved(name, step, value)))

@@ -305,6 +305,7 @@ class Driver:
         self.engine.shutdown(wait=False, cancel_futures=True)
         # If the storage itself fails, the next run finds these trials: their driver is gone.
         with suppress(Exception):
+            self._open.flush()
             for trial in self._open.trials.values():
                 self._ledger.put_back(trial.entry.trial_id, trial.deaths, self._name)
 

@@ -44,6 +44,9 @@ class Reporter(Protocol):
     def report(self, number: int, step: int, value: float) -> bool:
         """Record the value of a trial at a step; True if the trial should stop."""
 
+    def flush(self, number: int) -> None:
+        """Wait until all values that were reported are in the study."""
+
 
 class Trial:
     """The trial that an objective gets: the parts of Optuna's trial that make sense in a worker.
@@ -79,6 +82,11 @@ class Trial:
         if self._reporter is not None:
             self._prune = self._reporter.report(self.number, int(step), number)
         return self._prune
+
+    def flush(self) -> None:
+        """Wait until all values that were reported are in the study."""
+        if self._reporter is not None:
+            self._reporter.flush(self.number)
 
     def should_prune(self) -> bool:
         """Whether the pruner wants to end this trial; raise `optuna.TrialPruned` then."""
@@ -268,7 +276,10 @@ def _called(call: Call, trial: Trial, task: Task) -> Any:
     with opened(task.steps.checkpoints, task.number, copies=call.generator, is_value=is_value) as checkpoint:
         trial.set_user_attr("checkpoint", str(checkpoint.folder))
         returned = call(trial.params, trial, task.fold, checkpoint.folder)
-        return follow(returned, trial.record, task.steps, task.goals, checkpoint) if call.generator else returned
+        if not call.generator:
+            return returned
+        checkpoint.before_copy = trial.flush  # a checkpoint is never ahead of the study
+        return follow(returned, trial.record, task.steps, task.goals, checkpoint)
 
 
 def _report_begin(task: Task) -> None:

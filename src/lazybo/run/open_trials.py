@@ -150,6 +150,10 @@ class OpenTrials:
         self._tasks += [(trial, fold) for fold in self._folds if fold not in trial.folds]
         return trial
 
+    def flush(self) -> None:
+        """Write all values that the trials have reported."""
+        self._reporter.flush()
+
     def stop(self, trial: OpenTrial) -> dict[int, float]:
         """Stop the other folds of a trial that ended. Gives its reported values."""
         self._tasks = [(other, fold) for other, fold in self._tasks if other is not trial]

@@ -8,7 +8,7 @@ import json
 import logging
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -16,6 +16,7 @@ from typing import Any, BinaryIO
 from optuna.storages import BaseStorage, InMemoryStorage, JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.storages.journal._file import BaseJournalFileLock, JournalFileSymlinkLock, get_lock_file
+from optuna.storages.journal._storage import JournalOperation
 
 from lazybo.written import from_json
 
@@ -79,6 +80,18 @@ class Journal(JournalStorage):
         assert isinstance(self._backend, WholeLines)
         with self._thread_lock, self._backend.exclusive():
             yield
+
+    def set_intermediate_values(self, values: Mapping[int, Mapping[int, float]]) -> None:
+        """Write intermediate values by step, by the id of their trial, at once. The trials must not have ended."""
+        operation, worker = JournalOperation.SET_TRIAL_INTERMEDIATE_VALUE, self._replay_result.worker_id
+        logs = [
+            {"op_code": operation, "worker_id": worker, "trial_id": trial_id, "step": step, "intermediate_value": value}
+            for trial_id, steps in values.items()
+            for step, value in steps.items()
+        ]
+        with self._thread_lock:
+            self._backend.append_logs(logs)
+            self._sync_with_backend()
 
 
 def exclusive(storage: BaseStorage) -> AbstractContextManager[object]:

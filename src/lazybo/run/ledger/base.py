@@ -107,6 +107,9 @@ class Ledger(Protocol):
     def unpause(self, trial_id: int) -> None:
         """A paused trial runs again. After a kill before this it is still paused."""
 
+    def report(self, values: Mapping[int, Mapping[int, float]]) -> set[int]:
+        """Write intermediate values by step, by the id of their trial; gives the ids of trials that had ended."""
+
     def finish(self, entry: Entry, result: Result) -> bool:
         """End a trial; False if another process has ended it."""
 

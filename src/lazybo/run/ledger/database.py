@@ -142,6 +142,15 @@ class DatabaseLedger:
     def unpause(self, trial_id: int) -> None:  # noqa: D102 (Ledger)
         self._write(lambda connection: self._tables.set_user_attributes(connection, trial_id, {PAUSED_KEY: None}))
 
+    def report(self, values: Mapping[int, Mapping[int, float]]) -> set[int]:  # noqa: D102 (Ledger)
+        return self._write(partial(self._report, values))
+
+    def _report(self, values: Mapping[int, Mapping[int, float]], connection: "Connection") -> set[int]:
+        unfinished = self._tables.lock_unfinished(connection, list(values))
+        for trial_id in unfinished:
+            self._tables.set_intermediate_values(connection, trial_id, values[trial_id])
+        return set(values) - unfinished
+
     def finish(self, entry: Entry, result: Result) -> bool:  # noqa: D102 (Ledger)
         return self._write(partial(self._finish, entry.trial_id, result))
 
@@ -268,6 +277,28 @@ class _Tables:
         """A trial starts now: the time before was that of its proposal."""
         statement = self._sql.update(self._trials).where(self._trials.c.trial_id == trial_id)
         connection.execute(statement.values(datetime_start=_now()))
+
+    def lock_unfinished(self, connection: "Connection", trial_ids: Sequence[int]) -> set[int]:
+        """Which of these trials have not ended. Nobody ends them until this transaction ends."""
+        trials = self._trials
+        matching = trials.c.trial_id.in_(trial_ids) & trials.c.state.in_([TrialState.RUNNING, TrialState.WAITING])
+        connection.execute(self._sql.update(trials).where(matching).values(state=trials.c.state))
+        return set(connection.execute(self._sql.select(trials.c.trial_id).where(matching)).scalars())
+
+    def set_intermediate_values(self, connection: "Connection", trial_id: int, values: Mapping[int, float]) -> None:
+        """Intermediate values of a trial; those at the same steps are replaced."""
+        model = self._models.TrialIntermediateValueModel
+        table = model.__table__
+        of_trial = table.c.trial_id == trial_id
+        known = self._sql.select(table.c.step).where(of_trial & table.c.step.between(min(values), max(values)))
+        for step in values.keys() & set(connection.execute(known).scalars()):
+            connection.execute(self._sql.delete(table).where(of_trial & (table.c.step == step)))
+        stored = {step: model.intermediate_value_to_stored_repr(value) for step, value in values.items()}
+        rows = [
+            {"trial_id": trial_id, "step": step, "intermediate_value": number, "intermediate_value_type": kind}
+            for step, (number, kind) in stored.items()
+        ]
+        connection.execute(self._sql.insert(table), rows)
 
     def insert_params(self, connection: "Connection", trial_id: int, params: Params) -> None:
         """Parameters of a trial."""

@@ -29,7 +29,7 @@ from lazybo.run.ledger.base import (
     unmarked,
 )
 from lazybo.study.attributes import ATTEMPTS_KEY, DRIVER_KEY, PAUSED_KEY
-from lazybo.study.journal import exclusive, has_lock
+from lazybo.study.journal import Journal, exclusive, has_lock
 from lazybo.study.model import announcement
 from lazybo.study.retry import with_retries
 
@@ -167,6 +167,30 @@ class StorageLedger:
 
     def unpause(self, trial_id: int) -> None:  # noqa: D102 (Ledger)
         with_retries(partial(self._storage.set_trial_user_attr, trial_id, PAUSED_KEY, None))
+
+    def report(self, values: Mapping[int, Mapping[int, float]]) -> set[int]:  # noqa: D102 (Ledger)
+        return with_retries(partial(self._report, values))
+
+    def _report(self, values: Mapping[int, Mapping[int, float]]) -> set[int]:
+        with exclusive(self._storage):
+            ended = {trial_id for trial_id in values if self._has_ended(trial_id)}
+            unfinished = {trial_id: steps for trial_id, steps in values.items() if trial_id not in ended}
+            if isinstance(self._storage, Journal):
+                self._storage.set_intermediate_values(unfinished)
+                return ended
+            for trial_id, steps in unfinished.items():
+                try:
+                    for step, value in steps.items():
+                        self._storage.set_trial_intermediate_value(trial_id, step, value)
+                except UpdateFinishedTrialError:
+                    ended.add(trial_id)
+            return ended
+
+    def _has_ended(self, trial_id: int) -> bool:
+        try:
+            return self._storage.get_trial(trial_id).state.is_finished()
+        except KeyError:
+            return True  # its study was deleted
 
     def finish(self, entry: Entry, result: Result) -> bool:  # noqa: D102 (Ledger)
         return with_retries(partial(self._finish, entry.trial_id, result))
