@@ -173,8 +173,11 @@ class TrialSource:
         """At most ``count`` proposals; none if the final check needs no more."""
         number = self._ahead_from = self._shared.next_number
         if self._is_checking:
-            self._repeat = self._model.next_repeat(self._shared.read())
-            return [] if self._repeat is None else [self._repeat[0]]
+            repeat = self._model.next_repeat(self._shared.read())
+            if repeat is None:
+                return []  # the last one is remembered: a driver that has reserved a number still uses it
+            self._repeat = repeat
+            return [repeat[0]]
         for running, values in self._open.reported().items():
             self._model.watch(running, values)
         self._note_budget()
