@@ -152,6 +152,7 @@ class EarlierTasks:
     def _expansion(self) -> tuple[Array, Array]:
         """The features of X, (N, D), and A, (M, N). Points that several tasks have are there once."""
         points, place = np.unique(np.vstack([task.points for task in self.tasks]), axis=0, return_inverse=True)
+        place = place.ravel()  # NumPy 2.0.0 gives it a second axis
         weights, start = np.zeros((len(self.tasks), len(points))), 0
         for i, task in enumerate(self.tasks):
             process = Process(self.kernel, self.learned.noise)
