@@ -8,6 +8,7 @@ import threading
 import time
 import traceback
 import weakref
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -218,15 +219,22 @@ def test_the_cause_of_too_many_failures_is_the_first_of_them(caplog: pytest.LogC
     assert caplog.text.count("Traceback (most recent call last)") == 2, "one for each class"
 
 
-def test_a_bug_in_one_configuration_does_not_end_a_run_of_which_others_work() -> None:
-    """The others have been started before it failed, and end after it."""
-    failed = threading.Event()
+def first_has_a_bug(failed: threading.Event) -> Callable[..., float]:
+    """An objective whose first evaluation fails at once; the others end after ``failed`` is set."""
 
     def objective(params: dict[str, Any], trial: Trial) -> float:
         if trial.number == 0:
             raise TypeError("not for this one")
         assert failed.wait(60)
         return bowl(params)
+
+    return objective
+
+
+def test_a_bug_in_one_configuration_does_not_end_a_run_of_which_others_work() -> None:
+    """The others have been started before it failed, and end after it."""
+    failed = threading.Event()
+    objective = first_has_a_bug(failed)
 
     study = optimize(
         objective, SPACE, n_trials=8, executor="threads", n_parallel=3, callbacks=[lambda *_: failed.set()], seed=0
@@ -236,12 +244,7 @@ def test_a_bug_in_one_configuration_does_not_end_a_run_of_which_others_work() ->
 
 def test_a_run_that_is_stopped_after_a_bug_stays_stopped_when_another_evaluation_works() -> None:
     failed = threading.Event()
-
-    def objective(params: dict[str, Any], trial: Trial) -> float:
-        if trial.number == 0:
-            raise TypeError("not for this one")
-        assert failed.wait(60)
-        return bowl(params)
+    objective = first_has_a_bug(failed)
 
     def stop(study: optuna.Study, _: Any) -> None:
         study.stop()

@@ -83,7 +83,7 @@ class CurveKernel:
         return float(self.values[6])
 
     def own(self, t: float) -> float:
-        """The variance that a single value has at t beside what curves share: h t + e + σ²."""
+        """The variance of a single value at t that curves do not share: h t + e + σ²."""
         return float(self.values[4] * t + self.values[5] + self.noise)
 
     @property

@@ -45,7 +45,7 @@ MAX_UNAUTHENTICATED = 256
 MIN_AGE = 1.0
 # Seconds between a worker's attempts to connect.
 CONNECTION_WAITS = (0.1, 0.5, 2.0, 5.0)
-# Pruners that look at the parameters and values of a running trial, and besides only at trials that have ended.
+# Pruners that use the parameters and values of a running trial, and of other trials only those that have ended.
 BY_VALUES = (LazyPruner, MedianPruner, PercentilePruner, ThresholdPruner, WilcoxonPruner)
 # Pruners that also keep attributes with running trials. Any other pruner may look at all that running trials report.
 BY_ATTRIBUTES = (SuccessiveHalvingPruner, HyperbandPruner)

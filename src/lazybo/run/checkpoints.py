@@ -58,7 +58,7 @@ FILES, SAVED, STATE, OWNER = "files", "saved", "saved.json", "owner.json"
 COPY_NAME = re.compile(rf"{SAVED}-\d+-[0-9a-f]{{8}}", re.ASCII)
 # Databases keep steps as four-byte integers.
 MAX_STEP = 2**31 - 1
-# A folder in which files come and go during a copy is copied again, at most so many times in all.
+# If files come and go during a copy, the folder is copied again, up to this many times in all.
 COPY_ATTEMPTS = 3
 
 # A file that is written twice within this time, in nanoseconds, may look unchanged. Large ones take longer to write.

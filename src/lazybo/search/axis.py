@@ -20,7 +20,7 @@ from lazybo.checks import Array, is_float_like, shortened
 # so many levels on either side are tried, then so many.
 NEAR_LEVELS = 8
 FAR_LEVELS = 2**15
-# A move goes to any other choice if there are at most so many, else to one of those at hand or of so many at random.
+# Up to MAX_MOVES choices, a move tries all others; with more, those at hand and RANDOM_MOVES at random.
 MAX_MOVES = 64
 RANDOM_MOVES = 32
 # Decoded values of a discrete parameter that are remembered.
