@@ -24,9 +24,9 @@ test-extra: $(VENV)-extra/.installed
 # A quick part of the tests with the lowest versions of all dependencies that pyproject.toml allows.
 test-lowest: $(VENV)-lowest/.installed
 	$(VENV)-lowest/bin/python -m pytest --numprocesses=auto --dist=loadgroup $(LOWEST_TESTS)
-LOWEST_TESTS ?= tests/test_blas.py tests/model/test_cholesky.py tests/model/test_gp.py \
+LOWEST_TESTS ?= tests/core/test_blas.py tests/gp/test_cholesky.py tests/gp/test_gp.py \
 	tests/search/test_optimizer.py tests/search/test_saved.py tests/study/test_sampler.py tests/study/test_storage.py \
-	tests/study/test_journal.py tests/run/test_ledger.py tests/run/test_optimize.py tests/run/test_executors.py \
+	tests/study/test_journal.py tests/study/test_ledger.py tests/run/test_optimize.py tests/run/test_executors.py \
 	tests/cli/test_cli.py tests/report/test_records.py tests/sklearn/test_kernels.py tests/sklearn/test_spaces.py
 
 # The wheel and the source distribution, from which the wheel is built, in dist/.

@@ -11,7 +11,7 @@ import numpy as np
 from benchmarks import problems
 from benchmarks.optimizers import Make, lazybo
 from benchmarks.runner import log10, play
-from lazybo.model.fit import Priors
+from lazybo.gp.fit import Priors
 
 CHECKPOINTS = (25, 50)
 

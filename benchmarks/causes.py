@@ -17,7 +17,7 @@ import numpy as np
 from benchmarks.problems import bbob
 from benchmarks.run import RESULTS
 from benchmarks.runner import append, read
-from lazybo.model.fit import Priors, shortening
+from lazybo.gp.fit import Priors, shortening
 from lazybo.paper.tables import markdown
 from lazybo.search import ascent, chooser, maxima, surrogate
 from lazybo.search.optimizer import Optimizer

@@ -21,7 +21,7 @@ from benchmarks.recommend import PROBLEMS
 from benchmarks.run import RESULTS
 from benchmarks.runner import append, read
 from lazybo import Optimizer
-from lazybo.checks import Array
+from lazybo.core.checks import Array
 
 SEARCH, CHECK, CONTENDERS = 45, 15, 10
 FIRST_SEED = 2000

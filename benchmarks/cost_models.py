@@ -14,7 +14,7 @@ import numpy as np
 from optuna.distributions import CategoricalDistribution
 
 from benchmarks import problems
-from lazybo.checks import Array
+from lazybo.core.checks import Array
 from lazybo.search.optimizer import Optimizer
 from lazybo.search.views import Cost
 

@@ -34,9 +34,9 @@ from optuna.trial import TrialState
 
 import lazybo
 from benchmarks.timing import alternate
-from lazybo.run import ledger
-from lazybo.run.ledger import DatabaseLedger, Result
 from lazybo.search.optimizer import Optimizer
+from lazybo.study import ledger
+from lazybo.study.ledger import DatabaseLedger, Result
 from lazybo.study.sampler import LazySampler
 from lazybo.study.storage import open_storage
 

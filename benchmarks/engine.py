@@ -18,11 +18,11 @@ import numpy as np
 from scipy.linalg import blas, lapack
 
 from benchmarks.timing import alternate
-from lazybo.model.cholesky import GrowingCholesky
-from lazybo.model.fit import learn, prior_kernel
-from lazybo.model.gp import LazyGP
-from lazybo.model.kernels import Matern52
-from lazybo.model.targets import standardize
+from lazybo.gp.cholesky import GrowingCholesky
+from lazybo.gp.fit import learn, prior_kernel
+from lazybo.gp.kernels import Matern52
+from lazybo.gp.lazy_gp import LazyGP
+from lazybo.gp.targets import standardize
 from lazybo.paper import algorithm2
 
 NOISE = 1e-4

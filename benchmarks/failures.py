@@ -28,7 +28,7 @@ from benchmarks.problems import Params, Problem
 from benchmarks.run import RESULTS
 from benchmarks.runner import append, log10, read
 from lazybo.search.outputs import Outputs
-from lazybo.search.space import Space
+from lazybo.space.space import Space
 
 KINDS = ("half-space", "ball", "corner", "crashes")
 # The share of the space that fails, and the chance of a crash.

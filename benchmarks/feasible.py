@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from lazybo.search.optimizer import Optimizer
-from lazybo.search.shorthand import as_distributions
-from lazybo.search.space import Condition, Space
+from lazybo.space.shorthand import as_distributions
+from lazybo.space.space import Condition, Space
 
 SPACES = ("2", "5", "10", "mixed")
 SHARES = (0.5, 0.1, 1e-2, 1e-3)

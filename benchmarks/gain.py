@@ -18,7 +18,7 @@ from benchmarks import problems
 from benchmarks.run import RESULTS
 from benchmarks.runner import append, read
 from lazybo import Optimizer
-from lazybo.checks import Array
+from lazybo.core.checks import Array
 
 CHECKPOINTS, HORIZONS = (25, 50, 100), (10, 50)
 FIELDS = ("problem", "seed", "n", "horizon", "played", "expected", "realised")

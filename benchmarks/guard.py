@@ -19,10 +19,10 @@ from scipy.spatial.distance import pdist
 from benchmarks.optimizers import Lazy
 from benchmarks.problems import Problem, function
 from benchmarks.runner import log10, play
-from lazybo.model import fit
-from lazybo.model.evidence import evidence
-from lazybo.model.kernels import matern
-from lazybo.model.process import Process
+from lazybo.gp import fit
+from lazybo.gp.evidence import evidence
+from lazybo.gp.kernels import matern
+from lazybo.gp.process import Process
 from lazybo.search import surrogate
 from lazybo.search.optimizer import Optimizer
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from benchmarks import problems
 from lazybo import Optimizer
-from lazybo.checks import Array
+from lazybo.core.checks import Array
 
 POINTS = 60
 # The priors were chosen on seeds 0 to 19.

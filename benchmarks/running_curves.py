@@ -13,7 +13,7 @@ import numpy as np
 from optuna.distributions import BaseDistribution, FloatDistribution
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from lazybo.checks import Array
+from lazybo.core.checks import Array
 from lazybo.search.optimizer import Optimizer
 from lazybo.study.model import StudyModel
 from lazybo.study.structure import Structure

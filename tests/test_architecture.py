@@ -30,7 +30,7 @@ def imports_of(path: Path, rooms: Iterable[str]) -> set[str]:
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         if isinstance(node, ast.ImportFrom) and node.module:
             assert node.level == 0, f"{path}: relative import"
-            # `from lazybo.run import ledger` imports the module `run.ledger`.
+            # `from lazybo.study import ledger` imports the module `study.ledger`.
             names = [f"{node.module}.{alias.name}" for alias in node.names]
         for name in names:
             if name.startswith("lazybo."):
@@ -95,7 +95,7 @@ def test_every_public_name_is_found_and_no_other() -> None:
 
 def test_a_worker_imports_no_model() -> None:
     """A worker process starts in a third of the time that the driver takes."""
-    program = "import sys, lazybo.run.evaluate; assert not {'scipy', 'lazybo.model'} & set(sys.modules)"
+    program = "import sys, lazybo.run.evaluate; assert not {'scipy', 'lazybo.gp'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
@@ -104,9 +104,9 @@ def test_a_worker_imports_no_model() -> None:
     [
         ("sklearn", "sklearn", "import lazybo.sklearn"),
         ("matplotlib", "plot", "import lazybo.report.plots"),
-        ("distributed", "dask", "from lazybo.run.executors import make_engine; make_engine('dask', 1)"),
-        ("ray", "ray", "from lazybo.run.executors import make_engine; make_engine('ray', 1)"),
-        ("mpi4py", "mpi", "from lazybo.run.executors import make_engine; make_engine('mpi', 1)"),
+        ("distributed", "dask", "from lazybo.run.engines import make_engine; make_engine('dask', 1)"),
+        ("ray", "ray", "from lazybo.run.engines import make_engine; make_engine('ray', 1)"),
+        ("mpi4py", "mpi", "from lazybo.run.engines import make_engine; make_engine('mpi', 1)"),
     ],
 )
 def test_what_needs_an_extra_names_it(package: str, extra: str, program: str) -> None:

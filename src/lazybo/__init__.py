@@ -4,9 +4,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lazybo.model.cholesky import GrowingCholesky
-    from lazybo.model.gp import LazyGP
-    from lazybo.model.kernels import Column, Matern52
+    from lazybo.gp.cholesky import GrowingCholesky
+    from lazybo.gp.kernels import Column, Matern52
+    from lazybo.gp.lazy_gp import LazyGP
     from lazybo.report.html import write_report
     from lazybo.report.recommendation import recommend
     from lazybo.report.records import importances
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from lazybo.run.optimize import optimize
     from lazybo.search.optimizer import Optimizer, Suggestion
     from lazybo.search.prediction import Prediction, Recommendation
-    from lazybo.search.space import Condition
+    from lazybo.space.space import Condition
     from lazybo.study.paused import resume
     from lazybo.study.pruner import LazyPruner
     from lazybo.study.sampler import LazySampler
@@ -26,13 +26,13 @@ __version__ = "0.1.0"
 # Where the public names are. Each is imported when it is first used: a worker needs few of them, and starts in a third
 # of the time.
 _MODULES = {
-    "Column": "lazybo.model.kernels",
-    "Condition": "lazybo.search.space",
-    "GrowingCholesky": "lazybo.model.cholesky",
-    "LazyGP": "lazybo.model.gp",
+    "Column": "lazybo.gp.kernels",
+    "Condition": "lazybo.space.space",
+    "GrowingCholesky": "lazybo.gp.cholesky",
+    "LazyGP": "lazybo.gp.lazy_gp",
     "LazyPruner": "lazybo.study.pruner",
     "LazySampler": "lazybo.study.sampler",
-    "Matern52": "lazybo.model.kernels",
+    "Matern52": "lazybo.gp.kernels",
     "Optimizer": "lazybo.search.optimizer",
     "Prediction": "lazybo.search.prediction",
     "Recommendation": "lazybo.search.prediction",
@@ -74,8 +74,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module 'lazybo' has no attribute {name!r}")
-    if not _MODULES[name].startswith("lazybo.model."):  # these need no Optuna
-        from lazybo.checks import check_optuna
+    if not _MODULES[name].startswith("lazybo.gp."):  # these need no Optuna
+        from lazybo.core.checks import check_optuna
 
         check_optuna()
     value = globals()[name] = getattr(import_module(_MODULES[name]), name)

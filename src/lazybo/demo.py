@@ -8,9 +8,9 @@ import numpy as np
 from optuna.distributions import FloatDistribution
 from scipy.linalg import cho_factor
 
-from lazybo.checks import Array
-from lazybo.model.gp import LazyGP
-from lazybo.model.kernels import Matern52
+from lazybo.core.checks import Array
+from lazybo.gp.kernels import Matern52
+from lazybo.gp.lazy_gp import LazyGP
 from lazybo.search.optimizer import Optimizer
 
 EVALUATIONS = 200

@@ -20,16 +20,16 @@ import pytest
 import sqlalchemy
 import typer
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from tests.test_files import almost_full
 from typer.testing import CliRunner, Result
 
 from lazybo import Condition, optimize, recommend
 from lazybo.cli import app
 from lazybo.cli.config import make_plan
 from lazybo.cli.settings import DEFAULT_STORAGE, SETTINGS, settings_of
-from lazybo.model.process import Process
+from lazybo.gp.process import Process
 from lazybo.programs import groups
 from lazybo.study import storage as studies
-from tests.test_files import almost_full
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = (ROOT / "docs" / "command.md").read_text()

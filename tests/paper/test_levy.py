@@ -10,7 +10,7 @@ from scipy.linalg import lapack
 from typer.testing import CliRunner
 
 import lazybo.paper
-from lazybo.model.cholesky import GrowingCholesky
+from lazybo.gp.cholesky import GrowingCholesky
 from lazybo.paper import algorithm2, factorisation, lag, levy, published, tables, workers
 from lazybo.paper.command import app
 from lazybo.paper.presets import LABELS, optimizer_options, unit_kernel

@@ -8,15 +8,15 @@ import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import create_trial
 
-from lazybo.model.kernels import Matern52
-from lazybo.model.process import Process
-from lazybo.model.targets import warping
+from lazybo.gp.kernels import Matern52
+from lazybo.gp.process import Process
+from lazybo.gp.targets import warping
 from lazybo.report import health
 from lazybo.report.content import content_of
 from lazybo.report.failures import Failures, failures, reason_of
 from lazybo.report.quality import Noise, Quality, noise_of, quality_of
 from lazybo.search.prediction import HALF_WIDTH, Predictor
-from lazybo.search.space import Space
+from lazybo.space.space import Space
 from lazybo.study.attributes import FAILURE_KEY
 from tests.report.studies import mixed_study
 

@@ -15,7 +15,7 @@ from optuna.trial import TrialState, create_trial
 
 from lazybo import LazySampler, optimize, recommend
 from lazybo.cli.draw import draw
-from lazybo.model.targets import warping
+from lazybo.gp.targets import warping
 from lazybo.report import plots, records
 
 SPACE = {

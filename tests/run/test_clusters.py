@@ -254,8 +254,8 @@ def test_counting_the_workers_of_a_dask_scheduler_that_was_killed_raises_nothing
     import dask
     import distributed  # noqa: F401 (brings its settings)
 
-    from lazybo.run.executors import EngineBroken
-    from lazybo.run.executors.dask import connect
+    from lazybo.run.engines import EngineBroken
+    from lazybo.run.engines.dask import connect
 
     with dask.config.set({"distributed.comm.timeouts.connect": "2s"}), dask_processes(tmp_path) as (scheduler, address):
         engine = connect(address, None)

@@ -19,7 +19,6 @@ from optuna.trial import TrialState
 from lazybo import RunFailed, kfold, optimize
 from lazybo.run import driver
 from lazybo.run.evaluate import Trial
-from lazybo.run.ledger import Entry, Ledger, Result, open_ledger
 from lazybo.run.limits import StopReason
 from lazybo.run.orphans import Orphans
 from lazybo.run.presence import present
@@ -27,6 +26,7 @@ from lazybo.run.shared import SharedStudy
 from lazybo.search.optimizer import Optimizer
 from lazybo.study.attributes import ATTEMPTS_KEY, DRIVER_KEY, STOPPED_KEY
 from lazybo.study.factory import ModelOptions, open_model
+from lazybo.study.ledger import Entry, Ledger, Result, open_ledger
 from lazybo.study.model import StudyModel
 from lazybo.study.storage import open_storage
 from lazybo.study.structure import Structure

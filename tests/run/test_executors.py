@@ -23,7 +23,7 @@ from typing import Any
 
 import pytest
 
-from lazybo.run.executors import Engine, EngineBroken, WorkerDied, make_engine
+from lazybo.run.engines import Engine, EngineBroken, WorkerDied, make_engine
 
 # Against hanging only: nothing here depends on how long something takes.
 DEADLINE = 60.0
@@ -373,7 +373,7 @@ def test_a_worker_that_dies_idle_is_nobody_s_failure() -> None:
 
 DRIVER = """
 import pathlib, signal, sys, time
-from lazybo.run.executors import make_engine
+from lazybo.run.engines import make_engine
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, lambda *_: None)
@@ -486,7 +486,7 @@ def test_a_serial_engine_does_not_pretend_to_be_parallel() -> None:
 def test_a_missing_package_names_the_extra_to_install(name: str, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     extra = name.partition(":")[0]
     monkeypatch.setitem(sys.modules, package, None)
-    monkeypatch.delitem(sys.modules, f"lazybo.run.executors.{extra}", raising=False)
+    monkeypatch.delitem(sys.modules, f"lazybo.run.engines.{extra}", raising=False)
     with pytest.raises(ImportError, match=rf"pip install 'lazybo\[{extra}\]'"):
         make_engine(name, None)
 
@@ -494,7 +494,7 @@ def test_a_missing_package_names_the_extra_to_install(name: str, package: str, m
 def test_an_engine_imports_only_what_it_runs_on() -> None:
     program = """
 import sys
-from lazybo.run.executors import make_engine
+from lazybo.run.engines import make_engine
 for name in ("serial", "threads"):
     with make_engine(name, 1) as engine:
         assert engine.submit(pow, 2, 5).result() == 32

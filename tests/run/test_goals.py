@@ -15,11 +15,11 @@ import lazybo
 from lazybo import optimize
 from lazybo.run.evaluate import Outcome, Trial
 from lazybo.run.goals import Goals, check_goals
-from lazybo.run.ledger import Result
 from lazybo.run.limits import Limits, StopReason, Tally
 from lazybo.run.stopping import Stopping
 from lazybo.study.factory import reporting_of
 from lazybo.study.feasible import measured_constraints
+from lazybo.study.ledger import Result
 
 SPACE = {"x": (0.0, 1.0), "y": (0.0, 1.0)}
 # Storages with and without transactions.

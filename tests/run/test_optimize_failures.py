@@ -25,8 +25,8 @@ from lazybo import RunFailed, optimize
 from lazybo.run.evaluate import Trial
 from lazybo.run.limits import StopReason
 from lazybo.run.warm_start import known_results
-from lazybo.search.shorthand import as_distributions
-from lazybo.search.space import Space
+from lazybo.space.shorthand import as_distributions
+from lazybo.space.space import Space
 from lazybo.study.attributes import STOPPED_KEY
 from lazybo.study.databases import name_of
 

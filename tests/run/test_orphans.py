@@ -11,10 +11,10 @@ from optuna.distributions import FloatDistribution
 from optuna.trial import TrialState
 
 from lazybo import optimize
-from lazybo.run.ledger import open_ledger
 from lazybo.run.orphans import EVALUATES_HERE, RECORDS_ALL, Orphans
 from lazybo.run.presence import present
 from lazybo.study.attributes import ATTEMPTS_KEY, BEGAN_KEY, DRIVER_KEY, HEARTBEAT_KEY
+from lazybo.study.ledger import open_ledger
 from lazybo.study.storage import open_storage
 
 SPACE = {"x": FloatDistribution(-1, 1)}

@@ -23,9 +23,9 @@ from optuna.trial import FrozenTrial, TrialState
 
 import lazybo
 from benchmarks.drivers import race
-from lazybo.run.ledger import open_ledger
 from lazybo.study.attributes import ATTEMPTS_KEY
 from lazybo.study.databases import database_of
+from lazybo.study.ledger import open_ledger
 from lazybo.study.storage import open_storage
 from tests import postgres
 

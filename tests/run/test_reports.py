@@ -17,9 +17,9 @@ from optuna.trial import FrozenTrial, TrialState
 
 import lazybo
 from lazybo.run.channel import StudyReporter
-from lazybo.run.ledger import open_ledger
 from lazybo.run.reports import Reports
 from lazybo.study.journal import Journal, WholeLines
+from lazybo.study.ledger import open_ledger
 from lazybo.study.storage import open_storage
 
 DEADLINE = 60.0

@@ -10,7 +10,7 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 
 from lazybo import Condition
 from lazybo.run.warm_start import known_results
-from lazybo.search.space import Space
+from lazybo.space.space import Space
 
 SPACE = Space(
     {

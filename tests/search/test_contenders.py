@@ -11,7 +11,7 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from scipy.special import ndtr
 
 from lazybo import Condition, Matern52, Optimizer
-from lazybo.model.process import Process
+from lazybo.gp.process import Process
 from lazybo.search.contenders import MOST, NEGLIGIBLE, SURE, chances, next_repeat
 from lazybo.search.prediction import Evaluation
 

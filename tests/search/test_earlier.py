@@ -13,18 +13,18 @@ from optuna.distributions import FloatDistribution
 from scipy.stats import multivariate_normal
 
 from lazybo import Optimizer
-from lazybo.model import earlier as model_earlier
-from lazybo.model.earlier import RESIDUALS, EarlierTasks, Task, portfolio
-from lazybo.model.fit import Data, Priors, learn_together, maximum_a_posteriori
-from lazybo.model.kernels import AdditiveMatern52, Matern52, kernel_for
-from lazybo.model.prior_mean import PriorMean
-from lazybo.model.process import Process
+from lazybo.gp import earlier as model_earlier
+from lazybo.gp.earlier import RESIDUALS, EarlierTasks, Task, portfolio
+from lazybo.gp.fit import Data, Priors, learn_together, maximum_a_posteriori
+from lazybo.gp.kernels import AdditiveMatern52, Matern52, kernel_for
+from lazybo.gp.prior_mean import PriorMean
+from lazybo.gp.process import Process
 from lazybo.search.chooser import CONTROL
 from lazybo.search.earlier import EarlierStudy, earlier_studies, fitting, say, thinned
 from lazybo.search.near_field import NEAR_PARTS, NearField, NearMean
 from lazybo.search.parts import EARLIER_STARTUP
 from lazybo.search.pool import Pool
-from lazybo.search.space import Space
+from lazybo.space.space import Space
 
 SPACE = {"x": (0.0, 1.0), "y": (0.0, 1.0)}
 

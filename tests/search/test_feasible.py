@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
 from lazybo.search.acquisition import log_expected_improvement
-from lazybo.search.feasibility import BISECTIONS, Feasibility
-from lazybo.search.feasible_set import POPULATION, FeasibleSet
 from lazybo.search.optimizer import Optimizer
-from lazybo.search.space import Condition, Space
+from lazybo.space.feasibility import BISECTIONS, Feasibility
+from lazybo.space.feasible_set import POPULATION, FeasibleSet
+from lazybo.space.space import Condition, Space
 
 MIXED: dict[str, Any] = {
     "lr": FloatDistribution(1e-5, 1e-1, log=True),

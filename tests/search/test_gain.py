@@ -7,8 +7,8 @@ import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
 from lazybo import Matern52, Optimizer
-from lazybo.model.process import Process
-from lazybo.model.targets import scaling
+from lazybo.gp.process import Process
+from lazybo.gp.targets import scaling
 from lazybo.search.acquisition import expected_improvement
 from lazybo.search.gain import LEAST_SHARE, GainParts, earlier_gains, play, played_gains
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lazybo.model.fit import NOISY, Priors, priors_for
+from lazybo.gp.fit import NOISY, Priors, priors_for
 from lazybo.search.optimizer import Optimizer
 
 SPACE = {f"x{j}": (-5.0, 5.0) for j in range(3)}

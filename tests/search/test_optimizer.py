@@ -13,12 +13,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
-from lazybo.model.fit import Priors
-from lazybo.model.kernels import AdditiveMatern52, Matern52
-from lazybo.model.process import Process
+from lazybo.gp.fit import Priors
+from lazybo.gp.kernels import AdditiveMatern52, Matern52
+from lazybo.gp.process import Process
 from lazybo.search.optimizer import Optimizer, Suggestion
 from lazybo.search.pool import Pool
-from lazybo.search.space import Condition
+from lazybo.space.space import Condition
 
 PLANE = {"x": FloatDistribution(-5.0, 5.0), "y": FloatDistribution(-5.0, 5.0)}
 MIXED = {

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
 from lazybo import Condition, Optimizer, Prediction, Recommendation
-from lazybo.model.targets import WARPINGS
+from lazybo.gp.targets import WARPINGS
 from lazybo.search.prediction import BLOCK_POINTS
 
 LINE = {"x": FloatDistribution(-5.0, 5.0)}

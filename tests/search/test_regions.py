@@ -17,9 +17,9 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 import lazybo
 from lazybo import Condition, Optimizer
 from lazybo.search import regions, takeover
-from lazybo.search.axis import contains
 from lazybo.search.results import State
-from lazybo.search.space import Space
+from lazybo.space.axis import contains
+from lazybo.space.space import Space
 
 NUMBERS = {f"x{j}": (-5.0, 5.0) for j in range(4)}
 MIXED = {

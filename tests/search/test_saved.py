@@ -15,7 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lazybo import Condition, Matern52, Optimizer, optimize
-from lazybo.model.fit import Priors
+from lazybo.gp.fit import Priors
 from lazybo.search import saved
 from lazybo.search.acquisition import confidence_bound
 from tests.damaged import DAMAGE, damaged, places

@@ -27,7 +27,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 import lazybo
-from lazybo.run.executors import WorkerDied
+from lazybo.run.engines import WorkerDied
 from lazybo.sklearn import LazySearchCV
 from lazybo.sklearn.candidates import Candidates
 from lazybo.sklearn.spaces import SearchSpace

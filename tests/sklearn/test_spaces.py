@@ -11,8 +11,8 @@ from sklearn.decomposition import PCA
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
 from lazybo.search.optimizer import Optimizer
-from lazybo.search.space import Condition
 from lazybo.sklearn.spaces import TAIL, WHICH, SearchSpace, described
+from lazybo.space.space import Condition
 
 
 def inside(spec: object) -> object:

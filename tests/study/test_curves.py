@@ -15,7 +15,7 @@ from lazybo.report import records
 from lazybo.report.recommendation import recommend
 from lazybo.search.curves import MIN_COMPLETE
 from lazybo.search.optimizer import Optimizer
-from lazybo.search.space import Space
+from lazybo.space.space import Space
 from lazybo.study.curves import MIN_POINTS, StudyCurves, _predicted
 from lazybo.study.factory import model_of
 from lazybo.study.feasible import as_attributes

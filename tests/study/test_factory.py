@@ -13,11 +13,11 @@ import optuna
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lazybo.kernels import Column, Matern52
 from optuna.distributions import CategoricalDistribution, FloatDistribution
 
 from lazybo import Condition, LazySampler, Optimizer, optimize
-from lazybo.kernels import Column, Matern52
-from lazybo.model.fit import Priors
+from lazybo.gp.fit import Priors
 from lazybo.report import records
 from lazybo.report.html import write_report
 from lazybo.search.acquisition import expected_improvement

@@ -8,7 +8,7 @@ from optuna.distributions import FloatDistribution
 from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.search.optimizer import Optimizer
-from lazybo.search.space import Space
+from lazybo.space.space import Space
 from lazybo.study.attributes import PAUSED_KEY
 from lazybo.study.curves import StudyCurves, best_to_resume
 from lazybo.study.model import StudyModel

@@ -27,7 +27,7 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from lazybo.search.space import Condition
+from lazybo.space.space import Condition
 from lazybo.study import retry, waiting
 from lazybo.study.attributes import DRIVER_KEY, SUGGESTION_KEY, VARIANCE_KEY
 from lazybo.study.model import StudyModel

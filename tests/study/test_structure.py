@@ -7,7 +7,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from lazybo.search.optimizer import Optimizer
-from lazybo.search.space import Condition
+from lazybo.space.space import Condition
 from lazybo.study.model import StudyModel
 from lazybo.study.structure import Structure, as_given, infer_structure
 

@@ -4,7 +4,7 @@ import gc
 import os
 import sys
 
-from lazybo.checks import check_optuna
+from lazybo.core.checks import check_optuna
 
 check_optuna()
 

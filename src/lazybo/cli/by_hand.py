@@ -11,7 +11,6 @@ import typer
 from optuna.storages import BaseStorage
 from optuna.study import Study, load_study
 
-from lazybo.checks import check_cost, whole
 from lazybo.cli import console, parameters, summary
 from lazybo.cli.config import earlier_of, objectives_of, parse_constraints, requirement_of
 from lazybo.cli.directions import OptionalNames, directions_of
@@ -51,22 +50,23 @@ from lazybo.cli.storages import (
     named_place,
     open_checked,
 )
-from lazybo.model.fit import priors_for
-from lazybo.run import ledger
+from lazybo.core.checks import check_cost, whole
+from lazybo.core.codec import Advised, readable
+from lazybo.gp.fit import priors_for
 from lazybo.run.arguments import check_initial, check_initial_feasible
 from lazybo.run.by_hand import ByHand, Measured
 from lazybo.run.goals import Goals, check_goals
-from lazybo.run.ledger import Entry
-from lazybo.search.space import Space
-from lazybo.search.tables import MARK, csv_text
+from lazybo.space.space import Space
+from lazybo.space.tables import MARK, csv_text
+from lazybo.study import ledger
 from lazybo.study.attributes import REQUIRE_KEY, RUN_KEY, of_study
 from lazybo.study.costs import SECONDS
 from lazybo.study.factory import ModelOptions, keep_options, options_of
 from lazybo.study.factory import directions_of as directions_in
+from lazybo.study.ledger import Entry
 from lazybo.study.retry import with_retries
 from lazybo.study.storage import DEFAULT_NAME, REMEDY, About, kept_run, open_study
 from lazybo.study.structure import Structure
-from lazybo.written import Advised, readable
 
 commands = typer.Typer()
 MOST_AT_ONCE = 1000

@@ -15,10 +15,10 @@ import optuna
 from optuna.distributions import BaseDistribution
 from optuna.pruners import BasePruner
 
-from lazybo.checks import DIRECTIONS, Direction, check_cost, finite_number, positive, shortened
 from lazybo.cli.parameters import distributions_of, examples
 from lazybo.cli.require import Requirement
 from lazybo.cli.settings import DEFAULT_STORAGE, OBJECTIVE, choice_of, seconds_of, texts_of, whole_of
+from lazybo.core.checks import DIRECTIONS, Direction, check_cost, finite_number, positive, shortened
 from lazybo.programs import groups, placeholders
 from lazybo.programs.output import Reading
 from lazybo.programs.placeholders import nearest
@@ -27,7 +27,7 @@ from lazybo.run.arguments import check_initial, check_initial_feasible, check_pr
 from lazybo.run.goals import Goals, check_goals
 from lazybo.search.earlier import EarlierStudy
 from lazybo.search.optimizer import Optimizer
-from lazybo.search.space import Condition, Space
+from lazybo.space.space import Condition, Space
 from lazybo.study.earlier import read_earlier
 from lazybo.study.pruner import LazyPruner
 from lazybo.study.storage import DEFAULT_NAME

@@ -21,8 +21,8 @@ from rich.table import Table
 from rich.text import Text
 from tqdm import tqdm
 
+from lazybo.core.text import one_line, printable, without_password
 from lazybo.run.failure import is_failed_trial
-from lazybo.text import one_line, printable, without_password
 
 # Exit codes that scripts can use.
 FAILED = 1

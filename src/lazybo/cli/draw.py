@@ -9,11 +9,11 @@ from matplotlib.figure import Figure
 from optuna.study import Study
 
 from lazybo.cli.figures import RECORDS, kinds_of
-from lazybo.files import write_whole
+from lazybo.core.codec import write_whole
+from lazybo.core.text import file_name
 from lazybo.report import plots
 from lazybo.report.recommendation import recommend
 from lazybo.search.prediction import Recommendation
-from lazybo.text import file_name
 
 TITLES = {
     "history": "values, the best so far, and the recommended trial",

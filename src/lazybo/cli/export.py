@@ -9,8 +9,8 @@ from optuna.study import Study
 from optuna.trial import TrialState
 
 from lazybo.cli import console
-from lazybo.run import ledger
-from lazybo.search.tables import csv_text
+from lazybo.space.tables import csv_text
+from lazybo.study import ledger
 from lazybo.study.attributes import REPEAT_KEY
 from lazybo.study.feasible import constraints_of, feasible_trials, measured_constraints, names_of
 

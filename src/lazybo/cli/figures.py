@@ -10,7 +10,7 @@ from optuna.distributions import BaseDistribution
 from optuna.study import Study
 
 from lazybo.report import curves, records
-from lazybo.run import ledger
+from lazybo.study import ledger
 
 RECORDS: dict[str, Callable[[Study], Any]] = {
     "history": records.history,

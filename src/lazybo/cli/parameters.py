@@ -7,10 +7,10 @@ from typing import Any
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
-from lazybo.checks import is_number
+from lazybo.core.checks import is_number
+from lazybo.core.text import shortened
 from lazybo.programs.placeholders import nearest
-from lazybo.search.space import Condition
-from lazybo.text import shortened
+from lazybo.space.space import Condition
 
 NUMBER_KEYS = ("type", "low", "high", "log", "step", "if")
 # The largest integer that a database can store.

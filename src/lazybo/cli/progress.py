@@ -6,12 +6,12 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.cli import console
+from lazybo.core.text import shortened
 from lazybo.report.failures import reason_of
 from lazybo.run.limits import Tally
 from lazybo.study.attributes import REPEAT_KEY
 from lazybo.study.feasible import measured_constraints, names_of, violates
 from lazybo.study.paused import is_paused
-from lazybo.text import shortened
 
 REASON_LENGTH = 160
 

@@ -14,7 +14,7 @@ import operator
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from lazybo.checks import is_number, shortened
+from lazybo.core.checks import is_number, shortened
 from lazybo.programs.placeholders import nearest
 
 Params: TypeAlias = Mapping[str, Any]

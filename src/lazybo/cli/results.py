@@ -9,11 +9,11 @@ from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 
-from lazybo.run import ledger
 from lazybo.run.by_hand import TOLD, ByHand, Measured
 from lazybo.run.goals import Goals
 from lazybo.run.warm_start import params_of
-from lazybo.search.tables import MARK, csv_rows, parameter_columns, parsed
+from lazybo.space.tables import MARK, csv_rows, parameter_columns, parsed
+from lazybo.study import ledger
 from lazybo.study.structure import as_given
 
 # What `lazybo export` writes beside parameters, values and metrics.

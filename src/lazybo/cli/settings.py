@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lazybo.checks import one_of, seconds, shortened, whole
+from lazybo.core.checks import one_of, seconds, shortened, whole
 from lazybo.programs.placeholders import nearest
 
 DEFAULT_STORAGE = "lazybo.db"

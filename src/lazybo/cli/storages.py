@@ -14,11 +14,11 @@ from optuna.study import Study
 
 from lazybo.cli.require import Requirement
 from lazybo.cli.settings import DEFAULT_STORAGE, read_settings
+from lazybo.core.text import without_password
 from lazybo.programs.placeholders import nearest
 from lazybo.study.attributes import REQUIRE_KEY
 from lazybo.study.retry import with_retries
 from lazybo.study.storage import database_url, open_storage
-from lazybo.text import without_password
 
 # Databases that Optuna supports, and what a valid storage looks like.
 SCHEMES = ("sqlite", "postgresql", "mysql", "mariadb", "oracle", "mssql")

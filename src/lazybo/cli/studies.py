@@ -14,12 +14,12 @@ from lazybo.cli.export import FORMATS, format_of, rows_of
 from lazybo.cli.figures import numbers
 from lazybo.cli.flags import JsonFlag
 from lazybo.cli.storages import StorageArgument, StorageFlag, StudyArgument, StudyFlag, find, named_place
-from lazybo.files import write_whole
+from lazybo.core.codec import write_whole
+from lazybo.core.text import file_name
 from lazybo.report.html import write_report
 from lazybo.report.recommendation import Advice, advise
 from lazybo.study.paused import paused_trials
 from lazybo.study.paused import resume as resume_trials
-from lazybo.text import file_name
 
 commands = typer.Typer()
 

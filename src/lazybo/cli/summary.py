@@ -14,20 +14,19 @@ from optuna.study import Study, load_study
 from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.cli import console
+from lazybo.core.codec import Advised
+from lazybo.core.text import shortened
 from lazybo.programs import placeholders
 from lazybo.report import curves, records
 from lazybo.report.failures import failures
 from lazybo.report.recommendation import Advice, advise, contenders_of
-from lazybo.run import ledger
 from lazybo.run.limits import describe_stop
 from lazybo.search.contenders import Contender
 from lazybo.search.prediction import Predictor
-from lazybo.study import feasible
+from lazybo.study import feasible, ledger
 from lazybo.study.attributes import COMMAND_KEY, OBJECTIVE_KEY, REPEAT_KEY, STOPPED_KEY
 from lazybo.study.model import StudyModel
 from lazybo.study.paused import is_paused
-from lazybo.text import shortened
-from lazybo.written import Advised
 
 STATES = {
     TrialState.COMPLETE: "complete",

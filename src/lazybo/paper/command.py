@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from lazybo.files import write_whole
+from lazybo.core.codec import write_whole
 from lazybo.paper import factorisation, lag, levy, tables, tuning, workers
 from lazybo.paper.data import Images, load_cifar10, load_mnist
 from lazybo.paper.presets import LABELS

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from scipy.linalg import lapack
 
-from lazybo.checks import Array
-from lazybo.model.cholesky import GrowingCholesky
+from lazybo.core.checks import Array
+from lazybo.gp.cholesky import GrowingCholesky
 from lazybo.paper import algorithm2
 from lazybo.paper.levy import space
 from lazybo.paper.presets import NOISE, unit_kernel

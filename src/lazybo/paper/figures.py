@@ -15,8 +15,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from lazybo.checks import Array
-from lazybo.files import write_whole
+from lazybo.core.checks import Array
+from lazybo.core.codec import write_whole
 from lazybo.paper import factorisation, illustrations, lag, levy
 from lazybo.paper.presets import LABELS
 from lazybo.paper.records import read_rows

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lazybo.checks import Array
+from lazybo.core.checks import Array
 from lazybo.demo import levy
-from lazybo.model.gp import LazyGP
-from lazybo.model.targets import standardize
+from lazybo.gp.lazy_gp import LazyGP
+from lazybo.gp.targets import standardize
 from lazybo.paper.levy import BOUND, space
 from lazybo.paper.presets import NOISE, XI, unit_kernel
 from lazybo.search.acquisition import expected_improvement

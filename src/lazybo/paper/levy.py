@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from optuna.distributions import FloatDistribution
 
-from lazybo.checks import Array
+from lazybo.core.checks import Array
 from lazybo.demo import levy
 from lazybo.paper.presets import optimizer_options
 from lazybo.paper.records import append_rows, first_at, read_rows

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from optuna.distributions import FloatDistribution
 
-from lazybo.model.fit import Priors
-from lazybo.model.kernels import Matern52
-from lazybo.model.lag import Lag
+from lazybo.gp.fit import Priors
+from lazybo.gp.kernels import Matern52
+from lazybo.gp.lag import Lag
 from lazybo.search.acquisition import log_expected_improvement
 
 XI = 0.01

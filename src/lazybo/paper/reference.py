@@ -12,11 +12,11 @@ import numpy as np
 from optuna.distributions import FloatDistribution
 from scipy.optimize import minimize
 
-from lazybo.checks import Array
-from lazybo.model.fit import learn
-from lazybo.model.gp import LazyGP
-from lazybo.model.lag import is_due
-from lazybo.model.targets import WARPINGS, Targets
+from lazybo.core.checks import Array
+from lazybo.gp.fit import learn
+from lazybo.gp.lag import is_due
+from lazybo.gp.lazy_gp import LazyGP
+from lazybo.gp.targets import WARPINGS, Targets
 from lazybo.paper.presets import XI
 from lazybo.search.acquisition import expected_improvement
 from lazybo.search.judgement import Best

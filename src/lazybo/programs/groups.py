@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from lazybo.core.codec import object_from_json
 from lazybo.run.presence import Process, born
-from lazybo.written import object_from_json
 
 # Seconds between SIGTERM and SIGKILL.
 GRACE = 5.0

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from lazybo.checks import is_number
+from lazybo.core.checks import is_number
+from lazybo.core.codec import from_json
+from lazybo.core.text import without_colours
 from lazybo.run.goals import metric_at
-from lazybo.text import without_colours
-from lazybo.written import from_json
 
 # A longer line is not kept in memory and cannot be a value.
 MAX_LINE = 1 << 20

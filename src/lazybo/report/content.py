@@ -11,20 +11,19 @@ import numpy as np
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
-from lazybo.blas import one_thread
-from lazybo.checks import Array
+from lazybo.core.blas import one_thread
+from lazybo.core.checks import Array
 from lazybo.report import curves as learning
 from lazybo.report import health, records
 from lazybo.report.failures import Failures, failures
 from lazybo.report.portable import portable_model
 from lazybo.report.quality import Quality, noise_of, quality_of
 from lazybo.report.recommendation import Advice, advise, contenders_of
-from lazybo.run import ledger
 from lazybo.search.contenders import Contender
 from lazybo.search.judgement import Relation
 from lazybo.search.optimizer import Optimizer
 from lazybo.search.prediction import Predictor
-from lazybo.study import feasible
+from lazybo.study import feasible, ledger
 from lazybo.study.evaluated import point_of
 from lazybo.study.factory import directions_of, model_of
 from lazybo.study.paused import is_paused

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
-from lazybo.blas import one_thread
-from lazybo.run import ledger
+from lazybo.core.blas import one_thread
+from lazybo.study import ledger
 from lazybo.study.curves import Ending
 from lazybo.study.factory import model_of, reporting_of
 from lazybo.study.feasible import feasible_trials, names_of

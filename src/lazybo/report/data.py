@@ -7,10 +7,10 @@ from typing import Any
 
 from optuna.trial import FrozenTrial
 
+from lazybo.core.text import printable, shortened, without_password
 from lazybo.report.content import Content, Model, last_values
 from lazybo.report.quality import Quality
 from lazybo.study.evaluated import point_of
-from lazybo.text import printable, shortened, without_password
 
 # At most so many trials are drawn in slices and parallel coordinates, so many learning curves with so many points each.
 MOST_TRIALS, MOST_CURVES, MOST_STEPS = 2000, 300, 100

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from optuna.trial import FrozenTrial, TrialState
 
+from lazybo.core.text import one_line
 from lazybo.study.attributes import failure_of
-from lazybo.text import one_line
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,11 @@ from typing import Literal
 
 import numpy as np
 
-from lazybo.checks import Array
+from lazybo.core.checks import Array
+from lazybo.core.text import shortened
 from lazybo.report.failures import Failures
 from lazybo.report.quality import Noise, Quality
-from lazybo.search.space import Space
-from lazybo.text import shortened
+from lazybo.space.space import Space
 
 # With fewer values than this, or than twice the number of parameters, the model knows little.
 FEW_TRIALS = 10

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from optuna.study import Study
 
-from lazybo.checks import shortened
-from lazybo.files import write_whole
+from lazybo.core.checks import shortened
+from lazybo.core.codec import write_whole
 from lazybo.report.content import Content, content_of
 from lazybo.report.data import as_json, data_of
 from lazybo.report.sections import escaped, footer, header, sections

@@ -10,10 +10,10 @@ from typing import Any, Literal
 import numpy as np
 from optuna.distributions import BaseDistribution, CategoricalDistribution
 
+from lazybo.core.text import printable, shortened
 from lazybo.report.curves import Curves, LearningCurve
 from lazybo.report.records import Coordinates, Front, History, Slice, Times, place
 from lazybo.search.prediction import Recommendation
-from lazybo.text import printable, shortened
 
 try:
     from matplotlib.axes import Axes

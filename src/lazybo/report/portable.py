@@ -32,14 +32,14 @@ import numpy as np
 from numpy.typing import NDArray
 from optuna.distributions import CategoricalDistribution, IntDistribution
 
-from lazybo.blas import one_thread
-from lazybo.checks import Array
-from lazybo.model.prior_mean import PriorMean
-from lazybo.model.process import NO_VALUE, Process
+from lazybo.core.blas import one_thread
+from lazybo.core.checks import Array
+from lazybo.gp.prior_mean import PriorMean
+from lazybo.gp.process import NO_VALUE, Process
 from lazybo.search.acquisition import MIN_STD
 from lazybo.search.optimizer import Optimizer
 from lazybo.search.prediction import HALF_WIDTH, Limit, Predictor
-from lazybo.search.space import Space
+from lazybo.space.space import Space
 
 # More rows than this are not all factored by a reader: a browser takes seconds and tens of megabytes for them.
 EXACT_ROWS = 2000

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lazybo.blas import one_thread
-from lazybo.checks import Array
-from lazybo.model.leave_one_out import leave_one_out
+from lazybo.core.blas import one_thread
+from lazybo.core.checks import Array
+from lazybo.gp.leave_one_out import leave_one_out
 from lazybo.search.prediction import HALF_WIDTH, Predictor
 
 # Values that are left out, one at a time: each takes a triangular solve.

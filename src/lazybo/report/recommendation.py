@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from optuna.study import Study
 from optuna.trial import FrozenTrial
 
-from lazybo.blas import one_thread
-from lazybo.checks import shortened
+from lazybo.core.blas import one_thread
+from lazybo.core.checks import shortened
 from lazybo.report.records import predictor_of
-from lazybo.run import ledger
 from lazybo.search.contenders import Contender
-from lazybo.search.feasibility import Feasibility, Predicate
 from lazybo.search.optimizer import Optimizer
 from lazybo.search.prediction import Prediction, Predictor, Recommendation
+from lazybo.space.feasibility import Feasibility, Predicate
+from lazybo.study import ledger
 from lazybo.study.evaluated import evaluations_of, most_promising, point_of
 from lazybo.study.feasible import best_trial, feasible_trials
 

@@ -15,11 +15,11 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from lazybo.blas import one_thread
-from lazybo.checks import Array
-from lazybo.run import ledger
+from lazybo.core.blas import one_thread
+from lazybo.core.checks import Array
 from lazybo.search.prediction import Predictor
-from lazybo.search.space import Space
+from lazybo.space.space import Space
+from lazybo.study import ledger
 from lazybo.study.evaluated import point_of
 from lazybo.study.factory import model_of
 from lazybo.study.feasible import complete_trials, constraints_of, feasible_trials, front_of, names_of

@@ -13,12 +13,12 @@ from typing import Any
 from optuna.trial import FrozenTrial
 
 import lazybo
+from lazybo.core.text import one_line, shortened
 from lazybo.report.content import Content, Model
 from lazybo.report.data import name_of
 from lazybo.report.failures import Failures
 from lazybo.report.health import Finding
 from lazybo.search.prediction import Prediction, Recommendation
-from lazybo.text import one_line, shortened
 
 # Rows of tables.
 MOST_CONTENDERS, MOST_FAILURES, MOST_FRONT, MOST_NUMBERS = 5, 20, 50, 12

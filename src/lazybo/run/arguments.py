@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from optuna.pruners import BasePruner, NopPruner, ThresholdPruner
 
-from lazybo.checks import finite_number, positive, seconds, shortened, whole
+from lazybo.core.checks import finite_number, positive, seconds, shortened, whole
 from lazybo.run.call import Call
 from lazybo.run.goals import Goals
 from lazybo.run.limits import Limits
 from lazybo.search.optimizer import Optimizer
-from lazybo.search.space import Space
+from lazybo.space.space import Space
 
 
 def check_limits(

@@ -2,7 +2,7 @@
 
 A configuration that was asked for is a running trial without a driver, so no run takes it over. It is pending until
 its values are told, whoever tells them. Several people may ask at the same time: each gets a number and a configuration
-of their own, as several drivers do (`lazybo.run.ledger`).
+of their own, as several drivers do (`lazybo.study.ledger`).
 """
 
 import math
@@ -15,16 +15,16 @@ import numpy as np
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from lazybo.checks import finite_number, positive, shortened
-from lazybo.run import ledger
+from lazybo.core.checks import finite_number, positive, shortened
 from lazybo.run.goals import Goals
-from lazybo.run.ledger import Entry, Result
-from lazybo.search.space import Space
+from lazybo.space.space import Space
+from lazybo.study import ledger
 from lazybo.study.attributes import CORRECTIONS_KEY, DRIVER_KEY, SECONDS_KEY, SKIPPED_KEY, VARIANCE_KEY, of_trial
 from lazybo.study.costs import SECONDS, is_cost
 from lazybo.study.databases import drop_cache
 from lazybo.study.factory import ModelOptions, open_model
 from lazybo.study.feasible import as_attributes
+from lazybo.study.ledger import Entry, Result
 from lazybo.study.model import StudyModel
 from lazybo.study.paused import is_paused
 from lazybo.study.retry import with_retries

@@ -32,8 +32,8 @@ from optuna.trial import FrozenTrial
 
 from lazybo.run import plain
 from lazybo.run.evaluate import Reporter
-from lazybo.run.ledger import open_ledger
 from lazybo.run.reports import INTERVAL, Reports
+from lazybo.study.ledger import open_ledger
 from lazybo.study.pruner import LazyPruner
 from lazybo.study.retry import with_retries
 

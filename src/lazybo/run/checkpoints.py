@@ -44,12 +44,12 @@ from typing import Any, TypeAlias, TypeVar
 from optuna.storages import BaseStorage, InMemoryStorage
 from optuna.study import Study
 
-from lazybo.checks import is_number, shortened, whole
+from lazybo.core.checks import is_number, shortened, whole
+from lazybo.core.codec import object_from_json, readable
 from lazybo.run.presence import Process
 from lazybo.study.attributes import CHECKPOINTS_KEY, of_study
 from lazybo.study.databases import file_of
 from lazybo.study.retry import with_retries
-from lazybo.written import object_from_json, readable
 
 _logger = logging.getLogger("lazybo")
 _T = TypeVar("_T")

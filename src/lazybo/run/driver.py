@@ -20,17 +20,15 @@ from optuna.exceptions import UpdateFinishedTrialError
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
-from lazybo.run import ledger
 from lazybo.run.budget import Budget
 from lazybo.run.call import Call
 from lazybo.run.channel import StudyReporter
 from lazybo.run.checkpoints import tidy
+from lazybo.run.engines import Engine
 from lazybo.run.evaluate import Outcome, Reporter
-from lazybo.run.executors import Engine
 from lazybo.run.failure import InvalidValue, how_to_resume, log_failed_trial, log_traceback
 from lazybo.run.gain import GainLimit
 from lazybo.run.goals import ONE_OBJECTIVE, Goals
-from lazybo.run.ledger import Entry, Result
 from lazybo.run.limits import Limits, StopReason
 from lazybo.run.open_trials import OpenTrial, OpenTrials
 from lazybo.run.opening import Opening, opening_of
@@ -40,8 +38,10 @@ from lazybo.run.shared import SharedStudy
 from lazybo.run.source import TrialSource
 from lazybo.run.steps import NO_STEPS, Steps
 from lazybo.run.stopping import Stopping
+from lazybo.study import ledger
 from lazybo.study.attributes import FAILURE_KEY, SECONDS_KEY, VARIANCE_KEY
 from lazybo.study.feasible import as_attributes
+from lazybo.study.ledger import Entry, Result
 from lazybo.study.model import StudyModel
 from lazybo.study.pruner import LazyPruner
 from lazybo.study.retry import with_retries

@@ -18,7 +18,7 @@ import numpy as np
 from optuna.distributions import BaseDistribution
 from optuna.exceptions import TrialPruned
 
-from lazybo.checks import is_number
+from lazybo.core.checks import is_number
 from lazybo.run import plain, suggest
 from lazybo.run.call import Call
 from lazybo.run.checkpoints import opened

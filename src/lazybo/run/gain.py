@@ -5,11 +5,11 @@ from functools import partial
 
 from optuna.study import Study
 
-from lazybo.checks import finite_number
+from lazybo.core.checks import finite_number
+from lazybo.core.codec import as_object, readable
 from lazybo.search.optimizer import Optimizer
 from lazybo.study.attributes import GAIN_KEY, of_study
 from lazybo.study.retry import with_retries
-from lazybo.written import as_object, readable
 
 # The gain of so many evaluations is compared with the limit.
 HORIZON = 10

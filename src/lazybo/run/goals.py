@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from lazybo.checks import (
+from lazybo.core.checks import (
     DIRECTIONS,
     Direction,
     as_number,

@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from lazybo.checks import whole
+from lazybo.core.checks import whole
 from lazybo.run.call import call_of
 
 # No data set has more parts, and a run keeps a record of each.

@@ -16,15 +16,15 @@ from optuna.study import Study
 from lazybo.run import plain
 from lazybo.run.call import Call
 from lazybo.run.channel import StudyReporter
+from lazybo.run.engines import Engine, EngineBroken, WorkerDied
 from lazybo.run.evaluate import Outcome, Reporter, Task, evaluate
-from lazybo.run.executors import Engine, EngineBroken, WorkerDied
 from lazybo.run.failure import RunFailed, how_to_resume
 from lazybo.run.goals import ONE_OBJECTIVE, Goals
 from lazybo.run.kfold import mean_of, variance_of_mean
-from lazybo.run.ledger import Entry
 from lazybo.run.limits import Limits
 from lazybo.run.steps import Steps
 from lazybo.study.attributes import ATTEMPTS_KEY
+from lazybo.study.ledger import Entry
 from lazybo.study.retry import with_retries
 
 _logger = logging.getLogger("lazybo")

@@ -13,11 +13,10 @@ from optuna.storages import BaseStorage
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
-from lazybo.checks import Direction, check_cost, check_seed, hinting, renamed, warn, whole
-from lazybo.model.fit import Priors, priors_for
-from lazybo.model.kernels import Kernel
-from lazybo.model.lag import Lag
-from lazybo.run import ledger
+from lazybo.core.checks import Direction, check_cost, check_seed, hinting, renamed, warn, whole
+from lazybo.gp.fit import Priors, priors_for
+from lazybo.gp.kernels import Kernel
+from lazybo.gp.lag import Lag
 from lazybo.run.arguments import (
     check_initial,
     check_initial_feasible,
@@ -32,9 +31,9 @@ from lazybo.run.call import Call, call_of
 from lazybo.run.channel import StudyReporter, listening
 from lazybo.run.checkpoints import checkpoint_root
 from lazybo.run.driver import Callback, Driver, RunOptions
+from lazybo.run.engines import Engine, make_engine
+from lazybo.run.engines.local import SerialEngine
 from lazybo.run.evaluate import Reporter
-from lazybo.run.executors import Engine, make_engine
-from lazybo.run.executors.local import SerialEngine
 from lazybo.run.failure import attach_study
 from lazybo.run.goals import check_goals
 from lazybo.run.kfold import KFold
@@ -44,9 +43,10 @@ from lazybo.run.presence import present
 from lazybo.run.steps import Steps
 from lazybo.run.warm_start import known_results
 from lazybo.search.acquisition import Acquisition
-from lazybo.search.feasibility import Predicate
-from lazybo.search.shorthand import as_distributions, warn_of_misreading
-from lazybo.search.space import Condition, Space
+from lazybo.space.feasibility import Predicate
+from lazybo.space.shorthand import as_distributions, warn_of_misreading
+from lazybo.space.space import Condition, Space
+from lazybo.study import ledger
 from lazybo.study.attributes import STOPPED_KEY
 from lazybo.study.costs import SECONDS
 from lazybo.study.earlier import read_earlier

@@ -19,9 +19,9 @@ from optuna.exceptions import UpdateFinishedTrialError
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
-from lazybo.run.ledger import Entry, Ledger, Result
 from lazybo.run.presence import Drivers
 from lazybo.study.attributes import ATTEMPTS_KEY, BEGAN_KEY, DRIVER_KEY, STEPS_KEY, count_of
+from lazybo.study.ledger import Entry, Ledger, Result
 from lazybo.study.retry import with_retries
 
 # What a driver writes about itself: it evaluates in its own process; it records the start of every evaluation.

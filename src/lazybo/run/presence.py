@@ -21,7 +21,7 @@ from typing import Any
 import psutil
 from optuna.study import Study
 
-from lazybo.checks import is_number, shortened, whole
+from lazybo.core.checks import is_number, shortened, whole
 from lazybo.study.attributes import HEARTBEAT_KEY
 from lazybo.study.retry import with_retries
 

@@ -8,8 +8,8 @@ from types import TracebackType
 
 from tqdm import tqdm
 
+from lazybo.core.text import printable
 from lazybo.run.limits import Tally
-from lazybo.text import printable
 
 # Characters of the line in a notebook, whose width is unknown, and seconds between two updates.
 NOTEBOOK_WIDTH = 100

@@ -6,8 +6,8 @@ from itertools import takewhile
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
-from lazybo.run import ledger
 from lazybo.run.orphans import Orphans
+from lazybo.study import ledger
 from lazybo.study.attributes import DRIVER_KEY, REPEAT_KEY
 from lazybo.study.model import StudyModel
 from lazybo.study.paused import is_paused

@@ -9,7 +9,6 @@ from optuna.trial import FrozenTrial
 
 from lazybo.run.budget import Budget
 from lazybo.run.gain import GainLimit
-from lazybo.run.ledger import Entry, Ledger, Params, was_enqueued
 from lazybo.run.limits import Limits, StopReason
 from lazybo.run.open_trials import OpenTrials
 from lazybo.run.opening import Opening
@@ -17,6 +16,7 @@ from lazybo.run.shared import SharedStudy
 from lazybo.run.stopping import Stopping
 from lazybo.study.attributes import ATTEMPTS_KEY, REPEAT_KEY, TO_END_KEY, count_of
 from lazybo.study.costs import measured_seconds
+from lazybo.study.ledger import Entry, Ledger, Params, was_enqueued
 from lazybo.study.model import StudyModel, announced_params
 from lazybo.study.structure import as_given
 

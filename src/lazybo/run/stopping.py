@@ -11,13 +11,13 @@ from typing import Any
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
-from lazybo.run import ledger
 from lazybo.run.evaluate import Outcome
 from lazybo.run.failure import NothingCompleted, RunFailed, how_to_resume, raised_elsewhere
-from lazybo.run.ledger import Result
 from lazybo.run.limits import ENDS_SEARCH, Limits, StopReason, Tally
+from lazybo.study import ledger
 from lazybo.study.attributes import REPEAT_KEY
 from lazybo.study.feasible import measured_constraints, violates
+from lazybo.study.ledger import Result
 from lazybo.study.paused import is_paused
 
 

@@ -11,8 +11,8 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, IntD
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
-from lazybo.search.space import Space
-from lazybo.search.tables import MARK, csv_rows, frame_rows, is_frame, parameter_columns
+from lazybo.space.space import Space
+from lazybo.space.tables import MARK, csv_rows, frame_rows, is_frame, parameter_columns
 from lazybo.study.structure import as_given
 
 _logger = logging.getLogger("lazybo")

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import erfcx, expit, log_ndtr, ndtr
 
-from lazybo.checks import Array, one_of, shortened
+from lazybo.core.checks import Array, one_of, shortened
 
 # Smaller σ are raised to this: expected improvement divides by σ.
 MIN_STD = 1e-12

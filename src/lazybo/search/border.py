@@ -10,9 +10,9 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from lazybo.checks import Array
-from lazybo.search.feasibility import Feasibility
-from lazybo.search.space import Space
+from lazybo.core.checks import Array
+from lazybo.space.feasibility import Feasibility
+from lazybo.space.space import Space
 
 Index: TypeAlias = NDArray[np.intp]
 

@@ -9,19 +9,19 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from lazybo.blas import one_thread
-from lazybo.checks import Array
-from lazybo.model.earlier import portfolio
-from lazybo.model.kernels import distances
+from lazybo.core.blas import one_thread
+from lazybo.core.checks import Array
+from lazybo.gp.earlier import portfolio
+from lazybo.gp.kernels import distances
 from lazybo.search.acquisition import Acquisition
-from lazybo.search.feasible_set import FeasibleSet
 from lazybo.search.landscape import Landscape
 from lazybo.search.maxima import BEST_CENTERS, STARTS, Maximum, around, joint_maxima
 from lazybo.search.observations import Observations
 from lazybo.search.outputs import Outputs
 from lazybo.search.pool import sobol_points
 from lazybo.search.results import State
-from lazybo.search.space import MAX_LISTED, Space
+from lazybo.space.feasible_set import FeasibleSet
+from lazybo.space.space import MAX_LISTED, Space
 
 # How many random points are drawn before the remaining points of a nearly exhausted space are listed.
 RANDOM_TRIES = 64

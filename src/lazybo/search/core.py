@@ -9,18 +9,18 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
-from lazybo.blas import one_thread
-from lazybo.model.earlier import EarlierTasks
-from lazybo.model.targets import scaling
+from lazybo.core.blas import one_thread
+from lazybo.gp.earlier import EarlierTasks
+from lazybo.gp.targets import scaling
 from lazybo.search.acquisition import Acquisition
 from lazybo.search.chooser import Chooser
-from lazybo.search.feasibility import Predicate
-from lazybo.search.feasible_set import FeasibleSet
 from lazybo.search.observations import Observations
 from lazybo.search.outputs import Outputs
 from lazybo.search.results import Result, State
-from lazybo.search.space import Space
 from lazybo.search.surrogate import Surrogate
+from lazybo.space.feasibility import Predicate
+from lazybo.space.feasible_set import FeasibleSet
+from lazybo.space.space import Space
 
 
 @dataclass(frozen=True)

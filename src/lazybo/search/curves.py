@@ -33,11 +33,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp, ndtr
 
-from lazybo.blas import one_thread
-from lazybo.checks import Array
-from lazybo.model.curves import CurveKernel, CurveProcess, Rows, learn
-from lazybo.model.kernels import Column
-from lazybo.model.targets import LARGEST, Warping, warping
+from lazybo.core.blas import one_thread
+from lazybo.core.checks import Array
+from lazybo.gp.curves import CurveKernel, CurveProcess, Rows, learn
+from lazybo.gp.kernels import Column
+from lazybo.gp.targets import LARGEST, Warping, warping
 
 # Positions that are kept grow by this factor.
 THINNING = 1.5

@@ -22,11 +22,11 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.study import Study, StudyDirection
 from optuna.trial import TrialState
 
-from lazybo.checks import Array, Direction, shortened
-from lazybo.model.earlier import MAX_ROWS, MAX_TASK_ROWS, Task
-from lazybo.model.targets import warping
-from lazybo.search.space import Space
-from lazybo.search.tables import frame_rows, is_frame
+from lazybo.core.checks import Array, Direction, shortened
+from lazybo.gp.earlier import MAX_ROWS, MAX_TASK_ROWS, Task
+from lazybo.gp.targets import warping
+from lazybo.space.space import Space
+from lazybo.space.tables import frame_rows, is_frame
 
 _logger = logging.getLogger("lazybo")
 

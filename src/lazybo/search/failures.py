@@ -26,8 +26,8 @@ undo that: in the long run at most about a quarter of the evaluations fail becau
 import numpy as np
 from scipy.special import ndtr
 
-from lazybo.checks import Array
-from lazybo.model.fit import Priors
+from lazybo.core.checks import Array
+from lazybo.gp.fit import Priors
 from lazybo.search.acquisition import MIN_STD
 from lazybo.search.surrogate import Surrogate
 

@@ -28,9 +28,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lazybo.checks import Array
-from lazybo.model.process import Process
-from lazybo.model.targets import LARGEST, Warping
+from lazybo.core.checks import Array
+from lazybo.gp.process import Process
+from lazybo.gp.targets import LARGEST, Warping
 from lazybo.search.acquisition import log_expected_improvement
 
 FUTURES = 32

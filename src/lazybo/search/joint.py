@@ -22,7 +22,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.special import log_ndtr, logsumexp
 
-from lazybo.checks import Array
+from lazybo.core.checks import Array
 from lazybo.search.acquisition import MIN_STD, Acquisition, Judge, Judged, probability_of_improvement
 
 # Nodes of the integral of the Chebyshev improvement, evenly spaced in the logarithm over so many decades.

@@ -13,14 +13,13 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from lazybo import notebook
-from lazybo.blas import one_thread
-from lazybo.checks import Array, Direction, shortened, whole
-from lazybo.model.process import Process
-from lazybo.model.targets import Warping
+from lazybo.core import text
+from lazybo.core.blas import one_thread
+from lazybo.core.checks import Array, Direction, shortened, whole
+from lazybo.gp.process import Process
+from lazybo.gp.targets import Warping
 from lazybo.search.contenders import Contender, Race
 from lazybo.search.core import Core
-from lazybo.search.feasible_set import FeasibleSet
 from lazybo.search.gain import GainParts, earlier_gains, play, played_gains
 from lazybo.search.hypervolume import non_dominated
 from lazybo.search.observations import Observation, Observations
@@ -29,8 +28,9 @@ from lazybo.search.pool import POOL_POINTS
 from lazybo.search.prediction import Evaluation, Limit, Prediction, Predictor, Recommendation
 from lazybo.search.results import State
 from lazybo.search.rows import rows_of, to_frame, write_csv
-from lazybo.search.space import Space
 from lazybo.search.surrogate import Surrogate
+from lazybo.space.feasible_set import FeasibleSet
+from lazybo.space.space import Space
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Best:
 
     def _repr_html_(self) -> str:
         values = [("value" if len(self.values) == 1 else f"value {i}", each) for i, each in enumerate(self.values)]
-        return notebook.table("Best", ("", ""), [*values, *self.constraints.items(), *self.params.items()])
+        return text.table("Best", ("", ""), [*values, *self.constraints.items(), *self.params.items()])
 
 
 @dataclass(frozen=True, slots=True)
@@ -386,7 +386,7 @@ def summary(found: Judgement) -> str:
     if found.n_feasible:
         best = found.front
         one = len(found.directions) == 1
-        parts.append(f"best {notebook.shown(best[0].value)}" if one else f"a front of {len(best)}")
+        parts.append(f"best {text.shown(best[0].value)}" if one else f"a front of {len(best)}")
     return ", ".join(parts).replace("parameters, ", "parameters: ", 1)
 
 
@@ -398,4 +398,4 @@ def as_html(found: Judgement) -> str:
     cells = [["" if cell is None else cell for cell in row.values()] for row in rows]
     left_out = len(observations) - len(rows)
     note = f"{left_out} earlier observations are not shown; to_dataframe() has all of them." if left_out else ""
-    return notebook.table(f"Optimizer {summary(found)}", headings, cells, note)
+    return text.table(f"Optimizer {summary(found)}", headings, cells, note)

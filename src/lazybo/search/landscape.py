@@ -9,8 +9,8 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from lazybo.checks import Array
-from lazybo.model.process import Process
+from lazybo.core.checks import Array
+from lazybo.gp.process import Process
 from lazybo.search.acquisition import Judge
 from lazybo.search.near_field import NearField
 from lazybo.search.pool import Pool

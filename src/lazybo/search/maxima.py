@@ -28,17 +28,17 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from lazybo.checks import Array
-from lazybo.model.kernels import Kernel, distances
-from lazybo.model.process import Process
+from lazybo.core.checks import Array
+from lazybo.gp.kernels import Kernel, distances
+from lazybo.gp.process import Process
 from lazybo.search.acquisition import Acquisition
 from lazybo.search.ascent import climb, move_discrete
 from lazybo.search.border import Border
-from lazybo.search.feasibility import Feasibility
 from lazybo.search.joint import improvement
 from lazybo.search.landscape import Landscape, Layer
 from lazybo.search.pool import Pool
-from lazybo.search.space import Space
+from lazybo.space.feasibility import Feasibility
+from lazybo.space.space import Space
 
 Index: TypeAlias = NDArray[np.intp]
 

@@ -5,12 +5,12 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from lazybo.blas import one_thread
-from lazybo.checks import Array
-from lazybo.model.evidence import inverted
-from lazybo.model.kernels import Slope
-from lazybo.model.prior_mean import PriorMean
-from lazybo.model.process import NO_VALUE, Process
+from lazybo.core.blas import one_thread
+from lazybo.core.checks import Array
+from lazybo.gp.evidence import inverted
+from lazybo.gp.kernels import Slope
+from lazybo.gp.prior_mean import PriorMean
+from lazybo.gp.process import NO_VALUE, Process
 from lazybo.search.acquisition import Acquisition
 
 Index: TypeAlias = NDArray[np.intp]

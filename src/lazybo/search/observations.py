@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lazybo import notebook
-from lazybo.checks import Array, shortened
-from lazybo.search.axis import contains
+from lazybo.core import text
+from lazybo.core.checks import Array, shortened
 from lazybo.search.results import PENDING, Result, State, from_plain, to_plain
-from lazybo.search.space import Space
+from lazybo.space.axis import contains
+from lazybo.space.space import Space
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Suggestion:
     params: dict[str, Any]
 
     def _repr_html_(self) -> str:
-        return notebook.table(f"Suggestion {self.number}", ("", ""), self.params.items())
+        return text.table(f"Suggestion {self.number}", ("", ""), self.params.items())
 
 
 @dataclass(slots=True)

@@ -15,8 +15,8 @@ from typing import Any, Literal, overload
 
 import numpy as np
 
-from lazybo.blas import one_thread
-from lazybo.checks import (
+from lazybo.core.blas import one_thread
+from lazybo.core.checks import (
     Direction,
     check_cost,
     check_directions,
@@ -28,22 +28,22 @@ from lazybo.checks import (
     shortened,
     whole,
 )
-from lazybo.model.fit import Priors, priors_for
-from lazybo.model.kernels import Kernel
-from lazybo.model.lag import Lag, check_lag
+from lazybo.gp.fit import Priors, priors_for
+from lazybo.gp.kernels import Kernel
+from lazybo.gp.lag import Lag, check_lag
 from lazybo.search.acquisition import Acquisition
 from lazybo.search.contenders import Race
 from lazybo.search.core import Core
 from lazybo.search.earlier import earlier_studies
-from lazybo.search.feasibility import Predicate
 from lazybo.search.observations import Suggestion
 from lazybo.search.parts import Options, default_startup, make_parts, tasks_of
 from lazybo.search.prediction import Evaluation
 from lazybo.search.results import PENDING, Result, State, Values, cost_of
 from lazybo.search.resumable import Resumable
-from lazybo.search.shorthand import as_distributions, warn_of_misreading
-from lazybo.search.space import Condition, Space
 from lazybo.search.takeover import check_local_after, local_models_are_due
+from lazybo.space.feasibility import Predicate
+from lazybo.space.shorthand import as_distributions, warn_of_misreading
+from lazybo.space.space import Condition, Space
 
 __all__ = ["Optimizer", "Suggestion"]
 
@@ -52,7 +52,7 @@ class Optimizer(Resumable):
     """Bayesian optimisation with a lazy Gaussian process.
 
     - ``space``: a dict of lists of choices, ranges ``(low, high)`` or ``(low, high, "log")``, and Optuna distributions
-      (`lazybo.search.shorthand`). ``conditions`` says when a parameter is active; ``optional`` names parameters that
+      (`lazybo.space.shorthand`). ``conditions`` says when a parameter is active; ``optional`` names parameters that
       observations may lack for other reasons.
     - ``direction`` is that of one objective, ``directions`` a list of those of several. `tell` then takes a list of
       values, and `front` has the best observations.

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from lazybo.checks import Array, shortened
-from lazybo.model.earlier import EarlierTasks
-from lazybo.model.process import Process
-from lazybo.model.targets import scaling
+from lazybo.core.checks import Array, shortened
+from lazybo.gp.earlier import EarlierTasks
+from lazybo.gp.process import Process
+from lazybo.gp.targets import scaling
 from lazybo.search.acquisition import (
     Acquisition,
     Judge,
@@ -27,7 +27,6 @@ from lazybo.search.acquisition import (
     log_expected_improvement,
 )
 from lazybo.search.failures import LABELS, caution, chance_of_success, threshold_of
-from lazybo.search.feasible_set import FeasibleSet
 from lazybo.search.hypervolume import MOST_OBJECTIVES, HypervolumeImprovement, non_dominated
 from lazybo.search.joint import ChebyshevImprovement, constrained, feasibility, improvement, per_cost, widened
 from lazybo.search.landscape import Landscape, Layer
@@ -35,9 +34,10 @@ from lazybo.search.maxima import BEST_CENTERS
 from lazybo.search.observations import Observations
 from lazybo.search.prediction import Limit
 from lazybo.search.results import State
-from lazybo.search.space import Space
 from lazybo.search.surrogate import Fitted, Surrogate
 from lazybo.search.views import Constraint, Cost, Objective, Outcomes, Rows
+from lazybo.space.feasible_set import FeasibleSet
+from lazybo.space.space import Space
 
 Index: TypeAlias = NDArray[np.intp]
 

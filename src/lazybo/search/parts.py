@@ -4,21 +4,21 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TypedDict
 
-from lazybo.checks import Direction, one_of
-from lazybo.model.earlier import EarlierTasks
-from lazybo.model.fit import Priors, check_priors
-from lazybo.model.kernels import Kernel, kernel_for
-from lazybo.model.lag import Lag
-from lazybo.model.targets import WARPINGS
+from lazybo.core.checks import Direction, one_of
+from lazybo.gp.earlier import EarlierTasks
+from lazybo.gp.fit import Priors, check_priors
+from lazybo.gp.kernels import Kernel, kernel_for
+from lazybo.gp.lag import Lag
+from lazybo.gp.targets import WARPINGS
 from lazybo.search.acquisition import Acquisition, check_acquisition
 from lazybo.search.chooser import FEW_PARAMETERS
 from lazybo.search.core import Core, make_core
 from lazybo.search.earlier import EarlierStudy, fitting
-from lazybo.search.feasibility import Predicate
 from lazybo.search.regions import Regions
-from lazybo.search.space import Space
 from lazybo.search.surrogate import Surrogate
 from lazybo.search.takeover import LocalAfter
+from lazybo.space.feasibility import Predicate
+from lazybo.space.space import Space
 
 # The default number of startup points is that of the parameters, but at least this; and this if there are many
 # parameters: as many points would not fill such a space either.

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from lazybo.checks import Array
-from lazybo.model.process import Process
-from lazybo.model.weights import CHUNK_ROWS
-from lazybo.search.space import Space
+from lazybo.core.checks import Array
+from lazybo.gp.process import Process
+from lazybo.gp.weights import CHUNK_ROWS
+from lazybo.space.space import Space
 
 POOL_POINTS = 512
 

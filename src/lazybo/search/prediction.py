@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lazybo import notebook
-from lazybo.checks import Array
-from lazybo.model.process import NO_VALUE, Process
-from lazybo.model.targets import Warping
-from lazybo.search.space import Space
+from lazybo.core import text
+from lazybo.core.checks import Array
+from lazybo.gp.process import NO_VALUE, Process
+from lazybo.gp.targets import Warping
+from lazybo.space.space import Space
 
 # Half the width of a 95 % interval, in standard deviations.
 HALF_WIDTH = 1.959964
@@ -45,7 +45,7 @@ class Prediction:
     high: float
 
     def _repr_html_(self) -> str:
-        return notebook.table(f"Prediction {notebook.interval(self.value, self.low, self.high)}", (), ())
+        return text.table(f"Prediction {text.interval(self.value, self.low, self.high)}", (), ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +65,11 @@ class Recommendation:
     number: int | None
 
     def _repr_html_(self) -> str:
-        expected = notebook.interval(self.value, self.low, self.high)
+        expected = text.interval(self.value, self.low, self.high)
         times = f", the mean of {self.evaluations}" if self.evaluations > 1 else ""
-        note = f"Expected {expected}; measured {notebook.shown(self.measured)}{times}."
+        note = f"Expected {expected}; measured {text.shown(self.measured)}{times}."
         which = "" if self.number is None else f" {self.number}"
-        return notebook.table(f"Recommended{which}", ("", ""), self.params.items(), note)
+        return text.table(f"Recommended{which}", ("", ""), self.params.items(), note)
 
 
 class Evaluation(NamedTuple):

@@ -30,9 +30,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from lazybo.blas import one_thread
-from lazybo.checks import Array, finite_number, positive, whole
-from lazybo.model.earlier import EarlierTasks
+from lazybo.core.blas import one_thread
+from lazybo.core.checks import Array, finite_number, positive, whole
+from lazybo.gp.earlier import EarlierTasks
 from lazybo.search.core import Core, MakeCore
 from lazybo.search.hypervolume import non_dominated
 from lazybo.search.observations import Observations

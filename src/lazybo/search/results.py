@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from lazybo.checks import as_number, finite_number, positive, shortened, whole
-from lazybo.model.targets import LARGEST
+from lazybo.core.checks import as_number, finite_number, positive, shortened, whole
+from lazybo.gp.targets import LARGEST
 
 # What is told: one value, one for each of several objectives, or None for a failure.
 Values: TypeAlias = float | Sequence[float | None] | None

@@ -5,18 +5,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
-from lazybo.files import write_whole
-from lazybo.model.kernels import Kernel
+from lazybo.core.codec import readable, write_whole
+from lazybo.gp.kernels import Kernel
 from lazybo.search import saved
 from lazybo.search.acquisition import Acquisition
 from lazybo.search.core import Core
-from lazybo.search.feasibility import Predicate
 from lazybo.search.judgement import Judgement
 from lazybo.search.observations import Suggestion
 from lazybo.search.parts import Options
 from lazybo.search.regions import Regions
 from lazybo.search.results import Values, cost_of
-from lazybo.written import readable
+from lazybo.space.feasibility import Predicate
 
 
 class Resumable(Judgement):

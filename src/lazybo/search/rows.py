@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from lazybo.files import write_whole
+from lazybo.core.codec import write_whole
 from lazybo.search.observations import Observation
 from lazybo.search.results import State
-from lazybo.search.tables import csv_text
+from lazybo.space.tables import csv_text
 
 # Optuna's names of the states of trials.
 STATES = {State.COMPLETE: "COMPLETE", State.FAILED: "FAIL", State.PENDING: "RUNNING", State.STOPPED: "PRUNED"}

@@ -18,15 +18,15 @@ from optuna.distributions import (
     json_to_distribution,
 )
 
-from lazybo.checks import shortened, whole
-from lazybo.model.fit import Priors
-from lazybo.model.kernels import Kernel, kernel_for
-from lazybo.model.kernels.choice import KERNELS
+from lazybo.core.checks import shortened, whole
+from lazybo.core.codec import Advised, from_json, readable
+from lazybo.gp.fit import Priors
+from lazybo.gp.kernels import Kernel, kernel_for
+from lazybo.gp.kernels.choice import KERNELS
 from lazybo.search.earlier import EarlierStudy
 from lazybo.search.observations import Observations
 from lazybo.search.results import Result
-from lazybo.search.space import Condition, Space
-from lazybo.written import Advised, from_json, readable
+from lazybo.space.space import Condition, Space
 
 FORMAT = "lazybo optimizer"
 VERSION = 1

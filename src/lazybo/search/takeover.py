@@ -2,7 +2,7 @@
 
 from typing import Any, Literal, TypeAlias
 
-from lazybo.checks import shortened, whole
+from lazybo.core.checks import shortened, whole
 from lazybo.search.core import Core
 
 # A number of results, "auto", or None for never.

@@ -7,7 +7,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from lazybo.checks import Array
+from lazybo.core.checks import Array
 from lazybo.search.observations import Observations
 from lazybo.search.results import State
 

@@ -5,7 +5,7 @@ try:
 except ImportError as error:
     raise ImportError(f"lazybo.sklearn needs scikit-learn ({error}): pip install 'lazybo[sklearn]'") from error
 
-from lazybo.checks import check_optuna
+from lazybo.core.checks import check_optuna
 
 check_optuna()
 

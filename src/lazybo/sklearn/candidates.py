@@ -14,13 +14,13 @@ from sklearn.base import clone
 from sklearn.model_selection._validation import _fit_and_score
 from sklearn.utils.parallel import Parallel, delayed
 
-from lazybo.checks import as_number
+from lazybo.core.checks import as_number
+from lazybo.core.codec import as_object, readable
 from lazybo.run import plain
 from lazybo.run.evaluate import Measured
 from lazybo.search.hypervolume import non_dominated
 from lazybo.sklearn.spaces import SearchSpace
 from lazybo.study.attributes import ERROR_KEY, FOLDS_KEY, of_trial
-from lazybo.written import as_object, readable
 
 # One fold as scikit-learn returns it: scores, times, and the error if there was one.
 Fold = dict[str, Any]

@@ -8,9 +8,9 @@ import joblib
 from optuna.storages import BaseStorage
 from optuna.study import Study
 
+from lazybo.core.codec import readable
 from lazybo.sklearn.spaces import described
 from lazybo.study.attributes import SEARCH_KEY, object_of, of_study, rewritable_parts
-from lazybo.written import readable
 
 REMEDY = "use another study_name, or another storage"
 # Longer texts are cut in messages.

@@ -21,9 +21,9 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.gaussian_process.kernels import ConstantKernel, Kernel, Matern, Product, Sum, WhiteKernel
 
-from lazybo.checks import Array
-from lazybo.model.kernels import Kernel as OwnKernel
-from lazybo.model.kernels import Matern52
+from lazybo.core.checks import Array
+from lazybo.gp.kernels import Kernel as OwnKernel
+from lazybo.gp.kernels import Matern52
 
 SUPPORTED = (
     "ConstantKernel * Matern(nu=2.5) + WhiteKernel in any order, of which only the Matern is required; "

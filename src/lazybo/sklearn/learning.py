@@ -12,11 +12,11 @@ import numpy as np
 from scipy.optimize import minimize
 from sklearn.gaussian_process.kernels import Kernel
 
-from lazybo.checks import Array
-from lazybo.model.evidence import evidence
-from lazybo.model.fit import NOISY_START, Data, K, Priors, maximum_a_posteriori, prior_kernel, subset
-from lazybo.model.kernels import Kernel as OwnKernel
-from lazybo.model.kernels import Matern52
+from lazybo.core.checks import Array
+from lazybo.gp.evidence import evidence
+from lazybo.gp.fit import NOISY_START, Data, K, Priors, maximum_a_posteriori, prior_kernel, subset
+from lazybo.gp.kernels import Kernel as OwnKernel
+from lazybo.gp.kernels import Matern52
 from lazybo.sklearn.kernels import Parsed, composed, parse
 
 # As in scikit-learn: called with (objective, initial θ, bounds), returns the best θ and its objective.

@@ -19,11 +19,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lazybo.checks import Array
-from lazybo.model.fit import Data
-from lazybo.model.process import Process
-from lazybo.model.targets import standardize
-from lazybo.model.units import unit_of
+from lazybo.core.checks import Array
+from lazybo.gp.fit import Data
+from lazybo.gp.process import Process
+from lazybo.gp.targets import standardize
+from lazybo.gp.units import unit_of
 from lazybo.sklearn.learning import Parameters
 
 # `Process` needs some noise; this much is lost in rounding.

@@ -15,13 +15,13 @@ from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import validate_data
 
-from lazybo.blas import one_thread
-from lazybo.checks import Array, as_array, finite, whole
-from lazybo.model.fit import MAX_POINTS, MAX_TARGET, Data, Priors, check_priors, prior_kernel
-from lazybo.model.kernels import Kernel as OwnKernel
-from lazybo.model.kernels import Matern52
-from lazybo.model.lag import Lag, check_lag, is_due
-from lazybo.model.process import root_of
+from lazybo.core.blas import one_thread
+from lazybo.core.checks import Array, as_array, finite, whole
+from lazybo.gp.fit import MAX_POINTS, MAX_TARGET, Data, Priors, check_priors, prior_kernel
+from lazybo.gp.kernels import Kernel as OwnKernel
+from lazybo.gp.kernels import Matern52
+from lazybo.gp.lag import Lag, check_lag, is_due
+from lazybo.gp.process import root_of
 from lazybo.sklearn.kernels import composed, parse, validate
 from lazybo.sklearn.learning import Learning, Minimizer, Parameters, log_likelihood
 from lazybo.sklearn.model import Model, Rows, Values, in_units, normalised, unchanged

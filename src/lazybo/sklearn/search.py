@@ -32,15 +32,15 @@ from sklearn.utils import check_random_state, get_tags
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import _check_method_params, indexable
 
-from lazybo.checks import Direction
+from lazybo.core.checks import Direction
 from lazybo.report.recommendation import recommended_of
 from lazybo.report.records import predictor_of
 from lazybo.run.call import Call, Given
 from lazybo.run.optimize import optimize
-from lazybo.search.feasibility import Predicate
 from lazybo.sklearn import identity
 from lazybo.sklearn.candidates import Candidates, counts, folds_of, front_rows, metrics_of
 from lazybo.sklearn.spaces import SearchSpace
+from lazybo.space.feasibility import Predicate
 from lazybo.study.storage import About, open_storage, open_study
 from lazybo.study.structure import Structure
 

@@ -26,9 +26,9 @@ from optuna.distributions import (
 from scipy import stats
 from sklearn.base import BaseEstimator
 
-from lazybo.search.feasible_set import FeasibleSet
-from lazybo.search.shorthand import check_ends, is_range, range_of
-from lazybo.search.space import MAX_LISTED, Condition, Space
+from lazybo.space.feasible_set import FeasibleSet
+from lazybo.space.shorthand import check_ends, is_range, range_of
+from lazybo.space.space import MAX_LISTED, Condition, Space
 
 # The parameter that selects the sub-space. No estimator can have a parameter of this name.
 WHICH = "sub-space"

@@ -10,8 +10,8 @@ from typing import Any
 
 from optuna.trial import FrozenTrial
 
-from lazybo.checks import shortened, whole
-from lazybo.written import object_from_json
+from lazybo.core.checks import shortened, whole
+from lazybo.core.codec import object_from_json
 
 # ------------------------------------------------------------------- of a study
 

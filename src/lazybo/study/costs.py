@@ -4,7 +4,7 @@ import math
 
 from optuna.trial import FrozenTrial, TrialState
 
-from lazybo.checks import as_number, is_number
+from lazybo.core.checks import as_number, is_number
 from lazybo.run.goals import metric_at
 from lazybo.run.plain import short
 from lazybo.study.attributes import SECONDS_KEY

@@ -18,11 +18,11 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from optuna.trial import FrozenTrial, TrialState
 
-from lazybo.checks import Array
+from lazybo.core.checks import Array
 from lazybo.search import curves
 from lazybo.search.curves import Curve, CurveModel
 from lazybo.search.pool import sobol_points
-from lazybo.search.space import Space
+from lazybo.space.space import Space
 from lazybo.study.paused import is_paused
 from lazybo.study.structure import as_given
 from lazybo.study.unsettled import Unsettled

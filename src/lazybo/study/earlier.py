@@ -16,12 +16,12 @@ import optuna
 from optuna.storages import BaseStorage
 from optuna.study import Study
 
-from lazybo.checks import Direction, finite_number, shortened
+from lazybo.core.checks import Direction, finite_number, shortened
+from lazybo.core.codec import as_object, from_json, readable
+from lazybo.core.text import without_password
 from lazybo.search.earlier import EarlierStudy, earlier_studies, from_rows, from_study
-from lazybo.search.tables import csv_rows
+from lazybo.space.tables import csv_rows
 from lazybo.study.storage import open_storage
-from lazybo.text import without_password
-from lazybo.written import as_object, from_json, readable
 
 Storage = str | Path | BaseStorage | None
 # What was packed is not longer than this. A short text that was edited may unpack to any length.

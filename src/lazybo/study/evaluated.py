@@ -5,9 +5,9 @@ from typing import Any
 
 from optuna.trial import FrozenTrial
 
-from lazybo.checks import Array
+from lazybo.core.checks import Array
 from lazybo.search.prediction import Evaluation
-from lazybo.search.space import Space
+from lazybo.space.space import Space
 from lazybo.study.feasible import feasible_trials
 
 

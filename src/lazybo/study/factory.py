@@ -17,16 +17,17 @@ from optuna.distributions import BaseDistribution, distribution_to_json, json_to
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial
 
-from lazybo.checks import Direction, whole
-from lazybo.model.fit import Priors
-from lazybo.model.kernels import Kernel, kernel_for
-from lazybo.model.kernels.choice import KERNELS
-from lazybo.model.lag import Lag
+from lazybo.core.checks import Direction, whole
+from lazybo.core.codec import as_object, readable
+from lazybo.gp.fit import Priors
+from lazybo.gp.kernels import Kernel, kernel_for
+from lazybo.gp.kernels.choice import KERNELS
+from lazybo.gp.lag import Lag
 from lazybo.search.acquisition import Acquisition
 from lazybo.search.earlier import EarlierStudy
-from lazybo.search.feasibility import Predicate
 from lazybo.search.optimizer import Optimizer
-from lazybo.search.space import Condition, Space
+from lazybo.space.feasibility import Predicate
+from lazybo.space.space import Condition, Space
 from lazybo.study.attributes import (
     OPTIONS_KEY,
     REPORTS_KEY,
@@ -40,7 +41,6 @@ from lazybo.study.earlier import pack, unpack
 from lazybo.study.model import StudyModel, read_announcement
 from lazybo.study.retry import with_retries
 from lazybo.study.structure import Structure, infer_structure
-from lazybo.written import as_object, readable
 
 _logger = optuna.logging.get_logger("optuna.samplers.lazybo")
 

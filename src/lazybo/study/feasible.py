@@ -11,7 +11,7 @@ import numpy as np
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from lazybo.checks import as_number, is_number
+from lazybo.core.checks import as_number, is_number
 from lazybo.search.hypervolume import non_dominated
 from lazybo.study.attributes import CONSTRAINT_KEY
 

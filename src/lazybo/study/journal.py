@@ -18,7 +18,7 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.storages.journal._file import BaseJournalFileLock, JournalFileSymlinkLock, get_lock_file
 from optuna.storages.journal._storage import JournalOperation
 
-from lazybo.written import from_json
+from lazybo.core.codec import from_json
 
 _logger = logging.getLogger("lazybo")
 

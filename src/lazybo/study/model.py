@@ -18,7 +18,8 @@ import optuna
 from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial, TrialState
 
-from lazybo.checks import as_number, is_number, whole
+from lazybo.core.checks import as_number, is_number, whole
+from lazybo.core.codec import INVALID, readable
 from lazybo.search.optimizer import Optimizer, Suggestion
 from lazybo.search.results import Values
 from lazybo.study.attributes import (
@@ -38,7 +39,6 @@ from lazybo.study.feasible import measured_constraints
 from lazybo.study.paused import is_paused
 from lazybo.study.structure import Structure, as_given
 from lazybo.study.unsettled import Unsettled
-from lazybo.written import INVALID, readable
 
 _logger = optuna.logging.get_logger("optuna.samplers.lazybo")
 

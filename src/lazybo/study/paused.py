@@ -8,7 +8,7 @@ from functools import partial
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
-from lazybo.checks import shortened
+from lazybo.core.checks import shortened
 from lazybo.study.attributes import PAUSED_KEY, TO_END_KEY
 from lazybo.study.retry import with_retries
 

@@ -28,9 +28,9 @@ from optuna.pruners import BasePruner
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
-from lazybo.checks import whole
+from lazybo.core.checks import whole
 from lazybo.search.curves import MIN_COMPLETE
-from lazybo.search.space import Space
+from lazybo.space.space import Space
 from lazybo.study.curves import StudyCurves
 from lazybo.study.evaluated import point_of
 from lazybo.study.factory import directions_of, reporting_of

@@ -22,7 +22,7 @@ import numpy as np
 from optuna.study import Study
 from optuna.trial import FrozenTrial
 
-from lazybo.checks import Array
+from lazybo.core.checks import Array
 from lazybo.search.curves import Forecast
 from lazybo.study.factory import model_of, reporting_of
 from lazybo.study.feasible import feasible_trials

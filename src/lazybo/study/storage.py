@@ -19,14 +19,14 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.storages.journal._file import BaseJournalFileLock
 from optuna.study import Study
 
-from lazybo.checks import Direction, check_seed, shortened, whole
+from lazybo.core.checks import Direction, check_seed, shortened, whole
+from lazybo.core.codec import as_object, readable
+from lazybo.core.text import without_password
 from lazybo.study.attributes import METRIC_NAMES_KEY, REPORTS_KEY, RUN_KEY, object_of, of_study, parts
 from lazybo.study.databases import file_of, fill_cache, name_of, repair_values, sqlite_url
 from lazybo.study.journal import Journal, is_journal, open_journal
 from lazybo.study.retry import database_reason, is_read_only, with_retries
 from lazybo.study.structure import Structure
-from lazybo.text import without_password
-from lazybo.written import as_object, readable
 
 # The default name of a study, so that the same call finds it again.
 DEFAULT_NAME = "lazybo"

@@ -7,7 +7,7 @@ from typing import Any
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
 from optuna.trial import FrozenTrial, TrialState
 
-from lazybo.search.space import Condition
+from lazybo.space.space import Condition
 
 
 @dataclass(frozen=True)

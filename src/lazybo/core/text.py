@@ -1,0 +1,85 @@
+"""Text from outside (programs, storages, users), made safe for a terminal, a log, a picture or a notebook."""
+
+import html
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+# Colours and other attributes of text, which many programs print.
+_COLOURS = re.compile(r"\x1b\[[0-9;:]*m")
+# Control characters, controls of direction, lone surrogates, and separators that a terminal may take for a line end.
+_UNSAFE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+# These join or separate letters of some scripts, and emoji.
+_JOINERS = "\u200c\u200d"
+# Everything from the first colon to the last @ of a word: a password may contain an @ or a slash.
+_USER = re.compile(r"(://[^:/@\s]*):[^\s'\"]*@")
+_QUERY = re.compile(r"([?&;]\w*(?:password|passwd|pwd)=)[^&;\s'\"]+", re.IGNORECASE)
+
+
+def without_colours(text: str) -> str:
+    """A text without the escape sequences for colours."""
+    return _COLOURS.sub("", text)
+
+
+def printable(text: object) -> str:
+    r"""A text as one line without control characters: an escape is written as ``\x1b``."""
+    return "".join(_escaped(c) if _is_unsafe(c) else c for c in without_colours(str(text)))
+
+
+def one_line(text: object) -> str:
+    """A text on one line, without escape sequences and without the password of a URL."""
+    return printable(without_password(re.sub(r"\s*[\r\n]+\s*", " ", str(text).rstrip())))
+
+
+def without_password(text: str) -> str:
+    """A text in which the passwords of URLs are replaced by asterisks."""
+    return _QUERY.sub(r"\1***", _USER.sub(r"\1:***@", text))
+
+
+def file_name(text: str) -> str:
+    """A text as the name of a file: slashes and control characters become underscores."""
+    return "".join("_" if char == "/" or printable(char) != char else char for char in text)
+
+
+def shortened(text: str, length: int) -> str:
+    """A text cut to at most this length."""
+    return text if len(text) <= length else text[: length - 1] + "…"
+
+
+def _is_unsafe(character: str) -> bool:
+    return unicodedata.category(character) in _UNSAFE and character not in _JOINERS
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode()
+
+
+# ---------------------------------------------------------------------- notebooks
+
+# Longer texts in a cell of a table are cut.
+LONGEST = 60
+
+
+def shown(value: Any) -> str:
+    """A value for people: floats with six digits, everything else as short text on one line."""
+    return f"{value:.6g}" if isinstance(value, float) else shortened(printable(value), LONGEST)
+
+
+def interval(value: float, low: float, high: float) -> str:
+    """A median with its 95 % interval, as text."""
+    return f"{shown(value)} (95 %: {shown(low)} to {shown(high)})"
+
+
+def table(title: str, headings: Sequence[str], rows: Iterable[Sequence[Any]], note: str = "") -> str:
+    """A table as HTML, with a title above it and a note below."""
+    head = "".join(f"<th>{_cell(heading)}</th>" for heading in headings)
+    body = "".join(f"<tr>{''.join(f'<td>{_cell(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    top = f"<thead><tr>{head}</tr></thead>" if any(headings) else ""
+    grid = f"<table>{top}<tbody>{body}</tbody></table>" if body else ""
+    below = f"<p>{html.escape(printable(note))}</p>" if note else ""
+    return f"<div><p><b>{html.escape(printable(title))}</b></p>{grid}{below}</div>"
+
+
+def _cell(value: Any) -> str:
+    return html.escape(shown(value))

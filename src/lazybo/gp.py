@@ -1,6 +1,0 @@
-"""Public names of `lazybo.model.gp`."""
-
-from lazybo.model.gp import LazyGP
-from lazybo.model.process import Posterior, PosteriorGradient
-
-__all__ = ["LazyGP", "Posterior", "PosteriorGradient"]

@@ -1,0 +1,243 @@
+"""Matérn 5/2 on mixed and conditional columns.
+
+======  ============================================================  ==========
+symbol  meaning                                                       shape
+======  ============================================================  ==========
+ℓ       length scales, one a column                                   (d,)
+σ²      output scale, k(x, x)                                         scalar
+Z       features: the coordinates of `columns` in units of ℓ          (n, D)
+r       distance of two feature rows                                  (m, n)
+s       √5 r                                                          (m, n)
+k       σ² (1 + s + s²/3) exp(-s)   (paper, section 2.2)              (m, n)
+h       -2 ∂k/∂(r²) = 5/3 σ² (1 + s) exp(-s)                          (m, n)
+θ       (log ℓ₁, …, log ℓ_d, log σ²)                                  (d + 1,)
+======  ============================================================  ==========
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.spatial.distance import pdist
+
+from lazybo.core.checks import Array, as_array, as_shape, positive
+from lazybo.gp.kernels.base import Parameter, upper
+from lazybo.gp.kernels.columns import Column, Coordinates, coordinates_of
+
+MAX_DISTANCE = 1e3
+MIN_LENGTH_SCALE = 1e-300
+SQRT_5 = math.sqrt(5.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Matern52:
+    """Matérn 5/2 with a length scale for each column. Immutable: methods that change parameters return a new kernel."""
+
+    length_scales: Array
+    output_scale: float = 1.0
+    columns: Sequence[Column] = field(default=())
+
+    name: ClassVar[str] = "matern52"
+
+    def __post_init__(self) -> None:
+        scales = as_array("length_scales", self.length_scales, 1).copy()
+        if len(scales) == 0 or not (np.isfinite(scales).all() and (scales >= MIN_LENGTH_SCALE).all()):
+            raise ValueError(f"length_scales must be positive finite numbers, one for each column, not {scales}")
+        scales.flags.writeable = False
+        columns = tuple(self.columns) or (Column(),) * len(scales)
+        if not all(isinstance(column, Column) for column in columns):
+            raise ValueError(f"columns must be Column objects, not {columns}")
+        if len(columns) != len(scales):
+            raise ValueError(f"there are {len(scales)} length scales but {len(columns)} columns")
+        object.__setattr__(self, "length_scales", scales)
+        object.__setattr__(self, "output_scale", positive("output_scale", self.output_scale))
+        object.__setattr__(self, "columns", columns)
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        """After a copy or unpickling NumPy arrays are writable: make them read-only again."""
+        self.__dict__.update(state)
+        self.length_scales.flags.writeable = False
+
+    @property
+    def dim(self) -> int:
+        """Number of columns, d."""
+        return len(self.length_scales)
+
+    @property
+    def theta(self) -> Array:
+        """The logarithms of the length scales and of the output scale, (d + 1,)."""
+        return np.log(self.values)
+
+    @property
+    def values(self) -> Array:
+        """The length scales and the output scale, (d + 1,)."""
+        return np.append(self.length_scales, self.output_scale)
+
+    @property
+    def layout(self) -> list[Parameter]:
+        """The kind of each entry of θ."""
+        return [*(Parameter("length_scale", column) for column in self.columns), Parameter("output_scale")]
+
+    @property
+    def ranges(self) -> Array:
+        """The length scales, (d,)."""
+        return self.length_scales
+
+    def with_theta(self, theta: ArrayLike) -> "Matern52":
+        """The same kernel with other parameters."""
+        return self.with_values(np.exp(as_shape("theta", theta, (self.dim + 1,))))
+
+    def with_values(self, values: ArrayLike) -> "Matern52":
+        """The same kernel with other length scales and another output scale, (d + 1,)."""
+        checked = as_shape("values", values, (self.dim + 1,))
+        return replace(self, length_scales=checked[:-1], output_scale=checked[-1])
+
+    def check(self, x: ArrayLike, name: str = "X") -> Array:
+        """Validated points of this kernel, (n, d): finite numbers, known choices, NaN only in conditional columns."""
+        return self.coordinates.check(x, name)
+
+    def __call__(self, x: ArrayLike, other: ArrayLike | None = None) -> Array:
+        """k between the rows of two sets of points, (m, n); between those of ``x`` if there is no other."""
+        z = self.features(self.check(x))
+        return self.between(z, z if other is None else self.features(self.check(other)))
+
+    def features(self, x: Array) -> Array:
+        """Z: the coordinates of validated points, in units of the length scales, (n, D)."""
+        z: Array = self.coordinates.of(x) / self.feature_scales
+        return z
+
+    def diagonal(self, z: Array) -> Array:
+        """σ² for each point, (n,)."""
+        return np.full(len(z), self.output_scale)
+
+    def prepared(self, z: Array) -> Array:
+        """Z itself."""
+        return z
+
+    def between(self, z: Array, other: Array) -> Array:
+        """k between the rows of two feature arrays, (m, n)."""
+        return self._value(z, other)[0]
+
+    def with_slope(self, z: Array, other: Array) -> tuple[Array, "MaternSlope"]:
+        """k between the rows of two feature arrays, (m, n), and its derivatives; both need the same exponentials."""
+        k, h = self._value(z, other)
+        h *= 5.0 / 3.0
+        return k, MaternSlope(self, z, other, h)
+
+    def pairs(self, x: Array) -> "MaternPairs":
+        """k between all pairs of validated points, for learning."""
+        return MaternPairs(self.coordinates, self.coordinates.of(x))
+
+    def _value(self, z: Array, other: Array) -> tuple[Array, Array]:
+        """k = g + σ² s²/3 exp(-s) and g = σ² (1 + s) exp(-s), each (m, n)."""
+        s = scaled_distance(self, z, other)
+        decay = np.negative(s)
+        np.exp(decay, out=decay)
+        decay *= self.output_scale
+        k = s * decay
+        decay += k
+        k *= s
+        k *= 1.0 / 3.0
+        k += decay
+        return k, decay
+
+    @cached_property
+    def coordinates(self) -> Coordinates:
+        """Converts points to coordinates."""
+        return coordinates_of(tuple(self.columns))
+
+    @cached_property
+    def feature_scales(self) -> Array:
+        """The length scale of each feature, (D,)."""
+        return self.coordinates.scales(self.length_scales)
+
+
+@dataclass(frozen=True, slots=True)
+class MaternSlope:
+    """The derivatives of k between two sets of points with features Z and O."""
+
+    kernel: Matern52
+    z: Array
+    other: Array
+    h: Array
+
+    def by_points(self, weights: Array) -> Array:
+        """∂/∂u of Σᵢ wᵢ k(u, xᵢ) for each point u of the first set, (m, d): ∂k/∂u = -h (u - x)/ℓ²."""
+        kernel = self.kernel
+        w = weights * self.h
+        pull = w @ self.other
+        pull -= self.z * np.add.reduce(w, axis=1, keepdims=True)
+        if not kernel.coordinates.coded:
+            pull /= kernel.length_scales
+            return pull
+        gradient = pull[:, kernel.coordinates.first] / kernel.length_scales
+        gradient[kernel.coordinates.without_slope(self.z)] = 0.0
+        return gradient
+
+
+class MaternPairs:
+    """k between all pairs of points with coordinates C, see `Pairs`."""
+
+    def __init__(self, coordinates: Coordinates, c: Array) -> None:
+        n = len(c)
+        self._upper = upper(n)
+        self._columns, self._labels = coordinates.column[coordinates.euclidean], coordinates.labels
+        self._label_squares = [coordinates.label_squares(j, c, c)[self._upper] for j in self._labels]
+        self._coordinates = c[:, coordinates.euclidean] if self._labels else c
+        self._matrix = np.zeros((n, n))
+        self._z = self._coordinates
+        self._s, self._decay, self._h, self._k = np.empty((4, n * (n - 1) // 2))
+
+    def covariance(self, kernel: Matern52) -> Array:
+        """k of each pair, (P,)."""
+        self._kernel, self._z = kernel, self._coordinates / kernel.length_scales[self._columns]
+        s, decay, h, k = self._s, self._decay, self._h, self._k
+        if self._labels:
+            pdist(self._z, "sqeuclidean", out=s)
+            for j, squares in zip(self._labels, self._label_squares, strict=True):
+                s += squares / kernel.length_scales[j] / kernel.length_scales[j]
+            np.sqrt(s, out=s)
+        else:
+            pdist(self._z, out=s)
+        s *= SQRT_5
+        np.minimum(s, MAX_DISTANCE, out=s)
+        np.negative(s, out=decay)
+        np.exp(decay, out=decay)
+        decay *= kernel.output_scale
+        # k = (1 + s) decay + s² decay / 3, and h = 5/3 (1 + s) decay.
+        np.multiply(s, decay, out=k)
+        np.add(decay, k, out=h)
+        k *= s
+        k *= 1.0 / 3.0
+        k += h
+        h *= 5.0 / 3.0
+        return k
+
+    def by_theta(self, weights: Array, diagonal: Array) -> Array:
+        """Σ_ab W_ab ∂k_ab/∂θ, (d + 1,).
+
+        ∂k/∂log σ² = k. ∂k/∂log ℓⱼ = h Δⱼ² with Δⱼ² the squared distance in the features of column j, and with w = W ∘ h
+        above the diagonal Σ w_ab (z_a - z_b)² = Σ_a z_a² Σ_b (w_ab + w_ba) - 2 zᵀ w z: one matrix product instead of d
+        passes over all pairs.
+        """
+        z, kernel, w = self._z, self._kernel, self._matrix
+        weighted = weights * self._h
+        w[self._upper] = weighted
+        quadratic = (z * z).T @ (w.sum(axis=0) + w.sum(axis=1)) - 2.0 * np.einsum("aj,aj->j", z, w @ z)
+        per_column = np.bincount(self._columns, weights=2.0 * quadratic, minlength=kernel.dim)
+        for j, squares in zip(self._labels, self._label_squares, strict=True):
+            per_column[j] += 2.0 * (weighted @ squares) / kernel.length_scales[j] / kernel.length_scales[j]
+        by_output = 2.0 * (weights @ self._k) + kernel.output_scale * diagonal.sum()
+        return np.append(per_column, by_output)
+
+
+def scaled_distance(kernel: Matern52, z: Array, other: Array) -> Array:
+    """s = √5 r, from differences of coordinates: this is exact for near duplicates, unlike a matrix product."""
+    s = kernel.coordinates.distances(z, other, kernel.length_scales)
+    s *= SQRT_5
+    # Beyond this the kernel is 0 in doubles, and infinity · 0 would be NaN.
+    return np.minimum(s, MAX_DISTANCE, out=s)

@@ -1,0 +1,182 @@
+"""Transforms of the observed values y to the targets of the Gaussian process.
+
+The factor does not depend on y, so a transform needs no factorisation.
+
+A transform is a function from all values y, (n,), to `Targets`. Predictions are converted back to the units of y by
+mean · scale + shift.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from lazybo.core.checks import Array, finite_number, whole
+
+
+class Targets(NamedTuple):
+    """Transformed values, with the shift and scale of the inverse transform."""
+
+    values: Array
+    shift: float
+    scale: float
+
+
+Transform: TypeAlias = Callable[[Array], Targets]
+
+
+def identity(y: Array) -> Targets:
+    """y unchanged."""
+    return Targets(y, 0.0, 1.0)
+
+
+def standardize(y: Array) -> Targets:
+    """Mean 0 and standard deviation 1; constant values become 0. Safe for values up to the largest double."""
+    if len(y) == 0:
+        return Targets(y, 0.0, 1.0)
+    # Divided before it is squared, so that 1e300 does not overflow and 1e-300 does not underflow.
+    unit = float(np.abs(y).max()) or 1.0
+    small = y / unit
+    mean = float(small.mean())
+    deviation = float(small.std())
+    scale = deviation * unit
+    if deviation <= 8 * np.finfo(np.float64).eps or scale == 0:  # only rounding errors are left
+        return Targets(np.zeros_like(y), mean * unit, 1.0)
+    return Targets((small - mean) / deviation, mean * unit, scale)
+
+
+@dataclass(frozen=True, slots=True)
+class Warping:
+    """A monotone transform with fixed numbers: centered at the median, scaled, warped, then standardised.
+
+    The warp is Yeo and Johnson's with the power λ ≤ 1. It shortens long upper tails, so that a diverged training (1e30)
+    counts as bad, but does not dominate. ``width`` is the distance between the quartiles. ``middle`` and ``width`` are
+    in units of 2 to the ``exponent``, near the largest value. So all doubles can be warped, also the smallest and the
+    largest, and values that are multiplied by a power of two are warped to the same bits.
+    """
+
+    exponent: int
+    middle: float
+    width: float
+    power: float
+    shift: float
+    scale: float
+
+    def __post_init__(self) -> None:
+        whole("the exponent of a warping", self.exponent, -MAX_EXPONENT, MAX_EXPONENT)
+        for name in ("middle", "width", "power", "shift", "scale"):
+            finite_number(f"{name} of a warping", getattr(self, name))
+        if not (0 < self.width <= LARGEST_SHIFT and SMALLEST_SCALE <= self.scale <= LARGEST_SHIFT):
+            raise ValueError(f"a warping needs a width and a scale above 0, not {self.width} and {self.scale}")
+        if not (POWERS[0] <= self.power <= POWERS[-1] and abs(self.shift) <= LARGEST_SHIFT):
+            raise ValueError(f"a warping cannot have the power {self.power} and the shift {self.shift}")
+
+    @property
+    def log_slope(self) -> float:
+        """The logarithm of the slope at the median."""
+        return -math.log(2.0) * self.exponent - math.log(self.width) - math.log(self.scale)
+
+    def variances(self, known: Array) -> Array:
+        """Known variances of values in units of the warped values, clipped so that they do not overflow, (n,)."""
+        with np.errstate(over="ignore"):
+            deviations = np.ldexp(np.sqrt(known), -self.exponent) / self.width / self.scale
+        return np.minimum(deviations, MAX_DEVIATION) ** 2
+
+    def __call__(self, y: Array) -> Array:
+        """Warped values, (n,)."""
+        deviation = _deviation(y, self.exponent, self.middle, self.width)
+        return (_bend(deviation, self.power) - self.shift) / self.scale
+
+    def inverse(self, warped: Array) -> Array:
+        """The inverse of the warping, (n,); the largest double beyond its range."""
+        y = self.middle + self.width * _unbend(warped * self.scale + self.shift, self.power)
+        with np.errstate(over="ignore"):
+            return np.clip(np.ldexp(y, self.exponent), -LARGEST, LARGEST)
+
+
+# Powers to choose from; 1 is linear.
+POWERS = np.linspace(-3.0, 1.0, 17)
+POWER_SPREAD = 0.6
+MAX_DEVIATION = 1e25
+# Doubles have exponents of two from -1073 to 1024.
+MAX_EXPONENT = 1100
+# Warped values are at most MAX_DEVIATION to the fifth. A state that was edited may hold anything else.
+SMALLEST_SCALE, LARGEST_SHIFT = 1e-100, 1e150
+LARGEST = float(np.finfo(np.float64).max)
+
+
+def warping(y: Array) -> Warping:
+    """The warping after which y looks most like a normal sample: maximum a posteriori over `POWERS`."""
+    exponent = _exponent(y)
+    if len(y) == 0:
+        return Warping(exponent, 0.0, 1.0, 1.0, 0.0, 1.0)
+    y = np.ldexp(y, -exponent)
+    low, middle, high = (float(q) for q in np.quantile(y, (0.25, 0.5, 0.75)))
+    width = high - low or standardize(y).scale
+    z = _deviation(y, 0, middle, width)
+    power = float(POWERS[np.argmax(_log_likelihoods(z, POWERS))]) if len(y) > 2 else 1.0
+    _, shift, scale = standardize(_bend(z, power))
+    return Warping(exponent, middle, width, power, shift, scale)
+
+
+def scaling(y: Array) -> Warping:
+    """A linear warping to mean 0 and standard deviation 1."""
+    exponent = _exponent(y)
+    _, shift, scale = standardize(np.ldexp(y, -exponent))
+    return Warping(exponent, shift, scale, 1.0, 0.0, 1.0)
+
+
+def centring(y: Array) -> Warping:
+    """A linear warping to mean 0 in the units of y, as in the paper's experiments, whose kernel has variance 1."""
+    return Warping(0, standardize(y).shift, 1.0, 1.0, 0.0, 1.0)
+
+
+# The warpings that the optimiser offers, by name.
+WARPINGS: dict[str, Callable[[Array], Warping]] = {"warped": warping, "scaled": scaling, "centred": centring}
+
+
+def _exponent(y: Array) -> int:
+    """The exponent of the power of two above the largest value; 0 if there are only zeros or no values."""
+    return int(np.frexp(np.abs(y).max(initial=0.0))[1])
+
+
+def _deviation(y: Array, exponent: int, middle: float, width: float) -> Array:
+    """(y / 2^exponent - middle) / width, clipped so that its powers and squares do not overflow."""
+    with np.errstate(over="ignore"):
+        return np.clip((np.ldexp(y, -exponent) - middle) / width, -MAX_DEVIATION, MAX_DEVIATION)
+
+
+def _bend(z: Array, power: float) -> Array:
+    """Yeo and Johnson's transform: ((1 + z)^λ - 1)/λ above 0, its mirror image with 2 - λ below."""
+    up, down = np.log1p(np.maximum(z, 0.0)), np.log1p(np.maximum(-z, 0.0))
+    above = np.expm1(power * up) / power if power else up
+    return np.where(z >= 0, above, -np.expm1((2.0 - power) * down) / (2.0 - power))
+
+
+def _unbend(bent: Array, power: float) -> Array:
+    """The inverse of `_bend`. For λ < 0 its range ends at -1/λ; beyond that it is the largest deviation."""
+    up, down = np.maximum(bent, 0.0), np.maximum(-bent, 0.0)
+    most = np.log1p(MAX_DEVIATION)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        above = np.log1p(np.maximum(power * up, -1.0)) / power if power else up
+    below = np.log1p((2.0 - power) * down) / (2.0 - power)
+    return np.where(bent >= 0, np.expm1(np.minimum(above, most)), -np.expm1(np.minimum(below, most)))
+
+
+def _log_likelihoods(z: Array, powers: Array) -> Array:
+    """Log posterior of each power, up to a constant, if the warped values are a normal sample, (p,).
+
+    The Jacobian is (λ - 1) sign(z) log(1 + |z|). The prior of λ is normal around 1: a few values are not enough
+    evidence for a warp.
+    """
+    signed = np.copysign(np.log1p(np.abs(z)), z)
+    # As in `_bend`: above 0 the power is λ, below 2 - λ, and the limit for a power of 0 is the logarithm itself.
+    exponents = np.where(signed >= 0, powers[:, None], powers[:, None] - 2.0)
+    bent = np.expm1(exponents * signed)
+    bent = np.divide(bent, exponents, out=np.broadcast_to(signed, bent.shape).copy(), where=exponents != 0.0)
+    variances = bent.var(axis=1)
+    usable = np.isfinite(variances) & (variances > 0)
+    sums = -0.5 * len(z) * np.log(variances, out=np.full(len(powers), np.inf), where=usable)
+    return sums + (powers - 1.0) * signed.sum() - 0.5 * ((powers - 1.0) / POWER_SPREAD) ** 2

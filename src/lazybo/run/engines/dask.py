@@ -1,0 +1,254 @@
+"""Tasks on a Dask cluster."""
+
+import contextlib
+import logging
+import os
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from concurrent.futures import CancelledError, Future
+from functools import partial
+from itertools import count
+from typing import Any
+
+import distributed
+
+from lazybo.run.engines.base import Engine, EngineBroken, OpenTasks, P, T, WorkerDied, local_address
+
+_logger = logging.getLogger(__name__)
+
+# Seconds between two counts of the cluster's workers.
+RECOUNT_INTERVAL = 1.0
+# Seconds after which a worker that was told to end counts as not responding.
+END_TIMEOUT = 10.0
+# Seconds that the scheduler may take to forget a cancelled task.
+CANCEL_TIMEOUT = 5.0
+# Seconds between two looks whether a local cluster has all its workers.
+REPLACE_INTERVAL = 2.0
+
+
+def start_cluster(workers: int) -> "DaskEngine":
+    """An engine with a cluster of its own: processes of this machine, one thread each."""
+    cluster = distributed.LocalCluster(n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=None)
+    client = distributed.Client(cluster, set_as_default=False)
+
+    def release() -> None:
+        client.close()
+        cluster.close()
+
+    return DaskEngine(client, workers, release=release, owns_cluster=True)
+
+
+def connect(address: str, workers: int | None) -> "DaskEngine":
+    """An engine with a client of its own on a cluster that runs already."""
+    client = distributed.Client(address, set_as_default=False)
+    return DaskEngine(client, workers, release=client.close)
+
+
+class DaskEngine(Engine):
+    """Runs tasks on the cluster of a client. The caller's client stays open; ``release`` closes one that we opened.
+
+    Dask itself tries a task again when its worker dies, on up to ``allowed-failures`` more workers.
+    """
+
+    def __init__(
+        self,
+        client: distributed.Client,
+        workers: int | None,
+        *,
+        release: Callable[[], object] = lambda: None,
+        owns_cluster: bool = False,
+    ) -> None:
+        if client.asynchronous:
+            raise ValueError("a distributed.Client must not be asynchronous here: make it with asynchronous=False")
+        self._client = client
+        self._release = release
+        self._owns_cluster = owns_cluster
+        self._given = workers
+        self._workers = workers or 1
+        self._counted = -RECOUNT_INTERVAL
+        known = client.scheduler_info()["workers"].values()
+        self.can_stop = all(worker["nthreads"] == 1 and worker["nanny"] for worker in known)
+        self._address = client.scheduler.address
+        self.host = local_address(distributed.comm.get_address_host(self._address))
+        self._open = OpenTasks(self._abandon)
+        # Keys sort as the tasks were submitted.
+        self._prefix = f"lazybo-{uuid.uuid4().hex}-"
+        self._numbers = count()
+        self._restarts: dict[str, threading.Thread] = {}  # by the worker's address
+        self._closing = False
+        self._keeper = _Keeper(client.cluster) if isinstance(client.cluster, distributed.LocalCluster) else None
+
+    @property
+    def workers(self) -> int:
+        """As many as were asked for, or else the most threads that the cluster has had so far.
+
+        Those of a worker that is being restarted are missing only for a while.
+        """
+        if (
+            self._given is None
+            and time.monotonic() - self._counted > RECOUNT_INTERVAL
+            and self._client.status == "running"
+        ):
+            self._counted = time.monotonic()
+            # If the scheduler is gone, its tasks will fail and say so.
+            with contextlib.suppress(OSError):
+                self._workers = max(self._workers, sum(self._client.nthreads().values()))
+        return self._workers
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """A future of one call, which waits at the scheduler."""
+        sent: list[distributed.Future] = []
+        future = self._open.add(sent)
+        key = f"{self._prefix}{next(self._numbers):09}"
+        try:
+            # fifo_timeout: tasks run in the order of their submission, however close together.
+            call = partial(fn, *args, **kwargs)
+            running = self._client.submit(call, key=key, pure=False, fifo_timeout="0 ms")
+            sent.append(running)
+            running.add_done_callback(partial(self._finish, future))
+        except Exception as error:
+            self._open.end(future, error=self._broken(error) if self._is_lost(error) else error)
+        return future
+
+    def stop(self, future: Future[Any]) -> bool:
+        """End one task. If it runs, its worker is restarted, unless that would cost something else.
+
+        It is not restarted if other tasks run there, if it holds data, or if no nanny would start it again.
+        """
+        return self._open.stop(future)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Take no more tasks. The caller's client stays open."""
+        self._closing = self._owns_cluster
+        self._open.close(wait, cancel_futures, self._close)
+
+    def _close(self) -> None:
+        for thread in list(self._restarts.values()):
+            thread.join()
+        if self._keeper is not None:
+            self._keeper.stop()
+        self._release()
+
+    def _finish(self, future: Future[Any], running: distributed.Future) -> None:
+        try:
+            result = running.result()
+        except distributed.scheduler.KilledWorker as error:
+            self._open.end(future, error=_died(str(error), error, error.allowed_failures + 1))
+        except CancelledError as error:
+            # Tasks that we cancelled are not open any more: the cluster was restarted or is lost.
+            restarted = getattr(error, "reason", None) == "scheduler-restart"
+            self._open.end(
+                future, error=_died("the Dask cluster was restarted", error) if restarted else self._broken(error)
+            )
+        except BaseException as error:
+            self._open.end(future, error=self._broken(error) if self._is_lost(error) else error)
+        else:
+            self._open.end(future, result=result)
+        finally:
+            # Workers keep no results, so that they can be restarted.
+            running.release()
+
+    def _abandon(self, sent: list[distributed.Future]) -> bool:
+        try:
+            return all(self._end(running) for running in sent)
+        except Exception as error:
+            _logger.warning(f"A task could not be stopped: {error}")
+            return False
+
+    def _end(self, running: distributed.Future) -> bool:
+        # Ask first where the task runs: the scheduler forgets a cancelled task.
+        places = self._client.processing().items()
+        address, keys = next(((address, keys) for address, keys in places if running.key in keys), ("", ()))
+        self._client.cancel([running])
+        self._wait_until_forgotten(running.key)
+        worker = self._client.scheduler_info()["workers"].get(address)
+        if worker is None or address in self._restarts or self._closing:
+            return True  # it waits at the scheduler, or its worker ends anyway
+        others = set(keys) - {running.key}
+        in_line = worker["nthreads"] == 1 and all(key.startswith(self._prefix) for key in others)
+        if in_line and any(key < running.key for key in others):
+            return True  # it waits behind another task of ours
+        if (others and not in_line) or not worker["nanny"] or self._client.has_what([address])[address]:
+            return False
+        # In another thread, since it may take seconds.
+        thread = threading.Thread(target=self._restart, args=(address,), name="lazybo-restart", daemon=True)
+        self._restarts[address] = thread
+        thread.start()
+        return True
+
+    def _wait_until_forgotten(self, key: str) -> None:
+        """Wait until the scheduler has handled a cancellation: until then, a queued task could still start."""
+        deadline = time.monotonic() + CANCEL_TIMEOUT
+        while time.monotonic() < deadline:
+            if self._client.sync(self._client.scheduler.get_task_status, keys=[key])[key] is None:
+                return
+            time.sleep(0.002)
+
+    def _restart(self, address: str) -> None:
+        """End the process of a worker; its nanny starts another.
+
+        The worker ends itself: a nanny that is asked to restart a worker whose task hangs waits for seconds, and
+        sometimes gives the worker up. The nanny is asked only if the worker does not respond.
+        """
+        try:
+            self._client.run(_end_process, workers=[address], wait=False, on_error="ignore")
+            deadline = time.monotonic() + END_TIMEOUT
+            while address in self._client.nthreads():
+                if time.monotonic() > deadline:
+                    self._client.restart_workers([address], raise_for_error=False)
+                    break
+                time.sleep(0.05)
+        except Exception as error:
+            _logger.warning(f"The Dask worker {address} of a task that was stopped could not be restarted: {error}")
+        finally:
+            del self._restarts[address]
+
+    def _is_lost(self, error: BaseException) -> bool:
+        """Whether the scheduler is gone. The client notices a moment after the first call that fails."""
+        return self._client.status != "running" or isinstance(error, distributed.comm.CommClosedError)
+
+    def _broken(self, cause: BaseException) -> EngineBroken:
+        error = EngineBroken(
+            f"the connection to the Dask cluster is lost: its scheduler at {self._address} does not answer. "
+            "Start the cluster again and give a new Client or its address."
+        )
+        error.__cause__ = cause
+        return error
+
+
+class _Keeper:
+    """Replaces the workers that a local cluster has given up, until it is stopped.
+
+    Dask looks for a worker `lost-worker-timeout` (15 s) after it died, by its name. If none is there, it closes the
+    nanny for good. So a worker is lost if it takes longer to start, or if the one that followed it has just died, too.
+    The cluster still has its specification, and `scale` starts what is missing.
+    """
+
+    def __init__(self, cluster: distributed.LocalCluster) -> None:
+        self._cluster = cluster
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name="lazybo-workers", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._thread.join()
+
+    def _keep(self) -> None:
+        while not self._stopped.wait(REPLACE_INTERVAL):
+            wanted = len(self._cluster.worker_spec)
+            if len(self._cluster.workers) < wanted and self._cluster.status == distributed.Status.running:
+                _logger.warning("Workers of the Dask cluster are lost; new ones are started.")
+                self._cluster.scale(wanted)
+
+
+def _end_process() -> None:
+    os._exit(1)
+
+
+def _died(message: str, cause: BaseException, attempts: int = 1) -> WorkerDied:
+    error = WorkerDied(message, attempts)
+    error.__cause__ = cause
+    return error

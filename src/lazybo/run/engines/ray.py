@@ -1,0 +1,133 @@
+"""Tasks on a Ray cluster.
+
+Ray ends a task that runs by killing its worker. If the task ends at that moment, Ray may already have given another
+task to the same worker, which dies with it. So a task whose worker dies shortly after a stop is sent again.
+"""
+
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+from urllib.parse import urlsplit
+
+import ray
+from ray import exceptions
+
+from lazybo.run.engines.base import Engine, EngineBroken, OpenTasks, P, T, WorkerDied, local_address
+
+# What Ray raises when a worker, its node or its result is lost.
+DEATHS = (
+    exceptions.WorkerCrashedError,
+    exceptions.OutOfMemoryError,
+    exceptions.NodeDiedError,
+    exceptions.LocalRayletDiedError,
+    exceptions.ObjectLostError,
+)
+
+# A worker that dies within so many seconds of a stop may have been killed by it. A task is sent so often at most.
+KILL_SECONDS = 10.0
+MAX_ATTEMPTS = 3
+
+
+@dataclass
+class _Task:
+    """A call, and the references of its attempts: the last one counts."""
+
+    call: Callable[[], object]
+    sent: list[Any] = field(default_factory=list)
+
+
+def connect(address: str | None, workers: int | None) -> "RayEngine":
+    """An engine on the cluster that this process is connected to, or with a connection of its own."""
+    own = not ray.is_initialized()
+    if own:
+        ray.init(address=address)
+    elif address is not None:
+        raise ValueError(f"this process is connected to a Ray cluster: give executor='ray' instead of {address!r}")
+    host = ray.util.get_node_ip_address() if address is None else local_address(urlsplit(address).hostname or "")
+    return RayEngine(workers, host, release=ray.shutdown if own else lambda: None)
+
+
+class RayEngine(Engine):
+    """Runs tasks on a Ray cluster, one processor each. ``release`` closes a connection that we opened."""
+
+    can_stop = True
+
+    def __init__(self, workers: int | None, host: str, *, release: Callable[[], object]) -> None:
+        self._workers = workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
+        self.host = host
+        self._release = release
+        self._open = OpenTasks(self._abandon)
+        self._killed_at = -float("inf")
+        # Without Ray's own retries: the caller decides about them.
+        self._run = ray.remote(num_cpus=1, max_retries=0)(_call)
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """A future of one call, which waits in Ray's own queue."""
+        task = _Task(partial(fn, *args, **kwargs))
+        future = self._open.add(task)
+        self._send(task, future)
+        return future
+
+    def _send(self, task: _Task, future: Future[Any]) -> None:
+        if not ray.is_initialized():
+            # Ray would start a new cluster here without asking.
+            self._open.end(future, error=_broken("ray.shutdown() was called"))
+            return
+        try:
+            task.sent.append(self._run.remote(task.call))
+            task.sent[-1].future().add_done_callback(partial(self._finish, task, future))
+        except Exception as error:
+            self._open.end(future, error=error)
+
+    def stop(self, future: Future[Any]) -> bool:
+        """End one task; if it runs, by killing its worker."""
+        return self._open.stop(future)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Take no more tasks. The caller's connection stays open."""
+        self._open.close(wait, cancel_futures, self._release)
+
+    def _finish(self, task: _Task, future: Future[Any], running: Future[Any]) -> None:
+        error = running.exception()
+        if isinstance(error, exceptions.WorkerCrashedError) and self._send_again(task, future):
+            return
+        if isinstance(error, exceptions.RayTaskError):
+            # The exception of the task itself, caused by Ray's, which shows where on the worker it was raised.
+            error.cause.__cause__ = error
+            error = error.cause
+        elif isinstance(error, DEATHS):
+            died = WorkerDied(f"the Ray worker that ran the task died: {error}", len(task.sent))
+            died.__cause__ = error
+            error = died
+        elif isinstance(error, exceptions.RaySystemError):
+            broken = _broken(error)
+            broken.__cause__ = error
+            error = broken
+        self._open.end(future, result=None if error else running.result(), error=error)
+
+    def _send_again(self, task: _Task, future: Future[Any]) -> bool:
+        """Send a task again whose worker may have been killed because of another task."""
+        by_us = time.monotonic() - self._killed_at < KILL_SECONDS
+        if future.done() or not by_us or len(task.sent) >= MAX_ATTEMPTS:
+            return False
+        self._send(task, future)
+        if future.cancelled():  # in the meantime
+            self._abandon(task)
+        return True
+
+    def _abandon(self, task: _Task) -> bool:
+        if ray.is_initialized() and task.sent:
+            self._killed_at = time.monotonic()
+            ray.cancel(task.sent[-1], force=True)
+        return True
+
+
+def _call(call: Callable[[], object]) -> object:
+    return call()
+
+
+def _broken(reason: object) -> EngineBroken:
+    return EngineBroken(f"the connection to the Ray cluster is lost ({reason}). Call ray.init() again.")

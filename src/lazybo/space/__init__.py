@@ -1,0 +1,1 @@
+"""Search spaces: parameters, configurations, and points of the unit cube."""

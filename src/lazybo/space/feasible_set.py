@@ -1,0 +1,228 @@
+"""Points of the feasible set: startup points, the pool and random points, also if it is a small part of the space.
+
+1. The points of a Sobol sequence are tried in order; the feasible ones are kept. In a small finite space, all points.
+2. If nearly none is feasible, points near the corners and the middle of the space are tried: sums of many parameters
+   are small near one corner.
+3. Where fewer than needed were found, copies of them *walk*: they make random steps, and stay where they are if a step
+   leaves the feasible set. A step may be the difference of two feasible points, so that steps get the size and the
+   shape of the set. The walk tends to the uniform distribution over all parts of the set that were found.
+
+Everything here is a function of the space, the predicate and the seed (and of a given generator), so that a resumed run
+gets the same points.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from lazybo.core.checks import Array, shortened
+from lazybo.search.observations import Observations
+from lazybo.space.feasibility import Feasibility, Predicate
+from lazybo.space.space import MAX_LISTED, Space
+
+# The search for feasible points ends with so many of them, or after so many tries.
+ENOUGH, MAX_TRIES = 512, 2**16
+FIRST_TRIES = 2**8
+# With fewer than this, points near the corners are tried too.
+FEW, CORNER_TRIES = 16, 2**14
+# The walkers, and how many steps they make: more if they begin at only a few different points.
+POPULATION = 1024
+STEPS, STEPS_FROM_FEW, NEW_STEPS = 12, 96, 2
+# From this share of the volume on, points come from a Sobol sequence without a walk.
+LARGE_SHARE = 0.25
+# So many values are tried for the parameters that a configuration lacks.
+COMPLETIONS = 4096
+
+
+@dataclass(frozen=True)
+class Found:
+    """Feasible points, (m, d), and the share of the Sobol points that are feasible."""
+
+    points: Array
+    share: float
+    near_corners: bool = False  # most of them are, if they had to be searched there
+
+
+class FeasibleSet:
+    """The part of a space in which a predicate is true."""
+
+    def __init__(self, space: Space, predicate: Predicate) -> None:
+        self.contains = Feasibility(space, predicate)
+        self._space = space
+        self._found: tuple[int, Found] | None = None
+        self._population: tuple[int, Array] | None = None
+
+    def check(self, seed: int) -> None:
+        """Raise a ValueError if no feasible point can be found."""
+        if self._space.dim == 0:
+            only = self._space.decode(np.zeros(0))
+            if not self.contains.holds(only):
+                raise ValueError(f"the only configuration of this space, {shortened(only, 400)}, is not feasible")
+            return
+        self._search(seed, 1)
+
+    def is_empty(self, seed: int) -> bool:
+        """Whether no feasible point can be found."""
+        try:
+            self._start(seed)
+        except ValueError:
+            return True
+        return False
+
+    # ------------------------------------------------------------------- points
+
+    def startup_point(self, seed: int, number: int) -> Array | None:
+        """The feasible point with this number of a fixed sequence; None if the sequence has ended."""
+        found = self._start(seed).points
+        if number < len(found):
+            return np.array(found[number])
+        return np.array(self._walked(seed)[number]) if number < POPULATION else None
+
+    def spread(self, seed: int, rng: np.random.Generator, n: int) -> Array:
+        """Points spread over the feasible set, (n, d); new ones for every generator."""
+        points = np.zeros((0, self._space.dim))
+        if self._start(seed).share >= LARGE_SHARE:
+            sobol = _Sobol(self._space, rng)
+            while len(points) < n and sobol.drawn < 8 * n:
+                tried = sobol.next(1 << (n - 1).bit_length())
+                points = np.vstack((points, tried[self.contains.fresh(tried)]))
+        if len(points) < n:
+            population = self._walked(seed)
+            begin = population[rng.permutation(len(population))[np.arange(n - len(points)) % len(population)]]
+            points = np.vstack((points, self._walk(begin, population, rng, NEW_STEPS)))
+        return points[:n]
+
+    def everything(self, seed: int) -> Array:
+        """All points of the feasible set that are known, (m, d); of a small space really all."""
+        return self._listed if self._space.size <= MAX_LISTED else self._walked(seed)
+
+    def left(self, seed: int, observations: Observations) -> float:
+        """The number of feasible points without a row; infinity if there are many."""
+        size, share = self._space.size, self._start(seed).share
+        if size > MAX_LISTED or share * size > 1000 + 4 * len(observations):
+            return np.inf
+        return float(np.count_nonzero(~observations.contain(self._listed)))
+
+    def completed(self, seed: int, fixed: Mapping[str, Any], x: Array, rng: np.random.Generator) -> dict[str, Any]:
+        """A feasible configuration with the ``fixed`` values; the others are those of a point if that is feasible."""
+        known = self._walked(seed)
+        distance = np.abs(np.nan_to_num(known, nan=2.0) - self._space.encode(fixed))
+        near = known[np.argsort(np.nansum(distance, axis=1), kind="stable")]
+        candidates = np.vstack((x[None], near[: COMPLETIONS // 8], self._space.sample(rng, COMPLETIONS)))
+        tried = 0
+        for candidate in candidates:
+            params = self._space.complete(fixed, candidate, rng)
+            tried += 1
+            if self.contains.holds(params):
+                return params
+            if len(params) == len(fixed):
+                raise ValueError(f"{shortened(params, 400)} is not feasible")
+        raise ValueError(
+            f"no feasible values were found for the parameters beside {shortened(dict(fixed), 400)}: {tried:,} were "
+            "tried; change these values, or give all parameters"
+        )
+
+    # --------------------------------------------------------------- private
+
+    def _start(self, seed: int) -> Found:
+        if self._found is None or self._found[0] != seed:
+            self._found = seed, self._search(seed, ENOUGH)
+        return self._found[1]
+
+    def _walked(self, seed: int) -> Array:
+        """The found points and walkers that began there: `POPULATION` points."""
+        if self._population is None or self._population[0] != seed:
+            rng, found = np.random.default_rng((seed, 2)), self._start(seed).points[:POPULATION]
+            many = len(found) >= 4 * FEW and not self._start(seed).near_corners
+            points = found[np.arange(POPULATION) % len(found)]
+            for _ in range(STEPS if many else STEPS_FROM_FEW):
+                points = self._walk(points, points, rng, 1)
+            if many:
+                points[: len(found)] = found  # they are uniform already
+            self._population = seed, points
+        return self._population[1]
+
+    @cached_property
+    def _listed(self) -> Array:
+        points = np.array(list(self._space.listed()))
+        return points[self.contains.fresh(points)]
+
+    def _search(self, seed: int, enough: int) -> Found:
+        sobol, points = _Sobol(self._space, np.random.default_rng(seed)), np.zeros((0, self._space.dim))
+        while len(points) < enough and sobol.drawn < MAX_TRIES:
+            tried = sobol.next(max(FIRST_TRIES, sobol.drawn))
+            points = np.vstack((points, tried[self.contains.fresh(tried)]))
+        share, tries, corners = len(points) / sobol.drawn, sobol.drawn, len(points) < min(FEW, enough)
+        if len(points) < FEW and self._space.size <= MAX_LISTED:
+            if len(self._listed) == 0:
+                raise _nothing(f"none of the {self._space.size:,.0f} configurations is feasible")
+            return Found(self._listed[np.random.default_rng((seed, 3)).permutation(len(self._listed))], share)
+        if corners:
+            near = self._near_corners(np.random.default_rng((seed, 4)))
+            points, tries = np.vstack((points, near[self.contains.fresh(near)])), tries + len(near)
+        if len(points) == 0:
+            raise _nothing(f"none of {tries:,} points that were tried is feasible")
+        return Found(points, share, corners)
+
+    def _near_corners(self, rng: np.random.Generator) -> Array:
+        """Points pulled towards a corner or the middle, by factors from 1 to 1/1000."""
+        m, d = CORNER_TRIES, self._space.dim
+        corner = rng.integers(0, 3, (m, d)) / 2
+        corner = np.where(rng.random((m, 1)) < 0.5, corner[:, :1], corner)  # the same for all parameters
+        factor = 10 ** rng.uniform(-3.0, 0.0, (m, 1))
+        return self._space.from_uniform(np.minimum(corner + factor * (rng.random((m, d)) - corner), 1.0 - 1e-9))
+
+    def _walk(self, points: Array, others: Array, rng: np.random.Generator, steps: int) -> Array:
+        for _ in range(steps):
+            there = self._moved(points, others, rng)
+            points = np.where(self.contains.fresh(there)[:, None], there, points)
+        return points
+
+    def _moved(self, points: Array, others: Array, rng: np.random.Generator) -> Array:
+        """A step of each walker: along the difference of two others, a random one, or one parameter drawn anew."""
+        (m, d), categorical = points.shape, self._space.categorical
+        i, j = rng.integers(len(others), size=(2, m))
+        touched = rng.random((m, d)) < np.maximum(rng.random((m, 1)), 1.5 / d)
+        count = np.maximum(touched.sum(axis=1, keepdims=True), 1)
+        along = rng.uniform(0.3, 1.0, (m, 1)) * 2.4 / np.sqrt(2 * count) * np.nan_to_num(others[i] - others[j])
+        width = 10 ** rng.uniform(-3.0, -0.3, (m, 1))
+        step = np.where(rng.random((m, 1)) < 0.6, along, width * rng.standard_normal((m, d)))
+        u = np.where(touched & ~categorical, _reflected(points + step), points)
+        u = np.where(touched & categorical & (rng.random((m, 1)) < 0.3), others[i], u)
+        new, one = self._space.sample(rng, m), rng.integers(0, d, (m, 1)) == np.arange(d)
+        anew = (rng.random((m, 1)) < 0.25) & ~np.isnan(new)
+        u = np.where(anew, np.where(one, new, points), u)
+        u = np.where(np.isnan(u), points, u)
+        return self._space.repair(self._space.snap(u), rng)
+
+
+def _reflected(u: Array) -> Array:
+    """Numbers reflected at 0 and 1, so that walkers do not gather at the ends of ranges."""
+    return np.clip(1.0 - np.abs(1.0 - np.abs(u)), 0.0, 1.0)
+
+
+def _nothing(what: str) -> ValueError:
+    return ValueError(
+        f"no feasible configuration was found: {what}. Loosen the constraint, narrow the ranges to the part of the "
+        "space in which it can hold, or choose other parameters: for a + b == 1, tune a alone and compute b"
+    )
+
+
+class _Sobol:
+    """A scrambled Sobol sequence, in blocks."""
+
+    def __init__(self, space: Space, rng: np.random.Generator) -> None:
+        # Imported here: it takes as long as all other imports of an optimiser.
+        from scipy.stats import qmc
+
+        self._space = space
+        self._sequence = qmc.Sobol(space.dim, rng=rng)
+        self.drawn = 0
+
+    def next(self, n: int) -> Array:
+        """The next points, (n, d)."""
+        self.drawn += n
+        return self._space.from_uniform(self._sequence.random(n))

@@ -1,0 +1,362 @@
+"""Search spaces: convert the values of Optuna distributions to points of the unit cube and back.
+
+======  ==============================================================  ========
+symbol  meaning                                                         shape
+======  ==============================================================  ========
+d       number of parameters that can vary, with more than one value    scalar
+x       a point: numbers in [0, 1], choices as 0, 1, …, NaN: inactive   (d,)
+======  ==============================================================  ========
+
+A numeric parameter is linear or logarithmic, like its distribution. Points always belong to values that can be
+evaluated: integers and steps are rounded.
+
+A conditional parameter has a `Condition`: it is active while its parent is active and has one of certain values. An
+*optional* parameter may be missing from an observation for unknown reasons; points to evaluate always have it.
+"""
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
+
+from lazybo.core.checks import Array, shortened
+from lazybo.gp.kernels import Column
+from lazybo.space.axis import Axis, allowed_values, contains, has_place, only_value, plain_value
+
+# Spaces with more configurations than this are never listed.
+MAX_LISTED = 100_000
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A parameter is active while ``parent`` is active and has one of ``values``.
+
+    With ``outside``, values may lie outside the range of the parent, as those of earlier results may.
+    """
+
+    parent: str
+    values: tuple[Any, ...]
+    outside: bool = field(default=False, compare=False, repr=False)
+
+
+class Space:
+    """The parameters of a problem. Converts configurations to points and back."""
+
+    def __init__(
+        self,
+        distributions: Mapping[str, BaseDistribution],
+        conditions: Mapping[str, Condition] | None = None,
+        optional: Collection[str] = (),
+    ) -> None:
+        self.distributions = dict(distributions)
+        self.conditions = _conditions(conditions)
+        self.optional = _names("optional", optional)
+        _check(self.distributions, self.conditions, self.optional)
+        self._axes = {name: Axis(d) for name, d in self.distributions.items() if not d.single()}
+        self.names = tuple(self._axes)
+        self._parents_first = _parents_first(self.distributions, self.conditions)
+        self.columns = tuple(
+            Column(axis.categories, conditional=name in self.conditions or name in self.optional)
+            for name, axis in self._axes.items()
+        )
+        self.categorical = np.array([column.categories > 0 for column in self.columns], dtype=bool)
+        self.levels = np.array([axis.levels for axis in self._axes.values()])
+        """How many values each column can take, infinity for a continuous one, (d,)."""
+
+    @property
+    def dim(self) -> int:
+        """Number of parameters that can vary, d."""
+        return len(self.names)
+
+    @cached_property
+    def size(self) -> float:
+        """The number of configurations; infinity if a parameter is continuous.
+
+        Configurations that differ only in inactive parameters count once, unless there are too many to list.
+        """
+        product_of_levels = math.prod(self.levels.tolist())
+        if self.conditions and product_of_levels <= MAX_LISTED:
+            return float(sum(1 for _ in self.listed()))
+        return product_of_levels
+
+    def narrowed(self, low: Array, high: Array) -> "Space":
+        """The space between two points, each (d,). Choices, and parameters that others depend on, keep all values."""
+        parents = {condition.parent for condition in self.conditions.values()}
+        narrow = {
+            name: axis.narrowed(float(low[j]), float(high[j]))
+            for j, (name, axis) in enumerate(self._axes.items())
+            if name not in parents
+        }
+        return Space({**self.distributions, **narrow}, self.conditions, self.optional)
+
+    # ------------------------------------------------------------ values and points
+
+    def check(self, params: Mapping[str, Any], *, outside: bool = False) -> None:
+        """Raise a ValueError if this is not a configuration: unknown, missing or inactive parameters, or wrong values.
+
+        With ``outside`` a number may lie outside its range (but not below 0 on a logarithmic scale).
+        """
+        if not isinstance(params, Mapping):
+            raise ValueError(f"params must be a mapping from parameter names to values, not {params!r}")
+        unknown = [name for name in params if name not in self.distributions]
+        if unknown:
+            raise ValueError(f"unknown parameter {unknown[0]!r}; this space has {sorted(self.distributions)}")
+        for name, value in params.items():
+            if not contains(self.distributions[name], value) and not (
+                outside and has_place(self._axes.get(name), value)
+            ):
+                allowed = allowed_values(self.distributions[name])
+                raise ValueError(f"{name} must be {allowed}, not {shortened(value)}")
+        for name in self.distributions:
+            active = self._is_active(name, params)
+            if active and name not in params and name not in self.optional:
+                raise ValueError(f"parameter {name!r} is missing")
+            if not active and name in params:
+                condition = self.conditions[name]
+                raise ValueError(
+                    f"parameter {name!r} is only active while {condition.parent!r} is one of {condition.values}"
+                )
+
+    def has(self, params: Mapping[str, Any]) -> bool:
+        """Whether this is a configuration of the space."""
+        try:
+            self.check(params)
+        except ValueError:
+            return False
+        return True
+
+    def plain(self, params: Mapping[str, Any], *, outside: bool = False) -> dict[str, Any]:
+        """Validate a configuration and convert it to plain Python values, without NumPy scalars."""
+        self.check(params, outside=outside)
+        return {name: plain_value(self.distributions[name], value) for name, value in params.items()}
+
+    def encode(self, params: Mapping[str, Any]) -> Array:
+        """The point of a validated configuration, (d,)."""
+        return np.array([axis.encode(params[name]) if name in params else np.nan for name, axis in self._axes.items()])
+
+    def decode(self, x: Array) -> dict[str, Any]:
+        """The configuration at a point, in the order of the distributions."""
+        place = dict(zip(self.names, x.tolist(), strict=True))
+        params: dict[str, Any] = {}
+        for name in self._parents_first:
+            if name in self.conditions and not self._is_active(name, params):
+                continue
+            params[name] = (
+                self._axes[name].decode(place[name]) if name in place else only_value(self.distributions[name])
+            )
+        return {name: params[name] for name in self.distributions if name in params}
+
+    def decode_all(self, x: Array) -> list[dict[str, Any]]:
+        """The configurations at some points: those of `decode`, many times faster."""
+        column = {name: j for j, name in enumerate(self.names)}
+        values = {}
+        for name in self.distributions:
+            if name not in column:
+                values[name] = [only_value(self.distributions[name])] * len(x)
+                continue
+            place = x[:, column[name]]
+            known = ~np.isnan(place)
+            rest = iter(self._axes[name].decode_all(place[known]))
+            values[name] = [next(rest) if each else None for each in known.tolist()] if not known.all() else [*rest]
+        rows = [dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)]
+        for name in self._parents_first:
+            if name in self.conditions:
+                for row in rows:
+                    if not self._is_active(name, row):
+                        del row[name]
+        return rows
+
+    def complete(self, fixed: Mapping[str, Any], x: Array, rng: np.random.Generator) -> dict[str, Any]:
+        """A configuration with the ``fixed`` values; the others are those of a point, or random if it has none."""
+        params: dict[str, Any] = {}
+        column = {name: j for j, name in enumerate(self.names)}
+        for name in self._parents_first:
+            if not self._is_active(name, params):
+                continue
+            if name in fixed or name not in column:
+                params[name] = fixed[name] if name in fixed else only_value(self.distributions[name])
+                continue
+            axis, place = self._axes[name], x[column[name]]
+            params[name] = axis.decode(axis.from_uniform(rng.random(1))[0] if np.isnan(place) else place)
+        complete = {name: params[name] for name in self.distributions if name in params} | dict(fixed)
+        self.check(complete)
+        return complete
+
+    def _is_active(self, name: str, params: Mapping[str, Any]) -> bool:
+        condition = self.conditions.get(name)
+        return condition is None or (condition.parent in params and params[condition.parent] in condition.values)
+
+    # ------------------------------------------------------------------- points
+
+    def sample(self, rng: np.random.Generator, n: int) -> Array:
+        """Random points, (n, d): uniform, with all levels of a discrete parameter equally likely."""
+        return self.from_uniform(rng.random((n, self.dim)))
+
+    def from_uniform(self, u: Array) -> Array:
+        """Points for uniform numbers in [0, 1), (n, d): all levels of a discrete parameter are equally likely."""
+        parts = [axis.from_uniform(u[:, j]) for j, axis in enumerate(self._axes.values())]
+        return self.repair(np.column_stack(parts)) if parts else np.zeros((len(u), 0))
+
+    def snap(self, x: Array) -> Array:
+        """The nearest points that belong to configurations, (n, d); NaN is kept."""
+        parts = [axis.snap(x[:, j]) for j, axis in enumerate(self._axes.values())]
+        return np.column_stack(parts) if parts else x
+
+    def clip(self, x: Array) -> Array:
+        """Points with their numbers clipped to [0, 1], (n, d)."""
+        return np.where(self.categorical, x, np.clip(x, 0.0, 1.0))
+
+    def as_rows(self, x: Array) -> Array:
+        """Points as rows of a process, (n, max(d, 1)): if nothing varies, one column in which all are equal."""
+        return x if self.dim else np.zeros((len(x), 1))
+
+    def settle(self, x: Array) -> Array:
+        """Points decoded and encoded again, (n, d): equal to the last bit to the points of their configurations."""
+        return np.array([self.encode(self.decode(row)) for row in x]).reshape(x.shape)
+
+    def repair(self, x: Array, rng: np.random.Generator | None = None) -> Array:
+        """Make points obey the conditions, in place: set inactive entries to NaN, and fill newly active ones.
+
+        Entries are filled at random, or with the middle of their range if there is no ``rng``. Returns the points.
+        """
+        column = {name: j for j, name in enumerate(self.names)}
+        for name in self._parents_first:
+            if name not in column or not (name in self.conditions or name in self.optional):
+                continue
+            j = column[name]
+            active = self._active_rows(name, x, column) if name in self.conditions else np.full(len(x), True)
+            x[~active, j] = np.nan
+            empty = active & np.isnan(x[:, j])
+            if empty.any():
+                u = np.full(int(empty.sum()), 0.5) if rng is None else rng.random(int(empty.sum()))
+                x[empty, j] = self._axes[name].from_uniform(u)
+        return x
+
+    def _active_rows(self, name: str, x: Array, column: dict[str, int]) -> NDArray[np.bool_]:
+        condition = self.conditions[name]
+        parent = condition.parent
+        if parent not in column:
+            active = only_value(self.distributions[parent]) in condition.values
+            rows = np.full(len(x), active)
+            return rows & self._active_rows(parent, x, column) if parent in self.conditions else rows
+        near = np.abs(x[:, column[parent]][:, None] - np.array(self.places(condition))) <= 1e-12
+        return np.asarray(near.any(axis=1))
+
+    def places(self, condition: Condition) -> list[float]:
+        """The coordinates of a parent that can vary at which a condition holds; values outside its range have none."""
+        axis = self._axes[condition.parent]
+        return [axis.encode(value) for value in condition.values if contains(axis.distribution, value)]
+
+    def neighbours(self, x: Array, others: Array, rng: np.random.Generator) -> Array:
+        """The discrete neighbours of one point, (m, d): the next levels up and down, and every other choice.
+
+        Of a parameter with very many choices only those of ``others``, (s, d), and some at random.
+        """
+        moves = []
+        for j, axis in enumerate(self._axes.values()):
+            if np.isnan(x[j]):
+                continue
+            for value in axis.next_to(x[j], others[:, j], rng):
+                move = x.copy()
+                move[j] = value
+                moves.append(move)
+        return self.repair(np.array(moves), rng) if moves else np.zeros((0, self.dim))
+
+    def listed(self) -> Iterator[Array]:
+        """All points of a finite space, each once."""
+        levels = [axis.from_uniform(np.arange(0.5, axis.levels) / axis.levels) for axis in self._axes.values()]
+        seen = set()
+        for values in product(*levels):
+            x = self.repair(np.array([values]))[0]
+            key = x.tobytes()
+            if key not in seen:
+                seen.add(key)
+                yield x
+
+
+def _conditions(conditions: Mapping[str, Condition] | None) -> dict[str, Condition]:
+    """``conditions`` as a dict, the values of each as a tuple."""
+    if conditions is not None and not isinstance(conditions, Mapping):
+        raise ValueError(
+            "conditions must be a dict from the name of a parameter to its lazybo.Condition(parent, values), not "
+            f"{shortened(conditions)}"
+        )
+    checked = {}
+    for name, condition in (conditions or {}).items():
+        which = f"conditions: the condition of {name!r}"
+        if not isinstance(condition, Condition):
+            raise ValueError(f"{which} must be lazybo.Condition(parent, values), not {shortened(condition)}")
+        values = condition.values
+        if isinstance(values, str) or not isinstance(values, Sequence):
+            raise ValueError(f"{which} must have a list of values, not {shortened(values)}")
+        if not values:
+            raise ValueError(f"{which} has no values: the parameter could never be active")
+        checked[name] = replace(condition, values=tuple(values))
+    return checked
+
+
+def _names(argument: str, names: Collection[str]) -> frozenset[str]:
+    """Names of parameters as a set."""
+    if isinstance(names, str) or not isinstance(names, Collection) or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"{argument} must be a list of names of parameters, not {shortened(names)}")
+    return frozenset(names)
+
+
+def _check(
+    distributions: dict[str, BaseDistribution], conditions: dict[str, Condition], optional: frozenset[str]
+) -> None:
+    if not distributions:
+        raise ValueError("the space is empty: give at least one parameter")
+    for name, distribution in distributions.items():
+        if not isinstance(name, str):
+            raise ValueError(f"parameter names must be strings, not {name!r}")
+        if not isinstance(distribution, FloatDistribution | IntDistribution | CategoricalDistribution):
+            raise ValueError(
+                f"parameter {name!r} must have an Optuna FloatDistribution, IntDistribution or "
+                f"CategoricalDistribution, not {distribution!r}"
+            )
+    unknown = optional - distributions.keys()
+    if unknown:
+        raise ValueError(f"optional names the unknown parameter {min(unknown)!r}; this space has {[*distributions]}")
+    for name, condition in conditions.items():
+        _check_condition(name, condition, distributions)
+
+
+def _check_condition(name: str, condition: Condition, distributions: dict[str, BaseDistribution]) -> None:
+    parent, which = condition.parent, f"conditions: the condition of {name!r}"
+    for known in (name, parent):
+        if not isinstance(known, str) or known not in distributions:
+            missing = f"there is no parameter {shortened(known)}; this space has {[*distributions]}"
+            raise ValueError(f"{which} on {shortened(parent)}: {missing}")
+    for value in condition.values:
+        if not contains(distributions[parent], value) and not condition.outside:
+            allowed = allowed_values(distributions[parent])
+            raise ValueError(f"{which} has {parent}={shortened(value)}, but {parent} must be {allowed}")
+
+
+def _parents_first(distributions: dict[str, BaseDistribution], conditions: dict[str, Condition]) -> list[str]:
+    """All parameter names, parents before children."""
+    ordered: list[str] = []
+
+    def visit(name: str, below: tuple[str, ...]) -> None:
+        if name in below:
+            raise ValueError(f"the conditions of {' and '.join(sorted(below))} depend on each other")
+        if name not in ordered:
+            if name in conditions:
+                visit(conditions[name].parent, (*below, name))
+            ordered.append(name)
+
+    for name in distributions:
+        visit(name, ())
+    return ordered

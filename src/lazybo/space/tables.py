@@ -1,0 +1,142 @@
+"""Rows of tables: CSV files that we write and that users have, and data frames.
+
+A spreadsheet runs a cell that begins with =, +, - or @ as a formula. In the files that we write such a text begins with
+an apostrophe, which is removed when the file is read.
+"""
+
+import csv
+import io
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from optuna.distributions import BaseDistribution, CategoricalDistribution
+
+from lazybo.core.codec import read_at_most
+
+DECIMAL_COMMA = re.compile(r"^\s*([+-]?\d+),(\d+(?:[eE][+-]?\d+)?)\s*$")
+LOAD = "open a study with optuna.load_study(study_name=..., storage=...), and give that"
+# Larger tables are rejected. Studies of 100,000 trials have smaller ones.
+MOST_BYTES = 2**26
+# A text that a spreadsheet may run, perhaps after apostrophes, one of which is ours; and what is a number instead.
+_FORMULA = re.compile(r"'*[=+\-@\t\r\n]")
+_NUMBER = re.compile(r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?|inf|infinity|nan)", re.IGNORECASE)
+# The prefix of the columns of parameters in Optuna's tables, and in those of `lazybo export`.
+MARK = "params_"
+
+
+def is_frame(source: object) -> bool:
+    """Whether this is a data frame of pandas or polars."""
+    return hasattr(source, "to_dicts") or hasattr(source, "to_dict")
+
+
+def frame_rows(frame: Any) -> list[Any]:
+    """The rows of a data frame of polars or pandas, as dicts. Raises a TypeError for a single column."""
+    return list(frame.to_dicts() if hasattr(frame, "to_dicts") else frame.to_dict("records"))
+
+
+def parameter_columns(columns: Collection[str], names: Collection[str]) -> dict[str, str]:
+    """The column of each parameter that has one: ``params_NAME`` as in Optuna's tables, or else NAME."""
+    found = {}
+    for name in names:
+        marked = f"{MARK}{name}"
+        # A parameter may itself be called params_x.
+        if marked in columns and (marked not in names or f"{MARK}{marked}" in columns):
+            found[name] = marked
+        elif name in columns:
+            found[name] = name
+    return found
+
+
+# ------------------------------------------------------------------------- read
+
+
+def csv_rows(
+    name: str | Path, what: str, space: Mapping[str, BaseDistribution], first: int = 0
+) -> list[dict[str, Any]]:
+    """The rows of a file whose cells are separated by commas, semicolons or tabs.
+
+    Between semicolons or tabs a number may have a decimal comma, as spreadsheets of many countries write it. ``what``
+    names the table in messages, which number its rows from ``first``. Cells are numbers if they look like numbers, and
+    choices of the space if they are written like one. Columns without a heading are left out.
+    """
+    delimiter, rows = _cells(name, what)
+    if not rows:
+        raise ValueError(f"{what}, {str(name)!r}, is empty; it needs a heading with 'value'")
+    columns = [_unprotected(column.strip()) for column in rows[0]]
+    twice = [column for column in columns if column and columns.count(column) > 1]
+    if twice:
+        raise ValueError(f"{what}, {str(name)!r}, has two columns {twice[0]!r}; rename or remove one of them")
+    parameters = {column: space[name] for name, column in parameter_columns(columns, space).items()}
+    table = []
+    for i, row in enumerate(filter(None, rows[1:]), first):
+        if len(row) != len(columns):
+            raise ValueError(f"row {i} of {what} has {len(row)} cells, its heading {len(columns)}")
+        cells = row if delimiter == "," else [DECIMAL_COMMA.sub(r"\1.\2", cell) for cell in row]
+        named = [(column, cell) for column, cell in zip(columns, cells, strict=True) if column]
+        table.append({column: parsed(_unprotected(cell), parameters.get(column)) for column, cell in named})
+    return table
+
+
+def _cells(name: str | Path, what: str) -> tuple[str, list[list[str]]]:
+    """The delimiter of a file and its cells as texts, the heading first."""
+    if "://" in str(name):
+        raise ValueError(f"{what} must be a CSV file, not the URL of a storage; {LOAD}")
+    try:
+        content = read_at_most(name, MOST_BYTES)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{what} cannot be read: {error}") from None
+    try:
+        # Spreadsheet programs may write a byte order mark first.
+        file = io.StringIO(content.decode("utf-8-sig"), newline="")
+        delimiter = max(",;\t", key=file.readline().count)
+        file.seek(0)
+        return delimiter, list(csv.reader(file, delimiter=delimiter, skipinitialspace=True))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(f"{what}, {str(name)!r}, is not a CSV file: {error}; {LOAD}") from None
+
+
+def parsed(text: str, distribution: BaseDistribution | None = None) -> Any:
+    """A cell of a CSV file as a value of its parameter, if it has one; an empty one is None."""
+    if text == "":
+        return None
+    if isinstance(distribution, CategoricalDistribution):
+        # A reader of CSV removes spaces at the beginning of a cell.
+        same = (choice for form in (str, _without_spaces) for choice in distribution.choices if form(choice) == text)
+        return next(same, text)
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _without_spaces(choice: object) -> str:
+    return str(choice).lstrip(" ")
+
+
+def _unprotected(text: str) -> str:
+    """A cell without the apostrophe that `csv_text` has put before it."""
+    return text[1:] if text.startswith("'") and _FORMULA.match(text) else text
+
+
+# ------------------------------------------------------------------------ write
+
+
+def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
+    """A table as CSV with a heading; None and what a row lacks are empty cells."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)
+    writer.writerow(map(_protected, columns))
+    writer.writerows([_protected(row.get(column)) for column in columns] for row in rows)
+    return text.getvalue()
+
+
+def _protected(cell: Any) -> Any:
+    """A cell that no spreadsheet takes for a formula. Numbers stay as they are."""
+    if cell is None or isinstance(cell, int | float):
+        return cell
+    text = str(cell)
+    return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text

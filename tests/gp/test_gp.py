@@ -1,0 +1,559 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import approx_fprime
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import ConstantKernel, Matern
+
+from lazybo.gp import remembered
+from lazybo.gp.evidence import evidence
+from lazybo.gp.fit import learn
+from lazybo.gp.kernels import Column, Matern52
+from lazybo.gp.lazy_gp import LazyGP
+from lazybo.gp.process import Process
+from lazybo.gp.targets import Targets, Transform, identity, standardize
+from lazybo.gp.weights import CHUNK_ROWS
+
+MIXED = (Column(), Column(conditional=True), Column(categories=3), Column())
+
+
+def wave(x: np.ndarray) -> np.ndarray:
+    return np.sin(5 * x[:, 0]) + x.sum(axis=1) ** 2
+
+
+def filled(rng: np.random.Generator, n: int = 60, dim: int = 3, **options: object) -> LazyGP:
+    x = rng.random((n, dim))
+    gp = LazyGP(Matern52(np.linspace(0.3, 1.5, dim), 1.7), 1e-4, **options)  # type: ignore[arg-type]
+    gp.append(x, wave(x))
+    return gp
+
+
+def mixed(rng: np.random.Generator, n: int = 40) -> tuple[LazyGP, np.ndarray]:
+    def points(count: int) -> np.ndarray:
+        x = rng.random((count, 4))
+        x[:, 2] = rng.integers(0, 3, count)
+        x[rng.random(count) < 0.4, 1] = np.nan
+        return x
+
+    gp = LazyGP(Matern52([0.4, 0.6, 1.0, 2.0], 1.3, MIXED), 1e-3, transform=standardize)
+    x = points(n)
+    gp.append(x, wave(np.nan_to_num(x)))
+    return gp, points(7)
+
+
+# --------------------------------------------------------------- twins
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+def test_posterior_equals_scikit_learn(rng: np.random.Generator, normalize: bool) -> None:
+    gp = filled(rng, 120, transform=standardize if normalize else identity)
+    u = rng.random((50, 3))
+    kernel = ConstantKernel(gp.kernel.output_scale) * Matern(gp.kernel.length_scales, nu=2.5)
+    theirs = GaussianProcessRegressor(kernel, alpha=gp.noise, optimizer=None, normalize_y=normalize).fit(gp.X, gp.y)
+    mean, covariance = theirs.predict(u, return_cov=True)
+    np.testing.assert_allclose(gp.posterior(u).mean, mean, rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(gp.posterior(u).variance, np.diagonal(covariance), rtol=1e-8, atol=1e-8)
+    joint_mean, joint = gp.posterior_covariance(u)
+    np.testing.assert_allclose(joint_mean, mean, rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(joint, covariance, rtol=1e-8, atol=1e-8)
+    assert gp.log_marginal_likelihood() == pytest.approx(theirs.log_marginal_likelihood_value_, rel=1e-8)
+
+
+@given(st.lists(st.integers(1, 15), min_size=1, max_size=12), st.integers(0, 1000))
+def test_rows_appended_in_any_blocks_give_the_same_posterior(blocks: list[int], seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    x, u = rng.random((sum(blocks), 3)), rng.random((5, 3))
+    whole = LazyGP(Matern52(np.ones(3)), 1e-4, transform=standardize)
+    whole.append(x, wave(x))
+    pieces = LazyGP(Matern52(np.ones(3)), 1e-4, transform=standardize)
+    for part in np.split(x, np.cumsum(blocks)[:-1]):
+        pieces.append(part, wave(part))
+        pieces.posterior(u)
+    np.testing.assert_allclose(pieces.posterior(u), whole.posterior(u), atol=1e-8)
+
+
+def test_append_then_truncate_is_a_no_op(rng: np.random.Generator) -> None:
+    gp, u = filled(rng, transform=standardize), rng.random((9, 3))
+    before = gp.posterior(u)
+    gp.append(rng.random((5, 3)), np.full(5, 1e3))
+    assert not np.allclose(gp.posterior(u).mean, before.mean)
+    gp.truncate(60)
+    np.testing.assert_array_equal(gp.posterior(u), before)
+    assert gp.n == 60
+
+
+def test_new_values_at_the_same_points_equal_a_new_process(rng: np.random.Generator) -> None:
+    gp, u = filled(rng, transform=standardize), rng.random((9, 3))
+    gp.posterior(u)
+    y = rng.standard_normal(60)
+    work, rebuilds = gp.process.factor.work, gp.process.rebuilds
+    gp.replace_y(y)
+    mean = gp.posterior(u).mean
+    assert gp.process.rebuilds == rebuilds
+    assert gp.process.factor.work - work <= (0.5 + 0.5 * len(u)) * 60**2
+    fresh = LazyGP(gp.kernel, gp.noise, transform=standardize)
+    fresh.append(gp.X, y)
+    np.testing.assert_allclose(mean, fresh.posterior(u).mean, atol=1e-10)
+
+
+def test_other_parameters_equal_a_new_process(rng: np.random.Generator) -> None:
+    gp, u = filled(rng, 700), rng.random((9, 3))
+    gp.posterior_gradient(u)
+    kernel = Matern52([2.0, 0.2, 0.9], 0.8)
+    gp.set_parameters(kernel, 1e-3)
+    fresh = LazyGP(kernel, 1e-3)
+    fresh.append(gp.X, gp.y)
+    np.testing.assert_allclose(gp.posterior(u), fresh.posterior(u), atol=1e-9)
+    np.testing.assert_allclose(gp.process.alpha, fresh.process.alpha, rtol=1e-6, atol=1e-6)
+
+
+def test_rows_with_known_variances_may_follow_other_parameters(rng: np.random.Generator) -> None:
+    x, y, variance = rng.random((12, 2)), 5 * rng.standard_normal(12), rng.random(12)
+    gp = LazyGP(Matern52([0.5, 0.5]), 1e-3, transform=standardize)
+    gp.append(x[:8], y[:8], variance=variance[:8])
+    gp.set_parameters(Matern52([0.3, 0.7]), 1e-2)
+    gp.append(x[8:], y[8:], variance=variance[8:])
+    scale = standardize(y[:8]).scale
+    np.testing.assert_allclose(gp.process.known_variances, variance / scale**2)
+
+
+def test_known_variances_equal_scikit_learn(rng: np.random.Generator) -> None:
+    x, u = rng.random((40, 3)), rng.random((9, 3))
+    variance = rng.random(40)
+    gp = LazyGP(Matern52(np.ones(3)), 1e-3)
+    gp.append(x[:25], wave(x[:25]), variance=variance[:25])
+    gp.append(x[25:], wave(x[25:]), variance=variance[25:])
+    theirs = GaussianProcessRegressor(Matern(np.ones(3), nu=2.5), alpha=1e-3 + variance, optimizer=None).fit(x, wave(x))
+    mean, std = theirs.predict(u, return_std=True)
+    np.testing.assert_allclose(gp.posterior(u).mean, mean, atol=1e-8)
+    np.testing.assert_allclose(gp.posterior(u).variance, std**2, atol=1e-8)
+
+
+@pytest.mark.parametrize("factor", [1e-6, 1e6])
+def test_known_variances_follow_the_scale_of_y(rng: np.random.Generator, factor: float) -> None:
+    x, u = rng.random((30, 3)), rng.random((9, 3))
+    variance = np.full(30, 0.01)
+    plain, scaled = (LazyGP(Matern52(np.ones(3)), 1e-3, transform=standardize) for _ in range(2))
+    plain.append(x, wave(x), variance=variance)
+    scaled.append(x, factor * wave(x), variance=factor**2 * variance)
+    np.testing.assert_allclose(scaled.posterior(u).mean, factor * plain.posterior(u).mean, rtol=1e-6)
+    before = plain.posterior(u)
+    plain.set_parameters(plain.kernel, plain.noise)
+    np.testing.assert_allclose(plain.posterior(u), before, atol=1e-10)
+
+
+@given(
+    st.lists(st.tuples(st.booleans(), st.integers(0, 4), st.booleans()), min_size=1, max_size=25), st.integers(0, 99)
+)
+def test_any_history_of_equal_values_gives_the_posterior_of_a_new_process(history: list, seed: int) -> None:
+    """Appends, truncations and pending rows, asked in between or not, with values so few that caches are tempted."""
+    rng = np.random.default_rng(seed)
+    gp, u = LazyGP(Matern52([0.3, 0.5]), 1e-4, transform=standardize), rng.random((4, 2))
+    rows: list[tuple[np.ndarray, float]] = []
+    for grow, count, look in history:
+        if grow:
+            x = rng.random((count, 2))
+            y = rng.integers(0, 2, count).astype(float)
+            if rng.random() < 0.3:
+                y[:] = np.nan
+                gp.append(x, np.full(len(x), np.nan))
+            else:
+                gp.append(x, y)
+            rows += list(zip(x, y, strict=True))
+        else:
+            keep = max(0, len(rows) - count)
+            gp.truncate(keep)
+            del rows[keep:]
+        if look:
+            gp.posterior(u)
+            gp.process.alpha  # noqa: B018 - fills a cache
+    fresh = LazyGP(gp.kernel, gp.noise, transform=standardize)
+    told = [(x, y) for x, y in rows if not np.isnan(y)]
+    if told:
+        fresh.append(np.array([x for x, _ in told]), np.array([y for _, y in told]))
+    np.testing.assert_allclose(gp.posterior(u).mean, fresh.posterior(u).mean, atol=1e-6)
+    if len(told) < len(rows):
+        fresh.append(
+            np.array([x for x, y in rows if np.isnan(y)]),
+            np.full(len(np.array([x for x, y in rows if np.isnan(y)])), np.nan),
+        )
+    np.testing.assert_allclose(gp.posterior(u).variance, fresh.posterior(u).variance, atol=1e-6)
+
+
+def test_pending_rows_lower_the_variance_and_leave_the_mean(rng: np.random.Generator) -> None:
+    gp, u = filled(rng), rng.random((9, 3))
+    before = gp.posterior(u)
+    gp.append(u[:3], np.full(len(u[:3]), np.nan))
+    after = gp.posterior(u)
+    np.testing.assert_allclose(after.mean, before.mean, atol=1e-8)
+    assert (after.variance[:3] < 2e-4).all()
+    assert not gp.process.alpha[-3:].any()
+    gradient = gp.posterior_gradient(u)
+    np.testing.assert_allclose(gradient.mean, before.mean, atol=1e-8)
+    with pytest.raises(ValueError, match="some rows are pending"):
+        gp.log_marginal_likelihood()
+    told = np.concatenate((gp.y[:60], [1.0, 2.0, 3.0]))
+    work = gp.process.factor.work
+    gp.replace_y(told)
+    assert gp.process.factor.work == work
+    fresh = LazyGP(gp.kernel, gp.noise)
+    fresh.append(gp.X, told)
+    np.testing.assert_allclose(gp.posterior(u), fresh.posterior(u), atol=1e-8)
+
+
+def test_the_cache_is_cleared_after_a_refactorisation(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gp = filled(rng, 20)
+    gp.posterior(gp.X)
+    monkeypatch.setattr("lazybo.gp.cholesky.MAX_ROW_JITTER", 0.0)
+    monkeypatch.setattr("lazybo.gp.cholesky.PIVOT_FLOOR", 1e-3)
+    monkeypatch.setattr("lazybo.gp.cholesky.REFACTOR_JITTERS", (1e-2,))
+    gp.append(gp.X[:1], [2.0])
+    assert gp.process.factor.refactorisations == 1
+    np.testing.assert_allclose(gp.process.whitened, gp.process.factor.solve_lower(gp.y), atol=1e-10)
+
+
+# ------------------------------------------------------ several outputs
+
+
+def test_several_outputs_share_a_factor_and_each_is_as_alone(rng: np.random.Generator) -> None:
+    x, u = rng.random((90, 3)), rng.random((9, 3))
+    targets = rng.standard_normal((90, 2))
+    targets[40:43] = np.nan
+    process = Process(Matern52(np.ones(3)), 1e-3)
+    for part in (slice(0, 50), slice(50, 90)):
+        process.append(x[part], targets[part])
+        process.posterior(u)
+    for output in range(2):
+        alone = Process(Matern52(np.ones(3)), 1e-3)
+        alone.append(x, targets[:, output])
+        np.testing.assert_allclose(process.posterior(u).mean[:, output], alone.posterior(u).mean, atol=1e-9)
+        np.testing.assert_allclose(process.mean(u)[:, output], alone.mean(u), atol=1e-9)
+        np.testing.assert_allclose(process.alpha[:, output], alone.alpha, atol=1e-7)
+    np.testing.assert_allclose(process.posterior(u).variance, alone.posterior(u).variance, atol=1e-12)
+    with pytest.raises(ValueError, match=r"targets must have shape \(1, 2\), but has shape \(1, 3\)"):
+        process.append(u[:1], np.zeros((1, 3)))
+    assert process.n == 90
+
+
+def test_the_likelihood_of_several_outputs_is_the_sum_of_theirs(rng: np.random.Generator) -> None:
+    x, targets = rng.random((30, 3)), rng.standard_normal((30, 2))
+    both, *singles = (Process(Matern52(np.ones(3)), 1e-3) for _ in range(3))
+    both.append(x, targets)
+    for output, single in enumerate(singles):
+        single.append(x, targets[:, output])
+    total = sum(single.log_marginal_likelihood() for single in singles)
+    assert both.log_marginal_likelihood() == pytest.approx(total, rel=1e-12)
+
+
+# ----------------------------------------------------------- gradients
+
+
+def test_posterior_gradient(rng: np.random.Generator) -> None:
+    gp, u = mixed(rng)
+    mean, variance, mean_gradient, variance_gradient = gp.posterior_gradient(u)
+    np.testing.assert_allclose((mean, variance), gp.posterior(u), atol=1e-12)
+    free = [0, 1, 3]
+    for i, point in enumerate(u):
+        active = [j for j in free if not np.isnan(point[j])]
+
+        def posterior(values: np.ndarray, point: np.ndarray = point, active: list[int] = active) -> np.ndarray:
+            moved = point.copy()
+            moved[active] = values
+            return np.ravel(gp.posterior(moved[None]))
+
+        numeric = approx_fprime(point[active], posterior, 1e-7)
+        np.testing.assert_allclose(mean_gradient[i, active], numeric[0], atol=1e-4)
+        np.testing.assert_allclose(variance_gradient[i, active], numeric[1], atol=1e-4)
+        rest = np.setdiff1d(np.arange(4), active)
+        assert not mean_gradient[i, rest].any()
+        assert not variance_gradient[i, rest].any()
+
+
+def test_the_evidence_of_several_outputs_is_the_sum_of_theirs(rng: np.random.Generator) -> None:
+    x, targets, known = rng.random((40, 3)), rng.standard_normal((40, 3)), rng.random(40)
+    kernel = Matern52(np.linspace(0.3, 1.5, 3), 1.7)
+    singles = [evidence(kernel, 1e-2, x, column, known) for column in targets.T]
+    value, gradient = evidence(kernel, 1e-2, x, targets, known)
+    assert value == pytest.approx(sum(single for single, _ in singles), rel=1e-12)
+    np.testing.assert_allclose(gradient, sum(single for _, single in singles), rtol=1e-9)
+
+
+def test_the_gradient_of_the_evidence(rng: np.random.Generator) -> None:
+    gp, _ = mixed(rng)
+    known = rng.random(gp.n)
+
+    def value(phi: np.ndarray) -> float:
+        other = Process(gp.kernel.with_theta(phi[:-1]), float(np.exp(phi[-1])))
+        other.append(gp.X, gp.targets.values, variance=known)
+        return other.log_marginal_likelihood()
+
+    phi = np.append(gp.kernel.theta, np.log(gp.noise))
+    likelihood, gradient = evidence(gp.kernel, gp.noise, gp.X, gp.targets.values, known)
+    assert likelihood == pytest.approx(value(phi), rel=1e-10)
+    np.testing.assert_allclose(gradient, approx_fprime(phi, value, 1e-6), rtol=1e-3, atol=1e-3)
+
+
+# ----------------------------------------------------- counted work, draws
+
+
+@pytest.mark.parametrize("variance", [None, [0.5]])
+def test_after_append_nothing_of_cubic_order_runs(rng: np.random.Generator, variance: list[float] | None) -> None:
+    gp, u = filled(rng, 600, transform=standardize), rng.random((1, 3))
+    gp.posterior_gradient(u)
+    for _ in range(5):
+        work, n = gp.process.factor.work, gp.n
+        x = rng.random((1, 3))
+        gp.append(x, 100 * wave(x), variance=variance)
+        gp.posterior_gradient(u)
+        # append, w, α, V and β: five passes over half of the n² entries.
+        assert gp.process.factor.work - work <= 2.5 * (n + 2) ** 2
+    assert gp.process.rebuilds == 0
+    assert gp.process.factor.refactorisations == 0
+    gp.set_parameters(gp.kernel, gp.noise)
+    assert gp.process.rebuilds == 1
+
+
+def test_a_point_that_was_predicted_is_appended_in_linear_time(rng: np.random.Generator) -> None:
+    gp, u = filled(rng, 600), rng.random((5, 3))
+    twin = LazyGP(gp.kernel, gp.noise)
+    twin.append(gp.X, gp.y)
+    gp.posterior(u)
+    work = gp.process.factor.work
+    gp.append(u[2:3], [1.0])
+    assert gp.process.factor.work - work <= 2 * 601
+    twin.append(u[2:3], [1.0])
+    np.testing.assert_allclose(gp.process.factor.factor, twin.process.factor.factor, atol=1e-10)
+    work = gp.process.factor.work
+    gp.append(u[3:4], [1.0])
+    assert gp.process.factor.work - work > 600**2 / 2.1, (
+        "what was solved before is not taken for an answer after a change"
+    )
+    gp.posterior(u)
+    gp.set_parameters(Matern52(np.full(3, 0.9)), 1e-3)
+    gp.append(u[:1], [1.0])
+    fresh = LazyGP(gp.kernel, gp.noise)
+    fresh.append(gp.X, gp.y)
+    np.testing.assert_allclose(gp.process.factor.factor, fresh.process.factor.factor, atol=1e-9)
+
+
+def test_unchanged_targets_make_whitening_linear(rng: np.random.Generator) -> None:
+    gp = filled(rng, 600)
+    twin = gp.process.factor.solve_lower(gp.y)
+    np.testing.assert_allclose(gp.process.whitened, twin, atol=1e-10)
+    gp.append(rng.random((1, 3)), [2.0])
+    work = gp.process.factor.work
+    np.testing.assert_allclose(gp.process.whitened, gp.process.factor.solve_lower(gp.y), atol=1e-10)
+    assert gp.process.factor.work - work <= 0.5 * 601**2 + (CHUNK_ROWS + 1) * 601
+
+
+def test_samples_have_the_posterior_moments(rng: np.random.Generator) -> None:
+    gp = filled(rng, 12)
+    u = np.vstack((rng.random((5, 3)), gp.X[:2], gp.X[:1]))
+    mean, covariance = gp.posterior_covariance(u)
+    draws = gp.sample(u, 20_000, rng)
+    np.testing.assert_allclose(draws.mean(axis=0), mean, atol=0.05)
+    np.testing.assert_allclose(np.cov(draws.T), covariance, atol=0.05)
+    np.testing.assert_allclose(draws[:, 5], draws[:, 7], atol=1e-6)
+
+
+def test_without_data_the_posterior_is_the_prior() -> None:
+    gp = LazyGP(Matern52([1.0, 1.0], 2.0))
+    np.testing.assert_array_equal(gp.posterior([[0.5, 0.5]]), [[0.0], [2.0]])
+    assert gp.posterior_gradient([[0.5, 0.5]]).mean_gradient.shape == (1, 2)
+    assert gp.log_marginal_likelihood() == 0.0
+
+
+# ------------------------------------------------------- hard, and bad, input
+
+
+@pytest.mark.parametrize("spread", [0.0, 1e-12])
+@pytest.mark.parametrize("scale", [1e-12, 1.0, 1e12])
+@pytest.mark.parametrize("values", ["constant", "noise"])
+def test_a_thousand_duplicates(rng: np.random.Generator, spread: float, scale: float, values: str) -> None:
+    x = np.full((1000, 3), 0.3) + spread * rng.standard_normal((1000, 3))
+    y = scale * (np.ones(1000) if values == "constant" else rng.standard_normal(1000))
+    gp = LazyGP(Matern52(np.ones(3)), 1e-12, transform=standardize)
+    for part in np.array_split(np.arange(1000), 30):
+        gp.append(x[part], y[part])
+    prediction = gp.posterior_gradient(rng.random((20, 3)))
+    assert all(np.isfinite(part).all() for part in prediction)
+    assert np.isfinite(gp.log_marginal_likelihood())
+
+
+@pytest.mark.parametrize("dim", [1, 2, 10, 50])
+@pytest.mark.parametrize("scale", [1e-12, 1e12])
+def test_dimensions_and_scales(rng: np.random.Generator, dim: int, scale: float) -> None:
+    x, u = rng.random((80, dim)), rng.random((10, dim))
+    plain, scaled = (LazyGP(Matern52(np.full(dim, np.sqrt(dim))), 1e-6, transform=standardize) for _ in range(2))
+    plain.append(x, wave(x))
+    scaled.append(x, scale * wave(x))
+    np.testing.assert_allclose(scaled.posterior(u).mean, scale * plain.posterior(u).mean, rtol=1e-6)
+    np.testing.assert_allclose(scaled.posterior(u).variance, scale**2 * plain.posterior(u).variance, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "variance", "message"),
+    [
+        (np.zeros((2, 2)), np.zeros(2), None, "must have 3 columns"),
+        (np.zeros(3), np.zeros(1), None, "must have 2 dimension"),
+        (np.zeros((2, 3)), np.zeros(3), None, r"y must have shape \(2,\)"),
+        (np.zeros((2, 3)), np.zeros((2, 1)), None, "y must have 1 dimension"),
+        (np.full((1, 3), np.nan), np.zeros(1), None, "column 0 is nan"),
+        (np.full((1, 3), np.inf), np.zeros(1), None, "column 0 is inf"),
+        (np.zeros((1, 3)), [-np.inf], None, "y must be finite"),
+        (np.zeros((1, 3)), [0.0], [-1.0], "must not be negative"),
+        (np.zeros((1, 3)), [0.0], [np.nan], "variance must be finite"),
+        (np.zeros((1, 3)), [0.0], [0.0, 0.0], r"variance must have shape \(1,\)"),
+    ],
+)
+def test_garbage_is_refused_and_changes_nothing(
+    rng: np.random.Generator, x: object, y: object, variance: object, message: str
+) -> None:
+    gp, u = filled(rng), rng.random((5, 3))
+    factor, posterior = gp.process.factor.factor, gp.posterior(u)
+    with pytest.raises(ValueError, match=message):
+        gp.append(x, y, variance=variance)  # type: ignore[arg-type]
+    assert gp.n == 60
+    np.testing.assert_array_equal(gp.process.factor.factor, factor)
+    np.testing.assert_array_equal(gp.posterior(u), posterior)
+
+
+def test_a_failure_in_the_middle_changes_nothing(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    def picky(y: np.ndarray) -> Targets:
+        if len(y) > 60:
+            raise RuntimeError("no more")
+        return standardize(y)
+
+    gp, u = filled(rng, transform=picky), rng.random((5, 3))
+    before = gp.posterior(u)
+    with pytest.raises(RuntimeError, match="no more"):
+        gp.append(u, np.ones(5))
+    monkeypatch.setattr("lazybo.gp.cholesky.PIVOT_FLOOR", np.inf)
+    with pytest.raises(np.linalg.LinAlgError), np.errstate(all="ignore"):
+        gp.set_parameters(Matern52([1.0, 1.0, 1.0]), 1e-3)
+    assert gp.n == gp.process.factor.n == 60
+    np.testing.assert_array_equal(gp.posterior(u), before)
+
+
+def test_points_far_away_see_the_prior(rng: np.random.Generator) -> None:
+    gp = filled(rng)
+    np.testing.assert_allclose(gp.posterior([[1e160, 0.0, 0.0]]), [[0.0], [1.7]])
+
+
+@pytest.mark.parametrize("transform", [identity, standardize])
+@pytest.mark.parametrize("exponent", [-1060, -1000, -500, 500, 1000, 1020])
+def test_values_of_any_size_give_the_same_process_in_other_units(
+    rng: np.random.Generator, exponent: int, transform: Transform
+) -> None:
+    x, y, u = rng.random((12, 3)), rng.standard_normal(12), rng.random((5, 3))
+    one, other = (LazyGP(Matern52(np.ones(3)), 1e-4, transform=transform) for _ in range(2))
+    one.append(x, y)
+    other.append(x, np.ldexp(y, exponent))
+    other.append(u[:1], np.full(len(u[:1]), np.nan))
+    one.append(u[:1], np.full(len(u[:1]), np.nan))
+    atol = 1e-9 if exponent > -1020 else 1e-3  # there are few digits left
+    np.testing.assert_allclose(np.ldexp(other.posterior(u).mean, -exponent), one.posterior(u).mean, atol=atol)
+    gradient = np.ldexp(other.posterior_gradient(u).mean_gradient, -exponent)
+    np.testing.assert_allclose(gradient, one.posterior_gradient(u).mean_gradient, atol=100 * atol)
+    assert np.isfinite(other.sample(u, 2, rng)).all()
+    assert not np.isnan(other.posterior(u).variance).any()
+    assert not np.isnan(other.posterior_covariance(u)[1]).any()
+
+
+def test_learning_from_values_whose_squares_overflow_says_what_to_do(rng: np.random.Generator) -> None:
+    gp = LazyGP(Matern52(np.ones(3)))
+    gp.append(rng.random((4, 3)), [1.0, 2.0, 3.0, -1e300])
+    with pytest.raises(ValueError, match="standardise the values"):
+        learn(gp)
+    assert gp.n == 4
+
+
+@pytest.mark.parametrize("count", [1, 3, 8])
+def test_a_row_appended_alone_is_the_same_whatever_was_predicted_before(rng: np.random.Generator, count: int) -> None:
+    x, u = rng.random((70, 3)), rng.random((count, 3))
+    seen, blind = (Process(Matern52(np.ones(3)), 1e-4) for _ in range(2))
+    for process in (seen, blind):
+        process.append(x, np.zeros(70))
+    seen.posterior(u)
+    for process in (seen, blind):
+        process.append_alone(u[-1], 0.0)
+    np.testing.assert_array_equal(seen.factor.factor, blind.factor.factor)
+
+
+def test_weights_do_not_depend_on_how_often_they_were_asked_for(rng: np.random.Generator) -> None:
+    x, y = rng.random((150, 3)), rng.standard_normal(150)
+    often, once = (Process(Matern52(np.ones(3)), 1e-4) for _ in range(2))
+    for i in range(150):
+        for process in (often, once):
+            process.append_alone(x[i])
+        often.set_targets(y[: i + 1])
+        often.alpha  # noqa: B018
+    once.set_targets(y)
+    np.testing.assert_array_equal(often.whitened, once.whitened)
+    np.testing.assert_array_equal(often.alpha, once.alpha)
+
+
+def test_other_wrong_calls_are_refused(rng: np.random.Generator) -> None:
+    gp = filled(rng)
+    with pytest.raises(ValueError, match="between 0 and 60"):
+        gp.truncate(61)
+    with pytest.raises(ValueError, match="same columns"):
+        gp.set_parameters(Matern52(np.ones(2)), 1e-3)
+    with pytest.raises(ValueError, match="the kernel must be one of"):
+        LazyGP(None)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="noise must be a positive"):
+        gp.set_parameters(gp.kernel, 0.0)
+    with pytest.raises(ValueError, match="U must have 3 columns"):
+        gp.posterior(np.zeros((1, 2)))
+    with pytest.raises(ValueError, match=r"y must have shape \(60,\)"):
+        gp.replace_y(np.zeros(3))
+    assert gp.n == 60
+
+
+def test_data_given_is_copied_and_data_shown_is_read_only(rng: np.random.Generator) -> None:
+    x, y, u = rng.random((10, 3)), rng.random(10), rng.random((5, 3))
+    gp = LazyGP(Matern52(np.ones(3)), 1e-3)
+    gp.append(x, y)
+    before = gp.posterior(u)
+    x[:], y[:] = 0.0, 0.0
+    gp.set_parameters(gp.kernel, gp.noise)
+    np.testing.assert_array_equal(gp.posterior(u), before)
+    other = rng.random(10)
+    gp.replace_y(other)
+    after = gp.posterior(u)
+    other[:] = 0.0
+    np.testing.assert_array_equal(gp.posterior(u), after)
+    for shown in (gp.X, gp.y, gp.process.alpha, gp.process.whitened, gp.targets.values):
+        with pytest.raises(ValueError, match="read-only"):
+            shown[0] = 1.0
+
+
+def test_the_covariance_among_rows_is_that_of_the_kernel(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To the last bit: however the rows were added, and also for rows beyond those that are kept."""
+    monkeypatch.setattr(remembered, "MAX_ENTRIES", 90)
+    process, x = Process(Matern52([0.4, 0.7])), rng.random((100, 2))
+    rows = np.sort(rng.permutation(60)[:20])
+
+    def check(rows: np.ndarray) -> None:
+        z = process.features[rows]
+        np.testing.assert_array_equal(process.covariance_among(rows), process.kernel.between(z, z))
+
+    process.append(x[:50], np.zeros(50))
+    for point in x[50:70]:
+        process.append_alone(point, 1.0)
+    check(rows)
+    process.truncate(40)
+    process.append(x[70:], np.zeros(30))
+    check(rows)
+    process.set_parameters(Matern52([0.2, 0.3]), 1e-3)
+    check(rows)
+    process.append(x[40:70], np.zeros(30))
+    check(rows + 40)
+    process.truncate(0)
+    process.append(x, np.zeros(100))
+    check(rows + 40)

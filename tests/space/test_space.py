@@ -1,0 +1,348 @@
+import json
+import math
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
+
+from lazybo.space.space import Condition, Space
+
+SVM_OR_FOREST = {
+    "model": CategoricalDistribution(["svm", "forest"]),
+    "C": FloatDistribution(1e-3, 1e3, log=True),
+    "kernel": CategoricalDistribution(["rbf", "poly"]),
+    "degree": IntDistribution(2, 5),
+    "trees": IntDistribution(10, 1000, log=True),
+}
+CONDITIONS = {
+    "C": Condition("model", ("svm",)),
+    "kernel": Condition("model", ("svm",)),
+    "degree": Condition("kernel", ("poly",)),
+    "trees": Condition("model", ("forest",)),
+}
+
+finite = st.floats(-1e3, 1e3)
+
+
+@st.composite
+def distributions(draw: st.DrawFn) -> BaseDistribution:
+    kind = draw(st.sampled_from(["float", "log", "step", "int", "int log", "int step", "choice", "single"]))
+    if kind in ("float", "log"):
+        low = draw(st.floats(1e-6, 1e3) if kind == "log" else finite)
+        high = low + draw(st.floats(1.0, 1e6))
+        return FloatDistribution(low, high, log=kind == "log")
+    if kind == "step":
+        step = draw(st.sampled_from([0.1, 0.25, 1.0, 3.0]))
+        low = draw(st.integers(-5, 5))
+        return FloatDistribution(low, round(low + step * draw(st.integers(1, 50)), 6), step=step)
+    if kind in ("int", "int log", "int step"):
+        low = draw(st.integers(1, 100) if kind == "int log" else st.integers(-100, 100))
+        step = draw(st.integers(2, 7)) if kind == "int step" else 1
+        return IntDistribution(low, low + step * draw(st.integers(1, 1000)), log=kind == "int log", step=step)
+    if kind == "choice":
+        choices = draw(
+            st.lists(
+                st.one_of(st.none(), st.booleans(), st.integers(2, 99), st.text(max_size=3)),
+                min_size=2,
+                max_size=6,
+                unique=True,
+            )
+        )
+        return CategoricalDistribution(choices)
+    return draw(
+        st.sampled_from([FloatDistribution(2.0, 2.0), IntDistribution(3, 3), CategoricalDistribution(["only"])])
+    )
+
+
+@st.composite
+def a_value(draw: st.DrawFn, distribution: BaseDistribution) -> object:
+    if isinstance(distribution, CategoricalDistribution):
+        return draw(st.sampled_from(distribution.choices))
+    assert isinstance(distribution, FloatDistribution | IntDistribution)
+    if distribution.step is None:
+        return draw(st.floats(distribution.low, distribution.high))
+    count = round((distribution.high - distribution.low) / distribution.step)
+    value = distribution.low + draw(st.integers(0, count)) * distribution.step
+    return value if isinstance(distribution, IntDistribution) else min(value, distribution.high)
+
+
+@given(st.data(), st.lists(distributions(), min_size=1, max_size=5))
+def test_decode_of_encode_is_the_same_configuration(data: st.DataObject, parts: list[BaseDistribution]) -> None:
+    space = Space({f"p{i}": part for i, part in enumerate(parts)})
+    params = {name: data.draw(a_value(part)) for name, part in space.distributions.items()}
+    space.check(params)
+    x = space.encode(params)
+    assert ((x >= 0) & ((x <= 1) | space.categorical)).all()
+    again = space.decode(x)
+    assert list(again) == list(params)
+    for name, value in params.items():
+        assert type(again[name]) is type(value) or isinstance(value, int | float)
+        if isinstance(value, float):
+            assert again[name] == pytest.approx(value, rel=1e-9, abs=1e-9)
+        else:
+            assert again[name] == value
+    space.check(again)
+
+
+@given(st.integers(0, 1000), st.lists(distributions(), min_size=1, max_size=5))
+def test_points_are_what_will_really_be_evaluated(seed: int, parts: list[BaseDistribution]) -> None:
+    """Sampled, snapped and neighbouring points decode to values whose points they are, discrete ones exactly."""
+    space = Space({f"p{i}": part for i, part in enumerate(parts)})
+    assume(space.dim)
+    rng = np.random.default_rng(seed)
+    relaxed = np.where(space.categorical, space.sample(rng, 6), rng.random((6, space.dim)))
+    for points in (
+        space.sample(rng, 6),
+        space.snap(relaxed),
+        space.neighbours(space.sample(rng, 1)[0], space.sample(rng, 2), rng),
+    ):
+        for x in points:
+            params = space.decode(x)
+            space.check(params)
+            again = space.encode(params)
+            np.testing.assert_allclose(again, x, atol=1e-9)
+            discrete = np.isfinite(space.levels)
+            np.testing.assert_array_equal(again[discrete], x[discrete])
+
+
+def test_every_level_is_sampled_equally_often(rng: np.random.Generator) -> None:
+    space = Space(
+        {"i": IntDistribution(1, 4), "c": CategoricalDistribution("abc"), "l": IntDistribution(1, 8, log=True)}
+    )
+    drawn = [space.decode(x) for x in space.sample(rng, 6000)]
+    for name, count in (("i", 4), ("c", 3), ("l", 8)):
+        _, often = np.unique([params[name] for params in drawn], return_counts=True)
+        assert len(often) == count
+        assert often.min() > 0.8 * 6000 / count
+
+
+def test_logarithms_and_steps_are_where_the_distribution_has_them() -> None:
+    space = Space({"lr": FloatDistribution(1e-4, 1.0, log=True), "n": IntDistribution(0, 10, step=5)})
+    assert space.encode({"lr": 1e-2, "n": 5}) == pytest.approx([0.5, 0.5])
+    assert space.decode(np.array([0.75, 0.9])) == {"lr": pytest.approx(1e-1), "n": 10}
+    assert math.isinf(space.size)
+
+
+def test_conditional_parameters_are_absent_when_inactive(rng: np.random.Generator) -> None:
+    space = Space(SVM_OR_FOREST, CONDITIONS)
+    seen = set()
+    for x in space.sample(rng, 200):
+        params = space.decode(x)
+        space.check(params)
+        np.testing.assert_allclose(space.encode(params), x, atol=1e-12)
+        seen.add(tuple(params))
+    assert seen == {("model", "C", "kernel"), ("model", "C", "kernel", "degree"), ("model", "trees")}
+
+
+def test_a_changed_parent_activates_its_children(rng: np.random.Generator) -> None:
+    space = Space(SVM_OR_FOREST, CONDITIONS)
+    x = space.encode({"model": "forest", "trees": 100})
+    moved = [space.decode(move) for move in space.neighbours(x, x[None], rng)]
+    assert [params["model"] for params in moved] == ["svm", "forest", "forest"]
+    assert set(moved[0]) >= {"model", "C", "kernel"}
+    assert "trees" not in moved[0]
+    assert {params["trees"] for params in moved[1:]} == {99, 101}
+
+
+def test_a_move_between_very_many_choices_tries_those_at_hand_and_some_others(rng: np.random.Generator) -> None:
+    space = Space({"few": CategoricalDistribution(range(60)), "many": CategoricalDistribution(range(3000))})
+    x, others = np.array([7.0, 7.0]), np.array([[1.0, 11.0], [2.0, 2999.0]])
+    moves = space.neighbours(x, others, rng)
+    few, many = moves[moves[:, 0] != 7, 0], moves[moves[:, 1] != 7, 1]
+    assert len(few) + len(many) == len(moves)
+    assert set(few) == set(range(60)) - {7}
+    assert {11, 2999} <= set(many)
+    assert 10 < len(many) < 100
+
+
+def test_a_finite_space_is_listed_without_repetition() -> None:
+    space = Space(
+        {"a": IntDistribution(0, 2), "b": CategoricalDistribution("xy"), "c": IntDistribution(1, 2)},
+        {"c": Condition("b", ("y",))},
+    )
+    listed = [tuple(space.decode(x).items()) for x in space.listed()]
+    assert len(listed) == len(set(listed)) == 3 * (1 + 2)
+    assert space.size == 9
+
+
+def test_a_condition_on_a_single_valued_parent_holds_always_or_never(rng: np.random.Generator) -> None:
+    space = Space(
+        {"on": CategoricalDistribution(["yes"]), "x": FloatDistribution(0, 1)}, {"x": Condition("on", ("yes",))}
+    )
+    assert set(space.decode(space.sample(rng, 1)[0])) == {"on", "x"}
+
+
+def test_a_condition_may_have_values_of_results_outside_the_range(rng: np.random.Generator) -> None:
+    """Steps of 2 have no place for 2: it must not be taken for its neighbour."""
+    space = Space(
+        {"layers": IntDistribution(1, 5, step=2), "y": FloatDistribution(0, 1), "z": FloatDistribution(0, 1)},
+        {"y": Condition("layers", (2, 5, 9), outside=True), "z": Condition("layers", (7,), outside=True)},
+    )
+    for x in space.sample(rng, 50):
+        params = space.decode(x)
+        assert set(params) == ({"layers", "y"} if params["layers"] == 5 else {"layers"})
+        assert np.array_equal(space.encode(params), x, equal_nan=True)
+    assert not np.isnan(space.encode(space.plain({"layers": 7, "z": 0.5}, outside=True))).all()
+    with pytest.raises(ValueError, match="'y' is only active while 'layers'"):
+        space.plain({"layers": 7, "y": 0.5, "z": 0.5}, outside=True)
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"model": "svm", "C": 1.0}, "'kernel' is missing"),
+        ({"model": "svm", "C": 1.0, "kernel": "rbf", "gamma": 1}, "unknown parameter 'gamma'"),
+        ({"model": "tree"}, "model must be one of .*, not 'tree'"),
+        ({"model": "forest", "trees": 5}, "trees must be a whole number from .*, not 5"),
+        ({"model": "forest", "trees": "many"}, "trees must be a whole number from .*, not 'many'"),
+        ({"model": "forest", "trees": 50, "C": 1.0}, "'C' is only active while 'model'"),
+        (["forest"], "must be a mapping"),
+    ],
+)
+def test_what_is_not_a_configuration_is_refused(params: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Space(SVM_OR_FOREST, CONDITIONS).check(params)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("space", "conditions", "message"),
+    [
+        ({}, {}, "empty"),
+        ({"x": (0, 1)}, {}, "must have an Optuna"),
+        ({3: IntDistribution(0, 1)}, {}, "must be strings"),
+        ({"x": IntDistribution(0, 1)}, {"x": Condition("y", (1,))}, "there is no parameter 'y'"),
+        (
+            {"x": IntDistribution(0, 1), "y": IntDistribution(0, 1)},
+            {"x": Condition("y", (7,))},
+            "has y=7, but y must be a whole number from 0 to 1",
+        ),
+        (
+            {"x": IntDistribution(0, 1), "y": IntDistribution(0, 1)},
+            {"x": Condition("y", (1,)), "y": Condition("x", (1,))},
+            "depend on each other",
+        ),
+    ],
+)
+def test_what_is_not_a_space_is_refused(space: dict, conditions: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Space(space, conditions)
+
+
+# ------------------------------------------------------------------ extremes
+
+WIDE = [
+    FloatDistribution(-1e308, 1e308),
+    FloatDistribution(-1.7e308, 1.7e308),
+    FloatDistribution(1e-300, 1e300, log=True),
+    FloatDistribution(5e-324, 1.7e308, log=True),
+    FloatDistribution(0.0, 1e-320),
+    FloatDistribution(-8e307, 8e307, step=1e306),
+    FloatDistribution(-1e6, 1e6, step=1e-6),
+    FloatDistribution(0.1, 2e6, step=1e-3),
+    FloatDistribution(1e-6, 0.3, log=True),
+    IntDistribution(0, 2**60 - 1),
+    IntDistribution(-(2**60), 2**60 - 1),
+    IntDistribution(1, 2**60 - 1, log=True),
+    IntDistribution(0, 10**16, step=1000),
+]
+
+
+@pytest.mark.parametrize("distribution", WIDE, ids=str)
+@given(u=st.floats(0.0, 1.0))
+def test_a_decoded_value_is_one_that_optuna_knows(distribution: BaseDistribution, u: float) -> None:
+    space = Space({"p": distribution})
+    for place in (u, 0.0, 1.0):
+        value = space.decode(space.snap(np.array([[place]]))[0])["p"]
+        internal = distribution.to_internal_repr(value)
+        assert distribution._contains(internal)
+        assert distribution.to_external_repr(internal) == value
+        space.check({"p": value})
+        assert 0.0 <= space.encode({"p": value})[0] <= 1.0
+
+
+@pytest.mark.parametrize("distribution", WIDE, ids=str)
+def test_the_ends_of_a_range_are_themselves(distribution: BaseDistribution) -> None:
+    low, high = distribution.low, distribution.high  # type: ignore[attr-defined]
+    space = Space({"p": distribution})
+    assert space.decode(np.array([0.0]))["p"] == low
+    assert space.decode(np.array([1.0]))["p"] == pytest.approx(high, rel=1e-9)
+    if distribution._contains(float(high)):
+        assert space.decode(np.array([1.0]))["p"] == high
+        assert space.encode({"p": high})[0] == 1.0
+    assert space.encode({"p": low})[0] == 0.0
+
+
+MAGNITUDES = (5e-324, 1e-310, 1e-200, 1e-10, 1.0, 1e10, 1e100, 1e200, 1e308, sys.float_info.max)
+EXTREME = st.sampled_from([0.0, *MAGNITUDES, *(-each for each in MAGNITUDES)]) | st.floats(
+    allow_nan=False, allow_infinity=False
+)
+
+
+@pytest.mark.parametrize("distribution", [*WIDE, FloatDistribution(0.0, 1.0), IntDistribution(0, 1)], ids=str)
+@given(values=st.lists(EXTREME, min_size=2, max_size=2))
+def test_every_number_has_a_place_in_order_that_can_be_squared(
+    distribution: FloatDistribution | IntDistribution, values: list[float]
+) -> None:
+    """Results outside of the range may be anywhere."""
+    space = Space({"p": distribution})
+    least = 0.5 if distribution.log and isinstance(distribution, IntDistribution) else 5e-324
+    values = sorted(max(value, least) if distribution.log else value for value in values)
+    points = [space.encode(space.plain({"p": value}, outside=True))[0] for value in values]
+    assert points[0] <= points[1]
+    assert max(map(abs, points)) < 1e12
+    for value, point in zip(values, points, strict=True):
+        assert distribution.low < value or point <= 0.0
+        assert distribution.high > value or point >= 1.0 - 1e-9
+
+
+@pytest.mark.parametrize("log", [False, True])
+def test_a_range_between_two_neighbouring_doubles_has_two_ends(log: bool) -> None:
+    low, high = 1e300, math.nextafter(1e300, math.inf)
+    space = Space({"p": FloatDistribution(low, high, log=log)})
+    assert [space.encode({"p": value})[0] for value in (low, high)] == [0.0, 1.0]
+    assert space.decode(np.array([1.0])) == {"p": high}
+
+
+def test_whole_numbers_beyond_64_bits_have_places() -> None:
+    space = Space({"p": IntDistribution(1, 10**30, log=True), "q": IntDistribution(0, 10**300)})
+    assert space.encode({"p": 10**15, "q": 10**299}) == pytest.approx([0.5, 0.1])
+    assert math.isinf(Space({name: IntDistribution(0, 10**300) for name in "ab"}).size)
+
+
+@pytest.mark.parametrize("value", ["0.2", b"1", True, np.bool_(True), None, 1j, [1], 10**400, math.inf, math.nan])
+@pytest.mark.parametrize("distribution", [FloatDistribution(0.0, 5.0), IntDistribution(0, 5)], ids=["float", "int"])
+@pytest.mark.parametrize("outside", [False, True])
+def test_what_is_no_number_is_refused(distribution: BaseDistribution, value: object, outside: bool) -> None:
+    with pytest.raises(ValueError, match="must be "):
+        Space({"a": distribution}).check({"a": value}, outside=outside)
+
+
+def test_configurations_become_plain_python_values() -> None:
+    space = Space({"x": FloatDistribution(0, 9), "n": IntDistribution(0, 9), "c": CategoricalDistribution([1, "b"])})
+    plain = space.plain({"x": np.float32(0.5), "n": np.int64(3), "c": np.int64(1)})
+    assert plain == {"x": 0.5, "n": 3, "c": 1}
+    assert [type(value) for value in plain.values()] == [float, int, int]
+    assert json.loads(json.dumps(plain)) == plain
+
+
+@pytest.mark.parametrize(("optional", "message"), [("x", "must be a list of names"), (["z"], "unknown parameter 'z'")])
+def test_wrong_optional_parameters_are_refused(optional: object, message: str) -> None:
+    with pytest.raises(ValueError, match=f"optional .*{message}"):
+        Space({"x": IntDistribution(0, 1)}, optional=optional)  # type: ignore[arg-type]
+
+
+def test_what_becomes_active_is_filled_with_another_value_in_every_row(rng: np.random.Generator) -> None:
+    space = Space(SVM_OR_FOREST, CONDITIONS)
+    points = np.repeat(space.encode({"model": "forest", "trees": 10})[None], 5, axis=0)
+    points[:, space.names.index("model")] = 0.0
+    repaired = space.repair(points, rng)
+    assert len(set(repaired[:, space.names.index("C")])) == 5
+    assert np.isnan(repaired[:, space.names.index("trees")]).all()

@@ -1,0 +1,533 @@
+"""The ledger: both ways of writing a study give the same study, also when others write to it."""
+
+import itertools
+import multiprocessing
+import os
+import shutil
+import signal
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+import sqlalchemy
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.storages import BaseStorage, InMemoryStorage, JournalStorage
+from optuna.storages._cached_storage import _CachedStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import TrialState, create_trial
+
+from lazybo import optimize
+from lazybo.run import ledger, presence
+from lazybo.run.channel import StudyReporter
+from lazybo.study import retry
+from lazybo.study.attributes import ATTEMPTS_KEY, DRIVER_KEY
+from lazybo.study.journal import WholeLines
+from lazybo.study.ledger import DatabaseLedger, Entry, Ledger, Result, StorageLedger, open_ledger
+from lazybo.study.storage import open_storage, open_study
+from lazybo.study.structure import Structure
+
+SPACE: dict[str, BaseDistribution] = {
+    "lr": FloatDistribution(1e-5, 1e-1, log=True),
+    "layers": IntDistribution(1, 9, step=2),
+    "kind": CategoricalDistribution(["a", None, 3, True]),
+}
+PARAMS = {"lr": 0.003, "layers": 5, "kind": None}
+
+
+@pytest.fixture(params=["memory", "journal", "plain journal", "sqlite"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> BaseStorage:
+    if request.param == "memory":
+        return InMemoryStorage()
+    if request.param in ("journal", "plain journal"):
+        plain = JournalStorage(JournalFileBackend(str(tmp_path / "journal")))
+        return open_storage(plain) if request.param == "journal" else plain
+    return open_storage(tmp_path / "s.db")
+
+
+@pytest.fixture
+def study(storage: BaseStorage) -> optuna.Study:
+    return optuna.create_study(storage=storage, study_name="s")
+
+
+@pytest.fixture
+def writer(study: optuna.Study) -> Ledger:
+    return open_ledger(study, SPACE, "me")
+
+
+def never(_: int) -> dict[str, Any]:
+    raise AssertionError("nobody came first")
+
+
+def begin(writer: Ledger, number: int) -> Entry:
+    entry = writer.begin(number, PARAMS, never)
+    assert entry is not None
+    return entry
+
+
+def complete(value: float, **attributes: Any) -> Result:
+    return Result(TrialState.COMPLETE, value, attributes, {"lazybo:variance": 0.5})
+
+
+@pytest.mark.parametrize("storage", ["sqlite"], indirect=True)
+def test_databases_are_written_in_transactions(writer: Ledger) -> None:
+    assert isinstance(writer, DatabaseLedger)
+
+
+@pytest.mark.parametrize("storage", ["memory", "journal"], indirect=True)
+def test_other_storages_are_written_through_optuna(writer: Ledger) -> None:
+    assert isinstance(writer, StorageLedger)
+
+
+def test_a_trial_that_begins_is_running_with_all_its_parameters(writer: Ledger, study: optuna.Study) -> None:
+    entry = begin(writer, 0)
+    (trial,) = ledger.read(study)
+    assert (trial.number, trial._trial_id) == (entry.number, entry.trial_id)
+    assert trial.state == TrialState.RUNNING
+    assert trial.params == PARAMS
+    assert trial.distributions == SPACE
+    assert trial.system_attrs[DRIVER_KEY] == "me"
+    assert trial.datetime_start is not None
+
+
+@pytest.fixture
+def far_east(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.usefixtures("far_east")
+def test_a_trial_that_ends_has_its_value_and_attributes_as_optuna_would_have_written_them(
+    writer: Ledger, study: optuna.Study
+) -> None:
+    assert writer.finish(begin(writer, 0), complete(1.25, note="x", list=[1, 2]))
+    study.enqueue_trial(PARAMS)
+    plain = study.ask(SPACE)
+    study.tell(plain, 1.25)
+    ours, theirs = study.trials
+    assert (ours.value, ours.params, ours.distributions, ours.state) == (
+        theirs.value,
+        theirs.params,
+        theirs.distributions,
+        theirs.state,
+    )
+    assert ours.user_attrs == {"note": "x", "list": [1, 2]}
+    assert ours.system_attrs["lazybo:variance"] == 0.5
+    assert ours.duration is not None
+    assert ours.datetime_start is not None
+    assert theirs.datetime_start is not None
+    assert abs((ours.datetime_start - theirs.datetime_start).total_seconds()) < 600  # the same clock and zone
+    assert study.best_trial.number == 0
+
+
+@pytest.mark.parametrize("state", [TrialState.FAIL, TrialState.PRUNED])
+def test_a_trial_may_end_without_a_value(writer: Ledger, study: optuna.Study, state: TrialState) -> None:
+    assert writer.finish(begin(writer, 0), Result(state, None, {"traceback": "…"}, {"fail_reason": "a"}))
+    assert study.trials[0].state == state
+    assert study.trials[0].value is None
+
+
+def test_a_trial_ends_once(writer: Ledger, study: optuna.Study) -> None:
+    entry = begin(writer, 0)
+    assert writer.finish(entry, complete(1.0))
+    assert not writer.finish(entry, complete(2.0, late=True))
+    assert study.trials[0].value == 1.0
+    assert "late" not in study.trials[0].user_attrs
+
+
+def test_where_another_trial_came_first_the_proposal_is_made_again(writer: Ledger, study: optuna.Study) -> None:
+    study.ask(SPACE)
+    numbers = []
+
+    def again(number: int) -> dict[str, Any]:
+        numbers.append(number)
+        return {**PARAMS, "layers": 7}
+
+    entry = writer.begin(0, PARAMS, again)
+    assert entry is not None
+    assert numbers == [1]
+    assert entry.number == 1
+    assert study.trials[1].params["layers"] == 7
+    assert len(study.trials) == 2
+
+
+def test_a_trial_gets_the_mark_of_the_parameters_that_it_has_in_the_end(writer: Ledger, study: optuna.Study) -> None:
+    study.ask(SPACE)
+    entry = writer.begin(0, PARAMS, lambda _: {**PARAMS, "layers": 7}, mark=lambda params: {"of": params["layers"]})
+    assert entry is not None
+    assert study.trials[entry.number].system_attrs["of"] == 7
+    assert study.trials[entry.number].system_attrs["lazybo:driver"] == "me"
+
+
+@pytest.mark.parametrize("storage", ["memory", "journal", "sqlite"], indirect=True)
+def test_no_trial_is_begun_that_is_not_needed_any_more(writer: Ledger, study: optuna.Study) -> None:
+    study.ask(SPACE)
+    assert writer.begin(0, PARAMS, lambda _: None) is None
+    assert len(study.trials) == 1
+
+
+def test_notes_are_in_the_study_with_the_next_trial(writer: Ledger, study: optuna.Study) -> None:
+    for i in range(3):
+        writer.note({"lazybo:a": i, "lazybo:b": "x" * 100})
+        begin(writer, i)
+        attributes = study._storage.get_study_system_attrs(study._study_id)
+        assert attributes["lazybo:a"] == i
+
+
+def test_a_waiting_trial_is_claimed_once_and_can_be_put_back(writer: Ledger, study: optuna.Study) -> None:
+    entry = begin(writer, 0)
+    writer.put_back(entry.trial_id, 2, "me")
+    (trial,) = ledger.read(study)
+    assert trial.state == TrialState.WAITING
+    assert trial.params == PARAMS
+    assert open_ledger(study, SPACE, "you").claim(entry.trial_id)
+    assert not open_ledger(study, SPACE, "they").claim(entry.trial_id)
+    (trial,) = ledger.read(study)
+    assert trial.system_attrs[DRIVER_KEY] == "you"
+    assert trial.system_attrs[ATTEMPTS_KEY] == 2
+    assert writer.finish(entry, complete(1.0))
+    assert not writer.claim(entry.trial_id)
+
+
+@pytest.mark.parametrize("storage", ["memory", "journal", "sqlite"], indirect=True)
+def test_no_number_is_taken_at_or_beyond_the_end(writer: Ledger, study: optuna.Study) -> None:
+    assert writer.begin(0, PARAMS, lambda _: None, lambda: 0) is None
+    assert not study.trials
+    assert begin(writer, 0).number == 0
+    assert writer.begin(1, PARAMS, lambda _: None, lambda: 1) is None
+    assert len(study.trials) == 1
+
+
+@pytest.mark.parametrize("storage", ["memory", "journal", "sqlite"], indirect=True)
+@pytest.mark.parametrize("end", [5, 20, inf])
+def test_a_driver_that_loses_every_race_gets_a_needed_number_with_a_proposal_for_it(
+    end: float, writer: Ledger, study: optuna.Study
+) -> None:
+    """Another process takes a number during every proposal, so that no proposal is ever in time."""
+    others = proposals = 0
+
+    def overtaken(number: int) -> dict[str, Any] | None:
+        nonlocal others, proposals
+        proposals += 1
+        assert proposals < 100, "it would never get a number"
+        if number >= end:
+            return None
+        others += 1
+        study.ask(SPACE)
+        return {**PARAMS, "lr": 1e-4 * (1 + number)}
+
+    study.ask(SPACE)
+    entry = writer.begin(0, PARAMS, overtaken, lambda: end, lambda params: {"of": params["lr"]})
+    trials = study.trials
+    assert len(trials) == 1 + others + (entry is not None)
+    if entry is not None:
+        assert entry.number < end
+        trial = trials[entry.number]
+        assert trial.params == entry.params == {**PARAMS, "lr": 1e-4 * (1 + entry.number)}
+        assert (trial.system_attrs["of"], trial.system_attrs[DRIVER_KEY]) == (trial.params["lr"], "me")
+        assert trial.state == TrialState.RUNNING
+    assert entry is not None or end == 5
+
+
+@pytest.mark.parametrize("storage", ["plain journal"], indirect=True)
+def test_without_a_lock_a_trial_that_is_not_needed_waits_in_the_queue(writer: Ledger, study: optuna.Study) -> None:
+    """Its number cannot be given back, but nobody has to evaluate it."""
+    writer = StorageLedger(study, SPACE, "me")
+    study.ask(SPACE)
+    assert writer.begin(0, PARAMS, lambda _: None, lambda: 1) is None
+    assert [trial.state for trial in study.trials] == [TrialState.RUNNING, TrialState.WAITING]
+    assert not study.trials[1].params
+
+
+@pytest.mark.parametrize("storage", ["journal", "sqlite"], indirect=True)
+def test_several_drivers_share_the_numbers(study: optuna.Study) -> None:
+    errors: list[BaseException] = []
+
+    def drive(name: str) -> None:
+        try:
+            own = open_ledger(study, SPACE, name)
+            known = 0
+            for _ in range(12):
+                entry = own.begin(known, PARAMS, lambda _: PARAMS)
+                assert entry is not None
+                known = entry.number + 1
+                assert own.finish(entry, complete(float(entry.number)))
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=drive, args=(f"d{i}",)) for i in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    trials = study.trials
+    assert [t.number for t in trials] == list(range(36))
+    assert [t.value for t in trials] == [float(n) for n in range(36)]
+
+
+@pytest.fixture
+def commits(tmp_path: Path) -> Iterator[tuple[optuna.Study, list[int]]]:
+    storage = open_storage(tmp_path / "s.db")
+    count: list[int] = []
+    engine = storage._backend.engine  # type: ignore[attr-defined]
+    study = optuna.create_study(storage=storage)
+    sqlalchemy.event.listen(engine, "commit", lambda _: count.append(1))
+    yield study, count
+    engine.dispose()
+
+
+def test_a_trial_is_two_commits(commits: tuple[optuna.Study, list[int]]) -> None:
+    study, count = commits
+    writer = open_ledger(study, SPACE, "me")
+    writer.note({"lazybo:model:0": "learned"})
+    assert writer.finish(begin(writer, 0), complete(1.0, a=1, b=2, c=3))
+    assert len(count) == 2
+
+
+def test_a_transaction_that_fails_leaves_nothing(commits: tuple[optuna.Study, list[int]]) -> None:
+    study, _ = commits
+    writer = open_ledger(study, SPACE, "me")
+    with pytest.raises(Exception, match=r"NaN|not in|kind"):
+        writer.begin(0, {**PARAMS, "kind": "unknown"}, never)
+    assert study.trials == []
+
+
+def locked_actions(study: optuna.Study) -> dict[str, Callable[[], object]]:
+    """Everything that a run asks of a study, ready to be done."""
+    writer = open_ledger(study, SPACE, "me")
+    running, waiting = begin(writer, 0), begin(writer, 1)
+    writer.put_back(waiting.trial_id, 1, "me")
+    reporter = StudyReporter(study, lambda *_: None)
+    reporter.open(0, running.trial_id)
+    enqueued = study._storage.create_new_trial(study._study_id, create_trial(state=TrialState.WAITING))
+    return {
+        "begin": lambda: begin(writer, 3),
+        "enqueue": lambda: writer.enqueue([{"layers": 7}]),
+        "claim": lambda: writer.claim(waiting.trial_id),
+        "fill in": lambda: writer.fill_in(enqueued, {}, PARAMS),
+        "put back": lambda: writer.put_back(running.trial_id, 1, "me"),
+        "finish": lambda: writer.finish(running, complete(1.0)),
+        "report": lambda: reporter.report(0, 3, 1.0),
+        "read": lambda: ledger.read(study),
+        "be present": lambda: presence.present(study).__enter__(),
+        "see who is present": lambda: presence.Drivers(study).living(),
+        "open the study": lambda: open_study(study._storage, "s", "minimize", Structure(SPACE, {}, frozenset()), 1),
+    }
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        "begin",
+        "enqueue",
+        "claim",
+        "fill in",
+        "put back",
+        "finish",
+        "report",
+        "read",
+        "be present",
+        "see who is present",
+        "open the study",
+    ],
+)
+def test_a_database_that_is_locked_for_a_moment_is_waited_for(
+    action: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(retry, "RETRY_WAITS", (0.1,) * 100)
+    url = f"sqlite:///{tmp_path}/s.db"
+    storage = optuna.storages.RDBStorage(url, engine_kwargs={"connect_args": {"timeout": 0.01}})
+    study = optuna.create_study(storage=storage, study_name="s")
+    act = locked_actions(study)[action]
+    other = sqlite3.connect(tmp_path / "s.db", isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN EXCLUSIVE")
+    release = threading.Timer(0.4, other.close)
+    release.start()
+    act()
+    release.join()
+    assert "trying again" in caplog.text
+    assert len(study.trials) == 3 + (action in ("begin", "enqueue"))
+
+
+class Always(optuna.pruners.BasePruner):
+    """Prunes whatever reports."""
+
+    def prune(self, study: optuna.Study, trial: optuna.trial.FrozenTrial) -> bool:  # noqa: ARG002 (Optuna's)
+        return True
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
+def test_a_pruned_trial_that_reported_no_finite_value_has_none_and_the_study_can_be_read(
+    value: str, storage: BaseStorage
+) -> None:
+    def objective(params: dict[str, Any], trial: Any) -> float:
+        if trial.number == 1:
+            trial.report(1.0, 0)
+            trial.report(float(value), 1)
+            raise optuna.TrialPruned
+        return float(params["lr"])
+
+    study = optimize(objective, SPACE, n_trials=3, storage=storage, pruner=Always(), seed=0)
+    again = optuna.load_study(storage=study._storage, study_name="lazybo")
+    if isinstance(study._storage, _CachedStorage):
+        again = optuna.load_study(storage=study._storage._backend.url, study_name="lazybo")
+    trials = again.trials
+    assert [trial.state.name for trial in trials] == ["COMPLETE", "PRUNED", "COMPLETE"]
+    assert trials[1].value is None
+    assert str(trials[1].intermediate_values[1]) == value
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_a_complete_trial_without_a_finite_value_has_failed(value: float, writer: Ledger, study: optuna.Study) -> None:
+    assert writer.finish(begin(writer, 0), complete(value))
+    assert study.trials[0].state == TrialState.FAIL
+    assert study.trials[0].value is None
+    assert study.trials[0].system_attrs["fail_reason"] == f"the value is {value}"
+
+
+def test_a_trial_is_put_back_only_by_who_knows_under_which_name_it_runs(writer: Ledger, study: optuna.Study) -> None:
+    entry = begin(writer, 0)
+    writer.put_back(entry.trial_id, 1, "you")
+    assert ledger.read(study)[0].state == TrialState.RUNNING
+    assert writer.finish(entry, complete(1.0))
+    writer.put_back(entry.trial_id, 1, "me")
+    assert ledger.read(study)[0].state == TrialState.COMPLETE
+
+
+# ------------------------------------------------- configurations to begin with
+
+
+def test_initial_configurations_are_known_by_what_was_given(writer: Ledger, study: optuna.Study) -> None:
+    first = [PARAMS, {"layers": 3}, {"layers": 3}, {"lr": 0.01, "layers": 3}]
+    writer.enqueue(first)
+    waiting = ledger.read(study)
+    assert [trial.params for trial in waiting] == first
+    assert [trial.state for trial in waiting] == [TrialState.WAITING] * 4
+    assert writer.claim(waiting[1]._trial_id)
+    writer.fill_in(waiting[1]._trial_id, waiting[1].params, {"lr": 0.02, "layers": 3, "kind": True})
+    writer.enqueue(first)
+    assert len(ledger.read(study)) == 4
+    writer.enqueue([{"lr": 0.02, "layers": 3, "kind": True}, {"layers": 5}])
+    assert [trial.number for trial in ledger.read(study)] == list(range(6))
+
+
+def test_initial_configurations_that_a_study_has_are_not_enqueued_again(writer: Ledger, study: optuna.Study) -> None:
+    study.enqueue_trial({"layers": 3, "kind": "a"})
+    writer.finish(begin(writer, 1), complete(1.0))
+    writer.enqueue([PARAMS, {"kind": "a", "layers": 3}])
+    assert len(ledger.read(study)) == 2
+
+
+def drive(kind: str, folder: Path, number: int, first: list[dict[str, Any]], start: float) -> None:
+    """A process of its own that evaluates initial configurations, at the same moment as others."""
+
+    def objective(params: dict[str, Any]) -> float:
+        with (folder / "evaluated").open("a") as file:
+            file.write(f"{params['layers']}\n")
+        time.sleep(0.02)
+        return float(params["lr"])
+
+    path = folder / "study"
+    storage = path if kind == "sqlite" else JournalStorage(JournalFileBackend(str(path)))
+    time.sleep(max(0.0, start - time.time()))
+    optimize(objective, SPACE, n_trials=number, storage=storage, initial=first, progress=False)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "journal"])
+def test_each_initial_configuration_is_evaluated_once_by_processes_that_begin_at_once(
+    kind: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "study"
+    storage = open_storage(path if kind == "sqlite" else JournalStorage(JournalFileBackend(str(path))))
+    open_study(storage, None, "minimize", Structure(SPACE, {}, frozenset()), 0)
+    first: list[dict[str, Any]] = [{**PARAMS, "layers": 1 + 2 * i} for i in range(5)]
+    context = multiprocessing.get_context("fork")
+    start = time.time() + 0.5
+    drivers = [context.Process(target=drive, args=(kind, tmp_path, 5, first, start)) for _ in range(6)]
+    for driver in drivers:
+        driver.start()
+    for driver in drivers:
+        driver.join()
+    assert [driver.exitcode for driver in drivers] == [0] * 6
+    assert sorted((tmp_path / "evaluated").read_text().split()) == ["1", "3", "5", "7", "9"]
+    assert len(optuna.load_study(storage=storage, study_name="lazybo").trials) == 5
+
+
+# ------------------------------------------------------- kills between writes
+
+
+def run_until_killed(path: Path, writes: float, evaluate: bool) -> None:
+    """A process of its own that is killed after so many writes to its journal, or when it evaluates."""
+    whole = WholeLines.append_logs
+
+    def append_logs(self: WholeLines, logs: list[dict[str, Any]]) -> None:
+        nonlocal writes
+        whole(self, logs)
+        writes -= 1
+        if writes <= 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def objective(params: dict[str, Any]) -> float:
+        if not evaluate:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return float(params["lr"])
+
+    WholeLines.append_logs = append_logs  # type: ignore[method-assign]
+    optimize(objective, SPACE, n_trials=3, storage=path, initial=[PARAMS], progress=False, seed=0)
+
+
+def killed(path: Path, writes: float, evaluate: bool = True) -> bool:
+    """Whether a process was killed; the lock that it held is given up at once, not after half a minute."""
+    process = multiprocessing.get_context("fork").Process(target=run_until_killed, args=(path, writes, evaluate))
+    process.start()
+    process.join()
+    path.with_name(f"{path.name}.lock").unlink(missing_ok=True)
+    return process.exitcode == -signal.SIGKILL
+
+
+def check_resumed(path: Path) -> None:
+    study = optimize(lambda p: p["lr"], SPACE, n_trials=3, storage=path, initial=[PARAMS], progress=False)
+    assert [trial.state for trial in study.trials] == [TrialState.COMPLETE] * 3
+    assert study.trials[0].params["layers"] == 3
+    assert study.trials[1].params == PARAMS
+    assert all(set(trial.params) == set(SPACE) for trial in study.trials)
+
+
+@pytest.fixture
+def fresh(tmp_path: Path) -> Callable[[], Path]:
+    """Copies of a journal with a study in which a part of a configuration waits."""
+    origin = tmp_path / "origin"
+    storage = open_storage(JournalStorage(JournalFileBackend(str(origin))))
+    study, _ = open_study(storage, None, "minimize", Structure(SPACE, {}, frozenset()), 0)
+    study.enqueue_trial({"layers": 3})
+    numbers = itertools.count()
+
+    def copy() -> Path:
+        return Path(shutil.copy(origin, tmp_path / f"{next(numbers)}"))
+
+    return copy
+
+
+def test_a_journal_is_mended_after_a_kill_between_any_two_writes(fresh: Callable[[], Path]) -> None:
+    writes = 1
+    while killed(path := fresh(), writes):
+        check_resumed(path)
+        writes += 1
+    assert writes > 15  # the heartbeat, the initial trial; of each trial its claim, its parameters, its end
+
+
+def test_a_journal_is_mended_after_a_kill_while_a_trial_was_put_back(fresh: Callable[[], Path]) -> None:
+    for writes in range(1, 8):
+        path = fresh()
+        assert killed(path, inf, evaluate=False)
+        assert killed(path, writes)
+        check_resumed(path)
