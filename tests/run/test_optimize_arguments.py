@@ -10,12 +10,12 @@ import optuna
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lazybo.acquisition import Acquired
+from lazybo.fit import Priors
 from optuna.distributions import FloatDistribution, IntDistribution
 
 import lazybo
 from lazybo import optimize
-from lazybo.acquisition import Acquired
-from lazybo.fit import Priors
 
 SPACE = {"x": FloatDistribution(-5, 5), "y": FloatDistribution(-5, 5)}
 

@@ -28,9 +28,8 @@ from lazybo.core.checks import (
     shortened,
     whole,
 )
-from lazybo.gp.fit import Priors, priors_for
-from lazybo.gp.kernels import Kernel
-from lazybo.gp.lag import Lag, check_lag
+from lazybo.gp.fit import Lag, Priors, check_lag, priors_for
+from lazybo.gp.kernels.base import Kernel
 from lazybo.search.acquisition import Acquisition
 from lazybo.search.contenders import Race
 from lazybo.search.core import Core

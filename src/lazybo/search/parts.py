@@ -6,9 +6,8 @@ from typing import TypedDict
 
 from lazybo.core.checks import Direction, one_of
 from lazybo.gp.earlier import EarlierTasks
-from lazybo.gp.fit import Priors, check_priors
+from lazybo.gp.fit import Lag, Priors, check_priors
 from lazybo.gp.kernels import Kernel, kernel_for
-from lazybo.gp.lag import Lag
 from lazybo.gp.targets import WARPINGS
 from lazybo.search.acquisition import Acquisition, check_acquisition
 from lazybo.search.chooser import FEW_PARAMETERS

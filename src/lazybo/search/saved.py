@@ -21,8 +21,7 @@ from optuna.distributions import (
 from lazybo.core.checks import shortened, whole
 from lazybo.core.codec import Advised, from_json, readable
 from lazybo.gp.fit import Priors
-from lazybo.gp.kernels import Kernel, kernel_for
-from lazybo.gp.kernels.choice import KERNELS
+from lazybo.gp.kernels import KERNELS, Kernel, kernel_for
 from lazybo.search.earlier import EarlierStudy
 from lazybo.search.observations import Observations
 from lazybo.search.results import Result

@@ -22,8 +22,7 @@ import numpy as np
 from lazybo.core.checks import Array
 from lazybo.gp.fit import Data
 from lazybo.gp.process import Process
-from lazybo.gp.targets import standardize
-from lazybo.gp.units import unit_of
+from lazybo.gp.targets import standardize, unit_of
 from lazybo.sklearn.learning import Parameters
 
 # `Process` needs some noise; this much is lost in rounding.

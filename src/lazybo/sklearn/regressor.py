@@ -17,11 +17,10 @@ from sklearn.utils.validation import validate_data
 
 from lazybo.core.blas import one_thread
 from lazybo.core.checks import Array, as_array, finite, whole
-from lazybo.gp.fit import MAX_POINTS, MAX_TARGET, Data, Priors, check_priors, prior_kernel
+from lazybo.gp.fit import MAX_POINTS, MAX_TARGET, Data, Lag, Priors, check_lag, check_priors, is_due, prior_kernel
 from lazybo.gp.kernels import Kernel as OwnKernel
 from lazybo.gp.kernels import Matern52
-from lazybo.gp.lag import Lag, check_lag, is_due
-from lazybo.gp.process import root_of
+from lazybo.gp.posterior import root_of
 from lazybo.sklearn.kernels import composed, parse, validate
 from lazybo.sklearn.learning import Learning, Minimizer, Parameters, log_likelihood
 from lazybo.sklearn.model import Model, Rows, Values, in_units, normalised, unchanged

@@ -31,7 +31,7 @@ from optuna.distributions import (
 )
 
 from lazybo.core.checks import Array, shortened
-from lazybo.gp.kernels import Column
+from lazybo.gp.kernels.base import Column
 from lazybo.space.axis import Axis, allowed_values, contains, has_place, only_value, plain_value
 
 # Spaces with more configurations than this are never listed.
