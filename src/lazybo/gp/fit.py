@@ -264,7 +264,7 @@ class Learned(Generic[K]):
 def check_priors(priors: object) -> Priors:
     """``priors`` itself, the default ones for None."""
     if not isinstance(priors, Priors | None):
-        raise ValueError(f"priors must be lazybo.gp.fit.Priors or None, not {shortened(priors)}")
+        raise ValueError(f"priors must be lazybo.Priors(...) or None, not {shortened(priors)}")
     return priors or Priors()
 
 

@@ -48,7 +48,7 @@ from lazybo.sklearn.candidates import (
     write_fingerprint,
 )
 from lazybo.sklearn.spaces import SearchSpace
-from lazybo.space.feasibility import Predicate
+from lazybo.space.space import Predicate
 from lazybo.study.storage import About, open_storage, open_study
 from lazybo.study.structure import Structure
 
