@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from lazybo.core.checks import Array, as_shape, positive
-from lazybo.gp.kernels.base import INACTIVE_VALUE, Column, Coordinates, Parameter, StationaryKernel, check_scales, upper
+from lazybo.gp.kernels.base import INACTIVE_VALUE, Column, Coordinates, Kernel, Parameter, upper
 from lazybo.gp.kernels.matern import MAX_DISTANCE, Matern52, MaternPairs, MaternSlope
 
 # How many entries of sⱼ are computed at a time, so that temporary arrays stay in the CPU cache.
@@ -43,7 +43,7 @@ MAX_EXPONENT = 350.0
 
 
 @dataclass(frozen=True, eq=False)
-class AdditiveMatern52(StationaryKernel):
+class AdditiveMatern52(Kernel):
     """Matérn 5/2 in which a ``share`` of the variance is a sum of one-dimensional kernels. Immutable."""
 
     length_scales: Array
@@ -57,16 +57,8 @@ class AdditiveMatern52(StationaryKernel):
         share = positive("share", self.share)
         if share >= 1:
             raise ValueError(f"share must be between 0 and 1, not {share}")
-        scales, columns = check_scales(self.length_scales, self.columns)
-        object.__setattr__(self, "length_scales", scales)
-        object.__setattr__(self, "output_scale", positive("output_scale", self.output_scale))
         object.__setattr__(self, "share", share)
-        object.__setattr__(self, "columns", columns)
-
-    def __call__(self, x: ArrayLike, other: ArrayLike | None = None) -> Array:
-        """k between the rows of two sets of points, (m, n); among the rows of ``x`` if there is no other."""
-        z = self.features(self.check(x))
-        return self.between(z, z if other is None else self.features(self.check(other)))
+        self._check()
 
     @property
     def theta(self) -> Array:
