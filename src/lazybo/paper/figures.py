@@ -72,7 +72,7 @@ def step_seconds(folder: Path, method: str) -> Array:
 
 
 def overhead(folder: Path) -> Figure | None:
-    """Figure 1: the optimiser's overhead beside the training of LeNet5, and over 1000 steps in as many dimensions."""
+    """Figure 1: the optimiser's overhead when LeNet5 is trained, and over 1000 steps on 5-D Levy."""
     rows = read_rows(folder / "lenet.csv")
     if not rows:
         return None
@@ -236,7 +236,7 @@ def factorisations(folder: Path) -> Figure | None:
     loops = series["algorithm2_seconds"]
     axes.plot(n, loops, "--", color=COLOURS["algorithm2"], label="algorithm 2, by operation count")
     axes.plot(n[measured], loops[measured], "o", color=COLOURS["algorithm2"], ms=4, label="algorithm 2, measured")
-    axes.plot(n, smooth(series["lapack_seconds"]), color=COLOURS["naive"], label="LAPACK anew")
+    axes.plot(n, smooth(series["lapack_seconds"]), color=COLOURS["naive"], label="LAPACK from scratch")
     axes.plot(n, smooth(series["extended_seconds"]), color=COLOURS["lazy"], label="extended (algorithm 3)")
     axes.set(yscale="log", xlabel="observations", ylabel="seconds", title="One factorisation")
     axes.legend(fontsize=8)

@@ -195,7 +195,7 @@ def seeded_optimizer(
 
 
 def play(optimizer: Optimizer | PaperSearch, iterations: int, until: float = np.inf) -> Course:
-    """Ask and tell until a value is reached, or for so many iterations. Seed points do not count as iterations."""
+    """Ask and tell until a value is reached, for at most ``iterations`` steps; seed points do not count."""
     best, seconds, spent = [], [], 0.0
     for _ in range(iterations):
         start = time.process_time()
@@ -352,9 +352,9 @@ def measure_factors(steps: int, dim: int = 5) -> list[dict[str, Any]]:
         start = time.process_time()
         factor.append(k[: n - 1, n - 1], k[n - 1, n - 1])
         extended = time.process_time() - start
-        anew = np.asfortranarray(k[:n, :n])
+        whole = np.asfortranarray(k[:n, :n])
         start = time.process_time()
-        lapack.dpotrf(anew, lower=1, overwrite_a=1)
+        lapack.dpotrf(whole, lower=1, overwrite_a=1)
         full = time.process_time() - start
         if n in LOOP_SIZES:
             matrix = k[:n, :n].tolist()

@@ -145,7 +145,7 @@ def factorisation_table(path: Path) -> str:
     rows = [{name: float(row[name]) for name in levy.FACTOR_FIELDS} for row in read_rows(path)]
     names = {
         "extended_seconds": "extended (algorithm 3)",
-        "lapack_seconds": "LAPACK anew at every step",
+        "lapack_seconds": "LAPACK from scratch at every step",
         "algorithm2_seconds": f"algorithm 2 in Python (beyond {levy.LOOP_SIZES[-1]} by operation count)",
     }
     lengths = sorted({min(100, len(rows)), len(rows)})
@@ -182,7 +182,7 @@ def lag_table(path: Path) -> str:
 
 
 def network_table(path: Path, paper: dict[tuple[str, int], Steps]) -> str:
-    """The improvements of each study beside the paper's, with the time of the optimiser and the trainings."""
+    """The improvements of each study next to the paper's, with the times of the optimiser and the trainings."""
     studies: dict[tuple[str, int, int], list[Row]] = defaultdict(list)
     for row in read_rows(path):
         studies[row["method"], int(row["workers"]), int(row["seed"])].append(row)
