@@ -81,13 +81,13 @@ def test_bad_input_is_one_line(arguments: tuple[str, ...], message: str) -> None
 def test_a_recorded_course_is_the_course(tmp_path: Path) -> None:
     run = levy.Run("ours", 1, 0, 50, 2)
     best = np.repeat([-9.0, -2.5, -0.1234], [7, 13, 30])
-    course = levy.Course(best, np.arange(50) * 0.5)
+    history = levy.History(best, np.arange(50) * 0.5)
     path = tmp_path / "levy.csv"
-    append_rows(path, levy.FIELDS, levy.rows_of(run, course))
+    append_rows(path, levy.FIELDS, levy.rows_of(run, history))
     (again,) = levy.recorded(path).items()
     assert again[0] == run
     np.testing.assert_allclose(again[1].best, best)
-    np.testing.assert_allclose(again[1].seconds, course.seconds)
+    np.testing.assert_allclose(again[1].seconds, history.seconds)
     assert levy.reached([again[1]], -1.0) == [21.0]
 
 

@@ -65,8 +65,8 @@ def smooth(values: Array, window: int = WINDOW) -> Array:
 def step_seconds(folder: Path, method: str) -> Array:
     """Seconds of the optimiser at each iteration of Levy from one seed point, the median over seeds, (n,)."""
     recorded = levy.recorded(folder / "levy.csv").items()
-    courses = [course for run, course in recorded if (run.method, run.seed_points) == (method, 1)]
-    steps = [np.diff(course.seconds, prepend=0.0) for course in courses]
+    histories = [history for run, history in recorded if (run.method, run.seed_points) == (method, 1)]
+    steps = [np.diff(history.seconds, prepend=0.0) for history in histories]
     shortest = min((len(step) for step in steps), default=0)
     return np.median([step[:shortest] for step in steps], axis=0) if steps else np.zeros(0)
 

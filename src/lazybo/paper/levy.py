@@ -162,7 +162,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Course:
+class History:
     """The best value after each iteration, (n,), and the optimiser's total CPU seconds so far, (n,)."""
 
     best: Array
@@ -194,7 +194,7 @@ def seeded_optimizer(
     return optimizer
 
 
-def play(optimizer: Optimizer | PaperSearch, iterations: int, until: float = np.inf) -> Course:
+def play(optimizer: Optimizer | PaperSearch, iterations: int, until: float = np.inf) -> History:
     """Ask and tell until a value is reached, for at most ``iterations`` steps; seed points do not count."""
     best, seconds, spent = [], [], 0.0
     for _ in range(iterations):
@@ -206,11 +206,11 @@ def play(optimizer: Optimizer | PaperSearch, iterations: int, until: float = np.
         seconds.append(spent)
         if best[-1] >= until:
             break
-    return Course(np.array(best), np.array(seconds))
+    return History(np.array(best), np.array(seconds))
 
 
-def run_one(run: Run) -> Course:
-    """Run one run and return its course."""
+def run_one(run: Run) -> History:
+    """Run one run and return its history."""
     options = optimizer_options(run.method, space(run.dim))
     paper_search = run.method.endswith("-random")
     optimizer = seeded_optimizer(options, run.dim, run.seed_points, run.seed, paper_search=paper_search)
@@ -223,26 +223,26 @@ def run_all(path: Path, runs: Sequence[Run], say: Callable[[str], None]) -> None
     missing = [run for run in runs if run not in done]
     for number, run in enumerate(missing, 1):
         start = time.perf_counter()
-        course = run_one(run)
-        append_rows(path, FIELDS, rows_of(run, course))
+        history = run_one(run)
+        append_rows(path, FIELDS, rows_of(run, history))
         label = f"{run.seed_points} seed points, {run.method}, seed {run.seed}"
-        say(f"{number}/{len(missing)}  {label}: {course.best[-1]:.4g} in {time.perf_counter() - start:.0f} s")
+        say(f"{number}/{len(missing)}  {label}: {history.best[-1]:.4g} in {time.perf_counter() - start:.0f} s")
 
 
-def rows_of(run: Run, course: Course) -> list[dict[str, Any]]:
+def rows_of(run: Run, history: History) -> list[dict[str, Any]]:
     """The rows to record: where the best value changed in three digits, every twentieth, and the last."""
     rows, kept = [], ""
-    for i, (best, seconds) in enumerate(zip(course.best, course.seconds, strict=True), 1):
+    for i, (best, seconds) in enumerate(zip(history.best, history.seconds, strict=True), 1):
         text = f"{best:.3g}"
-        if text != kept or i % GRID == 0 or i == len(course.best):
+        if text != kept or i % GRID == 0 or i == len(history.best):
             head = {"dim": run.dim, "seed_points": run.seed_points, "method": run.method, "seed": run.seed}
             rows.append({**head, "iteration": i, "best": float(best), "seconds": float(seconds)})
         kept = text
     return rows
 
 
-def recorded(path: Path) -> dict[Run, Course]:
-    """The courses in a file; iterations between recorded rows are filled in."""
+def recorded(path: Path) -> dict[Run, History]:
+    """The histories in a file; iterations between recorded rows are filled in."""
     by_run: dict[tuple[str, int, int, int], list[tuple[int, float, float]]] = defaultdict(list)
     for row in read_rows(path):
         key = row["method"], int(row["seed_points"]), int(row["seed"]), int(row["dim"])
@@ -253,7 +253,7 @@ def recorded(path: Path) -> dict[Run, Course]:
         every = np.arange(1, iterations[-1] + 1)
         last = np.searchsorted(iterations, every, side="right") - 1
         run = Run(method, seed_points, seed, int(iterations[-1]), dim)
-        found[run] = Course(best[np.maximum(last, 0)], np.interp(every, iterations, seconds))
+        found[run] = History(best[np.maximum(last, 0)], np.interp(every, iterations, seconds))
     return found
 
 
@@ -269,9 +269,9 @@ def plan(methods: Iterable[str], seed_points: Iterable[int], seeds: int, iterati
     ]
 
 
-def reached(courses: Iterable[Course], target: float) -> list[float]:
-    """The iteration at which each course reached a value; infinity if it never did."""
-    return [first_at(list(course.best), target) for course in courses]
+def reached(histories: Iterable[History], target: float) -> list[float]:
+    """The iteration at which each history reached a value; infinity if it never did."""
+    return [first_at(list(history.best), target) for history in histories]
 
 
 # ------------------------------------------------------------------------ the lag
@@ -299,12 +299,12 @@ def run_lags(
                     continue
                 start = time.perf_counter()
                 options = paper_options(lag, space(dim)) if kernel == "paper" else {"lag": lag}
-                course = play(seeded_optimizer(options, dim, seed_points, seed), iterations, accuracy)
-                best = float(course.best[-1])
-                numbers = (int(best >= accuracy), len(course.best), float(course.seconds[-1]), best)
+                history = play(seeded_optimizer(options, dim, seed_points, seed), iterations, accuracy)
+                best = float(history.best[-1])
+                numbers = (int(best >= accuracy), len(history.best), float(history.seconds[-1]), best)
                 append_rows(path, LAG_FIELDS, [dict(zip(LAG_FIELDS, (*key, *numbers), strict=True))])
                 taken = time.perf_counter() - start
-                say(f"{kernel}, lag {key[4]}, seed {seed}: {best:.4g} after {len(course.best)} in {taken:.0f} s")
+                say(f"{kernel}, lag {key[4]}, seed {seed}: {best:.4g} after {len(history.best)} in {taken:.0f} s")
 
 
 def latest_lags(path: Path) -> list[Row]:

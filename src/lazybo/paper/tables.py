@@ -92,9 +92,9 @@ def count(values: Sequence[float]) -> str:
 
 def levy_tables(path: Path) -> str:
     """A summary of each setting, then the rows of the paper's table."""
-    runs: dict[tuple[int, str], list[levy.Course]] = defaultdict(list)
-    for run, course in levy.recorded(path).items():
-        runs[run.seed_points, run.method].append(course)
+    runs: dict[tuple[int, str], list[levy.History]] = defaultdict(list)
+    for run, history in levy.recorded(path).items():
+        runs[run.seed_points, run.method].append(history)
     parts = []
     for points in sorted({points for points, _ in runs}):
         own = {method: runs[points, method] for method in LABELS if (points, method) in runs}
@@ -104,18 +104,18 @@ def levy_tables(path: Path) -> str:
     return "\n\n".join(parts)
 
 
-def _levy_summary(runs: dict[str, list[levy.Course]]) -> str:
+def _levy_summary(runs: dict[str, list[levy.History]]) -> str:
     head = ["method", "runs", "best: median (quartiles)", *(f"to {target:g}" for target in levy.TARGETS), "ms a step"]
     rows = []
-    for method, courses in runs.items():
-        ends = spread([float(course.best[-1]) for course in courses])
-        reached = [count(levy.reached(courses, target)) for target in levy.TARGETS]
-        step = quartiles([1e3 * float(course.seconds[-1]) / len(course.seconds) for course in courses])[1]
-        rows.append([LABELS[method], str(len(courses)), ends, *reached, f"{step:.1f}"])
+    for method, histories in runs.items():
+        ends = spread([float(history.best[-1]) for history in histories])
+        reached = [count(levy.reached(histories, target)) for target in levy.TARGETS]
+        step = quartiles([1e3 * float(history.seconds[-1]) / len(history.seconds) for history in histories])[1]
+        rows.append([LABELS[method], str(len(histories)), ends, *reached, f"{step:.1f}"])
     return markdown(head, rows)
 
 
-def _levy_rows(paper: dict[str, Steps], runs: dict[str, list[levy.Course]]) -> str:
+def _levy_rows(paper: dict[str, Steps], runs: dict[str, list[levy.History]]) -> str:
     head = [
         "method",
         "iteration",
@@ -129,14 +129,14 @@ def _levy_rows(paper: dict[str, Steps], runs: dict[str, list[levy.Course]]) -> s
     for method, steps in paper.items():
         same, ours = runs.get(method, []), runs.get("ours", [])
         for iteration, value in steps:
-            cells = [_at(courses, iteration) for courses in (same, ours)]
-            counts = [count(levy.reached(courses, value)) if courses else "" for courses in (same, ours)]
+            cells = [_at(histories, iteration) for histories in (same, ours)]
+            counts = [count(levy.reached(histories, value)) if histories else "" for histories in (same, ours)]
             rows.append([LABELS[method], str(iteration), f"{value:g}", *cells, *counts])
     return markdown(head, rows)
 
 
-def _at(courses: Sequence[levy.Course], iteration: int) -> str:
-    values = [float(course.best[iteration - 1]) for course in courses if len(course.best) >= iteration]
+def _at(histories: Sequence[levy.History], iteration: int) -> str:
+    values = [float(history.best[iteration - 1]) for history in histories if len(history.best) >= iteration]
     return spread(values) if values else ""
 
 
