@@ -78,5 +78,5 @@ def log_traceback(number: int, traceback: str) -> None:
 
 
 def is_failed_trial(record: logging.LogRecord) -> bool:
-    """Whether a log record is one of `log_failed_trial`."""
+    """Whether a log record is from `log_failed_trial`."""
     return hasattr(record, "lazybo_failed_trial")
