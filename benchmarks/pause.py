@@ -32,7 +32,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 import lazybo
 from benchmarks.faults import DEADLINE, Report, left_over
-from lazybo.run.evaluate import Trial
+from lazybo.run.objective import Trial
 from lazybo.run.presence import born
 from lazybo.study.paused import is_paused
 from lazybo.study.storage import DEFAULT_NAME

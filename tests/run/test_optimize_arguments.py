@@ -10,12 +10,12 @@ import optuna
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lazybo.acquisition import Acquired
+from lazybo.fit import Priors
 from optuna.distributions import FloatDistribution, IntDistribution
 
 import lazybo
 from lazybo import optimize
-from lazybo.acquisition import Acquired
-from lazybo.fit import Priors
 
 SPACE = {"x": FloatDistribution(-5, 5), "y": FloatDistribution(-5, 5)}
 
@@ -164,9 +164,11 @@ def test_any_number_works_or_is_refused_before_a_study_is_made(numbers: dict[str
 
 def test_the_longest_timeouts_are_none_and_numpys_numbers_count() -> None:
     options = {"timeout": 1e10, "trial_timeout": 10**400, "executor": "threads", "n_parallel": np.int64(2)}
-    study = optimize(bowl, SPACE, n_trials=np.int64(3), seed=np.uint8(1), retries=np.int16(1), **options)
+    study = optimize(
+        bowl, SPACE, n_trials=np.int64(3), seed=np.uint8(1), limits=lazybo.Limits(retries=np.int16(1)), **options
+    )
     assert len(study.trials) == 3
-    study = optimize(bowl, SPACE, n_trials=2, timeout=1e9, trial_timeout=1e9, executor="threads")
+    study = optimize(bowl, SPACE, n_trials=2, limits=lazybo.Limits(timeout=1e9, trial_timeout=1e9), executor="threads")
     assert len(study.trials) == 2
 
 
@@ -214,7 +216,7 @@ def test_a_space_with_fewer_configurations_than_trials_is_a_warning(tmp_path: Pa
         run(5)
     assert [warning.filename for warning in caught] == [__file__]
     run(4)
-    run(5, confirm=1)
+    run(5, limits=lazybo.Limits(confirm=1))
     with pytest.raises(lazybo.RunFailed):
         optimize(lambda **_: math.nan, space, n_trials=3, seed=0, storage=tmp_path / "s.db")
     assert len(run(7, storage=tmp_path / "s.db").trials) == 7, "failed trials may be repeated"

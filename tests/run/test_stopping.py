@@ -1,7 +1,6 @@
 import optuna
 
-from lazybo.run.limits import DESCRIPTIONS, Limits, StopReason, describe_stop
-from lazybo.run.stopping import Stopping
+from lazybo.run.limits import DESCRIPTIONS, Limits, Stopping, StopReason, describe_stop
 
 
 def test_the_first_reason_and_the_first_error_are_kept() -> None:

@@ -53,9 +53,9 @@ from lazybo.cli.storages import (
 from lazybo.core.checks import check_cost, whole
 from lazybo.core.codec import Advised, readable
 from lazybo.gp.fit import priors_for
-from lazybo.run.arguments import check_initial, check_initial_feasible
-from lazybo.run.by_hand import ByHand, Measured
+from lazybo.run.by_hand import ByHand, Measurement
 from lazybo.run.goals import Goals, check_goals
+from lazybo.run.optimize import check_initial, check_initial_feasible
 from lazybo.space.space import Space
 from lazybo.space.tables import MARK, csv_text
 from lazybo.study import ledger
@@ -207,7 +207,7 @@ def tell(
         else:
             known = None if not variance else tuple(variance)
             measured = (
-                Measured(None, given.named, known, seconds)
+                Measurement(None, given.named, known, seconds)
                 if failed
                 else measured_of(given, by_hand.goals, variance, seconds)
             )
@@ -217,7 +217,7 @@ def tell(
 
 
 def _step(
-    by_hand: ByHand, number: int | None, params: Sequence[str], measured: Measured, *, correct: bool, repeat: bool
+    by_hand: ByHand, number: int | None, params: Sequence[str], measured: Measurement, *, correct: bool, repeat: bool
 ) -> Step:
     """The one thing that `lazybo tell` without a table records."""
     if correct and repeat:

@@ -21,9 +21,9 @@ from lazybo.cli.progress import LogLines
 from lazybo.cli.storages import keep_requirement, open_checked
 from lazybo.programs import Program, groups
 from lazybo.programs.program import NO_VALUE, last_lines
-from lazybo.run.driver import Callback
 from lazybo.run.failure import NothingCompleted
 from lazybo.run.limits import StopReason
+from lazybo.run.open_trials import Callback
 from lazybo.run.optimize import optimize
 from lazybo.study.attributes import COMMAND_KEY, OBJECTIVE_KEY, READING_KEY, STOPPED_KEY, failure_of
 from lazybo.study.databases import fill_cache

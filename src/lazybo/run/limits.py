@@ -88,9 +88,7 @@ class Limits:
     min_gain: float | None = _limit(
         "min_gain", None, _gain, "Stop when the next 10 trials are expected to gain less than this.", "NUMBER"
     )
-    max_failures: int | None = _limit(
-        "max_failures", 10, check_count, "Stop after this many failures in a row.", "N"
-    )
+    max_failures: int | None = _limit("max_failures", 10, check_count, "Stop after this many failures in a row.", "N")
     trial_timeout: float | None = _limit(
         "trial_timeout", None, _seconds, "Fail a trial that takes longer than this.", "SECONDS"
     )

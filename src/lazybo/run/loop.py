@@ -28,7 +28,7 @@ from lazybo.run.channel import StudyReporter
 from lazybo.run.checkpoints import tidy
 from lazybo.run.engines import Engine
 from lazybo.run.failure import InvalidValue, how_to_resume, log_failed_trial, log_traceback
-from lazybo.run.limits import Budget, GainLimit, StopReason, Stopping, Tally, or_inf
+from lazybo.run.limits import Budget, GainLimit, Stopping, StopReason, Tally, or_inf
 from lazybo.run.next_trial import Bracket, TrialSource, bracket_for
 from lazybo.run.objective import Reporter
 from lazybo.run.open_trials import OpenTrial, OpenTrials, RunOptions
@@ -91,9 +91,7 @@ class Driver:
         if not steps.pausable or not isinstance(self.study.pruner, LazyPruner):
             return None
         assert steps.max_steps is not None, "pausable trainings have a last step"
-        return bracket_for(
-            steps.max_steps, self._options.n_trials, -1.0 if goals.directions[0] == "maximize" else 1.0
-        )
+        return bracket_for(steps.max_steps, self._options.n_trials, -1.0 if goals.directions[0] == "maximize" else 1.0)
 
     # ---------------------------------------------------------------------- loop
 

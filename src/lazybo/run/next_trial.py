@@ -11,8 +11,8 @@ n       how many trainings reach each rung, and how many of them are finished   
 
 The model of curves forecasts nothing before two trainings have finished. Until then, values at the same step are
 compared: many configurations are trained for a few steps, the best third continues, and the best two are finished.
-Nothing is wasted: all curves teach the model, and paused trainings may be resumed later. The bracket depends only on the
-trials in the study and on the limits of the run, so a resumed run and other processes with the same limits continue it.
+Nothing is wasted: all curves teach the model, and paused trainings may be resumed later. The bracket depends only on
+the trials in the study and the limits of the run, so a resumed run and other processes with the same limits continue it.
 """
 
 import math
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from optuna.trial import FrozenTrial, TrialState
 
-from lazybo.run.limits import Budget, GainLimit, StopReason, Stopping, or_inf
+from lazybo.run.limits import Budget, GainLimit, Stopping, StopReason, or_inf
 from lazybo.search.curves import MIN_COMPLETE
 from lazybo.study.attributes import ATTEMPTS_KEY, REPEAT_KEY, TO_END_KEY, count_of
 from lazybo.study.costs import measured_seconds

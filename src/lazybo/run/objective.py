@@ -77,7 +77,8 @@ class Call:
     ) -> Any:
         """What the objective returns."""
         given: dict[Source, Any] = {Given.PARAMS: params, Given.TRIAL: trial, Given.FOLD: fold}
-        given |= {Given.CHECKPOINT: checkpoint, **params}
+        given[Given.CHECKPOINT] = checkpoint
+        given.update(params.items())
         named = {argument: given[source] for argument, source in self.keywords.items() if source in given}
         if self.rest:
             named |= {name: value for name, value in params.items() if name not in self.positional}

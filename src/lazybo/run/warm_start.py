@@ -128,7 +128,8 @@ def _split(row: Any, space: Space) -> Known:
                 raise ValueError(f"there is no {name!r}, only {sorted(map(str, row))}")
         if columns.get("value") == "value":
             raise ValueError(f"the column 'value' is the result; call the parameter's column {MARK + 'value'!r}")
-        cells, value = {name: row[column] for name, column in columns.items()}, row["value"]
+        cells: Mapping[str, Any] = {name: row[column] for name, column in columns.items()}
+        value = row["value"]
     elif isinstance(row, Sequence) and len(row) == 2 and isinstance(row[0], Mapping):
         cells, value = row[0], row[1]
     else:

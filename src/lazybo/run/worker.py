@@ -229,8 +229,7 @@ def _outcome(returned: Any, attributes: Mapping[str, Any], goals: Goals) -> Outc
             reason = f"the objective returned a dict without {missing[0]!r}: {plain.short(returned)}"
             return _ended("invalid", metrics, reason=reason)
         # The value is kept as the trial's value. Objectives with names are metrics too.
-        is_metric = (lambda _: True) if goals.names else (lambda name: not isinstance(name, str) or name != "value")
-        metrics |= {name: metric for name, metric in returned.items() if is_metric(name)}
+        metrics |= {name: metric for name, metric in returned.items() if goals.names or not _is_value(name)}
         found = [metric_at(returned, name) for name in wanted]
         returned = found if goals.several and goals.names else found[0]
     elif goals.names:
@@ -410,6 +409,10 @@ def is_kept(value: Any, goals: Goals) -> bool:
     except InvalidStep:
         return False
     return True
+
+
+def _is_value(name: object) -> bool:
+    return isinstance(name, str) and name == "value"
 
 
 def _is_list(value: Any) -> bool:

@@ -35,7 +35,7 @@ from sklearn.utils.validation import _check_method_params, indexable
 from lazybo.core.checks import Direction
 from lazybo.report.recommendation import recommended_of
 from lazybo.report.records import predictor_of
-from lazybo.run.call import Call, Given
+from lazybo.run.objective import Call, Given
 from lazybo.run.optimize import optimize
 from lazybo.sklearn import identity
 from lazybo.sklearn.candidates import Candidates, counts, folds_of, front_rows, metrics_of
