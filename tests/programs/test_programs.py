@@ -23,9 +23,8 @@ from optuna.exceptions import TrialPruned
 from lazybo.programs import Program, groups, placeholders
 from lazybo.programs.output import MAX_LINE, MAX_SEARCHED, Lines, Reading, Step, Value
 from lazybo.run.objective import Trial
-from lazybo.run.worker import EvaluationFailed
 from lazybo.run.presence import born, machine
-from lazybo.run.worker import TrialPaused
+from lazybo.run.worker import EvaluationFailed, TrialPaused
 
 # Against hanging only.
 DEADLINE = 60.0

@@ -13,10 +13,8 @@ from optuna.trial import FrozenTrial, TrialState
 
 import lazybo
 from lazybo import optimize
-from lazybo.run import evaluate
+from lazybo.run import worker
 from lazybo.run.limits import Budget, Limits
-from lazybo.search.results import State
-from lazybo.search.views import Cost
 from lazybo.study.attributes import SECONDS_KEY
 from lazybo.study.factory import model_of
 
@@ -52,7 +50,7 @@ def stop_after(number: int) -> Callable[[optuna.Study, FrozenTrial], None]:
 def timed(monkeypatch: pytest.MonkeyPatch) -> Callable[[float, float], float]:
     """An objective that takes price(x) seconds, on a clock that only it advances."""
     clock = SimpleNamespace(now=100.0)
-    monkeypatch.setattr(evaluate, "time", SimpleNamespace(perf_counter=lambda: clock.now))
+    monkeypatch.setattr(worker, "time", SimpleNamespace(perf_counter=lambda: clock.now))
 
     def objective(x: float, y: float) -> float:
         clock.now += round(1024 * price(x)) / 1024  # sums of such numbers are exact
@@ -101,7 +99,8 @@ def test_a_resumed_run_continues_to_the_last_bit(
     storage: Any = str(tmp_path / name)
     if name == "study.log":
         storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(storage))
-    arguments: dict[str, Any] = {"n_trials": 14, "seed": 1, "cost": "seconds", "progress": False}
+    sampler = lazybo.LazySampler(cost="seconds")
+    arguments: dict[str, Any] = {"n_trials": 14, "seed": 1, "sampler": sampler, "progress": False}
     whole = optimize(timed, SPACE, **arguments)
     for end in (4, 8, 11):
         optimize(timed, SPACE, **arguments, storage=storage, callbacks=[stop_after(end)])
@@ -144,8 +143,8 @@ def test_pruned_and_failed_trials_teach_no_cost(timed: Callable[[float, float], 
         return value
 
     study = optimize(objective, SPACE, n_trials=10, seed=0, sampler=lazybo.LazySampler(cost="seconds"), progress=False)
-    taught = Cost(model_of(study, study.trials).optimizer._observations).rows(State.COMPLETE)
-    assert set(taught) == {0, 1, 4, 5, 8, 9}
+    rows = model_of(study, study.trials).optimizer.state()["rows"]
+    assert [trial.number for trial in study.trials if rows[trial.number]["cost"] is not None] == [0, 1, 4, 5, 8, 9]
 
 
 # ----------------------------------------------------------------------- budget
@@ -169,23 +168,23 @@ def frozen(seconds: float) -> FrozenTrial:
 
 
 def test_the_budget_is_trials_or_time_whichever_ends_first() -> None:
-    assert Budget(Limits(), 1).left(math.inf) is None
-    by_trials = Budget(Limits(n_trials=50, confirm=10), 1)
+    assert Budget(Limits(), None, 1).left(math.inf) is None
+    by_trials = Budget(Limits(confirm=10), 50, 1)
     assert [by_trials.left(left) for left in (50, 30, 10, 4)] == [1.0, 0.5, 0.0, 0.0]
-    by_time = Budget(Limits(timeout=100.0), 4)
+    by_time = Budget(Limits(timeout=100.0), None, 4)
     assert by_time.left(math.inf) == 1.0
     by_time.count(200.0)
     assert by_time.left(math.inf) == 0.5
     by_time.count(999.0)
     assert by_time.left(math.inf) == 0.0
-    both = Budget(Limits(n_trials=10, timeout=100.0), 1)
+    both = Budget(Limits(timeout=100.0), 10, 1)
     both.count(30.0)
     assert both.left(8) == pytest.approx(0.7)
     assert both.left(2) == pytest.approx(0.2)
 
 
 def test_the_time_of_earlier_runs_counts_as_spent() -> None:
-    budget = Budget(Limits(timeout=100.0), 1)
+    budget = Budget(Limits(timeout=100.0), None, 1)
     budget.count_earlier([frozen(60.0), frozen(240.0)])
     assert budget.left(math.inf) == pytest.approx(0.25)
 

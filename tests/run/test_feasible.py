@@ -18,6 +18,9 @@ def small(params: dict[str, Any]) -> bool:
     return bool(params["a"] + params["b"] <= 0.3)
 
 
+SMALL = lazybo.Space(SPACE, feasible=small)
+
+
 def objective(params: dict[str, Any]) -> float:
     assert small(params), "evaluated although it is not feasible"
     return float((params["a"] - 0.5) ** 2 + (params["b"] - 0.4) ** 2)
@@ -26,7 +29,7 @@ def objective(params: dict[str, Any]) -> float:
 def test_only_feasible_configurations_are_evaluated() -> None:
     study = optimize(
         objective,
-        lazybo.Space(SPACE, feasible=small),
+        SMALL,
         n_trials=20,
         seed=0,
         limits=lazybo.Limits(max_failures=1),
@@ -53,7 +56,7 @@ def test_a_resumed_run_is_the_same(tmp_path: Path) -> None:
     def some(n: int, name: str) -> list[dict[str, Any]]:
         study = optimize(
             objective,
-            lazybo.Space(SPACE, feasible=small),
+            SMALL,
             n_trials=n,
             seed=4,
             storage=tmp_path / f"{name}.db",
@@ -71,22 +74,21 @@ def test_a_resumed_run_is_the_same(tmp_path: Path) -> None:
     [
         ({"initial": [{"a": 0.1}, {"a": 0.2, "b": 0.2}]}, "initial configuration 1: .* is not feasible"),
         ({"initial": [{"a": 0.9}]}, "initial configuration 0: no feasible values were found"),
-        ({"feasible": lambda params: False}, "no feasible configuration was found"),
-        ({"feasible": "a < 1"}, "feasible must be a function"),
-        ({"feasible": lambda params: params["c"]}, "feasible cannot be evaluated"),
+        ({"space": lazybo.Space(SPACE, feasible=lambda params: False)}, "no feasible configuration was found"),
+        ({"space": lazybo.Space(SPACE, feasible=lambda params: params["c"])}, "feasible cannot be evaluated"),
     ],
 )
 def test_errors_come_before_anything_runs(change: dict[str, Any], message: str, tmp_path: Path) -> None:
     path = tmp_path / "study.db"
     with pytest.raises(ValueError, match=message):
-        optimize(objective, SPACE, **{"n_trials": 3, "feasible": small, "storage": path, **change})
+        optimize(objective, **{"space": SMALL, "n_trials": 3, "storage": path, **change})
     assert not path.exists()
 
 
 def test_initial_configurations_are_completed_within_the_feasible_set() -> None:
     study = optimize(
         objective,
-        lazybo.Space(SPACE, feasible=small),
+        SMALL,
         n_trials=3,
         seed=1,
         initial=[{"a": 0.28}, {"b": 0.29}],
@@ -98,12 +100,12 @@ def test_initial_configurations_are_completed_within_the_feasible_set() -> None:
 
 
 def test_a_queued_configuration_that_is_not_feasible_fails_without_being_evaluated() -> None:
-    study = optimize(objective, lazybo.Space(SPACE, feasible=small), n_trials=2, seed=1, progress=False)
+    study = optimize(objective, SMALL, n_trials=2, seed=1, progress=False)
     study.enqueue_trial({"a": 0.9, "b": 0.9})
     study.enqueue_trial({"a": 0.25})
     study = optimize(
         objective,
-        lazybo.Space(SPACE, feasible=small),
+        SMALL,
         n_trials=5,
         storage=study._storage,
         study_name=study.study_name,
@@ -119,7 +121,7 @@ def test_a_queued_configuration_that_is_not_feasible_fails_without_being_evaluat
 def test_known_results_may_be_infeasible() -> None:
     study = optimize(
         objective,
-        lazybo.Space(SPACE, feasible=small),
+        SMALL,
         n_trials=12,
         seed=1,
         warm_start=[{"a": 0.5, "b": 0.4, "value": 0.0}],

@@ -76,7 +76,7 @@ class ClosedPool(ThreadPoolExecutor):
 @pytest.mark.parametrize(
     ("objective", "options", "error"),
     [
-        (fails_after(5, fail), {"max_failures": 2}, RuntimeError),
+        (fails_after(5, fail), {"limits": Limits(max_failures=2)}, RuntimeError),
         (fails_after(5, lambda: None), {}, TypeError),
         (bowl, {"callbacks": [callback]}, ZeroDivisionError),
         (fails_after(5, interrupt), {}, KeyboardInterrupt),
