@@ -11,9 +11,8 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from lazybo import LazySampler
 from lazybo.study.attributes import SECONDS_KEY
-from lazybo.study.costs import LEAST_SECONDS, cost_of, seconds_of
 from lazybo.study.factory import ModelOptions, model_of
-from lazybo.study.structure import Structure
+from lazybo.study.trial import LEAST_SECONDS, Structure, cost_of, seconds_of
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 SPACE = {"x": FloatDistribution(0, 1), "y": FloatDistribution(0, 1)}

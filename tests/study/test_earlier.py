@@ -17,7 +17,7 @@ from lazybo.report.records import model_for
 from lazybo.search.earlier import EarlierStudy, say
 from lazybo.study.earlier import pack, read_earlier, unpack
 from lazybo.study.factory import ModelOptions
-from lazybo.study.structure import Structure
+from lazybo.study.trial import Structure
 
 SPACE = {"x": (0.0, 1.0), "y": (0.0, 1.0)}
 

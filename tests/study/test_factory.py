@@ -23,7 +23,7 @@ from lazybo.report.html import write_report
 from lazybo.search.acquisition import expected_improvement
 from lazybo.study.attributes import OPTIONS_KEY, REPORTS_KEY, RUN_KEY, SUGGESTION_KEY, VARIANCE_KEY
 from lazybo.study.factory import ModelOptions, kept_options, model_of, reporting_of
-from lazybo.study.structure import Structure
+from lazybo.study.trial import Structure
 from tests.damaged import DAMAGE, DEPTH, MISSING, NESTED, damaged, places
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)

@@ -21,8 +21,9 @@ from optuna.trial import TrialState
 
 from lazybo import Condition, optimize, recommend, repair_storage, write_report
 from lazybo.study.databases import file_of, fill_cache, name_of, read_trials
-from lazybo.study.storage import database_url, open_storage, open_study
-from lazybo.study.structure import Structure
+from lazybo.study.definition import open_study
+from lazybo.study.store import database_url, open_storage
+from lazybo.study.trial import Structure
 
 SPACE: dict[str, BaseDistribution] = {"x": FloatDistribution(0, 1), "k": CategoricalDistribution(["a", "b"])}
 STRUCTURE = Structure(SPACE, {}, frozenset())
@@ -346,7 +347,7 @@ def test_a_database_that_is_read_only_is_read_but_not_written(tmp_path: Path) ->
 WITHOUT_PRIVILEGE = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
 READ_BUT_NOT_WRITE = """
 import sys, optuna, lazybo
-from lazybo.study.storage import open_storage
+from lazybo.study.store import open_storage
 study = optuna.load_study(study_name=None, storage=open_storage(sys.argv[1]))
 print(lazybo.recommend(study).number)
 lazybo.optimize(lambda params: params["x"] ** 2, study.trials[0].distributions, n_trials=8, seed=0, storage=sys.argv[1])

@@ -9,7 +9,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from lazybo.search.optimizer import Optimizer
 from lazybo.space.space import Condition
 from lazybo.study.model import StudyModel
-from lazybo.study.structure import Structure, as_given, infer_structure
+from lazybo.study.trial import Structure, as_given, infer_structure
 
 SPACE: dict[str, BaseDistribution] = {
     "model": CategoricalDistribution(["forest", "svm"]),

@@ -217,7 +217,7 @@ class TrialSource:
         if not self._shared.paused or self._is_checking or self._stopping.search_ended is not None:
             return None
         proposal = self._ahead[0] if self._ahead else None
-        return self._model.worth_resuming(list(self._shared.paused.values()), proposal)
+        return self._model.curves.best_to_resume(list(self._shared.paused.values()), proposal)
 
     def _start_paused(self, trial: FrozenTrial) -> Started | None:
         """Continue a paused trial; None if another process was faster."""

@@ -21,7 +21,7 @@ from lazybo.core.codec import as_object, from_json, readable
 from lazybo.core.text import without_password
 from lazybo.search.earlier import EarlierStudy, earlier_studies, from_rows, from_study
 from lazybo.space.tables import csv_rows
-from lazybo.study.storage import open_storage
+from lazybo.study.store import open_storage
 
 Storage = str | Path | BaseStorage | None
 # What was packed is not longer than this. A short text that was edited may unpack to any length.

@@ -8,13 +8,12 @@ saves a commit.
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import optuna
 from optuna.distributions import BaseDistribution, distribution_to_json, json_to_distribution
-from optuna.study import Study, StudyDirection
+from optuna.study import Study
 from optuna.trial import FrozenTrial
 
 from lazybo.core.checks import Direction, whole
@@ -35,12 +34,14 @@ from lazybo.study.attributes import (
     object_of,
     of_study,
     of_trial,
+    read_announcement,
     rewritable_parts,
 )
 from lazybo.study.earlier import pack, unpack
-from lazybo.study.model import StudyModel, read_announcement
-from lazybo.study.retry import with_retries
-from lazybo.study.structure import Structure, infer_structure
+from lazybo.study.model import StudyModel
+from lazybo.study.store import Store
+from lazybo.study.trial import Structure, infer_structure
+from lazybo.study.trial import directions_of as directions_of
 
 _logger = optuna.logging.get_logger("optuna.samplers.lazybo")
 
@@ -118,7 +119,7 @@ class ModelOptions:
 def open_model(study: Study, options: ModelOptions, structure: Structure, trials: Sequence[FrozenTrial]) -> StudyModel:
     """A model with what was learned earlier in this study; it is told of no trial yet."""
     model = StudyModel(structure, options.optimizer(structure, *directions_of(study)), reports=reporting_of(study))
-    model.recall(_attributes(study), trials)
+    model.recall(Store(study).attributes(), trials)
     return model
 
 
@@ -144,18 +145,13 @@ def options_of(study: Study, trials: Sequence[FrozenTrial]) -> tuple[ModelOption
     return options, structure
 
 
-def directions_of(study: Study) -> tuple[Direction, ...]:
-    """The directions of a study as `Optimizer` takes them."""
-    return tuple("maximize" if each == StudyDirection.MAXIMIZE else "minimize" for each in study.directions)
-
-
 def reporting_of(study: Study) -> int:
     """The objective whose curves the trials of a study report, by position."""
     count = len(study.directions)
     if count == 1:
         return 0
     with readable(of_study(REPORTS_KEY, study.study_name), "set it to the position of the objective that is reported"):
-        return whole("it", _attributes(study).get(REPORTS_KEY, 0), 0, count - 1)
+        return whole("it", Store(study).attributes().get(REPORTS_KEY, 0), 0, count - 1)
 
 
 # ------------------------------------------------------------------ kept options
@@ -166,8 +162,7 @@ def keep_options(study: Study, options: ModelOptions, structure: Structure, tria
     written = json.loads(json.dumps({**options.to_json(), "structure": _structure_to_json(structure)}))
     if {**_known_options(study, trials), "trials": 0} != {**written, "trials": 0}:
         text = json.dumps({**written, "trials": len(trials)})
-        for key, part in rewritable_parts(OPTIONS_KEY, text).items():
-            with_retries(partial(study._storage.set_study_system_attr, study._study_id, key, part))
+        Store(study).set_attributes(rewritable_parts(OPTIONS_KEY, text))
 
 
 class Kept(NamedTuple):
@@ -184,7 +179,7 @@ def kept_options(study: Study, trials: Sequence[FrozenTrial]) -> Kept:
     """
     where = of_study(OPTIONS_KEY, study.study_name)
     with readable(where, REMEDY):
-        of_run = object_of(_attributes(study), OPTIONS_KEY)
+        of_run = object_of(Store(study).attributes(), OPTIONS_KEY)
         first = whole("trials", of_run.get("trials", 0), 0)
     for trial in reversed(trials[first:]):
         options = read_announcement(trial).get("options")
@@ -203,25 +198,21 @@ def _known_options(study: Study, trials: Sequence[FrozenTrial]) -> dict[str, Any
         return {}
 
 
-class Unkept(NamedTuple):
-    """Options that are not kept with a study yet, as a part of an announcement."""
+class UnstoredOptions(NamedTuple):
+    """Options that are not stored with a study yet, as part of an announcement."""
 
     attributes: dict[str, Any]
     needed: bool  # reports would show another Gaussian process without them
 
 
-def unkept_options(study: Study, options: ModelOptions, trials: Sequence[FrozenTrial]) -> Unkept:
+def unstored_options(study: Study, options: ModelOptions, trials: Sequence[FrozenTrial]) -> UnstoredOptions:
     """What a sampler has to keep with its next announcement."""
     ours = json.loads(json.dumps(options.to_json()))
     kept = _known_options(study, trials)
     if kept == ours:
-        return Unkept({}, needed=False)
+        return UnstoredOptions({}, needed=False)
     shown = kept or ModelOptions().to_json()
-    return Unkept({"options": ours}, needed=any(shown.get(name) != ours.get(name) for name in OF_PROCESS))
-
-
-def _attributes(study: Study) -> dict[str, Any]:
-    return with_retries(partial(study._storage.get_study_system_attrs, study._study_id))
+    return UnstoredOptions({"options": ours}, needed=any(shown.get(name) != ours.get(name) for name in OF_PROCESS))
 
 
 def _structure_to_json(structure: Structure) -> dict[str, Any] | None:

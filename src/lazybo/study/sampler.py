@@ -1,8 +1,8 @@
 """LazySampler: the optimiser as an Optuna sampler.
 
-The sampler keeps an optimiser for each study (`Memory`) and tells it what is new: finished trials as observations,
-running ones as pending, whichever process runs them. What was learned is kept with the trials, so that a resumed study
-or a second process continues with it.
+The sampler has a model for each study (`StudyModel`), which learns from finished trials and takes running ones as
+pending, whichever process runs them. What was learned is stored with the trials, so that a resumed study or a second
+process continues with it.
 
 A trial gets one attribute, as it does from Optuna's TPESampler: what it will evaluate, and what was learned for its
 suggestion. It is not written if nothing was learned and no other process has a trial running.
@@ -12,16 +12,14 @@ The space is the union of all parameters seen. When each of them is active is in
 """
 
 import zlib
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 import optuna
 from optuna.distributions import BaseDistribution, IntDistribution
 from optuna.samplers import BaseSampler
-from optuna.samplers._base import _process_constraints_after_trial
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
@@ -30,25 +28,22 @@ from lazybo.gp.fit import Priors
 from lazybo.gp.kernels import Kernel, check_choice
 from lazybo.gp.lag import Lag
 from lazybo.search.acquisition import Acquisition
-from lazybo.search.earlier import best_of
-from lazybo.space.axis import contains
+from lazybo.search.earlier import EarlierStudy, best_of
+from lazybo.space.axis import contains, only_value
 from lazybo.space.feasibility import Predicate
 from lazybo.space.space import Space
-from lazybo.study.costs import check_returned
 from lazybo.study.earlier import read_earlier
-from lazybo.study.factory import ModelOptions, directions_of, open_model
-from lazybo.study.memory import Memories, Memory
-from lazybo.study.one_by_one import OneByOne, allows
-from lazybo.study.retry import with_retries
-from lazybo.study.structure import Structure
+from lazybo.study.factory import ModelOptions, UnstoredOptions, open_model, unstored_options
+from lazybo.study.feed import StudyReader, StudyReaders
+from lazybo.study.model import StudyModel
+from lazybo.study.store import Store, store_constraints
+from lazybo.study.trial import Structure, check_returned, directions_of, infer_structure
 
 _logger = optuna.logging.get_logger("optuna.samplers.lazybo")
 
 # The initial noise and the spread of its prior for an objective that is said to be deterministic.
 DETERMINISTIC = Priors(noise=1e-7, noise_spread=0.1).without_noise()
-
-
-# How often a parameter that is asked for alone is drawn if the constraint does not hold.
+# How often a parameter that is asked for alone is drawn again if the predicate is false.
 INDEPENDENT_TRIES = 256
 
 
@@ -117,7 +112,7 @@ class LazySampler(BaseSampler):
         self._independent_sampler = independent_sampler
         self._constraints_func = constraints_func
         self._warn_independent_sampling = warn_independent_sampling
-        self._memories = Memories()
+        self._readers = StudyReaders(_Known)
 
     @classmethod
     def with_options(cls, options: ModelOptions) -> "LazySampler":
@@ -127,8 +122,8 @@ class LazySampler(BaseSampler):
         return sampler
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the memories: a copy reads what it needs from the study. A predicate may be a lambda."""
-        state = {**self.__dict__, "_memories": None}
+        """Without the readers: a copy reads the study itself. A predicate may be a lambda."""
+        state = {**self.__dict__, "_readers": None}
         if self._options.feasible is not None:
             import cloudpickle
 
@@ -139,11 +134,15 @@ class LazySampler(BaseSampler):
     def __setstate__(self, state: dict[str, Any]) -> None:
         predicate = state.pop("feasible", None)
         self.__dict__.update(state)
-        self._memories = Memories()
+        self._readers = StudyReaders(_Known)
         if predicate is not None:
             import cloudpickle
 
             self._options = replace(self._options, feasible=cloudpickle.loads(predicate))
+
+    def model(self, study: Study) -> StudyModel | None:
+        """The model of a study as of its last suggestion; None while this sampler has not made any with a model."""
+        return self._readers.of(study).state.model
 
     def reseed_rng(self) -> None:
         """Nothing to do for suggestions: they depend on the seed and the trial's number, which no two trials share."""
@@ -152,17 +151,17 @@ class LazySampler(BaseSampler):
 
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:
         """Note that this sampler has begun the trial."""
-        # Without the memory's lock: a thread that holds it may wait for this trial until it is noted.
-        self._memories.of(study).own.add(trial.number)
+        # Without the lock: a thread that holds it may wait for this trial until it is noted.
+        self._readers.of(study).own.add(trial.number)
         if self._independent_sampler is not None:
             self._independent_sampler.before_trial(study, trial)
 
     def after_trial(self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None) -> None:
-        """Keep the constraints of a trial. The model reads finished trials when the next one begins."""
+        """Store the constraints of a trial. The model reads finished trials when the next one begins."""
         if self._options.cost is not None and state == TrialState.COMPLETE:
             check_returned(trial, self._options.cost)
         if self._constraints_func is not None:
-            _process_constraints_after_trial(self._constraints_func, study, trial, state)
+            store_constraints(self._constraints_func, study, trial, state)
         if self._independent_sampler is not None:
             self._independent_sampler.after_trial(study, trial, state, values)
 
@@ -172,10 +171,10 @@ class LazySampler(BaseSampler):
         trial: FrozenTrial,
     ) -> dict[str, BaseDistribution]:
         """All parameters that any trial has had and that vary, each as in its latest trial."""
-        memory = self._memories.of(study)
-        with memory.lock:
-            memory.read(study, trial.number)
-            return memory.space
+        reader = self._readers.of(study)
+        with reader.lock:
+            reader.read(study, trial.number)
+            return reader.space
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
@@ -183,47 +182,71 @@ class LazySampler(BaseSampler):
         """The suggestion for a trial: values of all parameters that will be active, judging by the trials so far."""
         if not search_space:
             return {}
-        memory = self._memories.of(study)
-        memory.own.add(trial.number)  # also if it was begun without `before_trial`
-        with memory.lock:
-            memory.read_once(study, trial.number)
-            memory.wait_for_earlier(study)
-            options = ours = self._options_for(study, memory)
-            if options.feasible is not None:
-                options = replace(options, feasible=OneByOne(options.feasible, memory.note_constants()))
-            model = memory.model_for(search_space, partial(open_model, study, options))
+        reader = self._readers.of(study)
+        reader.own.add(trial.number)  # also if it was begun without `before_trial`
+        with reader.lock:
+            reader.read_once(study, trial.number)
+            reader.wait_for_earlier(study)
+            options, known = self._options_for(study, reader.state), reader.state
+            model = self._model(study, reader, options, search_space)
             params = model.optimizer.propose(trial.number)
             model.announce(trial.number, {**params, **trial.system_attrs.get("fixed_params", {})})
             # Other processes know what this trial will evaluate before it has asked for its parameters.
-            unkept = memory.unkept_options(study, ours)
-            always = memory.others_run or unkept.needed
-            written = model.announcement(trial.number, always=always, extra=unkept.attributes)
-            for key, text in written.items():
-                with_retries(partial(study._storage.set_trial_system_attr, trial._trial_id, key, text))
+            known.unstored = known.unstored or unstored_options(study, options, reader.trials)
+            always = reader.others_run or known.unstored.needed
+            written = model.announcement(trial.number, always=always, extra=known.unstored.attributes)
             if written:
-                memory.note_kept_options()
+                Store(study).set_trial_attributes(trial._trial_id, written)
+                known.unstored = UnstoredOptions({}, needed=False)
             return params
 
-    def _options_for(self, study: Study, memory: Memory) -> ModelOptions:
-        """The options for a study: what its earlier studies say depends on its directions."""
+    def _options_for(self, study: Study, known: "_Known") -> ModelOptions:
+        """The options for a study: the results of its earlier studies depend on its directions."""
         if not self._earlier:
             return self._options
-        if memory.earlier is None:
-            memory.earlier = read_earlier(self._earlier, directions_of(study))
-        return replace(self._options, earlier=memory.earlier)
+        if known.earlier is None:
+            known.earlier = read_earlier(self._earlier, directions_of(study))
+        return replace(self._options, earlier=known.earlier)
+
+    def _model(
+        self,
+        study: Study,
+        reader: "StudyReader[_Known]",
+        options: ModelOptions,
+        search_space: dict[str, BaseDistribution],
+    ) -> StudyModel:
+        """The model of this space with all trials; a new one if trials have shown another structure."""
+        known, trials = reader.state, reader.trials
+        if options.feasible is not None:
+            constants = {name: only_value(d) for name, d in reader.distributions.items() if d.single()}
+            options = replace(options, feasible=PartialPredicate(options.feasible, constants))
+            if constants != known.constants:  # the predicate needs them
+                known.constants, known.model = constants, None
+        if known.model is None or known.model.structure.distributions != search_space:
+            known.model = open_model(study, options, infer_structure(search_space, trials), trials)
+        known.model.absorb(trials, reader.number)
+        if known.model.structure_outdated:
+            known.model.structure_outdated = False
+            structure = infer_structure(search_space, trials)
+            if structure != known.model.structure:
+                known.model = open_model(study, options, structure, trials)
+                known.model.absorb(trials, reader.number)
+                known.model.structure_outdated = False
+        return known.model
 
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
-        """A parameter that is new or was expected to be inactive, or whose range has changed: independently sampled.
+        """A value for a parameter that is new or was expected to be inactive, or whose range has changed.
 
-        In the first trials it is that of the best configuration of an earlier study, if it has the parameter.
+        In the first trials it comes from the best configuration of an earlier study, if it has the parameter.
         """
-        memory = self._memories.of(study)
-        known = memory.distributions
-        warns = self._warn_independent_sampling and param_name in known and not param_distribution.single()
-        if warns and memory.is_first_warning(param_name):
-            _logger.warning(_why_independent(trial, param_name, known[param_name], param_distribution))
+        reader = self._readers.of(study)
+        known = reader.distributions
+        if self._warn_independent_sampling and param_name in known and not param_distribution.single():
+            mark = object()
+            if reader.state.warned.setdefault(param_name, mark) is mark:  # without the lock
+                _logger.warning(_why_independent(trial, param_name, known[param_name], param_distribution))
         if self._independent_sampler is None and param_name not in known:
             value = self._earlier_value(study, trial, param_name, param_distribution)
             if value is not None:
@@ -245,7 +268,7 @@ class LazySampler(BaseSampler):
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
         """The parameter of the best configuration of an earlier study; None if it has none that may be evaluated."""
-        earlier = self._options_for(study, self._memories.of(study)).earlier
+        earlier = self._options_for(study, self._readers.of(study).state).earlier
         found = best_of(earlier, trial.number, param_name)
         if found is None or not contains(param_distribution, found):
             return None
@@ -267,3 +290,48 @@ def _why_independent(trial: FrozenTrial, name: str, known: BaseDistribution, ask
         f"Trial {trial.number}: {name!r} is new here: no trial so far had it with the other parameters as they are. It "
         f"is sampled independently, and modelled as soon as trials have shown when it is active. {end}"
     )
+
+
+class PartialPredicate:
+    """A predicate of configurations that may be incomplete: true while a parameter that it needs is missing.
+
+    Optuna's objectives ask for their parameters one by one, and the parameters of a study are known only from its
+    trials. So a predicate may need one that no trial has had yet.
+    """
+
+    def __init__(self, predicate: Predicate, constants: Mapping[str, Any]) -> None:
+        self._predicate = predicate
+        self._constants = dict(constants)  # parameters with one value, which the model's space does not have
+        self._warned = False
+
+    def __call__(self, params: Mapping[str, Any]) -> bool:
+        """The predicate of a suggestion."""
+        try:
+            return self._predicate({**self._constants, **params})
+        except KeyError as error:
+            if not self._warned:
+                self._warned = True
+                _logger.warning(
+                    f"feasible needs the parameter {error}, which is not among {sorted({*self._constants, *params})}; "
+                    "suggestions without it count as feasible."
+                )
+            return True
+
+
+def allows(predicate: Predicate, params: Mapping[str, Any]) -> bool:
+    """Whether the parameters that a trial has so far may be part of a feasible configuration."""
+    try:
+        return bool(predicate(dict(params)))
+    except Exception:  # without all parameters the user's predicate may fail in any way
+        return True
+
+
+@dataclass
+class _Known:
+    """What the sampler has made of the trials of a study."""
+
+    model: StudyModel | None = None
+    constants: Mapping[str, Any] = field(default_factory=dict)  # parameters with one value that the predicate knows
+    earlier: tuple[EarlierStudy, ...] | None = None  # once they were read
+    unstored: UnstoredOptions | None = None
+    warned: dict[str, object] = field(default_factory=dict)  # parameters that a warning was given about
