@@ -25,13 +25,13 @@ from optuna.trial import TrialState, create_trial
 from lazybo import optimize
 from lazybo.run import presence
 from lazybo.run.channel import StudyReporter
+from lazybo.space.space import Space
 from lazybo.study import ledger
 from lazybo.study.attributes import ATTEMPTS_KEY, DRIVER_KEY
-from lazybo.study.definition import open_study
+from lazybo.study.definition import Definition, open_study
 from lazybo.study.journal import WholeLines
 from lazybo.study.ledger import DatabaseLedger, Entry, Ledger, Result, StorageLedger, open_ledger
 from lazybo.study.store import Store, open_storage
-from lazybo.study.trial import Structure
 
 SPACE: dict[str, BaseDistribution] = {
     "lr": FloatDistribution(1e-5, 1e-1, log=True),
@@ -321,7 +321,7 @@ def locked_actions(study: optuna.Study) -> dict[str, Callable[[], object]]:
         "read": lambda: ledger.read(study),
         "be present": lambda: presence.present(study).__enter__(),
         "see who is present": lambda: presence.Drivers(study).living(),
-        "open the study": lambda: open_study(study._storage, "s", "minimize", Structure(SPACE, {}, frozenset()), 1),
+        "open the study": lambda: open_study(study._storage, "s", Definition(), Space(SPACE), 1),
     }
 
 
@@ -446,7 +446,7 @@ def test_each_initial_configuration_is_evaluated_once_by_processes_that_begin_at
 ) -> None:
     path = tmp_path / "study"
     storage = open_storage(path if kind == "sqlite" else JournalStorage(JournalFileBackend(str(path))))
-    open_study(storage, None, "minimize", Structure(SPACE, {}, frozenset()), 0)
+    open_study(storage, None, Definition(), Space(SPACE), 0)
     first: list[dict[str, Any]] = [{**PARAMS, "layers": 1 + 2 * i} for i in range(5)]
     context = multiprocessing.get_context("fork")
     start = time.time() + 0.5
@@ -505,7 +505,7 @@ def fresh(tmp_path: Path) -> Callable[[], Path]:
     """Copies of a journal with a study in which a part of a configuration waits."""
     origin = tmp_path / "origin"
     storage = open_storage(JournalStorage(JournalFileBackend(str(origin))))
-    study, _ = open_study(storage, None, "minimize", Structure(SPACE, {}, frozenset()), 0)
+    study, _ = open_study(storage, None, Definition(), Space(SPACE), 0)
     study.enqueue_trial({"layers": 3})
     numbers = itertools.count()
 

@@ -12,7 +12,7 @@ from lazybo.space.space import Space
 from lazybo.study.attributes import PAUSED_KEY
 from lazybo.study.model import StudyModel
 from lazybo.study.training_curves import TrainingCurves
-from lazybo.study.trial import Structure, is_paused
+from lazybo.study.trial import is_paused
 
 SPACE = {"x": FloatDistribution(0.0, 1.0)}
 LAST = 9
@@ -83,7 +83,7 @@ def test_the_most_promising_paused_trial_is_resumed_if_it_beats_a_new_one() -> N
 
 
 def model_of(*trials: FrozenTrial) -> StudyModel:
-    model = StudyModel(Structure(SPACE, {}, frozenset()), Optimizer(SPACE, seed=0))
+    model = StudyModel(Optimizer(SPACE, seed=0))
     model.absorb(trials, -1)
     return model
 

@@ -30,7 +30,7 @@ from lazybo.space.space import Condition
 from lazybo.study.attributes import SUGGESTION_KEY, VARIANCE_KEY
 from lazybo.study.model import StudyModel
 from lazybo.study.sampler import LazySampler
-from lazybo.study.trial import infer_structure
+from lazybo.study.trial import infer_space
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 
@@ -310,7 +310,7 @@ def test_conditions_are_found_out_from_trials() -> None:
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
     study.optimize(branches, n_trials=40)
     space = {name: d for trial in study.trials for name, d in trial.distributions.items()}
-    structure = infer_structure(space, study.trials)
+    structure = infer_space(space, study.trials)
     assert structure.conditions == {
         "C": Condition("model", ("svm",)),
         "gamma": Condition("model", ("svm",)),
@@ -332,7 +332,7 @@ def test_a_parameter_for_each_layer() -> None:
     study.optimize(layers, n_trials=60)
     assert study.best_params["layers"] == 2
     assert study.best_value < 0.05
-    structure = model_of(study).structure
+    structure = model_of(study).space
     assert structure.conditions["width1"] == Condition("layers", (2, 3))
 
 
@@ -345,7 +345,7 @@ def test_a_parameter_that_is_there_for_no_reason_is_optional() -> None:
     study = optuna.create_study(sampler=sampler)
     study.optimize(odd, n_trials=30)
     model = model_of(study)
-    assert model.structure.optional == {"z"}
+    assert model.space.optional == {"z"}
     assert complete_in(model) == 29
     assert study.best_value < 0.5
 
@@ -686,8 +686,8 @@ def test_it_is_quiet(caplog: pytest.LogCaptureFixture, recwarn: pytest.WarningsR
     assert not recwarn.list
 
 
-def test_a_deterministic_objective_has_next_to_no_noise() -> None:
-    sampler = LazySampler(seed=0, deterministic_objective=True)
+def test_a_deterministic_has_next_to_no_noise() -> None:
+    sampler = LazySampler(seed=0, deterministic=True)
     study = optuna.create_study(sampler=sampler)
     study.optimize(bowl, n_trials=25)
     assert model_of(study).optimizer.model_state()["noise"] < 1e-6

@@ -25,10 +25,10 @@ from lazybo.run.driver import Callback
 from lazybo.run.failure import NothingCompleted
 from lazybo.run.limits import StopReason
 from lazybo.run.optimize import optimize
+from lazybo.space.space import Space
 from lazybo.study.attributes import COMMAND_KEY, OBJECTIVE_KEY, READING_KEY, STOPPED_KEY, failure_of
 from lazybo.study.databases import fill_cache
 from lazybo.study.storage import REMEDY, About, open_study
-from lazybo.study.structure import Structure
 
 # How many lines of output are shown if a program gave no value.
 LINES_SHOWN = 5
@@ -207,7 +207,7 @@ def _open(plan: Plan, *, force: bool) -> tuple[Study, bool]:
         fill_cache(storage, summary._study_id)
         if not force:
             _check_same_command(storage, summary._study_id, plan.study, about)
-    structure = Structure(plan.space, plan.conditions, frozenset())
+    structure = Space(plan.space, conditions=plan.conditions)
     try:
         goals = plan.goals
         optimised = About(goals.directions, goals.names, tuple(bound.name for bound in goals.bounds))

@@ -14,31 +14,34 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import optuna
+from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.core.checks import whole
 from lazybo.core.codec import readable
 from lazybo.search.optimizer import Optimizer, Suggestion
+from lazybo.search.options import Options
 from lazybo.search.results import Values
+from lazybo.space.space import Space
 from lazybo.study.attributes import (
     MODEL_KEY,
     SUGGESTION_KEY,
+    announced_params,
     announcement,
     object_of,
     of_trial,
     read_announcement,
     rewritable_parts,
 )
-from lazybo.study.attributes import (
-    announced_params as announced_params,
-)
+from lazybo.study.definition import options_of, reporting_of
 from lazybo.study.feed import Feed
+from lazybo.study.store import Store
 from lazybo.study.training_curves import TrainingCurves
 from lazybo.study.trial import (
     SECONDS,
     State,
-    Structure,
     cost_of,
+    directions_of,
     evaluations_of,
     known_variance,
     measured_constraints,
@@ -61,11 +64,11 @@ class StudyModel:
     ``reports`` is the position of the objective that trials report. If ``watches``, running trials have a forecast.
     """
 
-    def __init__(self, structure: Structure, optimizer: Optimizer, reports: int = 0, *, watches: bool = True) -> None:
-        self.structure, self.optimizer = structure, optimizer
+    def __init__(self, optimizer: Optimizer, reports: int = 0, *, watches: bool = True) -> None:
+        self.optimizer, self.space = optimizer, optimizer.space
         self.reports, self.watches = reports, watches
-        self.structure_outdated = False  # a trial was not a configuration of the structure
-        self.curves = TrainingCurves(optimizer.space, optimizer.directions[reports], objective=reports)
+        self.space_outdated = False  # a trial was not a configuration of the space
+        self.curves = TrainingCurves(self.space, optimizer.directions[reports], objective=reports)
         self._feed = Feed()
         self._pending: dict[int, Suggestion] = {}
         self._without_forecast: dict[int, FrozenTrial] = {}  # stopped when too few had completed
@@ -74,8 +77,7 @@ class StudyModel:
         self._watched: dict[int, int] = {}  # by running trial: the number of values that its forecast was made from
         self._paused: dict[int, int | None] = {}  # the last steps of paused trials, by number
         self._told_paused: dict[int, tuple[int | None, int]] = {}  # the step and `learned_at` of their forecasts
-        columns = [[name, str(structure.distributions[name])] for name in optimizer.space.names]
-        self._columns = _short_columns(columns)
+        self._columns = _short_columns([name, str(self.space.distributions[name])] for name in self.space.names)
         self._saved = self._learned()  # as it was last written or read
 
     def absorb(self, trials: Sequence[FrozenTrial], except_number: int) -> None:
@@ -90,7 +92,7 @@ class StudyModel:
             elif trial.state == TrialState.RUNNING and (
                 trial.number not in self._pending or trial.number in self._paused
             ):
-                self.announce(trial.number, announced_params(trial, self.structure.distributions) or trial.params)
+                self.announce(trial.number, announced_params(trial, self.space.distributions) or trial.params)
         self._tell_stopped()
         self._tell_paused()
         for trial in running:
@@ -102,7 +104,7 @@ class StudyModel:
         With ``outside``, numbers may lie outside their range. A trial that was paused keeps the forecast of its value.
         """
         self._unpause(number)
-        known = params_in(self.structure.distributions, params)
+        known = params_in(self.space.distributions, params)
         if number in self._pending:
             if self._pending[number].params == known:
                 return
@@ -118,8 +120,8 @@ class StudyModel:
 
     def next_repeat(self, trials: Sequence[FrozenTrial]) -> tuple[dict[str, Any], int | None] | None:
         """The configuration to repeat in a final check, and the number of its first trial; None if one leads."""
-        chosen = self.optimizer.propose_repeat(evaluations_of(trials, self.optimizer.space))
-        return None if chosen is None else (params_in(self.structure.distributions, chosen.params), chosen.number)
+        chosen = self.optimizer.propose_repeat(evaluations_of(trials, self.space))
+        return None if chosen is None else (params_in(self.space.distributions, chosen.params), chosen.number)
 
     def finish(self, trial: FrozenTrial) -> None:
         """Observe a trial that finished. A second call for the same trial does nothing."""
@@ -180,13 +182,13 @@ class StudyModel:
         self._without_forecast[trial.number] = trial
         self.announce(trial.number, trial.params)
         if trial.number not in self._pending:
-            self.structure_outdated = True
+            self.space_outdated = True
             self.announce(trial.number, trial.params, outside=True)
 
     def _teach(self, trial: FrozenTrial, value: Values, variance: float) -> None:
         """Observe a value of a trial, its measured constraints, and its cost."""
         measured = {**_measured(trial, self.optimizer.cost), "variance": variance}
-        params = params_in(self.structure.distributions, trial.params)
+        params = params_in(self.space.distributions, trial.params)
         suggestion = self._pending.pop(trial.number, None)
         if suggestion is not None and suggestion.params == params:
             self.optimizer.tell(suggestion, value, **measured)
@@ -197,7 +199,7 @@ class StudyModel:
             self.optimizer.observe(params, value, outside=True, **measured)
         except ValueError:
             # It is from another space, or it failed before it had its parameters, and there is nothing to observe.
-            self.structure_outdated = self.structure_outdated or trial.state != TrialState.FAIL
+            self.space_outdated = self.space_outdated or trial.state != TrialState.FAIL
 
     def _tell_stopped(self) -> None:
         """Observe the forecasts of stopped trials; all of them again if the model of curves was learned again.
@@ -290,7 +292,7 @@ class StudyModel:
         learned = self._unsaved()
         if not learned and not always:
             return {}
-        return announcement(self.pending_params(number), self.structure.distributions, {**learned, **(extra or {})})
+        return announcement(self.pending_params(number), self.space.distributions, {**learned, **(extra or {})})
 
     def _unsaved(self) -> dict[str, Any]:
         text = self._learned()
@@ -318,3 +320,17 @@ def _measured(trial: FrozenTrial, cost: str | None) -> dict[str, Any]:
     if cost is not None:
         measured["seconds" if cost == SECONDS else "cost"] = cost_of(trial, cost)
     return measured
+
+
+def open_model(study: Study, options: Options, space: Space, trials: Sequence[FrozenTrial]) -> StudyModel:
+    """A model with what this study has learned earlier; no trials loaded."""
+    model = StudyModel(Optimizer.with_options(space, directions_of(study), options), reporting_of(study))
+    model.recall(Store(study).attributes(), trials)
+    return model
+
+
+def model_of(study: Study, trials: Sequence[FrozenTrial]) -> StudyModel:
+    """The model that the last run or sampler of a study would continue with, with all trials loaded."""
+    model = open_model(study, *options_of(study, trials), trials)
+    model.absorb(trials, -1)
+    return model

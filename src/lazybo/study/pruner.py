@@ -39,11 +39,11 @@ from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.core.checks import Array, whole
 from lazybo.search.curves import MIN_COMPLETE, Forecast
-from lazybo.space.space import Space
-from lazybo.study.factory import model_of, reporting_of
+from lazybo.study.definition import reporting_of
 from lazybo.study.feed import StudyReader, StudyReaders
+from lazybo.study.model import model_of
 from lazybo.study.training_curves import TrainingCurves
-from lazybo.study.trial import directions_of, feasible_trials, infer_structure, point_of
+from lazybo.study.trial import directions_of, feasible_trials, infer_space, point_of
 
 # A training is stopped if its expected improvement is less than this share of a new one's.
 SHARE = 0.2
@@ -114,11 +114,13 @@ class LazyPruner(BasePruner):
     end on the front, given the model's predictions of the other objectives.
 
     ``max_step`` is the last step of a training (default: the largest step seen). Steps may start anywhere and have any
-    distance, but report them regularly.
+    distance, but report them regularly. ``reports`` is the name or the position of the objective that trials report
+    (default: the first); `optimize()` stores it with the study.
     """
 
-    def __init__(self, max_step: int | None = None) -> None:
+    def __init__(self, max_step: int | None = None, reports: str | int | None = None) -> None:
         self._max_step = None if max_step is None else whole("max_step", max_step, 1)
+        self.reports = reports if isinstance(reports, str | None) else whole("reports", reports, 0)
         self._readers = StudyReaders(_Known)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -168,9 +170,8 @@ class LazyPruner(BasePruner):
         space = {name: each for name, each in seen.items() if not each.single()} or seen
         curves = reader.state.curves
         if curves is None or curves.space.distributions != space:
-            structure = infer_structure(space, reader.trials)
-            checked = Space(structure.distributions, structure.conditions, structure.optional)
-            curves = TrainingCurves(checked, directions_of(study)[0], max_step=self._max_step)
+            inferred = infer_space(space, reader.trials)
+            curves = TrainingCurves(inferred, directions_of(study)[0], max_step=self._max_step)
             reader.state.curves = curves
         curves.add_new(reader.trials)
         return curves

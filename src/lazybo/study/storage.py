@@ -1,34 +1,18 @@
 """Moved."""
 
-from lazybo.study.definition import *  # noqa: F403
-from lazybo.study.definition import (
-    DEFAULT_NAME as DEFAULT_NAME,
-)
-from lazybo.study.definition import (
-    REMEDY as REMEDY,
-)
-from lazybo.study.definition import (
-    About as About,
-)
-from lazybo.study.definition import (
-    Run as Run,
-)
-from lazybo.study.definition import (
-    kept_run as kept_run,
-)
-from lazybo.study.definition import (
-    open_study as open_study,
-)
-from lazybo.study.store import *  # noqa: F403
-from lazybo.study.store import (
-    database_url as database_url,
-)
-from lazybo.study.store import (
-    explained as explained,
-)
-from lazybo.study.store import (
-    open_storage as open_storage,
-)
-from lazybo.study.store import (
-    repair_storage as repair_storage,
-)
+from lazybo.study.definition import DEFAULT_NAME, REMEDY, open_study
+from lazybo.study.definition import Definition as About
+from lazybo.study.definition import first_run as kept_run
+from lazybo.study.store import database_url, explained, open_storage, repair_storage
+
+__all__ = [
+    "DEFAULT_NAME",
+    "REMEDY",
+    "About",
+    "database_url",
+    "explained",
+    "kept_run",
+    "open_storage",
+    "open_study",
+    "repair_storage",
+]

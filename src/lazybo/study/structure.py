@@ -1,5 +1,5 @@
 """Moved."""
 
-from lazybo.study.trial import Structure as Structure
-from lazybo.study.trial import as_given as as_given
-from lazybo.study.trial import infer_structure as infer_structure
+from lazybo.study.trial import as_given, infer_space
+
+__all__ = ["as_given", "infer_space"]

@@ -16,7 +16,6 @@ measured a constraint that other trials have is not known to be feasible, and do
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
 
@@ -28,7 +27,7 @@ from optuna.trial import FrozenTrial, TrialState
 from lazybo.core.checks import Array, Direction, as_number, is_number, shortened
 from lazybo.search.hypervolume import non_dominated
 from lazybo.search.prediction import Evaluation
-from lazybo.space.space import Condition, Space
+from lazybo.space.space import Condition, Predicate, Space
 from lazybo.study.attributes import (
     CONSTRAINT_KEY,
     PAUSED_KEY,
@@ -314,17 +313,10 @@ def check_returned(trial: FrozenTrial, cost: str) -> None:
 # ------------------------------------------------------------------------- space
 
 
-@dataclass(frozen=True)
-class Structure:
-    """Parameters, and when they are active."""
-
-    distributions: dict[str, BaseDistribution]
-    conditions: dict[str, Condition]
-    optional: frozenset[str]
-
-
-def infer_structure(space: Mapping[str, BaseDistribution], trials: Sequence[FrozenTrial]) -> Structure:
-    """When each parameter is active, inferred from the trials that completed or were stopped.
+def infer_space(
+    distributions: Mapping[str, BaseDistribution], trials: Sequence[FrozenTrial], feasible: Predicate | None = None
+) -> Space:
+    """The space of these parameters; when each is active is inferred from trials that completed or were stopped.
 
     A parameter that some trials lack depends on the first categorical or integer parameter whose values separate the
     trials that have it from those that do not. If there is no such parameter, it is optional.
@@ -333,10 +325,10 @@ def infer_structure(space: Mapping[str, BaseDistribution], trials: Sequence[Froz
     seen = [trial.params for trial in trials if trial.state in done and trial.params]
     conditions: dict[str, Condition] = {}
     optional = set()
-    for name in space:
+    for name in distributions:
         if all(name in params for params in seen):
             continue
-        for parent in _possible_parents(name, space, conditions):
+        for parent in _possible_parents(name, distributions, conditions):
             # Compared as strings: choices may be lists, which a set cannot hold.
             with_it = {repr(params[parent]): params[parent] for params in seen if name in params and parent in params}
             without = {repr(params[parent]) for params in seen if name not in params and parent in params}
@@ -346,7 +338,7 @@ def infer_structure(space: Mapping[str, BaseDistribution], trials: Sequence[Froz
                 break
         else:
             optional.add(name)
-    return Structure(dict(space), conditions, frozenset(optional))
+    return Space(distributions, conditions=conditions, feasible=feasible, optional=optional)
 
 
 def _possible_parents(

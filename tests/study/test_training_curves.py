@@ -16,11 +16,10 @@ from lazybo.report.recommendation import recommend
 from lazybo.search.curves import MIN_COMPLETE
 from lazybo.search.optimizer import Optimizer
 from lazybo.space.space import Space
-from lazybo.study.factory import model_of
-from lazybo.study.model import StudyModel
+from lazybo.study.model import StudyModel, model_of
 from lazybo.study.sampler import LazySampler
 from lazybo.study.training_curves import MIN_POINTS, TrainingCurves, _predicted
-from lazybo.study.trial import Structure, as_attributes
+from lazybo.study.trial import as_attributes
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 
@@ -152,7 +151,7 @@ def falling(x: float, steps: int = 9) -> dict[int, float]:
 
 
 def study_model(direction: Literal["minimize", "maximize"] = "minimize") -> StudyModel:
-    return StudyModel(Structure(dict(SPACE), {}, frozenset()), Optimizer(SPACE, seed=0, direction=direction))
+    return StudyModel(Optimizer(SPACE, seed=0, direction=direction))
 
 
 def test_a_pruned_trial_without_a_forecast_is_pending_until_there_is_one() -> None:
