@@ -165,7 +165,7 @@ def test_a_run_writes_its_options_again_only_if_they_changed(tmp_path: Path) -> 
         Options(
             seed=2**100, lag=None, acquisition="ei", batch="maxima", n_startup=4, noise=1e-3, value_transform="centred"
         ),
-        Options(seed=1, priors=Priors(noise=1e-3), kernel="additive", cost="dollars", deterministic=True),
+        Options(seed=1, priors=Priors(share=0.3), kernel="additive", cost="dollars", deterministic=True),
         Options(seed=1, local_after=None, earlier=(EarlierStudy("a", ({"x": 0.5},), ((1.0,),)),)),
         Options(seed=1, lag=np.int64(3), n_startup=np.int64(2), noise=np.float64(0.5)),
     ],

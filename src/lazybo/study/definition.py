@@ -271,6 +271,9 @@ def options_of(study: Study, trials: Sequence[FrozenTrial]) -> tuple[Options, Sp
         return Options(seed=0), _seen_space(trials)
     with readable(where, OPTIONS_REMEDY):
         space = _stored_space(stored["structure"], trials) if stored.get("structure") else _seen_space(trials)
+        missing = _to_stored(Options(seed=0)).keys() - stored.keys() - {"not kept"}
+        if missing:
+            raise KeyError(min(missing))
         options = Options.from_json(stored, space)
         earlier_studies(options.earlier, directions_of(study))  # raises if they have other objectives
         lost = as_object(stored.get("not kept", {})).get("kernel")

@@ -24,9 +24,8 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.core.checks import check_seed, hinting, shortened, whole
-from lazybo.gp.fit import Priors
+from lazybo.gp.fit import Lag, Priors
 from lazybo.gp.kernels import Kernel
-from lazybo.gp.lag import Lag
 from lazybo.search.acquisition import Acquisition
 from lazybo.search.earlier import EarlierStudy, best_of
 from lazybo.search.options import Options, check_sources
