@@ -79,7 +79,7 @@ def drive(setting: Setting, start: int) -> None:
         executor=setting.executor,
         storage=setting.database,
         seed=setting.seed,
-        retries=10_000,
+        limits=lazybo.Limits(retries=10_000),
         progress=False,
     )
 

@@ -16,18 +16,17 @@ from optuna.storages import BaseStorage, JournalStorage
 from optuna.storages.journal import BaseJournalBackend, JournalFileBackend
 from optuna.trial import TrialState
 
-from lazybo import Limits, RunFailed, kfold, optimize
+from lazybo import Limits, RunFailed, Space, kfold, optimize
 from lazybo.run.limits import StopReason
 from lazybo.run.objective import Trial
 from lazybo.run.presence import present
 from lazybo.run.shared_study import Orphans, SharedStudy
 from lazybo.search.optimizer import Optimizer
+from lazybo.search.options import Options
 from lazybo.study.attributes import ATTEMPTS_KEY, DRIVER_KEY, STOPPED_KEY
-from lazybo.study.factory import ModelOptions, open_model
 from lazybo.study.ledger import Entry, Ledger, Result, open_ledger
-from lazybo.study.model import StudyModel
-from lazybo.study.storage import open_storage
-from lazybo.study.structure import Structure
+from lazybo.study.model import StudyModel, open_model
+from lazybo.study.store import open_storage
 
 SPACE: dict[str, BaseDistribution] = {"x": FloatDistribution(-5, 5), "y": FloatDistribution(-5, 5)}
 PARAMS = {"x": 1.5, "y": -2.5}
@@ -237,10 +236,9 @@ def test_a_driver_waits_for_the_parameters_of_earlier_trials_only(
     study: optuna.Study, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A later trial waits for the parameters of ours, so both would wait until their time is over."""
-    structure = Structure(SPACE, {}, frozenset())
     with present(study) as us, present(study) as them:
         ours = open_ledger(study, SPACE, us)
-        model = open_model(study, ModelOptions(), structure, [])
+        model = open_model(study, Options(seed=0), Space(SPACE), [])
         shared = SharedStudy(study, model, Orphans(study, ours, us, retries=2), set())
         blank = optuna.trial.create_trial(state=TrialState.RUNNING, system_attrs={DRIVER_KEY: us})
         study._storage.create_new_trial(study._study_id, blank)

@@ -52,7 +52,7 @@ def test_the_longest_times_are_no_limit_and_numpys_numbers_count() -> None:
 
 @pytest.mark.parametrize("n_trials", [0, -1, 2.5, "3", True])
 def test_a_wrong_number_of_trials_is_refused(n_trials: Any) -> None:
-    with pytest.raises(ValueError, match="^n_trials must be a whole number of at least 1, not"):
+    with pytest.raises(ValueError, match=r"^n_trials must be a whole number of at least 1, not"):
         check_count("n_trials", n_trials)
 
 

@@ -212,10 +212,9 @@ def test_people_ask_tell_and_correct_on_a_server(url: str) -> None:
     """Of two corrections that saw the same state one is recorded, and what there was before is kept."""
     from lazybo.run.by_hand import ByHand, Measurement
     from lazybo.run.goals import Goals
-    from lazybo.study.factory import ModelOptions
-    from lazybo.study.structure import Structure
+    from lazybo.search.options import Options
 
-    structure = Structure({"x": FloatDistribution(0, 1), "c": CategoricalDistribution(["a", "b"])}, {}, frozenset())
+    space = lazybo.Space({"x": FloatDistribution(0, 1), "c": CategoricalDistribution(["a", "b"])})
 
     storages = []
 
@@ -223,7 +222,7 @@ def test_people_ask_tell_and_correct_on_a_server(url: str) -> None:
         storage = open_storage(url)
         storages.append(storage)
         study = optuna.create_study(study_name="lab", storage=storage, load_if_exists=True)
-        return ByHand(study, ModelOptions(seed=0), structure, Goals())
+        return ByHand(study, Options(seed=0), space, Goals())
 
     one, other = person(), person()
     assert [entry.number for entry in (*one.ask(3), *other.ask(2))] == [0, 1, 2, 3, 4]

@@ -11,14 +11,14 @@ from typing import Any
 import optuna
 import pytest
 
-from lazybo.run.presence import TIMEOUT, Drivers, born, heartbeat, machine, present, write_heartbeat
+from lazybo.run.presence import TIMEOUT, Drivers, born, heartbeat, machine, present
 from lazybo.study.attributes import HEARTBEAT_KEY
-from lazybo.study.storage import open_storage
+from lazybo.study.store import Store, open_storage
 
 PROGRAM = """
 import sys, time, optuna
 from lazybo.run.presence import present
-from lazybo.study.storage import open_storage
+from lazybo.study.store import open_storage
 study = optuna.load_study(study_name="s", storage=open_storage(sys.argv[1]))
 with present(study) as name:
     print(name, flush=True)
@@ -58,7 +58,7 @@ def test_a_driver_in_another_process_is_seen_to_end(study: optuna.Study, tmp_pat
 
 def write(study: optuna.Study, name: str, **note: Any) -> None:
     """A note as a driver of another process or host would leave it."""
-    write_heartbeat(study, name, {**heartbeat(0), **note})
+    Store(study).set_attributes({f"{HEARTBEAT_KEY}:{name}": {**heartbeat(0), **note}})
 
 
 def test_a_number_that_another_process_has_now_is_not_the_driver(study: optuna.Study) -> None:
@@ -77,7 +77,7 @@ def test_a_heartbeat_that_was_edited_counts_as_one_of_another_machine(
     """Its process cannot be looked up. It is dead if it does not change for a while."""
     write(study, "edited", **note)
     write(study, "incomplete")
-    write_heartbeat(study, "incomplete", {"machine": machine()})
+    Store(study).set_attributes({f"{HEARTBEAT_KEY}:incomplete": {"machine": machine()}})
     assert Drivers(study).living() == {"edited", "incomplete"}
 
 
@@ -139,7 +139,7 @@ def test_a_driver_elsewhere_counts_as_dead_when_it_is_silent_whatever_its_clock_
         return now
 
     old = {"machine": "another", "pid": 1, "born": 1.5, "seen": time.time() + skew}
-    write_heartbeat(study, "old", old)  # as earlier versions left it
+    Store(study).set_attributes({f"{HEARTBEAT_KEY}:old": old})  # as earlier versions left it
     write(study, "new", machine="another")
     drivers = Drivers(study, clock)
     assert drivers.living() == {"old", "new"}
@@ -150,7 +150,7 @@ def test_a_driver_elsewhere_counts_as_dead_when_it_is_silent_whatever_its_clock_
     now += 2
     assert drivers.living() == {"new"}, "the other has not been heard of"
     assert Drivers(study, clock).living() == {"old", "new"}, "who has just come has to listen for a while"
-    write_heartbeat(study, "old", {**old, "seen": old["seen"] + 20})
+    Store(study).set_attributes({f"{HEARTBEAT_KEY}:old": {**old, "seen": old["seen"] + 20}})
     assert drivers.living() == {"old", "new"}
     now += TIMEOUT + 1
     assert drivers.living() == set()

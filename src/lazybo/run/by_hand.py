@@ -17,18 +17,13 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from lazybo.core.checks import finite_number, positive, shortened
 from lazybo.run.goals import Goals
+from lazybo.search.options import Options
 from lazybo.space.space import Space
-from lazybo.study import ledger
 from lazybo.study.attributes import CORRECTIONS_KEY, DRIVER_KEY, SECONDS_KEY, SKIPPED_KEY, VARIANCE_KEY, of_trial
-from lazybo.study.costs import SECONDS, is_cost
-from lazybo.study.databases import drop_cache
-from lazybo.study.factory import ModelOptions, open_model
-from lazybo.study.feasible import as_attributes
-from lazybo.study.ledger import Entry, Result
-from lazybo.study.model import StudyModel
-from lazybo.study.paused import is_paused
-from lazybo.study.retry import with_retries
-from lazybo.study.structure import Structure, as_given
+from lazybo.study.ledger import Entry, Result, open_ledger
+from lazybo.study.model import StudyModel, open_model
+from lazybo.study.store import Store
+from lazybo.study.trial import SECONDS, as_attributes, as_given, is_cost, is_paused
 
 TOLD = (TrialState.COMPLETE, TrialState.FAIL)
 FAILED = "the experiment failed"
@@ -54,11 +49,10 @@ class Measurement:
 class ByHand:
     """A study whose experiments are made by hand."""
 
-    def __init__(self, study: Study, options: ModelOptions, structure: Structure, goals: Goals) -> None:
-        self.study, self.goals = study, goals
-        self.space = Space(structure.distributions, conditions=structure.conditions, optional=structure.optional)
-        self._options, self._structure = options, structure
-        self._ledger = ledger.open_ledger(study, structure.distributions, None)
+    def __init__(self, study: Study, options: Options, space: Space, goals: Goals) -> None:
+        self.study, self.space, self.goals = study, space, goals
+        self._options, self._store = options, Store(study)
+        self._ledger = open_ledger(study, space.distributions, None)
 
     # ------------------------------------------------------------------- ask
 
@@ -68,8 +62,8 @@ class ByHand:
 
     def ask(self, n: int) -> list[Entry]:
         """The next n configurations: queued ones first, then suggestions of the model. Each is pending."""
-        trials = ledger.read(self.study)
-        model = open_model(self.study, self._options, self._structure, trials)
+        trials = self._store.trials()
+        model = open_model(self.study, self._options, self.space, trials)
         model.absorb(trials, -1)
         found = self._claim_queued(model, trials, n)
         number = len(trials)
@@ -87,7 +81,7 @@ class ByHand:
 
     def _propose_again(self, model: StudyModel, number: int) -> dict[str, Any]:
         """The proposal for ``number``, after others took the numbers before it."""
-        model.absorb(ledger.read(self.study), number)
+        model.absorb(self._store.trials(), number)
         return model.optimizer.propose(number)
 
     def _claim_queued(self, model: StudyModel, trials: Sequence[FrozenTrial], n: int) -> list[Entry]:
@@ -112,7 +106,7 @@ class ByHand:
 
     def pending(self) -> list[Entry]:
         """The configurations that were asked for and not told yet, by number."""
-        running = [trial for trial in ledger.read(self.study) if trial.state == TrialState.RUNNING]
+        running = [trial for trial in self._store.trials() if trial.state == TrialState.RUNNING]
         ours = [trial for trial in running if trial.system_attrs.get(DRIVER_KEY) is None]
         return [Entry(trial._trial_id, trial.number, trial.params) for trial in ours]
 
@@ -140,7 +134,7 @@ class ByHand:
             raise ValueError(f"{where} must be a list, not {shortened(corrections)}; set it to [] with set_user_attr")
         if not self._ledger.correct(Entry(trial._trial_id, number, trial.params), result, len(corrections)):
             raise ValueError(f"trial {number} was corrected by somebody else just now; look at it and try again")
-        drop_cache(self.study._storage, self.study._study_id)
+        self._store.forget()
 
     def add(self, params: Mapping[str, Any], measured: Measurement) -> int:
         """Record an experiment that nobody asked for; its number."""
@@ -153,9 +147,7 @@ class ByHand:
             user_attrs=dict(result.user_attrs),
             system_attrs=dict(result.system_attrs),
         )
-        storage = self.study._storage
-        trial_id = with_retries(partial(storage.create_new_trial, self.study._study_id, trial))
-        return storage.get_trial_number_from_id(trial_id)
+        return self._store.trial(self._store.add(trial)).number
 
     def repeat(self, number: int, measured: Measurement) -> int:
         """Record another measurement with exactly the parameters of an experiment; the number of the new trial."""
@@ -172,7 +164,7 @@ class ByHand:
 
     def trial(self, number: int) -> FrozenTrial:
         """A trial of the study by its number."""
-        trials = ledger.read(self.study)
+        trials = self._store.trials()
         if not 0 <= number < len(trials):
             there = f"0 to {len(trials) - 1}" if trials else "none; ask first"
             raise ValueError(f"there is no trial {number} in the study {self.study.study_name!r}; it has {there}")

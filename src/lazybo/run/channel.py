@@ -26,14 +26,13 @@ from optuna.pruners import (
     ThresholdPruner,
     WilcoxonPruner,
 )
-from optuna.storages import InMemoryStorage
 from optuna.study import Study
 from optuna.trial import FrozenTrial
 
 from lazybo.run import plain
 from lazybo.run.objective import Reporter
 from lazybo.study.ledger import open_ledger
-from lazybo.study.retry import with_retries
+from lazybo.study.store import Store, with_retries
 
 # Seconds between two writes of intermediate values.
 WRITE_INTERVAL = 0.5
@@ -70,9 +69,9 @@ class StudyReporter:
     """
 
     def __init__(self, study: Study, on_begin: Callable[[int, int | None], object]) -> None:
-        self._study, self._on_begin = study, on_begin
-        in_memory = isinstance(study._storage, InMemoryStorage)  # nothing is gained by waiting
-        self._writer = BatchedWriter(open_ledger(study, {}, None).report, 0.0 if in_memory else WRITE_INTERVAL)
+        self._study, self._store, self._on_begin = study, Store(study), on_begin
+        interval = 0.0 if self._store.in_memory else WRITE_INTERVAL  # in memory nothing is gained by waiting
+        self._writer = BatchedWriter(open_ledger(study, {}, None).report, interval)
         self._open: dict[int, _OpenTrial] = {}  # by number
 
     def open(
@@ -138,7 +137,7 @@ class StudyReporter:
         if not by_values and kind not in BY_ATTRIBUTES:
             self._writer.flush()
         if trial.frozen is None or not by_values:
-            trial.frozen = with_retries(partial(self._study._storage.get_trial, trial.trial_id))
+            trial.frozen = self._store.trial(trial.trial_id)
         frozen = copy.copy(trial.frozen)
         frozen.intermediate_values = {**frozen.intermediate_values, **trial.values}
         return bool(with_retries(partial(pruner.prune, self._study, frozen)))

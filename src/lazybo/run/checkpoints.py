@@ -41,15 +41,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
-from optuna.storages import BaseStorage, InMemoryStorage
+from optuna.storages import BaseStorage
 from optuna.study import Study
 
 from lazybo.core.checks import is_number, shortened, whole
 from lazybo.core.codec import object_from_json, readable
 from lazybo.run.presence import Process
 from lazybo.study.attributes import CHECKPOINTS_KEY, MAX_STORED, of_study
-from lazybo.study.databases import file_of
-from lazybo.study.retry import with_retries
+from lazybo.study.store import Store
 
 _logger = logging.getLogger("lazybo")
 _T = TypeVar("_T")
@@ -293,17 +292,17 @@ def checkpoint_root(study: Study, given: str | Path | None) -> Path:
     It is the given one, the one of an earlier run, a temporary one if the study is in memory, or one next to the file
     of the study. If the study has no file, it is in the current folder.
     """
-    storage = study._storage
-    if given is None and isinstance(storage, InMemoryStorage):
-        if storage not in _temporary:
-            _temporary[storage] = Path(tempfile.mkdtemp(prefix="lazybo-checkpoints-"))
-            weakref.finalize(storage, _remove, _temporary[storage])
-        return _temporary[storage]
-    known = with_retries(lambda: storage.get_study_system_attrs(study._study_id)).get(CHECKPOINTS_KEY)
+    store = Store(study)
+    if given is None and store.in_memory:
+        if store.storage not in _temporary:
+            _temporary[store.storage] = Path(tempfile.mkdtemp(prefix="lazybo-checkpoints-"))
+            weakref.finalize(store.storage, _remove, _temporary[store.storage])
+        return _temporary[store.storage]
+    known = store.attributes().get(CHECKPOINTS_KEY)
     if given is None and not isinstance(known, str | None):
         where = of_study(CHECKPOINTS_KEY, study.study_name)
         raise ValueError(f"{where} must be a path, not {shortened(known)}; give the folder: checkpoints=")
-    root = (Path(given).expanduser() if given is not None else Path(known or _default_root(study))).absolute()
+    root = (Path(given).expanduser() if given is not None else Path(known or _default_root(store))).absolute()
     try:
         root.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -311,13 +310,13 @@ def checkpoint_root(study: Study, given: str | Path | None) -> Path:
             f"the folder for checkpoints {str(root)!r} cannot be made: {error.strerror}; give another: checkpoints="
         ) from None
     if str(root) != known:
-        with_retries(lambda: storage.set_study_system_attr(study._study_id, CHECKPOINTS_KEY, str(root)))
+        store.set_attributes({CHECKPOINTS_KEY: str(root)})
     return root
 
 
-def _default_root(study: Study) -> Path:
-    name = re.sub(r"[^\w.-]", "_", study.study_name)
-    path = file_of(study._storage)
+def _default_root(store: Store) -> Path:
+    name = re.sub(r"[^\w.-]", "_", store.study.study_name)
+    path = store.file
     return Path(f"{name}-checkpoints") if path is None else path.with_name(f"{path.stem}-{name}-checkpoints")
 
 

@@ -18,13 +18,10 @@ from optuna.trial import FrozenTrial, TrialState
 from lazybo.core.checks import finite_number, positive, seconds, whole
 from lazybo.core.codec import as_object, readable
 from lazybo.run.failure import NothingCompleted, RunFailed, how_to_resume, raised_elsewhere
-from lazybo.study import ledger
 from lazybo.study.attributes import GAIN_KEY, REPEAT_KEY, of_study
-from lazybo.study.costs import seconds_of
-from lazybo.study.feasible import measured_constraints, violates
 from lazybo.study.ledger import Result
-from lazybo.study.paused import is_paused
-from lazybo.study.retry import with_retries
+from lazybo.study.store import Store
+from lazybo.study.trial import is_paused, measured_constraints, seconds_of, violates
 
 if TYPE_CHECKING:
     from lazybo.run.worker import Outcome
@@ -304,8 +301,7 @@ class GainLimit:
         gain = self._optimizer.expected_gain(self.HORIZON)
         if gain >= self._min_gain:
             return False
-        kept = {"trials": searched, "gain": gain}
-        with_retries(partial(self._study._storage.set_study_system_attr, self._study._study_id, GAIN_KEY, kept))
+        Store(self._study).set_attributes({GAIN_KEY: {"trials": searched, "gain": gain}})
         return True
 
     def _is_due(self) -> bool:
@@ -317,9 +313,8 @@ class GainLimit:
 
     def _earlier(self, searched: int) -> float:
         """The expected gain that ended the search of an earlier run after as many trials; infinite if there is none."""
-        attributes = with_retries(partial(self._study._storage.get_study_system_attrs, self._study._study_id))
         with readable(of_study(GAIN_KEY, self._study.study_name), "search without min_gain"):
-            kept = as_object(attributes.get(GAIN_KEY, {}))
+            kept = as_object(Store(self._study).attributes().get(GAIN_KEY, {}))
             return finite_number("gain", kept["gain"]) if kept.get("trials") == searched else math.inf
 
 
@@ -423,7 +418,7 @@ class Stopping:
         stopped = self.reason in (StopReason.INTERRUPTED, StopReason.STOP_CALLED)
         if stopped or self.error is not None or self.tally.succeeded or not self._may_fail:
             return
-        states = [trial.state for trial in ledger.read(self._study)]
+        states = [trial.state for trial in Store(self._study).trials()]
         failed = states.count(TrialState.FAIL)
         if failed and failed + states.count(TrialState.WAITING) == len(states):
             text = f"no trial completed, {failed} failed; the last one: {self._last_failure}"

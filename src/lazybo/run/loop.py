@@ -34,12 +34,11 @@ from lazybo.run.objective import Reporter
 from lazybo.run.open_trials import OpenTrial, OpenTrials, RunOptions
 from lazybo.run.shared_study import Orphans, SharedStudy
 from lazybo.run.worker import Outcome
-from lazybo.study import ledger
 from lazybo.study.attributes import FAILURE_KEY, SECONDS_KEY, VARIANCE_KEY
-from lazybo.study.feasible import as_attributes
-from lazybo.study.ledger import Entry, Result
+from lazybo.study.ledger import Entry, Result, open_ledger
 from lazybo.study.pruner import LazyPruner
-from lazybo.study.retry import with_retries
+from lazybo.study.store import Store
+from lazybo.study.trial import as_attributes
 
 if TYPE_CHECKING:
     from lazybo.study.model import StudyModel
@@ -66,9 +65,10 @@ class Driver:
         connect: Callable[[StudyReporter], Reporter],
     ) -> None:
         self.study, self.model, self.engine, self._options, self._name = study, model, engine, options, name
+        self._store = Store(study)
         limits = options.limits
         self.stopping = Stopping(study, limits, *model.optimizer.directions)
-        self._ledger = ledger.open_ledger(study, model.structure.distributions, name)
+        self._ledger = open_ledger(study, model.space.distributions, name)
         has_checkpoints = options.steps.checkpoints is not None
         orphans = Orphans(study, self._ledger, name, limits.retries, checkpoints=has_checkpoints)
         self._open = OpenTrials(study, engine, options, connect=connect, note_begin=orphans.note_begin)
@@ -100,7 +100,7 @@ class Driver:
 
         ``stopping`` then has the reason, and the error that the run ends with.
         """
-        earlier = ledger.read(self.study)
+        earlier = self._store.trials()
         self.stopping.count_earlier(earlier)
         self._budget.count_earlier(earlier)
         self._shared.sync()
@@ -227,7 +227,7 @@ class Driver:
         if self._is_timed:
             seconds = trial.earlier_seconds + outcome.seconds
             with contextlib.suppress(UpdateFinishedTrialError):  # another process has ended it
-                with_retries(partial(self.study._storage.set_trial_system_attr, entry.trial_id, SECONDS_KEY, seconds))
+                self._store.set_trial_attributes(entry.trial_id, {SECONDS_KEY: seconds})
         self._budget.count(outcome.seconds)
         recorded = self._ledger.pause(entry, step, outcome.metrics)
         del self._open.trials[entry.number]
@@ -235,7 +235,7 @@ class Driver:
             _logger.warning(f"trial {entry.number} runs in another process now, so it is not paused here")
             self._shared.sync()
             return
-        paused = with_retries(partial(self.study._storage.get_trial, entry.trial_id))
+        paused = self._store.trial(entry.trial_id)
         self._shared.paused[entry.number] = paused
         self.stopping.count_paused()
         self._call_back(entry)
@@ -244,7 +244,7 @@ class Driver:
     def _call_back(self, entry: Entry) -> None:
         if not self._options.callbacks:
             return
-        trial = with_retries(partial(self.study._storage.get_trial, entry.trial_id))
+        trial = self._store.trial(entry.trial_id)
         self.study._thread_local.in_optimize_loop = True  # so that study.stop() may be called
         try:
             for callback in self._options.callbacks:

@@ -12,7 +12,7 @@ n       how many trainings reach each rung, and how many of them are finished   
 The model of curves forecasts nothing before two trainings have finished. Until then, values at the same step are
 compared: many configurations are trained for a few steps, the best third continues, and the best two are finished.
 Nothing is wasted: all curves teach the model, and paused trainings may be resumed later. The bracket depends only on
-the trials in the study and the limits of the run, so a resumed run and other processes with the same limits continue it.
+the trials in the study and the limits of the run, so resumed runs and other processes with the same limits continue it.
 """
 
 import math
@@ -25,16 +25,14 @@ from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.run.limits import Budget, GainLimit, Stopping, StopReason, or_inf
 from lazybo.search.curves import MIN_COMPLETE
-from lazybo.study.attributes import ATTEMPTS_KEY, REPEAT_KEY, TO_END_KEY, count_of
-from lazybo.study.costs import measured_seconds
+from lazybo.study.attributes import ATTEMPTS_KEY, REPEAT_KEY, TO_END_KEY, announced_params, count_of
 from lazybo.study.ledger import Entry, Ledger, Params, was_enqueued
-from lazybo.study.model import StudyModel, announced_params
-from lazybo.study.paused import is_paused
-from lazybo.study.structure import as_given
+from lazybo.study.trial import as_given, is_paused, measured_seconds
 
 if TYPE_CHECKING:
     from lazybo.run.open_trials import OpenTrials
     from lazybo.run.shared_study import SharedStudy
+    from lazybo.study.model import StudyModel
 
 # With this many workers or more, the next trial is proposed before a worker is free. Such a proposal cannot use the
 # next value, as if there were one more worker. With few workers this would cost too much, and they do not wait long.
@@ -156,7 +154,7 @@ class TrialSource:
 
     def __init__(
         self,
-        model: StudyModel,
+        model: "StudyModel",
         ledger: Ledger,
         shared: "SharedStudy",
         open_trials: "OpenTrials",
@@ -327,7 +325,7 @@ class TrialSource:
         if not self._shared.paused or self._is_checking or self._stopping.search_ended is not None:
             return None
         proposal = self._ahead[0] if self._ahead else None
-        return self._model.worth_resuming(list(self._shared.paused.values()), proposal)
+        return self._model.curves.best_to_resume(list(self._shared.paused.values()), proposal)
 
     def _start_paused(self, trial: FrozenTrial) -> Started | None:
         """Continue a paused trial; None if another process was faster."""
@@ -345,9 +343,9 @@ class TrialSource:
             return None
         optimizer, attributes = self._model.optimizer, trial.system_attrs
         # A driver that died while it wrote the parameters had announced all of them.
-        announced = announced_params(trial, self._model.structure.distributions)
+        announced = announced_params(trial, self._model.space.distributions)
         written = announced or trial.params or attributes.get("fixed_params", {})
-        fixed = as_given(written, self._model.structure.distributions)
+        fixed = as_given(written, self._model.space.distributions)
         params = dict(fixed)
         try:
             if not optimizer.is_complete(fixed):

@@ -24,7 +24,7 @@ from lazybo.run.objective import Call, Reporter, mean_of, variance_of_mean
 from lazybo.run.worker import NO_STEPS, Outcome, Steps, Task, evaluate
 from lazybo.study.attributes import ATTEMPTS_KEY
 from lazybo.study.ledger import Entry
-from lazybo.study.retry import with_retries
+from lazybo.study.store import Store
 
 _logger = logging.getLogger("lazybo")
 Callback = Callable[[Study, FrozenTrial], object]
@@ -100,7 +100,7 @@ class OpenTrials:
     ) -> None:
         self.engine, self.options = engine, options
         self.trials: dict[int, OpenTrial] = {}  # by number
-        self._study, self._limits, self._note_begin = study, options.limits, note_begin
+        self._store, self._limits, self._note_begin = Store(study), options.limits, note_begin
         self._has_checkpoints = options.steps.checkpoints is not None
         self._folds: tuple[int | None, ...] = (None,) if options.folds is None else tuple(range(options.folds))
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
@@ -244,7 +244,7 @@ class OpenTrials:
         except (WorkerDied, CancelledError) as error:
             return self._worker_died(running, error)
         except EngineBroken as error:
-            raise RunFailed(f"{error} {how_to_resume(self._study)}") from error
+            raise RunFailed(f"{error} {how_to_resume(self._store.study)}") from error
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # for example, a result that cannot be pickled
@@ -258,9 +258,8 @@ class OpenTrials:
         assert outcome.value is not None, "a complete outcome has a value"
         trial.folds[fold] = outcome.value
         trial.fold_seconds.append(outcome.seconds)
-        storage = self._study._storage
         try:
-            with_retries(partial(storage.set_trial_intermediate_value, trial.entry.trial_id, fold, outcome.value))
+            self._store.set_intermediate_value(trial.entry.trial_id, fold, outcome.value)
         except UpdateFinishedTrialError:
             return trial, outcome  # another process ended it, as the ledger will say
         if len(trial.folds) < len(self._folds):
@@ -283,9 +282,8 @@ class OpenTrials:
         failed = Outcome("failed", reason=f"its worker died, {trial.deaths} times in all: {error}")
         if trial.deaths > self._limits.retries:
             return trial, failed
-        storage = self._study._storage
         try:
-            with_retries(partial(storage.set_trial_system_attr, trial.entry.trial_id, ATTEMPTS_KEY, trial.deaths))
+            self._store.set_trial_attributes(trial.entry.trial_id, {ATTEMPTS_KEY: trial.deaths})
         except UpdateFinishedTrialError:
             return trial, failed  # another process ended it, as the ledger will say
         _logger.warning(f"trial {trial.entry.number}: its worker died ({error}); it is run again")

@@ -4,7 +4,6 @@ import contextlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
-from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -33,17 +32,14 @@ from lazybo.run.worker import Steps
 from lazybo.search.optimizer import Optimizer
 from lazybo.search.options import Options
 from lazybo.space.space import Space, as_space
-from lazybo.study import ledger
 from lazybo.study.attributes import STOPPED_KEY
-from lazybo.study.costs import SECONDS
-from lazybo.study.earlier import read_earlier
-from lazybo.study.factory import ModelOptions, keep_options, open_model
-from lazybo.study.model import StudyModel
+from lazybo.study.definition import DEFAULT_NAME, Definition, keep_options, open_study, read_earlier
+from lazybo.study.ledger import open_ledger
+from lazybo.study.model import StudyModel, open_model
 from lazybo.study.pruner import LazyPruner
-from lazybo.study.retry import with_retries
 from lazybo.study.sampler import LazySampler
-from lazybo.study.storage import DEFAULT_NAME, About, explained, open_storage, open_study
-from lazybo.study.structure import Structure
+from lazybo.study.store import Store, explained, open_storage
+from lazybo.study.trial import SECONDS
 
 _IN_SAMPLER = ["n_startup_trials", *(each.name for each in fields(Options) if each.name not in ("seed", "n_startup"))]
 # What to use instead of arguments that moved, or that other libraries have.
@@ -140,8 +136,9 @@ def optimize(
     limits, n_trials = _check_limits(limits), check_count("n_trials", n_trials)
     limits.check_ends(n_trials)
     options = _check_sampler(sampler, seed)
+    seed = seed if sampler is None or seed is not None else sampler.seed
     _check_objects(callbacks, pruner, study_name)
-    goals = check_goals(direction, constraints, getattr(pruner, "reports", None))
+    goals = check_goals(direction, constraints, pruner.reports if isinstance(pruner, LazyPruner) else None)
     goals = replace(goals, cost=None if options.cost == SECONDS else options.cost)
     _check_combination(goals, limits, options, warm_start, pruner, folds=isinstance(objective, KFold))
     space = as_space(space)
@@ -159,8 +156,9 @@ def optimize(
         payload = _sendable(call) if engine.remote else call
         backend = open_storage(storage)
         stack.enter_context(explained(backend))
-        about = About(goals.directions, goals.names, tuple(bound.name for bound in goals.bounds), goals.reports)
-        study, seed = open_study(backend, study_name, about, _structure(space), seed)
+        bounds = tuple(bound.name for bound in goals.bounds)
+        definition = Definition(goals.directions, goals.names, bounds, goals.reports)
+        study, seed = open_study(backend, study_name, definition, space, seed)
         opened.append(study)
         root = checkpoint_root(study, checkpoints) if call.takes_checkpoint else None
         run = RunOptions(
@@ -175,17 +173,17 @@ def optimize(
             goals=goals,
             steps=Steps(max_steps, root, pauses=not goals.several),
         )
-        options, trials = replace(options, seed=seed), ledger.read(study)
+        options, trials = replace(options, seed=seed), Store(study).trials()
         _warn_of_repeats(space, n_trials, limits, trials)
-        keep_options(study, _old(options, space), _structure(space), trials)
+        keep_options(study, options, space, trials)
         # A kernel object has the columns of this space; the sampler infers its own space from the trials.
         by_name = options.kernel if isinstance(options.kernel, str) else None
-        study.sampler = LazySampler.with_options(_old(replace(options, kernel=by_name), space))
+        study.sampler = LazySampler.with_options(replace(options, kernel=by_name), space.feasible)
         study.pruner = LazyPruner(max_steps) if pruner is None else pruner
-        model = open_model(study, _old(options, space), _structure(space), trials)
+        model = open_model(study, options, space, trials)
         for params, value in known:
             model.optimizer.observe(params, value, outside=True)
-        ledger.open_ledger(study, space.distributions, driver="").enqueue(first)
+        open_ledger(study, space.distributions, driver="").enqueue(first)
         failure = _drive(study, model, engine, run)
     if failure is not None:  # raised when nothing runs any more and the engine is closed
         attach_study(failure, study)
@@ -209,8 +207,7 @@ def _drive(study: Study, model: StudyModel, engine: Engine, run: RunOptions) -> 
         reason = driver.stopping.reason
         # The noise that a final check has learned decides what is recommended.
         learned = model.unsaved_attributes() if run.limits.confirm else {}
-        for key, value in {**learned, STOPPED_KEY: None if reason is None else reason.value}.items():
-            with_retries(partial(study._storage.set_study_system_attr, study._study_id, key, value))
+        Store(study).set_attributes({**learned, STOPPED_KEY: None if reason is None else reason.value})
         if reason != StopReason.INTERRUPTED:
             return driver.stopping.error
         interrupt = KeyboardInterrupt()
@@ -287,20 +284,11 @@ def _check_sampler(sampler: object, seed: int | None) -> Options:
         advice = "optimize() always uses lazybo's model; for other samplers use Optuna's study.optimize()"
         kind = BaseSampler.__name__ if isinstance(sampler, type) else type(sampler).__name__
         raise TypeError(f"sampler must be lazybo.LazySampler(...), not {kind}: {advice}")
-    old = sampler._options
-    names = [f.name for f in fields(Options) if f.name not in ("deterministic", "earlier")]
-    options = Options(**{name: getattr(old, name) for name in names}, earlier=tuple(sampler._earlier))
-    return options if seed is None else replace(options, seed=check_seed(seed))
-
-
-def _old(options: Options, space: Space) -> ModelOptions:
-    names = [f.name for f in fields(Options) if f.name != "deterministic"]
-    values = {name: getattr(options, name) for name in names}
-    return ModelOptions(**{**values, "priors": options.learned_priors}, feasible=space.feasible)
-
-
-def _structure(space: Space) -> Structure:
-    return Structure(dict(space.distributions), dict(space.conditions), frozenset(space.optional))
+    if sampler.feasible is not None:
+        raise ValueError("give feasible to the space: lazybo.Space({...}, feasible=...), not to the sampler")
+    if None not in (seed, sampler.seed) and seed != sampler.seed:
+        raise ValueError(f"seed={seed} here, and seed={sampler.seed} in the sampler; leave one of them out")
+    return sampler.options if seed is None else replace(sampler.options, seed=check_seed(seed))
 
 
 def _check_combination(

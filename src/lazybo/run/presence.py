@@ -14,7 +14,6 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from optuna.study import Study
 
 from lazybo.core.checks import is_number, shortened, whole
 from lazybo.study.attributes import HEARTBEAT_KEY, MAX_STORED
-from lazybo.study.retry import with_retries
+from lazybo.study.store import Store
 
 # Seconds between two heartbeats, and without a new one after which a driver on another machine counts as dead.
 INTERVAL = 20.0
@@ -67,7 +66,8 @@ class Process:
 @contextlib.contextmanager
 def present(study: Study, *, interval: float = INTERVAL, **facts: Any) -> Iterator[str]:
     """Register this process as a driver of the study, with ``facts`` in its heartbeat; yields the driver's name."""
-    driver = uuid.uuid4().hex[:12]
+    driver, store = uuid.uuid4().hex[:12], Store(study)
+    key = f"{HEARTBEAT_KEY}:{driver}"
     gone = threading.Event()
 
     def beat() -> None:
@@ -76,10 +76,10 @@ def present(study: Study, *, interval: float = INTERVAL, **facts: Any) -> Iterat
             count += 1
             # If the storage is locked or unreachable now, the next heartbeat follows.
             with contextlib.suppress(Exception):
-                write_heartbeat(study, driver, {**heartbeat(count), **facts})
+                store.storage.set_study_system_attr(store.study_id, key, {**heartbeat(count), **facts})
 
     _here.add(driver)
-    with_retries(partial(write_heartbeat, study, driver, {**heartbeat(0), **facts}))
+    store.set_attributes({key: {**heartbeat(0), **facts}})
     beating = threading.Thread(target=beat, name="lazybo-presence", daemon=True)
     beating.start()
     try:
@@ -90,7 +90,7 @@ def present(study: Study, *, interval: float = INTERVAL, **facts: Any) -> Iterat
         _here.discard(driver)
         # If the heartbeat cannot be removed, its driver is not in `_here`, so it counts as dead.
         with contextlib.suppress(Exception):
-            with_retries(partial(write_heartbeat, study, driver, None))
+            store.set_attributes({key: None})
 
 
 def heartbeat(count: int) -> dict[str, Any]:
@@ -98,16 +98,11 @@ def heartbeat(count: int) -> dict[str, Any]:
     return {**asdict(Process.this()), "beat": count}
 
 
-def write_heartbeat(study: Study, driver: str, content: Mapping[str, Any] | None) -> None:
-    """Write the heartbeat of a driver; None removes it."""
-    study._storage.set_study_system_attr(study._study_id, f"{HEARTBEAT_KEY}:{driver}", content)
-
-
 class Drivers:
     """The drivers of a study as this process sees them."""
 
     def __init__(self, study: Study, clock: Callable[[], float] = time.monotonic) -> None:
-        self._study, self._clock = study, clock
+        self._store, self._clock = Store(study), clock
         self._seen: dict[str, tuple[object, float]] = {}  # each last heartbeat, and when it was first seen
 
     def living(self) -> set[str]:
@@ -123,8 +118,7 @@ class Drivers:
         return self._heartbeats().get(driver, {}).get(name)
 
     def _heartbeats(self) -> dict[str, Mapping[str, Any]]:
-        attributes = with_retries(partial(self._study._storage.get_study_system_attrs, self._study._study_id))
-        prefix = f"{HEARTBEAT_KEY}:"
+        attributes, prefix = self._store.attributes(), f"{HEARTBEAT_KEY}:"
         found = {key.removeprefix(prefix): each for key, each in attributes.items() if key.startswith(prefix)}
         return {name: each for name, each in found.items() if isinstance(each, Mapping)}
 

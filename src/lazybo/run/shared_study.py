@@ -15,7 +15,6 @@ So a trial never fails without having been evaluated, and a trial that kills its
 
 from collections.abc import Container
 from contextlib import suppress
-from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
@@ -24,12 +23,11 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.run.presence import Drivers
-from lazybo.study import ledger
 from lazybo.study.attributes import ATTEMPTS_KEY, BEGAN_KEY, DRIVER_KEY, REPEAT_KEY, STEPS_KEY, count_of
+from lazybo.study.feed import Unannounced
 from lazybo.study.ledger import Entry, Ledger, Result
-from lazybo.study.paused import is_paused
-from lazybo.study.retry import with_retries
-from lazybo.study.waiting import Unannounced, wait_for_earlier
+from lazybo.study.store import Store
+from lazybo.study.trial import is_paused
 
 if TYPE_CHECKING:
     from lazybo.study.model import StudyModel
@@ -43,7 +41,7 @@ class Orphans:
     """The trials of drivers that died, as the driver ``name`` finds them."""
 
     def __init__(self, study: Study, ledger: Ledger, name: str, retries: int, *, checkpoints: bool = False) -> None:
-        self._study, self._ledger, self._name, self._retries = study, ledger, name, retries
+        self._store, self._ledger, self._name, self._retries = Store(study), ledger, name, retries
         self._checkpoints = checkpoints
         self._drivers = Drivers(study)
 
@@ -58,7 +56,7 @@ class Orphans:
     def take_over(self, trial: FrozenTrial) -> None:
         """Queue a trial to be run again, or fail it if it died too often."""
         driver = trial.system_attrs[DRIVER_KEY]
-        now = with_retries(partial(self._study._storage.get_trial, trial._trial_id))
+        now = self._store.trial(trial._trial_id)
         if now.state != TrialState.RUNNING or now.system_attrs.get(DRIVER_KEY) != driver:
             return  # another process was faster
         counts = self._had_begun(now)
@@ -76,14 +74,14 @@ class Orphans:
         if not self._checkpoints or steps <= count_of(trial, STEPS_KEY):
             return count_of(trial, ATTEMPTS_KEY)
         with suppress(UpdateFinishedTrialError):
-            with_retries(partial(self._study._storage.set_trial_system_attr, trial._trial_id, STEPS_KEY, steps))
+            self._store.set_trial_attributes(trial._trial_id, {STEPS_KEY: steps})
         return 0
 
     def note_begin(self, entry: Entry, deaths: int) -> None:
         """Record that a worker starts a trial. Called in any thread, before the objective is."""
         # If the storage does not answer, the evaluation continues, and a death of its driver will not count.
         with suppress(Exception):
-            self._study._storage.set_trial_system_attr(entry.trial_id, BEGAN_KEY, f"{self._name} {deaths}")
+            self._store.storage.set_trial_system_attr(entry.trial_id, BEGAN_KEY, f"{self._name} {deaths}")
 
     def _had_begun(self, trial: FrozenTrial) -> bool:
         """Whether the death of a trial's driver counts."""
@@ -107,7 +105,7 @@ class SharedStudy:
         self.paused: dict[int, FrozenTrial] = {}  # by number
         self.elsewhere: set[int] = set()  # numbers of the trials that other processes run
         self.next_number = 0
-        self._study, self._model, self._orphans, self._own = study, model, orphans, own
+        self._store, self._model, self._orphans, self._own = Store(study), model, orphans, own
         self._unannounced = Unannounced()
         self._running_elsewhere: list[FrozenTrial] = []
 
@@ -142,16 +140,14 @@ class SharedStudy:
 
     def read(self) -> list[FrozenTrial]:
         """All trials as they are now."""
-        return ledger.read(self._study)
+        return self._store.trials()
 
     def wait_for_earlier(self, number: int) -> None:
         """Wait until other processes have written the parameters of all trials before ``number``, the next one here.
 
         They may begin later ones in the meantime. ``number`` is then taken, unless this process has reserved it.
         """
-
-        def is_awaited() -> bool:
-            return self._unannounced.any_awaited(trial for trial in self._running_elsewhere if trial.number < number)
-
-        wait_for_earlier(is_awaited, lambda: self.sync(number))
+        self._unannounced.wait(
+            lambda: [trial for trial in self._running_elsewhere if trial.number < number], lambda: self.sync(number)
+        )
         self.next_number = number

@@ -10,7 +10,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.space.space import Space
 from lazybo.space.tables import MARK, csv_rows, frame_rows, is_empty, is_frame, parameter_columns, params_of
-from lazybo.study.structure import as_given
+from lazybo.study.trial import as_given
 
 _logger = logging.getLogger("lazybo")
 

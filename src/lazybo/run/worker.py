@@ -21,9 +21,9 @@ from optuna.exceptions import TrialPruned
 from lazybo.core.checks import is_number
 from lazybo.run import plain
 from lazybo.run.checkpoints import Checkpoint, opened
-from lazybo.run.goals import ONE_OBJECTIVE, Goals, metric_at
+from lazybo.run.goals import ONE_OBJECTIVE, Goals
 from lazybo.run.objective import Call, Reporter, SpaceError, Trial
-from lazybo.study.attributes import MAX_STORED
+from lazybo.study.attributes import MAX_STORED, metric_at
 
 LARGEST = sys.float_info.max
 State = Literal["complete", "pruned", "paused", "failed", "invalid"]
