@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from lazybo.run.kfold import kfold
     from lazybo.run.optimize import optimize
     from lazybo.search.optimizer import Optimizer, Suggestion
-    from lazybo.search.prediction import Prediction, Recommendation
+    from lazybo.search.predictions import Prediction, Recommendation
     from lazybo.space.space import Condition
     from lazybo.study.paused import resume
     from lazybo.study.pruner import LazyPruner
@@ -34,8 +34,8 @@ _MODULES = {
     "LazySampler": "lazybo.study.sampler",
     "Matern52": "lazybo.gp.kernels",
     "Optimizer": "lazybo.search.optimizer",
-    "Prediction": "lazybo.search.prediction",
-    "Recommendation": "lazybo.search.prediction",
+    "Prediction": "lazybo.search.predictions",
+    "Recommendation": "lazybo.search.predictions",
     "RunFailed": "lazybo.run.failure",
     "Suggestion": "lazybo.search.optimizer",
     "importances": "lazybo.report.records",

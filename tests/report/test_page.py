@@ -15,7 +15,7 @@ import pytest
 from lazybo import Optimizer, write_report
 from lazybo.report import content
 from lazybo.report.portable import portable_model
-from lazybo.search.prediction import Prediction
+from lazybo.search.predictions import Prediction
 from lazybo.study.factory import model_of
 from tests.browser import Page, open_page
 from tests.report.studies import mixed_study, nasty_study, two_objectives, with_earlier

@@ -18,7 +18,7 @@ from lazybo.report.content import content_of
 from lazybo.report.html import page_of
 from lazybo.report.recommendation import Advice, advise
 from lazybo.report.records import predictor_of
-from lazybo.search.prediction import Prediction, Recommendation
+from lazybo.search.predictions import Prediction, Recommendation
 from lazybo.study.attributes import VARIANCE_KEY
 from lazybo.study.evaluated import most_promising
 

@@ -20,7 +20,7 @@ from lazybo.gp.kernels import AdditiveMatern52, Matern52, kernel_for
 from lazybo.gp.kernels.base import PriorMean
 from lazybo.gp.process import Process
 from lazybo.search.chooser import CONTROL
-from lazybo.search.earlier import EarlierStudy, earlier_studies, fitting, say, thinned
+from lazybo.search.earlier_studies import EarlierStudy, earlier_studies, fitting, say, thinned
 from lazybo.search.near_field import NEAR_PARTS, NearField, NearMean
 from lazybo.search.parts import EARLIER_STARTUP
 from lazybo.search.pool import Pool

@@ -13,7 +13,7 @@ from scipy.stats import spearmanr
 
 from lazybo.report import records
 from lazybo.report.recommendation import recommend
-from lazybo.search.curves import MIN_COMPLETE
+from lazybo.search.curve_forecasts import MIN_COMPLETE
 from lazybo.search.optimizer import Optimizer
 from lazybo.space.space import Space
 from lazybo.study.curves import MIN_POINTS, StudyCurves, _predicted

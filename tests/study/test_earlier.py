@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import lazybo
 from lazybo.cli.app import app
 from lazybo.report.records import model_for
-from lazybo.search.earlier import EarlierStudy, say
+from lazybo.search.earlier_studies import EarlierStudy, say
 from lazybo.study.earlier import pack, read_earlier, unpack
 from lazybo.study.factory import ModelOptions
 from lazybo.study.structure import Structure

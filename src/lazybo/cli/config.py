@@ -25,7 +25,7 @@ from lazybo.programs.placeholders import nearest
 from lazybo.programs.program import kind_of
 from lazybo.run.arguments import check_initial, check_initial_feasible, check_pruner
 from lazybo.run.goals import Goals, check_goals
-from lazybo.search.earlier import EarlierStudy
+from lazybo.search.earlier_studies import EarlierStudy
 from lazybo.search.optimizer import Optimizer
 from lazybo.space.space import Condition, Space
 from lazybo.study.earlier import read_earlier

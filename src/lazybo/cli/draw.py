@@ -13,7 +13,7 @@ from lazybo.core.codec import write_whole
 from lazybo.core.text import file_name
 from lazybo.report import plots
 from lazybo.report.recommendation import recommend
-from lazybo.search.prediction import Recommendation
+from lazybo.search.predictions import Recommendation
 
 TITLES = {
     "history": "values, the best so far, and the recommended trial",

@@ -21,8 +21,7 @@ from lazybo.report import curves, records
 from lazybo.report.failures import failures
 from lazybo.report.recommendation import Advice, advise, contenders_of
 from lazybo.run.limits import describe_stop
-from lazybo.search.contenders import Contender
-from lazybo.search.prediction import Predictor
+from lazybo.search.predictions import Contender, Predictor
 from lazybo.study import feasible, ledger
 from lazybo.study.attributes import COMMAND_KEY, OBJECTIVE_KEY, REPEAT_KEY, STOPPED_KEY
 from lazybo.study.model import StudyModel
@@ -84,7 +83,7 @@ def details(study: Study) -> dict[str, Any]:
     trials = ledger.read(study)
     attributes = study._storage.get_study_system_attrs(study._study_id)
     model = _model(study)
-    predictor = model.optimizer.predictor() if model else None
+    predictor = model.optimizer.model.predictor() if model else None
     return {
         **overview(study),
         "best": best_record(study),
@@ -92,8 +91,8 @@ def details(study: Study) -> dict[str, Any]:
         "recommended": recommended_record(advice_of(study, predictor)),
         "contenders": [_contender(each) for each in contenders_of(trials, model.optimizer)] if model else [],
         "repeats": sum(REPEAT_KEY in trial.system_attrs for trial in trials),
-        "expected_gain": _gains(model) if model and model.optimizer.n_feasible else {},
-        "earlier": [asdict(each) for each in model.optimizer.related()] if model else [],
+        "expected_gain": _gains(model) if model and model.optimizer.planner.n_feasible else {},
+        "earlier": [asdict(each) for each in model.optimizer.model.related()] if model else [],
         "importances": records.importances(study, predictor) if predictor else {},
         "epochs": _epochs(trials),
         "failures": _failures(trials),
@@ -202,7 +201,7 @@ def _contender(found: Contender) -> dict[str, Any]:
 
 def _gains(model: StudyModel) -> dict[str, float]:
     """The expected gain of so many more evaluations, by their number (as text, since JSON has no other keys)."""
-    return dict(zip(map(str, HORIZONS), model.optimizer.expected_gains(HORIZONS), strict=True))
+    return dict(zip(map(str, HORIZONS), model.optimizer.model.gain_parts(HORIZONS).expected(), strict=True))
 
 
 def command_of(study: Study, trial: FrozenTrial) -> list[str] | None:

@@ -19,10 +19,9 @@ from lazybo.report.failures import Failures, failures
 from lazybo.report.portable import portable_model
 from lazybo.report.quality import Quality, noise_of, quality_of
 from lazybo.report.recommendation import Advice, advise, contenders_of
-from lazybo.search.contenders import Contender
-from lazybo.search.judgement import Relation
 from lazybo.search.optimizer import Optimizer
-from lazybo.search.prediction import Predictor
+from lazybo.search.predictions import Contender, Predictor
+from lazybo.search.queries import Relation
 from lazybo.study import feasible, ledger
 from lazybo.study.evaluated import point_of
 from lazybo.study.factory import directions_of, model_of
@@ -154,7 +153,7 @@ def _model(study: Study, trials: Sequence[FrozenTrial]) -> tuple[Model | None, s
     try:
         optimizer = model_of(study, trials).optimizer
         optimizer.learn()
-        predictors = [optimizer.predictor(j) for j in range(len(study.directions))]
+        predictors = [optimizer.model.predictor(j) for j in range(len(study.directions))]
     except ValueError as error:
         return None, f"There is no model: {error}."
     if optimizer.space.dim == 0:
@@ -169,15 +168,15 @@ def _model(study: Study, trials: Sequence[FrozenTrial]) -> tuple[Model | None, s
             [quality_of(predictor) for predictor in predictors],
             _unless_missing(lambda: advise(study, predictors[0])) if single else None,
             contenders_of(trials, optimizer) if single else [],
-            _gains(optimizer) if single and optimizer.n_feasible else {},
-            optimizer.related(),
+            _gains(optimizer) if single and optimizer.planner.n_feasible else {},
+            optimizer.model.related(),
         ),
         "",
     )
 
 
 def _gains(optimizer: Optimizer) -> dict[int, float]:
-    return dict(zip(HORIZONS, optimizer.expected_gains(HORIZONS), strict=True))
+    return dict(zip(HORIZONS, optimizer.model.gain_parts(HORIZONS).expected(), strict=True))
 
 
 def _unless_missing(make: Callable[[], T]) -> T | None:

@@ -13,7 +13,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution
 from lazybo.core.text import printable, shortened
 from lazybo.report.curves import Curves, LearningCurve
 from lazybo.report.records import Coordinates, Front, History, Slice, Times, place
-from lazybo.search.prediction import Recommendation
+from lazybo.search.predictions import Recommendation
 
 try:
     from matplotlib.axes import Axes

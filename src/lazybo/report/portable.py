@@ -39,7 +39,7 @@ from lazybo.gp.posterior import NO_VALUE
 from lazybo.gp.process import Process
 from lazybo.search.acquisition import MIN_STD
 from lazybo.search.optimizer import Optimizer
-from lazybo.search.prediction import HALF_WIDTH, Limit, Predictor
+from lazybo.search.predictions import HALF_WIDTH, Limit, Predictor
 from lazybo.space.space import Space
 
 # More rows than this are not all factored by a reader: a browser takes seconds and tens of megabytes for them.
@@ -56,7 +56,7 @@ def portable_model(
 
     ``predictors`` are those of the objectives, with their ``names``. At most ``most`` rows are used for variances.
     """
-    limits, success = optimizer.limits()
+    limits, success = optimizer.model.limits()
     first = predictors[0].process
     rows = variance_rows(first, most)
     return {

@@ -13,9 +13,8 @@ from optuna.trial import FrozenTrial
 from lazybo.core.blas import one_thread
 from lazybo.core.checks import shortened
 from lazybo.report.records import predictor_of
-from lazybo.search.contenders import Contender
 from lazybo.search.optimizer import Optimizer
-from lazybo.search.prediction import Prediction, Predictor, Recommendation
+from lazybo.search.predictions import Contender, Prediction, Predictor, Recommendation
 from lazybo.space.feasible import Feasibility
 from lazybo.space.space import Predicate
 from lazybo.study import ledger
@@ -52,9 +51,9 @@ def recommend(study: Study, *, feasible: Predicate | None = None) -> Recommendat
 @one_thread()
 def contenders_of(trials: Sequence[FrozenTrial], optimizer: Optimizer) -> list[Contender]:
     """The configurations of some trials that may be the best one, with the chance of each; best first."""
-    promising = most_promising(trials, maximize=optimizer.direction == "maximize", most=MOST_COMPARED)
+    promising = most_promising(trials, maximize=optimizer.directions[0] == "maximize", most=MOST_COMPARED)
     evaluations = evaluations_of(promising, optimizer.space)
-    return optimizer.race(evaluations).contenders() if evaluations else []
+    return optimizer.model.final_check(evaluations).contenders() if evaluations else []
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.core.blas import one_thread
 from lazybo.core.checks import Array
-from lazybo.search.prediction import Predictor
+from lazybo.search.predictions import Predictor
 from lazybo.space.space import Space
 from lazybo.study import ledger
 from lazybo.study.evaluated import point_of
@@ -166,7 +166,7 @@ def times(study: Study) -> Times:
 @one_thread()
 def predictor_of(study: Study) -> Predictor:
     """The model of a study for predictions. Reports that use the same model share it."""
-    return model_for(study).optimizer.predictor()
+    return model_for(study).optimizer.model.predictor()
 
 
 @one_thread()
@@ -197,7 +197,7 @@ def slices(study: Study) -> list[Slice]:
     optimizer = model_for(study).optimizer
     if optimizer.space.dim == 0:
         return []
-    gp, warping = optimizer.surrogate()
+    gp, warping = optimizer.model.surrogate()
     sign = -1.0 if _maximizes(study) else 1.0
     space, every = optimizer.space, ledger.read(study)
     best, point = _center(study, every, space)
@@ -227,7 +227,7 @@ def slices(study: Study) -> list[Slice]:
                 high,
                 [(trial.params[name], _value(trial)) for trial in with_it],
                 (best.params[name], _value(best)),
-                optimizer.predict_feasible(configurations) if bounded else [],
+                optimizer.model.predict_feasible(configurations) if bounded else [],
                 [trial.number not in kept for trial in with_it] if bounded else [],
             )
         )

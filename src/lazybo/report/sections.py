@@ -18,7 +18,7 @@ from lazybo.report.content import Content, Model
 from lazybo.report.data import name_of
 from lazybo.report.failures import Failures
 from lazybo.report.health import Finding
-from lazybo.search.prediction import Prediction, Recommendation
+from lazybo.search.predictions import Prediction, Recommendation
 
 # Rows of tables.
 MOST_CONTENDERS, MOST_FAILURES, MOST_FRONT, MOST_NUMBERS = 5, 20, 50, 12

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from optuna.trial import FrozenTrial, TrialState
 
-from lazybo.search.curves import MIN_COMPLETE
+from lazybo.search.curve_forecasts import MIN_COMPLETE
 from lazybo.study.paused import is_paused
 
 # One of so many trainings goes on at each rung, and each rung has so many times the steps of the one before.

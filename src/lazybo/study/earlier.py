@@ -1,7 +1,7 @@
 """Earlier studies by name, and how they are kept with a study.
 
 `optimize()`, `LazySampler` and the command take studies as ``name@storage``, names of CSV files, and what
-`lazybo.search.earlier` takes. Their results are kept with the options of the model, so that a resumed study and reports
+`lazybo.search.earlier_studies` takes. Their results are kept with the options of the model, so that a resumed study and reports
 need neither the other storages nor the files.
 """
 
@@ -19,7 +19,7 @@ from optuna.study import Study
 from lazybo.core.checks import Direction, finite_number, shortened
 from lazybo.core.codec import as_object, from_json, readable
 from lazybo.core.text import without_password
-from lazybo.search.earlier import EarlierStudy, earlier_studies, from_rows, from_study
+from lazybo.search.earlier_studies import EarlierStudy, earlier_studies, from_rows, from_study
 from lazybo.space.tables import csv_rows
 from lazybo.study.storage import open_storage
 

@@ -6,7 +6,7 @@ from typing import Any
 from optuna.trial import FrozenTrial
 
 from lazybo.core.checks import Array
-from lazybo.search.prediction import Evaluation
+from lazybo.search.predictions import Evaluation
 from lazybo.space.space import Space
 from lazybo.study.feasible import feasible_trials
 

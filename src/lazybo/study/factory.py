@@ -22,7 +22,7 @@ from lazybo.core.codec import as_object, readable
 from lazybo.gp.fit import Lag, Priors
 from lazybo.gp.kernels import KERNELS, Kernel, kernel_for
 from lazybo.search.acquisition import Acquisition
-from lazybo.search.earlier import EarlierStudy
+from lazybo.search.earlier_studies import EarlierStudy
 from lazybo.search.optimizer import Optimizer
 from lazybo.space.space import Condition, Predicate, Space
 from lazybo.study.attributes import (

@@ -19,7 +19,7 @@ from optuna.storages._cached_storage import _CachedStorage
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
-from lazybo.search.earlier import EarlierStudy
+from lazybo.search.earlier_studies import EarlierStudy
 from lazybo.space.axis import only_value
 from lazybo.study.curves import StudyCurves
 from lazybo.study.factory import ModelOptions, Unkept, unkept_options

@@ -21,6 +21,7 @@ from optuna.trial import FrozenTrial, TrialState
 from lazybo.core.checks import as_number, is_number, whole
 from lazybo.core.codec import INVALID, readable
 from lazybo.search.optimizer import Optimizer, Suggestion
+from lazybo.search.records import repeats
 from lazybo.search.results import Values
 from lazybo.study.attributes import (
     MODEL_KEY,
@@ -122,7 +123,7 @@ class StudyModel:
 
     def next_repeat(self, trials: Sequence[FrozenTrial]) -> tuple[dict[str, Any], int | None] | None:
         """The configuration to repeat in a final check, and the number of its first trial; None if one leads."""
-        chosen = self.optimizer.propose_repeat(evaluations_of(trials, self.optimizer.space))
+        chosen = self.optimizer.planner.propose_repeat(evaluations_of(trials, self.optimizer.space))
         return None if chosen is None else (self._in_space(chosen.params), chosen.number)
 
     def finish(self, trial: FrozenTrial) -> None:
@@ -205,9 +206,9 @@ class StudyModel:
         """
         state, self._recalled = self._recalled, None
         if state is not None:
-            self.optimizer.restore_model(state["model"])
+            self.optimizer.planner.restore(state["model"])
             if self._forecast_at != state.get("curves", 0):
-                self.optimizer.revise({}, objective=self.reports, noise_range=self.curves.noise())
+                self.optimizer.planner.revise({}, objective=self.reports, noise_range=self.curves.noise())
 
     def _tell_forecasts(self) -> None:
         """Observe the forecasts of pruned trials; all of them anew if the model of curves was learned again.
@@ -218,14 +219,14 @@ class StudyModel:
         if not (self._without_forecast or self._forecast or self._paused):
             if self._forecast_at:  # what the curves say counts only while there are forecasts
                 self._forecast_at = 0
-                self.optimizer.revise({}, objective=self.reports)
+                self.optimizer.planner.revise({}, objective=self.reports)
             return
         forecasts = self.curves.forecasts()
         if forecasts and self.curves.learned_at != self._forecast_at:
             self._forecast_at = self.curves.learned_at
             told = {number: suggestion for number, suggestion in self._forecast.items() if number in forecasts}
             revised = {suggestion.number: forecasts[number] for number, suggestion in told.items()}
-            self.optimizer.revise(revised, objective=self.reports, noise_range=self.curves.noise())
+            self.optimizer.planner.revise(revised, objective=self.reports, noise_range=self.curves.noise())
         for number, trial in list(self._without_forecast.items()):
             if number in forecasts:
                 del self._without_forecast[number]
@@ -255,7 +256,7 @@ class StudyModel:
             or count < max(MIN_WATCHED, WATCHED_GROWTH * self._watched.get(number, 0))
         ):
             return
-        if not math.isfinite(values[max(values)]) or self.optimizer.repeats(suggestion):
+        if not math.isfinite(values[max(values)]) or repeats(self.optimizer.planner.records, suggestion):
             return
         forecast = self.curves.final_forecast(suggestion.params, values)
         if forecast is not None:
@@ -281,9 +282,9 @@ class StudyModel:
     def _measured(self, trial: FrozenTrial) -> dict[str, Any]:
         """What a trial has measured of its constraints, and its cost, as arguments of `Optimizer.tell`."""
         measured: dict[str, Any] = {"constraints": measured_constraints(trial)}
-        if self.optimizer.cost is not None:
-            key = "seconds" if self.optimizer.cost == SECONDS else "cost"
-            measured[key] = cost_of(trial, self.optimizer.cost)
+        if self.optimizer.options.cost is not None:
+            key = "seconds" if self.optimizer.options.cost == SECONDS else "cost"
+            measured[key] = cost_of(trial, self.optimizer.options.cost)
         return measured
 
     def _in_space(self, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -316,7 +317,7 @@ class StudyModel:
         curves = whole("curves", saved.get("curves", 0), 0)
         if count < finished:
             return finished
-        self.optimizer.restore_model(saved["model"])
+        self.optimizer.planner.restore(saved["model"])
         self._forecast_at, self._recalled = curves, saved
         return count
 
@@ -344,7 +345,7 @@ class StudyModel:
 
     def _learned(self) -> str:
         curves = {"curves": self._forecast_at} if self._forecast_at else {}
-        return json.dumps({"columns": self._columns, "model": self.optimizer.model_state(), **curves})
+        return json.dumps({"columns": self._columns, "model": self.optimizer.planner.state(), **curves})
 
     @cached_property
     def _columns(self) -> list[list[str]]:

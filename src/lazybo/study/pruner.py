@@ -29,7 +29,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.core.checks import whole
-from lazybo.search.curves import MIN_COMPLETE
+from lazybo.search.curve_forecasts import MIN_COMPLETE
 from lazybo.space.space import Space
 from lazybo.study.curves import StudyCurves
 from lazybo.study.evaluated import point_of

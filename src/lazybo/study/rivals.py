@@ -23,7 +23,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial
 
 from lazybo.core.checks import Array
-from lazybo.search.curves import Forecast
+from lazybo.search.curve_forecasts import Forecast
 from lazybo.study.factory import model_of, reporting_of
 from lazybo.study.feasible import feasible_trials
 
@@ -39,7 +39,7 @@ class Rivals:
         optimizer, reports = model_of(study, ended).optimizer, reporting_of(study)
         self.space = optimizer.space
         objectives = range(len(optimizer.directions))
-        self._predictors = [optimizer.predictor(j) for j in objectives if j != reports]
+        self._predictors = [optimizer.model.predictor(j) for j in objectives if j != reports]
         self._z = np.random.default_rng(0).standard_normal((DRAWS, len(self._predictors)))
         sign = -1.0 if optimizer.directions[reports] == "maximize" else 1.0
         rivals = [t for t in feasible_trials(ended) if t.last_step is not None]

@@ -29,7 +29,7 @@ from lazybo.core.checks import check_seed, shortened, whole
 from lazybo.gp.fit import Lag, Priors
 from lazybo.gp.kernels import Kernel, check_choice
 from lazybo.search.acquisition import Acquisition
-from lazybo.search.earlier import best_of
+from lazybo.search.earlier_studies import best_of
 from lazybo.space.axis import contains
 from lazybo.space.space import Predicate, Space
 from lazybo.study.costs import check_returned
@@ -190,7 +190,7 @@ class LazySampler(BaseSampler):
             if options.feasible is not None:
                 options = replace(options, feasible=OneByOne(options.feasible, memory.note_constants()))
             model = memory.model_for(search_space, partial(open_model, study, options))
-            params = model.optimizer.propose(trial.number)
+            params = model.optimizer.planner.propose(trial.number)[0]
             model.announce(trial.number, {**params, **trial.system_attrs.get("fixed_params", {})})
             # Other processes know what this trial will evaluate before it has asked for its parameters.
             unkept = memory.unkept_options(study, ours)
