@@ -680,9 +680,9 @@ def test_studies_without_a_model_have_a_best_trial_and_no_recommendation() -> No
 
 def test_a_run_ends_with_what_is_recommended() -> None:
     Path("lucky.py").write_text(
-        "from lazybo.run.evaluate import Measured\n"
+        "from lazybo.run.worker import NoisyValue\n"
         "def f(params, trial):\n"
-        "    return Measured(params['x'] ** 2 - 9.0 * (trial.number == 1), variance=9.0)\n"
+        "    return NoisyValue(params['x'] ** 2 - 9.0 * (trial.number == 1), variance=9.0)\n"
     )
     settings = ["tune", "--trials", "16", "--seed", "0", "--float", "x=-5:5", "lucky:f"]
     result = call(*settings)

@@ -52,21 +52,21 @@ from lazybo.cli.storages import (
 )
 from lazybo.core.checks import check_cost, whole
 from lazybo.core.codec import Advised, readable
-from lazybo.gp.fit import priors_for
-from lazybo.run.arguments import check_initial, check_initial_feasible
-from lazybo.run.by_hand import ByHand, Measured
+from lazybo.run.by_hand import ByHand, Measurement
 from lazybo.run.goals import Goals, check_goals
+from lazybo.run.optimize import check_initial, check_initial_feasible
+from lazybo.search.optimizer import Optimizer
+from lazybo.search.options import Options
 from lazybo.space.space import Space
 from lazybo.space.tables import MARK, csv_text
 from lazybo.study import ledger
 from lazybo.study.attributes import REQUIRE_KEY, RUN_KEY, of_study
 from lazybo.study.costs import SECONDS
-from lazybo.study.factory import ModelOptions, keep_options, options_of
+from lazybo.study.definition import keep_options, options_of, stored_options
 from lazybo.study.factory import directions_of as directions_in
 from lazybo.study.ledger import Entry
 from lazybo.study.retry import with_retries
 from lazybo.study.storage import DEFAULT_NAME, REMEDY, About, kept_run, open_study
-from lazybo.study.structure import Structure
 
 commands = typer.Typer()
 MOST_AT_ONCE = 1000
@@ -207,7 +207,7 @@ def tell(
         else:
             known = None if not variance else tuple(variance)
             measured = (
-                Measured(None, given.named, known, seconds)
+                Measurement(None, given.named, known, seconds)
                 if failed
                 else measured_of(given, by_hand.goals, variance, seconds)
             )
@@ -217,7 +217,7 @@ def tell(
 
 
 def _step(
-    by_hand: ByHand, number: int | None, params: Sequence[str], measured: Measured, *, correct: bool, repeat: bool
+    by_hand: ByHand, number: int | None, params: Sequence[str], measured: Measurement, *, correct: bool, repeat: bool
 ) -> Step:
     """The one thing that `lazybo tell` without a table records."""
     if correct and repeat:
@@ -240,14 +240,15 @@ def _step(
 def _open(storage: str, study: str | None) -> ByHand:
     """An existing study. Its space, objectives and constraints are those that were kept with it."""
     found = find(storage, study).study()
-    options, structure = options_of(found, ledger.read(found))
-    if not structure.distributions:
+    trials = ledger.read(found)
+    if not stored_options(found, trials).options and not any(trial.params for trial in trials):
         raise ValueError(
             f"the parameters of the study {found.study_name!r} are not known: give them to lazybo ask with --float, "
             "--int or --choice, or in a TOML file"
         )
-    options = replace(options, feasible=_kept_requirement(found, structure))
-    return ByHand(found, options, structure, _goals(found, options.cost))
+    options, space = options_of(found, trials)
+    space = _requiring(space, _kept_requirement(found, space))
+    return ByHand(found, options, space, _goals(found, options.cost))
 
 
 def _goals(study: Study, cost: str | None) -> Goals:
@@ -286,33 +287,34 @@ def _open_or_create(storage: str, study: str | None, flags: Mapping[str, Any]) -
 
 def _create(settings: Mapping[str, Any], name: str | None) -> ByHand:
     """Open a study with these settings, or make it. Everything is validated before anything is written."""
-    space, conditions = parameters.distributions_of(settings["parameters"])
-    checked = Space(space, conditions=conditions)
+    distributions, conditions = parameters.distributions_of(settings["parameters"])
+    required = requirement_of(settings.get("require"), distributions)
+    space = Space(distributions, conditions=conditions, feasible=required)
     goals = _given_goals(settings)
-    structure = Structure(space, conditions, frozenset())
     place = settings.get("storage", DEFAULT_STORAGE)
-    options = ModelOptions(
-        feasible=requirement_of(settings.get("require"), space),
+    options = Options(
+        seed=0,
         cost=check_cost(settings.get("cost")),
-        priors=priors_for(None, None, deterministic=settings.get("deterministic", False)),
+        deterministic=settings.get("deterministic", False),
         earlier=earlier_of(settings, goals, place, name or DEFAULT_NAME),
     )
-    initial = check_initial(settings.get("initial", []), checked)
-    check_initial_feasible(initial, options.optimizer(structure, *goals.directions))
+    initial = check_initial(settings.get("initial", []), space)
+    check_initial_feasible(initial, Optimizer.with_options(space, goals.directions, options))
     storage = open_checked(place)
     name = name or _only_study(storage)
     if name in {found.study_name for found in storage.get_all_studies()}:
         there = load_study(study_name=name, storage=storage)
-        goals, options = _known_goals(settings, goals, there), _known_options(options, structure, there)
+        goals, options = _known_goals(settings, goals, there), _known_options(options, there)
+        space = _requiring(space, required or _kept_requirement(there, space))
     about = About(goals.directions, goals.names, tuple(bound.name for bound in goals.bounds))
     try:
-        study, seed = open_study(storage, name, about, structure, settings.get("seed"))
+        study, seed = open_study(storage, name, about, space, settings.get("seed"))
     except ValueError as error:
         raise ValueError(str(error).replace(REMEDY, "give another name as STUDY")) from error
     options = replace(options, seed=seed)
-    keep_options(study, options, structure, ledger.read(study))
-    keep_requirement(study, options.feasible if isinstance(options.feasible, Requirement) else None)
-    by_hand = ByHand(study, options, structure, replace(goals, cost=None if options.cost == SECONDS else options.cost))
+    keep_options(study, options, space, ledger.read(study))
+    keep_requirement(study, space.feasible if isinstance(space.feasible, Requirement) else None)
+    by_hand = ByHand(study, options, space, replace(goals, cost=None if options.cost == SECONDS else options.cost))
     by_hand.enqueue(initial)
     return by_hand
 
@@ -333,7 +335,7 @@ def _known_goals(settings: Mapping[str, Any], goals: Goals, study: Study) -> Goa
     return goals if settings.get("constraints") else replace(goals, bounds=known.bounds)
 
 
-def _known_options(given: ModelOptions, structure: Structure, study: Study) -> ModelOptions:
+def _known_options(given: Options, study: Study) -> Options:
     """The options with those of an existing study where nothing is given. Damaged ones are written again."""
     try:
         known, _ = options_of(study, ledger.read(study))
@@ -342,17 +344,20 @@ def _known_options(given: ModelOptions, structure: Structure, study: Study) -> M
         return given
     return replace(
         known,
-        feasible=given.feasible or _kept_requirement(study, structure),
         cost=given.cost or known.cost,
-        priors=given.priors or known.priors,
+        deterministic=given.deterministic or known.deterministic,
         earlier=given.earlier or known.earlier,
     )
 
 
-def _kept_requirement(study: Study, structure: Structure) -> Requirement | None:
+def _requiring(space: Space, required: Requirement | None) -> Space:
+    return Space(space.distributions, conditions=space.conditions, optional=space.optional, feasible=required)
+
+
+def _kept_requirement(study: Study, space: Space) -> Requirement | None:
     """The expressions that must hold, as they are kept with a study."""
     with readable(of_study(REQUIRE_KEY, study.study_name), "set it to a list of texts such as ['a + b <= 1']"):
-        return requirement_of(_attributes(study).get(REQUIRE_KEY), structure.distributions)
+        return requirement_of(_attributes(study).get(REQUIRE_KEY), space.distributions)
 
 
 def _only_study(storage: BaseStorage) -> str:

@@ -23,8 +23,8 @@ from lazybo.programs import groups, placeholders
 from lazybo.programs.output import Reading
 from lazybo.programs.placeholders import nearest
 from lazybo.programs.program import kind_of
-from lazybo.run.arguments import check_initial, check_initial_feasible, check_pruner
 from lazybo.run.goals import Goals, check_goals
+from lazybo.run.optimize import check_initial, check_initial_feasible, check_pruner
 from lazybo.search.earlier_studies import EarlierStudy
 from lazybo.search.optimizer import Optimizer
 from lazybo.space.space import Condition, Space

@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -21,14 +22,15 @@ from lazybo.cli.progress import LogLines
 from lazybo.cli.storages import keep_requirement, open_checked
 from lazybo.programs import Program, groups
 from lazybo.programs.program import NO_VALUE, last_lines
-from lazybo.run.driver import Callback
 from lazybo.run.failure import NothingCompleted
-from lazybo.run.limits import StopReason
+from lazybo.run.limits import Limits, StopReason
+from lazybo.run.open_trials import Callback
 from lazybo.run.optimize import optimize
+from lazybo.space.space import Space
 from lazybo.study.attributes import COMMAND_KEY, OBJECTIVE_KEY, READING_KEY, STOPPED_KEY, failure_of
 from lazybo.study.databases import fill_cache
+from lazybo.study.sampler import LazySampler
 from lazybo.study.storage import REMEDY, About, open_study
-from lazybo.study.structure import Structure
 
 # How many lines of output are shown if a program gave no value.
 LINES_SHOWN = 5
@@ -47,31 +49,29 @@ def run_plan(plan: Plan, *, force: bool, progress: bool) -> tuple[Study, int]:
     if plan.command and "max_failures" not in plan.limits:
         callbacks.append(first)
     groups.reopen()
+    names, given = {each.name for each in fields(Limits)}, _with_failures(study, plan.limits)
+    limits = {name: value for name, value in given.items() if name in names}
+    others = {name: value for name, value in given.items() if name not in names}
     try:
         with _ending_on_signals():
             optimize(
                 objective,
-                plan.space,
-                direction=None if isinstance(plan.directions, dict) else plan.directions,
-                directions=plan.directions if isinstance(plan.directions, dict) else None,
+                Space(plan.space, conditions=plan.conditions, feasible=plan.require),
+                direction=plan.directions,
                 constraints=plan.constraints or None,
-                conditions=plan.conditions,
+                sampler=LazySampler(cost=plan.cost, earlier=plan.earlier, deterministic=plan.deterministic),
                 executor=plan.executor,
                 n_parallel=plan.parallel or (None if plan.on_a_cluster else 1),
                 storage=study._storage,
                 study_name=plan.study,
-                trial_timeout=None if plan.command else plan.trial_timeout,
+                limits=Limits(**limits, trial_timeout=None if plan.command else plan.trial_timeout),
                 initial=plan.initial,
-                feasible=plan.require,
-                cost=plan.cost,
-                earlier=plan.earlier,
-                deterministic=plan.deterministic,
                 pruner=plan.pruner,
                 max_steps=plan.steps,
                 checkpoints=plan.checkpoints,
                 callbacks=callbacks,
                 progress=progress,
-                **_with_failures(study, plan.limits),
+                **others,
             )
     except KeyboardInterrupt:
         return study, console.INTERRUPTED
@@ -207,7 +207,7 @@ def _open(plan: Plan, *, force: bool) -> tuple[Study, bool]:
         fill_cache(storage, summary._study_id)
         if not force:
             _check_same_command(storage, summary._study_id, plan.study, about)
-    structure = Structure(plan.space, plan.conditions, frozenset())
+    structure = Space(plan.space, conditions=plan.conditions)
     try:
         goals = plan.goals
         optimised = About(goals.directions, goals.names, tuple(bound.name for bound in goals.bounds))

@@ -24,9 +24,8 @@ from optuna.exceptions import TrialPruned
 from lazybo.core.text import shortened
 from lazybo.programs import groups, placeholders
 from lazybo.programs.output import MAX_LINE, Last, Reading, Step, Value
-from lazybo.run.call import Call, Given
-from lazybo.run.evaluate import EvaluationFailed, Trial
-from lazybo.run.steps import TrialPaused
+from lazybo.run.objective import Call, Given, Trial
+from lazybo.run.worker import EvaluationFailed, TrialPaused
 
 CHUNK = 1 << 16
 # Seconds between checks of a program that prints nothing.

@@ -35,7 +35,8 @@ from sklearn.utils.validation import _check_method_params, indexable
 from lazybo.core.checks import Direction
 from lazybo.report.recommendation import recommended_of
 from lazybo.report.records import predictor_of
-from lazybo.run.call import Call, Given
+from lazybo.run.limits import Limits
+from lazybo.run.objective import Call, Given
 from lazybo.run.optimize import optimize
 from lazybo.sklearn.candidates import (
     Candidates,
@@ -48,9 +49,8 @@ from lazybo.sklearn.candidates import (
     write_fingerprint,
 )
 from lazybo.sklearn.spaces import SearchSpace
-from lazybo.space.space import Predicate
+from lazybo.space.space import Predicate, Space
 from lazybo.study.storage import About, open_storage, open_study
-from lazybo.study.structure import Structure
 
 MAX_SEED = 2**31 - 1
 # The value of ``refit`` that chooses by the model.
@@ -307,18 +307,16 @@ class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no ty
         )
         optimize(
             Call(problem.candidates, (Given.PARAMS,)),  # a space may have a parameter called "params"
-            space.distributions,
-            conditions=space.conditions,
+            Space(space.distributions, conditions=space.conditions, feasible=self._feasible(space)),
             n_trials=n_trials,
-            directions=dict(zip(problem.objectives, directions, strict=True)) if problem.objectives else directions,
-            feasible=self._feasible(space),
+            direction=dict(zip(problem.objectives, directions, strict=True)) if problem.objectives else directions,
             n_parallel=at_once,
             executor="threads" if self.executor is None and at_once > 1 else self.executor,
             synchronous=self.executor is None,
             storage=storage,
             study_name=name,
             seed=seed,
-            max_failures=None,
+            limits=Limits(max_failures=None),
             callbacks=[problem.candidates.stop_at_errors],
             progress=self.verbose > 0,
         )
@@ -433,9 +431,9 @@ def _recommended_index(study: Study, trials: Sequence[FrozenTrial]) -> int:
     return next(row for row, trial in enumerate(trials) if trial.number == number)
 
 
-def _structure(space: SearchSpace) -> Structure:
+def _structure(space: SearchSpace) -> Space:
     distributions: dict[str, BaseDistribution] = space.distributions
-    return Structure(distributions, space.conditions, frozenset())
+    return Space(distributions, conditions=space.conditions)
 
 
 @contextmanager
