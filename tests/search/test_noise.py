@@ -95,8 +95,8 @@ def test_with_deterministic_nothing_is_repeated_and_the_best_is_recommended(tmp_
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"noise": 0.1}, "deterministic says that there is no noise, but noise is 0.1; give one of them"),
-        ({"priors": Priors(noise=0.1)}, "deterministic says that there is no noise, but the priors expect 0.1"),
+        ({"noise": 0.1}, "deterministic=True excludes noise, but noise is 0.1; drop one of them"),
+        ({"priors": Priors(noise=0.1)}, "deterministic=True excludes noise, but the priors expect a noise of 0.1"),
         ({"deterministic": "yes"}, "deterministic must be True or False, not 'yes'"),
     ],
 )
