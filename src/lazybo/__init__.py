@@ -8,8 +8,7 @@ if TYPE_CHECKING:
     from lazybo.gp.kernels import Column, Matern52
     from lazybo.gp.lazy_gp import LazyGP
     from lazybo.report.html import write_report
-    from lazybo.report.recommendation import recommend
-    from lazybo.report.records import importances
+    from lazybo.report.predictions import importances, recommend
     from lazybo.run.failure import RunFailed
     from lazybo.run.kfold import kfold
     from lazybo.run.optimize import optimize
@@ -38,10 +37,10 @@ _MODULES = {
     "Recommendation": "lazybo.search.prediction",
     "RunFailed": "lazybo.run.failure",
     "Suggestion": "lazybo.search.optimizer",
-    "importances": "lazybo.report.records",
+    "importances": "lazybo.report.predictions",
     "kfold": "lazybo.run.kfold",
     "optimize": "lazybo.run.optimize",
-    "recommend": "lazybo.report.recommendation",
+    "recommend": "lazybo.report.predictions",
     "repair_storage": "lazybo.study.storage",
     "resume": "lazybo.study.paused",
     "write_report": "lazybo.report.html",

@@ -19,13 +19,13 @@ import optuna
 import pytest
 import sqlalchemy
 import typer
+from lazybo.cli.config import make_plan
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from tests.test_files import almost_full
 from typer.testing import CliRunner, Result
 
 from lazybo import Condition, optimize, recommend
 from lazybo.cli import app
-from lazybo.cli.config import make_plan
 from lazybo.cli.settings import DEFAULT_STORAGE, SETTINGS, settings_of
 from lazybo.gp.process import Process
 from lazybo.programs import groups

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import optuna
 import pytest
+from lazybo.cli.config import make_plan, parse_constraints
+from lazybo.cli.directions import directions_of, with_names
 from typer.testing import CliRunner, Result
 
 from lazybo.cli import app
-from lazybo.cli.config import make_plan, parse_constraints
-from lazybo.cli.directions import directions_of, with_names
 from lazybo.cli.settings import settings_of
 from lazybo.programs import groups
 

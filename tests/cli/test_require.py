@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from lazybo.cli.config import make_plan
 from lazybo.cli.require import FUNCTIONS, MAX_LENGTH, Requirement
+
 from lazybo.cli.settings import settings_of
 
 NAMES = ("a", "b", "n", "opt", "flag", "momentum")

@@ -14,10 +14,9 @@ from optuna.trial import TrialState, create_trial
 
 import lazybo
 from lazybo import LazySampler, Optimizer, optimize
-from lazybo.report.content import content_of
+from lazybo.report.facts import content_of
 from lazybo.report.html import page_of
-from lazybo.report.recommendation import Advice, advise
-from lazybo.report.records import predictor_of
+from lazybo.report.predictions import Advice, advise, predictor_of
 from lazybo.search.prediction import Prediction, Recommendation
 from lazybo.study.attributes import VARIANCE_KEY
 from lazybo.study.evaluated import most_promising

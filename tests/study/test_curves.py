@@ -11,8 +11,8 @@ from optuna.distributions import FloatDistribution
 from optuna.trial import TrialState
 from scipy.stats import spearmanr
 
-from lazybo.report import records
-from lazybo.report.recommendation import recommend
+from lazybo.report import predictions
+from lazybo.report.predictions import recommend
 from lazybo.search.curves import MIN_COMPLETE
 from lazybo.search.optimizer import Optimizer
 from lazybo.space.space import Space
@@ -127,7 +127,7 @@ def test_slices_have_no_spikes_where_trials_were_pruned() -> None:
     study = optuna.create_study(direction="maximize", sampler=LazySampler(seed=0), pruner=optuna.pruners.MedianPruner())
     study.optimize(learns, n_trials=30)
     assert sum(trial.state == TrialState.PRUNED for trial in study.trials) >= 3
-    middle = next(s.middle for s in records.slices(study) if s.name == "lr")
+    middle = next(s.middle for s in predictions.slices(study) if s.name == "lr")
     rises = np.diff(middle) > 0
     assert np.sum(rises[1:] != rises[:-1]) <= 3, "one maximum; towards an end the mean may turn once more"
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import lazybo
 from lazybo.cli.app import app
-from lazybo.report.records import model_for
+from lazybo.report.predictions import model_for
 from lazybo.search.earlier import EarlierStudy, say
 from lazybo.study.earlier import pack, read_earlier, unpack
 from lazybo.study.factory import ModelOptions

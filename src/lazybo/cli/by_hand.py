@@ -11,25 +11,8 @@ import typer
 from optuna.storages import BaseStorage
 from optuna.study import Study, load_study
 
-from lazybo.cli import console, parameters, summary
-from lazybo.cli.config import earlier_of, objectives_of, parse_constraints, requirement_of
-from lazybo.cli.directions import OptionalNames, directions_of
-from lazybo.cli.flags import (
-    Choices,
-    Constraints,
-    Cost,
-    Deterministic,
-    Earlier,
-    Floats,
-    Ints,
-    JsonFlag,
-    Maximize,
-    Minimize,
-    Require,
-    Seed,
-)
-from lazybo.cli.require import Requirement
-from lazybo.cli.results import (
+from lazybo.cli import console, summary
+from lazybo.cli.measurements import (
     Step,
     measured_of,
     params_from,
@@ -39,20 +22,28 @@ from lazybo.cli.results import (
     steps_of,
     value_columns,
 )
-from lazybo.cli.settings import DEFAULT_STORAGE, settings_of
-from lazybo.cli.storages import (
+from lazybo.cli.parameters import Requirement, distributions_of
+from lazybo.cli.plan import keep_requirement, objectives_of, parse_constraints, requirement_of
+from lazybo.cli.settings import (
+    DEFAULT_STORAGE,
+    JsonFlag,
+    OptionalNames,
     StorageArgument,
     StorageFlag,
     StudyArgument,
     StudyFlag,
+    check_texts,
     find,
-    keep_requirement,
+    from_flags,
     named_place,
     open_checked,
+    settings_of,
+    with_settings,
 )
-from lazybo.core.checks import check_cost, whole
+from lazybo.core.checks import whole
 from lazybo.core.codec import Advised, readable
 from lazybo.gp.fit import priors_for
+from lazybo.report.facts import facts_of
 from lazybo.run.arguments import check_initial, check_initial_feasible
 from lazybo.run.by_hand import ByHand, Measured
 from lazybo.run.goals import Goals, check_goals
@@ -61,6 +52,7 @@ from lazybo.space.tables import MARK, csv_text
 from lazybo.study import ledger
 from lazybo.study.attributes import REQUIRE_KEY, RUN_KEY, of_study
 from lazybo.study.costs import SECONDS
+from lazybo.study.earlier import read_earlier
 from lazybo.study.factory import ModelOptions, keep_options, options_of
 from lazybo.study.factory import directions_of as directions_in
 from lazybo.study.ledger import Entry
@@ -87,6 +79,7 @@ lazybo ask bread.toml --pending
 The first call needs the parameters, as flags or in a TOML file as lazybo tune takes it; later calls take them from the
 study. Write each result with lazybo tell.""",
 )
+@with_settings(before="as_csv", in_ask=True)
 def ask(
     storage: StorageArgument = None,
     study: StudyArgument = None,
@@ -96,19 +89,9 @@ def ask(
     pending: Annotated[
         bool, typer.Option("--pending", help="Print those that wait for a result again; ask for no new one.")
     ] = False,
-    floats: Floats = None,
-    ints: Ints = None,
-    choices: Choices = None,
-    require: Require = None,
-    maximize: Maximize = None,
-    minimize: Minimize = None,
-    constraints: Constraints = None,
-    cost: Cost = None,
-    deterministic: Deterministic = None,
-    earlier: Earlier = None,
-    seed: Seed = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV with columns for the results.")] = False,
     as_json: JsonFlag = False,
+    **given: Any,
 ) -> None:
     """Print the next experiments to make by hand. Each waits for its result: see lazybo tell."""
     with console.exit_on_bad_input():
@@ -116,18 +99,8 @@ def ask(
             raise ValueError("--csv and --json exclude each other")
         if whole("--count", count, 1) > MOST_AT_ONCE:
             raise ValueError(f"--count must be at most {MOST_AT_ONCE}, not {count}")
-        flags: dict[str, Any] = {
-            "parameters": parameters.from_flags(floats or (), ints or (), choices or ()),
-            **directions_of(maximize or [], minimize or []),
-            "constraints": constraints or None,
-            "require": require or None,
-            "cost": cost,
-            "deterministic": deterministic,
-            "earlier": earlier or None,
-            "seed": seed,
-        }
         where, which = named_place((storage, study), place, name)
-        by_hand = _open_or_create(where, which, flags)
+        by_hand = _open_or_create(where, which, from_flags(given))
         entries = by_hand.pending() if pending else by_hand.ask(count)
     _print_entries(by_hand, entries, where, as_csv=as_csv, as_json=as_json)
 
@@ -286,16 +259,16 @@ def _open_or_create(storage: str, study: str | None, flags: Mapping[str, Any]) -
 
 def _create(settings: Mapping[str, Any], name: str | None) -> ByHand:
     """Open a study with these settings, or make it. Everything is validated before anything is written."""
-    space, conditions = parameters.distributions_of(settings["parameters"])
+    space, conditions = distributions_of(settings["parameters"])
     checked = Space(space, conditions)
     goals = _given_goals(settings)
     structure = Structure(space, conditions, frozenset())
     place = settings.get("storage", DEFAULT_STORAGE)
     options = ModelOptions(
-        feasible=requirement_of(settings.get("require"), space),
-        cost=check_cost(settings.get("cost")),
+        feasible=requirement_of(settings["require"], space),
+        cost=settings.get("cost"),
         priors=priors_for(None, None, deterministic=settings.get("deterministic", False)),
-        earlier=earlier_of(settings, goals, place, name or DEFAULT_NAME),
+        earlier=read_earlier(settings.get("earlier", []), goals.directions, place, name or DEFAULT_NAME),
     )
     initial = check_initial(settings.get("initial", []), checked)
     check_initial_feasible(initial, options.optimizer(structure, *goals.directions))
@@ -352,7 +325,7 @@ def _known_options(given: ModelOptions, structure: Structure, study: Study) -> M
 def _kept_requirement(study: Study, structure: Structure) -> Requirement | None:
     """The expressions that must hold, as they are kept with a study."""
     with readable(of_study(REQUIRE_KEY, study.study_name), "set it to a list of texts such as ['a + b <= 1']"):
-        return requirement_of(_attributes(study).get(REQUIRE_KEY), structure.distributions)
+        return requirement_of(check_texts("it", _attributes(study).get(REQUIRE_KEY) or []), structure.distributions)
 
 
 def _only_study(storage: BaseStorage) -> str:
@@ -397,20 +370,20 @@ def _print_entries(by_hand: ByHand, entries: Sequence[Entry], storage: str, *, a
 
 
 def _print_steps(by_hand: ByHand, steps: Sequence[Step], numbers: Sequence[int | None], *, as_json: bool) -> None:
-    study = by_hand.study
     counts = dict(Counter(step.kind for step in steps))
     pending = [entry.number for entry in by_hand.pending()]
-    best = summary.best_record(study)
+    facts = facts_of(by_hand.study)
     if as_json:
-        record = {"best": best, "front": summary.front_records(study), "pending": pending}
-        console.print_json({"recorded": counts, "numbers": [each for each in numbers if each is not None], **record})
+        known = [each for each in numbers if each is not None]
+        record = {"recorded": counts, "numbers": known, **summary.best_and_front(facts), "pending": pending}
+        console.print_json(record)
         return
     done = ", ".join(f"{count} {kind}" for kind, count in counts.items()) or "the table has no rows"
     parts = [f"trial {numbers[0]} {steps[0].kind}" if len(steps) == 1 and numbers[0] is not None else done]
-    if best is not None:
-        parts.append(f"best {console.short(best['value'])} (trial {best['number']})")
-    elif len(study.directions) > 1 and (front := summary.front_records(study)):
-        parts.append(f"front of {len(front)}")
+    if facts.best:
+        first = facts.best[0]
+        best = f"best {console.short(first.values[0])} (trial {first.number})"
+        parts.append(f"front of {len(facts.best)}" if facts.several else best)
     if pending:
         parts.append(f"pending: {', '.join(map(str, pending))}")
     console.line("; ".join(parts))

@@ -1,4 +1,4 @@
-"""Pictures of the records of `report.records`. The only module that needs matplotlib."""
+"""Pictures of the records of `report.records` and `report.predictions`. The only module that needs matplotlib."""
 
 import io
 import math
@@ -11,8 +11,8 @@ import numpy as np
 from optuna.distributions import BaseDistribution, CategoricalDistribution
 
 from lazybo.core.text import printable, shortened
-from lazybo.report.curves import Curves, LearningCurve
-from lazybo.report.records import Coordinates, Front, History, Slice, Times, place
+from lazybo.report.predictions import Coordinates, Slice
+from lazybo.report.records import Front, History, LearningCurve, LearningCurves, Times
 from lazybo.search.prediction import Recommendation
 
 try:
@@ -116,7 +116,7 @@ def draw_times(record: Times, title: str) -> Figure:
     return figure
 
 
-def draw_curves(record: Curves, title: str) -> Figure:
+def draw_curves(record: LearningCurves, title: str) -> Figure:
     """All learning curves, the best one highlighted, with forecasts and 95 % intervals of unfinished ones."""
     figure, axes = _figure(title, "step", f"{_cut(record.objective, 40)} ({record.direction})")
     by_state = {state: [each for each in record.curves if each.state == state] for state in CURVE_STYLES}
@@ -412,6 +412,17 @@ def _limits(values: Sequence[float]) -> tuple[float, float]:
     bottom, top = max(low, first - reach), min(high, last + reach)
     margin = 0.06 * (top - bottom) or 0.5 * abs(top) or 1.0
     return float(bottom - margin), float(top + margin)
+
+
+def place(distribution: BaseDistribution, value: Any) -> float:
+    """The position of a value on an axis of `Coordinates`."""
+    if isinstance(distribution, CategoricalDistribution):
+        return distribution.to_internal_repr(value) / max(len(distribution.choices) - 1, 1)
+    low, high, log = distribution.low, distribution.high, distribution.log  # type: ignore[attr-defined]
+    if log:
+        low, high, value = math.log(low), math.log(high), math.log(value)
+    # Halves, since the difference of two doubles may overflow.
+    return float((value / 2 - low / 2) / (high / 2 - low / 2))
 
 
 def _ticks(distribution: BaseDistribution) -> list[Any]:

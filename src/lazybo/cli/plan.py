@@ -8,17 +8,18 @@ import shutil
 import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import optuna
 from optuna.distributions import BaseDistribution
 from optuna.pruners import BasePruner
+from optuna.study import Study
 
-from lazybo.cli.parameters import distributions_of, examples
-from lazybo.cli.require import Requirement
-from lazybo.cli.settings import DEFAULT_STORAGE, OBJECTIVE, choice_of, seconds_of, texts_of, whole_of
-from lazybo.core.checks import DIRECTIONS, Direction, check_cost, finite_number, positive, shortened
+from lazybo.cli.parameters import Requirement, distributions_of, examples
+from lazybo.cli.settings import DEFAULT_STORAGE, OBJECTIVE
+from lazybo.core.checks import Direction
 from lazybo.programs import groups, placeholders
 from lazybo.programs.output import Reading
 from lazybo.programs.placeholders import nearest
@@ -28,12 +29,14 @@ from lazybo.run.goals import Goals, check_goals
 from lazybo.search.earlier import EarlierStudy
 from lazybo.search.optimizer import Optimizer
 from lazybo.space.space import Condition, Space
+from lazybo.study.attributes import REQUIRE_KEY
 from lazybo.study.earlier import read_earlier
 from lazybo.study.pruner import LazyPruner
+from lazybo.study.retry import with_retries
 from lazybo.study.storage import DEFAULT_NAME
 
+Settings = Mapping[str, Any]
 PRUNERS: dict[str, type[BasePruner]] = {
-    "lazy": LazyPruner,
     "median": optuna.pruners.MedianPruner,
     "hyperband": optuna.pruners.HyperbandPruner,
     "halving": optuna.pruners.SuccessiveHalvingPruner,
@@ -50,10 +53,10 @@ CONSTRAINT = re.compile(r"\s*(?P<metric>[^\s<>=]+)\s*(?P<sign><=|>=)\s*(?P<limit
 
 @dataclass(frozen=True)
 class Plan:
-    """What `lazybo tune` was asked to do."""
+    """What `lazybo tune` was asked to do. ``settings`` are the checked settings; the rest is made from them."""
 
+    settings: Settings
     command: tuple[str, ...] | None
-    objective: str | None
     space: dict[str, BaseDistribution]
     conditions: dict[str, Condition]
     goals: Goals
@@ -62,21 +65,15 @@ class Plan:
     storage: str
     study: str
     executor: str | None
-    parallel: int | None
     output: Path
-    value_file: str | None
     reading: Reading
-    trial_timeout: float | None
-    steps: int | None
     grace: float
     checkpoints: Path | None
     pruner: BasePruner
     initial: list[dict[str, Any]]
     require: Requirement | None
-    cost: str | None  # "seconds" or a metric
-    deterministic: bool
     earlier: tuple[EarlierStudy, ...]
-    limits: dict[str, Any]  # as optimize() takes them: n_trials, timeout, target_value, patience, min_gain and others
+    limits: dict[str, Any]  # as optimize() takes them
 
     @property
     def on_a_cluster(self) -> bool:
@@ -84,24 +81,20 @@ class Plan:
         return self.executor is not None and self.executor.startswith(CLUSTERS)
 
 
-def make_plan(settings: Mapping[str, Any]) -> Plan:
-    """Make a plan from settings; raises one ValueError if they are wrong."""
+def make_plan(settings: Settings) -> Plan:
+    """Make a plan from checked settings; raises one ValueError if they contradict each other."""
     space, conditions = distributions_of(settings["parameters"])
     checked = Space(space, conditions)
     command = _command(settings)
     storage, study = settings.get("storage", DEFAULT_STORAGE), settings.get("study") or DEFAULT_NAME
-    trial_timeout = seconds_of("trial_timeout", settings)
     directions = objectives_of(settings, is_program=command is not None)
     constraints = parse_constraints(settings.get("constraints", []))
     by_name = directions if isinstance(directions, dict) else None
     goals = check_goals(None if by_name else directions, by_name, constraints)
-    # The one objective of a program that has a name is read under that name.
     output = Path(settings.get("output") or default_output(storage, study)).expanduser().absolute()
-    key = settings.get("value_key")
-    key = _only_name(settings.get("directions")) if key is None else key
     plan = Plan(
+        settings=settings,
         command=command,
-        objective=None if command else settings["objective"],
         space=space,
         conditions=conditions,
         goals=goals,
@@ -109,53 +102,38 @@ def make_plan(settings: Mapping[str, Any]) -> Plan:
         constraints=constraints,
         storage=storage,
         study=study,
-        executor=_executor(settings.get("executor"), is_program=command is not None, timed=trial_timeout is not None),
-        parallel=whole_of("parallel", settings),
+        executor=_executor(settings, is_program=command is not None),
         output=output,
-        value_file=settings.get("value_file"),
-        reading=Reading(key if command else None, settings.get("value_regex"), (goals.names or ()) if command else ()),
-        trial_timeout=trial_timeout,
-        steps=whole_of("steps", settings),
+        reading=_reading(settings, goals) if command else Reading(),
         grace=_grace(settings, command),
         checkpoints=_checkpoints(settings, command, output),
         pruner=_pruner(settings, goals),
         initial=check_initial(settings.get("initial", []), checked),
-        require=requirement_of(settings.get("require"), space),
-        cost=check_cost(settings.get("cost")),
-        deterministic=settings.get("deterministic", False),
-        earlier=earlier_of(settings, goals, storage, study),
-        limits=_limits(settings),
+        require=requirement_of(settings["require"], space),
+        earlier=read_earlier(settings.get("earlier", []), goals.directions, storage, study),
+        limits=_limits(settings, goals),
     )
-    if goals.several:
-        _check_several(plan.limits)
-    if plan.deterministic and plan.limits.get("confirm"):
-        raise ValueError(
-            "--confirm runs the best trials again, and --deterministic says that this gives the same values; leave one "
-            "of them out"
-        )
     if plan.require is not None:
         check_initial_feasible(plan.initial, Optimizer(space, conditions=conditions, feasible=plan.require, seed=0))
     if command:
-        _check_program(plan, all_used=not settings.get("from_environment", False))
+        _check_program(plan, command)
     else:
         _check_function(settings)
     return plan
 
 
-def earlier_of(settings: Mapping[str, Any], goals: Goals, storage: str, study: str) -> tuple[EarlierStudy, ...]:
-    """The results of earlier studies, by their names."""
-    names = settings.get("earlier") or []
-    wrong = [name for name in names if not isinstance(name, str)]
-    if wrong:
-        raise ValueError(f"earlier must be a list of texts, NAME or NAME@STORAGE, not {shortened(wrong[0])}")
-    return read_earlier(names, goals.directions, storage, study)
+def _reading(settings: Settings, goals: Goals) -> Reading:
+    """How to read the output of a program. The one objective that has a name is read under that name."""
+    key, named = settings.get("value_key"), settings.get("directions") or {}
+    if key is None and len(named) == 1:
+        key = next(iter(named))
+    return Reading(key, settings.get("value_regex"), goals.names or ())
 
 
-def _pruner(settings: Mapping[str, Any], goals: Goals) -> BasePruner:
+def _pruner(settings: Settings, goals: Goals) -> BasePruner:
     """The pruner. With several objectives the rules of Optuna are rejected: they compare one objective only."""
-    steps = whole_of("steps", settings)
-    name = choice_of("pruner", settings.get("pruner", "lazy"), tuple(PRUNERS))
-    pruner = LazyPruner(steps) if name == "lazy" else PRUNERS[name]()
+    name = settings.get("pruner", "lazy")
+    pruner = LazyPruner(settings.get("steps")) if name == "lazy" else PRUNERS[name]()
     check_pruner(pruner, goals)
     return pruner
 
@@ -164,15 +142,15 @@ def _has_checkpoint(command: Sequence[str] | None) -> bool:
     return any(placeholders.CHECKPOINT in placeholders.names(word) for word in command or ())
 
 
-def _grace(settings: Mapping[str, Any], command: Sequence[str] | None) -> float:
+def _grace(settings: Settings, command: Sequence[str] | None) -> float:
     """The seconds that a program has to end. One with a checkpoint needs time to write it."""
-    given = seconds_of("grace", settings)
+    given: float | None = settings.get("grace")
     if given is not None and command is None:
         raise ValueError("grace is for programs; a Python function is stopped between two steps")
     return given if given is not None else CHECKPOINT_GRACE if _has_checkpoint(command) else groups.GRACE
 
 
-def _checkpoints(settings: Mapping[str, Any], command: Sequence[str] | None, output: Path) -> Path | None:
+def _checkpoints(settings: Settings, command: Sequence[str] | None, output: Path) -> Path | None:
     """The folder of all checkpoints; that of a program is in the folder of its output."""
     given = settings.get("checkpoints")
     if given is not None and command is not None and not _has_checkpoint(command):
@@ -182,25 +160,15 @@ def _checkpoints(settings: Mapping[str, Any], command: Sequence[str] | None, out
     return Path(given).expanduser().absolute()
 
 
-def objectives_of(settings: Mapping[str, Any], *, is_program: bool) -> Direction | dict[str, Direction]:
+def objectives_of(settings: Settings, *, is_program: bool) -> Direction | dict[str, Direction]:
     """The direction of one objective, or the directions of several by name."""
-    given = settings.get("directions")
-    if given is None:
-        direction: Direction = choice_of("direction", settings.get("direction", "minimize"), DIRECTIONS)
+    directions: dict[str, Direction] | None = settings.get("directions")
+    if directions is None:
+        direction: Direction = settings.get("direction", "minimize")
         return direction
     if settings.get("direction") is not None:
         raise ValueError("give the direction of one objective, or the directions of several by name, not both")
-    directions: dict[str, Direction] = {
-        name: choice_of(f"the direction of {name}", each, DIRECTIONS) for name, each in given.items()
-    }
-    # By name, so that the order of flags does not matter when a study is resumed.
-    ordered = dict(sorted(directions.items()))
-    return next(iter(ordered.values())) if is_program and len(ordered) == 1 else ordered
-
-
-def _only_name(directions: Mapping[str, Any] | None) -> str | None:
-    """The name of the objective if there is one and it has a name."""
-    return next(iter(directions)) if directions is not None and len(directions) == 1 else None
+    return next(iter(directions.values())) if is_program and len(directions) == 1 else directions
 
 
 def parse_constraints(texts: Sequence[Any]) -> dict[str, tuple[float | None, float | None]]:
@@ -227,24 +195,28 @@ def _finite(text: str) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def requirement_of(require: Any, space: Mapping[str, BaseDistribution]) -> Requirement | None:
+def requirement_of(texts: Sequence[str], space: Mapping[str, BaseDistribution]) -> Requirement | None:
     """The expressions that every configuration must fulfil, all of them."""
-    texts = texts_of(require)
-    for text in texts:
-        if not isinstance(text, str):
-            raise ValueError(f"require must be a text such as 'a + b <= 1', or a list of texts, not {shortened(text)}")
     return Requirement(texts, list(space)) if texts else None
 
 
+def keep_requirement(study: Study, requirement: Requirement | None) -> None:
+    """Keep the expressions that must hold with the study; `lazybo ask` reads them."""
+    texts = list(requirement.texts) if requirement else None
+    kept = with_retries(partial(study._storage.get_study_system_attrs, study._study_id)).get(REQUIRE_KEY)
+    if texts != kept:
+        with_retries(partial(study._storage.set_study_system_attr, study._study_id, REQUIRE_KEY, texts))
+
+
 def default_output(storage: str, study: str) -> str:
-    """The folder of a study's output, beside its storage."""
+    """The folder of a study's output, next to its storage."""
     name = re.sub(r"[^\w.-]", "_", study)
     if "://" in storage:
         return f"{name}-output"
     return str(Path(storage).with_name(f"{Path(storage).stem}-{name}-output"))
 
 
-def _command(settings: Mapping[str, Any]) -> tuple[str, ...] | None:
+def _command(settings: Settings) -> tuple[str, ...] | None:
     command, objective = settings.get("command"), settings.get("objective")
     if command and objective:
         raise ValueError("both a command and a Python objective were given; give one of them")
@@ -265,20 +237,20 @@ def _command(settings: Mapping[str, Any]) -> tuple[str, ...] | None:
     return None
 
 
-def _check_program(plan: Plan, *, all_used: bool) -> None:
-    assert plan.command is not None, "a program has a command"
+def _check_program(plan: Plan, command: Sequence[str]) -> None:
     values = examples(plan.space)
-    placeholders.check(plan.command, values, all_used=all_used)
+    placeholders.check(command, values, all_used=not plan.settings.get("from_environment", False))
     if plan.output.exists() and not plan.output.is_dir():
         raise ValueError(f"output {str(plan.output)!r} is not a folder; give another one with --output")
-    if plan.value_file is not None:
-        placeholders.check([plan.value_file], values, all_used=False)
-        _check_value_file(Path(plan.value_file))
-        if not placeholders.names(plan.value_file) and plan.parallel != 1 and (plan.parallel or plan.on_a_cluster):
+    value_file, parallel = plan.settings.get("value_file"), plan.settings.get("parallel")
+    if value_file is not None:
+        placeholders.check([value_file], values, all_used=False)
+        _check_value_file(Path(value_file))
+        if not placeholders.names(value_file) and parallel != 1 and (parallel or plan.on_a_cluster):
             raise ValueError(
-                f"trials that run at the same time need a value file each, for example {plan.value_file}.{{trial}}"
+                f"trials that run at the same time need a value file each, for example {value_file}.{{trial}}"
             )
-    program = plan.command[0]
+    program = command[0]
     if os.name != "posix":
         raise ValueError("programs can only be run on POSIX systems (Linux, macOS); tune a module:function instead")
     if not placeholders.names(program) and not plan.on_a_cluster and shutil.which(program) is None:
@@ -298,16 +270,17 @@ def _check_value_file(path: Path) -> None:
         )
 
 
-def _check_function(settings: Mapping[str, Any]) -> None:
+def _check_function(settings: Settings) -> None:
     for key in ("value_file", "value_key", "value_regex"):
         if settings.get(key) is not None:
             raise ValueError(f"{key} is for programs; a Python function returns its value")
 
 
-def _executor(executor: str | None, *, is_program: bool, timed: bool) -> str | None:
+def _executor(settings: Settings, *, is_program: bool) -> str | None:
+    executor: str | None = settings.get("executor")
     if executor is None:
         # A thread that waits for a program costs nothing. A timeout can stop a Python function only with its process.
-        return "threads" if is_program else "processes" if timed else None
+        return "threads" if is_program else "processes" if "trial_timeout" in settings else None
     known = (*LOCAL_EXECUTORS, *CLUSTERS)
     if executor in known or executor.startswith(("dask://", "ray://")):
         return executor
@@ -317,38 +290,31 @@ def _executor(executor: str | None, *, is_program: bool, timed: bool) -> str | N
     )
 
 
-def _limits(settings: Mapping[str, Any]) -> dict[str, Any]:
-    target = settings.get("target")
+def _limits(settings: Settings, goals: Goals) -> dict[str, Any]:
     limits = {
-        "n_trials": whole_of("trials", settings),
-        "timeout": seconds_of("timeout", settings),
-        "target_value": None if target is None else finite_number("target", target),
-        "patience": whole_of("patience", settings),
-        "min_gain": None if settings.get("min_gain") is None else positive("min_gain", settings["min_gain"]),
+        "n_trials": settings.get("trials"),
+        "timeout": settings.get("timeout"),
+        "target_value": settings.get("target"),
+        "patience": settings.get("patience"),
+        "min_gain": settings.get("min_gain"),
     }
     if all(limit is None for limit in limits.values()):
         raise ValueError("there is no limit: give --trials, --timeout, --target, --patience or --min-gain")
-    for key in ("confirm", "retries", "max_failures", "seed"):
-        if settings.get(key) is not None:
-            limits[key] = whole_of(key, settings)
-    if limits.get("confirm"):
-        _check_confirm(limits)
-    return limits
-
-
-def _check_several(limits: Mapping[str, Any]) -> None:
-    """Reject the limits that are for one objective."""
-    given = {"target": limits["target_value"], "min_gain": limits["min_gain"], "confirm": limits.get("confirm") or None}
-    for name, limit in given.items():
-        if limit is not None:
-            raise ValueError(f"{name} is for one objective; use patience or trials")
-
-
-def _check_confirm(limits: Mapping[str, Any]) -> None:
-    trials, confirm = limits["n_trials"], limits["confirm"]
-    if all(limit is None for name, limit in limits.items() if name in ENDS_SEARCH):
+    limits |= {key: settings[key] for key in ("confirm", "retries", "max_failures", "seed") if key in settings}
+    confirm, trials = limits.get("confirm") or 0, limits["n_trials"]
+    if confirm and all(limits[name] is None for name in ENDS_SEARCH):
         raise ValueError(
             "--confirm needs to know when the search ends: give --trials, --target, --patience, --min-gain"
         )
     if trials is not None and confirm >= trials:
         raise ValueError(f"confirm is a part of trials: it must be less than {trials}, not {confirm}")
+    single = {"target": settings.get("target"), "min_gain": settings.get("min_gain"), "confirm": confirm or None}
+    for name, given in single.items():
+        if goals.several and given is not None:
+            raise ValueError(f"{name} is for one objective; use patience or trials")
+    if confirm and settings.get("deterministic"):
+        raise ValueError(
+            "--confirm runs the best trials again, and --deterministic says that this gives the same values; leave one "
+            "of them out"
+        )
+    return limits
