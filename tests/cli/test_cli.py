@@ -19,17 +19,18 @@ import optuna
 import pytest
 import sqlalchemy
 import typer
-from lazybo.cli.config import make_plan
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
-from tests.test_files import almost_full
 from typer.testing import CliRunner, Result
 
 from lazybo import Condition, optimize, recommend
-from lazybo.cli import app
-from lazybo.cli.settings import DEFAULT_STORAGE, SETTINGS, settings_of
+from lazybo.cli.app import app
+from lazybo.cli.parameters import space_of, tables_of
+from lazybo.cli.plan import make_plan
+from lazybo.cli.settings import DEFAULT_STORAGE, KEYS, settings_of
 from lazybo.gp.process import Process
 from lazybo.programs import groups
 from lazybo.study import storage as studies
+from tests.core.test_codec import almost_full
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = (ROOT / "docs" / "command.md").read_text()
@@ -82,12 +83,12 @@ def refused(*arguments: str) -> str:
 def test_flags_and_a_file_make_the_same_plan() -> None:
     Path("lenet.toml").write_text(TOML)
     from_file = make_plan(settings_of(["lenet.toml"], {}))
-    assert from_file.space == {
+    assert from_file.space.distributions == {
         "lr": FloatDistribution(1e-4, 0.1, log=True),
         "opt": CategoricalDistribution(["sgd", "adam"]),
         "momentum": FloatDistribution(0, 0.99),
     }
-    assert from_file.conditions == {"momentum": Condition("opt", ("sgd",))}
+    assert from_file.space.conditions == {"momentum": Condition("opt", ("sgd",))}
     assert from_file.command == ("train", "--lr", "{lr}", "--opt", "{opt}", "--momentum", "{momentum}")
     assert (from_file.directions, from_file.storage, from_file.study) == ("maximize", "lenet.db", "lenet")
     assert from_file.limits == {
@@ -112,17 +113,15 @@ def test_flags_override_the_file_and_choices_are_text() -> None:
     Path("lenet.toml").write_text(TOML)
     flags: dict[str, Any] = {"trials": 5, "study": "other", "parameters": {"lr": {"type": "int", "low": 1, "high": 3}}}
     plan = make_plan(settings_of(["lenet.toml", "train", "{lr}", "{opt}", "{momentum}"], flags | {"initial": []}))
-    assert plan.space["lr"] == IntDistribution(1, 3)
+    assert plan.space.distributions["lr"] == IntDistribution(1, 3)
     assert plan.limits["n_trials"] == 5
     assert plan.command == ("train", "{lr}", "{opt}", "{momentum}")
-    assert plan.parallel == 4
+    assert plan.settings["parallel"] == 4
 
 
 def test_a_parameter_may_be_named_in_every_way_of_a_flag() -> None:
-    from lazybo.cli.parameters import distributions_of, from_flags
-
-    tables = from_flags(["a=0:1", "b=1e-3:1:log", "c=0:1:0.25"], ["d=1:9:2", "e=1:100:log"], ['f=x,"y,z", $(q)'])
-    assert distributions_of(tables)[0] == {
+    floats, ints = ["a=0:1", "b=1e-3:1:log", "c=0:1:0.25"], ["d=1:9:2", "e=1:100:log"]
+    assert space_of(tables_of(float=floats, int=ints, choice=['f=x,"y,z", $(q)'])).distributions == {
         "a": FloatDistribution(0, 1),
         "b": FloatDistribution(1e-3, 1, log=True),
         "c": FloatDistribution(0, 1, step=0.25),
@@ -719,10 +718,8 @@ def test_a_deterministic_program_is_not_repeated_and_its_best_trial_is_the_one_t
 
 def test_a_file_may_say_that_a_program_is_deterministic() -> None:
     Path("lenet.toml").write_text(f"deterministic = true\n{TOML}")
-    assert make_plan(settings_of(["lenet.toml"], {})).deterministic
-    assert not make_plan(settings_of(["lenet.toml"], {"deterministic": False})).deterministic
-    Path("lenet.toml").write_text(TOML)
-    assert not make_plan(settings_of(["lenet.toml"], {})).deterministic
+    assert settings_of(["lenet.toml"], {})["deterministic"]
+    assert not settings_of(["lenet.toml"], {"deterministic": False})["deterministic"]
 
 
 def test_a_final_check_is_shown_logged_and_exported() -> None:
@@ -850,7 +847,7 @@ def test_storage_and_study_may_be_given_as_for_tune(words: str) -> None:
 
 
 def test_the_reference_names_every_setting() -> None:
-    missing = [key for key in SETTINGS if f"`{key}`" not in REFERENCE]
+    missing = [key for key in KEYS if f"`{key}`" not in REFERENCE]
     assert not missing
 
 

@@ -22,8 +22,8 @@ from lazybo.cli.measurements import (
     steps_of,
     value_columns,
 )
-from lazybo.cli.parameters import Requirement, distributions_of
-from lazybo.cli.plan import keep_requirement, objectives_of, parse_constraints, requirement_of
+from lazybo.cli.parameters import Requirement, requirement_of, space_of
+from lazybo.cli.plan import keep_requirement, objectives_of, parse_constraints
 from lazybo.cli.settings import (
     DEFAULT_STORAGE,
     JsonFlag,
@@ -47,7 +47,6 @@ from lazybo.report.facts import facts_of
 from lazybo.run.arguments import check_initial, check_initial_feasible
 from lazybo.run.by_hand import ByHand, Measured
 from lazybo.run.goals import Goals, check_goals
-from lazybo.space.space import Space
 from lazybo.space.tables import MARK, csv_text
 from lazybo.study import ledger
 from lazybo.study.attributes import REQUIRE_KEY, RUN_KEY, of_study
@@ -259,18 +258,17 @@ def _open_or_create(storage: str, study: str | None, flags: Mapping[str, Any]) -
 
 def _create(settings: Mapping[str, Any], name: str | None) -> ByHand:
     """Open a study with these settings, or make it. Everything is validated before anything is written."""
-    space, conditions = distributions_of(settings["parameters"])
-    checked = Space(space, conditions)
+    space = space_of(settings["parameters"], settings["require"])
     goals = _given_goals(settings)
-    structure = Structure(space, conditions, frozenset())
+    structure = Structure(space.distributions, space.conditions, frozenset())
     place = settings.get("storage", DEFAULT_STORAGE)
     options = ModelOptions(
-        feasible=requirement_of(settings["require"], space),
+        feasible=space.feasible,
         cost=settings.get("cost"),
         priors=priors_for(None, None, deterministic=settings.get("deterministic", False)),
         earlier=read_earlier(settings.get("earlier", []), goals.directions, place, name or DEFAULT_NAME),
     )
-    initial = check_initial(settings.get("initial", []), checked)
+    initial = check_initial(settings.get("initial", []), space)
     check_initial_feasible(initial, options.optimizer(structure, *goals.directions))
     storage = open_checked(place)
     name = name or _only_study(storage)
@@ -284,7 +282,7 @@ def _create(settings: Mapping[str, Any], name: str | None) -> ByHand:
         raise ValueError(str(error).replace(REMEDY, "give another name as STUDY")) from error
     options = replace(options, seed=seed)
     keep_options(study, options, structure, ledger.read(study))
-    keep_requirement(study, options.feasible if isinstance(options.feasible, Requirement) else None)
+    keep_requirement(study, options.feasible)
     by_hand = ByHand(study, options, structure, replace(goals, cost=None if options.cost == SECONDS else options.cost))
     by_hand.enqueue(initial)
     return by_hand

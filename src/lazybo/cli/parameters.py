@@ -20,7 +20,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 
 from lazybo.core.checks import is_number, shortened
 from lazybo.programs.placeholders import nearest
-from lazybo.space.space import Condition
+from lazybo.space.space import Condition, Space
 
 Params: TypeAlias = Mapping[str, Any]
 Value: TypeAlias = Callable[[Params], Any]
@@ -76,27 +76,32 @@ def _range(kind: str, text: str, rest: str) -> dict[str, Any]:
     return table
 
 
-def distributions_of(tables: Mapping[str, Any]) -> tuple[dict[str, BaseDistribution], dict[str, Condition]]:
-    """The space that the tables describe."""
+def space_of(tables: Mapping[str, Any], require: Sequence[str] = ()) -> Space:
+    """The space that the tables describe, with the requirements as its feasible configurations."""
     if not tables:
         raise ValueError("there are no parameters: give --float, --int or --choice, or [parameters] in a TOML file")
-    space: dict[str, BaseDistribution] = {}
+    distributions: dict[str, BaseDistribution] = {}
     conditions: dict[str, Condition] = {}
     for name, table in tables.items():
         try:
-            space[name] = _distribution(table)
+            distributions[name] = _distribution(table)
             if "if" in table:
                 conditions[name] = _condition(table["if"])
         except ValueError as error:
             raise ValueError(f"parameter {name!r}: {error}") from None
-    return space, conditions
+    return Space(distributions, conditions=conditions, feasible=requirement_of(require, distributions))
 
 
-def examples(space: Mapping[str, BaseDistribution]) -> dict[str, list[Any]]:
+def requirement_of(texts: Sequence[str], names: Collection[str]) -> "Requirement | None":
+    """The expressions that every configuration must fulfil, all of them; None if there is none."""
+    return Requirement(texts, names) if texts else None
+
+
+def examples(space: Space) -> dict[str, list[Any]]:
     """Example values of every parameter: all choices, or both ends of a range."""
     return {
         name: list(d.choices) if isinstance(d, CategoricalDistribution) else [d.low, d.high]  # type: ignore[attr-defined]
-        for name, d in space.items()
+        for name, d in space.distributions.items()
     }
 
 
@@ -177,7 +182,7 @@ class Requirement:
     """Several expressions as a function of a configuration: true if all of them hold."""
 
     def __init__(self, texts: Sequence[str], names: Collection[str]) -> None:
-        self.texts = tuple(texts)
+        self.texts, names = tuple(texts), tuple(names)
         self._truths = [_parsed(text, names) for text in self.texts]
 
     def __call__(self, params: Params) -> bool:

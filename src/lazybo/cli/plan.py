@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import optuna
-from optuna.distributions import BaseDistribution
 from optuna.pruners import BasePruner
 from optuna.study import Study
 
-from lazybo.cli.parameters import Requirement, distributions_of, examples
+from lazybo.cli.parameters import Requirement, examples, space_of
 from lazybo.cli.settings import DEFAULT_STORAGE, OBJECTIVE
 from lazybo.core.checks import Direction
 from lazybo.programs import groups, placeholders
@@ -28,7 +27,7 @@ from lazybo.run.arguments import check_initial, check_initial_feasible, check_pr
 from lazybo.run.goals import Goals, check_goals
 from lazybo.search.earlier import EarlierStudy
 from lazybo.search.optimizer import Optimizer
-from lazybo.space.space import Condition, Space
+from lazybo.space.space import Predicate, Space
 from lazybo.study.attributes import REQUIRE_KEY
 from lazybo.study.earlier import read_earlier
 from lazybo.study.pruner import LazyPruner
@@ -57,8 +56,7 @@ class Plan:
 
     settings: Settings
     command: tuple[str, ...] | None
-    space: dict[str, BaseDistribution]
-    conditions: dict[str, Condition]
+    space: Space
     goals: Goals
     directions: Direction | dict[str, Direction]  # a direction of one objective, or directions by name
     constraints: dict[str, tuple[float | None, float | None]]
@@ -71,7 +69,6 @@ class Plan:
     checkpoints: Path | None
     pruner: BasePruner
     initial: list[dict[str, Any]]
-    require: Requirement | None
     earlier: tuple[EarlierStudy, ...]
     limits: dict[str, Any]  # as optimize() takes them
 
@@ -83,8 +80,7 @@ class Plan:
 
 def make_plan(settings: Settings) -> Plan:
     """Make a plan from checked settings; raises one ValueError if they contradict each other."""
-    space, conditions = distributions_of(settings["parameters"])
-    checked = Space(space, conditions)
+    space = space_of(settings["parameters"], settings["require"])
     command = _command(settings)
     storage, study = settings.get("storage", DEFAULT_STORAGE), settings.get("study") or DEFAULT_NAME
     directions = objectives_of(settings, is_program=command is not None)
@@ -96,7 +92,6 @@ def make_plan(settings: Settings) -> Plan:
         settings=settings,
         command=command,
         space=space,
-        conditions=conditions,
         goals=goals,
         directions=directions,
         constraints=constraints,
@@ -108,13 +103,11 @@ def make_plan(settings: Settings) -> Plan:
         grace=_grace(settings, command),
         checkpoints=_checkpoints(settings, command, output),
         pruner=_pruner(settings, goals),
-        initial=check_initial(settings.get("initial", []), checked),
-        require=requirement_of(settings["require"], space),
+        initial=check_initial(settings.get("initial", []), space),
         earlier=read_earlier(settings.get("earlier", []), goals.directions, storage, study),
         limits=_limits(settings, goals),
     )
-    if plan.require is not None:
-        check_initial_feasible(plan.initial, Optimizer(space, conditions=conditions, feasible=plan.require, seed=0))
+    check_initial_feasible(plan.initial, Optimizer(space, seed=0))
     if command:
         _check_program(plan, command)
     else:
@@ -195,14 +188,9 @@ def _finite(text: str) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def requirement_of(texts: Sequence[str], space: Mapping[str, BaseDistribution]) -> Requirement | None:
-    """The expressions that every configuration must fulfil, all of them."""
-    return Requirement(texts, list(space)) if texts else None
-
-
-def keep_requirement(study: Study, requirement: Requirement | None) -> None:
+def keep_requirement(study: Study, feasible: Predicate | None) -> None:
     """Keep the expressions that must hold with the study; `lazybo ask` reads them."""
-    texts = list(requirement.texts) if requirement else None
+    texts = list(feasible.texts) if isinstance(feasible, Requirement) else None
     kept = with_retries(partial(study._storage.get_study_system_attrs, study._study_id)).get(REQUIRE_KEY)
     if texts != kept:
         with_retries(partial(study._storage.set_study_system_attr, study._study_id, REQUIRE_KEY, texts))

@@ -53,18 +53,18 @@ def run_plan(plan: Plan, *, force: bool, progress: bool) -> tuple[Study, int]:
         with ending_on_signals():
             optimize(
                 objective,
-                plan.space,
+                plan.space.distributions,
                 direction=None if isinstance(plan.directions, dict) else plan.directions,
                 directions=plan.directions if isinstance(plan.directions, dict) else None,
                 constraints=plan.constraints or None,
-                conditions=plan.conditions,
+                conditions=plan.space.conditions,
                 executor=plan.executor,
                 n_parallel=settings.get("parallel") or (None if plan.on_a_cluster else 1),
                 storage=study._storage,
                 study_name=plan.study,
                 trial_timeout=None if plan.command else settings.get("trial_timeout"),
                 initial=plan.initial,
-                feasible=plan.require,
+                feasible=plan.space.feasible,
                 cost=settings.get("cost"),
                 earlier=plan.earlier,
                 deterministic=settings.get("deterministic", False),
@@ -205,7 +205,7 @@ def _open(plan: Plan, *, force: bool) -> tuple[Study, bool]:
         fill_cache(storage, summary._study_id)
         if not force:
             _check_same_command(storage, summary._study_id, plan.study, about)
-    structure = Structure(plan.space, plan.conditions, frozenset())
+    structure = Structure(plan.space.distributions, plan.space.conditions, frozenset())
     try:
         goals = plan.goals
         optimised = About(goals.directions, goals.names, tuple(bound.name for bound in goals.bounds))
@@ -214,7 +214,7 @@ def _open(plan: Plan, *, force: bool) -> tuple[Study, bool]:
         raise ValueError(str(error).replace(REMEDY, "give another --study")) from error
     for key, what in about.items():
         study.set_user_attr(key, what)
-    keep_requirement(study, plan.require)
+    keep_requirement(study, plan.space.feasible)
     return study, not there
 
 

@@ -8,7 +8,7 @@ symbol  meaning                                                              sha
 X       points of all rows, shared by all outputs; NaN: inactive             (n, d)
 θ       the parameters of an output's kernel                                 (p,)
 α       K⁻¹ t, the weights of the rows; 0 where pending                      (n,)
-m       prior mean, 0 unless there are earlier studies (`gp.prior_mean`)
+m       prior mean, 0 unless there are earlier studies (`PriorMean`)
 t       targets minus m; for pending rows those that make their weights 0    (n,)
 v       what K has on its diagonal besides k(x, x): noise and jitter         (n,)
 S       the rows that the variance is computed from                          (m,)
@@ -37,8 +37,9 @@ from optuna.trial import FrozenTrial
 from lazybo.core.blas import one_thread
 from lazybo.core.checks import Array
 from lazybo.core.text import printable, shortened, without_password
-from lazybo.gp.prior_mean import PriorMean
-from lazybo.gp.process import NO_VALUE, Process
+from lazybo.gp.kernels.base import PriorMean
+from lazybo.gp.posterior import NO_VALUE
+from lazybo.gp.process import Process
 from lazybo.search.acquisition import MIN_STD
 from lazybo.search.optimizer import Optimizer
 from lazybo.search.prediction import HALF_WIDTH, Limit, Predictor

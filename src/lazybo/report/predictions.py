@@ -17,12 +17,12 @@ from optuna.trial import FrozenTrial
 
 from lazybo.core.blas import one_thread
 from lazybo.core.checks import Array, shortened
-from lazybo.gp.leave_one_out import leave_one_out
+from lazybo.gp.process import leave_one_out
 from lazybo.search.contenders import Contender
 from lazybo.search.optimizer import Optimizer
 from lazybo.search.prediction import HALF_WIDTH, Prediction, Predictor, Recommendation
-from lazybo.space.feasibility import Feasibility, Predicate
-from lazybo.space.space import Space
+from lazybo.space.feasible import Feasibility
+from lazybo.space.space import Predicate, Space
 from lazybo.study import ledger
 from lazybo.study.evaluated import evaluations_of, most_promising, point_of
 from lazybo.study.factory import directions_of, model_of

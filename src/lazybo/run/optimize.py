@@ -14,9 +14,8 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.core.checks import Direction, check_cost, check_seed, hinting, renamed, warn, whole
-from lazybo.gp.fit import Priors, priors_for
-from lazybo.gp.kernels import Kernel
-from lazybo.gp.lag import Lag
+from lazybo.gp.fit import Lag, Priors, priors_for
+from lazybo.gp.kernels.base import Kernel
 from lazybo.run.arguments import (
     check_initial,
     check_initial_feasible,
@@ -43,9 +42,7 @@ from lazybo.run.presence import present
 from lazybo.run.steps import Steps
 from lazybo.run.warm_start import known_results
 from lazybo.search.acquisition import Acquisition
-from lazybo.space.feasibility import Predicate
-from lazybo.space.shorthand import as_distributions, warn_of_misreading
-from lazybo.space.space import Condition, Space
+from lazybo.space.space import Condition, Predicate, Space
 from lazybo.study import ledger
 from lazybo.study.attributes import STOPPED_KEY
 from lazybo.study.costs import SECONDS
@@ -190,8 +187,7 @@ def optimize(
     )
     check_supported(goals, limits, warm_start, folds=isinstance(objective, KFold))
     check_repeats(limits, deterministic=deterministic)
-    checked = Space(as_distributions(space), conditions)
-    warn_of_misreading(space)
+    checked = Space(space, conditions=conditions)
     structure = Structure(checked.distributions, checked.conditions, checked.optional)
     options = ModelOptions(
         seed=check_seed(seed),

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lazybo.core.checks import Array
-from lazybo.gp.kernels import Kernel, distances
+from lazybo.gp.kernels.base import Kernel, distances
 from lazybo.gp.process import Process
 from lazybo.search.acquisition import Acquisition
 from lazybo.search.ascent import climb, move_discrete
@@ -37,7 +37,7 @@ from lazybo.search.border import Border
 from lazybo.search.joint import improvement
 from lazybo.search.landscape import Landscape, Layer
 from lazybo.search.pool import Pool
-from lazybo.space.feasibility import Feasibility
+from lazybo.space.feasible import Feasibility
 from lazybo.space.space import Space
 
 Index: TypeAlias = NDArray[np.intp]
