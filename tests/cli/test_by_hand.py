@@ -17,7 +17,7 @@ import optuna
 import pytest
 from typer.testing import CliRunner, Result
 
-from lazybo.cli import app
+from lazybo.cli.app import app
 
 SPACE = ("--float", "t=0:10", "--choice", "flour=rye,wheat", "--seed", "3")
 

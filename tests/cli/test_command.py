@@ -17,7 +17,7 @@ from typing import Any
 import optuna
 import pytest
 
-from lazybo.cli import tune
+from lazybo.cli.tune import ending_on_signals
 from lazybo.run.presence import born
 
 LAZYBO = str(Path(sys.executable).parent / "lazybo")
@@ -309,8 +309,7 @@ def test_a_polite_end_is_no_failure_of_a_function_that_runs() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_polite_end_is_not_lost_in_a_finaliser(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tune, "LOST_AFTER", 0.05)
+def test_a_polite_end_is_not_lost_in_a_finaliser() -> None:
 
     class Finalised:
         def __del__(self) -> None:
@@ -319,7 +318,7 @@ def test_a_polite_end_is_not_lost_in_a_finaliser(monkeypatch: pytest.MonkeyPatch
 
     def run() -> None:
         finalised = Finalised()
-        with tune._ending_on_signals():
+        with ending_on_signals(lost_after=0.05):
             del finalised
             time.sleep(DEADLINE)
 
