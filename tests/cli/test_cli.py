@@ -28,7 +28,7 @@ from lazybo.cli.parameters import space_of, tables_of
 from lazybo.cli.plan import make_plan
 from lazybo.cli.settings import DEFAULT_STORAGE, KEYS, settings_of
 from lazybo.gp.process import Process
-from lazybo.programs import groups
+from lazybo.programs.program import reopen
 from lazybo.study import storage as studies
 from tests.core.test_codec import almost_full
 
@@ -58,7 +58,7 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     monkeypatch.setenv("COLUMNS", "200")
-    groups.reopen()
+    reopen()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
 
 

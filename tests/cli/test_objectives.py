@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 from lazybo.cli.app import app
 from lazybo.cli.plan import make_plan, parse_constraints
 from lazybo.cli.settings import from_flags, settings_of, with_names
-from lazybo.programs import groups
+from lazybo.programs.program import reopen
 
 PROGRAM = """
 import json, sys
@@ -30,7 +30,7 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("train.py").write_text(PROGRAM)
     monkeypatch.setenv("COLUMNS", "200")
-    groups.reopen()
+    reopen()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
 
 

@@ -19,10 +19,10 @@ from optuna.study import Study
 from lazybo.cli.parameters import Requirement, examples, space_of
 from lazybo.cli.settings import DEFAULT_STORAGE, OBJECTIVE
 from lazybo.core.checks import Direction
-from lazybo.programs import groups, placeholders
+from lazybo.programs import placeholders
 from lazybo.programs.output import Reading
 from lazybo.programs.placeholders import nearest
-from lazybo.programs.program import kind_of
+from lazybo.programs.program import GRACE, kind_of
 from lazybo.run.arguments import check_initial, check_initial_feasible, check_pruner
 from lazybo.run.goals import Goals, check_goals
 from lazybo.search.earlier import EarlierStudy
@@ -140,7 +140,7 @@ def _grace(settings: Settings, command: Sequence[str] | None) -> float:
     given: float | None = settings.get("grace")
     if given is not None and command is None:
         raise ValueError("grace is for programs; a Python function is stopped between two steps")
-    return given if given is not None else CHECKPOINT_GRACE if _has_checkpoint(command) else groups.GRACE
+    return given if given is not None else CHECKPOINT_GRACE if _has_checkpoint(command) else GRACE
 
 
 def _checkpoints(settings: Settings, command: Sequence[str] | None, output: Path) -> Path | None:

@@ -20,8 +20,7 @@ from lazybo.cli import console
 from lazybo.cli.plan import Plan, keep_requirement
 from lazybo.cli.settings import open_checked
 from lazybo.core.text import shortened
-from lazybo.programs import Program, groups
-from lazybo.programs.program import NO_VALUE, last_lines
+from lazybo.programs.program import NO_VALUE, Program, end_all, last_lines, reopen
 from lazybo.report.records import reason_of
 from lazybo.run.failure import NothingCompleted
 from lazybo.run.limits import StopReason, Tally
@@ -48,7 +47,7 @@ def run_plan(plan: Plan, *, force: bool, progress: bool) -> tuple[Study, int]:
     lines = LogLines(study, only_failures=not progress or sys.stderr.isatty())
     first = FirstValue(study)
     stops_early = plan.command is not None and "max_failures" not in settings
-    groups.reopen()
+    reopen()
     try:
         with ending_on_signals():
             optimize(
@@ -86,7 +85,7 @@ def run_plan(plan: Plan, *, force: bool, progress: bool) -> tuple[Study, int]:
             study._storage.delete_study(study._study_id)
         _explain(error, begun=begun)
     finally:
-        groups.end_all(plan.grace)
+        end_all(plan.grace)
     if first.missing is not None:
         _no_value(study, first.missing)
         return study, console.FAILED
