@@ -20,12 +20,13 @@ from lazybo.cli.settings import (
     OptionalNames,
     StorageArgument,
     StorageFlag,
-    StudyArgument,
-    StudyFlag,
+    Where,
+    examples,
     find,
     from_flags,
     named_place,
     settings_of,
+    with_place,
     with_settings,
 )
 from lazybo.cli.tune import run_plan
@@ -148,23 +149,15 @@ class Kind(StrEnum):
     ALL = "all"
 
 
-@app.command(
-    epilog="""[bold]Examples[/bold]
-
-lazybo show lenet.db
-
-lazybo show lenet.db lenet --json"""
-)
+@app.command(epilog=examples("lazybo show lenet.db", "lazybo show lenet.db lenet --json"))
+@with_place
 def show(
-    storage: StorageArgument = None,
-    study: StudyArgument = None,
-    place: StorageFlag = None,
-    name: StudyFlag = None,
+    where: Where,
     as_json: JsonFlag = False,
 ) -> None:
     """List the studies in a storage, or show one: progress, best, importances, failures, running trials."""
     with console.exit_on_bad_input():
-        found = find(*named_place((storage, study), place, name))
+        found = find(*where)
         if found.study_name is None and len(found.storage.get_all_studies()) != 1:
             every = sorted(map(facts_of, found.studies()), key=lambda each: each.name)
             overviews = [summary.overview(each) for each in every]
@@ -176,21 +169,16 @@ def show(
 
 
 @app.command(
-    epilog="""[bold]Examples[/bold]
-
-lazybo best lenet.db
-
-sh -c "$(lazybo best lenet.db --command)"
-
-sh -c "$(lazybo best lenet.db --command --recommended)"
-
-lazybo best lenet.db --json | jq .params.lr"""
+    epilog=examples(
+        "lazybo best lenet.db",
+        'sh -c "$(lazybo best lenet.db --command)"',
+        'sh -c "$(lazybo best lenet.db --command --recommended)"',
+        "lazybo best lenet.db --json | jq .params.lr",
+    )
 )
+@with_place
 def best(
-    storage: StorageArgument = None,
-    study: StudyArgument = None,
-    place: StorageFlag = None,
-    name: StudyFlag = None,
+    where: Where,
     command: Annotated[bool, typer.Option("--command", help="Print the command line, ready to run.")] = False,
     recommended: Annotated[
         bool,
@@ -203,7 +191,7 @@ def best(
 ) -> None:
     """Print the best trial, or the front of several objectives, as text, as JSON, or as a command line."""
     with console.exit_on_bad_input():
-        facts = facts_of(find(*named_place((storage, study), place, name)).study())
+        facts = facts_of(find(*where).study())
         if facts.several and (command or recommended):
             flag = "--command" if command else "--recommended"
             raise ValueError(f"{flag} needs one best trial, but the study {facts.name!r} has several objectives")
@@ -229,18 +217,10 @@ def best(
         summary.print_advice(facts, advice)
 
 
-@app.command(
-    epilog="""[bold]Examples[/bold]
-
-lazybo resume lenet.db --trial 12 --trial 17
-
-lazybo resume lenet.toml --all"""
-)
+@app.command(epilog=examples("lazybo resume lenet.db --trial 12 --trial 17", "lazybo resume lenet.toml --all"))
+@with_place
 def resume(
-    storage: StorageArgument = None,
-    study: StudyArgument = None,
-    place: StorageFlag = None,
-    name: StudyFlag = None,
+    where: Where,
     numbers: Annotated[
         list[int] | None, typer.Option("--trial", metavar="NUMBER", help="A paused trial; may be given several times.")
     ] = None,
@@ -248,7 +228,7 @@ def resume(
 ) -> None:
     """Queue paused trials: the next lazybo tune continues them first, each to its end."""
     with console.exit_on_bad_input():
-        found = find(*named_place((storage, study), place, name)).study()
+        found = find(*where).study()
         if bool(numbers) == everything:
             paused = ", ".join(str(trial.number) for trial in paused_trials(found)) or "none"
             raise ValueError(f"give --trial NUMBER or --all; paused trials: {paused}")
@@ -257,17 +237,11 @@ def resume(
 
 
 @app.command(
-    epilog="""[bold]Examples[/bold]
-
-lazybo export lenet.db -o trials.csv
-
-lazybo export lenet.db --format json | jq length"""
+    epilog=examples("lazybo export lenet.db -o trials.csv", "lazybo export lenet.db --format json | jq length")
 )
+@with_place
 def export(
-    storage: StorageArgument = None,
-    study: StudyArgument = None,
-    place: StorageFlag = None,
-    name: StudyFlag = None,
+    where: Where,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="A file (default: standard output).")] = None,
     file_format: Annotated[
         str | None, typer.Option("--format", help="csv, json or parquet (default: from the file name, or csv).")
@@ -279,7 +253,7 @@ def export(
         if form == "parquet" and output is None and sys.stdout.isatty():
             raise ValueError("Parquet is binary and cannot be shown on a terminal; give a file with -o")
         convert = FORMATS[form]
-        content = convert(rows_of(find(*named_place((storage, study), place, name)).study()))
+        content = convert(rows_of(find(*where).study()))
         if output is not None:
             write_whole(output, content)
             return
@@ -290,19 +264,11 @@ def export(
     sys.stdout.flush()
 
 
-@app.command(
-    epilog="""[bold]Examples[/bold]
-
-lazybo plot history lenet.db -o history.png
-
-lazybo plot all lenet.db -o lenet.html"""
-)
+@app.command(epilog=examples("lazybo plot history lenet.db -o history.png", "lazybo plot all lenet.db -o lenet.html"))
+@with_place
 def plot(
     kind: Annotated[Kind, typer.Argument(help="What to draw.")],
-    storage: StorageArgument = None,
-    study: StudyArgument = None,
-    place: StorageFlag = None,
-    name: StudyFlag = None,
+    where: Where,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -314,46 +280,32 @@ def plot(
     """Draw history, times, importances, slices of the model, parallel coordinates, the front, or learning curves."""
     if as_json:
         with console.exit_on_bad_input():
-            console.print_json(numbers(kind.value, find(*named_place((storage, study), place, name)).study()))
+            console.print_json(numbers(kind.value, find(*where).study()))
         return
     console.needs("matplotlib", "plot")
     with console.exit_on_bad_input():
-        for path in draw(kind.value, find(*named_place((storage, study), place, name)).study(), output):
+        for path in draw(kind.value, find(*where).study(), output):
             console.plain(str(path))
 
 
-@app.command(
-    epilog="""[bold]Examples[/bold]
-
-lazybo report lenet.db -o report.html
-
-lazybo report lenet.toml"""
-)
+@app.command(epilog=examples("lazybo report lenet.db -o report.html", "lazybo report lenet.toml"))
+@with_place
 def report(
-    storage: StorageArgument = None,
-    study: StudyArgument = None,
-    place: StorageFlag = None,
-    name: StudyFlag = None,
+    where: Where,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="An HTML file (default: STUDY-report.html).")
     ] = None,
 ) -> None:
     """Write a report as one HTML file: the history, what to use, health checks, the model with sliders, failures."""
     with console.exit_on_bad_input():
-        found = find(*named_place((storage, study), place, name)).study()
+        found = find(*where).study()
         path = output or Path(f"{file_name(found.study_name)}-report.html")
         if path.suffix.lower() not in (".html", ".htm"):
             raise ValueError(f"the report is an HTML file, so {str(path)!r} must end with .html")
         console.plain(str(write_report(found, path)))
 
 
-@app.command(
-    epilog="""[bold]Examples[/bold]
-
-lazybo dashboard lenet.db
-
-lazybo dashboard lenet.db --port 8090"""
-)
+@app.command(epilog=examples("lazybo dashboard lenet.db", "lazybo dashboard lenet.db --port 8090"))
 def dashboard(
     storage: StorageArgument = None,
     place: StorageFlag = None,

@@ -28,16 +28,16 @@ from lazybo.cli.settings import (
     DEFAULT_STORAGE,
     JsonFlag,
     OptionalNames,
-    StorageArgument,
     StorageFlag,
-    StudyArgument,
     StudyFlag,
+    Where,
     check_texts,
     find,
     from_flags,
     named_place,
     open_checked,
     settings_of,
+    with_place,
     with_settings,
 )
 from lazybo.core.checks import whole
@@ -78,12 +78,10 @@ lazybo ask bread.toml --pending
 The first call needs the parameters, as flags or in a TOML file as lazybo tune takes it; later calls take them from the
 study. Write each result with lazybo tell.""",
 )
+@with_place
 @with_settings(before="as_csv", in_ask=True)
 def ask(
-    storage: StorageArgument = None,
-    study: StudyArgument = None,
-    place: StorageFlag = None,
-    name: StudyFlag = None,
+    where: Where,
     count: Annotated[int, typer.Option("-n", "--count", help="How many experiments.")] = 1,
     pending: Annotated[
         bool, typer.Option("--pending", help="Print those that wait for a result again; ask for no new one.")
@@ -98,10 +96,9 @@ def ask(
             raise ValueError("--csv and --json exclude each other")
         if whole("--count", count, 1) > MOST_AT_ONCE:
             raise ValueError(f"--count must be at most {MOST_AT_ONCE}, not {count}")
-        where, which = named_place((storage, study), place, name)
-        by_hand = _open_or_create(where, which, from_flags(given))
+        by_hand = _open_or_create(*where, from_flags(given))
         entries = by_hand.pending() if pending else by_hand.ask(count)
-    _print_entries(by_hand, entries, where, as_csv=as_csv, as_json=as_json)
+    _print_entries(by_hand, entries, where[0], as_csv=as_csv, as_json=as_json)
 
 
 @commands.command(

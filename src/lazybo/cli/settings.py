@@ -8,11 +8,11 @@ import inspect
 import re
 import shutil
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import optuna
 import typer
@@ -20,11 +20,15 @@ from optuna.storages import BaseStorage
 from optuna.study import Study
 from typer.core import TyperCommand
 
+from lazybo.cli.console import exit_on_bad_input
 from lazybo.cli.parameters import tables_of
-from lazybo.core.checks import DIRECTIONS, check_cost, finite_number, one_of, positive, seconds, shortened, whole
+from lazybo.core.checks import DIRECTIONS, finite_number, one_of, positive, seconds, shortened, whole
 from lazybo.core.text import without_password
 from lazybo.programs.placeholders import nearest
+from lazybo.search.options import Options
 from lazybo.study.storage import database_url, open_storage
+
+Command: TypeAlias = Callable[..., None]
 
 DEFAULT_STORAGE = "lazybo.db"
 WHAT, WHEN, WHERE, KEPT = "What is tuned", "When it ends", "Where it runs", "What is kept"
@@ -35,6 +39,20 @@ LARGEST_COUNT, LONGEST_WAIT = 2**63 - 1, 1e9
 OBJECTIVE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+StorageArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="STORAGE",
+        help=f"An SQLite file, a URL, or the TOML file of a study (default: {DEFAULT_STORAGE}).",
+    ),
+]
+StudyArgument = Annotated[
+    str | None, typer.Argument(metavar="STUDY", help="The study's name; not needed if there is only one.")
+]
+StorageFlag = Annotated[str | None, typer.Option("--storage", help="The storage, as lazybo tune takes it.")]
+StudyFlag = Annotated[str | None, typer.Option("--study", help="The study's name, as lazybo tune takes it.")]
+# The storage and the study of a call, as `with_place` gives them to a command.
+Where = tuple[str, str | None]
 
 
 # --------------------------------------------------------------------------------------- checks
@@ -125,6 +143,12 @@ def _flag(key: str, metavar: str, text: str) -> Setting:
     return Setting(key, _list(""), text, metavar=metavar, in_file=False, in_ask=True)
 
 
+def _option(name: str, kind: Kind, panel: str = WHAT, *, check: Callable[[str, Any], Any] | None = None) -> Setting:
+    """An option of the model, with the help and the check of `Options` unless the command has a stricter one."""
+    about = Options.__dataclass_fields__[name].metadata
+    return Setting(name, kind, about["help"], panel, about["metavar"] or None, check or about["check"], in_ask=True)
+
+
 SETTINGS = (
     Setting("command", Kind(list | str, "a list of texts, or one text", None)),
     Setting("objective", Kind(str, 'a text such as "module:function"', None)),
@@ -161,27 +185,12 @@ SETTINGS = (
         flag="--constraint",
         in_ask=True,
     ),
-    Setting(
-        "cost",
-        TEXT,
-        "Prefer trials that take less time, or cost less by a metric that is measured with the value.",
-        metavar="seconds|METRIC",
-        check=lambda _, value: check_cost(value),
-        in_ask=True,
-    ),
-    Setting(
-        "deterministic",
-        SWITCH,
-        "The same parameters always give the same value: nothing is repeated, and the best trial is recommended.",
-        in_ask=True,
-    ),
-    Setting(
+    _option("cost", TEXT),
+    _option("deterministic", SWITCH),
+    _option(
         "earlier",
         _list('a list of texts such as "study@other.db"'),
-        "Start from what was good in an earlier study of a related problem. Also the name of a CSV file.",
-        metavar="STUDY[@STORAGE]",
         check=partial(check_texts, like="NAME or NAME@STORAGE"),
-        in_ask=True,
     ),
     Setting("value_file", TEXT, "The file that holds the value; may have placeholders.", metavar="PATH"),
     Setting(
@@ -256,14 +265,7 @@ SETTINGS = (
     Setting("study", TEXT, "The study's name (default: the name of the TOML file, or lazybo).", KEPT),
     Setting("output", TEXT, "The folder for the output of all trials.", KEPT, "DIR"),
     Setting("checkpoints", TEXT, "The folder for all checkpoints (default: in --output).", KEPT, "DIR"),
-    Setting(
-        "seed",
-        WHOLE,
-        "Seed; makes a run with one worker repeatable.",
-        KEPT,
-        check=partial(_count, least=0),
-        in_ask=True,
-    ),
+    _option("seed", WHOLE, KEPT, check=partial(_count, least=0)),
 )
 KEYS = {setting.key: setting for setting in SETTINGS if setting.in_file}
 
@@ -271,21 +273,46 @@ KEYS = {setting.key: setting for setting in SETTINGS if setting.in_file}
 # -------------------------------------------------------------------------------------- commands
 
 
-def with_settings(*, before: str, in_ask: bool = False) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def with_settings(*, before: str, in_ask: bool = False) -> Callable[[Command], Command]:
     """Give a command the flags of the table, or only those of `lazybo ask`, as the parameters of its ``**given``.
 
     In the help they come before the command's own parameter ``before``.
     """
+    table = [setting.parameter() for setting in SETTINGS if setting.help and (setting.in_ask or not in_ask)]
 
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+    def decorate(command: Command) -> Command:
         own = [p for p in inspect.signature(command).parameters.values() if p.kind is not p.VAR_KEYWORD]
-        own = [p.replace(kind=p.KEYWORD_ONLY) for p in own]
         place = [p.name for p in own].index(before)
-        table = [setting.parameter() for setting in SETTINGS if setting.help and (setting.in_ask or not in_ask)]
-        command.__signature__ = inspect.Signature([*own[:place], *table, *own[place:]])  # type: ignore[attr-defined]
-        return command
+        return _with_parameters(command, [*own[:place], *table, *own[place:]])
 
     return decorate
+
+
+def with_place(command: Command) -> Command:
+    """Give a command STORAGE, STUDY, --storage and --study in place of its parameter ``where``."""
+    given = {"storage": StorageArgument, "study": StudyArgument, "place": StorageFlag, "name": StudyFlag}
+    own = list(inspect.signature(command).parameters.values())
+    at = [p.name for p in own].index("where")
+    four = [own[at].replace(name=name, annotation=kind, default=None) for name, kind in given.items()]
+
+    @wraps(command)
+    def called(storage: str | None, study: str | None, place: str | None, name: str | None, **rest: Any) -> None:
+        with exit_on_bad_input():
+            where = named_place((storage, study), place, name)
+        command(where=where, **rest)
+
+    return _with_parameters(called, [*own[:at], *four, *own[at + 1 :]])
+
+
+def _with_parameters(command: Command, parameters: Iterable[inspect.Parameter]) -> Command:
+    by_name = [p.replace(kind=p.KEYWORD_ONLY) for p in parameters]
+    command.__signature__ = inspect.Signature(by_name)  # type: ignore[attr-defined]
+    return command
+
+
+def examples(*lines: str) -> str:
+    """The examples at the end of a command's help."""
+    return "\n\n".join(["[bold]Examples[/bold]", *lines])
 
 
 class OptionalNames(TyperCommand):
@@ -388,19 +415,6 @@ def _required(settings: Mapping[str, Any]) -> list[Any]:
 # Databases that Optuna supports, and what a valid storage looks like.
 SCHEMES = ("sqlite", "postgresql", "mysql", "mariadb", "oracle", "mssql")
 EXAMPLES = "a file such as study.db, or postgresql+psycopg://user@host/database"
-
-StorageArgument = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="STORAGE",
-        help=f"An SQLite file, a URL, or the TOML file of a study (default: {DEFAULT_STORAGE}).",
-    ),
-]
-StudyArgument = Annotated[
-    str | None, typer.Argument(metavar="STUDY", help="The study's name; not needed if there is only one.")
-]
-StorageFlag = Annotated[str | None, typer.Option("--storage", help="The storage, as lazybo tune takes it.")]
-StudyFlag = Annotated[str | None, typer.Option("--study", help="The study's name, as lazybo tune takes it.")]
 
 
 class Place(NamedTuple):

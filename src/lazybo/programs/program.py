@@ -20,7 +20,7 @@ import stat
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -164,7 +164,7 @@ class Program:
                 release(process)  # it had its grace period
                 raise
             except BaseException:
-                end(process, self.grace)
+                end([process], self.grace)
                 raise
             else:
                 release(process)
@@ -176,7 +176,7 @@ class Program:
             raise EvaluationFailed(_exit_reason(process.returncode) + last, where=where)
         return result
 
-    def _follow(self, process: "subprocess.Popen[bytes]", kept: IO[bytes], trial: Trial) -> Value | None:
+    def _follow(self, process: subprocess.Popen[bytes], kept: IO[bytes], trial: Trial) -> Value | None:
         """Save and parse the output of a program until it ends, times out or is stopped.
 
         A program that is stopped gets SIGTERM. If it can be continued, what it prints before it ends still counts: its
@@ -190,7 +190,7 @@ class Program:
             last.add(self._parse(line, trial))
             if trial.should_prune() and not watch.stopping and not self._is_last(last):
                 watch.stop(self.grace)
-                ask_to_end(process)
+                _signal(process.pid, signal.SIGTERM)
 
         for data in self._chunks(process, watch):
             kept.write(data)
@@ -221,7 +221,7 @@ class Program:
             trial.report(parsed.value, parsed.step)
         return parsed
 
-    def _chunks(self, process: "subprocess.Popen[bytes]", watch: "_Watch") -> Iterator[bytes]:
+    def _chunks(self, process: subprocess.Popen[bytes], watch: "_Watch") -> Iterator[bytes]:
         """Yield the output of the program, until it ends or its grace period is over; raises at the timeout."""
         assert process.stdout is not None, "it is a pipe"
         pipe, left = process.stdout.fileno(), LEFT_IN_PIPE
@@ -326,13 +326,13 @@ def last_lines(path: Path, count: int) -> list[str]:
 # ------------------------------------------------------------------------------ process groups
 
 _lock = threading.Lock()
-_live: set["subprocess.Popen[bytes]"] = set()
+_live: set[subprocess.Popen[bytes]] = set()
 _closed = False
 
 
 def start(
     argv: Sequence[str], folder: Path, *, cwd: Path, environment: Mapping[str, str], stderr: Any
-) -> "subprocess.Popen[bytes]":
+) -> subprocess.Popen[bytes]:
     """Start a program in its own session with a pipe as standard output, and identify it in ``folder``."""
     with _lock:
         if _closed:
@@ -356,27 +356,12 @@ def start(
     except BaseException:  # for example, the disk is full: nobody would follow the program
         assert process.stdout is not None, "it is a pipe"
         process.stdout.close()
-        end(process)
+        end([process])
         raise
     return process
 
 
-def ask_to_end(process: "subprocess.Popen[bytes]") -> None:
-    """Send SIGTERM to a program and its children."""
-    _signal(process.pid, signal.SIGTERM)
-
-
-def end(process: "subprocess.Popen[bytes]", grace: float = GRACE) -> None:
-    """Send SIGTERM to a program and its children, and SIGKILL after ``grace`` seconds."""
-    try:
-        _signal(process.pid, signal.SIGTERM)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(grace)
-    finally:
-        release(process)
-
-
-def release(process: "subprocess.Popen[bytes]") -> None:
+def release(process: subprocess.Popen[bytes]) -> None:
     """Kill what is left of a program's process group, and remove the program from the list."""
     _signal(process.pid, signal.SIGKILL)
     process.wait()
@@ -384,24 +369,26 @@ def release(process: "subprocess.Popen[bytes]") -> None:
         _live.discard(process)
 
 
+def end(processes: Sequence[subprocess.Popen[bytes]], grace: float = GRACE) -> None:
+    """Send SIGTERM to programs and their children, and SIGKILL after ``grace`` seconds."""
+    try:
+        for process in processes:
+            _signal(process.pid, signal.SIGTERM)
+        _wait(grace, lambda: any(process.poll() is None for process in processes))
+    finally:
+        for process in processes:
+            release(process)
+
+
 def end_all(grace: float = GRACE) -> None:
     """Stop all running programs; `start` raises from now on."""
     global _closed
     with _lock:
         _closed = True
-        running = list(_live)
-    try:
-        for process in running:
-            _signal(process.pid, signal.SIGTERM)
-        deadline = time.monotonic() + grace
-        while time.monotonic() < deadline and any(process.poll() is None for process in running):
-            time.sleep(POLL / 2)
-    finally:
-        for process in running:
-            release(process)
+    end(running(), grace)
 
 
-def running() -> list["subprocess.Popen[bytes]"]:
+def running() -> list[subprocess.Popen[bytes]]:
     """The programs that were started and have not been released."""
     with _lock:
         return list(_live)
@@ -425,11 +412,16 @@ def end_survivor(folder: Path, grace: float = GRACE) -> bool:
     if not program.is_here or program.born is None or parent.may_run or not program.may_run:
         return False
     _signal(program.pid, signal.SIGTERM)
-    deadline = time.monotonic() + grace
-    while time.monotonic() < deadline and program.may_run:
-        time.sleep(POLL / 2)
+    _wait(grace, lambda: program.may_run)
     _signal(program.pid, signal.SIGKILL)
     return True
+
+
+def _wait(grace: float, condition: Callable[[], bool]) -> None:
+    """Wait while the condition holds, at most ``grace`` seconds."""
+    deadline = time.monotonic() + grace
+    while time.monotonic() < deadline and condition():
+        time.sleep(POLL / 10)
 
 
 def _signal(group: int, number: int) -> None:
