@@ -24,7 +24,7 @@ STEPS = 10
 TRIALS = 80
 
 Finish = Callable[[StudyModel, FrozenTrial], None]
-forecast: Finish = StudyModel._finish_pruned
+forecast: Finish = StudyModel._finish_stopped
 
 
 def last(model: StudyModel, trial: FrozenTrial) -> None:
@@ -81,7 +81,7 @@ def main() -> None:
     print(f"| a pruned trial teaches ({len(NAMES)} problems, {options.seeds} seeds) | mean regret | log10 | steps |")
     print("|---|---|---|---|")
     for label, way in WAYS.items():
-        with patch.object(StudyModel, "_finish_pruned", way):
+        with patch.object(StudyModel, "_finish_stopped", way):
             runs = [one_study(name, seed) for name in NAMES for seed in range(options.seeds)]
         regret = np.array([regret for regret, _ in runs])
         log = np.mean(log10(regret))

@@ -16,7 +16,6 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from lazybo.core.checks import Array
 from lazybo.search.optimizer import Optimizer
 from lazybo.study.model import StudyModel
-from lazybo.study.structure import Structure
 
 EPOCHS, WORKERS, TRAININGS = 20, 4, 28
 SHOWN = (10, 16, 22, 28)
@@ -39,7 +38,7 @@ def regrets(seed: int, *, watches: bool) -> Array:
     """The best regret after each training."""
     rng, model = (
         np.random.default_rng(seed + 100),
-        StudyModel(Structure(SPACE, {}, frozenset()), Optimizer(SPACE, seed=seed)),
+        StudyModel(Optimizer(SPACE, seed=seed)),
     )
     model.watches = watches
     trials: list[FrozenTrial] = []

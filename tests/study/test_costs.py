@@ -11,9 +11,8 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from lazybo import LazySampler
 from lazybo.study.attributes import SECONDS_KEY
-from lazybo.study.costs import LEAST_SECONDS, cost_of, seconds_of
-from lazybo.study.factory import ModelOptions, model_of
-from lazybo.study.structure import Structure
+from lazybo.study.model import model_of
+from lazybo.study.trial import LEAST_SECONDS, cost_of, seconds_of
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 SPACE = {"x": FloatDistribution(0, 1), "y": FloatDistribution(0, 1)}
@@ -111,18 +110,3 @@ def test_trials_of_others_may_lack_the_cost() -> None:
     study.add_trials([finished(i / 10, 1.0) for i in range(8)])
     study.optimize(objective, n_trials=3)
     assert len(study.trials) == 11
-
-
-@pytest.mark.parametrize("cost", [3, "", b"seconds"])
-def test_a_wrong_name_is_refused(cost: Any) -> None:
-    with pytest.raises(ValueError, match="cost must be 'seconds' or the name of a metric"):
-        LazySampler(cost=cost)
-
-
-def test_options_are_written_with_a_cost_only_if_there_is_one() -> None:
-    structure = Structure(dict(SPACE), {}, frozenset())
-    plain = ModelOptions().to_json()
-    assert "cost" not in plain, "studies of earlier versions have the same options"
-    assert ModelOptions.from_json(plain, structure) == ModelOptions()
-    with_cost = ModelOptions(cost="dollars")
-    assert ModelOptions.from_json(with_cost.to_json(), structure) == with_cost

@@ -15,9 +15,8 @@ import lazybo
 from lazybo.cli.app import app
 from lazybo.report.predictions import model_for
 from lazybo.search.earlier import EarlierStudy, say
-from lazybo.study.earlier import pack, read_earlier, unpack
-from lazybo.study.factory import ModelOptions
-from lazybo.study.structure import Structure
+from lazybo.search.options import pack, unpack
+from lazybo.study.definition import read_earlier
 
 SPACE = {"x": (0.0, 1.0), "y": (0.0, 1.0)}
 
@@ -96,23 +95,13 @@ def test_packed_studies_are_the_same() -> None:
 def test_choices_survive_as_texts_and_lists() -> None:
     choices = CategoricalDistribution([(1, 2), (3, 4), 5])
     study = EarlierStudy("a", ({"k": (1, 2)}, {"k": 5}, {"k": (3, 4)}), ((1.0,), (2.0,), (3.0,)))
-    space = Structure({"k": choices}, {}, frozenset())
     points = []
     for studies in ((study,), unpack(pack([study])), (EarlierStudy("a", ({"k": "5"},) * 3, study.values),)):
-        optimizer = ModelOptions(earlier=studies).optimizer(space, "minimize")
+        optimizer = lazybo.Optimizer({"k": choices}, earlier=studies)
         (tasks,) = (each.earlier for each in optimizer._outputs.objectives)
         assert tasks is not None
         points.append(tasks.tasks[0].points[:, 0].tolist())
     assert points == [[0.0, 2.0, 1.0], [0.0, 2.0, 1.0], [2.0, 2.0, 2.0]]
-
-
-def test_options_are_written_with_earlier_studies_only_if_there_are_some() -> None:
-    structure = Structure({"x": FloatDistribution(0, 1)}, {}, frozenset())
-    plain = ModelOptions(seed=3)
-    assert "earlier" not in plain.to_json()
-    options = ModelOptions(seed=3, cost="seconds", earlier=(EarlierStudy("a", ({"x": 0.5},), ((1.0,),)),))
-    for each in (plain, options):
-        assert ModelOptions.from_json(json.loads(json.dumps(each.to_json())), structure) == each
 
 
 def test_the_sampler_starts_where_the_last_study_ended() -> None:

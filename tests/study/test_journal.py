@@ -13,7 +13,7 @@ from optuna.storages.journal import JournalFileBackend
 
 from lazybo import optimize, repair_storage
 from lazybo.study.journal import Journal, open_journal
-from lazybo.study.storage import open_storage
+from lazybo.study.store import open_storage
 
 SPACE: dict[str, BaseDistribution] = {"x": FloatDistribution(0, 1)}
 

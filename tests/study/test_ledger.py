@@ -23,14 +23,15 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState, create_trial
 
 from lazybo import optimize
-from lazybo.run import ledger, presence
+from lazybo.run import presence
 from lazybo.run.channel import StudyReporter
-from lazybo.study import retry
+from lazybo.space.space import Space
+from lazybo.study import ledger
 from lazybo.study.attributes import ATTEMPTS_KEY, DRIVER_KEY
+from lazybo.study.definition import Definition, open_study
 from lazybo.study.journal import WholeLines
 from lazybo.study.ledger import DatabaseLedger, Entry, Ledger, Result, StorageLedger, open_ledger
-from lazybo.study.storage import open_storage, open_study
-from lazybo.study.structure import Structure
+from lazybo.study.store import Store, open_storage
 
 SPACE: dict[str, BaseDistribution] = {
     "lr": FloatDistribution(1e-5, 1e-1, log=True),
@@ -240,7 +241,7 @@ def test_a_driver_that_loses_every_race_gets_a_needed_number_with_a_proposal_for
 @pytest.mark.parametrize("storage", ["plain journal"], indirect=True)
 def test_without_a_lock_a_trial_that_is_not_needed_waits_in_the_queue(writer: Ledger, study: optuna.Study) -> None:
     """Its number cannot be given back, but nobody has to evaluate it."""
-    writer = StorageLedger(study, SPACE, "me")
+    writer = StorageLedger(Store(study), SPACE, "me")
     study.ask(SPACE)
     assert writer.begin(0, PARAMS, lambda _: None, lambda: 1) is None
     assert [trial.state for trial in study.trials] == [TrialState.RUNNING, TrialState.WAITING]
@@ -320,7 +321,7 @@ def locked_actions(study: optuna.Study) -> dict[str, Callable[[], object]]:
         "read": lambda: ledger.read(study),
         "be present": lambda: presence.present(study).__enter__(),
         "see who is present": lambda: presence.Drivers(study).living(),
-        "open the study": lambda: open_study(study._storage, "s", "minimize", Structure(SPACE, {}, frozenset()), 1),
+        "open the study": lambda: open_study(study._storage, "s", Definition(), Space(SPACE), 1),
     }
 
 
@@ -343,17 +344,14 @@ def locked_actions(study: optuna.Study) -> dict[str, Callable[[], object]]:
 def test_a_database_that_is_locked_for_a_moment_is_waited_for(
     action: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(retry, "RETRY_WAITS", (0.1,) * 100)
     url = f"sqlite:///{tmp_path}/s.db"
     storage = optuna.storages.RDBStorage(url, engine_kwargs={"connect_args": {"timeout": 0.01}})
     study = optuna.create_study(storage=storage, study_name="s")
     act = locked_actions(study)[action]
     other = sqlite3.connect(tmp_path / "s.db", isolation_level=None, check_same_thread=False)
     other.execute("BEGIN EXCLUSIVE")
-    release = threading.Timer(0.4, other.close)
-    release.start()
+    monkeypatch.setattr(time, "sleep", lambda _: other.close())
     act()
-    release.join()
     assert "trying again" in caplog.text
     assert len(study.trials) == 3 + (action in ("begin", "enqueue"))
 
@@ -448,7 +446,7 @@ def test_each_initial_configuration_is_evaluated_once_by_processes_that_begin_at
 ) -> None:
     path = tmp_path / "study"
     storage = open_storage(path if kind == "sqlite" else JournalStorage(JournalFileBackend(str(path))))
-    open_study(storage, None, "minimize", Structure(SPACE, {}, frozenset()), 0)
+    open_study(storage, None, Definition(), Space(SPACE), 0)
     first: list[dict[str, Any]] = [{**PARAMS, "layers": 1 + 2 * i} for i in range(5)]
     context = multiprocessing.get_context("fork")
     start = time.time() + 0.5
@@ -507,7 +505,7 @@ def fresh(tmp_path: Path) -> Callable[[], Path]:
     """Copies of a journal with a study in which a part of a configuration waits."""
     origin = tmp_path / "origin"
     storage = open_storage(JournalStorage(JournalFileBackend(str(origin))))
-    study, _ = open_study(storage, None, "minimize", Structure(SPACE, {}, frozenset()), 0)
+    study, _ = open_study(storage, None, Definition(), Space(SPACE), 0)
     study.enqueue_trial({"layers": 3})
     numbers = itertools.count()
 

@@ -10,10 +10,9 @@ from optuna.trial import FrozenTrial, TrialState
 from lazybo.search.optimizer import Optimizer
 from lazybo.space.space import Space
 from lazybo.study.attributes import PAUSED_KEY
-from lazybo.study.curves import StudyCurves, best_to_resume
 from lazybo.study.model import StudyModel
-from lazybo.study.paused import is_paused
-from lazybo.study.structure import Structure
+from lazybo.study.training_curves import TrainingCurves
+from lazybo.study.trial import is_paused
 
 SPACE = {"x": FloatDistribution(0.0, 1.0)}
 LAST = 9
@@ -43,8 +42,8 @@ def paused(number: int, x: float, steps: int = 3) -> FrozenTrial:
 COMPLETE = [trial_of(i, x) for i, x in enumerate((0.9, 0.5, 0.7, 0.6, 0.8))]
 
 
-def curves_of(*trials: FrozenTrial) -> StudyCurves:
-    curves = StudyCurves(Space(SPACE), "minimize", max_step=LAST)
+def curves_of(*trials: FrozenTrial) -> TrainingCurves:
+    curves = TrainingCurves(Space(SPACE), "minimize", max_step=LAST)
     curves.add_new(trials)
     return curves
 
@@ -75,16 +74,16 @@ def test_a_paused_curve_is_known_until_its_trial_runs_again() -> None:
 def test_the_most_promising_paused_trial_is_resumed_if_it_beats_a_new_one() -> None:
     good, bad, fair = paused(5, 0.1, 6), paused(6, 0.95), paused(7, 0.4, 6)
     curves = curves_of(*COMPLETE, good, bad, fair)
-    assert best_to_resume(curves, [bad, fair, good], None) is good
-    assert best_to_resume(curves, [bad], None) is None
-    assert best_to_resume(curves, [], {"x": 0.5}) is None
-    assert best_to_resume(curves, [bad], {"x": 0.05}) is None
+    assert curves.best_to_resume([bad, fair, good], None) is good
+    assert curves.best_to_resume([bad], None) is None
+    assert curves.best_to_resume([], {"x": 0.5}) is None
+    assert curves.best_to_resume([bad], {"x": 0.05}) is None
     few = curves_of(COMPLETE[0], good)
-    assert best_to_resume(few, [good], None) is None, "too few have completed for a forecast"
+    assert few.best_to_resume([good], None) is None, "too few have completed for a forecast"
 
 
 def model_of(*trials: FrozenTrial) -> StudyModel:
-    model = StudyModel(Structure(SPACE, {}, frozenset()), Optimizer(SPACE, seed=0))
+    model = StudyModel(Optimizer(SPACE, seed=0))
     model.absorb(trials, -1)
     return model
 

@@ -9,9 +9,8 @@ from optuna.distributions import FloatDistribution
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from lazybo.study.attributes import REPORTS_KEY
-from lazybo.study.curves import StudyCurves
-from lazybo.study.pruner import LazyPruner, is_dominated
-from lazybo.study.rivals import Rivals
+from lazybo.study.pruner import LazyPruner, Rivals, is_dominated
+from lazybo.study.training_curves import TrainingCurves
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 EPOCHS = 10
@@ -65,7 +64,7 @@ def test_smaller_than_all_rivals_is_on_the_front_whatever_its_loss(study: optuna
 
 def test_only_a_training_that_ends_behind_the_front_is_stopped(study: optuna.Study) -> None:
     rivals = Rivals(study, study.trials)
-    curves = StudyCurves(rivals.space, "minimize", objective=1)
+    curves = TrainingCurves(rivals.space, "minimize", objective=1)
     curves.add_new(study.trials)
     for size in (0.15, 0.45, 0.8):
         good, bad = (trained(size, rate, 6, TrialState.RUNNING) for rate in (0.3, 0.95))

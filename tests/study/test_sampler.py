@@ -14,7 +14,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from datetime import datetime, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -28,11 +27,10 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from lazybo.space.space import Condition
-from lazybo.study import retry, waiting
-from lazybo.study.attributes import DRIVER_KEY, SUGGESTION_KEY, VARIANCE_KEY
+from lazybo.study.attributes import SUGGESTION_KEY, VARIANCE_KEY
 from lazybo.study.model import StudyModel
 from lazybo.study.sampler import LazySampler
-from lazybo.study.structure import infer_structure
+from lazybo.study.trial import infer_space
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 
@@ -53,16 +51,22 @@ def branches(trial: optuna.Trial) -> float:
     return 0.15 + 0.1 * math.log10(trees / 500) ** 2 + 0.01 * abs(depth - 12)
 
 
-def model_of(sampler: LazySampler) -> StudyModel:
-    """The model of the study that the sampler has served last."""
-    model = sampler._memories._memories[0].model
+def model_of(study: optuna.Study) -> StudyModel:
+    """The model that the sampler of a study has of it."""
+    assert isinstance(study.sampler, LazySampler)
+    model = study.sampler.model(study)
     assert model is not None
     return model
 
 
-def params_seen(sampler: LazySampler) -> list[dict]:
+def complete_in(model: StudyModel) -> int:
+    """How many completed evaluations the model knows."""
+    return sum(record["state"] == "COMPLETE" for record in model.optimizer.records())
+
+
+def params_seen(study: optuna.Study) -> list[dict]:
     """The configurations that its optimiser knows."""
-    return [row["params"] for row in model_of(sampler).optimizer.state()["rows"]]
+    return [row["params"] for row in model_of(study).optimizer.state()["rows"]]
 
 
 def params_of(study: optuna.Study) -> list[dict]:
@@ -100,7 +104,7 @@ def test_the_process_grows_and_is_not_rebuilt() -> None:
     sampler = LazySampler(seed=0, lag=None)
     study = optuna.create_study(sampler=sampler)
     study.optimize(bowl, n_trials=40)
-    gp = model_of(sampler).optimizer._surrogate._process
+    gp = model_of(study).optimizer._surrogate._process
     assert gp is not None
     assert gp.n == 39
     assert gp.rebuilds == 0
@@ -188,7 +192,7 @@ def test_a_second_process_begins_with_what_was_learned(tmp_path: Path) -> None:
     second = LazySampler(seed=4)
     other = optuna.load_study(study_name="s", sampler=second, storage=storage)
     other.ask({"x": FloatDistribution(-5, 5), "y": FloatDistribution(-5, 5)})
-    models = [model_of(sampler).optimizer for sampler in (first, second)]
+    models = [model_of(each).optimizer for each in (study, other)]
     assert models[1]._surrogate.fitted.learned_at == models[0]._surrogate.fitted.learned_at + 1
     np.testing.assert_allclose(
         models[1]._surrogate.fitted.kernel.theta, models[0]._surrogate.fitted.kernel.theta, atol=1.5
@@ -232,7 +236,7 @@ def test_a_database_sees_no_more_commits_than_with_optunas_own_sampler(tmp_path:
 def test_a_study_may_go_on_with_another_kernel(caplog: pytest.LogCaptureFixture) -> None:
     study = optuna.create_study(sampler=LazySampler(seed=0, kernel="matern52"))
     study.optimize(bowl, n_trials=10)
-    study.sampler = sampler = LazySampler(seed=0)
+    study.sampler = LazySampler(seed=0)
     optuna.logging.enable_propagation()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     with caplog.at_level(logging.WARNING):
@@ -240,12 +244,12 @@ def test_a_study_may_go_on_with_another_kernel(caplog: pytest.LogCaptureFixture)
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     optuna.logging.disable_propagation()
     assert any("the kernel 'matern52', not 'additive'" in record.message for record in caplog.records)
-    assert model_of(sampler).optimizer.model_state()["kernel"] == "additive"
+    assert model_of(study).optimizer.model_state()["kernel"] == "additive"
     written = json.loads(study.trials[-1].system_attrs[f"{SUGGESTION_KEY}:0"])["model"]
     assert (written["kernel"], len(written["parameters"])) == ("additive", 4)
-    study.sampler = resumed = LazySampler(seed=0)
+    study.sampler = LazySampler(seed=0)
     study.ask({"x": FloatDistribution(-5, 5), "y": FloatDistribution(-5, 5)})
-    parameters = model_of(resumed).optimizer.model_state()["parameters"]
+    parameters = model_of(study).optimizer.model_state()["parameters"]
     np.testing.assert_allclose(np.log(parameters[:3]), np.log(written["parameters"][:3]), atol=1.5)
 
 
@@ -306,7 +310,7 @@ def test_conditions_are_found_out_from_trials() -> None:
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
     study.optimize(branches, n_trials=40)
     space = {name: d for trial in study.trials for name, d in trial.distributions.items()}
-    structure = infer_structure(space, study.trials)
+    structure = infer_space(space, study.trials)
     assert structure.conditions == {
         "C": Condition("model", ("svm",)),
         "gamma": Condition("model", ("svm",)),
@@ -328,7 +332,7 @@ def test_a_parameter_for_each_layer() -> None:
     study.optimize(layers, n_trials=60)
     assert study.best_params["layers"] == 2
     assert study.best_value < 0.05
-    structure = model_of(sampler).structure
+    structure = model_of(study).space
     assert structure.conditions["width1"] == Condition("layers", (2, 3))
 
 
@@ -340,9 +344,9 @@ def test_a_parameter_that_is_there_for_no_reason_is_optional() -> None:
     sampler = LazySampler(seed=1)
     study = optuna.create_study(sampler=sampler)
     study.optimize(odd, n_trials=30)
-    model = model_of(sampler)
-    assert model.structure.optional == {"z"}
-    assert model.optimizer._observations.n_complete == 29
+    model = model_of(study)
+    assert model.space.optional == {"z"}
+    assert complete_in(model) == 29
     assert study.best_value < 0.5
 
 
@@ -368,9 +372,7 @@ def test_processes_on_one_file_suggest_no_near_duplicates(tmp_path: Path) -> Non
     program = f"""
 import time
 import optuna
-from lazybo.study import waiting
 from lazybo.study.sampler import LazySampler
-waiting.ANNOUNCE_TIMEOUT = 60.0  # on a busy machine another process may take longer than two seconds
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 study = optuna.load_study(study_name="shared", storage={storage!r}, sampler=LazySampler(seed=0))
 def objective(trial):
@@ -395,31 +397,8 @@ def test_threads_of_one_study_know_of_each_other(tmp_path: Path, kind: str) -> N
     study.optimize(bowl, n_trials=24, n_jobs=4)
     assert [trial.state for trial in study.trials] == [TrialState.COMPLETE] * 24
     assert len({tuple(trial.params.values()) for trial in study.trials}) == 24
-    rows = {tuple(params.values()) for params in params_seen(sampler)}
+    rows = {tuple(params.values()) for params in params_seen(study)}
     assert rows <= {tuple(trial.params.values()) for trial in study.trials}
-
-
-@pytest.mark.parametrize("hours", [-3, 3])
-def test_clocks_of_other_hosts_do_not_matter(hours: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting, "ANNOUNCE_TIMEOUT", 0.05)
-    trial = create_trial(state=TrialState.RUNNING)
-    trial.datetime_start = datetime.now() + timedelta(hours=hours)
-    unannounced = waiting.Unannounced()
-    assert unannounced.is_awaited(trial), "it has just been seen for the first time"
-    time.sleep(0.06)
-    assert not unannounced.is_awaited(trial), "it had its time"
-
-
-def test_a_trial_of_a_driver_is_awaited_longer_since_its_proposal_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting, "ANNOUNCE_TIMEOUT", 0.0)
-    unannounced = waiting.Unannounced()
-    assert not unannounced.is_awaited(create_trial(state=TrialState.RUNNING))
-    assert unannounced.is_awaited(create_trial(state=TrialState.RUNNING, system_attrs={DRIVER_KEY: "other"}))
-
-
-def test_a_trial_that_has_announced_its_parameters_is_not_awaited() -> None:
-    trial = create_trial(state=TrialState.RUNNING, system_attrs={f"{SUGGESTION_KEY}:0": "{}"})
-    assert not waiting.Unannounced().is_awaited(trial)
 
 
 def test_a_sampler_does_not_wait_for_its_own_trials(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -428,26 +407,6 @@ def test_a_sampler_does_not_wait_for_its_own_trials(monkeypatch: pytest.MonkeyPa
     study.ask()  # runs, and has no parameters yet
     monkeypatch.setattr(time, "sleep", pytest.fail)
     study.ask({"x": FloatDistribution(-5, 5), "y": FloatDistribution(-5, 5)})
-
-
-def test_the_time_of_all_trials_begins_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting, "ANNOUNCE_TIMEOUT", 0.05)
-    trials = [create_trial(state=TrialState.RUNNING) for _ in range(3)]
-    for number, trial in enumerate(trials):
-        trial.number = number
-    unannounced = waiting.Unannounced()
-    assert unannounced.any_awaited(trials)
-    time.sleep(0.06)
-    assert not unannounced.any_awaited(trials)
-
-
-def test_a_wait_ends_when_all_have_announced_or_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting, "DRIVER_TIMEOUT", 0.05)
-    syncs: list[int] = []
-    waiting.wait_for_earlier(lambda: len(syncs) < 3, lambda: syncs.append(1))
-    assert len(syncs) == 3
-    waiting.wait_for_earlier(lambda: True, lambda: syncs.append(1))
-    assert len(syncs) > 4, "it synced more than once before it gave up"
 
 
 def test_a_suggestion_waits_for_an_earlier_trial_of_another_process(tmp_path: Path) -> None:
@@ -463,7 +422,7 @@ def test_a_suggestion_waits_for_an_earlier_trial_of_another_process(tmp_path: Pa
     announce.start()
     late.ask(space)
     announce.join()
-    pending = model_of(late.sampler).optimizer.pending  # type: ignore[arg-type]
+    pending = model_of(late).optimizer.pending
     assert {"x": 1.0, "y": -2.0} in [suggestion.params for suggestion in pending]
 
 
@@ -492,7 +451,7 @@ def test_a_trial_that_runs_elsewhere_is_pending() -> None:
     other = LazySampler(seed=0)
     study.sampler = other
     study.ask(space)
-    pending = model_of(other).optimizer.pending
+    pending = model_of(study).optimizer.pending
     assert pending[0].params == pytest.approx(waiting.params)
     assert len(pending) == 2
 
@@ -528,7 +487,7 @@ def test_pruned_trials_teach() -> None:
     study.optimize(learns, n_trials=40)
     pruned = [trial for trial in study.trials if trial.state == TrialState.PRUNED]
     assert pruned
-    optimizer = model_of(sampler).optimizer
+    optimizer = model_of(study).optimizer
     assert sum(record["state"] == "PRUNED" for record in optimizer.records()) >= len(pruned) - 1
     assert study.best_value < 0.05
     complete = [
@@ -556,9 +515,8 @@ def test_enqueued_and_added_trials_count() -> None:
     study.enqueue_trial({"x": 1.0, "y": -2.0})
     study.optimize(bowl, n_trials=10)
     assert study.best_value == 0.0
-    optimizer = model_of(sampler).optimizer
-    assert optimizer.best.value == 0.0
-    assert optimizer._observations.n_complete == 10
+    assert model_of(study).optimizer.best.value == 0.0
+    assert complete_in(model_of(study)) == 10
 
 
 @pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
@@ -632,8 +590,7 @@ def test_studies_in_a_row_are_not_mistaken_for_each_other() -> None:
     for _ in range(3):
         study = optuna.create_study(sampler=sampler)
         study.optimize(lambda trial: trial.suggest_float("x", 0, 1), n_trials=4)
-        assert [row["x"] for row in params_seen(sampler)[:3]] == [t.params["x"] for t in study.trials[:3]]
-        assert len(sampler._memories._memories) == 1, "dead studies are forgotten"
+        assert [row["x"] for row in params_seen(study)[:3]] == [t.params["x"] for t in study.trials[:3]]
         del study
         gc.collect()
 
@@ -646,7 +603,7 @@ def test_a_study_under_the_number_of_a_deleted_one_is_another(tmp_path: Path) ->
         study = optuna.create_study(study_name="s", storage=storage, sampler=sampler)
         ids.add(study._study_id)
         study.optimize(bowl, n_trials=8)
-        assert params_seen(sampler)[:7] == params_of(study)[:7]
+        assert params_seen(study)[:7] == params_of(study)[:7]
         optuna.delete_study(study_name="s", storage=storage)
     assert len(ids) == 1, "SQLite gives the number again"
 
@@ -663,8 +620,8 @@ def test_a_study_under_the_number_of_a_deleted_one_may_have_more_trials(tmp_path
     )
     second.ask(dict(space))
     assert first._study_id == second._study_id
-    assert model_of(sampler).optimizer.best.params == {"x": 0.0, "y": 1.0}
-    assert model_of(sampler).optimizer.best.value == 0.0
+    assert model_of(second).optimizer.best.params == {"x": 0.0, "y": 1.0}
+    assert model_of(second).optimizer.best.value == 0.0
 
 
 @pytest.mark.parametrize("shared", [False, True])
@@ -676,7 +633,7 @@ def test_studies_in_turn_keep_their_models(shared: bool) -> None:
     for _ in range(2):
         for study in studies:
             study.optimize(bowl, n_trials=8)
-            kept.append(model_of(sampler))
+            kept.append(model_of(study))
     assert len({id(model) for model in kept}) == 3
     assert [id(model) for model in kept[:3]] == [id(model) for model in kept[3:]]
 
@@ -689,12 +646,11 @@ def test_a_database_that_is_opened_twice_is_read_once(tmp_path: Path) -> None:
     for study in studies:
         study.optimize(bowl, n_trials=3)
     assert studies[0]._storage is not studies[1]._storage
-    assert len(sampler._memories._memories) == 1
-    assert model_of(sampler).optimizer._observations.n_complete == 5
+    assert model_of(studies[0]) is model_of(studies[1])
+    assert complete_in(model_of(study)) == 5
 
 
 def test_a_locked_database_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retry, "RETRY_WAITS", (0.05,) * 100)
     storage = optuna.storages.RDBStorage(
         f"sqlite:///{tmp_path}/s.db", engine_kwargs={"connect_args": {"timeout": 0.01}}
     )
@@ -705,10 +661,8 @@ def test_a_locked_database_is_tried_again(tmp_path: Path, monkeypatch: pytest.Mo
     space = {"x": FloatDistribution(-5, 5), "y": FloatDistribution(-5, 5)}
     other = sqlite3.connect(tmp_path / "s.db", check_same_thread=False)
     other.execute("BEGIN EXCLUSIVE")
-    release = threading.Timer(0.4, other.rollback)
-    release.start()
+    monkeypatch.setattr(time, "sleep", lambda _: other.rollback())
     params = sampler.sample_relative(study, create_trial_of(blank), space)
-    release.join()
     other.close()
     assert set(params) == set(space)
     assert f"{SUGGESTION_KEY}:0" in study.get_trials()[1].system_attrs
@@ -732,11 +686,11 @@ def test_it_is_quiet(caplog: pytest.LogCaptureFixture, recwarn: pytest.WarningsR
     assert not recwarn.list
 
 
-def test_a_deterministic_objective_has_next_to_no_noise() -> None:
-    sampler = LazySampler(seed=0, deterministic_objective=True)
+def test_a_deterministic_has_next_to_no_noise() -> None:
+    sampler = LazySampler(seed=0, deterministic=True)
     study = optuna.create_study(sampler=sampler)
     study.optimize(bowl, n_trials=25)
-    assert model_of(sampler).optimizer.model_state()["noise"] < 1e-6
+    assert model_of(study).optimizer.model_state()["noise"] < 1e-6
     assert study.best_value < 1e-2
 
 
@@ -785,5 +739,5 @@ def test_an_enqueued_trial_is_pending_with_its_own_parameters() -> None:
     study.enqueue_trial({"x": 4.0})
     trial = study.ask(space)
     assert trial.params["x"] == 4.0
-    pending = model_of(sampler).optimizer.pending
+    pending = model_of(study).optimizer.pending
     assert [suggestion.params for suggestion in pending] == [trial.params]

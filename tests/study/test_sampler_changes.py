@@ -19,7 +19,7 @@ from optuna.samplers import BaseSampler, TPESampler
 from optuna.trial import TrialState, create_trial
 
 from lazybo.space.space import Condition
-from lazybo.study.factory import model_of
+from lazybo.study.model import model_of
 from lazybo.study.pruner import LazyPruner
 from lazybo.study.sampler import LazySampler
 
@@ -172,7 +172,7 @@ def test_results_outside_a_narrowed_range_still_count() -> None:
     study.optimize(lambda trial: layered(trial, 2), n_trials=2)
     model = model_of(study, study.trials)
     assert model.optimizer.n_complete == 17
-    assert model.structure.conditions["units2"] == Condition("layers", (3, 4)), "never active in the new range"
+    assert model.space.conditions["units2"] == Condition("layers", (3, 4)), "never active in the new range"
 
 
 def test_an_added_trial_of_another_kind_does_not_change_what_is_suggested() -> None:

@@ -9,7 +9,7 @@ import pytest
 from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.report.predictions import recommend
-from lazybo.study.factory import model_of
+from lazybo.study.model import model_of
 from lazybo.study.sampler import LazySampler
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)

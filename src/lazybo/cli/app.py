@@ -36,8 +36,8 @@ from lazybo.paper.command import app as paper
 from lazybo.report.facts import facts_of
 from lazybo.report.html import write_report
 from lazybo.report.predictions import advise
-from lazybo.study.paused import paused_trials
-from lazybo.study.paused import resume as resume_trials
+from lazybo.study.trial import paused_trials
+from lazybo.study.trial import resume as resume_trials
 
 app = typer.Typer(
     name="lazybo",

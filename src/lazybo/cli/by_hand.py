@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from optuna.storages import BaseStorage
 from optuna.study import Study, load_study
 
 from lazybo.cli import console, summary
@@ -22,8 +21,8 @@ from lazybo.cli.measurements import (
     steps_of,
     value_columns,
 )
-from lazybo.cli.parameters import Requirement, requirement_of, space_of
-from lazybo.cli.plan import keep_requirement, objectives_of, parse_constraints
+from lazybo.cli.parameters import requirement_of, space_of
+from lazybo.cli.plan import definition_of, goals_of, keep_requirement, parse_constraints
 from lazybo.cli.settings import (
     DEFAULT_STORAGE,
     JsonFlag,
@@ -42,22 +41,28 @@ from lazybo.cli.settings import (
 )
 from lazybo.core.checks import whole
 from lazybo.core.codec import Advised, readable
-from lazybo.gp.fit import priors_for
 from lazybo.report.facts import facts_of
 from lazybo.run.arguments import check_initial, check_initial_feasible
 from lazybo.run.by_hand import ByHand, Measured
 from lazybo.run.goals import Goals, check_goals
+from lazybo.search.optimizer import Optimizer
+from lazybo.search.options import Options
+from lazybo.space.space import Space
 from lazybo.space.tables import MARK, csv_text
-from lazybo.study import ledger
 from lazybo.study.attributes import REQUIRE_KEY, RUN_KEY, of_study
-from lazybo.study.costs import SECONDS
-from lazybo.study.earlier import read_earlier
-from lazybo.study.factory import ModelOptions, keep_options, options_of
-from lazybo.study.factory import directions_of as directions_in
+from lazybo.study.definition import (
+    DEFAULT_NAME,
+    REMEDY,
+    first_run,
+    keep_options,
+    open_study,
+    options_of,
+    read_earlier,
+    stored_options,
+)
 from lazybo.study.ledger import Entry
-from lazybo.study.retry import with_retries
-from lazybo.study.storage import DEFAULT_NAME, REMEDY, About, kept_run, open_study
-from lazybo.study.structure import Structure
+from lazybo.study.store import Store
+from lazybo.study.trial import SECONDS, directions_of
 
 commands = typer.Typer()
 MOST_AT_ONCE = 1000
@@ -207,126 +212,99 @@ def _step(
 
 
 def _open(storage: str, study: str | None) -> ByHand:
-    """An existing study. Its space, objectives and constraints are those that were kept with it."""
+    """An existing study with the space, objectives, constraints and options that are stored with it."""
     found = find(storage, study).study()
-    options, structure = options_of(found, ledger.read(found))
-    if not structure.distributions:
+    trials = Store(found).trials()
+    if not stored_options(found, trials).options and not any(trial.params for trial in trials):
         raise ValueError(
             f"the parameters of the study {found.study_name!r} are not known: give them to lazybo ask with --float, "
             "--int or --choice, or in a TOML file"
         )
-    options = replace(options, feasible=_kept_requirement(found, structure))
-    return ByHand(found, options, structure, _goals(found, options.cost))
+    options, space = options_of(found, trials)
+    return ByHand(found, options, _with_stored_requirement(space, found), _stored_goals(found, options.cost))
 
 
-def _goals(study: Study, cost: str | None) -> Goals:
-    """What a study optimises, as it is kept there."""
-    run = kept_run(study.study_name, _attributes(study))
+def _stored_goals(study: Study, cost: str | None) -> Goals:
+    """What a study optimises, as it is stored there."""
+    run = first_run(study.study_name, Store(study).attributes())
     with readable(of_study(RUN_KEY, study.study_name), REMEDY):
         bounds = parse_constraints(run.constraints if run else ())
-    names = study.metric_names
-    directions = directions_in(study)
+    names, directions = study.metric_names, directions_of(study)
     goals = check_goals(None, dict(zip(names, directions, strict=True)) if names else list(directions), bounds)
     return replace(goals, cost=None if cost == SECONDS else cost)
 
 
-def _attributes(study: Study) -> dict[str, Any]:
-    return with_retries(partial(study._storage.get_study_system_attrs, study._study_id))
+def _with_stored_requirement(space: Space, study: Study) -> Space:
+    """The space with the expressions that must hold, as they are stored with a study."""
+    with readable(of_study(REQUIRE_KEY, study.study_name), "set it to a list of texts such as ['a + b <= 1']"):
+        texts = check_texts("it", Store(study).attributes().get(REQUIRE_KEY) or [])
+        required = requirement_of(texts, space.distributions)
+    return Space(space.distributions, conditions=space.conditions, optional=space.optional, feasible=required)
 
 
 def _open_or_create(storage: str, study: str | None, flags: Mapping[str, Any]) -> ByHand:
     """The study to ask: an existing one, or a new one with the parameters of the flags and the TOML file."""
-    settings = settings_of([storage] if storage.endswith(".toml") else [], flags)
-    if not settings["parameters"]:
-        place = settings.get("storage", DEFAULT_STORAGE) if storage.endswith(".toml") else storage
-        if "://" not in place and not Path(place).expanduser().exists():
-            raise ValueError(
-                f"there is no study in {place!r} yet: give its parameters with --float, --int or --choice, or give a "
-                "TOML file with [parameters]"
-            )
-        given = [name for name, value in flags.items() if value]
-        if given:
-            raise ValueError(f"--{given[0].rstrip('s')} is for the first call, together with the parameters")
-        return _open(storage, study)
-    if not storage.endswith(".toml"):
-        settings["storage"] = storage
-    return _create(settings, study or settings.get("study"))
+    in_file = storage.endswith(".toml")
+    settings = settings_of([storage] if in_file else [], flags)
+    place = settings.get("storage", DEFAULT_STORAGE) if in_file else storage
+    if settings["parameters"]:
+        return _create({**settings, "storage": place}, study or settings.get("study"))
+    if "://" not in place and not Path(place).expanduser().exists():
+        raise ValueError(
+            f"there is no study in {place!r} yet: give its parameters with --float, --int or --choice, or give a "
+            "TOML file with [parameters]"
+        )
+    given = [name for name, value in flags.items() if value]
+    if given:
+        raise ValueError(f"--{given[0].rstrip('s')} is for the first call, together with the parameters")
+    return _open(storage, study)
 
 
 def _create(settings: Mapping[str, Any], name: str | None) -> ByHand:
     """Open a study with these settings, or make it. Everything is validated before anything is written."""
     space = space_of(settings["parameters"], settings["require"])
-    goals = _given_goals(settings)
-    structure = Structure(space.distributions, space.conditions, frozenset())
-    place = settings.get("storage", DEFAULT_STORAGE)
-    options = ModelOptions(
-        feasible=space.feasible,
-        cost=settings.get("cost"),
-        priors=priors_for(None, None, deterministic=settings.get("deterministic", False)),
-        earlier=read_earlier(settings.get("earlier", []), goals.directions, place, name or DEFAULT_NAME),
-    )
+    goals, place = goals_of(settings, is_program=False), settings["storage"]
+    earlier = read_earlier(settings.get("earlier", []), goals.directions, place, name or DEFAULT_NAME)
+    given = {key: settings[key] for key in ("cost", "deterministic") if key in settings}
+    options = Options(seed=0, earlier=earlier, **given)
     initial = check_initial(settings.get("initial", []), space)
-    check_initial_feasible(initial, options.optimizer(structure, *goals.directions))
+    check_initial_feasible(initial, Optimizer.with_options(space, goals.directions, options))
     storage = open_checked(place)
-    name = name or _only_study(storage)
-    if name in {found.study_name for found in storage.get_all_studies()}:
+    names = [found.study_name for found in storage.get_all_studies()]
+    name = name or (names[0] if len(names) == 1 else DEFAULT_NAME)
+    if name in names:
         there = load_study(study_name=name, storage=storage)
-        goals, options = _known_goals(settings, goals, there), _known_options(options, structure, there)
-    about = About(goals.directions, goals.names, tuple(bound.name for bound in goals.bounds))
+        goals, options = _completed_goals(goals, settings, there), _completed_options(options, there)
+        space = space if settings["require"] else _with_stored_requirement(space, there)
     try:
-        study, seed = open_study(storage, name, about, structure, settings.get("seed"))
+        study, seed = open_study(storage, name, definition_of(goals), space, settings.get("seed"))
     except ValueError as error:
         raise ValueError(str(error).replace(REMEDY, "give another name as STUDY")) from error
     options = replace(options, seed=seed)
-    keep_options(study, options, structure, ledger.read(study))
-    keep_requirement(study, options.feasible)
-    by_hand = ByHand(study, options, structure, replace(goals, cost=None if options.cost == SECONDS else options.cost))
+    keep_options(study, options, space, Store(study).trials())
+    keep_requirement(study, space.feasible)
+    by_hand = ByHand(study, options, space, replace(goals, cost=None if options.cost == SECONDS else options.cost))
     by_hand.enqueue(initial)
     return by_hand
 
 
-def _given_goals(settings: Mapping[str, Any]) -> Goals:
-    """What the settings say is optimised."""
-    directions = objectives_of(settings, is_program=False)
-    bounds = parse_constraints(settings.get("constraints", []))
-    by_name = directions if isinstance(directions, dict) else None
-    return check_goals(None if by_name else directions, by_name, bounds)
-
-
-def _known_goals(settings: Mapping[str, Any], goals: Goals, study: Study) -> Goals:
+def _completed_goals(goals: Goals, settings: Mapping[str, Any], study: Study) -> Goals:
     """The goals with those of an existing study where the settings say nothing."""
-    known = _goals(study, None)
-    if settings.get("direction") is None and settings.get("directions") is None:
-        goals = replace(goals, directions=known.directions, names=known.names)
-    return goals if settings.get("constraints") else replace(goals, bounds=known.bounds)
+    stored = _stored_goals(study, None)
+    if "direction" not in settings and "directions" not in settings:
+        goals = replace(goals, directions=stored.directions, names=stored.names)
+    return goals if settings.get("constraints") else replace(goals, bounds=stored.bounds)
 
 
-def _known_options(given: ModelOptions, structure: Structure, study: Study) -> ModelOptions:
+def _completed_options(given: Options, study: Study) -> Options:
     """The options with those of an existing study where nothing is given. Damaged ones are written again."""
     try:
-        known, _ = options_of(study, ledger.read(study))
+        stored, _ = options_of(study, Store(study).trials())
     except Advised as error:
         console.say(f"lazybo: {error}; here those of a new study are used")
         return given
-    return replace(
-        known,
-        feasible=given.feasible or _kept_requirement(study, structure),
-        cost=given.cost or known.cost,
-        priors=given.priors or known.priors,
-        earlier=given.earlier or known.earlier,
-    )
-
-
-def _kept_requirement(study: Study, structure: Structure) -> Requirement | None:
-    """The expressions that must hold, as they are kept with a study."""
-    with readable(of_study(REQUIRE_KEY, study.study_name), "set it to a list of texts such as ['a + b <= 1']"):
-        return requirement_of(check_texts("it", _attributes(study).get(REQUIRE_KEY) or []), structure.distributions)
-
-
-def _only_study(storage: BaseStorage) -> str:
-    """The name of the only study in a storage, or the default name."""
-    names = [found.study_name for found in storage.get_all_studies()]
-    return names[0] if len(names) == 1 else DEFAULT_NAME
+    changed = {key: value for key in ("cost", "deterministic", "earlier") if (value := getattr(given, key))}
+    return replace(stored, **changed)
 
 
 # ------------------------------------------------------------------------ print

@@ -19,9 +19,9 @@ from lazybo.core.text import file_name
 from lazybo.report import predictions, records
 from lazybo.report.facts import unless_missing
 from lazybo.space.tables import csv_text
-from lazybo.study import ledger
 from lazybo.study.attributes import REPEAT_KEY
-from lazybo.study.feasible import constraints_of, feasible_trials, measured_constraints, names_of
+from lazybo.study.store import Store
+from lazybo.study.trial import constraints_of, feasible_trials, measured_constraints, names_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -36,7 +36,7 @@ def rows_of(study: Study) -> list[Row]:
 
     If the study had a final check, ``repeat_of`` is the first trial with the configuration that a trial repeats.
     """
-    trials = ledger.read(study)
+    trials = Store(study).trials()
     names = names_of(study)
     values = ["value"] if len(names) == 1 else [f"values_{name}" for name in study.metric_names or range(len(names))]
     counted = {trial.number for trial in feasible_trials(trials)}
@@ -148,7 +148,7 @@ def kinds_of(kind: str, study: Study) -> list[str]:
 
 def _drawable(study: Study) -> list[str]:
     """The figures that show something of a study."""
-    trials = ledger.read(study)
+    trials = Store(study).trials()
     reported = ["curves"] if any(trial.intermediate_values for trial in trials) else []
     if len(study.directions) > 1:
         return ["front", "time", *reported]

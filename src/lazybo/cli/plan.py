@@ -8,7 +8,6 @@ import shutil
 import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +28,9 @@ from lazybo.search.earlier import EarlierStudy
 from lazybo.search.optimizer import Optimizer
 from lazybo.space.space import Predicate, Space
 from lazybo.study.attributes import REQUIRE_KEY
-from lazybo.study.earlier import read_earlier
+from lazybo.study.definition import DEFAULT_NAME, Definition, read_earlier
 from lazybo.study.pruner import LazyPruner
-from lazybo.study.retry import with_retries
-from lazybo.study.storage import DEFAULT_NAME
+from lazybo.study.store import Store
 
 Settings = Mapping[str, Any]
 PRUNERS: dict[str, type[BasePruner]] = {
@@ -83,18 +81,15 @@ def make_plan(settings: Settings) -> Plan:
     space = space_of(settings["parameters"], settings["require"])
     command = _command(settings)
     storage, study = settings.get("storage", DEFAULT_STORAGE), settings.get("study") or DEFAULT_NAME
-    directions = objectives_of(settings, is_program=command is not None)
-    constraints = parse_constraints(settings.get("constraints", []))
-    by_name = directions if isinstance(directions, dict) else None
-    goals = check_goals(None if by_name else directions, by_name, constraints)
+    goals = goals_of(settings, is_program=command is not None)
     output = Path(settings.get("output") or default_output(storage, study)).expanduser().absolute()
     plan = Plan(
         settings=settings,
         command=command,
         space=space,
         goals=goals,
-        directions=directions,
-        constraints=constraints,
+        directions=objectives_of(settings, is_program=command is not None),
+        constraints=parse_constraints(settings.get("constraints", [])),
         storage=storage,
         study=study,
         executor=_executor(settings, is_program=command is not None),
@@ -189,11 +184,23 @@ def _finite(text: str) -> float | None:
 
 
 def keep_requirement(study: Study, feasible: Predicate | None) -> None:
-    """Keep the expressions that must hold with the study; `lazybo ask` reads them."""
+    """Store the expressions that must hold with the study; `lazybo ask` reads them."""
     texts = list(feasible.texts) if isinstance(feasible, Requirement) else None
-    kept = with_retries(partial(study._storage.get_study_system_attrs, study._study_id)).get(REQUIRE_KEY)
-    if texts != kept:
-        with_retries(partial(study._storage.set_study_system_attr, study._study_id, REQUIRE_KEY, texts))
+    store = Store(study)
+    if store.attributes().get(REQUIRE_KEY) != texts:
+        store.set_attributes({REQUIRE_KEY: texts})
+
+
+def definition_of(goals: Goals) -> Definition:
+    """What a study with these goals stores."""
+    return Definition(goals.directions, goals.names, tuple(bound.name for bound in goals.bounds))
+
+
+def goals_of(settings: Settings, *, is_program: bool) -> Goals:
+    """What the settings say is optimised."""
+    directions = objectives_of(settings, is_program=is_program)
+    by_name = directions if isinstance(directions, dict) else None
+    return check_goals(None if by_name else directions, by_name, parse_constraints(settings.get("constraints", [])))
 
 
 def default_output(storage: str, study: str) -> str:

@@ -26,7 +26,7 @@ from lazybo.core.checks import DIRECTIONS, finite_number, one_of, positive, seco
 from lazybo.core.text import without_password
 from lazybo.programs.placeholders import nearest
 from lazybo.search.options import Options
-from lazybo.study.storage import database_url, open_storage
+from lazybo.study.store import database_url, open_storage
 
 Command: TypeAlias = Callable[..., None]
 

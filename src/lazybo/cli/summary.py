@@ -17,8 +17,9 @@ from lazybo.report import records
 from lazybo.report.facts import Facts, ModelFacts, model_facts_of, unless_missing
 from lazybo.report.predictions import Advice, advise
 from lazybo.run.limits import describe_stop
-from lazybo.study import feasible
 from lazybo.study.attributes import COMMAND_KEY, OBJECTIVE_KEY, REPEAT_KEY, STOPPED_KEY
+from lazybo.study.store import Store
+from lazybo.study.trial import measured_constraints, violates
 
 COLOURS = {
     "complete": "green",
@@ -68,7 +69,6 @@ def best_and_front(facts: Facts) -> Record:
 def details(facts: Facts) -> Record:
     """Everything that `lazybo show` prints about one study. The model is used if there is one objective."""
     study = facts.study
-    attributes = study._storage.get_study_system_attrs(study._study_id)
     return {
         **overview(facts),
         **best_and_front(facts),
@@ -88,7 +88,7 @@ def details(facts: Facts) -> Record:
             for t in facts.trials
             if t.state == TrialState.RUNNING
         ],
-        "stopped": attributes.get(STOPPED_KEY),
+        "stopped": Store(study).attributes().get(STOPPED_KEY),
         "command": study.user_attrs.get(COMMAND_KEY),
         "objective": study.user_attrs.get(OBJECTIVE_KEY),
     }
@@ -125,13 +125,13 @@ def front_records(facts: Facts) -> list[Record]:
 
 def trial_record(facts: Facts, trial: FrozenTrial) -> Record:
     """A trial with its metrics and, for a program, its command line."""
-    measured = feasible.measured_constraints(trial)
+    measured = measured_constraints(trial)
     values = dict(zip(facts.objectives, trial.values, strict=True))
     return {
         "study": facts.name,
         "number": trial.number,
         **({"values": values} if facts.several else {"value": trial.value}),
-        **({"constraints": measured, "feasible": not feasible.violates(measured)} if measured else {}),
+        **({"constraints": measured, "feasible": not violates(measured)} if measured else {}),
         "params": trial.params,
         "metrics": {name: metric for name, metric in trial.user_attrs.items() if name != "output"},
         "output": trial.user_attrs.get("output"),

@@ -12,12 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
-from optuna.storages import BaseStorage
-from optuna.study import Study
+from optuna.study import Study, load_study
 from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.cli import console
-from lazybo.cli.plan import Plan, keep_requirement
+from lazybo.cli.plan import Plan, definition_of, keep_requirement
 from lazybo.cli.settings import open_checked
 from lazybo.core.text import shortened
 from lazybo.programs.program import NO_VALUE, Program, end_all, last_lines, reopen
@@ -26,11 +25,9 @@ from lazybo.run.failure import NothingCompleted
 from lazybo.run.limits import StopReason, Tally
 from lazybo.run.optimize import optimize
 from lazybo.study.attributes import COMMAND_KEY, OBJECTIVE_KEY, READING_KEY, REPEAT_KEY, STOPPED_KEY, failure_of
-from lazybo.study.databases import fill_cache
-from lazybo.study.feasible import measured_constraints, names_of, violates
-from lazybo.study.paused import is_paused
-from lazybo.study.storage import REMEDY, About, open_study
-from lazybo.study.structure import Structure
+from lazybo.study.definition import REMEDY, open_study
+from lazybo.study.store import Store
+from lazybo.study.trial import is_paused, measured_constraints, names_of, violates
 
 # Lines of output to show if a program gave no value, and the length of a reason in a trial's line.
 LINES_SHOWN, REASON_LENGTH = 5, 160
@@ -59,7 +56,7 @@ def run_plan(plan: Plan, *, force: bool, progress: bool) -> tuple[Study, int]:
                 conditions=plan.space.conditions,
                 executor=plan.executor,
                 n_parallel=settings.get("parallel") or (None if plan.on_a_cluster else 1),
-                storage=study._storage,
+                storage=Store(study).storage,
                 study_name=plan.study,
                 trial_timeout=None if plan.command else settings.get("trial_timeout"),
                 initial=plan.initial,
@@ -80,9 +77,9 @@ def run_plan(plan: Plan, *, force: bool, progress: bool) -> tuple[Study, int]:
         return study, console.FAILED  # the summary says so
     except Exception as error:
         begun = lines.begun(study)
-        if new and not study.get_trials(deepcopy=False):
+        if new and not Store(study).trials():
             # For example, the cluster cannot be reached: a call that ran nothing leaves no study behind.
-            study._storage.delete_study(study._study_id)
+            Store(study).delete()
         _explain(error, begun=begun)
     finally:
         end_all(plan.grace)
@@ -97,7 +94,7 @@ class FirstValue:
 
     def __init__(self, study: Study) -> None:
         self.missing: FrozenTrial | None = None
-        self._known = any(_has_value(trial) for trial in study.get_trials(deepcopy=False))
+        self._known = any(_has_value(trial) for trial in Store(study).trials())
 
     def __call__(self, study: Study, trial: FrozenTrial) -> None:
         """Check a trial that has ended."""
@@ -118,13 +115,13 @@ def _trials_with_failures(study: Study, n_trials: int | None) -> int | None:
     """
     if n_trials is None:
         return None
-    before = itertools.takewhile(lambda trial: not _has_value(trial), study.get_trials(deepcopy=False))
+    before = itertools.takewhile(lambda trial: not _has_value(trial), Store(study).trials())
     return n_trials + sum(trial.state == TrialState.FAIL for trial in before)
 
 
 def _no_value(study: Study, trial: FrozenTrial) -> None:
     """Print the last lines of a trial that gave no value, and the flags that may help."""
-    study._storage.set_study_system_attr(study._study_id, STOPPED_KEY, StopReason.NO_FIRST_VALUE.value)
+    Store(study).set_attributes({STOPPED_KEY: StopReason.NO_FIRST_VALUE.value})
     folder = Path(str(trial.user_attrs.get("output", "")))
     for name in ("stdout", "stderr"):
         said = last_lines(folder / name, LINES_SHOWN)
@@ -199,22 +196,17 @@ def _open(plan: Plan, *, force: bool) -> tuple[Study, bool]:
     """Open or create the study, and tell whether it is new. A study of another command raises a ValueError."""
     storage = open_checked(plan.storage)
     about = _about(plan)
-    there = [summary for summary in storage.get_all_studies() if summary.study_name == plan.study]
-    for summary in there:
-        fill_cache(storage, summary._study_id)
-        if not force:
-            _check_same_command(storage, summary._study_id, plan.study, about)
-    structure = Structure(plan.space.distributions, plan.space.conditions, frozenset())
+    is_new = plan.study not in {found.study_name for found in storage.get_all_studies()}
+    if not is_new and not force:
+        _check_same_command(load_study(study_name=plan.study, storage=storage), about)
     try:
-        goals = plan.goals
-        optimised = About(goals.directions, goals.names, tuple(bound.name for bound in goals.bounds))
-        study, _ = open_study(storage, plan.study, optimised, structure, plan.settings.get("seed"))
+        study, _ = open_study(storage, plan.study, definition_of(plan.goals), plan.space, plan.settings.get("seed"))
     except ValueError as error:
         raise ValueError(str(error).replace(REMEDY, "give another --study")) from error
     for key, what in about.items():
         study.set_user_attr(key, what)
     keep_requirement(study, plan.space.feasible)
-    return study, not there
+    return study, is_new
 
 
 def _about(plan: Plan) -> dict[str, Any]:
@@ -231,12 +223,11 @@ def _about(plan: Plan) -> dict[str, Any]:
     return {COMMAND_KEY: list(plan.command), READING_KEY: {key: way for key, way in ways.items() if way is not None}}
 
 
-def _check_same_command(storage: BaseStorage, study_id: int, name: str, about: dict[str, Any]) -> None:
+def _check_same_command(study: Study, about: dict[str, Any]) -> None:
     """Reject a study of another command. If it has no value yet, the command may change: it never worked."""
-    trials = storage.get_all_trials(study_id, deepcopy=False)
-    if not any(_has_value(trial) or trial.state == TrialState.RUNNING for trial in trials):
+    if not any(_has_value(trial) or trial.state == TrialState.RUNNING for trial in Store(study).trials()):
         return
-    kept = storage.get_study_user_attrs(study_id)
+    kept, name = study.user_attrs, study.study_name
     remedy = "Give another --study, or --force if the values of both can be compared"
     there = {key: kept[key] for key in (COMMAND_KEY, OBJECTIVE_KEY) if key in kept}
     if there and there != {key: what for key, what in about.items() if key != READING_KEY}:
@@ -307,7 +298,7 @@ class LogLines:
         self._best: FrozenTrial | None = None
         self._failed = 0
         self._reasons: dict[str, int] = {}
-        for trial in study.get_trials(deepcopy=False):
+        for trial in Store(study).trials():
             self._count(trial)
         self._before = _ends(study)
 
@@ -362,4 +353,4 @@ class LogLines:
 
 
 def _ends(study: Study) -> int:
-    return sum(trial.state.is_finished() for trial in study.get_trials(deepcopy=False))
+    return sum(trial.state.is_finished() for trial in Store(study).trials())

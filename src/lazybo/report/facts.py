@@ -22,9 +22,17 @@ from lazybo.search.contenders import Contender
 from lazybo.search.judgement import Relation
 from lazybo.search.optimizer import Optimizer
 from lazybo.search.prediction import Predictor
-from lazybo.study import feasible, ledger
-from lazybo.study.evaluated import point_of
-from lazybo.study.factory import directions_of, model_of
+from lazybo.study.model import model_of
+from lazybo.study.store import Store
+from lazybo.study.trial import (
+    complete_trials,
+    constraints_of,
+    directions_of,
+    feasible_trials,
+    front_of,
+    names_of,
+    point_of,
+)
 
 T = TypeVar("T")
 
@@ -68,19 +76,19 @@ class Facts:
 
 def facts_of(study: Study) -> Facts:
     """Count the trials of a study and find the best ones. No model is made."""
-    trials = ledger.read(study)
+    trials = Store(study).trials()
     counts = Counter(map(records.state_of, trials))
     moments = [m for t in trials for m in (t.datetime_start, t.datetime_complete) if m is not None]
     return Facts(
         study=study,
         trials=trials,
-        objectives=feasible.names_of(study),
+        objectives=names_of(study),
         directions=list(directions_of(study)),
         counts={state: counts[state] for state in (*records.STATES.values(), records.PAUSED)},
-        complete=feasible.complete_trials(trials),
-        feasible={trial.number for trial in feasible.feasible_trials(trials)},
-        constraints=feasible.constraints_of(trials),
-        best=feasible.front_of(study, trials),
+        complete=complete_trials(trials),
+        feasible={trial.number for trial in feasible_trials(trials)},
+        constraints=constraints_of(trials),
+        best=front_of(study, trials),
         span=(min(moments), max(moments)) if moments else None,
     )
 

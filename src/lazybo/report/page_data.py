@@ -44,7 +44,7 @@ from lazybo.search.acquisition import MIN_STD
 from lazybo.search.optimizer import Optimizer
 from lazybo.search.prediction import HALF_WIDTH, Limit, Predictor
 from lazybo.space.space import Space
-from lazybo.study.evaluated import point_of
+from lazybo.study.trial import point_of
 
 if TYPE_CHECKING:
     from lazybo.report.facts import Content, Facts, ModelFacts

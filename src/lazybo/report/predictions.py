@@ -1,6 +1,6 @@
 """What the model of a study says: importances, slices, the recommended trial, and how far to trust it.
 
-The model is the one that the last run or sampler would continue with (`study.factory`). Its band is exact for the
+The model is the one that the last run or sampler would continue with (`study.model`). Its band is exact for the
 warped values that it is trained on. In the units of the study, the band is the inverse of the mean and of the mean plus
 and minus two standard deviations.
 """
@@ -23,11 +23,18 @@ from lazybo.search.optimizer import Optimizer
 from lazybo.search.prediction import HALF_WIDTH, Prediction, Predictor, Recommendation
 from lazybo.space.feasible import Feasibility
 from lazybo.space.space import Predicate, Space
-from lazybo.study import ledger
-from lazybo.study.evaluated import evaluations_of, most_promising, point_of
-from lazybo.study.factory import directions_of, model_of
-from lazybo.study.feasible import best_trial, complete_trials, constraints_of, feasible_trials
-from lazybo.study.model import StudyModel
+from lazybo.study.model import StudyModel, model_of
+from lazybo.study.store import Store
+from lazybo.study.trial import (
+    best_trial,
+    complete_trials,
+    constraints_of,
+    directions_of,
+    evaluations_of,
+    feasible_trials,
+    most_promising,
+    point_of,
+)
 
 # Random points at which importances are computed.
 SAMPLE = 1024
@@ -48,7 +55,7 @@ def model_for(study: Study) -> StudyModel:
             f"the study {study.study_name!r} has {len(study.directions)} objectives, and this needs one; "
             "study.best_trials has the front, `lazybo best` prints it and `lazybo plot front` draws it"
         )
-    trials = ledger.read(study)
+    trials = Store(study).trials()
     if not complete_trials(trials):
         raise ValueError(f"the study {study.study_name!r} has no completed trial yet, so there is no model of it")
     if not any(trial.params for trial in trials):
@@ -116,7 +123,7 @@ def slices(study: Study) -> list[Slice]:
         return []
     gp, warping = optimizer.surrogate()
     sign = -1.0 if _maximizes(study) else 1.0
-    space, every = optimizer.space, ledger.read(study)
+    space, every = optimizer.space, Store(study).trials()
     best, point = _center(study, every, space)
     center = space.clip(point[None])[0]
     trials, bounded = complete_trials(every), bool(constraints_of(every))
@@ -189,7 +196,7 @@ class Coordinates:
 def coordinates(study: Study) -> Coordinates:
     """Complete trials as lines over the parameters that can vary, the worst first."""
     space = model_for(study).optimizer.space
-    trials = sorted(complete_trials(ledger.read(study)), key=_value, reverse=not _maximizes(study))
+    trials = sorted(complete_trials(Store(study).trials()), key=_value, reverse=not _maximizes(study))
     lines = space.clip(np.array([space.encode(trial.params) for trial in trials]).reshape(len(trials), space.dim))
     scale = np.where(space.categorical, np.maximum(space.levels - 1, 1.0), 1.0)
     distributions = [space.distributions[name] for name in space.names]
@@ -220,7 +227,7 @@ def recommend(study: Study, *, feasible: Predicate | None = None) -> Recommendat
     """
     if not isinstance(study, Study):
         raise ValueError(f"study must be an Optuna study, not {shortened(study)}")
-    predictor, trials = predictor_of(study), ledger.read(study)
+    predictor, trials = predictor_of(study), Store(study).trials()
     if feasible is not None:
         holds = Feasibility(predictor.space, feasible).holds
         trials = [trial for trial in feasible_trials(trials) if holds(trial.params)]
@@ -299,7 +306,7 @@ class Advice:
 def advise(study: Study, predictor: Predictor | None = None) -> Advice:
     """The recommended configuration and the best trial. Raises a ValueError if no trial counts."""
     predictor = predictor or predictor_of(study)
-    trials = ledger.read(study)
+    trials = Store(study).trials()
     best = best_trial(study, trials)
     if best is None:
         raise ValueError(f"no trial of the study {study.study_name!r} has completed and satisfies its constraints")

@@ -10,12 +10,12 @@ from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.core.blas import one_thread
 from lazybo.core.text import one_line
-from lazybo.study import ledger
 from lazybo.study.attributes import failure_of
-from lazybo.study.curves import Ending
-from lazybo.study.factory import directions_of, model_of, reporting_of
-from lazybo.study.feasible import complete_trials, feasible_trials, front_of, names_of
-from lazybo.study.paused import is_paused
+from lazybo.study.definition import reporting_of
+from lazybo.study.model import model_of
+from lazybo.study.store import Store
+from lazybo.study.training_curves import Ending
+from lazybo.study.trial import complete_trials, directions_of, feasible_trials, front_of, is_paused, names_of
 
 # With more stopped trainings than this, their forecasts are not shown: they would hide those of running ones.
 FEW_STOPPED = 8
@@ -53,7 +53,7 @@ def history(study: Study) -> History:
     """Values by trial number, and the best so far of the feasible ones, for a study with one objective."""
     if len(study.directions) > 1:
         raise ValueError(f"the study {study.study_name!r} has several objectives, so it has no history; use its front")
-    trials = ledger.read(study)
+    trials = Store(study).trials()
     complete = complete_trials(trials)
     values = [float(trial.values[0]) for trial in complete]
     feasible = {trial.number for trial in feasible_trials(trials)}
@@ -86,7 +86,7 @@ class Front:
 
 def front(study: Study) -> Front:
     """The complete trials of a study, and which of them no other feasible trial dominates."""
-    trials = ledger.read(study)
+    trials = Store(study).trials()
     complete = complete_trials(trials)
     best = {trial.number for trial in front_of(study, trials)}
     feasible = {trial.number for trial in feasible_trials(trials)}
@@ -117,7 +117,7 @@ def times(study: Study) -> Times:
     """How long evaluations took, and the waits between them."""
     spans = sorted(
         (trial.datetime_start.timestamp(), trial.datetime_complete.timestamp(), trial.number)
-        for trial in ledger.read(study)
+        for trial in Store(study).trials()
         if trial.datetime_start is not None and trial.datetime_complete is not None
     )
     ends = np.sort([end for _, end, _ in spans])
@@ -164,7 +164,7 @@ def learning_curves(study: Study) -> LearningCurves:
 
     Raises a ValueError if no trial has reported anything.
     """
-    trials = ledger.read(study)
+    trials = Store(study).trials()
     reported = [trial for trial in trials if trial.intermediate_values]
     if not reported:
         raise ValueError(f"no trial of the study {study.study_name!r} has reported values, so there are no curves")

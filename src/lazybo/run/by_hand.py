@@ -17,18 +17,19 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from lazybo.core.checks import finite_number, positive, shortened
 from lazybo.run.goals import Goals
+from lazybo.search.options import Options
 from lazybo.space.space import Space
 from lazybo.study import ledger
 from lazybo.study.attributes import CORRECTIONS_KEY, DRIVER_KEY, SECONDS_KEY, SKIPPED_KEY, VARIANCE_KEY, of_trial
 from lazybo.study.costs import SECONDS, is_cost
 from lazybo.study.databases import drop_cache
-from lazybo.study.factory import ModelOptions, open_model
+from lazybo.study.factory import open_model
 from lazybo.study.feasible import as_attributes
 from lazybo.study.ledger import Entry, Result
 from lazybo.study.model import StudyModel
 from lazybo.study.paused import is_paused
 from lazybo.study.retry import with_retries
-from lazybo.study.structure import Structure, as_given
+from lazybo.study.structure import as_given
 
 TOLD = (TrialState.COMPLETE, TrialState.FAIL)
 FAILED = "the experiment failed"
@@ -52,11 +53,11 @@ class Measured:
 
 
 class ByHand:
-    """A study whose experiments are made by hand. ``options`` have the predicate of feasible configurations."""
+    """A study whose experiments are made by hand."""
 
-    def __init__(self, study: Study, options: ModelOptions, structure: Structure, goals: Goals) -> None:
+    def __init__(self, study: Study, options: Options, structure: Space, goals: Goals) -> None:
         self.study, self.goals = study, goals
-        self.space = Space(structure.distributions, conditions=structure.conditions, optional=structure.optional)
+        self.space = structure
         self._options, self._structure = options, structure
         self._ledger = ledger.open_ledger(study, structure.distributions, None)
 

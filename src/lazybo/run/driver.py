@@ -86,7 +86,7 @@ class Driver:
         self.study, self.model, self.engine, self._options = study, model, engine, options
         self.stopping = Stopping(study, options.limits, *model.optimizer.directions)
         self._name = name
-        self._ledger = ledger.open_ledger(study, model.structure.distributions, name)
+        self._ledger = ledger.open_ledger(study, model.space.distributions, name)
         has_checkpoints = options.steps.checkpoints is not None
         orphans = Orphans(study, self._ledger, name, options.limits.retries, checkpoints=has_checkpoints)
         self._open = OpenTrials(

@@ -17,6 +17,7 @@ from lazybo.core.checks import (
     one_of,
     shortened,
 )
+from lazybo.study.attributes import metric_at as metric_at
 
 
 @dataclass(frozen=True)
@@ -72,15 +73,6 @@ class Goals:
 
 
 ONE_OBJECTIVE = Goals()
-
-
-def metric_at(metrics: Mapping[str, Any], name: str) -> Any:
-    """A metric by its name, or by a dotted path of names; None if there is none."""
-    if name in metrics:
-        return metrics[name]
-    head, dot, rest = name.partition(".")
-    inner = metrics.get(head)
-    return metric_at(inner, rest) if dot and isinstance(inner, Mapping) else None
 
 
 def check_goals(direction: object, directions: object, constraints: object, reports: object = None) -> Goals:

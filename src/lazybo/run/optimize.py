@@ -14,7 +14,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.core.checks import Direction, check_cost, check_seed, hinting, renamed, warn, whole
-from lazybo.gp.fit import Lag, Priors, priors_for
+from lazybo.gp.fit import Lag, Priors
 from lazybo.gp.kernels.base import Kernel
 from lazybo.run.arguments import (
     check_initial,
@@ -42,18 +42,19 @@ from lazybo.run.presence import present
 from lazybo.run.steps import Steps
 from lazybo.run.warm_start import known_results
 from lazybo.search.acquisition import Acquisition
+from lazybo.search.optimizer import Optimizer
+from lazybo.search.options import Options
 from lazybo.space.space import Condition, Predicate, Space
 from lazybo.study import ledger
 from lazybo.study.attributes import STOPPED_KEY
 from lazybo.study.costs import SECONDS
 from lazybo.study.earlier import read_earlier
-from lazybo.study.factory import ModelOptions, keep_options, open_model
+from lazybo.study.factory import keep_options, open_model
 from lazybo.study.model import StudyModel
 from lazybo.study.pruner import LazyPruner
 from lazybo.study.retry import with_retries
 from lazybo.study.sampler import LazySampler
 from lazybo.study.storage import DEFAULT_NAME, About, explained, open_storage, open_study
-from lazybo.study.structure import Structure
 
 # What to use instead of arguments that other libraries have.
 HINTS = {
@@ -187,9 +188,9 @@ def optimize(
     )
     check_supported(goals, limits, warm_start, folds=isinstance(objective, KFold))
     check_repeats(limits, deterministic=deterministic)
-    checked = Space(space, conditions=conditions)
-    structure = Structure(checked.distributions, checked.conditions, checked.optional)
-    options = ModelOptions(
+    checked = Space(space, conditions=conditions, feasible=feasible)
+    structure = checked
+    options = Options(
         seed=check_seed(seed),
         lag=lag,
         acquisition=acquisition,
@@ -197,14 +198,14 @@ def optimize(
         n_startup=None if n_startup_trials is None else whole("n_startup_trials", n_startup_trials, 0),
         kernel=kernel,
         noise=noise,
-        priors=priors_for(priors, noise, deterministic=deterministic),
+        priors=priors,
         value_transform=value_transform,
-        feasible=feasible,
         cost=cost,
         earlier=read_earlier(earlier, goals.directions, storage, study_name or DEFAULT_NAME),
         local_after=local_after,
+        deterministic=deterministic,
     )
-    optimizer = options.optimizer(structure, *goals.directions)  # refuses wrong options
+    optimizer = Optimizer.with_options(structure, goals.directions, options)  # refuses wrong options
     first = check_initial(initial, checked)
     check_initial_feasible(first, optimizer)
     known = known_results(warm_start, checked, goals.directions[0])
@@ -242,7 +243,7 @@ def optimize(
         keep_options(study, options, structure, trials)
         # A kernel object has the columns of this space; the sampler infers its own space from the trials.
         by_name = kernel if isinstance(kernel, str) else None
-        study.sampler = LazySampler.with_options(replace(options, kernel=by_name))
+        study.sampler = LazySampler.with_options(replace(options, kernel=by_name), checked.feasible)
         study.pruner = pruner or LazyPruner(max_steps)
         model = open_model(study, options, structure, trials)
         for params, value in known:

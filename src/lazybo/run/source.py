@@ -14,10 +14,10 @@ from lazybo.run.open_trials import OpenTrials
 from lazybo.run.opening import Opening
 from lazybo.run.shared import SharedStudy
 from lazybo.run.stopping import Stopping
-from lazybo.study.attributes import ATTEMPTS_KEY, REPEAT_KEY, TO_END_KEY, count_of
+from lazybo.study.attributes import ATTEMPTS_KEY, REPEAT_KEY, TO_END_KEY, announced_params, count_of
 from lazybo.study.costs import measured_seconds
 from lazybo.study.ledger import Entry, Ledger, Params, was_enqueued
-from lazybo.study.model import StudyModel, announced_params
+from lazybo.study.model import StudyModel
 from lazybo.study.structure import as_given
 
 # With this many workers or more, the next trial is proposed before a worker is free. Such a proposal cannot use the
@@ -217,7 +217,7 @@ class TrialSource:
         if not self._shared.paused or self._is_checking or self._stopping.search_ended is not None:
             return None
         proposal = self._ahead[0] if self._ahead else None
-        return self._model.worth_resuming(list(self._shared.paused.values()), proposal)
+        return self._model.curves.best_to_resume(list(self._shared.paused.values()), proposal)
 
     def _start_paused(self, trial: FrozenTrial) -> Started | None:
         """Continue a paused trial; None if another process was faster."""
@@ -235,9 +235,9 @@ class TrialSource:
             return None
         optimizer = self._model.optimizer
         # A driver that died while it wrote the parameters had announced all of them.
-        announced = announced_params(trial, self._model.structure.distributions)
+        announced = announced_params(trial, self._model.space.distributions)
         written = announced or trial.params or trial.system_attrs.get("fixed_params", {})
-        fixed = as_given(written, self._model.structure.distributions)
+        fixed = as_given(written, self._model.space.distributions)
         params = dict(fixed)
         try:
             if not optimizer.is_complete(fixed):

@@ -47,9 +47,8 @@ from lazybo.sklearn.candidates import (
     write_fingerprint,
 )
 from lazybo.sklearn.spaces import SearchSpace
-from lazybo.space.space import Predicate
+from lazybo.space.space import Predicate, Space
 from lazybo.study.storage import About, open_storage, open_study
-from lazybo.study.structure import Structure
 
 MAX_SEED = 2**31 - 1
 # The value of ``refit`` that chooses by the model.
@@ -432,9 +431,9 @@ def _recommended_index(study: Study, trials: Sequence[FrozenTrial]) -> int:
     return next(row for row, trial in enumerate(trials) if trial.number == number)
 
 
-def _structure(space: SearchSpace) -> Structure:
+def _structure(space: SearchSpace) -> Space:
     distributions: dict[str, BaseDistribution] = space.distributions
-    return Structure(distributions, space.conditions, frozenset())
+    return Space(distributions, conditions=space.conditions)
 
 
 @contextmanager

@@ -1,34 +1,82 @@
-"""The database behind a study: its file or URL, its trials, and the repair of values that cannot be read."""
+"""Optuna's databases: where they are, all trials of a study in one pass, and statements on Optuna's tables.
+
+SQLAlchemy and Optuna's tables take half a second to import and only databases need them, so they are imported inside
+functions. `lazybo.study.store` retries what fails here.
+"""
 
 import json
-import logging
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from datetime import UTC, datetime
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from optuna.distributions import json_to_distribution
+from optuna.distributions import BaseDistribution, distribution_to_json, json_to_distribution
 from optuna.storages import BaseStorage, JournalStorage, RDBStorage
 from optuna.storages._cached_storage import _CachedStorage, _StudyInfo
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
-from lazybo.study.retry import with_retries
+from lazybo.study.attributes import DRIVER_KEY
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-_logger = logging.getLogger("lazybo")
+
+def without_cache(storage: BaseStorage) -> BaseStorage:
+    """The storage itself. Optuna wraps a database in a new cache each time that a study of it is opened."""
+    return storage._backend if isinstance(storage, _CachedStorage) else storage
 
 
 def database_of(storage: BaseStorage) -> RDBStorage | None:
     """The database behind a storage, if there is one."""
-    storage = storage._backend if isinstance(storage, _CachedStorage) else storage
+    storage = without_cache(storage)
     return storage if isinstance(storage, RDBStorage) else None
+
+
+def file_of(storage: BaseStorage) -> Path | None:
+    """The file behind a storage, if there is one."""
+    if isinstance(storage, JournalStorage) and isinstance(storage._backend, JournalFileBackend):
+        return Path(storage._backend._file_path)
+    database = database_of(storage)
+    if database is None or not database.url.startswith("sqlite"):
+        return None
+    from sqlalchemy import make_url
+
+    url = make_url(database.url)
+    name = url.database or ":memory:"
+    if "uri" in url.query:  # `sqlite_url` writes names like this if a plain URL cannot hold them
+        name = unquote(urlsplit(name).path)
+    return Path(name) if name != ":memory:" and url.query.get("mode") != "memory" else None
+
+
+def name_of(storage: BaseStorage) -> str:
+    """The name of a storage for messages, without its password."""
+    path, database = file_of(storage), database_of(storage)
+    if path is not None or database is None:
+        return str(path or type(storage).__name__)
+    from sqlalchemy import make_url
+
+    # Database drivers accept passwords as URL options too.
+    return make_url(database.url).set(query={}).render_as_string(hide_password=True)
+
+
+def sqlite_url(path: Path) -> str:
+    """The URL of an SQLite file, whatever characters its name has."""
+    from sqlalchemy import URL, make_url
+
+    url = URL.create("sqlite", database=str(path)).render_as_string()
+    # SQLAlchemy 2.0 quotes nothing in file names, and Optuna gives braces a meaning.
+    if make_url(url).database != str(path) or re.search("[{}]", url):
+        url = f"sqlite:///{path.as_uri()}?uri=true"
+    return url
+
+
+# ------------------------------------------------------------------- all trials
 
 
 def fill_cache(storage: BaseStorage, study_id: int) -> None:
@@ -50,15 +98,21 @@ def fill_cache(storage: BaseStorage, study_id: int) -> None:
         known.last_finished_trial_id = max(finished, default=-1)
 
 
+def drop_cache(storage: BaseStorage, study_id: int) -> None:
+    """Make Optuna read all trials of a study again: it caches finished ones, and one of them was changed."""
+    if isinstance(storage, _CachedStorage):
+        with storage._lock:
+            storage._studies.pop(study_id, None)
+
+
 def read_trials(database: RDBStorage, study_id: int) -> list[FrozenTrial]:
     """All trials of a study as Optuna reads them, with one query for each table."""
-    # SQLAlchemy and Optuna's tables take half a second to import, and only databases need them.
     from optuna.storages._rdb import models
 
     distribution_of = cache(json_to_distribution)
     with database.engine.connect() as connection:
         rows = partial(_rows, connection, study_id)
-        # The trials come first: one that ends meanwhile is read again, since it is not finished here.
+        # Trials first: one that ends in the meantime is read again, since it is unfinished here.
         found = rows(models.TrialModel, "number", "state", "datetime_start", "datetime_complete", order="trial_id")
         if not found:
             return []
@@ -111,7 +165,7 @@ def _rows(
 
 
 def _by_trial(entries: Iterable[tuple[int, Any, Any]]) -> dict[int, dict[Any, Any]]:
-    """Entries of trials, (id, key, value), as a dict for each trial; an empty one for a trial that has none."""
+    """Entries (trial id, key, value) as a dict for each trial."""
     found: dict[int, dict[Any, Any]] = defaultdict(dict)
     for i, key, value in entries:
         found[i][key] = value
@@ -119,88 +173,214 @@ def _by_trial(entries: Iterable[tuple[int, Any, Any]]) -> dict[int, dict[Any, An
 
 
 def _local(moment: datetime | None) -> datetime | None:
-    """A naive time of UTC, as databases have it, as the naive local time that trials have."""
+    """A naive UTC time, as databases have it, as the naive local time that trials have."""
     return None if moment is None else moment.replace(tzinfo=UTC).astimezone().replace(tzinfo=None)
 
 
-def drop_cache(storage: BaseStorage, study_id: int) -> None:
-    """Read all trials of a study again: Optuna keeps finished ones in memory, and one of them was changed."""
-    if isinstance(storage, _CachedStorage):
-        with storage._lock:
-            storage._studies.pop(study_id, None)
+def _now() -> datetime:
+    """Optuna stores naive UTC times in databases."""
+    return datetime.now(UTC).replace(tzinfo=None)
 
 
-def file_of(storage: BaseStorage) -> Path | None:
-    """The file behind a storage, if there is one."""
-    if isinstance(storage, JournalStorage) and isinstance(storage._backend, JournalFileBackend):
-        return Path(storage._backend._file_path)
-    database = database_of(storage)
-    if database is None or not database.url.startswith("sqlite"):
-        return None
-    from sqlalchemy import make_url
-
-    url = make_url(database.url)
-    name = url.database or ":memory:"
-    if "uri" in url.query:  # as `sqlite_url` writes names that a plain URL cannot hold
-        name = unquote(urlsplit(name).path)
-    return Path(name) if name != ":memory:" and url.query.get("mode") != "memory" else None
-
-
-def name_of(storage: BaseStorage) -> str:
-    """The name of a storage for messages, without its password."""
-    path, database = file_of(storage), database_of(storage)
-    if path is not None or database is None:
-        return str(path or type(storage).__name__)
-    from sqlalchemy import make_url
-
-    # Database drivers accept passwords as URL options too.
-    return make_url(database.url).set(query={}).render_as_string(hide_password=True)
-
-
-def sqlite_url(path: Path) -> str:
-    """The URL of an SQLite file, whatever characters its name has."""
-    from sqlalchemy import URL, make_url
-
-    url = URL.create("sqlite", database=str(path)).render_as_string()
-    # SQLAlchemy 2.0 quotes nothing in file names, and Optuna takes braces for its own.
-    if make_url(url).database != str(path) or re.search("[{}]", url):
-        url = f"sqlite:///{path.as_uri()}?uri=true"
-    return url
-
-
-def repair_values(storage: BaseStorage) -> None:
-    """Remove rows of final values that Optuna cannot read: they are marked as finite, but have no number.
+def repair_values(database: RDBStorage) -> int:
+    """Remove final values that Optuna cannot read, marked as finite but without a number; how many trials had one.
 
     SQLite and MySQL have no NaN. If NaN was written as the value of a trial, Optuna cannot read any trial of the study.
-    A pruned trial then has no value, and a completed one is failed, as Optuna itself does for NaN.
+    Afterwards a pruned trial has no value and a completed one has failed, which is what Optuna itself does with NaN.
     """
-    database = database_of(storage)
-    if database is None:
-        return
-    # SQLAlchemy and Optuna's tables take half a second to import, and only databases need them.
     from optuna.storages._rdb import models
     from sqlalchemy import delete, select, update
 
     trials, values = models.TrialModel.__table__, models.TrialValueModel.__table__
     lost = values.c.value.is_(None) & (values.c.value_type == models.TrialValueModel.TrialValueType.FINITE)
     found = select(values.c.trial_id).where(lost)
+    with database.engine.connect() as connection:
+        if connection.execute(found.limit(1)).first() is None:
+            return 0
+    with database.engine.begin() as connection:
+        damaged = sorted(set(connection.execute(found).scalars()))
+        complete = trials.c.trial_id.in_(damaged) & (trials.c.state == TrialState.COMPLETE)
+        connection.execute(update(trials).where(complete).values(state=TrialState.FAIL))
+        connection.execute(delete(values).where(lost))
+    return len(damaged)
 
-    def is_damaged() -> bool:
-        with database.engine.connect() as connection:
-            return connection.execute(found.limit(1)).first() is not None
 
-    def repair() -> int:
-        with database.engine.begin() as connection:
-            damaged = sorted(set(connection.execute(found).scalars()))
-            complete = trials.c.trial_id.in_(damaged) & (trials.c.state == TrialState.COMPLETE)
-            connection.execute(update(trials).where(complete).values(state=TrialState.FAIL))
-            connection.execute(delete(values).where(lost))
-            return len(damaged)
+# ------------------------------------------------------------------ transactions
 
-    if with_retries(is_damaged):
-        count = with_retries(repair)
-        which = f"{count} trial{'s' * (count != 1)}"
-        _logger.warning(
-            f"the storage {name_of(storage)!r} had NaN as the value of {which}, which made its studies "
-            "unreadable; such trials are pruned or failed without a value now, and all others are unchanged"
-        )
+
+class Tables:
+    """Statements on Optuna's tables for one study, within the transaction of a connection (`within`)."""
+
+    _connection: "Connection"
+
+    def __init__(self, study_id: int, space: Mapping[str, BaseDistribution]) -> None:
+        import sqlalchemy
+        from optuna.storages._rdb import models
+
+        self._sql, self._models = sqlalchemy, models
+        self._study_id = study_id
+        self._space = space
+        self._space_json = {name: distribution_to_json(distribution) for name, distribution in space.items()}
+        self._studies, self._trials = models.StudyModel.__table__, models.TrialModel.__table__
+        self._this_study = self._studies.c.study_id == study_id
+
+    def within(self, connection: "Connection") -> "Tables":
+        """The same tables in another transaction."""
+        tables = copy(self)
+        tables._connection = connection
+        return tables
+
+    def lock_study(self) -> None:
+        """Make other writers wait until this transaction ends: locks the study's row, in SQLite the file."""
+        unchanged = {"study_name": self._studies.c.study_name}
+        self._connection.execute(self._sql.update(self._studies).where(self._this_study).values(unchanged))
+
+    def lock_numbers(self) -> None:
+        """Lock the numbering of trials, as Optuna does. SQLite locks the file with the first insertion."""
+        self._connection.execute(self._sql.select(self._studies.c.study_id).where(self._this_study).with_for_update())
+
+    def configurations(self, keys: str) -> list[tuple[dict[str, float], dict[str, Any]]]:
+        """For each trial its parameters as internal numbers, and its attributes ``fixed_params`` and like ``keys``."""
+        sql, params = self._sql, self._models.TrialParamModel.__table__
+        attributes = self._models.TrialSystemAttributeModel.__table__
+        ids = sql.select(self._trials.c.trial_id).where(self._trials.c.study_id == self._study_id)
+        columns = (params.c.trial_id, params.c.param_name, params.c.param_value)
+        given = self._connection.execute(sql.select(*columns).where(params.c.trial_id.in_(ids)))
+        numbers = _by_trial((i, name, value) for i, name, value in given if name in self._space)
+        wanted = attributes.c.key.like(keys) | (attributes.c.key == "fixed_params")
+        columns = (attributes.c.trial_id, attributes.c.key, attributes.c.value_json)
+        kept = self._connection.execute(sql.select(*columns).where(attributes.c.trial_id.in_(ids) & wanted))
+        marks = _by_trial((i, key, json.loads(text)) for i, key, text in kept)
+        return [(numbers[i], marks[i]) for i in self._connection.execute(ids).scalars()]
+
+    def insert_trial(self, state: TrialState) -> tuple[int, int]:
+        """Insert a trial without parameters; its id and number."""
+        sql, trials = self._sql, self._trials
+        start = _now() if state == TrialState.RUNNING else None
+        blank = {"study_id": self._study_id, "state": state, "datetime_start": start}
+        key = self._connection.execute(sql.insert(trials).values(blank)).inserted_primary_key
+        assert key is not None, "one row was inserted"
+        trial_id = int(key[0])
+        before = (trials.c.study_id == self._study_id) & (trials.c.trial_id < trial_id)
+        number = int(self._connection.execute(sql.select(sql.func.count()).where(before)).scalar_one())
+        self._connection.execute(sql.update(trials).where(trials.c.trial_id == trial_id).values(number=number))
+        return trial_id, number
+
+    def change_state(
+        self, trial_id: int, before: Sequence[TrialState], after: TrialState, driver: str | None = None
+    ) -> bool:
+        """Change the state of a trial if it is one of ``before`` (and ``driver`` runs it); whether it was changed."""
+        sql, trials = self._sql, self._trials
+        matching = (trials.c.trial_id == trial_id) & trials.c.state.in_(before)
+        if driver is not None:
+            names = self._models.TrialSystemAttributeModel.__table__
+            name = (names.c.trial_id == trial_id) & (names.c.key == DRIVER_KEY)
+            name &= names.c.value_json == json.dumps(driver)
+            matching &= sql.select(names.c.trial_id).where(name).exists()
+        values: dict[str, Any] = {"state": after}
+        if after == TrialState.RUNNING:
+            values["datetime_start"] = _now()
+        elif after.is_finished():
+            values["datetime_complete"] = _now()
+        return bool(self._connection.execute(sql.update(trials).where(matching).values(values)).rowcount == 1)
+
+    def restart(self, trial_id: int) -> None:
+        """Set the start of a trial to now: until now it was only being proposed."""
+        statement = self._sql.update(self._trials).where(self._trials.c.trial_id == trial_id)
+        self._connection.execute(statement.values(datetime_start=_now()))
+
+    def lock_unfinished(self, trial_ids: Sequence[int]) -> set[int]:
+        """The trials among these that have not ended. Nobody can end them until this transaction ends."""
+        trials = self._trials
+        matching = trials.c.trial_id.in_(trial_ids) & trials.c.state.in_([TrialState.RUNNING, TrialState.WAITING])
+        self._connection.execute(self._sql.update(trials).where(matching).values(state=trials.c.state))
+        return set(self._connection.execute(self._sql.select(trials.c.trial_id).where(matching)).scalars())
+
+    def set_intermediate_values(self, trial_id: int, values: Mapping[int, float]) -> None:
+        """Write intermediate values of a trial; those at the same steps are replaced."""
+        model = self._models.TrialIntermediateValueModel
+        table = model.__table__
+        of_trial = table.c.trial_id == trial_id
+        known = self._sql.select(table.c.step).where(of_trial & table.c.step.between(min(values), max(values)))
+        for step in values.keys() & set(self._connection.execute(known).scalars()):
+            self._connection.execute(self._sql.delete(table).where(of_trial & (table.c.step == step)))
+        stored = {step: model.intermediate_value_to_stored_repr(value) for step, value in values.items()}
+        rows = [
+            {"trial_id": trial_id, "step": step, "intermediate_value": number, "intermediate_value_type": kind}
+            for step, (number, kind) in stored.items()
+        ]
+        self._connection.execute(self._sql.insert(table), rows)
+
+    def insert_params(self, trial_id: int, params: Mapping[str, Any]) -> None:
+        """Insert parameters of a trial."""
+        rows = [
+            {
+                "trial_id": trial_id,
+                "param_name": name,
+                "param_value": self._space[name].to_internal_repr(value),
+                "distribution_json": self._space_json[name],
+            }
+            for name, value in params.items()
+        ]
+        if rows:
+            self._connection.execute(self._sql.insert(self._models.TrialParamModel.__table__), rows)
+
+    def insert_values(self, trial_id: int, values: Sequence[float]) -> None:
+        """Insert the values of a trial, one for each objective."""
+        model = self._models.TrialValueModel
+        stored = [model.value_to_stored_repr(value) for value in values]
+        rows = [
+            {"trial_id": trial_id, "objective": objective, "value": number, "value_type": kind}
+            for objective, (number, kind) in enumerate(stored)
+        ]
+        if rows:
+            self._connection.execute(self._sql.insert(model.__table__), rows)
+
+    def recorded(self, trial_id: int) -> dict[str, Any]:
+        """The state of a trial, its values and its attributes, as plain data."""
+        sql, values = self._sql, self._models.TrialValueModel.__table__
+        state = sql.select(self._trials.c.state).where(self._trials.c.trial_id == trial_id)
+        ordered = sql.select(values.c.value).where(values.c.trial_id == trial_id).order_by(values.c.objective)
+        record = {
+            "state": self._connection.execute(state).scalar_one().name,
+            "values": list(self._connection.execute(ordered).scalars()),
+        }
+        models = {"user_attrs": "TrialUserAttributeModel", "system_attrs": "TrialSystemAttributeModel"}
+        for kind, model in models.items():
+            table = getattr(self._models, model).__table__
+            rows = sql.select(table.c.key, table.c.value_json).where(table.c.trial_id == trial_id)
+            record[kind] = {key: json.loads(text) for key, text in self._connection.execute(rows)}
+        return record
+
+    def remove_result(self, trial_id: int) -> None:
+        """Remove the values and the system attributes of a trial."""
+        for model in (self._models.TrialValueModel, self._models.TrialSystemAttributeModel):
+            table = model.__table__
+            self._connection.execute(self._sql.delete(table).where(table.c.trial_id == trial_id))
+
+    def set_state(self, trial_id: int, state: TrialState) -> None:
+        """Replace the state of a trial; it keeps its times."""
+        matching = self._trials.c.trial_id == trial_id
+        self._connection.execute(self._sql.update(self._trials).where(matching).values(state=state))
+
+    def set_study_attributes(self, attributes: Mapping[str, Any]) -> None:
+        """Write system attributes of the study."""
+        self._replace("StudySystemAttributeModel", "study_id", self._study_id, attributes)
+
+    def set_trial_attributes(self, trial_id: int, attributes: Mapping[str, Any]) -> None:
+        """Write system attributes of a trial."""
+        self._replace("TrialSystemAttributeModel", "trial_id", trial_id, attributes)
+
+    def set_user_attributes(self, trial_id: int, attributes: Mapping[str, Any]) -> None:
+        """Write user attributes of a trial."""
+        self._replace("TrialUserAttributeModel", "trial_id", trial_id, attributes)
+
+    def _replace(self, model: str, owner: str, owner_id: int, attributes: Mapping[str, Any]) -> None:
+        """Overwrite attributes. Upserts differ between databases, deletions and insertions do not."""
+        if not attributes:
+            return
+        table = getattr(self._models, model).__table__
+        old = (table.c[owner] == owner_id) & table.c.key.in_(list(attributes))
+        self._connection.execute(self._sql.delete(table).where(old))
+        rows = [{owner: owner_id, "key": key, "value_json": json.dumps(value)} for key, value in attributes.items()]
+        self._connection.execute(self._sql.insert(table), rows)

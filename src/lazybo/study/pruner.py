@@ -1,26 +1,35 @@
 """LazyPruner: an Optuna pruner that forecasts where a training ends.
 
-======  ======================================================================================
-symbol  meaning
-======  ======================================================================================
-now     expected improvement of the end of this training on the best finished one
-new     the same of a training that has not begun: of this configuration, or of a random one
-left    the share of its steps that this training still has to make
-======  ======================================================================================
+======  =============================================================================================  ==========
+symbol  meaning                                                                                        shape
+======  =============================================================================================  ==========
+now     expected improvement on the best finished training by the end of this one                      scalar
+new     the same for a new training, with this configuration or a random one                           scalar
+left    the share of its steps that this training still has to make                                    scalar
+n, q    completed and feasible trainings, the rivals; objectives                                       scalar
+s       draws of the other objectives of a configuration, from the model                               scalar
+u       the last reported values of the rivals                                                         (n,)
+o       the other objectives of the rivals, warped                                                     (n, q - 1)
+b       the best u of the rivals that are at least as good in all other objectives; ∞ without any      (m, s)
+======  =============================================================================================  ==========
 
-A training goes on while what it is expected to add for the steps that it still needs, now / left, is at least a fifth
-of what a new training is expected to add for all of its steps, new / 1. A fifth, because a wrong stop is paid for later
-(docs/curves.md), and because a model is never quite right.
+A training goes on while its expected improvement per remaining step, now / left, is at least a fifth of that of a new
+training, new / 1. A fifth, because a wrong stop costs more than a late one (docs/curves.md), and no model is quite
+right.
 
-With several objectives the same rule holds. An improvement is then one on the rivals, which are the finished trainings
-that are at least as good in all other objectives (`lazybo.study.rivals`), and a training is never stopped if it ends on
-the front with the probability `LIKELY`.
+With several objectives the rule is the same, but the improvement is measured against the rivals: the finished trainings
+that are at least as good in all other objectives. A training with the other objectives o' and the end u' is dominated
+by no rival exactly if u' < b(o'), apart from ties. The other objectives are known only when a training has ended;
+before that the Gaussian processes of the study predict them, so b has a distribution, of which ``s`` values are drawn.
+In all objectives small is good. A training that ends on the front with probability `LIKELY` is never stopped.
 
-The pruner reads the curves from the study (`lazybo.study.curves`). Its model depends only on the trials, so it is the
-one that LazySampler has of the same study. Any sampler may be used.
+The pruner reads the curves from the study (`lazybo.study.training_curves`). Its model depends only on the trials, so it
+is the one that LazySampler has of the same study. Any sampler may be used.
 """
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,21 +37,70 @@ from optuna.pruners import BasePruner
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
-from lazybo.core.checks import whole
-from lazybo.search.curves import MIN_COMPLETE
-from lazybo.space.space import Space
-from lazybo.study.curves import StudyCurves
-from lazybo.study.evaluated import point_of
-from lazybo.study.factory import directions_of, reporting_of
-from lazybo.study.memory import Memories, Memory
-from lazybo.study.rivals import Rivals
-from lazybo.study.structure import infer_structure
+from lazybo.core.checks import Array, whole
+from lazybo.search.curves import MIN_COMPLETE, Forecast
+from lazybo.study.definition import reporting_of
+from lazybo.study.feed import StudyReader, StudyReaders
+from lazybo.study.model import model_of
+from lazybo.study.training_curves import TrainingCurves
+from lazybo.study.trial import directions_of, feasible_trials, infer_space, point_of
 
-# A training is stopped if it is expected to add less than this share of what a new one is expected to add.
+# A training is stopped if its expected improvement is less than this share of a new one's.
 SHARE = 0.2
-# It is never stopped if it beats the best finished training with this probability, or before so many values.
+# It is never stopped if it beats the best finished training with this probability, or before this many values.
 LIKELY = 0.2
 MIN_VALUES = 2
+# s: the draws of the other objectives.
+DRAWS = 32
+
+
+class Rivals:
+    """The rivals among trials that have ended. Raises a ValueError if none of them has completed."""
+
+    def __init__(self, study: Study, ended: Sequence[FrozenTrial]) -> None:
+        self.ended = len(ended)
+        optimizer, reports = model_of(study, ended).optimizer, reporting_of(study)
+        self.space = optimizer.space
+        objectives = range(len(optimizer.directions))
+        self._predictors = [optimizer.predictor(j) for j in objectives if j != reports]
+        self._z = np.random.default_rng(0).standard_normal((DRAWS, len(self._predictors)))
+        sign = -1.0 if optimizer.directions[reports] == "maximize" else 1.0
+        rivals = [t for t in feasible_trials(ended) if t.last_step is not None]
+        rivals = [t for t in rivals if math.isfinite(t.intermediate_values[t.last_step])]  # type: ignore[index]
+        self.u = np.array([sign * t.intermediate_values[t.last_step] for t in rivals])  # type: ignore[index]
+        others = [[t.values[j] for t in rivals] for j in objectives if j != reports]
+        self._o = np.column_stack(
+            [each.warping(each.sign * np.array(o)) for each, o in zip(self._predictors, others, strict=True)]
+        )
+
+    def needed(self, points: Array) -> Array:
+        """b at some points, (m, d), for each draw of their other objectives, (m, s)."""
+        posteriors = [each.process.posterior(self.space.as_rows(points)) for each in self._predictors]
+        means = np.column_stack([each.mean for each in posteriors])[:, None]
+        draws = means + np.sqrt(np.column_stack([each.variance for each in posteriors]))[:, None] * self._z
+        as_good = (self._o <= draws[:, :, None]).all(axis=3)  # (m, s, n)
+        b: Array = np.where(as_good, self.u, np.inf).min(axis=2, initial=np.inf)
+        return b
+
+    def chance(self, forecast: Forecast, needed: Array) -> float:
+        """The probability that no rival dominates the end of a training, given its b, (s,)."""
+        return float(np.mean([forecast.below(b) if math.isfinite(b) else 1.0 for b in needed]))
+
+    def improvement(self, forecast: Forecast, needed: Array) -> float:
+        """The expected improvement of a training on its b, (s,), in units of the warped values."""
+        return float(np.mean([forecast.improvement(b) for b in self.bounded(needed)]))
+
+    def bounded(self, needed: Array) -> Array:
+        """b where it is finite, elsewhere the worst u: an improvement on ∞ would be infinite."""
+        return np.minimum(needed, self.u.max())
+
+
+@dataclass
+class _Known:
+    """What the pruner has made of the trials of a study."""
+
+    curves: TrainingCurves | None = None
+    rivals: Rivals | None = None
 
 
 class LazyPruner(BasePruner):
@@ -53,26 +111,28 @@ class LazyPruner(BasePruner):
     trainings have finished. A value that is not finite stops a training at once.
 
     In a study with several objectives, as `optimize()` makes it, one of them is reported. A training goes on if it may
-    end on the front, given what the model predicts of the other objectives.
+    end on the front, given the model's predictions of the other objectives.
 
-    ``max_step`` is the last step of a training; None: the largest step seen. Steps may start anywhere and have any
-    distance, but report them regularly.
+    ``max_step`` is the last step of a training (default: the largest step seen). Steps may start anywhere and have any
+    distance, but report them regularly. ``reports`` is the name or the position of the objective that trials report
+    (default: the first); `optimize()` stores it with the study.
     """
 
-    def __init__(self, max_step: int | None = None) -> None:
+    def __init__(self, max_step: int | None = None, reports: str | int | None = None) -> None:
         self._max_step = None if max_step is None else whole("max_step", max_step, 1)
-        self._memories = Memories()
+        self.reports = reports if isinstance(reports, str | None) else whole("reports", reports, 0)
+        self._readers = StudyReaders(_Known)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the memories: a copy reads what it needs from the study."""
-        return {**self.__dict__, "_memories": None}
+        """Without the readers: a copy reads the study itself."""
+        return {**self.__dict__, "_readers": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._memories = Memories()
+        self._readers = StudyReaders(_Known)
 
     def prune(self, study: Study, trial: FrozenTrial) -> bool:
-        """Whether to stop a trial, by the values it has reported so far."""
+        """Whether to stop a trial, judging by the values it has reported so far."""
         step = trial.last_step
         if step is None:
             return False
@@ -80,53 +140,52 @@ class LazyPruner(BasePruner):
             return True
         if not is_asked(len(trial.intermediate_values)):
             return False
-        memory = self._memories.of(study)
-        with memory.lock:
-            memory.read(study, trial.number)
-            if not memory.distributions and not trial.distributions:
+        reader = self._readers.of(study)
+        with reader.lock:
+            reader.read(study, trial.number)
+            if not reader.distributions and not trial.distributions:
                 return False  # without parameters there is nothing to compare
             if len(study.directions) > 1:
-                return self._is_dominated(memory, study, trial)
-            curves = self._curves(memory, study, trial)
-            return is_hopeless(curves, trial)
+                return self._is_dominated(reader, study, trial)
+            return is_hopeless(self._curves(reader, study, trial), trial)
 
-    def _is_dominated(self, memory: Memory, study: Study, trial: FrozenTrial) -> bool:
+    def _is_dominated(self, reader: StudyReader[_Known], study: Study, trial: FrozenTrial) -> bool:
         """Whether a new training is worth more than the rest of this one, if there are several objectives."""
-        ended = [each for each in memory.trials if each.state.is_finished()]
+        ended, known = [each for each in reader.trials if each.state.is_finished()], reader.state
         if sum(each.state == TrialState.COMPLETE for each in ended) < MIN_COMPLETE:
             return False
-        rivals = memory.rivals
-        if rivals is None or rivals.ended != len(ended):
-            rivals = memory.rivals = Rivals(study, ended)
-        if memory.curves is None or memory.curves.space.distributions != rivals.space.distributions:
+        if known.rivals is None or known.rivals.ended != len(ended):
+            known.rivals = Rivals(study, ended)
+        space = known.rivals.space
+        if known.curves is None or known.curves.space.distributions != space.distributions:
             reports = reporting_of(study)
             direction = directions_of(study)[reports]
-            memory.curves = StudyCurves(rivals.space, direction, objective=reports, max_step=self._max_step)
-        memory.curves.add_new(memory.trials)
-        return is_dominated(memory.curves, rivals, trial)
+            known.curves = TrainingCurves(space, direction, objective=reports, max_step=self._max_step)
+        known.curves.add_new(reader.trials)
+        return is_dominated(known.curves, known.rivals, trial)
 
-    def _curves(self, memory: Memory, study: Study, trial: FrozenTrial) -> StudyCurves:
+    def _curves(self, reader: StudyReader[_Known], study: Study, trial: FrozenTrial) -> TrainingCurves:
         """The curves of all trials that have ended; read again if this trial has shown another space."""
-        seen = {**memory.distributions, **trial.distributions}
+        seen = {**reader.distributions, **trial.distributions}
         space = {name: each for name, each in seen.items() if not each.single()} or seen
-        curves = memory.curves
+        curves = reader.state.curves
         if curves is None or curves.space.distributions != space:
-            structure = infer_structure(space, memory.trials)
-            checked = Space(structure.distributions, conditions=structure.conditions, optional=structure.optional)
-            curves = memory.curves = StudyCurves(checked, directions_of(study)[0], max_step=self._max_step)
-        curves.add_new(memory.trials)
+            inferred = infer_space(space, reader.trials)
+            curves = TrainingCurves(inferred, directions_of(study)[0], max_step=self._max_step)
+            reader.state.curves = curves
+        curves.add_new(reader.trials)
         return curves
 
 
 def is_asked(values: int) -> bool:
-    """Whether a training is judged after so many values: after each up to 20, then ever more rarely.
+    """Whether a training is judged after this number of values: after each of the first 20, then ever more rarely.
 
-    In a training of 1,000 epochs that is some 130 times.
+    A training of 1,000 epochs is judged about 130 times.
     """
     return values >= MIN_VALUES and values % max(values // 10, 1) == 0
 
 
-def is_hopeless(curves: StudyCurves, trial: FrozenTrial) -> bool:
+def is_hopeless(curves: TrainingCurves, trial: FrozenTrial) -> bool:
     """Whether a new training is worth more than the rest of this one."""
     forecast, best = curves.forecast(trial), curves.best
     if forecast is None or best is None or forecast.below(best) >= LIKELY:
@@ -134,7 +193,7 @@ def is_hopeless(curves: StudyCurves, trial: FrozenTrial) -> bool:
     return forecast.improvement(best) < SHARE * curves.of_new(trial, best) * curves.left(trial)
 
 
-def is_dominated(curves: StudyCurves, rivals: Rivals, trial: FrozenTrial) -> bool:
+def is_dominated(curves: TrainingCurves, rivals: Rivals, trial: FrozenTrial) -> bool:
     """`is_hopeless` for several objectives."""
     forecast, point = curves.forecast(trial), point_of(trial, rivals.space)
     if forecast is None or point is None or not len(rivals.u):

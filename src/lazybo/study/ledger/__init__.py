@@ -7,10 +7,16 @@ Several processes may write to one study. Each proposes for the number that it e
 trial took that number, the process reads the new trials and proposes again, so no two trials evaluate the same.
 """
 
-from lazybo.study.ledger.base import Entry, Ledger, Params, Result, read, was_enqueued
-from lazybo.study.ledger.choose import open_ledger
+from collections.abc import Mapping
+
+from optuna.distributions import BaseDistribution
+from optuna.study import Study
+from optuna.trial import FrozenTrial
+
+from lazybo.study.ledger.base import Entry, Ledger, Params, Result, was_enqueued
 from lazybo.study.ledger.database import DatabaseLedger
 from lazybo.study.ledger.storage import StorageLedger
+from lazybo.study.store import Store
 
 __all__ = [
     "DatabaseLedger",
@@ -23,3 +29,14 @@ __all__ = [
     "read",
     "was_enqueued",
 ]
+
+
+def open_ledger(study: Study, space: Mapping[str, BaseDistribution], driver: str | None) -> Ledger:
+    """The ledger of a study for the driver with this name; None for people, whose trials nobody takes over."""
+    store = Store(study)
+    return StorageLedger(store, space, driver) if store.database is None else DatabaseLedger(store, space, driver)
+
+
+def read(study: Study) -> list[FrozenTrial]:
+    """All trials as they are now, by number."""
+    return Store(study).trials()

@@ -3,23 +3,19 @@
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from math import inf, isfinite
 from typing import Any, Protocol
 
 from optuna.distributions import BaseDistribution
-from optuna.study import Study
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import TrialState
 
-from lazybo.core.codec import INVALID, NOT_JSON, readable
+from lazybo.core.codec import INVALID
 from lazybo.study.attributes import INITIAL_KEY, object_of, parts
-from lazybo.study.databases import fill_cache
-from lazybo.study.retry import with_retries
-from lazybo.study.structure import as_given
+from lazybo.study.trial import as_given
 
 Params = dict[str, Any]
-Space = Mapping[str, BaseDistribution]
-# From the number of a trial to its parameters, with all earlier trials known; None: no more trials are needed.
+Distributions = Mapping[str, BaseDistribution]
+# From the number of a trial to its parameters, with all earlier trials known; None if no more trials are needed.
 Propose = Callable[[int], Params | None]
 # New trials are needed below this number, as far as is known now.
 Bound = Callable[[], float]
@@ -69,16 +65,25 @@ class Result:
             object.__setattr__(self, "value", None)
 
 
+class Overtaken(Exception):
+    """All numbers that were asked for are taken; the next free one is ``number``."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
 def unmarked(_: Params) -> Mapping[str, Any]:
     """No attributes."""
     return {}
 
 
 class Ledger(Protocol):
-    """What a run writes to its study. Each call is retried while the storage is locked or unreachable.
+    """Writes the trials of a run to its study. Each call is retried while the storage is locked or unreachable.
 
     After a kill between any two writes, a trial is queued, or it runs under the name of a driver that is gone.
     """
+
+    driver: str | None
 
     def enqueue(self, first: Sequence[Params]) -> None:
         """Queue the configurations that the study does not have yet."""
@@ -88,9 +93,18 @@ class Ledger(Protocol):
     ) -> Entry | None:
         """Create a running trial with these parameters; if its number is not ``expected``, with those of ``again``.
 
-        No trial is created under a number that is not below ``end``, as it is when the number is taken. None if the
-        study needs no more trials: ``again`` returned None, or all numbers below ``end`` are taken.
+        No trial is created with a number of ``end`` or more, evaluated when the number is taken. None if the study
+        needs no more trials: ``again`` returned None, or all numbers below ``end`` are taken.
         """
+
+    def create(self, low: int, high: float, params: Params, marks: Mapping[str, Any]) -> Entry:
+        """Create a running trial with a number in [low, high); raise `Overtaken` and change nothing if none is free.
+
+        Without ``params`` it only reserves the number.
+        """
+
+    def complete(self, entry: Entry, params: Params, marks: Mapping[str, Any]) -> None:
+        """Write the parameters of a trial that has only its number."""
 
     def claim(self, trial_id: int) -> bool:
         """Take a queued trial; False if another process was faster."""
@@ -102,66 +116,35 @@ class Ledger(Protocol):
         """Queue a trial that ``driver`` ran, with its new count of attempts; nothing if another driver has it."""
 
     def pause(self, entry: Entry, step: int, user_attrs: Mapping[str, Any]) -> bool:
-        """Pause a trial that this driver runs, after this step; False if this driver does not run it any more."""
+        """Pause a trial that this driver runs, after this step; False if this driver no longer runs it."""
 
     def unpause(self, trial_id: int) -> None:
-        """A paused trial runs again. After a kill before this it is still paused."""
+        """Mark a paused trial as running again. After a kill before this it is still paused."""
 
     def report(self, values: Mapping[int, Mapping[int, float]]) -> set[int]:
-        """Write intermediate values by step, by the id of their trial; gives the ids of trials that had ended."""
+        """Write intermediate values by step, by the id of their trial; returns the ids of trials that had ended."""
 
     def finish(self, entry: Entry, result: Result) -> bool:
         """End a trial; False if another process has ended it."""
 
     def correct(self, entry: Entry, result: Result, corrections: int) -> bool:
-        """Change the result of a trial that has ended; what it had is kept as `CORRECTIONS_KEY`.
+        """Change the result of a trial that has ended; the old one is kept as `CORRECTIONS_KEY`.
 
-        The model of the study is learned anew. False if the trial has been corrected more or less often than
-        ``corrections`` times: another process was faster. Raises a ValueError if the storage cannot do it.
+        The model of the study is learned again. False if the trial does not have this number of ``corrections``:
+        another process was faster. Raises a ValueError if the storage cannot do it.
         """
 
     def note(self, attributes: Mapping[str, Any]) -> None:
-        """Attributes of the study, to be written no later than with the next trial."""
-
-
-def read(study: Study) -> list[FrozenTrial]:
-    """All trials as they are now, by number."""
-    remedy = "use another study_name, or repair it in the database"
-    with readable(f"a trial of the study {study.study_name!r}", remedy, NOT_JSON):
-        with_retries(partial(fill_cache, study._storage, study._study_id))
-        return with_retries(partial(study._get_trials, deepcopy=False, use_cache=False))
+        """Write attributes of the study, with the next trial at the latest."""
 
 
 # ---------------------------------------------------------------- begin a trial
 
 
-class Overtaken(Exception):
-    """No number of those that were asked for is free; the next free one is ``number``."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-
-
-class Numbering(Protocol):
-    """How a ledger creates trials."""
-
-    def create(self, low: int, high: float, params: Params, marks: Mapping[str, Any]) -> Entry:
-        """Create a running trial under a number in [low, high); raise `Overtaken` and change nothing if none is free.
-
-        Without ``params`` it only reserves the number.
-        """
-
-    def complete(self, entry: Entry, params: Params, marks: Mapping[str, Any]) -> None:
-        """Write the parameters of a trial that has only its number."""
-
-    def release(self, entry: Entry) -> None:
-        """Queue a trial that has only its number: a number cannot be given back."""
-
-
 def race(
-    ledger: Numbering, expected: int, params: Params, again: Propose, end: Bound, mark: Mark = unmarked
+    ledger: Ledger, expected: int, params: Params, again: Propose, end: Bound, mark: Mark = unmarked
 ) -> Entry | None:
-    """Create a trial under the number it was proposed for; propose again while other processes are faster.
+    """Create a trial with the number it was proposed for; propose again while other processes are faster.
 
     After MAX_RACES lost races the trial reserves the next number and is proposed for that one.
     """
@@ -182,15 +165,17 @@ def race(
 
 
 def propose_for(
-    ledger: Numbering, reserved: Entry, params: Params, again: Propose, end: Bound, mark: Mark = unmarked
+    ledger: Ledger, reserved: Entry, params: Params, again: Propose, end: Bound, mark: Mark = unmarked
 ) -> Entry | None:
     """Complete a trial that has only its number with the proposal of ``again``, or else with ``params``.
 
-    A trial that turns out not to be needed is queued: nobody evaluates it unless more trials are wanted.
+    A number cannot be given back, so a trial that is not needed after all is queued: nobody evaluates it unless more
+    trials are wanted.
     """
     proposed = again(reserved.number)
     if proposed is None and end() <= reserved.number:
-        ledger.release(reserved)
+        assert ledger.driver is not None, "people need every trial that they ask for"
+        ledger.put_back(reserved.trial_id, 0, ledger.driver)
         return None
     chosen = params if proposed is None else proposed
     ledger.complete(reserved, chosen, mark(chosen))
@@ -200,15 +185,15 @@ def propose_for(
 # -------------------------------------------------------- initial configurations
 
 
-def internal(params: Mapping[str, Any], space: Space) -> dict[str, float]:
+def internal(params: Mapping[str, Any], space: Distributions) -> dict[str, float]:
     """Parameters as Optuna's internal numbers, which can be compared."""
     return {name: float(space[name].to_internal_repr(value)) for name, value in as_given(params, space).items()}
 
 
-def configuration_of(params: dict[str, float], attributes: Mapping[str, Any], space: Space) -> object:
-    """What a trial was queued with, or else its parameters, as internal numbers.
+def configuration_of(params: dict[str, float], attributes: Mapping[str, Any], space: Distributions) -> object:
+    """The configuration that a trial was queued with, or else its parameters, as internal numbers.
 
-    None if it is of another space, or if that cannot be read.
+    None if it is from another space, or cannot be read.
     """
     try:
         if f"{INITIAL_KEY}:0" in attributes:
@@ -218,7 +203,7 @@ def configuration_of(params: dict[str, float], attributes: Mapping[str, Any], sp
         return None
 
 
-def missing(first: Sequence[Params], present: Iterable[object], space: Space) -> list[Params]:
+def missing(first: Sequence[Params], present: Iterable[object], space: Distributions) -> list[Params]:
     """The configurations that no trial has. One that is listed twice needs two trials."""
     left = list(present)
     result = []
@@ -236,6 +221,6 @@ def was_enqueued(attributes: Mapping[str, Any]) -> bool:
     return "fixed_params" in attributes or f"{INITIAL_KEY}:0" in attributes
 
 
-def initial_mark(params: Params, space: Space) -> dict[str, str]:
-    """The attributes that mark a trial as the one of this initial configuration."""
+def initial_mark(params: Params, space: Distributions) -> dict[str, str]:
+    """The attributes that mark a trial as queued for this initial configuration."""
     return parts(INITIAL_KEY, json.dumps(internal(params, space)))

@@ -16,12 +16,10 @@ from lazybo.report.predictions import recommend
 from lazybo.search.curves import MIN_COMPLETE
 from lazybo.search.optimizer import Optimizer
 from lazybo.space.space import Space
-from lazybo.study.curves import MIN_POINTS, StudyCurves, _predicted
-from lazybo.study.factory import model_of
-from lazybo.study.feasible import as_attributes
-from lazybo.study.model import StudyModel
+from lazybo.study.model import StudyModel, model_of
 from lazybo.study.sampler import LazySampler
-from lazybo.study.structure import Structure
+from lazybo.study.training_curves import MIN_POINTS, TrainingCurves, _predicted
+from lazybo.study.trial import as_attributes
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 
@@ -101,10 +99,10 @@ def test_pruned_trials_do_not_hide_noise(noise: str) -> None:
 def test_forecasts_that_were_kept_are_those_of_new_curves() -> None:
     study = pruned_study(None, 30)
     space = Space(study.trials[0].distributions)
-    kept, seen = StudyCurves(space, "maximize"), 0
+    kept, seen = TrainingCurves(space, "maximize"), 0
     for n in range(1, 31):
         kept.add_new(study.trials[:n])
-        new = StudyCurves(space, "maximize")
+        new = TrainingCurves(space, "maximize")
         new.add_new(study.trials[:n])
         assert kept.forecasts() == new.forecasts()
         seen += bool(kept.forecasts())
@@ -153,7 +151,7 @@ def falling(x: float, steps: int = 9) -> dict[int, float]:
 
 
 def study_model(direction: Literal["minimize", "maximize"] = "minimize") -> StudyModel:
-    return StudyModel(Structure(dict(SPACE), {}, frozenset()), Optimizer(SPACE, seed=0, direction=direction))
+    return StudyModel(Optimizer(SPACE, seed=0, direction=direction))
 
 
 def test_a_pruned_trial_without_a_forecast_is_pending_until_there_is_one() -> None:
@@ -187,7 +185,7 @@ def test_forecasts_are_made_anew_when_more_is_known() -> None:
 @pytest.mark.parametrize("direction", ["minimize", "maximize"])
 def test_directions_mirror_each_other(direction: Literal["minimize", "maximize"]) -> None:
     sign = 1.0 if direction == "minimize" else -1.0
-    curves = StudyCurves(Space(SPACE), direction)
+    curves = TrainingCurves(Space(SPACE), direction)
     for i, x in enumerate((0.1, 0.5, 0.8)):
         values = {step: sign * value for step, value in falling(x).items()}
         curves.add(trial_of(i, x, values, values[9]))
@@ -197,7 +195,7 @@ def test_directions_mirror_each_other(direction: Literal["minimize", "maximize"]
 
 
 def test_trials_without_a_curve_are_left_out() -> None:
-    curves = StudyCurves(Space(SPACE), "minimize")
+    curves = TrainingCurves(Space(SPACE), "minimize")
     curves.add(trial_of(0, 0.5, {}, 1.0))
     curves.add(trial_of(1, 0.5, {}))
     other = optuna.trial.create_trial(
@@ -211,7 +209,7 @@ def test_trials_without_a_curve_are_left_out() -> None:
 
 def test_final_values_may_differ_from_the_last_reported_ones() -> None:
     """The final value is ten times what was reported last, and a little more."""
-    curves = StudyCurves(Space(SPACE), "minimize")
+    curves = TrainingCurves(Space(SPACE), "minimize")
     for i, x in enumerate((0.1, 0.2, 0.5, 0.8, 1.0)):
         if i == MIN_POINTS - 1:
             assert curves.forecasts() == {}, "a line through so few points may be anything"
@@ -245,7 +243,7 @@ def test_a_resumed_study_makes_the_same_forecasts(tmp_path: Path) -> None:
 
 
 def test_the_best_training_is_a_feasible_one() -> None:
-    curves = StudyCurves(Space({"x": FloatDistribution(0, 1)}), "minimize")
+    curves = TrainingCurves(Space({"x": FloatDistribution(0, 1)}), "minimize")
     for number, (x, memory) in enumerate([(0.1, 1.0), (0.9, -1.0), (0.5, 0.0)]):
         trial = trial_of(number, x, values := falling(x), values[max(values)])
         trial.system_attrs.update(as_attributes({"memory": memory}))

@@ -20,12 +20,12 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
 from lazybo import Condition, optimize, recommend, repair_storage, write_report
+from lazybo.space.space import Space
 from lazybo.study.databases import file_of, fill_cache, name_of, read_trials
-from lazybo.study.storage import database_url, open_storage, open_study
-from lazybo.study.structure import Structure
+from lazybo.study.definition import Definition, open_study
+from lazybo.study.store import database_url, open_storage
 
 SPACE: dict[str, BaseDistribution] = {"x": FloatDistribution(0, 1), "k": CategoricalDistribution(["a", "b"])}
-STRUCTURE = Structure(SPACE, {}, frozenset())
 
 
 def test_a_path_is_an_sqlite_file_a_url_is_a_url_and_none_is_memory(tmp_path: Path) -> None:
@@ -106,9 +106,9 @@ os.kill(os.getpid(), 9)
 
 def test_the_seed_of_the_first_run_is_the_seed_of_the_study(tmp_path: Path) -> None:
     storage = open_storage(tmp_path / "s.db")
-    _, seed = open_study(storage, None, "minimize", STRUCTURE, None)
-    assert open_study(storage, None, "minimize", STRUCTURE, None)[1] == seed
-    assert open_study(storage, None, "minimize", STRUCTURE, 7)[1] == 7
+    _, seed = open_study(storage, None, Definition(), Space(SPACE), None)
+    assert open_study(storage, None, Definition(), Space(SPACE), None)[1] == seed
+    assert open_study(storage, None, Definition(), Space(SPACE), 7)[1] == 7
 
 
 @pytest.mark.parametrize(
@@ -124,19 +124,19 @@ def test_another_space_is_refused(
     space: dict[str, BaseDistribution], conditions: dict[str, Condition], message: str, tmp_path: Path
 ) -> None:
     storage = open_storage(tmp_path / "s.db")
-    open_study(storage, "s", "minimize", STRUCTURE, 1)
+    open_study(storage, "s", Definition(), Space(SPACE), 1)
     with pytest.raises(ValueError, match=f"{message}.*another study_name"):
-        open_study(storage, "s", "minimize", Structure(space, conditions, frozenset()), 1)
+        open_study(storage, "s", Definition(), Space(space, conditions=conditions), 1)
 
 
 def test_another_direction_is_refused(tmp_path: Path) -> None:
     storage = open_storage(tmp_path / "s.db")
-    open_study(storage, "s", "minimize", STRUCTURE, 1)
+    open_study(storage, "s", Definition(), Space(SPACE), 1)
     with pytest.raises(ValueError, match="direction 'minimize', not 'maximize'"):
-        open_study(storage, "s", "maximize", STRUCTURE, 1)
+        open_study(storage, "s", Definition(("maximize",)), Space(SPACE), 1)
     optuna.create_study(storage=storage, study_name="two", directions=["minimize", "minimize"])
     with pytest.raises(ValueError, match="2 objectives"):
-        open_study(storage, "two", "minimize", STRUCTURE, 1)
+        open_study(storage, "two", Definition(), Space(SPACE), 1)
 
 
 def test_a_study_of_plain_optuna_is_continued_if_its_space_is_the_same(tmp_path: Path) -> None:
@@ -206,7 +206,7 @@ def test_the_command_shows_a_study_that_was_damaged_and_says_what_it_did(tmp_pat
 def test_a_file_is_written_under_exactly_its_name(name: str, tmp_path: Path) -> None:
     for _ in range(2):
         storage = open_storage(tmp_path / name)
-        study, _ = open_study(storage, "s", "minimize", STRUCTURE, 1)
+        study, _ = open_study(storage, "s", Definition(), Space(SPACE), 1)
     assert [path.name for path in tmp_path.iterdir()] == [name]
     with sqlite3.connect(tmp_path / name) as connection:
         assert connection.execute("SELECT study_name FROM studies").fetchall() == [("s",)]
@@ -346,7 +346,7 @@ def test_a_database_that_is_read_only_is_read_but_not_written(tmp_path: Path) ->
 WITHOUT_PRIVILEGE = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
 READ_BUT_NOT_WRITE = """
 import sys, optuna, lazybo
-from lazybo.study.storage import open_storage
+from lazybo.study.store import open_storage
 study = optuna.load_study(study_name=None, storage=open_storage(sys.argv[1]))
 print(lazybo.recommend(study).number)
 lazybo.optimize(lambda params: params["x"] ** 2, study.trials[0].distributions, n_trials=8, seed=0, storage=sys.argv[1])

@@ -7,9 +7,9 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from lazybo.search.optimizer import Optimizer
-from lazybo.space.space import Condition
+from lazybo.space.space import Condition, Space
 from lazybo.study.model import StudyModel
-from lazybo.study.structure import Structure, as_given, infer_structure
+from lazybo.study.trial import as_given, infer_space
 
 SPACE: dict[str, BaseDistribution] = {
     "model": CategoricalDistribution(["forest", "svm"]),
@@ -32,71 +32,71 @@ def trial_of(params: dict[str, Any], state: TrialState = TrialState.COMPLETE, nu
     return trial
 
 
-def inferred(*params: dict[str, Any], state: TrialState = TrialState.COMPLETE) -> Structure:
+def inferred(*params: dict[str, Any], state: TrialState = TrialState.COMPLETE) -> Space:
     names = {name for each in params for name in each}
     space = {name: d for name, d in SPACE.items() if name in names}
-    return infer_structure(space, [*(trial_of(each) for each in params[:-1]), trial_of(params[-1], state)])
+    return infer_space(space, [*(trial_of(each) for each in params[:-1]), trial_of(params[-1], state)])
 
 
 def test_a_parameter_of_all_trials_is_always_active() -> None:
-    structure = inferred({"model": "svm", "x": 0.1}, {"model": "forest", "x": 0.2})
-    assert (structure.conditions, structure.optional) == ({}, frozenset())
+    space = inferred({"model": "svm", "x": 0.1}, {"model": "forest", "x": 0.2})
+    assert (space.conditions, space.optional) == ({}, frozenset())
 
 
 def test_a_parameter_depends_on_the_values_that_separate_trials_with_it_from_those_without() -> None:
-    structure = inferred({"layers": 1, "x": 0.1}, {"layers": 2, "x": 0.1, "y": 0.5}, {"layers": 3, "x": 0.2, "y": 0.1})
-    assert structure.conditions == {"y": Condition("layers", (2, 3))}
-    assert structure.optional == frozenset()
+    space = inferred({"layers": 1, "x": 0.1}, {"layers": 2, "x": 0.1, "y": 0.5}, {"layers": 3, "x": 0.2, "y": 0.1})
+    assert space.conditions == {"y": Condition("layers", (2, 3))}
+    assert space.optional == frozenset()
 
 
 def test_a_parent_must_be_active_whenever_its_child_is() -> None:
     """y with kernel "rbf" always, but once without any kernel: it does not depend on the kernel."""
-    structure = inferred(
+    space = inferred(
         {"model": "svm", "kernel": "rbf", "y": 0.1}, {"model": "svm", "kernel": "poly"}, {"model": "forest", "y": 0.3}
     )
-    assert structure.conditions == {"kernel": Condition("model", ("svm",))}
-    assert structure.optional == {"y"}
+    assert space.conditions == {"kernel": Condition("model", ("svm",))}
+    assert space.optional == {"y"}
 
 
 def test_a_parameter_does_not_depend_on_a_float() -> None:
     """No two trials have the same x, so its values would separate any trials."""
-    structure = inferred({"x": 0.1, "y": 0.2}, {"x": 0.3}, {"x": 0.5, "y": 0.1})
-    assert structure.conditions == {}
-    assert structure.optional == {"y"}
+    space = inferred({"x": 0.1, "y": 0.2}, {"x": 0.3}, {"x": 0.5, "y": 0.1})
+    assert space.conditions == {}
+    assert space.optional == {"y"}
 
 
 def test_two_parameters_do_not_depend_on_each_other() -> None:
     """Model and kernel are missing in turn. Each separates the other's trials, but one of them must come first."""
-    structure = inferred({"model": "svm", "kernel": "rbf"}, {"x": 0.1})
-    parents = {name: condition.parent for name, condition in structure.conditions.items()}
+    space = inferred({"model": "svm", "kernel": "rbf"}, {"x": 0.1})
+    parents = {name: condition.parent for name, condition in space.conditions.items()}
     for name in parents:
         seen, parent = {name}, parents[name]
         while parent in parents:
             assert parent not in seen, "a circle"
             seen.add(parent)
             parent = parents[parent]
-    Optimizer(structure.distributions, conditions=structure.conditions, optional=structure.optional)
+    Optimizer(space)
 
 
 @pytest.mark.parametrize(("state", "counts"), [(TrialState.PRUNED, True), (TrialState.FAIL, False)])
 def test_pruned_trials_count_and_failed_ones_do_not(state: TrialState, counts: bool) -> None:
     """A failed trial may have stopped before it asked for all of its parameters."""
-    structure = inferred({"model": "svm", "y": 0.1}, {"model": "forest"}, state=state)
-    assert structure.conditions == ({"y": Condition("model", ("svm",))} if counts else {})
+    space = inferred({"model": "svm", "y": 0.1}, {"model": "forest"}, state=state)
+    assert space.conditions == ({"y": Condition("model", ("svm",))} if counts else {})
 
 
 @pytest.mark.parametrize(
     ("state", "outdated"), [(TrialState.COMPLETE, True), (TrialState.PRUNED, True), (TrialState.FAIL, False)]
 )
-def test_a_trial_that_lacks_a_parameter_makes_the_structure_outdated_unless_it_failed(
+def test_a_trial_that_lacks_a_parameter_makes_the_space_outdated_unless_it_failed(
     state: TrialState, outdated: bool
 ) -> None:
     space = {name: SPACE[name] for name in ("x", "y")}
-    model = StudyModel(Structure(space, {}, frozenset()), Optimizer(space, seed=0))
+    model = StudyModel(Optimizer(space, seed=0))
     model.absorb([trial_of({"x": 0.1, "y": 0.2})], -1)
-    assert not model.structure_outdated
+    assert not model.space_outdated
     model.absorb([trial_of({"x": 0.1, "y": 0.2}), trial_of({"x": 0.3}, state, 1)], -1)
-    assert model.structure_outdated is outdated
+    assert model.space_outdated is outdated
 
 
 @pytest.mark.filterwarnings("ignore:Choices for a categorical")
@@ -106,7 +106,7 @@ def test_a_parameter_may_depend_on_a_choice_that_is_a_list() -> None:
         create_trial(params=params, distributions={name: space[name] for name in params}, value=1.0)
         for params in ({"layers": [64]}, {"layers": [64, 64], "y": 0.5})
     ]
-    assert infer_structure(space, trials).conditions == {"y": Condition("layers", ([64, 64],))}
+    assert infer_space(space, trials).conditions == {"y": Condition("layers", ([64, 64],))}
 
 
 @pytest.mark.filterwarnings("ignore:Choices for a categorical")

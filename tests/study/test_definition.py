@@ -13,17 +13,20 @@ import optuna
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lazybo.kernels import Column, Matern52
 from optuna.distributions import CategoricalDistribution, FloatDistribution
 
 from lazybo import Condition, LazySampler, Optimizer, optimize
 from lazybo.gp.fit import Priors
+from lazybo.gp.kernels import Column, Matern52
 from lazybo.report import predictions
 from lazybo.report.html import write_report
 from lazybo.search.acquisition import expected_improvement
+from lazybo.search.earlier import EarlierStudy
+from lazybo.search.options import Options
+from lazybo.space.space import Space
 from lazybo.study.attributes import OPTIONS_KEY, REPORTS_KEY, RUN_KEY, SUGGESTION_KEY, VARIANCE_KEY
-from lazybo.study.factory import ModelOptions, kept_options, model_of, reporting_of
-from lazybo.study.structure import Structure
+from lazybo.study.definition import keep_options, options_of, reporting_of, stored_options
+from lazybo.study.model import model_of
 from tests.damaged import DAMAGE, DEPTH, MISSING, NESTED, damaged, places
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -97,7 +100,7 @@ def test_a_parameter_that_no_trial_has_had_is_part_of_the_model() -> None:
     assert not any("late" in trial.params for trial in study.trials)
     model = model_of(study, study.trials)
     assert list(model.optimizer.space.names) == list(space)
-    assert model.structure.conditions == conditions
+    assert model.space.conditions == conditions
 
 
 @pytest.mark.parametrize("trials", [3, 12])
@@ -110,9 +113,11 @@ def test_reports_show_the_model_of_the_sampler(options: dict[str, Any], trials: 
     study.optimize(suggested, n_trials=trials)
     shown = model_of(study, study.trials)
     trial = study.ask(dict(SPACE))
-    theirs = sampler._memories.of(study).model
+    theirs = sampler.model(study)
     assert theirs is not None
-    theirs.optimizer.forget(theirs._pending[trial.number])
+    (pending,) = theirs.optimizer.pending
+    assert pending.params == trial.params
+    theirs.optimizer.forget(pending)
     assert_same(shown.optimizer, theirs.optimizer)
     assert trials == 3 or shown.optimizer.seed == 5
 
@@ -156,23 +161,29 @@ def test_a_run_writes_its_options_again_only_if_they_changed(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     "options",
     [
-        ModelOptions(),
-        ModelOptions(
+        Options(seed=0),
+        Options(
             seed=2**100, lag=None, acquisition="ei", batch="maxima", n_startup=4, noise=1e-3, value_transform="centred"
         ),
-        ModelOptions(priors=Priors(noise=1e-3), kernel="additive"),
+        Options(seed=1, priors=Priors(share=0.3), kernel="additive", cost="dollars", deterministic=True),
+        Options(seed=1, local_after=None, earlier=(EarlierStudy("a", ({"x": 0.5},), ((1.0,),)),)),
+        Options(seed=1, lag=np.int64(3), n_startup=np.int64(2), noise=np.float64(0.5)),
     ],
 )
-def test_options_survive_json(options: ModelOptions) -> None:
-    structure = Structure(dict(SPACE), {}, frozenset())
-    assert ModelOptions.from_json(json.loads(json.dumps(options.to_json())), structure) == options
+def test_options_are_stored_with_a_study(options: Options) -> None:
+    study = optuna.create_study()
+    keep_options(study, options, Space(SPACE), [])
+    assert options_of(study, []) == (options, Space(SPACE))
 
 
-def test_options_may_be_numpy_numbers() -> None:
-    options = ModelOptions(
-        lag=np.int64(3), n_startup=np.int64(2), noise=np.float64(0.5), priors=Priors(noise=np.float64(1e-3))
-    )  # type: ignore[arg-type]
-    assert json.loads(json.dumps(options.to_json()))["lag"] == 3
+def test_options_are_stored_in_the_format_of_the_first_version() -> None:
+    study = optuna.create_study()
+    keep_options(study, Options(seed=3, priors=Priors(noise=1e-3)), Space(SPACE), [])
+    kept = stored_options(study, []).options
+    always = {"seed", "lag", "acquisition", "batch", "n_startup", "kernel", "noise", "priors", "value_transform"}
+    assert kept.keys() == {*always, "not kept", "structure", "trials"}
+    assert kept["priors"]["noise"] == 1e-3
+    assert "like" not in kept["priors"]
 
 
 class OwnKernel(Matern52):
@@ -182,8 +193,8 @@ class OwnKernel(Matern52):
 def test_what_cannot_be_restored_is_named(caplog: pytest.LogCaptureFixture) -> None:
     kernel = OwnKernel(np.array([0.1, 0.1]), columns=(Column(), Column()))
     study = optimize(bowl, SPACE, n_trials=7, seed=0, progress=False, kernel=kernel, acquisition=expected_improvement)
-    assert "expected_improvement" in kept_options(study, study.trials).options["not kept"]["acquisition"]
-    assert "OwnKernel" in kept_options(study, study.trials).options["not kept"]["kernel"]
+    assert "expected_improvement" in stored_options(study, study.trials).options["not kept"]["acquisition"]
+    assert "OwnKernel" in stored_options(study, study.trials).options["not kept"]["kernel"]
     optuna.logging.enable_propagation()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     with caplog.at_level(logging.WARNING):

@@ -1,0 +1,377 @@
+"""What a study optimises, and with which options: stored with it, and checked when it is opened again.
+
+The first run stores its space, constraints and seed with the study (`RUN_KEY`). A later run with another space or
+direction is rejected. The options of the model are stored too, so that whatever opens the model later gets the same
+one: `optimize()` stores them and its space with the study (`OPTIONS_KEY`), `LazySampler` with the first announcement
+that it writes, which saves a commit.
+
+`optimize()`, `LazySampler` and the command take earlier studies as ``name@storage``, names of CSV files, and everything
+that `lazybo.search.earlier` takes. Their results are stored with the options, so that a resumed study and reports need
+neither the other storages nor the files.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import optuna
+from optuna.distributions import BaseDistribution, distribution_to_json, json_to_distribution
+from optuna.storages import BaseStorage
+from optuna.study import Study
+from optuna.trial import FrozenTrial
+
+from lazybo.core.checks import Direction, check_seed, shortened, whole
+from lazybo.core.codec import as_object, readable
+from lazybo.core.text import without_password
+from lazybo.search.earlier import EarlierStudy, earlier_studies, from_rows, from_study
+from lazybo.search.options import Options, check_sources
+from lazybo.space.space import Condition, Space
+from lazybo.space.tables import csv_rows
+from lazybo.study.attributes import (
+    METRIC_NAMES_KEY,
+    OPTIONS_KEY,
+    REPORTS_KEY,
+    RUN_KEY,
+    SUGGESTION_KEY,
+    object_of,
+    of_study,
+    of_trial,
+    parts,
+    read_announcement,
+    rewritable_parts,
+)
+from lazybo.study.store import Store, open_storage, with_retries
+from lazybo.study.trial import directions_of, infer_space
+
+_logger = optuna.logging.get_logger("optuna.samplers.lazybo")
+
+# The default name of a study, so that the same call finds it again.
+DEFAULT_NAME = "lazybo"
+REMEDY = "use another study_name, or begin a new study and give this one as warm_start"
+# The remedy if the options of a study cannot be read.
+OPTIONS_REMEDY = "continue the study with optimize() or LazySampler, which write it again"
+# The options that the Gaussian process depends on. The others only matter for suggestions.
+OF_PROCESS = ("lag", "kernel", "noise", "priors", "value_transform", "earlier", "local_after", "deterministic")
+
+# Options that are written only if they are given: the first versions did not know them.
+LATER = ("cost", "local_after", "deterministic")
+
+Storage = str | Path | BaseStorage | None
+
+
+@dataclass(frozen=True)
+class Definition:
+    """What a study optimises: directions, and the names of objectives and constraints if there are any.
+
+    ``reports`` is the position of the objective that trials report.
+    """
+
+    directions: tuple[Direction, ...] = ("minimize",)
+    names: tuple[str, ...] | None = None
+    constraints: tuple[str, ...] = ()
+    reports: int = 0
+
+
+# ----------------------------------------------------------------- open a study
+
+
+@dataclass(frozen=True)
+class FirstRun:
+    """The space and the constraints of the first run, as strings, and its seed. Later runs must have the same."""
+
+    space: Mapping[str, str]
+    seed: int
+    constraints: tuple[str, ...] = ()
+
+
+def first_run(study_name: str, attributes: Mapping[str, Any]) -> FirstRun | None:
+    """What the first run has stored with its study; None if there was none. Raises a ValueError if it is damaged."""
+    with readable(of_study(RUN_KEY, study_name), REMEDY):
+        written = object_of(attributes, RUN_KEY)
+        if not written:
+            return None
+        space, constraints = as_object(written["space"]), written.get("constraints", [])
+        if not isinstance(constraints, list) or not all(
+            isinstance(each, str) for each in [*space.values(), *constraints]
+        ):
+            raise ValueError("its space and its constraints must be strings")
+        return FirstRun(space, check_seed(whole("seed", written["seed"], 0)), tuple(constraints))
+
+
+def open_study(
+    storage: BaseStorage, study_name: str | None, definition: Definition, space: Space, seed: int | None
+) -> tuple[Study, int]:
+    """The study with this name, created if there is none, and the seed to continue with."""
+    return with_retries(partial(_open_study, storage, study_name or DEFAULT_NAME, definition, space, seed))
+
+
+def _open_study(
+    storage: BaseStorage, name: str, definition: Definition, space: Space, seed: int | None
+) -> tuple[Study, int]:
+    if name in {study.study_name for study in storage.get_all_studies()}:
+        study = optuna.load_study(study_name=name, storage=storage)
+        _check_directions(study, definition)
+    else:
+        study = optuna.create_study(
+            study_name=name, storage=storage, directions=list(definition.directions), load_if_exists=True
+        )
+    store = Store(study)
+    attributes = store.attributes()
+    first = first_run(name, attributes)
+    if first is not None:
+        _check_same(name, first, attributes.get(REPORTS_KEY, 0), definition, space)
+        return study, check_seed(first.seed if seed is None else seed)
+    _check_trials(study, space)
+    seed = check_seed(seed)
+    written: dict[str, Any] = {}
+    if definition.names:
+        written[METRIC_NAMES_KEY] = list(definition.names)
+    if definition.reports:
+        written[REPORTS_KEY] = definition.reports
+    constraints = {"constraints": list(definition.constraints)} if definition.constraints else {}
+    run = json.dumps({"space": _described(space), "seed": seed, **constraints})
+    store.set_attributes({**written, **parts(RUN_KEY, run)})
+    return study, seed
+
+
+def _check_same(name: str, first: FirstRun, reports: object, definition: Definition, space: Space) -> None:
+    """Reject a run that differs from the first one."""
+    here = _described(space)
+    if first.space != here:
+        raise ValueError(f"the study {name!r} has another space: {_difference(first.space, here)}; {REMEDY}")
+    if first.constraints != definition.constraints:
+        theirs = ", ".join(first.constraints) or "none"
+        ours = ", ".join(definition.constraints) or "none"
+        raise ValueError(f"the study {name!r} has other constraints: there {theirs}, here {ours}; {REMEDY}")
+    if reports != definition.reports:
+        raise ValueError(
+            f"the trials of the study {name!r} report objective {shortened(reports)}, not {definition.reports} "
+            f"(from 0); {REMEDY}"
+        )
+
+
+def _check_directions(study: Study, definition: Definition) -> None:
+    theirs, count = directions_of(study), len(definition.directions)
+    if len(theirs) != count:
+        what = f"{len(theirs)} objective{'s' if len(theirs) > 1 else ''}, not {count}"
+        raise ValueError(f"the study {study.study_name!r} has {what}; {REMEDY}")
+    if theirs != definition.directions:
+        there, here = (" and ".join(map(repr, each)) for each in (theirs, definition.directions))
+        raise ValueError(f"the study {study.study_name!r} has the direction {there}, not {here}; {REMEDY}")
+    names = study.metric_names
+    if names and definition.names and list(definition.names) != names:
+        there, here = ", ".join(names), ", ".join(definition.names)
+        raise ValueError(f"the study {study.study_name!r} has the objectives {there}, not {here}; {REMEDY}")
+
+
+def _check_trials(study: Study, space: Space) -> None:
+    """Reject a study with trials of another program that have other parameters."""
+    ours = space.distributions
+    for trial in Store(study).trials():
+        for name, distribution in trial.distributions.items():
+            if ours.get(name) != distribution:
+                there, here = {name: str(distribution)}, {name: str(ours[name])} if name in ours else {}
+                difference = _difference(there, here)
+                raise ValueError(f"the study {study.study_name!r} has another space: {difference}; {REMEDY}")
+
+
+def _described(space: Space) -> dict[str, str]:
+    """The space as strings, which can be compared."""
+    conditions = {name: f" if {c.parent} in {list(c.values)}" for name, c in space.conditions.items()}
+    return {name: f"{d}{conditions.get(name, '')}" for name, d in space.distributions.items()}
+
+
+def _difference(theirs: Mapping[str, str], ours: Mapping[str, str]) -> str:
+    """The first parameter that differs."""
+    name = next(name for name in {**theirs, **ours} if theirs.get(name) != ours.get(name))
+    if name not in ours:
+        return f"its parameter {name!r} is not in this one"
+    if name not in theirs:
+        return f"it has no parameter {name!r}"
+    return f"there {name!r} is {theirs[name]}, here {ours[name]}"
+
+
+def reporting_of(study: Study) -> int:
+    """The position of the objective that the trials of a study report."""
+    count = len(study.directions)
+    if count == 1:
+        return 0
+    with readable(of_study(REPORTS_KEY, study.study_name), "set it to the position of the objective that is reported"):
+        return whole("it", Store(study).attributes().get(REPORTS_KEY, 0), 0, count - 1)
+
+
+# ---------------------------------------------------------------- stored options
+
+
+class StoredOptions(NamedTuple):
+    """Options as plain data, and where they are stored."""
+
+    options: dict[str, Any]
+    where: str
+
+
+class UnstoredOptions(NamedTuple):
+    """Options that are not stored with a study yet, as part of an announcement."""
+
+    attributes: dict[str, Any]
+    needed: bool  # reports would show another Gaussian process without them
+
+
+def keep_options(study: Study, options: Options, space: Space, trials: Sequence[FrozenTrial]) -> None:
+    """Store the options of a run that begins when its study has these trials."""
+    written = json.loads(json.dumps({**_to_stored(options), "structure": _space_to_json(space)}))
+    if {**_known_options(study, trials), "trials": 0} != {**written, "trials": 0}:
+        text = json.dumps({**written, "trials": len(trials)})
+        Store(study).set_attributes(rewritable_parts(OPTIONS_KEY, text))
+
+
+def stored_options(study: Study, trials: Sequence[FrozenTrial]) -> StoredOptions:
+    """The latest options that were stored with a study or its trials; empty if there are none.
+
+    Raises a ValueError if they are damaged.
+    """
+    where = of_study(OPTIONS_KEY, study.study_name)
+    with readable(where, OPTIONS_REMEDY):
+        of_run = object_of(Store(study).attributes(), OPTIONS_KEY)
+        first = whole("trials", of_run.get("trials", 0), 0)
+    for trial in reversed(trials[first:]):
+        options = read_announcement(trial).get("options")
+        if options:
+            where = of_trial(SUGGESTION_KEY, trial.number)
+            with readable(where, OPTIONS_REMEDY):
+                return StoredOptions(as_object(options), where)
+    return StoredOptions(of_run, where)
+
+
+def _known_options(study: Study, trials: Sequence[FrozenTrial]) -> dict[str, Any]:
+    """The same; empty if they are damaged, so that they are written again."""
+    try:
+        return stored_options(study, trials).options
+    except ValueError:
+        return {}
+
+
+def unstored_options(study: Study, options: Options, trials: Sequence[FrozenTrial]) -> UnstoredOptions:
+    """The options that a sampler has to store with its next announcement."""
+    ours = json.loads(json.dumps(_to_stored(options)))
+    stored = _known_options(study, trials)
+    if stored == ours:
+        return UnstoredOptions({}, needed=False)
+    shown = stored or _to_stored(Options(seed=0))
+    return UnstoredOptions({"options": ours}, needed=any(shown.get(name) != ours.get(name) for name in OF_PROCESS))
+
+
+def options_of(study: Study, trials: Sequence[FrozenTrial]) -> tuple[Options, Space]:
+    """The options and the space of a study's last run or sampler. The space has no predicate, which is not stored."""
+    stored, where = stored_options(study, trials)
+    if not stored:
+        return Options(seed=0), _seen_space(trials)
+    with readable(where, OPTIONS_REMEDY):
+        space = _stored_space(stored["structure"], trials) if stored.get("structure") else _seen_space(trials)
+        missing = _to_stored(Options(seed=0)).keys() - stored.keys() - {"not kept"}
+        if missing:
+            raise KeyError(min(missing))
+        options = Options.from_json(stored, space)
+        earlier_studies(options.earlier, directions_of(study))  # raises if they have other objectives
+        lost = as_object(stored.get("not kept", {})).get("kernel")
+    if lost is not None:
+        _logger.warning(f"This study has the kernel {lost}, which cannot be restored; its model has the default one.")
+    return options, space
+
+
+def _to_stored(options: Options) -> dict[str, Any]:
+    """Options as plain data in the format of 0.1.0. Objects that JSON cannot hold are listed as "not kept"."""
+    default, plain = Options(seed=0).to_json(), options.to_json()
+    lost = {name: each["given"] for name, each in plain.items() if isinstance(each, dict) and "given" in each}
+    plain.update({name: default[name] for name in lost})
+    if plain["priors"] is not None:
+        plain["priors"] = {name: float(each) for name, each in plain["priors"].items() if name != "like"}
+    left_out = [name for name in LATER if plain[name] == default[name]]
+    return {**{name: each for name, each in plain.items() if name not in left_out}, "not kept": lost}
+
+
+def _space_to_json(space: Space) -> dict[str, Any] | None:
+    """A space as plain data; None if a choice cannot be written as JSON."""
+    try:
+        distributions = {name: distribution_to_json(d) for name, d in space.distributions.items()}
+    except TypeError:
+        return None
+    conditions = {
+        name: [c.parent, [space.distributions[c.parent].to_internal_repr(value) for value in c.values]]
+        for name, c in space.conditions.items()
+    }
+    return {"space": distributions, "conditions": conditions, "optional": sorted(space.optional)}
+
+
+def _stored_space(written: Mapping[str, Any], trials: Sequence[FrozenTrial]) -> Space:
+    """The space of `_space_to_json`. JSON turns choices that are tuples into lists, so those of the trials are used."""
+    seen = _distributions(trials)
+    space = {
+        name: seen[name] if name in seen and distribution_to_json(seen[name]) == text else json_to_distribution(text)
+        for name, text in written["space"].items()
+    }
+    conditions = {
+        name: Condition(parent, tuple(space[parent].to_external_repr(value) for value in values))
+        for name, (parent, values) in written["conditions"].items()
+    }
+    return Space(space, conditions=conditions, optional=frozenset(written["optional"]))
+
+
+def _seen_space(trials: Sequence[FrozenTrial]) -> Space:
+    """The space that trials show, as in the sampler: only parameters that vary, unless there are none."""
+    seen = _distributions(trials)
+    return infer_space({name: d for name, d in seen.items() if not d.single()} or seen, trials)
+
+
+def _distributions(trials: Sequence[FrozenTrial]) -> dict[str, BaseDistribution]:
+    seen: dict[str, BaseDistribution] = {}
+    for trial in trials:
+        seen.update(trial.distributions)
+    return seen
+
+
+# --------------------------------------------------------------- earlier studies
+
+
+def read_earlier(
+    sources: Any, directions: Sequence[Direction], storage: Storage = None, study_name: str | None = None
+) -> tuple[EarlierStudy, ...]:
+    """The results of earlier studies. A study that is named without a storage is in ``storage``.
+
+    ``study_name`` is the new study, which cannot be an earlier one.
+    """
+    named = [
+        _read(str(each), directions, storage, study_name) if isinstance(each, str | Path) else each
+        for each in check_sources(sources)
+    ]
+    return earlier_studies(named, directions)
+
+
+def _read(name: str, directions: Sequence[Direction], storage: Storage, study_name: str | None) -> EarlierStudy:
+    """A study, ``name@storage`` or ``name``, or a CSV file."""
+    if name.lower().endswith(".csv"):
+        return from_rows(csv_rows(name, f"the earlier table {name!r}", {}), name, directions)
+    title, at, place = name.partition("@")
+    if at:
+        return from_study(_existing_study(title, place, without_password(place)), len(directions))
+    if storage is None:
+        raise ValueError(f"the earlier study {name!r} needs a storage: give 'NAME@STORAGE', or the study itself")
+    if name == study_name:
+        raise ValueError(f"the study {name!r} is the one to run, not an earlier one; its own trials count anyway")
+    shown = without_password(str(storage)) if isinstance(storage, str | Path) else "the storage"
+    return from_study(_existing_study(name, storage, shown), len(directions))
+
+
+def _existing_study(name: str, storage: str | Path | BaseStorage, shown: str) -> Study:
+    is_file = not isinstance(storage, BaseStorage) and "://" not in str(storage)
+    if is_file and not Path(str(storage)).expanduser().exists():
+        raise ValueError(f"there is no earlier study {name!r}: there is no storage {shown!r}")
+    opened = open_storage(storage)
+    known = sorted(each.study_name for each in opened.get_all_studies())
+    if name not in known:
+        there = f"it has {', '.join(map(repr, known))}" if known else "it has no study"
+        raise ValueError(f"there is no earlier study {name!r} in {shown!r}: {there}")
+    return optuna.load_study(study_name=name, storage=opened)
