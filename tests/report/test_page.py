@@ -16,7 +16,7 @@ from lazybo.report.facts import content_of
 from lazybo.report.html import page_of
 from lazybo.report.page_data import EXACT_ROWS
 from lazybo.search.prediction import Prediction
-from lazybo.study.factory import model_of
+from lazybo.study.model import model_of
 from tests.browser import Page, open_page
 from tests.report.studies import mixed_study, nasty_study, two_objectives, with_earlier
 from tests.report.test_page_data import success_chance

@@ -28,7 +28,8 @@ from lazybo.report.page_data import (
     variance_rows,
     widening,
 )
-from lazybo.study.factory import model_of
+from lazybo.space.space import Space
+from lazybo.study.model import model_of
 from tests.report.studies import mixed_study, two_objectives, with_earlier
 
 CORNER = math.sqrt(0.5)
@@ -233,7 +234,7 @@ def test_doubles_are_the_same_after_base64() -> None:
 
 
 def test_parents_and_their_values_are_coordinates() -> None:
-    space = Optimizer(
+    space = Space(
         {"a": ["x", "y", "z"], "only": [3], "b": (1, 9), "c": (0.0, 1.0), "d": (0.0, 1.0), "e": (0.0, 1.0)},
         conditions={
             "b": Condition("a", ("x", "z")),
@@ -241,7 +242,7 @@ def test_parents_and_their_values_are_coordinates() -> None:
             "d": Condition("only", (3,)),
             "e": Condition("b", (9, 11), outside=True),
         },
-    ).space
+    )
     assert active_if(space, "a") == []
     assert active_if(space, "b") == [(0, [0.0, 2.0])]
     assert active_if(space, "c") == [(1, [0.5]), (0, [0.0, 2.0])]

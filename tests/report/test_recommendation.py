@@ -19,7 +19,7 @@ from lazybo.report.html import page_of
 from lazybo.report.predictions import Advice, advise, predictor_of
 from lazybo.search.prediction import Prediction, Recommendation
 from lazybo.study.attributes import VARIANCE_KEY
-from lazybo.study.evaluated import most_promising
+from lazybo.study.trial import most_promising
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 

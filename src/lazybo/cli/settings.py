@@ -146,7 +146,8 @@ def _flag(key: str, metavar: str, text: str) -> Setting:
 def _option(name: str, kind: Kind, panel: str = WHAT, *, check: Callable[[str, Any], Any] | None = None) -> Setting:
     """An option of the model, with the help and the check of `Options` unless the command has a stricter one."""
     about = Options.__dataclass_fields__[name].metadata
-    return Setting(name, kind, about["help"], panel, about["metavar"] or None, check or about["check"], in_ask=True)
+    metavar, own_check = about.get("metavar") or None, check or (lambda _, value: about["check"](value))
+    return Setting(name, kind, about["help"], panel, metavar, own_check, in_ask=True)
 
 
 SETTINGS = (

@@ -229,7 +229,9 @@ def recommend(study: Study, *, feasible: Predicate | None = None) -> Recommendat
         raise ValueError(f"study must be an Optuna study, not {shortened(study)}")
     predictor, trials = predictor_of(study), Store(study).trials()
     if feasible is not None:
-        holds = Feasibility(predictor.space, feasible).holds
+        space = predictor.space
+        checked = Space(space.distributions, conditions=space.conditions, optional=space.optional, feasible=feasible)
+        holds = Feasibility(checked, feasible).holds
         trials = [trial for trial in feasible_trials(trials) if holds(trial.params)]
         if not trials:
             raise ValueError(
