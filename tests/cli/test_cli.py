@@ -29,7 +29,7 @@ from lazybo.cli.plan import make_plan
 from lazybo.cli.settings import DEFAULT_STORAGE, KEYS, settings_of
 from lazybo.gp.process import Process
 from lazybo.programs.program import reopen
-from lazybo.study import storage as studies
+from lazybo.run.limits import Limits
 from tests.core.test_codec import almost_full
 
 ROOT = Path(__file__).parents[2]
@@ -91,14 +91,8 @@ def test_flags_and_a_file_make_the_same_plan() -> None:
     assert from_file.space.conditions == {"momentum": Condition("opt", ("sgd",))}
     assert from_file.command == ("train", "--lr", "{lr}", "--opt", "{opt}", "--momentum", "{momentum}")
     assert (from_file.directions, from_file.storage, from_file.study) == ("maximize", "lenet.db", "lenet")
-    assert from_file.limits == {
-        "n_trials": 30,
-        "timeout": None,
-        "target_value": None,
-        "patience": None,
-        "min_gain": None,
-        "max_failures": 3,
-    }
+    assert from_file.limits == Limits(max_failures=3)
+    assert from_file.settings["trials"] == 30
     assert from_file.executor == "threads"
     assert from_file.output == Path("lenet-lenet-output").absolute()
     assert isinstance(from_file.pruner, optuna.pruners.NopPruner)
@@ -114,7 +108,7 @@ def test_flags_override_the_file_and_choices_are_text() -> None:
     flags: dict[str, Any] = {"trials": 5, "study": "other", "parameters": {"lr": {"type": "int", "low": 1, "high": 3}}}
     plan = make_plan(settings_of(["lenet.toml", "train", "{lr}", "{opt}", "{momentum}"], flags | {"initial": []}))
     assert plan.space.distributions["lr"] == IntDistribution(1, 3)
-    assert plan.limits["n_trials"] == 5
+    assert plan.settings["trials"] == 5
     assert plan.command == ("train", "{lr}", "{opt}", "{momentum}")
     assert plan.settings["parallel"] == 4
 
@@ -252,17 +246,6 @@ def test_a_database_of_something_else_is_refused_and_left_alone() -> None:
     assert "is a database of another program" in line
     assert "is a database of another program" in refused("show", "other.db")
     assert Path("other.db").read_bytes() == before
-
-
-def test_a_locked_database_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    made()
-    monkeypatch.setattr(studies, "OPENING_TIMEOUT", 0.1)
-    database = sqlite3.connect(DEFAULT_STORAGE)
-    database.execute("BEGIN EXCLUSIVE")
-    try:
-        assert "database is locked; end the program that holds it" in refused("show")
-    finally:
-        database.close()
 
 
 def test_a_missing_extra_is_one_line_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -679,9 +662,9 @@ def test_studies_without_a_model_have_a_best_trial_and_no_recommendation() -> No
 
 def test_a_run_ends_with_what_is_recommended() -> None:
     Path("lucky.py").write_text(
-        "from lazybo.run.evaluate import Measured\n"
+        "from lazybo.run.worker import NoisyValue\n"
         "def f(params, trial):\n"
-        "    return Measured(params['x'] ** 2 - 9.0 * (trial.number == 1), variance=9.0)\n"
+        "    return NoisyValue(params['x'] ** 2 - 9.0 * (trial.number == 1), variance=9.0)\n"
     )
     settings = ["tune", "--trials", "16", "--seed", "0", "--float", "x=-5:5", "lucky:f"]
     result = call(*settings)

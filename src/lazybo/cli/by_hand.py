@@ -22,7 +22,7 @@ from lazybo.cli.measurements import (
     value_columns,
 )
 from lazybo.cli.parameters import requirement_of, space_of
-from lazybo.cli.plan import definition_of, goals_of, keep_requirement, parse_constraints
+from lazybo.cli.plan import definition_of, goals_of, keep_requirement, options_in, parse_constraints
 from lazybo.cli.settings import (
     DEFAULT_STORAGE,
     JsonFlag,
@@ -42,9 +42,9 @@ from lazybo.cli.settings import (
 from lazybo.core.checks import whole
 from lazybo.core.codec import Advised, readable
 from lazybo.report.facts import facts_of
-from lazybo.run.arguments import check_initial, check_initial_feasible
-from lazybo.run.by_hand import ByHand, Measured
+from lazybo.run.by_hand import ByHand, Measurement
 from lazybo.run.goals import Goals, check_goals
+from lazybo.run.optimize import check_initial, check_initial_feasible
 from lazybo.search.optimizer import Optimizer
 from lazybo.search.options import Options
 from lazybo.space.space import Space
@@ -57,7 +57,6 @@ from lazybo.study.definition import (
     keep_options,
     open_study,
     options_of,
-    read_earlier,
     stored_options,
 )
 from lazybo.study.ledger import Entry
@@ -181,7 +180,7 @@ def tell(
         else:
             known = None if not variance else tuple(variance)
             measured = (
-                Measured(None, given.named, known, seconds)
+                Measurement(None, given.named, known, seconds)
                 if failed
                 else measured_of(given, by_hand.goals, variance, seconds)
             )
@@ -191,7 +190,7 @@ def tell(
 
 
 def _step(
-    by_hand: ByHand, number: int | None, params: Sequence[str], measured: Measured, *, correct: bool, repeat: bool
+    by_hand: ByHand, number: int | None, params: Sequence[str], measured: Measurement, *, correct: bool, repeat: bool
 ) -> Step:
     """The one thing that `lazybo tell` without a table records."""
     if correct and repeat:
@@ -230,7 +229,7 @@ def _stored_goals(study: Study, cost: str | None) -> Goals:
     with readable(of_study(RUN_KEY, study.study_name), REMEDY):
         bounds = parse_constraints(run.constraints if run else ())
     names, directions = study.metric_names, directions_of(study)
-    goals = check_goals(None, dict(zip(names, directions, strict=True)) if names else list(directions), bounds)
+    goals = check_goals(dict(zip(names, directions, strict=True)) if names else list(directions), bounds)
     return replace(goals, cost=None if cost == SECONDS else cost)
 
 
@@ -264,9 +263,7 @@ def _create(settings: Mapping[str, Any], name: str | None) -> ByHand:
     """Open a study with these settings, or make it. Everything is validated before anything is written."""
     space = space_of(settings["parameters"], settings["require"])
     goals, place = goals_of(settings, is_program=False), settings["storage"]
-    earlier = read_earlier(settings.get("earlier", []), goals.directions, place, name or DEFAULT_NAME)
-    given = {key: settings[key] for key in ("cost", "deterministic") if key in settings}
-    options = Options(seed=0, earlier=earlier, **given)
+    options = Options(seed=0, **options_in(settings, goals, place, name or DEFAULT_NAME))
     initial = check_initial(settings.get("initial", []), space)
     check_initial_feasible(initial, Optimizer.with_options(space, goals.directions, options))
     storage = open_checked(place)

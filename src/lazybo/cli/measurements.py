@@ -9,10 +9,9 @@ from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 
-from lazybo.run.by_hand import TOLD, ByHand, Measured
+from lazybo.run.by_hand import TOLD, ByHand, Measurement
 from lazybo.run.goals import Goals
-from lazybo.run.warm_start import params_of
-from lazybo.space.tables import MARK, csv_rows, parameter_columns, parsed
+from lazybo.space.tables import MARK, csv_rows, parameter_columns, params_of, parsed
 from lazybo.study.store import Store
 from lazybo.study.trial import as_given
 
@@ -99,7 +98,7 @@ def _with_point(word: str) -> str:
     return f"; write {point}" if point != word and _number(point) is not None else ""
 
 
-def measured_of(words: Words, goals: Goals, variance: Sequence[float] | None, seconds: float | None) -> Measured:
+def measured_of(words: Words, goals: Goals, variance: Sequence[float] | None, seconds: float | None) -> Measurement:
     """What the words say was measured: values by position, or by the names of the objectives."""
     names = _names(goals)
     by_name = [name for name in names if name in words.named]
@@ -109,7 +108,7 @@ def measured_of(words: Words, goals: Goals, variance: Sequence[float] | None, se
     if not values:
         raise ValueError("there is no value: give it after the number, or --failed, or --skip")
     metrics = {name: value for name, value in words.named.items() if name not in by_name}
-    return Measured(_values(values), metrics, None if not variance else tuple(variance), seconds)
+    return Measurement(_values(values), metrics, None if not variance else tuple(variance), seconds)
 
 
 def _names(goals: Goals) -> list[str]:
@@ -134,10 +133,10 @@ def params_from(texts: Sequence[str], by_hand: ByHand) -> dict[str, Any]:
         if name not in by_hand.space.distributions:
             raise ValueError(f"there is no parameter {name!r}; this study has {sorted(by_hand.space.distributions)}")
         cells[name] = parsed(value, by_hand.space.distributions[name])
-    return by_hand.space.plain(params_of(cells, by_hand.space))
+    return by_hand.space.plain(params_of(cells, by_hand.space.distributions, by_hand.space.conditions))
 
 
-def step_for(by_hand: ByHand, params: Mapping[str, Any], measured: Measured) -> Step:
+def step_for(by_hand: ByHand, params: Mapping[str, Any], measured: Measurement) -> Step:
     """Tell the pending trial with these parameters; if there is none, add an experiment that nobody asked for."""
     for entry in by_hand.pending():
         if as_given(entry.params, by_hand.space.distributions) == dict(params):
@@ -174,7 +173,8 @@ class _Table:
     def step(self, cells: Mapping[str, Any]) -> Step:
         """What a row changes."""
         columns = self._parameter_columns(cells)
-        params = params_of({name: cells[column] for name, column in columns.items()}, self._space)
+        named = {name: cells[column] for name, column in columns.items()}
+        params = params_of(named, self._space.distributions, self._space.conditions)
         others = {column: cell for column, cell in cells.items() if column not in columns.values()}
         number, measured = others.get("number"), self._measured(others)
         if measured is None or others.get("state") == TrialState.PRUNED.name:
@@ -200,7 +200,7 @@ class _Table:
                 )
         return columns
 
-    def _numbered(self, number: object, params: Mapping[str, Any], measured: Measured) -> Step:
+    def _numbered(self, number: object, params: Mapping[str, Any], measured: Measurement) -> Step:
         if isinstance(number, float) and number.is_integer():
             number = int(number)
         if not isinstance(number, int) or isinstance(number, bool):
@@ -229,18 +229,18 @@ class _Table:
             raise ValueError(f"trial {number} was told already as {there}; give --correct to change it")
         return Step("corrected", partial(self._by_hand.correct, number, measured), number)
 
-    def _is_same(self, trial: FrozenTrial, params: Mapping[str, Any], measured: Measured) -> bool:
+    def _is_same(self, trial: FrozenTrial, params: Mapping[str, Any], measured: Measurement) -> bool:
         """Whether a trial has these parameters, and is pending or has these values."""
         if as_given(trial.params, self._space.distributions) != params:
             return False
         return trial.state == TrialState.RUNNING or (trial.state in TOLD and self._is_told(trial, measured))
 
-    def _is_told(self, trial: FrozenTrial, measured: Measured) -> bool:
+    def _is_told(self, trial: FrozenTrial, measured: Measurement) -> bool:
         values = None if trial.values is None else tuple(trial.values)
         known = all(trial.user_attrs.get(name) == value for name, value in measured.metrics.items())
         return values == measured.values and known
 
-    def _measured(self, cells: Mapping[str, Any]) -> Measured | None:
+    def _measured(self, cells: Mapping[str, Any]) -> Measurement | None:
         """What a row without its parameters has measured; None if it has no value yet."""
         several = len(self._goals.directions) > 1
         names = _names(self._goals) or [str(i) for i in range(len(self._goals.directions))]
@@ -259,10 +259,10 @@ class _Table:
         variance = cells.get("variance")
         known_variance = None if variance is None else (float(variance),) * len(names)
         if is_failed:
-            return Measured(None, metrics, known_variance)
+            return Measurement(None, metrics, known_variance)
         if len(values) < len(names) or None in values:
             raise ValueError(f"it needs a value for each of {', '.join(names)}")
-        return Measured(_values(values), metrics, known_variance)
+        return Measurement(_values(values), metrics, known_variance)
 
 
 def value_columns(goals: Goals) -> list[str]:

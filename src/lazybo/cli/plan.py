@@ -7,7 +7,7 @@ import shlex
 import shutil
 import stat
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +22,15 @@ from lazybo.programs import placeholders
 from lazybo.programs.output import Reading
 from lazybo.programs.placeholders import nearest
 from lazybo.programs.program import GRACE, kind_of
-from lazybo.run.arguments import check_initial, check_initial_feasible, check_pruner
 from lazybo.run.goals import Goals, check_goals
-from lazybo.search.earlier import EarlierStudy
+from lazybo.run.limits import Limits
+from lazybo.run.optimize import check_initial, check_initial_feasible, check_pruner
 from lazybo.search.optimizer import Optimizer
 from lazybo.space.space import Predicate, Space
 from lazybo.study.attributes import REQUIRE_KEY
 from lazybo.study.definition import DEFAULT_NAME, Definition, read_earlier
 from lazybo.study.pruner import LazyPruner
+from lazybo.study.sampler import LazySampler
 from lazybo.study.store import Store
 
 Settings = Mapping[str, Any]
@@ -41,8 +42,6 @@ PRUNERS: dict[str, type[BasePruner]] = {
 }
 # Seconds between SIGTERM and SIGKILL for a program that has a checkpoint, unless grace is given.
 CHECKPOINT_GRACE = 30.0
-# The limits that end a search before its final check.
-ENDS_SEARCH = ("n_trials", "target_value", "patience", "min_gain")
 LOCAL_EXECUTORS = ("serial", "threads", "processes")
 CLUSTERS = ("dask", "ray", "mpi")
 CONSTRAINT = re.compile(r"\s*(?P<metric>[^\s<>=]+)\s*(?P<sign><=|>=)\s*(?P<limit>\S+)\s*")
@@ -67,8 +66,8 @@ class Plan:
     checkpoints: Path | None
     pruner: BasePruner
     initial: list[dict[str, Any]]
-    earlier: tuple[EarlierStudy, ...]
-    limits: dict[str, Any]  # as optimize() takes them
+    sampler: LazySampler
+    limits: Limits
 
     @property
     def on_a_cluster(self) -> bool:
@@ -99,8 +98,8 @@ def make_plan(settings: Settings) -> Plan:
         checkpoints=_checkpoints(settings, command, output),
         pruner=_pruner(settings, goals),
         initial=check_initial(settings.get("initial", []), space),
-        earlier=read_earlier(settings.get("earlier", []), goals.directions, storage, study),
-        limits=_limits(settings, goals),
+        sampler=LazySampler(**options_in(settings, goals, storage, study)),
+        limits=_limits(settings, goals, is_program=command is not None),
     )
     check_initial_feasible(plan.initial, Optimizer(space, seed=0))
     if command:
@@ -191,6 +190,12 @@ def keep_requirement(study: Study, feasible: Predicate | None) -> None:
         store.set_attributes({REQUIRE_KEY: texts})
 
 
+def options_in(settings: Settings, goals: Goals, storage: str, study: str) -> dict[str, Any]:
+    """The options of the model in the settings, without the seed; earlier studies are read."""
+    given = {key: settings[key] for key in ("cost", "deterministic") if key in settings}
+    return {**given, "earlier": read_earlier(settings.get("earlier", []), goals.directions, storage, study)}
+
+
 def definition_of(goals: Goals) -> Definition:
     """What a study with these goals stores."""
     return Definition(goals.directions, goals.names, tuple(bound.name for bound in goals.bounds))
@@ -199,8 +204,7 @@ def definition_of(goals: Goals) -> Definition:
 def goals_of(settings: Settings, *, is_program: bool) -> Goals:
     """What the settings say is optimised."""
     directions = objectives_of(settings, is_program=is_program)
-    by_name = directions if isinstance(directions, dict) else None
-    return check_goals(None if by_name else directions, by_name, parse_constraints(settings.get("constraints", [])))
+    return check_goals(directions, parse_constraints(settings.get("constraints", [])))
 
 
 def default_output(storage: str, study: str) -> str:
@@ -285,29 +289,26 @@ def _executor(settings: Settings, *, is_program: bool) -> str | None:
     )
 
 
-def _limits(settings: Settings, goals: Goals) -> dict[str, Any]:
-    limits = {
-        "n_trials": settings.get("trials"),
-        "timeout": settings.get("timeout"),
-        "target_value": settings.get("target"),
-        "patience": settings.get("patience"),
-        "min_gain": settings.get("min_gain"),
-    }
-    if all(limit is None for limit in limits.values()):
+def _limits(settings: Settings, goals: Goals, *, is_program: bool) -> Limits:
+    """When the run ends. A program has its own timeout."""
+    names = {"target": "target_value"} | {each.name: each.name for each in fields(Limits)}
+    given = {names[key]: settings[key] for key in names if key in settings}
+    ends = [key for key in ("trials", "target", "patience", "min_gain") if key in settings]
+    if not ends and "timeout" not in settings:
         raise ValueError("there is no limit: give --trials, --timeout, --target, --patience or --min-gain")
-    limits |= {key: settings[key] for key in ("confirm", "retries", "max_failures", "seed") if key in settings}
-    confirm, trials = limits.get("confirm") or 0, limits["n_trials"]
-    if confirm and all(limits[name] is None for name in ENDS_SEARCH):
+    limits = Limits(**{**given, **({"trial_timeout": None} if is_program else {})})
+    if limits.confirm and not ends:
         raise ValueError(
             "--confirm needs to know when the search ends: give --trials, --target, --patience, --min-gain"
         )
-    if trials is not None and confirm >= trials:
-        raise ValueError(f"confirm is a part of trials: it must be less than {trials}, not {confirm}")
-    single = {"target": settings.get("target"), "min_gain": settings.get("min_gain"), "confirm": confirm or None}
-    for name, given in single.items():
-        if goals.several and given is not None:
+    trials = settings.get("trials", math.inf)
+    if limits.confirm >= trials:
+        raise ValueError(f"confirm is a part of trials: it must be less than {trials}, not {limits.confirm}")
+    single = {"target": limits.target_value, "min_gain": limits.min_gain, "confirm": limits.confirm or None}
+    for name, limit in single.items():
+        if goals.several and limit is not None:
             raise ValueError(f"{name} is for one objective; use patience or trials")
-    if confirm and settings.get("deterministic"):
+    if limits.confirm and settings.get("deterministic"):
         raise ValueError(
             "--confirm runs the best trials again, and --deterministic says that this gives the same values; leave one "
             "of them out"

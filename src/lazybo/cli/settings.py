@@ -9,7 +9,7 @@ import re
 import shutil
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial, wraps
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypeAlias
@@ -22,9 +22,10 @@ from typer.core import TyperCommand
 
 from lazybo.cli.console import exit_on_bad_input
 from lazybo.cli.parameters import tables_of
-from lazybo.core.checks import DIRECTIONS, finite_number, one_of, positive, seconds, shortened, whole
+from lazybo.core.checks import DIRECTIONS, finite_number, one_of, seconds, shortened, whole
 from lazybo.core.text import without_password
 from lazybo.programs.placeholders import nearest
+from lazybo.run.limits import Limits
 from lazybo.search.options import Options
 from lazybo.study.store import database_url, open_storage
 
@@ -143,11 +144,26 @@ def _flag(key: str, metavar: str, text: str) -> Setting:
     return Setting(key, _list(""), text, metavar=metavar, in_file=False, in_ask=True)
 
 
-def _option(name: str, kind: Kind, panel: str = WHAT, *, check: Callable[[str, Any], Any] | None = None) -> Setting:
-    """An option of the model, with the help and the check of `Options` unless the command has a stricter one."""
+Check = Callable[[str, Any], Any]
+
+
+def _option(name: str, kind: Kind, panel: str = WHAT, *, check: Check | None = None) -> Setting:
+    """An option of the model, with the help and the check of `Options` unless the command has a stricter check."""
     about = Options.__dataclass_fields__[name].metadata
-    metavar, own_check = about.get("metavar") or None, check or (lambda _, value: about["check"](value))
-    return Setting(name, kind, about["help"], panel, metavar, own_check, in_ask=True)
+    return _described(Setting(name, kind, panel=panel, in_ask=True), about, check)
+
+
+def _limit(name: str, kind: Kind, *, key: str = "", check: Check | None = None) -> Setting:
+    """A limit of the run, with the help and the check of `Limits` unless the command has a stricter check."""
+    field = Limits.__dataclass_fields__[name]
+    default = f" (default: {field.default})" if field.default else ""
+    about = {**field.metadata, "help": f"{field.metadata['help'].rstrip('.')}{default}."}
+    return _described(Setting(key or name, kind, panel=WHEN), about, check)
+
+
+def _described(setting: Setting, about: Mapping[str, Any], check: Check | None) -> Setting:
+    own_check = check or (lambda _, value: about["check"](value))
+    return replace(setting, help=about["help"], metavar=about.get("metavar") or None, check=own_check)
 
 
 SETTINGS = (
@@ -209,33 +225,14 @@ SETTINGS = (
     ),
     Setting("from_environment", SWITCH, "The program reads LAZYBO_PARAMS: parameters need no placeholders."),
     Setting("trials", WHOLE, "Total number of trials, earlier runs included.", WHEN, check=_count),
-    Setting("timeout", SECONDS, "Stop this run after this many seconds.", WHEN, check=_wait),
-    Setting("target", NUMBER, "Stop at this value.", WHEN, check=finite_number),
-    Setting("patience", WHOLE, "Stop after this many trials without an improvement.", WHEN, check=_count),
-    Setting(
-        "min_gain",
-        NUMBER,
-        "Stop when the model expects the next 10 trials to improve the best value by less than this.",
-        WHEN,
-        check=positive,
-    ),
-    Setting(
-        "confirm",
-        WHOLE,
-        "A final check: up to K of the trials, the last ones, repeat the configurations that may be the best.",
-        WHEN,
-        "K",
-        partial(_count, least=0),
-    ),
-    Setting("trial_timeout", SECONDS, "Seconds for one trial; a longer trial fails.", WHEN, check=_wait),
-    Setting("max_failures", WHOLE, "Stop after this many failures in a row (default: 10).", WHEN, check=_count),
-    Setting(
-        "retries",
-        WHOLE,
-        "How often to run a trial again whose worker died (default: 2).",
-        WHEN,
-        check=partial(_count, least=0),
-    ),
+    _limit("timeout", SECONDS, check=_wait),
+    _limit("target_value", NUMBER, key="target", check=finite_number),
+    _limit("patience", WHOLE),
+    _limit("min_gain", NUMBER),
+    _limit("confirm", WHOLE),
+    _limit("trial_timeout", SECONDS, check=_wait),
+    _limit("max_failures", WHOLE),
+    _limit("retries", WHOLE),
     Setting(
         "pruner",
         TEXT,

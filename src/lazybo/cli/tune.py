@@ -49,27 +49,23 @@ def run_plan(plan: Plan, *, force: bool, progress: bool) -> tuple[Study, int]:
         with ending_on_signals():
             optimize(
                 objective,
-                plan.space.distributions,
-                direction=None if isinstance(plan.directions, dict) else plan.directions,
-                directions=plan.directions if isinstance(plan.directions, dict) else None,
+                plan.space,
+                direction=plan.directions,
                 constraints=plan.constraints or None,
-                conditions=plan.space.conditions,
+                sampler=plan.sampler,
+                seed=settings.get("seed"),
                 executor=plan.executor,
                 n_parallel=settings.get("parallel") or (None if plan.on_a_cluster else 1),
                 storage=Store(study).storage,
                 study_name=plan.study,
-                trial_timeout=None if plan.command else settings.get("trial_timeout"),
+                limits=plan.limits,
                 initial=plan.initial,
-                feasible=plan.space.feasible,
-                cost=settings.get("cost"),
-                earlier=plan.earlier,
-                deterministic=settings.get("deterministic", False),
                 pruner=plan.pruner,
                 max_steps=settings.get("steps"),
                 checkpoints=plan.checkpoints,
                 callbacks=[lines, first] if stops_early else [lines],
                 progress=progress,
-                **{**plan.limits, "n_trials": _trials_with_failures(study, plan.limits["n_trials"])},
+                n_trials=_trials_with_failures(study, settings.get("trials")),
             )
     except KeyboardInterrupt:
         return study, console.INTERRUPTED

@@ -31,10 +31,9 @@ from lazybo.core.codec import object_from_json
 from lazybo.core.text import shortened
 from lazybo.programs import placeholders
 from lazybo.programs.output import MAX_LINE, Last, Reading, Step, Value
-from lazybo.run.call import Call, Given
-from lazybo.run.evaluate import EvaluationFailed, Trial
+from lazybo.run.objective import Call, Given, Trial
 from lazybo.run.presence import Process, born
-from lazybo.run.steps import TrialPaused
+from lazybo.run.worker import EvaluationFailed, TrialPaused
 
 # Seconds between SIGTERM and SIGKILL.
 GRACE = 5.0

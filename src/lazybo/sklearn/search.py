@@ -34,7 +34,8 @@ from sklearn.utils.validation import _check_method_params, indexable
 
 from lazybo.core.checks import Direction
 from lazybo.report.predictions import predictor_of, recommended_of
-from lazybo.run.call import Call, Given
+from lazybo.run.limits import Limits
+from lazybo.run.objective import Call, Given
 from lazybo.run.optimize import optimize
 from lazybo.sklearn.candidates import (
     Candidates,
@@ -305,18 +306,16 @@ class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no ty
         )
         optimize(
             Call(problem.candidates, (Given.PARAMS,)),  # a space may have a parameter called "params"
-            space.distributions,
-            conditions=space.conditions,
+            Space(space.distributions, conditions=space.conditions, feasible=self._feasible(space)),
             n_trials=n_trials,
-            directions=dict(zip(problem.objectives, directions, strict=True)) if problem.objectives else directions,
-            feasible=self._feasible(space),
+            direction=dict(zip(problem.objectives, directions, strict=True)) if problem.objectives else directions,
             n_parallel=at_once,
             executor="threads" if self.executor is None and at_once > 1 else self.executor,
             synchronous=self.executor is None,
             storage=storage,
             study_name=name,
             seed=seed,
-            max_failures=None,
+            limits=Limits(max_failures=None),
             callbacks=[problem.candidates.stop_at_errors],
             progress=self.verbose > 0,
         )

@@ -118,6 +118,8 @@ class LazyPruner(BasePruner):
     (default: the first); `optimize()` stores it with the study.
     """
 
+    BY_VALUES = True  # it reads the values of the trial that it judges, and other trials only if they have ended
+
     def __init__(self, max_step: int | None = None, reports: str | int | None = None) -> None:
         self._max_step = None if max_step is None else whole("max_step", max_step, 1)
         self.reports = reports if isinstance(reports, str | None) else whole("reports", reports, 0)

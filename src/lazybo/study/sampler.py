@@ -111,6 +111,7 @@ class LazySampler(BaseSampler):
             local_after=local_after,
             deterministic=deterministic,
         )
+        self.seed = seed  # as it was given; the seed in the options is random if there was none
         self.feasible = feasible
         self._independent_sampler = independent_sampler
         self._constraints_func = constraints_func

@@ -1,150 +1,51 @@
-"""What a worker does: it calls the objective and turns the result into an Outcome.
+"""What a worker does: it calls the objective and turns the result into an `Outcome`.
 
-Only plain data of bounded size is sent back (`lazybo.run.plain`): an exception becomes its text, since the driver may
-not have its class.
+Only plain data of bounded size is sent back (`lazybo.run.plain`). An exception becomes text, since the driver may not
+have its class. This module imports no model, so that workers start fast.
 """
 
 import math
 import sys
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
-from typing import Any, Literal, Protocol
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
-from optuna.distributions import BaseDistribution
 from optuna.exceptions import TrialPruned
 
 from lazybo.core.checks import is_number
-from lazybo.run import plain, suggest
-from lazybo.run.call import Call
-from lazybo.run.checkpoints import opened
-from lazybo.run.goals import ONE_OBJECTIVE, Goals, metric_at
-from lazybo.run.steps import NO_STEPS, InvalidStep, Steps, TrialPaused, follow, is_kept
+from lazybo.run import plain
+from lazybo.run.checkpoints import Checkpoint, opened
+from lazybo.run.goals import ONE_OBJECTIVE, Goals
+from lazybo.run.objective import Call, Reporter, SpaceError, Trial
+from lazybo.study.attributes import MAX_STORED, metric_at
 
 LARGEST = sys.float_info.max
-# Databases keep steps as four-byte integers.
-MAX_STEP = 2**31 - 1
-
-
 State = Literal["complete", "pruned", "paused", "failed", "invalid"]
-# What hardly depends on the parameters: the objective itself has a bug.
-BUGS = (NameError, ImportError, AttributeError, TypeError, SyntaxError, suggest.SpaceError)
+# Errors that hardly depend on the parameters: the objective itself has a bug.
+BUGS = (NameError, ImportError, AttributeError, TypeError, SyntaxError, SpaceError)
 
 
-class Reporter(Protocol):
-    """What a worker reports to."""
+@dataclass(frozen=True)
+class Steps:
+    """How a run treats trainings that report step by step."""
 
-    def begin(self, number: int, fold: int | None) -> None:
-        """The evaluation starts: its timeout counts from now on."""
+    max_steps: int | None = None
+    checkpoints: Path | None = None  # the common folder of checkpoints; None if the objective takes no checkpoint
+    pauses: bool = True  # False: trainings that are stopped are pruned, although they could be continued
 
-    def report(self, number: int, step: int, value: float) -> bool:
-        """Record the value of a trial at a step; True if the trial should stop."""
+    @property
+    def pausable(self) -> bool:
+        """Whether a training that is stopped can be continued later."""
+        return self.pauses and self.checkpoints is not None and self.max_steps is not None
 
-    def flush(self, number: int) -> None:
-        """Wait until all values that were reported are in the study."""
 
-
-class Trial:
-    """The trial that an objective gets: the parts of Optuna's trial that make sense in a worker.
-
-    The parameters are chosen before the evaluation starts; ``suggest_*`` look them up.
-    """
-
-    def __init__(self, number: int, params: Mapping[str, Any], reporter: Reporter | None = None) -> None:
-        self.number = number
-        self.params = dict(params)
-        self.user_attrs: dict[str, Any] = {}
-        self.constraints: dict[str, float] = {}
-        self._reporter = reporter
-        self._prune = False
-        self.yields = False  # whether the objective is a generator function
-        self.space: Mapping[str, BaseDistribution] = {}  # empty if it is not known
-        self.reported: tuple[int, float] | None = None  # the last step and value of an earlier evaluation
-
-    def report(self, value: float, step: int) -> None:
-        """Record an intermediate value and ask the pruner. Of several objectives it is that of ``reports``."""
-        if self.yields:
-            raise ValueError("trial.report is not for generator functions: yield the value of each step instead")
-        self.record(value, step)
-
-    def record(self, value: float, step: int) -> bool:
-        """The same for a value that was yielded; true if the trial should stop."""
-        if isinstance(step, bool) or not isinstance(step, int | np.integer) or not 0 <= step <= MAX_STEP:
-            raise ValueError(f"step must be a whole number from 0 to {MAX_STEP}, not {plain.short(step)}")
-        try:
-            number = plain.number(value)
-        except (TypeError, ValueError, OverflowError):
-            raise ValueError(f"report takes a number that a float can hold, not {plain.short(value)}") from None
-        if self._reporter is not None:
-            self._prune = self._reporter.report(self.number, int(step), number)
-        return self._prune
-
-    def flush(self) -> None:
-        """Wait until all values that were reported are in the study."""
-        if self._reporter is not None:
-            self._reporter.flush(self.number)
-
-    def should_prune(self) -> bool:
-        """Whether the pruner wants to end this trial; raise `optuna.TrialPruned` then."""
-        return self._prune
-
-    def set_user_attr(self, key: str, value: Any) -> None:
-        """Keep a value with the trial."""
-        self.user_attrs[key] = value
-
-    def set_constraint(self, key: str, value: float) -> None:
-        """Keep what was measured of a constraint. The trial is feasible if all its constraints are at most 0."""
-        try:
-            number = plain.number(value)
-        except (TypeError, ValueError, OverflowError):
-            number = math.nan
-        if not isinstance(key, str) or not key.strip() or math.isnan(number):
-            raise ValueError(
-                f"set_constraint takes a name and a number, not {plain.short(key)} and {plain.short(value)}"
-            )
-        self.constraints[key] = number
-
-    def suggest_float(
-        self,
-        name: str,
-        low: float | None = None,
-        high: float | None = None,
-        *,
-        step: float | None = None,
-        log: bool = False,
-    ) -> float:
-        """The value of a parameter. A range may be left out; one that contradicts the space is a `SpaceError`."""
-        value = self._chosen(name)
-        if self.space:
-            suggest.check_float(self.space[name], name, low, high, step, log)
-        return float(value)
-
-    def suggest_int(
-        self, name: str, low: int | None = None, high: int | None = None, *, step: int = 1, log: bool = False
-    ) -> int:
-        """The value of a parameter. A range may be left out; one that contradicts the space is a `SpaceError`."""
-        value = self._chosen(name)
-        if self.space:
-            suggest.check_int(self.space[name], name, low, high, step, log)
-        return int(value)
-
-    def suggest_categorical(self, name: str, choices: Sequence[Any] | None = None) -> Any:
-        """The value of a parameter. Choices may be left out; others than those of the space are a `SpaceError`."""
-        value = self._chosen(name)
-        if self.space:
-            suggest.check_choices(self.space[name], name, choices)
-        return value
-
-    def _chosen(self, name: str) -> Any:
-        if self.space:
-            suggest.check_name(name, self.space)
-        if name not in self.params:
-            raise KeyError(f"{name!r} is not active in this trial, which has {sorted(self.params)}")
-        return self.params[name]
+NO_STEPS = Steps()
 
 
 @dataclass(frozen=True)
@@ -163,7 +64,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Measured:
+class NoisyValue:
     """What an objective of our own returns: a value, the known variance of its noise, and metrics to keep."""
 
     value: float
@@ -183,6 +84,14 @@ class EvaluationFailed(RuntimeError):
         self.summary, self.kind = summary, kind
 
 
+class InvalidStep(Exception):
+    """What an objective yielded is no report; retrying cannot help."""
+
+
+class TrialPaused(Exception):
+    """A training was stopped for now. Its checkpoint has all that it needs to continue."""
+
+
 @dataclass(frozen=True)
 class Raised:
     """What an objective raised, as plain data. The exception itself is not sent to other processes."""
@@ -199,10 +108,10 @@ class Raised:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a task ended. "invalid": the result is not a number; retrying cannot help.
+    """How a task ended. "invalid" means that the result is not a number, so retrying cannot help.
 
-    ``values`` has the values of several objectives; ``value`` that of one. ``constraints`` are those that the trial
-    has measured, also if it failed. ``dropped`` names the metrics that have no plain form.
+    ``value`` is for one objective, ``values`` for several. ``constraints`` are those that the trial has measured, even
+    if it failed. ``dropped`` names the metrics that have no plain form.
     """
 
     state: State
@@ -217,6 +126,9 @@ class Outcome:
     raised: Raised | None = None  # what the objective raised, unless that is an EvaluationFailed
     values: tuple[float, ...] = ()
     constraints: dict[str, float] = field(default_factory=dict)
+
+
+# --------------------------------------------------------------------- evaluation
 
 
 def evaluate(objective: Call | bytes, task: Task) -> Outcome:
@@ -237,21 +149,19 @@ def evaluate(objective: Call | bytes, task: Task) -> Outcome:
     except InvalidStep as error:
         outcome = _ended("invalid", trial.user_attrs, reason=str(error))
     except EvaluationFailed as error:
-        failed = _ended("failed", trial.user_attrs)
         described = {"kind": error.kind, "summary": plain.cut(error.summary, plain.REASON_LENGTH)}
-        reason = plain.cut(str(error), plain.REASON_LENGTH)
-        outcome = replace(failed, reason=reason, traceback=plain.trace(error), failure=described)
+        reason, trace = plain.cut(str(error), plain.REASON_LENGTH), plain.trace(error)
+        outcome = _ended("failed", trial.user_attrs, reason=reason, traceback=trace, failure=described)
     except BaseException as error:  # an objective may call sys.exit(), or be cancelled by asyncio
-        failed = _ended("failed", trial.user_attrs)
         reason = plain.reason(error) + (call.hint(error) if call is not None else "")
         raised = _raised(error)
-        outcome = replace(failed, reason=reason, traceback=plain.trace(error), raised=raised)
+        outcome = _ended("failed", trial.user_attrs, reason=reason, traceback=plain.trace(error), raised=raised)
     outcome = costed(bounded(outcome, task.goals, trial.constraints), task.goals.cost)
     return replace(outcome, seconds=time.perf_counter() - start)
 
 
 def _raised(error: BaseException) -> Raised:
-    """An exception of an objective, whose traceback begins with the objective and keeps no variables alive."""
+    """An exception of an objective. Its traceback begins with the objective and keeps no variables alive."""
     frames = error.__traceback__
     while frames is not None and str(frames.tb_frame.f_globals.get("__name__")).startswith("lazybo.run."):
         frames = frames.tb_next
@@ -302,11 +212,14 @@ def _load(payload: bytes) -> Call:
     return call
 
 
+# ------------------------------------------------------------------------ results
+
+
 def _outcome(returned: Any, attributes: Mapping[str, Any], goals: Goals) -> Outcome:
-    """The outcome for a returned value, several of them, or a dict with ``value`` and metrics."""
+    """The outcome for a returned value, several values, or a dict with ``value`` and metrics."""
     metrics: dict[Any, Any] = dict(attributes)
     variance = 0.0
-    if isinstance(returned, Measured):
+    if isinstance(returned, NoisyValue):
         variance = returned.variance
         returned = {**returned.metrics, "value": returned.value}
     if isinstance(returned, Mapping):
@@ -315,14 +228,13 @@ def _outcome(returned: Any, attributes: Mapping[str, Any], goals: Goals) -> Outc
         if missing:
             reason = f"the objective returned a dict without {missing[0]!r}: {plain.short(returned)}"
             return _ended("invalid", metrics, reason=reason)
-        # The value is that of the trial. Objectives with names are metrics, too.
+        # The value is kept as the trial's value. Objectives with names are metrics too.
         metrics |= {name: metric for name, metric in returned.items() if goals.names or not _is_value(name)}
         found = [metric_at(returned, name) for name in wanted]
         returned = found if goals.several and goals.names else found[0]
     elif goals.names:
-        reason = (
-            f"the objective must return a dict with {' and '.join(map(repr, goals.names))}, not {plain.short(returned)}"
-        )
+        names = " and ".join(map(repr, goals.names))
+        reason = f"the objective must return a dict with {names}, not {plain.short(returned)}"
         return _ended("invalid", metrics, reason=reason)
     if goals.several:
         return _several(returned, metrics, len(goals.directions))
@@ -332,7 +244,7 @@ def _outcome(returned: Any, attributes: Mapping[str, Any], goals: Goals) -> Outc
 
 def _several(returned: Any, metrics: Mapping[Any, Any], count: int) -> Outcome:
     """The outcome for the values of several objectives."""
-    if not isinstance(returned, list | tuple | np.ndarray) or len(returned) != count:
+    if not _is_list(returned) or len(returned) != count:
         shown = plain.short(returned)
         reason = f"the objective must return {count} numbers, one for each objective, as a tuple or a list, not {shown}"
         return _ended("invalid", metrics, reason=reason)
@@ -344,13 +256,13 @@ def _several(returned: Any, metrics: Mapping[Any, Any], count: int) -> Outcome:
 
 
 def _one(returned: Any, metrics: Mapping[Any, Any], *, alone: bool = False) -> float | Outcome:
-    """A returned value as a finite number, or the outcome if it is none; ``alone``: there is one objective."""
+    """A returned value as a finite number, or else the outcome; ``alone``: there is one objective."""
     try:
         value = plain.number(returned)
     except (TypeError, ValueError):
         hint = " (is a return statement missing?)" if returned is None else ""
-        if alone and isinstance(returned, list | tuple | np.ndarray):
-            hint = " (several objectives need directions, such as directions=['minimize', 'maximize'])"
+        if alone and _is_list(returned):
+            hint = " (several objectives need several directions, such as direction=['minimize', 'maximize'])"
         shown = plain.short(returned)
         reason = f"the objective must return a number, or a dict with a number as 'value', not {shown}{hint}"
         return _ended("invalid", metrics, reason=reason)
@@ -364,7 +276,7 @@ def _one(returned: Any, metrics: Mapping[Any, Any], *, alone: bool = False) -> f
 def bounded(outcome: Outcome, goals: Goals, measured: Mapping[str, float]) -> Outcome:
     """The outcome with its constraints: those that the trial has set, and the bounds on its metrics.
 
-    A complete evaluation that lacks a metric with a bound is invalid: whether it is feasible cannot be known.
+    A complete evaluation that lacks a metric with a bound is invalid, since nobody can know whether it is feasible.
     """
     found = dict(measured)
     try:
@@ -373,25 +285,27 @@ def bounded(outcome: Outcome, goals: Goals, measured: Mapping[str, float]) -> Ou
         if outcome.state == "complete":
             name = error.args[0]
             text = f"there is a constraint on the metric {name!r}, so the objective must return it as a number"
-            value = plain.short(metric_at(outcome.metrics, name))
-            # NaN and None become None in metrics: this evaluation could not measure it.
-            state: State = "failed" if name in outcome.metrics else "invalid"
-            outcome = replace(outcome, state=state, value=None, values=(), reason=f"{text}, not {value}")
+            outcome = _without_value(outcome, name, f"{text}, not {plain.short(metric_at(outcome.metrics, name))}")
     return replace(outcome, constraints={name: min(max(each, -LARGEST), LARGEST) for name, each in found.items()})
 
 
 def costed(outcome: Outcome, cost: str | None) -> Outcome:
-    """The outcome itself; invalid if it is complete but lacks the metric that is its cost, or that is not positive."""
+    """The outcome itself; invalid if it is complete but its cost is missing or not positive."""
     if cost is None or outcome.state != "complete":
         return outcome
     found = metric_at(outcome.metrics, cost)
     if is_number(found) and found > 0.0:  # metrics are finite
         return outcome
-    reason = f"the metric {cost!r} is the cost, so the objective must return it as a positive number"
-    # NaN and None become None in metrics: this evaluation could not measure it.
-    state: State = "failed" if found is None and cost in outcome.metrics else "invalid"
-    given = "but did not" if found is None else f"not {plain.short(found)}"
-    return replace(outcome, state=state, value=None, values=(), reason=f"{reason}, {given}")
+    text = f"the metric {cost!r} is the cost, so the objective must return it as a positive number"
+    if found is None:
+        return _without_value(outcome, cost, f"{text}, but did not")
+    return replace(outcome, state="invalid", value=None, values=(), reason=f"{text}, not {plain.short(found)}")
+
+
+def _without_value(outcome: Outcome, metric: str, reason: str) -> Outcome:
+    """The outcome if a metric is missing, or None: NaN becomes None in metrics, and could not be measured here."""
+    state: State = "failed" if metric in outcome.metrics else "invalid"
+    return replace(outcome, state=state, value=None, values=(), reason=reason)
 
 
 def _ended(state: State, metrics: Mapping[Any, Any], **details: Any) -> Outcome:
@@ -399,5 +313,107 @@ def _ended(state: State, metrics: Mapping[Any, Any], **details: Any) -> Outcome:
     return Outcome(state, metrics=kept, dropped=dropped, **details)
 
 
+# -------------------------------------------------------------------------- steps
+
+
+def follow(
+    steps: Generator[Any, None, Any],
+    report: Callable[[float, int], bool],
+    options: Steps,
+    goals: Goals,
+    checkpoint: Checkpoint | None = None,
+) -> Any:
+    """Run an objective that is a generator, and report each yielded value. Returns what it returns or yielded last.
+
+    If ``report`` returns True, the generator is stopped: raises TrialPaused if it can be continued, otherwise
+    TrialPruned.
+    """
+    step, last = (0, None) if checkpoint is None else (checkpoint.step, checkpoint.value)
+    limit = math.inf if options.max_steps is None else options.max_steps
+    while True:
+        try:
+            yielded = next(steps)
+        except StopIteration as end:
+            if end.value is None and last is None:
+                raise InvalidStep("the objective has yielded nothing; yield a value after each step") from None
+            return last if end.value is None else end.value
+        try:
+            step, last = _numbered(yielded, step, goals)
+            value = _reported(last, goals)
+            if step > limit:
+                raise InvalidStep(
+                    f"the objective yielded a value for step {step}, but max_steps={options.max_steps}; "
+                    "end it earlier, or give a larger max_steps"
+                )
+            stop, kept = report(value, step), _kept(last, value)
+            if checkpoint is not None:
+                checkpoint.save(step, kept)
+        except BaseException:
+            steps.close()
+            raise
+        if stop and step < limit:
+            steps.close()  # it may save its state in a finally clause
+            if checkpoint is not None:
+                checkpoint.save(step, kept)
+            raise TrialPaused if options.pausable and math.isfinite(value) else TrialPruned
+
+
+def _numbered(yielded: Any, step: int, goals: Goals) -> tuple[int, Any]:
+    """The step and the value of what was yielded: a ``value`` belongs to the next step, ``(step, value)`` to any.
+
+    With several objectives, a tuple of numbers is their values, so the value in a pair is a dict, a list or a tuple.
+    """
+    is_pair = isinstance(yielded, tuple) and len(yielded) == 2
+    is_pair_of_several = is_pair and (isinstance(yielded[1], Mapping) or _is_list(yielded[1]))
+    if not isinstance(yielded, tuple) or (goals.several and not is_pair_of_several):
+        return step + 1, yielded
+    given = yielded[0] if is_pair else None
+    if isinstance(given, bool) or not isinstance(given, int | np.integer) or not 1 <= given <= MAX_STORED:
+        raise InvalidStep(
+            f"the objective must yield a number, or a pair of a step (1, 2, …) and a number, not {plain.short(yielded)}"
+        )
+    return int(given), yielded[1]
+
+
+def _reported(yielded: Any, goals: Goals) -> float:
+    """The number to report: what was yielded, a value of a dict, or one of a list of all objectives."""
+    value, name = yielded, goals.names[goals.reports] if goals.names else "value"
+    if isinstance(value, Mapping):
+        value = metric_at(value, name)
+    elif goals.several and _is_list(value) and len(value) == len(goals.directions):
+        value = value[goals.reports]
+    try:
+        return plain.number(value)
+    except (TypeError, ValueError, OverflowError):
+        what = f"a number after each step, or a dict with a number as {name!r}"
+        if goals.several and not goals.names:
+            what = f"after each step a list of {len(goals.directions)} numbers, or the one that is reported"
+        raise InvalidStep(f"the objective must yield {what}, not {plain.short(yielded)}") from None
+
+
+def _kept(yielded: Any, value: float) -> Any:
+    """A yielded value as it is kept with a checkpoint: if it was the last one, it is the result."""
+    if isinstance(yielded, Mapping):
+        return plain.metrics(yielded)[0]
+    return plain.metrics({"values": yielded})[0].get("values") if _is_list(yielded) else value
+
+
+def is_kept(value: Any, goals: Goals) -> bool:
+    """Whether ``value`` may have been kept with a step. JSON has no NaN in metrics: there it is None."""
+    if isinstance(value, Mapping):
+        value = {name: math.nan if each is None else each for name, each in value.items()}
+    elif isinstance(value, list):
+        value = [math.nan if each is None else each for each in value]
+    try:
+        _reported(value, goals)
+    except InvalidStep:
+        return False
+    return True
+
+
 def _is_value(name: object) -> bool:
     return isinstance(name, str) and name == "value"
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list | tuple | np.ndarray)

@@ -1,4 +1,4 @@
-"""The loop of `optimize()`: propose -> record -> submit -> record -> tell, on any engine.
+"""The loop of `optimize()`: propose -> record -> submit -> record -> tell, on any engine; and its progress bar.
 
 A trial is proposed for the number it will get, written to the study (`TrialSource`), and submitted as one task, or as
 one for each fold (`OpenTrials`). When a trial ends, it is recorded in the study, then the callbacks are called, then
@@ -9,65 +9,46 @@ what running trials had reported at each proposal, and on its seed.
 import contextlib
 import logging
 import math
+import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
 
 from optuna.exceptions import UpdateFinishedTrialError
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
+from tqdm import tqdm
 
-from lazybo.run.budget import Budget
-from lazybo.run.call import Call
+from lazybo.core.text import printable
 from lazybo.run.channel import StudyReporter
 from lazybo.run.checkpoints import tidy
 from lazybo.run.engines import Engine
-from lazybo.run.evaluate import Outcome, Reporter
 from lazybo.run.failure import InvalidValue, how_to_resume, log_failed_trial, log_traceback
-from lazybo.run.gain import GainLimit
-from lazybo.run.goals import ONE_OBJECTIVE, Goals
-from lazybo.run.limits import Limits, StopReason
-from lazybo.run.open_trials import OpenTrial, OpenTrials
-from lazybo.run.opening import Opening, opening_of
-from lazybo.run.orphans import Orphans
-from lazybo.run.progress import Progress, WorkTime
-from lazybo.run.shared import SharedStudy
-from lazybo.run.source import TrialSource
-from lazybo.run.steps import NO_STEPS, Steps
-from lazybo.run.stopping import Stopping
-from lazybo.study import ledger
+from lazybo.run.limits import Budget, GainLimit, Stopping, StopReason, Tally, or_inf
+from lazybo.run.next_trial import Bracket, TrialSource, bracket_for
+from lazybo.run.objective import Reporter
+from lazybo.run.open_trials import OpenTrial, OpenTrials, RunOptions
+from lazybo.run.shared_study import Orphans, SharedStudy
+from lazybo.run.worker import Outcome
 from lazybo.study.attributes import FAILURE_KEY, SECONDS_KEY, VARIANCE_KEY
-from lazybo.study.feasible import as_attributes
-from lazybo.study.ledger import Entry, Result
-from lazybo.study.model import StudyModel
+from lazybo.study.ledger import Entry, Result, open_ledger
 from lazybo.study.pruner import LazyPruner
-from lazybo.study.retry import with_retries
+from lazybo.study.store import Store
+from lazybo.study.trial import as_attributes
+
+if TYPE_CHECKING:
+    from lazybo.study.model import StudyModel
 
 _logger = logging.getLogger("lazybo")
-Callback = Callable[[Study, FrozenTrial], object]
 
-# Seconds between two reads of the study while only other processes run evaluations.
-SYNC_INTERVAL = 1.0
+# Seconds between two reads of the study while only other processes run evaluations; they double from the first on.
+FIRST_WAIT, LAST_WAIT = 0.02, 1.0
 # At most this many dropped metrics are named, so that a loop over names does not fill the log.
 MAX_NAMED_METRICS = 50
-
-
-@dataclass(frozen=True)
-class RunOptions:
-    """What a run evaluates, and how."""
-
-    objective: Call | bytes
-    folds: int | None
-    limits: Limits
-    synchronous: bool
-    callbacks: Sequence[Callback]
-    progress: bool
-    reports: bool  # whether workers report to the driver from the start
-    goals: Goals = ONE_OBJECTIVE
-    steps: Steps = NO_STEPS
 
 
 class Driver:
@@ -76,74 +57,56 @@ class Driver:
     def __init__(
         self,
         study: Study,
-        model: StudyModel,
+        model: "StudyModel",
         engine: Engine,
         options: RunOptions,
         *,
         name: str,
         connect: Callable[[StudyReporter], Reporter],
     ) -> None:
-        self.study, self.model, self.engine, self._options = study, model, engine, options
-        self.stopping = Stopping(study, options.limits, *model.optimizer.directions)
-        self._name = name
-        self._ledger = ledger.open_ledger(study, model.space.distributions, name)
+        self.study, self.model, self.engine, self._options, self._name = study, model, engine, options, name
+        self._store = Store(study)
+        limits = options.limits
+        self.stopping = Stopping(study, limits, *model.optimizer.directions)
+        self._ledger = open_ledger(study, model.space.distributions, name)
         has_checkpoints = options.steps.checkpoints is not None
-        orphans = Orphans(study, self._ledger, name, options.limits.retries, checkpoints=has_checkpoints)
-        self._open = OpenTrials(
-            study,
-            engine,
-            options.objective,
-            folds=options.folds,
-            limits=options.limits,
-            reports=options.reports,
-            connect=connect,
-            note_begin=orphans.note_begin,
-            goals=options.goals,
-            steps=options.steps,
-        )
+        orphans = Orphans(study, self._ledger, name, limits.retries, checkpoints=has_checkpoints)
+        self._open = OpenTrials(study, engine, options, connect=connect, note_begin=orphans.note_begin)
         self._shared = SharedStudy(study, model, orphans, self._open.trials)
-        gain = GainLimit(study, model.optimizer, options.limits.min_gain)
-        self._budget = Budget(options.limits, engine.workers)
+        gain = GainLimit(study, model.optimizer, limits.min_gain)
+        self._budget = Budget(limits, options.n_trials, engine.workers)
         self._source = TrialSource(
-            model,
-            self._ledger,
-            self._shared,
-            self._open,
-            options.limits,
-            self.stopping,
-            gain,
-            self._budget,
-            self._opening(),
+            model, self._ledger, self._shared, self._open, self.stopping, gain, self._budget, self._bracket()
         )
         # Rounds are repeatable: they do not depend on how far others are. The values of folds are no learning curves.
         model.watches = not options.synchronous and options.folds is None
         self._work = WorkTime()
+        self._wait = FIRST_WAIT
         self._dropped: set[str] = set()  # metrics that a warning has named
         self._traced: set[str] = set()  # classes of exceptions whose traceback was logged
 
-    def _opening(self) -> Opening | None:
+    def _bracket(self) -> Bracket | None:
         """How the first trials run, if trainings can be paused and our own pruner decides on them."""
         steps, goals = self._options.steps, self._options.goals
         if not steps.pausable or not isinstance(self.study.pruner, LazyPruner):
             return None
         assert steps.max_steps is not None, "pausable trainings have a last step"
-        sign = -1.0 if goals.directions[0] == "maximize" else 1.0
-        return opening_of(steps.max_steps, self._options.limits.n_trials, sign)
+        return bracket_for(steps.max_steps, self._options.n_trials, -1.0 if goals.directions[0] == "maximize" else 1.0)
+
+    # ---------------------------------------------------------------------- loop
 
     def run(self) -> None:
         """Run until the study has all trials, or there is another reason to stop; then wait for running evaluations.
 
         ``stopping`` then has the reason, and the error that the run ends with.
         """
-        earlier = ledger.read(self.study)
+        earlier = self._store.trials()
         self.stopping.count_earlier(earlier)
         self._budget.count_earlier(earlier)
         self._shared.sync()
         self.stopping.check()
-        limit = self._options.limits.n_trials
-        total = None if math.isinf(limit) else int(limit)
         with (
-            Progress(self._options.progress, total, self._begun) as progress,
+            Progress(self._options.progress, self._options.n_trials, self._begun) as progress,
             self.stopping.interruptible(partial(self._on_interrupt, progress)),
         ):
             try:
@@ -160,6 +123,7 @@ class Driver:
             self._fill()
         if not self._open.are_running:
             return self._wait_for_others()
+        self._wait = FIRST_WAIT
         if not self._options.synchronous and not self._open.has_tasks and self.stopping.reason is None:
             with self._work.measured():
                 self._source.propose_ahead()
@@ -184,15 +148,10 @@ class Driver:
     def _start_trial(self) -> bool:
         """Open the next trial; False if there is none."""
         while (started := self._source.start()) is not None:
-            trial = self._open.add(
-                started.entry,
-                started.deaths,
-                started.values,
-                judged_from=started.judged_from,
-                pause_at=started.pause_at,
-            )
+            entry, limits = started.entry, {"judged_from": started.judged_from, "pause_at": started.pause_at}
+            trial = self._open.add(entry, started.deaths, started.values, **limits)
             trial.earlier_seconds = started.seconds
-            self.model.announce(started.entry.number, started.entry.params)
+            self.model.announce(entry.number, entry.params)
             if not started.invalid:
                 return True
             self._end(trial, Outcome("failed", reason=started.invalid))
@@ -201,13 +160,16 @@ class Driver:
 
     def _wait_for_others(self) -> bool:
         """Nothing runs here. The run is over, unless a trial of another process may have to be taken over."""
-        needed = self._shared.finished < self._options.limits.n_trials
+        needed = self._shared.finished < or_inf(self._options.n_trials)
         if self.stopping.reason is not None or not needed or not self._shared.elsewhere:
             return False
-        time.sleep(SYNC_INTERVAL)
+        time.sleep(self._wait)
+        self._wait = min(2 * self._wait, LAST_WAIT)
         self._shared.sync()
         self.stopping.check()
         return True
+
+    # ---------------------------------------------------------------- ends of trials
 
     def _end(self, trial: OpenTrial, outcome: Outcome) -> None:
         """A trial has ended: record it, call the callbacks, give its worker the next one, tell the optimiser."""
@@ -223,18 +185,15 @@ class Driver:
         recorded = self._ledger.finish(entry, result)
         del self._open.trials[entry.number]
         if not recorded:
-            _logger.warning(
-                f"trial {entry.number} was ended by another process; its value here, {shown(result)}, is not used"
-            )
+            value = list(result.several) or result.value
+            _logger.warning(f"trial {entry.number} was ended by another process; its value here, {value}, is not used")
             self._shared.sync()
             return
         if self._options.steps.checkpoints is not None:
             tidy(self._options.steps.checkpoints, entry.number)
         self._shared.finished += 1
         self._shared.searched += not entry.repeat
-        if outcome.state in ("failed", "invalid"):
-            self._log_failure(entry, outcome)
-        self._warn_of_dropped(entry, outcome)
+        self._log(entry, outcome)
         if outcome.state == "invalid":
             error = InvalidValue(f"{outcome.reason}\n{how_to_resume(self.study)}")
             self.stopping.stop(StopReason.INVALID_VALUE, error)
@@ -245,12 +204,17 @@ class Driver:
             self._fill()  # the worker need not wait until the optimiser has learned
         self.model.finish(_frozen(entry, result, intermediate))
 
-    def _log_failure(self, entry: Entry, outcome: Outcome) -> None:
-        """Log that a trial failed, and where, for the first exception of each class."""
-        log_failed_trial(entry.number, entry.params, outcome.reason)
-        if outcome.raised is not None and outcome.raised.kind not in self._traced:
-            self._traced.add(outcome.raised.kind)
-            log_traceback(entry.number, outcome.raised.trace)
+    def _log(self, entry: Entry, outcome: Outcome) -> None:
+        """Log a failed trial, the traceback of the first exception of each class, and metrics that were dropped."""
+        if outcome.state in ("failed", "invalid"):
+            log_failed_trial(entry.number, entry.params, outcome.reason)
+            if outcome.raised is not None and outcome.raised.kind not in self._traced:
+                self._traced.add(outcome.raised.kind)
+                log_traceback(entry.number, outcome.raised.trace)
+        new = [metric for metric in outcome.dropped if metric not in self._dropped]
+        if new and len(self._dropped) < MAX_NAMED_METRICS:
+            self._dropped.update(new)
+            _logger.warning(f"trial {entry.number}: these metrics were dropped: {', '.join(new)}")
 
     @property
     def _is_timed(self) -> bool:
@@ -263,7 +227,7 @@ class Driver:
         if self._is_timed:
             seconds = trial.earlier_seconds + outcome.seconds
             with contextlib.suppress(UpdateFinishedTrialError):  # another process has ended it
-                with_retries(partial(self.study._storage.set_trial_system_attr, entry.trial_id, SECONDS_KEY, seconds))
+                self._store.set_trial_attributes(entry.trial_id, {SECONDS_KEY: seconds})
         self._budget.count(outcome.seconds)
         recorded = self._ledger.pause(entry, step, outcome.metrics)
         del self._open.trials[entry.number]
@@ -271,23 +235,16 @@ class Driver:
             _logger.warning(f"trial {entry.number} runs in another process now, so it is not paused here")
             self._shared.sync()
             return
-        paused = with_retries(partial(self.study._storage.get_trial, entry.trial_id))
+        paused = self._store.trial(entry.trial_id)
         self._shared.paused[entry.number] = paused
         self.stopping.count_paused()
         self._call_back(entry)
         self.model.pause(paused)
 
-    def _warn_of_dropped(self, entry: Entry, outcome: Outcome) -> None:
-        """Name the metrics that could not be kept, each once."""
-        new = [metric for metric in outcome.dropped if metric not in self._dropped]
-        if new and len(self._dropped) < MAX_NAMED_METRICS:
-            self._dropped.update(new)
-            _logger.warning(f"trial {entry.number}: these metrics were dropped: {', '.join(new)}")
-
     def _call_back(self, entry: Entry) -> None:
         if not self._options.callbacks:
             return
-        trial = with_retries(partial(self.study._storage.get_trial, entry.trial_id))
+        trial = self._store.trial(entry.trial_id)
         self.study._thread_local.in_optimize_loop = True  # so that study.stop() may be called
         try:
             for callback in self._options.callbacks:
@@ -303,23 +260,24 @@ class Driver:
     def _give_back(self) -> None:
         """Stop at once: queue the trials that run here, so that the next run repeats them."""
         self.engine.shutdown(wait=False, cancel_futures=True)
-        # If the storage itself fails, the next run finds these trials: their driver is gone.
+        # If the storage itself fails, the next run finds these trials, since their driver is gone.
         with suppress(Exception):
             self._open.flush()
             for trial in self._open.trials.values():
                 self._ledger.put_back(trial.entry.trial_id, trial.deaths, self._name)
 
-    def _on_interrupt(self, progress: Progress) -> None:
+    # ------------------------------------------------------------------- messages
+
+    def _on_interrupt(self, progress: "Progress") -> None:
         self._open.wake()
         progress.say(
             f"lazybo: waiting for {len(self._open.trials)} running evaluations, then the study can be resumed; "
             "Ctrl-C again stops them now"
         )
 
-    def _show(self, progress: Progress) -> None:
-        tally = self.stopping.tally
+    def _show(self, progress: "Progress") -> None:
         share = self._work.seconds / max(time.monotonic() - self.stopping.started, 1e-9)
-        progress.show(self._begun, tally, len(self._open.trials), share)
+        progress.show(self._begun, self.stopping.tally, len(self._open.trials), share)
 
     @property
     def _begun(self) -> int:
@@ -328,7 +286,7 @@ class Driver:
 
 
 def _result(outcome: Outcome, earlier_seconds: float | None = None) -> Result:
-    """What is recorded of an outcome, with its time if that of its earlier parts is given."""
+    """What is recorded of an outcome; with its time, if ``earlier_seconds`` of it are given."""
     states = {"complete": TrialState.COMPLETE, "pruned": TrialState.PRUNED}
     user = dict(outcome.metrics)
     system: dict[str, Any] = {}
@@ -343,11 +301,6 @@ def _result(outcome: Outcome, earlier_seconds: float | None = None) -> Result:
         system[SECONDS_KEY] = earlier_seconds + outcome.seconds
     system |= as_attributes(outcome.constraints)
     return Result(states.get(outcome.state, TrialState.FAIL), outcome.value, user, system, outcome.values)
-
-
-def shown(result: Result) -> object:
-    """The value of a result, or the values of several objectives, for a message."""
-    return list(result.several) or result.value
 
 
 def _frozen(entry: Entry, result: Result, intermediate: dict[int, float]) -> FrozenTrial:
@@ -366,3 +319,86 @@ def _frozen(entry: Entry, result: Result, intermediate: dict[int, float]) -> Fro
         intermediate_values=intermediate,
         trial_id=entry.trial_id,
     )
+
+
+# ----------------------------------------------------------------------- progress
+
+
+class Progress:
+    """A bar of trials with the best value, how many run and failed, and the optimiser's share of the time.
+
+    Nothing is printed if standard error is neither a terminal nor a notebook. In a notebook it is a line of text, not a
+    widget: that needs no other package, and is still there when the notebook is opened again.
+    """
+
+    NOTEBOOK_WIDTH = 100  # characters; the width of a notebook is unknown
+    INTERVAL = 0.1  # seconds between two updates
+
+    def __init__(self, wanted: bool, total: int | None, done: int) -> None:
+        notebook = in_notebook()
+        self._bar = tqdm(
+            total=total,
+            initial=done,
+            unit="trial",
+            disable=not (wanted and (notebook or sys.stderr.isatty())),
+            # A notebook shows standard error as if something were wrong.
+            file=sys.stdout if notebook else sys.stderr,
+            ncols=self.NOTEBOOK_WIDTH if notebook else None,
+            dynamic_ncols=not notebook,
+        )
+        self._shown = -self.INTERVAL
+
+    def show(self, done: int, tally: Tally, running: int, share: float) -> None:
+        """Update the bar."""
+        if self._bar.disable:
+            return
+        shown = [
+            f"best {tally.best:.6g}" if tally.best is not None else f"front of {tally.front}" if tally.front else "",
+            f"{running} running",
+            f"{tally.infeasible} infeasible" if tally.infeasible else "",
+            f"{tally.failed} failed" if tally.failed else "",
+            f"optimiser {share:.0%}",
+        ]
+        self._bar.set_postfix_str(", ".join(filter(None, shown)), refresh=False)
+        self._bar.n = done
+        if time.monotonic() >= self._shown + self.INTERVAL:
+            self._shown = time.monotonic()
+            self._bar.refresh()
+
+    def say(self, text: str) -> None:
+        """Print a line above the bar, on standard error."""
+        tqdm.write(printable(text), file=sys.stderr)
+
+    def __enter__(self) -> "Progress":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._bar.close()
+
+
+def in_notebook() -> bool:
+    """Whether this process is the kernel of a notebook (Jupyter, VS Code, Colab)."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return getattr(shell, "kernel", None) is not None
+
+
+class WorkTime:
+    """The seconds that the driver itself works, without those it waits for evaluations."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    @contextmanager
+    def measured(self) -> Iterator[None]:
+        """Add the time of this block."""
+        start = time.perf_counter()
+        yield
+        self.seconds += time.perf_counter() - start
+
+    @contextmanager
+    def paused(self, condition: bool) -> Iterator[None]:
+        """Leave out the time of this block, within one that is measured, if the condition holds."""
+        start = time.perf_counter()
+        yield
+        if condition:
+            self.seconds -= time.perf_counter() - start
