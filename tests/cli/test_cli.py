@@ -30,6 +30,7 @@ from lazybo.cli.settings import DEFAULT_STORAGE, KEYS, settings_of
 from lazybo.gp.process import Process
 from lazybo.programs.program import reopen
 from lazybo.run.limits import Limits
+from lazybo.study.store import open_storage
 from tests.core.test_codec import almost_full
 
 ROOT = Path(__file__).parents[2]
@@ -488,7 +489,7 @@ def made(name: str = "lazybo", path: str = DEFAULT_STORAGE) -> optuna.Study:
     """A study of eight trials, one of which failed."""
     if not Path(path).exists():
         Path(path).write_bytes(_database(name))
-        return optuna.load_study(study_name=name, storage=studies.open_storage(path))
+        return optuna.load_study(study_name=name, storage=open_storage(path))
     return _run(name, path)
 
 
@@ -598,7 +599,7 @@ def test_a_full_disk_leaves_the_old_file_or_none(arguments: str) -> None:
 
 def noisy(path: str = DEFAULT_STORAGE) -> optuna.Study:
     """A study with known noise, whose last trial is the best by luck."""
-    study = optuna.create_study(study_name="noisy", storage=studies.open_storage(path))
+    study = optuna.create_study(study_name="noisy", storage=open_storage(path))
     study.set_user_attr("lazybo:command", ["train", "--x={x}"])
     for i in range(22):
         x, value = (i / 4 - 2.5, (i / 4 - 2.5) ** 2) if i < 21 else (2.0, -3.0)
@@ -652,7 +653,7 @@ def test_where_the_best_trial_is_recommended_nothing_more_is_printed() -> None:
 
 
 def test_studies_without_a_model_have_a_best_trial_and_no_recommendation() -> None:
-    study = optuna.create_study(study_name="bare", storage=studies.open_storage(DEFAULT_STORAGE))
+    study = optuna.create_study(study_name="bare", storage=open_storage(DEFAULT_STORAGE))
     study.add_trial(optuna.trial.create_trial(value=1.0))
     assert "best 1 (trial 0)" in call("best").stdout
     assert "best 1 (trial 0)" in call("show").stdout
@@ -743,7 +744,7 @@ def test_a_run_that_expects_little_ends_and_show_says_why() -> None:
 
 
 def test_best_without_a_value_is_a_failure() -> None:
-    optuna.create_study(study_name="empty", storage=studies.open_storage(DEFAULT_STORAGE))
+    optuna.create_study(study_name="empty", storage=open_storage(DEFAULT_STORAGE))
     result = call("best")
     assert result.exit_code == 1
     assert "no trial of the study 'empty' has completed yet" in result.stderr
@@ -881,7 +882,7 @@ def test_show_says_why_the_last_run_ended() -> None:
 
 def many_trials(path: str, count: int) -> None:
     """A study with ``count`` completed trials, written at once."""
-    study = optuna.create_study(study_name="many", storage=studies.open_storage(path))
+    study = optuna.create_study(study_name="many", storage=open_storage(path))
     space = {"x": FloatDistribution(-1, 1), "y": FloatDistribution(-1, 1)}
     points = np.random.default_rng(0).uniform(-1, 1, (count, 2)).tolist()
     study.add_trial(optuna.trial.create_trial(value=9.0, params={"x": 1.0, "y": 1.0}, distributions=space))
