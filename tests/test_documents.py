@@ -94,7 +94,7 @@ def test_a_page_is_compared_with_what_is_printed() -> None:
     assert same("best 0.25 (trial 3)\n", "best  0.3 (trial 14)\n")
     assert same("a\n…\nz\n", "a\nb\nc\nz\n")
     assert same("a\nz\n", "z\na\n")
-    assert same("rate 0.1  40%\nchance that no other is clearly better: trial 3 95%\n", "rate 5e-3 2%\n")
+    assert same("rate 0.1  40%\nprobability of being the best (ties count for both): trial 3 95%\n", "rate 5e-3 2%\n")
     assert not same("rate 0.1  40%\n", "units 0.1  40%\n")
     assert not same("best 0.25\n", "worst 0.25\n")
     assert not same("a\na\n", "a\n")

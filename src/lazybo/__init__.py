@@ -8,8 +8,7 @@ if TYPE_CHECKING:
     from lazybo.gp.kernels import Column, Matern52
     from lazybo.gp.lazy_gp import LazyGP
     from lazybo.report.html import write_report
-    from lazybo.report.recommendation import recommend
-    from lazybo.report.records import importances
+    from lazybo.report.predictions import importances, recommend
     from lazybo.run.failure import RunFailed
     from lazybo.run.limits import Limits
     from lazybo.run.objective import kfold
@@ -41,10 +40,10 @@ _MODULES = {
     "RunFailed": "lazybo.run.failure",
     "Space": "lazybo.space.space",
     "Suggestion": "lazybo.search.optimizer",
-    "importances": "lazybo.report.records",
+    "importances": "lazybo.report.predictions",
     "kfold": "lazybo.run.objective",
     "optimize": "lazybo.run.optimize",
-    "recommend": "lazybo.report.recommendation",
+    "recommend": "lazybo.report.predictions",
     "repair_storage": "lazybo.study.storage",
     "resume": "lazybo.study.paused",
     "write_report": "lazybo.report.html",

@@ -18,7 +18,7 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution
 from lazybo import Condition, LazySampler, Optimizer, optimize
 from lazybo.gp.fit import Priors
 from lazybo.gp.kernels import Column, Matern52
-from lazybo.report import records
+from lazybo.report import predictions
 from lazybo.report.html import write_report
 from lazybo.search.acquisition import expected_improvement
 from lazybo.search.earlier_studies import EarlierStudy
@@ -86,7 +86,7 @@ def test_slices_are_those_of_the_model_of_the_run() -> None:
     options = {"lag": None, "kernel": Matern52([0.1, 0.1]), "noise": 1e-6}
     study = optimize(bowl, SPACE, n_trials=12, seed=0, progress=False, **options)
     gp, warping = replayed(study, seed=0, **options).surrogate()
-    record = records.slices(study)[0]
+    record = predictions.slices(study)[0]
     best = study.best_params
     x = [[(place + 5) / 10, (best["y"] + 5) / 10] for place in record.places]
     assert record.middle == pytest.approx(warping.inverse(gp.posterior(x).mean).tolist())

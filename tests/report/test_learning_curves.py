@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 from lazybo import LazySampler
 from lazybo.cli import summary
 from lazybo.cli.app import app
-from lazybo.cli.draw import draw
-from lazybo.cli.figures import numbers
-from lazybo.report import curves, plots, records
+from lazybo.cli.files import draw, numbers
+from lazybo.report import plots, predictions, records
+from lazybo.report.facts import facts_of
 from lazybo.study.attributes import PAUSED_KEY
 
 EPOCHS = 12
@@ -48,7 +48,7 @@ def curves_study(sign: float = 1.0, *, storage: str | None = None, complete: int
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_the_record_has_all_curves_and_forecasts_of_unfinished_ones(sign: float) -> None:
     study = curves_study(sign)
-    record = curves.curves(study)
+    record = records.learning_curves(study)
     assert [each.state for each in record.curves] == ["complete"] * 8 + ["pruned"] * 3 + ["failed", "running"]
     assert (record.direction, record.last_step) == ("minimize" if sign > 0 else "maximize", EPOCHS)
     assert record.best == study.best_trial.number
@@ -64,13 +64,13 @@ def test_the_record_has_all_curves_and_forecasts_of_unfinished_ones(sign: float)
 
 
 def test_of_many_stopped_trainings_no_forecasts_are_shown() -> None:
-    record = curves.curves(curves_study(stopped=curves.FEW_STOPPED + 1))
+    record = records.learning_curves(curves_study(stopped=records.FEW_STOPPED + 1))
     assert [each.state for each in record.curves if each.forecast is not None] == ["running"]
 
 
 def test_without_completed_trainings_there_are_curves_but_no_forecasts() -> None:
     study = curves_study(complete=1)
-    record = curves.curves(study)
+    record = records.learning_curves(study)
     assert record.best == 0
     assert all(each.forecast is None for each in record.curves)
     assert plots.as_bytes(plots.draw_curves(record, "a study"), "png")
@@ -78,9 +78,9 @@ def test_without_completed_trainings_there_are_curves_but_no_forecasts() -> None
 
 def test_epochs_that_were_saved() -> None:
     study = curves_study()
-    assert curves.epochs(study.trials) == curves.Epochs(8 * EPOCHS + 3 * 4, 11 * EPOCHS, 3, 11)
-    assert curves.epochs([]) is None
-    record = summary.details(study)
+    assert records.epochs(study.trials) == records.Epochs(8 * EPOCHS + 3 * 4, 11 * EPOCHS, 3, 11)
+    assert records.epochs([]) is None
+    record = summary.details(facts_of(study))
     assert record["epochs"] == {"trained": 108, "in_full": 132, "stopped": 3, "trainings": 11}
 
 
@@ -95,8 +95,8 @@ def test_a_paused_training_is_shown_as_such_and_counts_as_stopped() -> None:
             user_attrs={PAUSED_KEY: 5},
         )
     )
-    assert curves.epochs(study.trials) == curves.Epochs(8 * EPOCHS + 3 * 4 + 5, 12 * EPOCHS, 4, 12)
-    record = curves.curves(study)
+    assert records.epochs(study.trials) == records.Epochs(8 * EPOCHS + 3 * 4 + 5, 12 * EPOCHS, 4, 12)
+    record = records.learning_curves(study)
     assert record.curves[-1].state == "paused"
     assert record.curves[-1].forecast is not None
     labels = [line.get_label() for line in plots.draw_curves(record, "a study").axes[0].lines]
@@ -104,7 +104,7 @@ def test_a_paused_training_is_shown_as_such_and_counts_as_stopped() -> None:
 
 
 def test_the_picture_draws_each_curve_once_and_the_best_on_top() -> None:
-    figure = plots.draw_curves(curves.curves(curves_study()), "100 $ of curves")
+    figure = plots.draw_curves(records.learning_curves(curves_study()), "100 $ of curves")
     axes = figure.axes[0]
     labels = [line.get_label() for line in axes.lines]
     for label in ("complete (8)", "pruned (3)", "failed (1)", "running (1)"):
@@ -125,7 +125,7 @@ def test_a_curve_with_values_that_are_not_finite_is_drawn() -> None:
     study.tell(trial, 1.0)
     trial = study.ask()
     trial.report(math.inf, 1)
-    record = curves.curves(study)
+    record = records.learning_curves(study)
     assert plots.as_bytes(plots.draw_curves(record, "diverged"), "png")
     assert numbers("curves", study)["curves"][0]["values"] == [1.0, None]
 
@@ -149,7 +149,7 @@ def test_slices_go_through_a_completed_trial_also_if_a_forecast_is_better() -> N
         for epoch in range(1, EPOCHS + 1 if abs(x - 0.3) > 0.05 else 6):
             trial.report(loss(x, epoch), epoch)
         study.tell(trial, loss(x, EPOCHS)) if abs(x - 0.3) > 0.05 else study.tell(trial, state=TrialState.PRUNED)
-    assert {record.best for record in records.slices(study)} == {(study.best_params["x"], study.best_value)}
+    assert {record.best for record in predictions.slices(study)} == {(study.best_params["x"], study.best_value)}
 
 
 def test_the_command_draws_prints_and_shows(tmp_path: Path) -> None:

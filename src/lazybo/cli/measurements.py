@@ -12,8 +12,8 @@ from optuna.trial import FrozenTrial, TrialState
 from lazybo.run.by_hand import TOLD, ByHand, Measurement
 from lazybo.run.goals import Goals
 from lazybo.space.tables import MARK, csv_rows, parameter_columns, params_of, parsed
-from lazybo.study import ledger
-from lazybo.study.structure import as_given
+from lazybo.study.store import Store
+from lazybo.study.trial import as_given
 
 # What `lazybo export` writes beside parameters, values and metrics.
 EXPORTED = ("number", "datetime_start", "datetime_complete", "duration", "feasible", "state", "reason", "repeat_of")
@@ -150,7 +150,7 @@ def step_for(by_hand: ByHand, params: Mapping[str, Any], measured: Measurement) 
 def steps_of(path: Path, by_hand: ByHand, *, correct: bool) -> list[Step]:
     """What a table says that the study does not know yet. All of it is validated before anything is written."""
     rows = csv_rows(path, "the table", by_hand.space.distributions, first=2)
-    trials = ledger.read(by_hand.study)
+    trials = Store(by_hand.study).trials()
     table = _Table(by_hand, trials, correct=correct)
     found = []
     for i, cells in enumerate(rows, 2):

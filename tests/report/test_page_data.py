@@ -1,7 +1,12 @@
 """The model as plain data: whoever computes the formulas of its docstring gets the numbers of `Optimizer.predict`."""
 
+import base64
 import json
 import math
+import re
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,11 +15,21 @@ import pytest
 from scipy.special import ndtr
 
 from lazybo import Condition, Optimizer
-from lazybo.report.content import Model, content_of
-from lazybo.report.data import as_json, data_of
+from lazybo.report import html
+from lazybo.report.facts import Content, ModelFacts, content_of
 from lazybo.report.html import page_of
-from lazybo.report.portable import active_if, decoded, encoded, portable_model, variance_rows, widening
-from lazybo.study.factory import model_of
+from lazybo.report.page_data import (
+    KERNELS,
+    active_if,
+    as_json,
+    data_of,
+    encoded,
+    portable_model,
+    variance_rows,
+    widening,
+)
+from lazybo.space.space import Space
+from lazybo.study.model import model_of
 from tests.report.studies import mixed_study, two_objectives, with_earlier
 
 CORNER = math.sqrt(0.5)
@@ -90,8 +105,28 @@ def posterior(model: dict[str, Any], output: dict[str, Any], points: np.ndarray)
     return mean + prior_mean(model, output["prior"], points), scale - np.sum(cross[:, rows] * v.T, axis=1)
 
 
+def decoded(text: str, width: int | None = None) -> np.ndarray:
+    """The inverse of `encoded`, (n,) or (n, width)."""
+    numbers = np.frombuffer(base64.b64decode(text), dtype="<f8").astype(np.float64)
+    return numbers if width is None else numbers.reshape(-1, width)
+
+
+def model_of_page(content: Content) -> ModelFacts:
+    assert content.model is not None
+    return content.model
+
+
+def success_chance(optimizer: Optimizer, points: np.ndarray) -> np.ndarray:
+    """The chance of success by the model of the failures."""
+    _, success = optimizer.limits()
+    assert success is not None
+    found = success.process.posterior(points)
+    chance: np.ndarray = ndtr((success.threshold - found.mean) / np.sqrt(found.variance))
+    return chance
+
+
 @pytest.fixture(scope="module", params=["mixed", "conditional", "maximize", "constrained", "many"])
-def found(request: pytest.FixtureRequest) -> tuple[optuna.Study, Model]:
+def found(request: pytest.FixtureRequest) -> tuple[optuna.Study, Content]:
     study = mixed_study(
         45,
         conditional=request.param == "conditional",
@@ -99,22 +134,22 @@ def found(request: pytest.FixtureRequest) -> tuple[optuna.Study, Model]:
         constrained=request.param == "constrained",
         many=request.param == "many",
     )
-    model = content_of(study).model
-    assert model is not None
-    assert len(model.portable["constraints"]) == (request.param == "constrained")
-    return study, model
+    content = content_of(study)
+    assert content.portable is not None
+    assert len(content.portable["constraints"]) == (request.param == "constrained")
+    return study, content
 
 
-def test_the_formulas_give_the_predictions_of_the_optimiser(found: tuple[optuna.Study, Model]) -> None:
-    _, ours = found
-    model, optimizer = json.loads(as_json(ours.portable)), ours.optimizer
+def test_the_formulas_give_the_predictions_of_the_optimiser(found: tuple[optuna.Study, Content]) -> None:
+    model, facts = json.loads(as_json(found[1].portable)), model_of_page(found[1])
+    optimizer = facts.optimizer
     space = optimizer.space
     points = space.sample(np.random.default_rng(1), 40)
     configurations = [space.decode(point) for point in points]
     (objective,) = model["objectives"]
     mean, variance = posterior(model, objective, points)
     expected = optimizer.predict(configurations)
-    warping = ours.predictors[0].warping
+    warping = facts.predictors[0].warping
     reach = objective["sign"] * model["halfWidth"] * np.sqrt(np.maximum(variance, 0))
     for name, target in (("value", mean), ("low", mean - reach), ("high", mean + reach)):
         values = objective["sign"] * warping.inverse(target)
@@ -127,11 +162,11 @@ def test_the_formulas_give_the_predictions_of_the_optimiser(found: tuple[optuna.
     np.testing.assert_allclose(feasible * np.ones(40), optimizer.predict_feasible(configurations), atol=1e-7)
     mean, variance = posterior(model, model["success"], points)
     success = ndtr((model["success"]["threshold"] - mean) / np.sqrt(variance))
-    np.testing.assert_allclose(success, optimizer._outputs.success_chance(points), atol=1e-7)
+    np.testing.assert_allclose(success, success_chance(optimizer, points), atol=1e-7)
 
 
-def test_learning_first_changes_no_number(found: tuple[optuna.Study, Model]) -> None:
-    study, ours = found
+def test_learning_first_changes_no_number(found: tuple[optuna.Study, Content]) -> None:
+    study, ours = found[0], model_of_page(found[1])
     params = {n: v for n, v in study.best_params.items() if n in ours.optimizer.space.distributions}
     fresh = model_of(study, study.trials).optimizer
     assert fresh.predict(params) == ours.optimizer.predict(params)
@@ -140,14 +175,15 @@ def test_learning_first_changes_no_number(found: tuple[optuna.Study, Model]) -> 
 
 def test_several_objectives_have_a_model_each() -> None:
     content = content_of(two_objectives())
-    assert content.model is not None
-    assert [each["sign"] for each in content.model.portable["objectives"]] == [1.0, -1.0]
-    params = content.trials[3].params
-    x = content.model.optimizer.space.encode(params)[None]
-    for j, expected in enumerate(content.model.optimizer.predict_all(params)):
-        output = content.model.portable["objectives"][j]
-        mean, _ = posterior(content.model.portable, output, x)
-        ours = output["sign"] * content.model.predictors[j].warping.inverse(mean)
+    model, portable = model_of_page(content), content.portable
+    assert portable is not None
+    assert [each["sign"] for each in portable["objectives"]] == [1.0, -1.0]
+    params = content.facts.trials[3].params
+    x = model.optimizer.space.encode(params)[None]
+    for j, expected in enumerate(model.optimizer.predict_all(params)):
+        output = portable["objectives"][j]
+        mean, _ = posterior(portable, output, x)
+        ours = output["sign"] * model.predictors[j].warping.inverse(mean)
         assert ours[0] == pytest.approx(expected.value, rel=1e-7)
 
 
@@ -155,24 +191,24 @@ def test_several_objectives_have_a_model_each() -> None:
 def test_earlier_studies_are_a_prior_mean(many: bool) -> None:
     study = with_earlier(many=many)
     content = content_of(study)
-    assert content.model is not None
-    (output,) = content.model.portable["objectives"]
+    model, portable = model_of_page(content), content.portable
+    assert portable is not None
+    (output,) = portable["objectives"]
     assert output["prior"] is not None
-    space, (predictor,) = content.model.optimizer.space, content.model.predictors
+    space, (predictor,) = model.optimizer.space, model.predictors
     points = space.sample(np.random.default_rng(2), 50)
-    mean, variance = posterior(content.model.portable, output, points)
+    mean, variance = posterior(portable, output, points)
     expected = predictor.process.posterior(points)
-    assert float(np.std(prior_mean(content.model.portable, output["prior"], points))) > 0.1, "it says something"
+    assert float(np.std(prior_mean(portable, output["prior"], points))) > 0.1, "it says something"
     np.testing.assert_allclose(mean, expected.mean, atol=1e-7)
     np.testing.assert_allclose(variance, expected.variance, atol=1e-7)
-    assert [each.name for each in content.model.related] == ["mixed"]
+    assert [each.name for each in model.related] == ["mixed"]
     assert "Earlier studies that the model has learned from" in page_of(content)
 
 
 def test_of_many_rows_the_median_is_exact_and_the_interval_never_narrower() -> None:
-    content = content_of(mixed_study(120, noise=0.1))
-    assert content.model is not None
-    optimizer, predictors = content.model.optimizer, content.model.predictors
+    model = model_of_page(content_of(mixed_study(120, noise=0.1)))
+    optimizer, predictors = model.optimizer, model.predictors
     process, space = predictors[0].process, optimizer.space
     small = portable_model(optimizer, ["value"], predictors, most=50)
     assert small["rows"] is not None
@@ -198,7 +234,7 @@ def test_doubles_are_the_same_after_base64() -> None:
 
 
 def test_parents_and_their_values_are_coordinates() -> None:
-    space = Optimizer(
+    space = Space(
         {"a": ["x", "y", "z"], "only": [3], "b": (1, 9), "c": (0.0, 1.0), "d": (0.0, 1.0), "e": (0.0, 1.0)},
         conditions={
             "b": Condition("a", ("x", "z")),
@@ -206,7 +242,7 @@ def test_parents_and_their_values_are_coordinates() -> None:
             "d": Condition("only", (3,)),
             "e": Condition("b", (9, 11), outside=True),
         },
-    ).space
+    )
     assert active_if(space, "a") == []
     assert active_if(space, "b") == [(0, [0.0, 2.0])]
     assert active_if(space, "c") == [(1, [0.5]), (0, [0.0, 2.0])]
@@ -221,3 +257,22 @@ def test_data_has_no_markup_and_no_nan() -> None:
     again = json.loads(text)
     assert again["evil"] == "</script><!--&"
     assert again["nan"] == [None, None]
+
+
+def test_the_script_computes_every_kernel_that_is_exported_and_refuses_others() -> None:
+    script = (Path(html.__file__).parent / "page" / "model.js").read_text()
+    known = re.search(r"const KERNELS = \[(.*?)\]", script)
+    assert known is not None
+    assert tuple(re.findall(r'"(\w+)"', known[1])) == KERNELS
+    assert "if (!KERNELS.includes(data.kernel)) throw" in script
+
+
+def test_a_kernel_that_the_page_does_not_know_is_not_exported() -> None:
+    content = content_of(mixed_study(20))
+    other: Any = SimpleNamespace(process=SimpleNamespace(kernel=SimpleNamespace(name="other")))
+    with pytest.raises(ValueError, match="the page cannot compute the kernel 'other', only matern52, additive"):
+        portable_model(model_of_page(content).optimizer, ["value"], [other])
+    page = page_of(replace(content, portable=None, no_explorer="There are no sliders: the kernel is new."))
+    assert "There are no sliders: the kernel is new." in page
+    assert 'data-chart="parallel"' not in page, "its axes are those of the model"
+    assert 'id="importances"' in page
