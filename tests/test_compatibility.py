@@ -1,4 +1,4 @@
-"""Files that earlier versions wrote: today's code says the same of them, and continues them (tests/compatibility.py)."""
+"""Files of earlier versions: today's code says the same of them, and continues them (tests/compatibility.py)."""
 
 import json
 import math
