@@ -52,7 +52,7 @@ class Shape:
 
     def _imported_by(self, module: str) -> set[str]:
         found: set[str] = set()
-        for node in _running(self.trees[module]):
+        for node in running(self.trees[module]):
             if isinstance(node, ast.Import):
                 found |= {alias.name for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module:
@@ -105,13 +105,13 @@ class Shape:
         return found
 
 
-def _running(tree: ast.AST) -> Iterator[ast.AST]:
+def running(tree: ast.AST) -> Iterator[ast.AST]:
     """All nodes that are not under TYPE_CHECKING."""
     if isinstance(tree, ast.If) and "TYPE_CHECKING" in ast.unparse(tree.test):
         return
     yield tree
     for child in ast.iter_child_nodes(tree):
-        yield from _running(child)
+        yield from running(child)
 
 
 def _package(module: str) -> str:

@@ -16,6 +16,8 @@ from hypothesis import settings  # noqa: E402
 # The same examples on every run and no deadline: a shared machine may stall for a second.
 settings.register_profile("repeatable", derandomize=True, deadline=None, print_blob=True)
 settings.load_profile("repeatable")
+# Other examples on every run: `make fuzz`.
+settings.register_profile("random", derandomize=False, deadline=None, print_blob=True)
 
 
 @pytest.hookimpl(optionalhook=True)
