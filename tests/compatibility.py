@@ -24,8 +24,10 @@ from typer.testing import CliRunner
 
 import lazybo
 from lazybo.cli import app
+from lazybo.space.space import Space
 
 NEW = "conditions" not in inspect.signature(lazybo.Optimizer.__init__).parameters
+NEW_RUN = "conditions" not in inspect.signature(lazybo.optimize).parameters
 DATABASE, JOURNAL, TABLE, EXPECTED = "studies.db", "journal.log", "table.csv", "expected.json"
 OPTIMIZER, LOCAL, CHECKPOINTS = "optimizer.json", "local.json", "checkpoints"
 HAND = ("--float", "temperature=180:250:5", "--int", "minutes=20:60", "--choice", "flour=rye,wheat", "--maximize")
@@ -108,7 +110,7 @@ def _conditions() -> Any:
 def new_optimizer(**options: Any) -> Any:
     if NEW:
         feasible = options.pop("feasible", None)
-        return lazybo.Optimizer(lazybo.Space(PARAMETERS, conditions=_conditions(), feasible=feasible), **options)
+        return lazybo.Optimizer(Space(PARAMETERS, conditions=_conditions(), feasible=feasible), **options)
     return lazybo.Optimizer(PARAMETERS, conditions=_conditions(), **options)
 
 
@@ -148,9 +150,9 @@ def run_training(path: Path, n_trials: int, **ends: Any) -> optuna.Study:
     arguments: dict[str, Any] = {"n_trials": n_trials, "storage": path, "study_name": "training", "seed": 5}
     arguments |= {"max_steps": STEPS, "initial": [{"lr": 0.5, "layers": 6}], "progress": False}
     arguments |= {"checkpoints": path.with_name(CHECKPOINTS)}
-    if not NEW:
+    if not NEW_RUN:
         return lazybo.optimize(train, PARAMETERS, conditions=_conditions(), lag=3, **ends, **arguments)
-    space, sampler = lazybo.Space(PARAMETERS, conditions=_conditions()), lazybo.LazySampler(lag=3)
+    space, sampler = Space(PARAMETERS, conditions=_conditions()), lazybo.LazySampler(lag=3)
     return lazybo.optimize(train, space, sampler=sampler, limits=lazybo.Limits(**ends), **arguments)
 
 
@@ -167,9 +169,9 @@ def run_objectives(path: Path, n_trials: int) -> optuna.Study:
     directions = {"loss": "minimize", "speed": "maximize"}
     arguments: dict[str, Any] = {"n_trials": n_trials, "storage": path, "study_name": "objectives", "seed": 6}
     arguments |= {"constraints": {"memory": 450.0}, "progress": False}
-    if not NEW:
+    if not NEW_RUN:
         return lazybo.optimize(measure, PARAMETERS, conditions=_conditions(), directions=directions, **arguments)
-    space = lazybo.Space(PARAMETERS, conditions=_conditions())
+    space = Space(PARAMETERS, conditions=_conditions())
     return lazybo.optimize(measure, space, direction=directions, **arguments)
 
 
@@ -177,12 +179,12 @@ def run_repeated(path: Path, n_trials: int) -> optuna.Study:
     """A noisy objective with a cost, earlier results, and a final check."""
     arguments: dict[str, Any] = {"n_trials": n_trials, "storage": path, "study_name": "repeated", "seed": 10}
     options: dict[str, Any] = {"cost": "price", "earlier": [earlier_results()], "n_startup_trials": 3}
-    if not NEW:
+    if not NEW_RUN:
         options |= {"conditions": _conditions(), "confirm": 3}
         return lazybo.optimize(noisy, PARAMETERS, progress=False, **options, **arguments)
     options = {"sampler": lazybo.LazySampler(**options), "limits": lazybo.Limits(confirm=3)}
     return lazybo.optimize(
-        noisy, lazybo.Space(PARAMETERS, conditions=_conditions()), progress=False, **options, **arguments
+        noisy, Space(PARAMETERS, conditions=_conditions()), progress=False, **options, **arguments
     )
 
 
@@ -331,8 +333,8 @@ def of_journal() -> dict[str, Any]:
 def of_table() -> dict[str, Any]:
     """The columns of the table, and what a run suggests that starts from it."""
     table = pandas.read_csv(TABLE)
-    if NEW:
-        space = {"space": lazybo.Space(PARAMETERS, conditions=_conditions())}
+    if NEW_RUN:
+        space = {"space": Space(PARAMETERS, conditions=_conditions())}
     else:
         space = {"space": PARAMETERS, "conditions": _conditions()}
     study = lazybo.optimize(loss, **space, n_trials=1, seed=9, warm_start=table, progress=False)

@@ -20,7 +20,7 @@ PACKAGE = ROOT / "src" / "lazybo"
 # These numbers may go down. To raise one, explain why in docs/architecture.md, in the same commit.
 LIMITS = {
     "modules": 197,
-    "lines": 32_500,
+    "lines": 33_000,
     "lines of a module": 500,
     "modules in an import chain": 35,
     "methods of a class": 43,
