@@ -1,10 +1,10 @@
 """The same suggestions to the last bit, before and after a change: ``python -m benchmarks.identical record FILE``.
 
-It writes the suggestions of 54 runs to a JSON file, every float with all its bits: ten problems with two seeds
-and 60 evaluations each; constraints, several objectives, failures, costs, earlier studies, local models, batches,
-forecasts and other options of `Optimizer`; studies with `LazySampler` and `optimize()`, one of which is resumed by new
-processes. ``compare FILE`` runs them again and names the first difference of each run. Both must be made on the same machine
-with the same libraries. It takes about a minute; ``--quick`` makes 30 evaluations with `Optimizer` only.
+It writes the suggestions of 54 runs to a JSON file, every float with all its bits: ten problems with two seeds and 60
+evaluations each; constraints, several objectives, failures, costs, earlier studies, local models, batches, forecasts
+and other options of `Optimizer`; studies with `LazySampler` and `optimize()`, one of which is resumed by new processes.
+``compare FILE`` runs them again and names the first difference of each run. Use the same machine and libraries for
+both. It takes about a minute; ``--quick`` makes 30 evaluations with `Optimizer` only.
 
 To compare with a version that has another interface, change the functions under "construction" in a copy.
 """
