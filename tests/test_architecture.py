@@ -50,7 +50,7 @@ def layers() -> list[set[str]]:
 
 
 def imports_of(path: Path, rooms: Iterable[str]) -> set[str]:
-    """The entries of the picture that a file imports from, when it runs and not only for types."""
+    """The entries of the picture that a file imports from. Imports for type checkers only do not count."""
     found = set()
     for node in shape.running(ast.parse(path.read_text())):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
