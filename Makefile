@@ -6,6 +6,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # One BLAS thread: small matrices gain nothing from more, and competing threads are slow.
 export OMP_NUM_THREADS := 1
 export OPENBLAS_NUM_THREADS := 1
+# Tests start many processes: compiled modules are kept, even if the environment says otherwise.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test fuzz test-extra test-lowest package test-package lint format docs bench peers clean
 
