@@ -23,7 +23,7 @@ from optuna.storages.journal import JournalFileBackend
 from typer.testing import CliRunner
 
 import lazybo
-from lazybo.cli import app
+from lazybo.cli.app import app
 from lazybo.space.space import Space
 
 NEW = "conditions" not in inspect.signature(lazybo.Optimizer.__init__).parameters
