@@ -183,9 +183,7 @@ def run_repeated(path: Path, n_trials: int) -> optuna.Study:
         options |= {"conditions": _conditions(), "confirm": 3}
         return lazybo.optimize(noisy, PARAMETERS, progress=False, **options, **arguments)
     options = {"sampler": lazybo.LazySampler(**options), "limits": lazybo.Limits(confirm=3)}
-    return lazybo.optimize(
-        noisy, Space(PARAMETERS, conditions=_conditions()), progress=False, **options, **arguments
-    )
+    return lazybo.optimize(noisy, Space(PARAMETERS, conditions=_conditions()), progress=False, **options, **arguments)
 
 
 def run_sampler(path: Path, n_trials: int) -> optuna.Study:

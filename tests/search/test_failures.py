@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from lazybo.search.failures import MOST_CAUTION, caution
+
 from lazybo.search.optimizer import Optimizer
 from lazybo.search.results import State
 from lazybo.space.space import Space

@@ -4,11 +4,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from lazybo.search.acquisition import log_expected_improvement
 from lazybo.search.joint import improvement
 from lazybo.search.landscape import Landscape, Layer
 from lazybo.search.maxima import find_maxima, joint_maxima
+
+from lazybo.search.acquisition import log_expected_improvement
 from lazybo.search.optimizer import Optimizer
 from lazybo.space.space import Space
 

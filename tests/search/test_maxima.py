@@ -1,15 +1,15 @@
 import numpy as np
 import pytest
+from lazybo.search.ascent import climb
+from lazybo.search.maxima import find_maxima
+from lazybo.search.near_field import NEAR_ROWS, NearField, inverse_of
+from lazybo.search.pool import Pool
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from scipy.optimize import approx_fprime
 
 from lazybo.gp.kernels import Matern52
 from lazybo.gp.process import Process
 from lazybo.search.acquisition import Acquired, expected_improvement, log_expected_improvement
-from lazybo.search.ascent import climb
-from lazybo.search.maxima import find_maxima
-from lazybo.search.near_field import NEAR_ROWS, NearField, inverse_of
-from lazybo.search.pool import Pool, sobol_points
 from lazybo.space.space import Space
 
 

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from lazybo.search.pool import Pool
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
 from lazybo.gp.fit import Priors
 from lazybo.gp.kernels import AdditiveMatern52, Matern52
 from lazybo.gp.process import Process
 from lazybo.search.optimizer import Optimizer, Suggestion
-from lazybo.search.pool import Pool
 from lazybo.space.space import Condition, Space
 
 PLANE = {"x": FloatDistribution(-5.0, 5.0), "y": FloatDistribution(-5.0, 5.0)}

@@ -7,12 +7,12 @@ from typing import Literal
 import numpy as np
 import optuna
 import pytest
+from lazybo.report.recommendation import recommend
 from optuna.distributions import FloatDistribution
 from optuna.trial import TrialState
 from scipy.stats import spearmanr
 
 from lazybo.report import records
-from lazybo.report.recommendation import recommend
 from lazybo.search.curve_forecasts import MIN_COMPLETE
 from lazybo.search.optimizer import Optimizer
 from lazybo.space.space import Space
