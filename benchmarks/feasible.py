@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 
 from lazybo.search.optimizer import Optimizer
-from lazybo.space.shorthand import as_distributions
 from lazybo.space.space import Condition, Space
 
 SPACES = ("2", "5", "10", "mixed")
@@ -59,7 +58,7 @@ class Problem:
     def __init__(self, name: str, share: float, seed: int) -> None:
         self.given, self.conditions = space_of(name)
         self.is_cube = name != "mixed"
-        self.space = Space(as_distributions(self.given), self.conditions)
+        self.space = Space(self.given, conditions=self.conditions)
         rng, d = np.random.default_rng((seed, 17)), self.space.dim
         self.weights, self.centers = rng.standard_normal(d), rng.random((2, d))
         self.balls, self.is_bowl = seed % 3, seed % 2 == 0  # no ball: a half-space
@@ -135,7 +134,7 @@ class Run:
 def steps_of(problem: Problem, seed: int, *, constrained: bool) -> Iterator[tuple[float, float, bool]]:
     """Steps of an optimiser: seconds for the suggestion, its value, whether it is feasible."""
     feasible = problem.feasible if constrained else None
-    optimizer = Optimizer(problem.given, conditions=problem.conditions, seed=seed, feasible=feasible)
+    optimizer = Optimizer(Space(problem.given, conditions=problem.conditions, feasible=feasible), seed=seed)
     while True:
         start = time.perf_counter()
         suggestion = optimizer.ask()

@@ -29,7 +29,7 @@ def measured(x: np.ndarray, objectives: int, constraints: int) -> tuple[list[flo
 class Lazy:
     def __init__(self, objectives: int) -> None:
         space = {f"x{i}": (0.0, 1.0) for i in range(DIM)}
-        self.optimizer = Optimizer(space, directions=["minimize"] * objectives, seed=0)
+        self.optimizer = Optimizer(space, direction=["minimize"] * objectives, seed=0)
 
     def load(self, x: np.ndarray, values: list[float], constraints: dict[str, float]) -> None:
         params = {f"x{i}": float(each) for i, each in enumerate(x)}

@@ -41,7 +41,7 @@ class Lazy:
     """Our optimiser."""
 
     def __init__(self, problem: Problem, seed: int, **options: Any) -> None:
-        self.optimizer = Optimizer(problem.space, directions=["minimize"] * problem.objectives, seed=seed, **options)
+        self.optimizer = Optimizer(problem.space, direction=["minimize"] * problem.objectives, seed=seed, **options)
 
     def ask(self) -> Any:
         return self.optimizer.ask()

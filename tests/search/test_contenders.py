@@ -14,6 +14,7 @@ from lazybo import Condition, Matern52, Optimizer
 from lazybo.gp.process import Process
 from lazybo.search.contenders import MOST, NEGLIGIBLE, SURE, chances, next_repeat
 from lazybo.search.prediction import Evaluation
+from lazybo.space.space import Space
 
 PLANE = {"x": FloatDistribution(-5.0, 5.0), "y": FloatDistribution(-5.0, 5.0)}
 MIXED = {
@@ -204,7 +205,7 @@ def test_a_repeat_that_fails_counts_as_the_worst_value() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_in_mixed_and_conditional_spaces(seed: int) -> None:
-    optimizer = Optimizer(MIXED, conditions={"depth": Condition("kind", ("a",))}, seed=seed)
+    optimizer = Optimizer(Space(MIXED, conditions={"depth": Condition("kind", ("a",))}), seed=seed)
     rng = np.random.default_rng(seed)
 
     def value(params: dict[str, Any]) -> float:

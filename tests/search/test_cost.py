@@ -161,7 +161,7 @@ def test_the_logarithm_of_the_confidence_bound(mean: float, std: float, best: fl
 @pytest.mark.parametrize("bound", [None, 0.6, -1.0])
 def test_several_objectives_and_constraints_per_cost(objectives: int, bound: float | None) -> None:
     """Whatever is maximised, α times the expected logarithm of the cost is subtracted; nothing is feasible with -1."""
-    optimizer = Optimizer(SPACE, directions=["minimize"] * objectives, seed=7, cost="seconds")
+    optimizer = Optimizer(SPACE, direction=["minimize"] * objectives, seed=7, cost="seconds")
     for suggestion in optimizer.ask(12):
         values = [(suggestion.params["y"] - j / 4) ** 2 for j in range(objectives)]
         measured = {} if bound is None else {"y": suggestion.params["y"] - bound}

@@ -367,7 +367,7 @@ def test_a_study_with_the_other_direction_is_turned() -> None:
 
 def test_several_objectives() -> None:
     tables = [[(params, [value, params["x"]]) for params, value in results(30)]]
-    optimizer = Optimizer(SPACE, directions=["minimize", "minimize"], seed=0, earlier=tables)
+    optimizer = Optimizer(SPACE, direction=["minimize", "minimize"], seed=0, earlier=tables)
     for _ in range(8):
         suggestion = optimizer.ask()
         optimizer.tell(suggestion, [bowl(suggestion.params), suggestion.params["x"]])
@@ -376,7 +376,7 @@ def test_several_objectives() -> None:
 
 
 def test_only_feasible_points_are_suggested() -> None:
-    optimizer = Optimizer(SPACE, seed=0, earlier=[results(30)], feasible=lambda params: params["x"] > 0.5)
+    optimizer = Optimizer(Space(SPACE, feasible=lambda params: params["x"] > 0.5), seed=0, earlier=[results(30)])
     assert all(optimizer.ask().params["x"] > 0.5 for _ in range(6))
 
 

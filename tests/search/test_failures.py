@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from lazybo.search.failures import MOST_CAUTION, caution
 from lazybo.search.optimizer import Optimizer
 from lazybo.search.results import State
+from lazybo.space.space import Space
 
 SPACE = {"x": (0.0, 1.0), "y": (0.0, 1.0)}
 
@@ -111,7 +112,7 @@ def test_one_crash_near_the_optimum_does_not_keep_the_search_away() -> None:
 
 
 def test_the_front_of_two_objectives_is_found_where_evaluations_do_not_fail() -> None:
-    optimizer = Optimizer(SPACE, directions=["minimize", "minimize"], seed=0)
+    optimizer = Optimizer(SPACE, direction=["minimize", "minimize"], seed=0)
 
     def two(p: dict[str, Any]) -> list[float] | None:
         return None if p["x"] < 0.3 else [p["x"] ** 2 + p["y"], (p["x"] - 1) ** 2 + p["y"]]
@@ -124,7 +125,7 @@ def test_the_front_of_two_objectives_is_found_where_evaluations_do_not_fail() ->
 
 
 def test_with_measured_and_known_constraints_pending_points_and_batches() -> None:
-    optimizer = Optimizer(SPACE, seed=0, feasible=lambda p: p["y"] >= 0.1)
+    optimizer = Optimizer(Space(SPACE, feasible=lambda p: p["y"] >= 0.1), seed=0)
     running = optimizer.ask(2)
     for _ in range(10):
         for suggestion in optimizer.ask(3):

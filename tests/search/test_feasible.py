@@ -11,8 +11,7 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 
 from lazybo.search.acquisition import log_expected_improvement
 from lazybo.search.optimizer import Optimizer
-from lazybo.space.feasibility import BISECTIONS, Feasibility
-from lazybo.space.feasible_set import POPULATION, FeasibleSet
+from lazybo.space.feasible import BISECTIONS, POPULATION, Feasibility, FeasibleSet
 from lazybo.space.space import Condition, Space
 
 MIXED: dict[str, Any] = {
@@ -73,7 +72,7 @@ def test_linear_constraints_always_hold(seed: int, dim: int, share: float, at_on
         return math.fsum(w * x for w, x in zip(weights, params.values(), strict=True)) <= bound
 
     center = rng.random(dim)
-    optimizer = Optimizer(cube(dim), feasible=feasible, seed=seed)
+    optimizer = Optimizer(Space(cube(dim), feasible=feasible), seed=seed)
     asked = run(
         optimizer, lambda params: float(((np.array([*params.values()]) - center) ** 2).sum()), 14, at_once=at_once
     )
@@ -84,7 +83,7 @@ def test_linear_constraints_always_hold(seed: int, dim: int, share: float, at_on
 @given(st.integers(0, 10_000), st.floats(0.02, 0.5))
 @settings(max_examples=8)
 def test_constraints_of_mixed_and_conditional_parameters_always_hold(seed: int, share: float) -> None:
-    space, rng = Space(MIXED, CONDITIONS), np.random.default_rng(seed)
+    space, rng = Space(MIXED, conditions=CONDITIONS), np.random.default_rng(seed)
     weights = rng.standard_normal(5)
 
     def score(params: dict[str, Any]) -> float:
@@ -93,7 +92,9 @@ def test_constraints_of_mixed_and_conditional_parameters_always_hold(seed: int, 
         return float(np.dot(weights, (*numbers, bonus)))
 
     bound = float(np.quantile([score(params) for params in space.decode_all(space.sample(rng, 2000))], share))
-    optimizer = Optimizer(MIXED, conditions=CONDITIONS, seed=seed, feasible=lambda params: score(params) <= bound)
+    optimizer = Optimizer(
+        Space(MIXED, conditions=CONDITIONS, feasible=lambda params: score(params) <= bound), seed=seed
+    )
     asked = run(optimizer, lambda params: params["layers"] + params["lr"] - params["dropout"], 16)
     assert all(score(params) <= bound for params in asked)
     assert {"fixed"} <= set.intersection(*map(set, asked))
@@ -106,7 +107,7 @@ def test_a_thousandth_of_the_volume_is_enough(dim: int) -> None:
     def feasible(params: dict[str, Any]) -> bool:
         return math.dist([*params.values()], [0.6] * dim) <= radius
 
-    optimizer = Optimizer(cube(dim), feasible=feasible, seed=3)
+    optimizer = Optimizer(Space(cube(dim), feasible=feasible), seed=3)
     asked = run(optimizer, total, 25)
     assert all(map(feasible, asked))
     lowest = dim * 0.6 - radius * math.sqrt(dim)
@@ -116,14 +117,16 @@ def test_a_thousandth_of_the_volume_is_enough(dim: int) -> None:
 @pytest.mark.parametrize("space", [cube(3), MIXED])
 def test_a_constraint_that_always_holds_changes_nothing(space: dict[str, Any]) -> None:
     free, constrained = (
-        Optimizer(space, seed=5, feasible=feasible) for feasible in (None, lambda params: len(params) > 0)
+        Optimizer(Space(space, feasible=feasible), seed=5) for feasible in (None, lambda params: len(params) > 0)
     )
     assert run(free, total, 20) == run(constrained, total, 20)
 
 
 def test_a_restored_optimiser_continues_to_the_last_bit() -> None:
     def make() -> Optimizer:
-        return Optimizer(cube(3), seed=1, feasible=lambda params: params["x0"] + params["x1"] * params["x2"] <= 0.1)
+        return Optimizer(
+            Space(cube(3), feasible=lambda params: params["x0"] + params["x1"] * params["x2"] <= 0.1), seed=1
+        )
 
     whole = make()
     first = run(whole, total, 12)
@@ -154,7 +157,7 @@ def test_steps_that_leave_the_feasible_set_end_at_its_border(rng: np.random.Gene
 
 @pytest.mark.parametrize("dim", [2, 5])
 def test_the_maximum_is_better_than_all_of_many_feasible_points(dim: int) -> None:
-    optimizer = Optimizer(cube(dim), seed=2, feasible=lambda params: sum(params.values()) <= 0.4 * dim)
+    optimizer = Optimizer(Space(cube(dim), feasible=lambda params: sum(params.values()) <= 0.4 * dim), seed=2)
     run(optimizer, lambda params: sum((value - 0.9) ** 2 for value in params.values()), 15)
     found = optimizer.maxima()
     process, _ = optimizer.surrogate()
@@ -167,7 +170,7 @@ def test_the_maximum_is_better_than_all_of_many_feasible_points(dim: int) -> Non
 
 
 def test_the_optimum_on_the_border_is_found() -> None:
-    optimizer = Optimizer(cube(4), seed=0, feasible=lambda params: sum(v * v for v in params.values()) <= 1.0)
+    optimizer = Optimizer(Space(cube(4), feasible=lambda params: sum(v * v for v in params.values()) <= 1.0), seed=0)
     run(optimizer, lambda params: -sum(params.values()), 30)
     assert optimizer.best.value < -2.0 + 0.01
 
@@ -198,7 +201,9 @@ def test_a_set_of_a_millionth_of_the_volume_is_found_at_a_corner() -> None:
 
 
 def test_all_feasible_points_of_a_finite_space_are_suggested_once() -> None:
-    optimizer = Optimizer({"a": (1, 9), "b": (1, 9)}, seed=0, feasible=lambda params: params["a"] + params["b"] == 10)
+    optimizer = Optimizer(
+        Space({"a": (1, 9), "b": (1, 9)}, feasible=lambda params: params["a"] + params["b"] == 10), seed=0
+    )
     asked = run(optimizer, lambda params: params["a"], 9)
     assert sorted(params["a"] for params in asked) == list(range(1, 10))
     again = run(optimizer, lambda params: params["a"], 4)
@@ -207,29 +212,29 @@ def test_all_feasible_points_of_a_finite_space_are_suggested_once() -> None:
 
 def test_a_few_feasible_points_of_a_large_space_are_not_left() -> None:
     optimizer = Optimizer(
-        {"a": (1, 1000), "b": (1, 1000)}, seed=0, feasible=lambda params: params["a"] <= 3 and params["b"] <= 2
+        Space({"a": (1, 1000), "b": (1, 1000)}, feasible=lambda params: params["a"] <= 3 and params["b"] <= 2), seed=0
     )
     asked = run(optimizer, lambda params: params["a"], 9)
     assert {tuple(params.values()) for params in asked} == {(a, b) for a in (1, 2, 3) for b in (1, 2)}
 
 
 def test_startup_points_go_on_after_the_sequence_has_ended() -> None:
-    optimizer = Optimizer(cube(2), seed=0, n_startup=3, feasible=lambda params: params["x0"] < 0.01)
+    optimizer = Optimizer(Space(cube(2), feasible=lambda params: params["x0"] < 0.01), seed=0, n_startup=3)
     for number in (0, POPULATION - 1, POPULATION, 100_000):
         assert optimizer.propose(number)["x0"] < 0.01
 
 
 def test_a_space_without_a_choice_is_checked_too() -> None:
-    assert Optimizer({"a": [1]}, feasible=lambda params: params["a"] == 1).ask().params == {"a": 1}
+    assert Optimizer(Space({"a": [1]}, feasible=lambda params: params["a"] == 1)).ask().params == {"a": 1}
     with pytest.raises(ValueError, match=r"the only configuration of this space, \{'a': 1\}, is not feasible"):
-        Optimizer({"a": [1]}, feasible=lambda params: params["a"] == 2)
+        Optimizer(Space({"a": [1]}, feasible=lambda params: params["a"] == 2))
 
 
 # ------------------------------------------------------------ what is observed
 
 
 def test_results_that_are_not_feasible_are_facts_but_not_recommended() -> None:
-    optimizer = Optimizer(cube(2), seed=0, feasible=lambda params: params["x0"] >= 0.5)
+    optimizer = Optimizer(Space(cube(2), feasible=lambda params: params["x0"] >= 0.5), seed=0)
     optimizer.observe({"x0": 0.1, "x1": 0.1}, 0.2)
     assert optimizer.recommend().params["x0"] == 0.1
     asked = run(optimizer, lambda params: params["x0"] + params["x1"], 15)
@@ -240,7 +245,7 @@ def test_results_that_are_not_feasible_are_facts_but_not_recommended() -> None:
 
 
 def test_missing_parameters_are_completed_to_a_feasible_configuration() -> None:
-    optimizer = Optimizer(cube(3), seed=0, feasible=lambda params: params["x0"] + params["x1"] <= 1.0)
+    optimizer = Optimizer(Space(cube(3), feasible=lambda params: params["x0"] + params["x1"] <= 1.0), seed=0)
     for number in range(5):
         params = optimizer.complete({"x0": 0.95}, number)
         assert params["x0"] == 0.95
@@ -267,17 +272,17 @@ def test_missing_parameters_are_completed_to_a_feasible_configuration() -> None:
 )
 def test_a_predicate_that_cannot_be_used_is_one_clear_error(feasible: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        Optimizer(cube(2), feasible=feasible, seed=0)
+        Optimizer(Space(cube(2), feasible=feasible), seed=0)
 
 
 def test_a_finite_space_without_a_feasible_point_is_counted() -> None:
     with pytest.raises(ValueError, match="none of the 12 configurations is feasible"):
-        Optimizer({"a": (1, 4), "b": ["x", "y", "z"]}, feasible=lambda params: params["a"] > 4)
+        Optimizer(Space({"a": (1, 4), "b": ["x", "y", "z"]}, feasible=lambda params: params["a"] > 4))
 
 
 def test_numpy_bools_are_bools_and_a_predicate_may_change_its_dict() -> None:
     def feasible(params: dict[str, Any]) -> np.bool_:
         return np.bool_(params.pop("x0") < 0.5)
 
-    asked = run(Optimizer(cube(2), feasible=feasible, seed=0), total, 8)  # type: ignore[arg-type]
+    asked = run(Optimizer(Space(cube(2), feasible=feasible), seed=0), total, 8)  # type: ignore[arg-type]
     assert all(params["x0"] < 0.5 for params in asked)

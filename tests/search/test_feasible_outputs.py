@@ -10,6 +10,7 @@ from lazybo.search.joint import improvement
 from lazybo.search.landscape import Landscape, Layer
 from lazybo.search.maxima import find_maxima, joint_maxima
 from lazybo.search.optimizer import Optimizer
+from lazybo.space.space import Space
 
 SPACE = {"a": (0.0, 1.0), "b": (0.0, 1.0), "kind": ["p", "q"]}
 
@@ -36,7 +37,7 @@ def excess(params: dict[str, Any]) -> dict[str, float]:
 @pytest.mark.parametrize("measured", [False, True])
 @pytest.mark.parametrize("batch", ["fantasy", "maxima"])
 def test_only_feasible_configurations_are_suggested(objectives: int, measured: bool, batch: Any) -> None:
-    optimizer = Optimizer(SPACE, directions=["minimize"] * objectives, feasible=inside, batch=batch, seed=1)
+    optimizer = Optimizer(Space(SPACE, feasible=inside), direction=["minimize"] * objectives, batch=batch, seed=1)
     for _ in range(5):
         for suggestion in optimizer.ask(3):
             assert inside(suggestion.params)
@@ -48,7 +49,7 @@ def test_only_feasible_configurations_are_suggested(objectives: int, measured: b
 @pytest.mark.parametrize("objectives", [1, 2])
 def test_the_search_improves_on_what_satisfies_both_kinds_of_constraints(objectives: int) -> None:
     """A result outside the known constraint that dominates everything does not stop the search."""
-    optimizer = Optimizer(SPACE, directions=["minimize"] * objectives, feasible=inside, n_startup=4, seed=0)
+    optimizer = Optimizer(Space(SPACE, feasible=inside), direction=["minimize"] * objectives, n_startup=4, seed=0)
     outside = {"a": 1.0, "b": 1.0, "kind": "q"}
     optimizer.observe(outside, told([-10.0] * objectives), constraints={"memory": -1.0})
     for _ in range(12):
@@ -64,7 +65,7 @@ def test_the_search_improves_on_what_satisfies_both_kinds_of_constraints(objecti
 
 
 def test_while_nothing_measured_is_feasible_suggestions_satisfy_the_known_constraint() -> None:
-    optimizer = Optimizer(SPACE, feasible=inside, n_startup=3, seed=0)
+    optimizer = Optimizer(Space(SPACE, feasible=inside), n_startup=3, seed=0)
     optimizer.observe({"a": 0.9, "b": 0.9, "kind": "q"}, 1.0, constraints={"memory": 0.1})
     asked = []
     for _ in range(12):
@@ -78,7 +79,7 @@ def test_while_nothing_measured_is_feasible_suggestions_satisfy_the_known_constr
 def test_a_known_constraint_that_always_holds_changes_nothing_with_several_outputs() -> None:
     asked = []
     for feasible in (None, lambda params: True):
-        optimizer = Optimizer(SPACE, directions=["minimize", "maximize"], feasible=feasible, seed=3)
+        optimizer = Optimizer(Space(SPACE, feasible=feasible), direction=["minimize", "maximize"], seed=3)
         for _ in range(12):
             suggestion = optimizer.ask()
             optimizer.tell(suggestion, values(suggestion.params, 2), constraints=excess(suggestion.params))
@@ -87,7 +88,7 @@ def test_a_known_constraint_that_always_holds_changes_nothing_with_several_outpu
 
 
 def test_one_layer_has_the_maxima_of_its_process_within_the_feasible_set() -> None:
-    optimizer = Optimizer(SPACE, feasible=inside, seed=0)
+    optimizer = Optimizer(Space(SPACE, feasible=inside), seed=0)
     for _ in range(10):
         suggestion = optimizer.ask()
         optimizer.tell(suggestion, values(suggestion.params, 1))
@@ -151,7 +152,7 @@ def test_a_gain_needs_something_feasible() -> None:
 
 
 def test_contenders_and_gains_are_for_one_objective() -> None:
-    optimizer = Optimizer(SPACE, directions=["minimize", "minimize"], seed=0)
+    optimizer = Optimizer(SPACE, direction=["minimize", "minimize"], seed=0)
     optimizer.observe({"a": 0.5, "b": 0.5, "kind": "p"}, [1.0, 2.0])
     for call in (optimizer.contenders, optimizer.expected_gain, optimizer.confirm, optimizer.propose_repeat):
         with pytest.raises(ValueError, match="there are 2 objectives; use front"):

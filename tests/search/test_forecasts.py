@@ -89,7 +89,7 @@ def test_wrong_forecasts_change_nothing(value: float, variance: float) -> None:
 
 
 def test_of_several_objectives_one_may_be_known() -> None:
-    optimizer = told(directions=["minimize", "minimize"])
+    optimizer = told(direction=["minimize", "minimize"])
     front, (first, second) = optimizer.front, optimizer.predict_all(AT)
     optimizer.forecast(optimizer.announce(AT), 7.0, 1e-4, objective=1, constraints={"memory": 2.0})
     learned = optimizer.predict_all(AT)
@@ -102,22 +102,22 @@ def test_of_several_objectives_one_may_be_known() -> None:
 
 @pytest.mark.parametrize("directions", [["maximize"], ["minimize", "maximize"]])
 def test_forecasts_are_part_of_the_state(directions: list[str]) -> None:
-    optimizer = told(directions=directions)
+    optimizer = told(direction=directions)
     optimizer.forecast(optimizer.announce(AT), 0.5, 0.1, objective=len(directions) - 1)
     optimizer.ask()
-    restored = Optimizer(SPACE, directions=directions)  # type: ignore[arg-type]
+    restored = Optimizer(SPACE, direction=directions)  # type: ignore[arg-type]
     restored.restore(json.loads(json.dumps(optimizer.state())))
     assert restored.predict_all(AT) == optimizer.predict_all(AT)
     assert restored.ask() == optimizer.ask()
 
 
 def test_a_forecast_of_another_objective_replaces_the_first_one() -> None:
-    optimizer = told(directions=["minimize", "minimize"])
+    optimizer = told(direction=["minimize", "minimize"])
     pending = optimizer.announce(AT)
     optimizer.forecast(pending, -9.0, 5.0, objective=0)
     optimizer.propose(99)
     optimizer.forecast(pending, -5.0, 0.1, objective=1)
-    restored = Optimizer(SPACE, directions=["minimize", "minimize"])
+    restored = Optimizer(SPACE, direction=["minimize", "minimize"])
     restored.restore(json.loads(json.dumps(optimizer.state())))
     assert restored.predict_all(AT) == optimizer.predict_all(AT)
     assert restored.propose(99) == optimizer.propose(99)
@@ -154,7 +154,7 @@ def test_a_stopped_evaluation_has_a_forecast_and_is_never_told() -> None:
 
 @pytest.mark.parametrize("directions", [["minimize"], ["minimize", "maximize"]])
 def test_a_saved_optimiser_keeps_what_was_stopped(directions: list[str], tmp_path: Path) -> None:
-    optimizer = told(direction=directions[0]) if len(directions) == 1 else told(directions=directions)
+    optimizer = told(direction=directions[0]) if len(directions) == 1 else told(direction=directions)
     optimizer.forecast(optimizer.announce(AT), 0.5, 0.01, stopped=True)
     optimizer.revise({}, noise_range=(0.02, 0.5))
     optimizer.save(tmp_path / "optimizer.json")

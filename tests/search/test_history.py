@@ -22,6 +22,7 @@ from optuna.distributions import FloatDistribution
 
 from lazybo import Condition, Optimizer
 from lazybo.search import regions
+from lazybo.space.space import Space
 
 PLANE: dict[str, Any] = {"x": (-5.0, 5.0), "y": (-5.0, 5.0)}
 MIXED: dict[str, Any] = {
@@ -63,7 +64,7 @@ options = st.fixed_dictionaries(
         "local_after": st.sampled_from([8, 8, 15, 30, None]),
         "batch": st.sampled_from(["fantasy", "maxima"]),
         "n_startup": st.sampled_from([2, 6]),
-        "directions": st.sampled_from([["minimize"], ["maximize"], ["minimize", "maximize"]]),
+        "direction": st.sampled_from([["minimize"], ["maximize"], ["minimize", "maximize"]]),
         "cost": st.sampled_from([None, None, "seconds"]),
         "feasible": st.sampled_from([None, None, may_be_evaluated]),
         "seed": seeds,
@@ -86,7 +87,7 @@ class History(RuleBasedStateMachine):
     def begin(self, where: Any, options: dict[str, Any], constrained: bool, noise: float, before: int) -> None:
         space, conditions = where
         self.predicate, self.constrained, self.noise, self.reads = options["feasible"], constrained, noise, 0
-        self.optimizers = [Optimizer(space, conditions=conditions, **options) for _ in range(4)]
+        self.optimizers = [Optimizer(Space(space, conditions=conditions), **options) for _ in range(4)]
         self.observe(before, 0)
 
     def each(self, call: Callable[[Optimizer], Any]) -> Any:

@@ -18,7 +18,7 @@ from lazybo.gp.kernels import AdditiveMatern52, Matern52
 from lazybo.gp.process import Process
 from lazybo.search.optimizer import Optimizer, Suggestion
 from lazybo.search.pool import Pool
-from lazybo.space.space import Condition
+from lazybo.space.space import Condition, Space
 
 PLANE = {"x": FloatDistribution(-5.0, 5.0), "y": FloatDistribution(-5.0, 5.0)}
 MIXED = {
@@ -106,7 +106,7 @@ def test_a_conditional_space() -> None:
         "trees": IntDistribution(10, 500),
     }
     conditions = {"C": Condition("model", ("svm",)), "trees": Condition("model", ("forest",))}
-    optimizer = Optimizer(space, conditions=conditions, seed=0)
+    optimizer = Optimizer(Space(space, conditions=conditions), seed=0)
 
     def objective(params: dict) -> float:
         assert ("C" in params) != ("trees" in params)
@@ -524,7 +524,7 @@ def test_what_follows_depends_neither_on_a_restoration_nor_on_looking(
     space, conditions = where
 
     def new() -> Optimizer:
-        return Optimizer(space, conditions=conditions, lag=lag, seed=seed, n_startup=2)
+        return Optimizer(Space(space, conditions=conditions), lag=lag, seed=seed, n_startup=2)
 
     plain, looked, restored = new(), new(), new()
     for optimizer in (plain, looked, restored):

@@ -129,7 +129,7 @@ def test_scaling_a_constraint_does_not_change_suggestions() -> None:
 
 
 def test_two_objectives_fill_the_front() -> None:
-    optimizer = Optimizer(SPACE, directions=["minimize", "minimize"], seed=0)
+    optimizer = Optimizer(SPACE, direction=["minimize", "minimize"], seed=0)
     run(optimizer, lambda p: (two(p), None), 35)
     values = np.array([best.values for best in optimizer.front])
     # The front is √f₀ + √f₁ = 1, which dominates 1 - 1/6 of the unit square.
@@ -138,8 +138,8 @@ def test_two_objectives_fill_the_front() -> None:
 
 
 def test_directions_are_signs() -> None:
-    minimised = Optimizer(SPACE, directions=["minimize", "minimize"], seed=0)
-    mixed = Optimizer(SPACE, directions=["maximize", "minimize"], seed=0)
+    minimised = Optimizer(SPACE, direction=["minimize", "minimize"], seed=0)
+    mixed = Optimizer(SPACE, direction=["maximize", "minimize"], seed=0)
     one = run(minimised, lambda p: (two(p), None), 14)
     other = run(mixed, lambda p: ([-two(p)[0], two(p)[1]], None), 14)
     assert one == other
@@ -149,7 +149,7 @@ def test_directions_are_signs() -> None:
 def test_scaling_an_objective_does_not_change_suggestions() -> None:
     found = []
     for unit in (1.0, 2.0**-30):
-        optimizer = Optimizer(SPACE, directions=["minimize", "minimize"], seed=3)
+        optimizer = Optimizer(SPACE, direction=["minimize", "minimize"], seed=3)
         found.append(run(optimizer, lambda p, unit=unit: ([unit * two(p)[0], two(p)[1]], None), 14))
     assert found[0] == found[1]
 
@@ -159,7 +159,7 @@ def test_scaling_an_objective_does_not_change_suggestions() -> None:
 def test_the_front_has_no_dominated_and_no_infeasible_point_in_any_order(rows: list[tuple[int, int, int]]) -> None:
     fronts = []
     for order in (1, -1):
-        optimizer = Optimizer(SPACE, directions=["minimize", "maximize"][::order], seed=0)
+        optimizer = Optimizer(SPACE, direction=["minimize", "maximize"][::order], seed=0)
         for i, (a, b, c) in enumerate(rows):
             params = {"x": i / 20, "y": 0.5}
             optimizer.observe(params, [float(a), float(b)][::order], constraints={"c": float(c)})
@@ -173,7 +173,7 @@ def test_the_front_has_no_dominated_and_no_infeasible_point_in_any_order(rows: l
 
 @pytest.mark.parametrize("directions", [["minimize"] * 3, ["minimize"] * 4])
 def test_more_objectives(directions: list[Any]) -> None:
-    optimizer = Optimizer(SPACE, directions=directions, seed=0)
+    optimizer = Optimizer(SPACE, direction=directions, seed=0)
     corners = [(0.0, 0.0), (1.0, 0.0), (0.0, 1.0), (1.0, 1.0)][: len(directions)]
 
     def distances(p: dict[str, Any]) -> tuple[list[float], None]:
@@ -185,7 +185,7 @@ def test_more_objectives(directions: list[Any]) -> None:
 
 
 def test_batches_pending_points_and_failures_with_two_objectives_and_a_constraint() -> None:
-    optimizer = Optimizer(SPACE, directions=["minimize", "minimize"], seed=0)
+    optimizer = Optimizer(SPACE, direction=["minimize", "minimize"], seed=0)
     for i in range(6):
         batch = optimizer.ask(4)
         assert len({tuple(s.params.values()) for s in batch}) == 4
@@ -200,7 +200,7 @@ def test_batches_pending_points_and_failures_with_two_objectives_and_a_constrain
 
 
 def test_one_best_of_several_objectives_is_a_clear_error() -> None:
-    optimizer = Optimizer(SPACE, directions=["minimize", "minimize"], seed=0)
+    optimizer = Optimizer(SPACE, direction=["minimize", "minimize"], seed=0)
     run(optimizer, lambda p: (two(p), None), 6)
     for look in (lambda: optimizer.best, optimizer.recommend, lambda: optimizer.direction):
         with pytest.raises(ValueError, match="2 objectives; use"):
@@ -217,7 +217,7 @@ def test_one_best_of_several_objectives_is_a_clear_error() -> None:
 
 @pytest.mark.parametrize("value", [1.0, [1.0], [1.0, 2.0, 3.0], ["1", "2"], "12"])
 def test_wrong_values_are_refused_and_change_nothing(value: Any) -> None:
-    optimizer = Optimizer(SPACE, directions=["minimize", "minimize"], seed=0)
+    optimizer = Optimizer(SPACE, direction=["minimize", "minimize"], seed=0)
     suggestion = optimizer.ask()
     before = optimizer.state()
     with pytest.raises(ValueError, match="value"):
@@ -228,10 +228,10 @@ def test_wrong_values_are_refused_and_change_nothing(value: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"directions": []}, "must be a list"),
-        ({"directions": "minimize"}, "must be a list"),
-        ({"directions": ["minimize", "smaller"]}, "'smaller'"),
-        ({"directions": ["minimize"], "direction": "minimize"}, "not both"),
+        ({"direction": []}, "or a list of them"),
+        ({"direction": "smaller"}, "'smaller'"),
+        ({"direction": ["minimize", "smaller"]}, "'smaller'"),
+        ({"direction": {"loss": "minimize"}}, "or a list of them"),
     ],
 )
 def test_wrong_directions_are_refused(arguments: dict[str, Any], message: str) -> None:
@@ -240,7 +240,7 @@ def test_wrong_directions_are_refused(arguments: dict[str, Any], message: str) -
 
 
 def test_known_variances_of_each_objective() -> None:
-    optimizer = Optimizer(SPACE, directions=["minimize", "minimize"], seed=0)
+    optimizer = Optimizer(SPACE, direction=["minimize", "minimize"], seed=0)
     optimizer.observe({"x": 0.1, "y": 0.1}, [1.0, 2.0], variance=[0.0, 0.5])
     assert optimizer._observations.variances(objective=1).tolist() == [0.5]
     with pytest.raises(ValueError, match="a list of 2 numbers"):
@@ -258,7 +258,7 @@ def evaluated(params: dict[str, Any], i: int) -> tuple[Any, dict[str, Any]]:
 @pytest.mark.parametrize("stops", [(3,), (9, 16), (12, 13, 20)])
 def test_a_restored_optimiser_continues_to_the_last_bit(stops: tuple[int, ...]) -> None:
     def new() -> Optimizer:
-        return Optimizer(SPACE, directions=["minimize", "maximize"], seed=4)
+        return Optimizer(SPACE, direction=["minimize", "maximize"], seed=4)
 
     plain, restored = new(), new()
     for i in range(24):
@@ -286,7 +286,7 @@ def test_a_state_of_the_version_before_is_read() -> None:
 
 
 def test_a_state_of_other_objectives_is_refused() -> None:
-    optimizer = Optimizer(SPACE, directions=["minimize", "minimize"], seed=4)
+    optimizer = Optimizer(SPACE, direction=["minimize", "minimize"], seed=4)
     run(optimizer, lambda p: (two(p), None), 3)
     with pytest.raises(ValueError, match="cannot be read"):
         Optimizer(SPACE, seed=4).restore(optimizer.state())

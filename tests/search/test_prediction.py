@@ -13,6 +13,7 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from lazybo import Condition, Optimizer, Prediction, Recommendation
 from lazybo.gp.targets import WARPINGS
 from lazybo.search.prediction import BLOCK_POINTS
+from lazybo.space.space import Space
 
 LINE = {"x": FloatDistribution(-5.0, 5.0)}
 PLANE = {"x": FloatDistribution(-5.0, 5.0), "y": FloatDistribution(-5.0, 5.0)}
@@ -72,7 +73,7 @@ def test_an_interval_is_narrow_where_something_was_measured_and_wide_elsewhere()
 
 def test_a_prediction_is_for_any_configuration_of_the_space() -> None:
     conditions = {"momentum": Condition("opt", ("sgd",))}
-    optimizer = Optimizer(MIXED, conditions=conditions, seed=0)
+    optimizer = Optimizer(Space(MIXED, conditions=conditions), seed=0)
     run(optimizer, lambda params: abs(math.log10(params["lr"]) + 2) + params.get("momentum", 0.5), 12)
     without = {"lr": 0.01, "opt": "adam", "fixed": 7}
     assert isinstance(optimizer.predict(without), Prediction)

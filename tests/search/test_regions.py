@@ -95,7 +95,7 @@ def test_a_restored_optimiser_continues_to_the_last_bit(space: dict[str, Any]) -
     objective = mixed if space is MIXED else sphere
 
     def make() -> Optimizer:
-        return Optimizer(space, conditions=conditions, seed=3, local_after=30)
+        return Optimizer(Space(space, conditions=conditions), seed=3, local_after=30)
 
     first = make()
     run(first, objective, 53)
@@ -196,7 +196,7 @@ def test_what_is_proposed_is_asked_next(noise: float, count: int) -> None:
 
 
 def test_mixed_and_conditional_parameters_move() -> None:
-    optimizer = Optimizer(MIXED, conditions=CONDITIONS, seed=0, local_after=20)
+    optimizer = Optimizer(Space(MIXED, conditions=CONDITIONS), seed=0, local_after=20)
     asked = run(optimizer, mixed, 80)[20:]
     assert {params["kind"] for params in asked} == {"a", "b", "c"}
     assert len({params["layers"] for params in asked}) > 2
@@ -211,13 +211,15 @@ def test_a_finite_space_is_evaluated_without_repeats() -> None:
 
 
 def test_known_constraints_hold_in_regions() -> None:
-    optimizer = Optimizer(NUMBERS, seed=0, local_after=20, feasible=lambda params: params["x0"] + params["x1"] <= 0.5)
+    optimizer = Optimizer(
+        Space(NUMBERS, feasible=lambda params: params["x0"] + params["x1"] <= 0.5), seed=0, local_after=20
+    )
     asked = run(optimizer, sphere, 80)
     assert all(params["x0"] + params["x1"] <= 0.5 for params in asked)
 
 
 def test_several_objectives_constraints_failures_and_costs() -> None:
-    optimizer = Optimizer(NUMBERS, directions=["minimize", "minimize"], seed=0, local_after=20, cost="seconds")
+    optimizer = Optimizer(NUMBERS, direction=["minimize", "minimize"], seed=0, local_after=20, cost="seconds")
     for n in range(60):
         suggestion = optimizer.ask()
         x = list(suggestion.params.values())
@@ -324,7 +326,7 @@ def test_a_noisy_run_is_restored_to_the_last_bit() -> None:
 
 
 def test_results_at_configurations_that_are_not_feasible_are_no_centers() -> None:
-    optimizer = Optimizer(NUMBERS, seed=0, local_after=20, feasible=lambda params: params["x0"] <= -4.0)
+    optimizer = Optimizer(Space(NUMBERS, feasible=lambda params: params["x0"] <= -4.0), seed=0, local_after=20)
     for j in range(25):
         optimizer.observe({"x0": 4.0, "x1": j / 10, "x2": 0.0, "x3": 0.0}, float(j))
     assert all(params["x0"] <= -4.0 for params in run(optimizer, sphere, 20))
@@ -491,7 +493,7 @@ def test_a_narrowed_space_is_a_part_of_the_space(
 
 
 def test_parents_of_conditions_are_not_narrowed() -> None:
-    space = Space({"n": IntDistribution(1, 9), "x": FloatDistribution(0, 1)}, {"x": Condition("n", (9,))})
+    space = Space({"n": IntDistribution(1, 9), "x": FloatDistribution(0, 1)}, conditions={"x": Condition("n", (9,))})
     narrow = space.narrowed(np.array([0.0, 0.4]), np.array([0.2, 0.6]))
     assert narrow.distributions["n"] == IntDistribution(1, 9)
     assert narrow.distributions["x"] == FloatDistribution(0.4, 0.6)

@@ -18,6 +18,7 @@ from lazybo import Condition, Matern52, Optimizer, optimize
 from lazybo.gp.fit import Priors
 from lazybo.search import saved
 from lazybo.search.acquisition import confidence_bound
+from lazybo.space.space import Space
 from tests.damaged import DAMAGE, damaged, places
 
 SPACE: dict[str, Any] = {
@@ -37,7 +38,7 @@ def value_of(params: dict[str, Any]) -> float:
 
 def used(n: int = 12, **options: Any) -> Optimizer:
     """An optimiser with values, a failure, pending suggestions, a result that was not asked for, and a repeat."""
-    optimizer = Optimizer(SPACE, conditions=CONDITIONS, seed=2**100, **options)
+    optimizer = Optimizer(Space(SPACE, conditions=CONDITIONS), seed=2**100, **options)
     for i in range(n):
         suggestion = optimizer.ask()
         values = [value_of(suggestion.params)] * len(optimizer.directions)
@@ -61,7 +62,7 @@ def continued(optimizer: Optimizer, steps: int = 6) -> list[Any]:
     [
         {},
         {"direction": "maximize", "lag": 3, "n_startup": 3, "acquisition": "ei", "batch": "maxima"},
-        {"directions": ["minimize", "maximize"]},
+        {"direction": ["minimize", "maximize"]},
         {"lag": None, "kernel": "matern52", "noise": 1e-4, "value_transform": "scaled"},
         {"priors": Priors(noise=1e-3)},
         {"cost": "seconds"},
@@ -105,7 +106,7 @@ def test_functions_must_be_given_again(tmp_path: Path) -> None:
     def more(*arguments: Any) -> Any:
         return confidence_bound(*arguments)
 
-    optimizer = Optimizer({"x": (0.0, 1.0)}, feasible=inside, acquisition=more, seed=0)
+    optimizer = Optimizer(Space({"x": (0.0, 1.0)}, feasible=inside), acquisition=more, seed=0)
     optimizer.tell(optimizer.ask(), 1.0)
     optimizer.save(path)
     with pytest.raises(ValueError, match=r"feasible=<function .*which no file can hold; give the same one again"):
@@ -178,7 +179,7 @@ def test_no_text_in_place_of_a_file_raises_anything_but_a_value_error(written: d
 
 def full(kind: str) -> Optimizer:
     """A small optimiser whose file has everything that a file may have."""
-    options: dict[str, Any] = {"regions": {"local_after": 8}, "several": {"directions": ["minimize", "maximize"]}}.get(
+    options: dict[str, Any] = {"regions": {"local_after": 8}, "several": {"direction": ["minimize", "maximize"]}}.get(
         kind,
         {
             "cost": "seconds",
@@ -187,7 +188,9 @@ def full(kind: str) -> Optimizer:
         },
     )
     conditions = {"n": Condition("c", ("a",))}
-    optimizer = Optimizer({"x": (0.0, 1.0), "n": (1, 9), "c": ["a", "b"]}, conditions=conditions, seed=0, **options)
+    optimizer = Optimizer(
+        Space({"x": (0.0, 1.0), "n": (1, 9), "c": ["a", "b"]}, conditions=conditions), seed=0, **options
+    )
     for i in range(11):
         suggestion = optimizer.ask()
         values = [suggestion.params["x"] ** 2, float(i)][: len(optimizer.directions)]
@@ -321,7 +324,7 @@ def test_the_table_has_the_columns_of_export_and_can_be_read_back(tmp_path: Path
 
 
 def test_several_objectives_have_a_column_each() -> None:
-    optimizer = used(directions=["minimize", "maximize"])
+    optimizer = used(direction=["minimize", "maximize"])
     first = optimizer.records()[0]
     assert (
         first["values_0"]
@@ -366,7 +369,7 @@ def test_what_a_notebook_shows_is_escaped() -> None:
 
 
 def test_a_front_is_counted() -> None:
-    optimizer = used(directions=["minimize", "maximize"])
+    optimizer = used(direction=["minimize", "maximize"])
     assert (
         re.fullmatch(
             r"<Optimizer of 6 parameters: minimize, maximize, 11 values, 1 failed, 2 pending, a front of \d+>",

@@ -132,7 +132,7 @@ def test_logarithms_and_steps_are_where_the_distribution_has_them() -> None:
 
 
 def test_conditional_parameters_are_absent_when_inactive(rng: np.random.Generator) -> None:
-    space = Space(SVM_OR_FOREST, CONDITIONS)
+    space = Space(SVM_OR_FOREST, conditions=CONDITIONS)
     seen = set()
     for x in space.sample(rng, 200):
         params = space.decode(x)
@@ -143,7 +143,7 @@ def test_conditional_parameters_are_absent_when_inactive(rng: np.random.Generato
 
 
 def test_a_changed_parent_activates_its_children(rng: np.random.Generator) -> None:
-    space = Space(SVM_OR_FOREST, CONDITIONS)
+    space = Space(SVM_OR_FOREST, conditions=CONDITIONS)
     x = space.encode({"model": "forest", "trees": 100})
     moved = [space.decode(move) for move in space.neighbours(x, x[None], rng)]
     assert [params["model"] for params in moved] == ["svm", "forest", "forest"]
@@ -166,7 +166,7 @@ def test_a_move_between_very_many_choices_tries_those_at_hand_and_some_others(rn
 def test_a_finite_space_is_listed_without_repetition() -> None:
     space = Space(
         {"a": IntDistribution(0, 2), "b": CategoricalDistribution("xy"), "c": IntDistribution(1, 2)},
-        {"c": Condition("b", ("y",))},
+        conditions={"c": Condition("b", ("y",))},
     )
     listed = [tuple(space.decode(x).items()) for x in space.listed()]
     assert len(listed) == len(set(listed)) == 3 * (1 + 2)
@@ -175,7 +175,8 @@ def test_a_finite_space_is_listed_without_repetition() -> None:
 
 def test_a_condition_on_a_single_valued_parent_holds_always_or_never(rng: np.random.Generator) -> None:
     space = Space(
-        {"on": CategoricalDistribution(["yes"]), "x": FloatDistribution(0, 1)}, {"x": Condition("on", ("yes",))}
+        {"on": CategoricalDistribution(["yes"]), "x": FloatDistribution(0, 1)},
+        conditions={"x": Condition("on", ("yes",))},
     )
     assert set(space.decode(space.sample(rng, 1)[0])) == {"on", "x"}
 
@@ -184,7 +185,7 @@ def test_a_condition_may_have_values_of_results_outside_the_range(rng: np.random
     """Steps of 2 have no place for 2: it must not be taken for its neighbour."""
     space = Space(
         {"layers": IntDistribution(1, 5, step=2), "y": FloatDistribution(0, 1), "z": FloatDistribution(0, 1)},
-        {"y": Condition("layers", (2, 5, 9), outside=True), "z": Condition("layers", (7,), outside=True)},
+        conditions={"y": Condition("layers", (2, 5, 9), outside=True), "z": Condition("layers", (7,), outside=True)},
     )
     for x in space.sample(rng, 50):
         params = space.decode(x)
@@ -209,14 +210,14 @@ def test_a_condition_may_have_values_of_results_outside_the_range(rng: np.random
 )
 def test_what_is_not_a_configuration_is_refused(params: object, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        Space(SVM_OR_FOREST, CONDITIONS).check(params)  # type: ignore[arg-type]
+        Space(SVM_OR_FOREST, conditions=CONDITIONS).check(params)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     ("space", "conditions", "message"),
     [
         ({}, {}, "empty"),
-        ({"x": (0, 1)}, {}, "must have an Optuna"),
+        ({"x": {0, 1}}, {}, "must be a list of choices"),
         ({3: IntDistribution(0, 1)}, {}, "must be strings"),
         ({"x": IntDistribution(0, 1)}, {"x": Condition("y", (1,))}, "there is no parameter 'y'"),
         (
@@ -233,7 +234,7 @@ def test_what_is_not_a_configuration_is_refused(params: object, message: str) ->
 )
 def test_what_is_not_a_space_is_refused(space: dict, conditions: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        Space(space, conditions)
+        Space(space, conditions=conditions)
 
 
 # ------------------------------------------------------------------ extremes
@@ -340,7 +341,7 @@ def test_wrong_optional_parameters_are_refused(optional: object, message: str) -
 
 
 def test_what_becomes_active_is_filled_with_another_value_in_every_row(rng: np.random.Generator) -> None:
-    space = Space(SVM_OR_FOREST, CONDITIONS)
+    space = Space(SVM_OR_FOREST, conditions=CONDITIONS)
     points = np.repeat(space.encode({"model": "forest", "trees": 10})[None], 5, axis=0)
     points[:, space.names.index("model")] = 0.0
     repaired = space.repair(points, rng)

@@ -287,7 +287,7 @@ def _open_or_create(storage: str, study: str | None, flags: Mapping[str, Any]) -
 def _create(settings: Mapping[str, Any], name: str | None) -> ByHand:
     """Open a study with these settings, or make it. Everything is validated before anything is written."""
     space, conditions = parameters.distributions_of(settings["parameters"])
-    checked = Space(space, conditions)
+    checked = Space(space, conditions=conditions)
     goals = _given_goals(settings)
     structure = Structure(space, conditions, frozenset())
     place = settings.get("storage", DEFAULT_STORAGE)

@@ -87,7 +87,7 @@ class Plan:
 def make_plan(settings: Mapping[str, Any]) -> Plan:
     """Make a plan from settings; raises one ValueError if they are wrong."""
     space, conditions = distributions_of(settings["parameters"])
-    checked = Space(space, conditions)
+    checked = Space(space, conditions=conditions)
     command = _command(settings)
     storage, study = settings.get("storage", DEFAULT_STORAGE), settings.get("study") or DEFAULT_NAME
     trial_timeout = seconds_of("trial_timeout", settings)
@@ -134,7 +134,9 @@ def make_plan(settings: Mapping[str, Any]) -> Plan:
             "of them out"
         )
     if plan.require is not None:
-        check_initial_feasible(plan.initial, Optimizer(space, conditions=conditions, feasible=plan.require, seed=0))
+        check_initial_feasible(
+            plan.initial, Optimizer(Space(space, conditions=conditions, feasible=plan.require), seed=0)
+        )
     if command:
         _check_program(plan, all_used=not settings.get("from_environment", False))
     else:

@@ -106,15 +106,13 @@ def one_of(name: str, value: Any, choices: Sequence[str]) -> Any:
     return value
 
 
-def check_directions(direction: object, directions: object) -> tuple[Direction, ...]:
-    """The directions of all objectives; one that is minimised by default."""
-    if directions is None:
-        return (one_of("direction", "minimize" if direction is None else direction, DIRECTIONS),)
-    if direction is not None:
-        raise ValueError("give direction= for one objective or directions= for several, not both")
-    if isinstance(directions, str) or not isinstance(directions, Sequence) or not directions:
-        raise ValueError(f"directions must be a list of 'minimize' and 'maximize', not {shortened(directions)}")
-    return tuple(one_of("each of directions", each, DIRECTIONS) for each in directions)
+def check_directions(given: object) -> tuple[Direction, ...]:
+    """The directions of all objectives: ``given`` is one, or a list of one for each."""
+    if isinstance(given, str):
+        return (one_of("direction", given, DIRECTIONS),)
+    if not isinstance(given, Sequence) or not given:
+        raise ValueError(f"direction must be 'minimize', 'maximize', or a list of them, not {shortened(given)}")
+    return tuple(one_of("each direction", each, DIRECTIONS) for each in given)
 
 
 def is_number(value: object) -> bool:

@@ -9,10 +9,12 @@ import os
 import secrets
 import stat
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 # What a parser raises for a text that is not JSON.
 NOT_JSON = (ValueError, RecursionError)
@@ -56,6 +58,25 @@ def as_object(plain: Any) -> dict[str, Any]:
     if not isinstance(plain, Mapping):
         raise ValueError(f"it must be an object, not {_kind(plain)}")
     return dict(plain)
+
+
+def to_plain(value: Any, otherwise: Callable[[Any], Any]) -> Any:
+    """A choice of a parameter for JSON. A tuple becomes ``{"tuple": [...]}``, a list ``{"list": [...]}``.
+
+    ``otherwise`` converts what JSON does not have, or raises an error.
+    """
+    value = value.item() if isinstance(value, np.generic) else value
+    if isinstance(value, tuple | list):
+        return {type(value).__name__: [to_plain(part, otherwise) for part in value]}
+    return value if isinstance(value, str | int | float | bool | None) else otherwise(value)
+
+
+def from_plain(plain: Any) -> Any:
+    """The inverse of `to_plain`."""
+    if not isinstance(plain, Mapping):
+        return plain
+    ((kind, parts),) = plain.items()
+    return (tuple if kind == "tuple" else list)(map(from_plain, parts))
 
 
 def _reason(error: BaseException) -> str:

@@ -16,7 +16,8 @@ from lazybo.report.records import predictor_of
 from lazybo.search.contenders import Contender
 from lazybo.search.optimizer import Optimizer
 from lazybo.search.prediction import Prediction, Predictor, Recommendation
-from lazybo.space.feasibility import Feasibility, Predicate
+from lazybo.space.feasible import Feasibility
+from lazybo.space.space import Predicate
 from lazybo.study import ledger
 from lazybo.study.evaluated import evaluations_of, most_promising, point_of
 from lazybo.study.feasible import best_trial, feasible_trials

@@ -56,7 +56,7 @@ class ByHand:
 
     def __init__(self, study: Study, options: ModelOptions, structure: Structure, goals: Goals) -> None:
         self.study, self.goals = study, goals
-        self.space = Space(structure.distributions, structure.conditions, structure.optional)
+        self.space = Space(structure.distributions, conditions=structure.conditions, optional=structure.optional)
         self._options, self._structure = options, structure
         self._ledger = ledger.open_ledger(study, structure.distributions, None)
 

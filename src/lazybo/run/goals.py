@@ -108,7 +108,7 @@ def _reporting(goals: Goals, reports: object) -> int:
 
 def _objectives(direction: object, directions: object, bounds: tuple[Bound, ...]) -> Goals:
     if not isinstance(directions, Mapping):
-        return Goals(check_directions(direction, directions), None, bounds)
+        return Goals(check_directions(directions or direction or "minimize"), None, bounds)
     if direction is not None:
         raise ValueError("give direction= for one objective or directions= for several, not both")
     if not directions or not all(isinstance(name, str) and name.strip() for name in directions):

@@ -43,9 +43,7 @@ from lazybo.run.presence import present
 from lazybo.run.steps import Steps
 from lazybo.run.warm_start import known_results
 from lazybo.search.acquisition import Acquisition
-from lazybo.space.feasibility import Predicate
-from lazybo.space.shorthand import as_distributions, warn_of_misreading
-from lazybo.space.space import Condition, Space
+from lazybo.space.space import Condition, Predicate, Space
 from lazybo.study import ledger
 from lazybo.study.attributes import STOPPED_KEY
 from lazybo.study.costs import SECONDS
@@ -190,8 +188,7 @@ def optimize(
     )
     check_supported(goals, limits, warm_start, folds=isinstance(objective, KFold))
     check_repeats(limits, deterministic=deterministic)
-    checked = Space(as_distributions(space), conditions)
-    warn_of_misreading(space)
+    checked = Space(space, conditions=conditions)
     structure = Structure(checked.distributions, checked.conditions, checked.optional)
     options = ModelOptions(
         seed=check_seed(seed),

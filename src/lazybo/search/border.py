@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lazybo.core.checks import Array
-from lazybo.space.feasibility import Feasibility
+from lazybo.space.feasible import Feasibility
 from lazybo.space.space import Space
 
 Index: TypeAlias = NDArray[np.intp]

@@ -20,7 +20,7 @@ from lazybo.search.observations import Observations
 from lazybo.search.outputs import Outputs
 from lazybo.search.pool import sobol_points
 from lazybo.search.results import State
-from lazybo.space.feasible_set import FeasibleSet
+from lazybo.space.feasible import FeasibleSet
 from lazybo.space.space import MAX_LISTED, Space
 
 # How many random points are drawn before the remaining points of a nearly exhausted space are listed.
@@ -171,7 +171,11 @@ class Chooser:
 
     def _remaining(self, seed: int) -> float:
         """The number of points that may be suggested and have no row."""
-        return self._observations.remaining if self._feasible is None else self._feasible.left(seed, self._observations)
+        return (
+            self._observations.remaining
+            if self._feasible is None
+            else self._feasible.left(seed, len(self._observations), self._observations.contain)
+        )
 
     def _taken(self, seed: int) -> Callable[[Array], NDArray[np.bool_]]:
         """A function that tells which points have a row, are too near to a pending one or not feasible, (m,).

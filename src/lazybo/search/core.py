@@ -18,9 +18,8 @@ from lazybo.search.observations import Observations
 from lazybo.search.outputs import Outputs
 from lazybo.search.results import Result, State
 from lazybo.search.surrogate import Surrogate
-from lazybo.space.feasibility import Predicate
-from lazybo.space.feasible_set import FeasibleSet
-from lazybo.space.space import Space
+from lazybo.space.feasible import FeasibleSet
+from lazybo.space.space import Predicate, Space
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from lazybo.search.prediction import Evaluation, Limit, Prediction, Predictor, R
 from lazybo.search.results import State
 from lazybo.search.rows import rows_of, to_frame, write_csv
 from lazybo.search.surrogate import Surrogate
-from lazybo.space.feasible_set import FeasibleSet
+from lazybo.space.feasible import FeasibleSet
 from lazybo.space.space import Space
 
 

@@ -37,7 +37,7 @@ from lazybo.search.border import Border
 from lazybo.search.joint import improvement
 from lazybo.search.landscape import Landscape, Layer
 from lazybo.search.pool import Pool
-from lazybo.space.feasibility import Feasibility
+from lazybo.space.feasible import Feasibility
 from lazybo.space.space import Space
 
 Index: TypeAlias = NDArray[np.intp]

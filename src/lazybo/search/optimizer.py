@@ -10,89 +10,62 @@ pending: it lowers the variance around it and does not change the mean. When its
 changes. A failed row has no value; it teaches where evaluations fail.
 """
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Literal, overload
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal, Self, overload
 
 import numpy as np
 
 from lazybo.core.blas import one_thread
 from lazybo.core.checks import (
     Direction,
-    check_cost,
     check_directions,
     check_seed,
     finite_number,
     hinting,
-    one_of,
-    renamed,
     shortened,
     whole,
 )
-from lazybo.gp.fit import Priors, priors_for
+from lazybo.gp.fit import Priors
 from lazybo.gp.kernels import Kernel
-from lazybo.gp.lag import Lag, check_lag
+from lazybo.gp.lag import Lag
 from lazybo.search.acquisition import Acquisition
 from lazybo.search.contenders import Race
 from lazybo.search.core import Core
 from lazybo.search.earlier import earlier_studies
 from lazybo.search.observations import Suggestion
-from lazybo.search.parts import Options, default_startup, make_parts, tasks_of
+from lazybo.search.options import Options, check_sources
+from lazybo.search.parts import default_startup, make_parts, tasks_of
 from lazybo.search.prediction import Evaluation
 from lazybo.search.results import PENDING, Result, State, Values, cost_of
 from lazybo.search.resumable import Resumable
-from lazybo.search.takeover import check_local_after, local_models_are_due
-from lazybo.space.feasibility import Predicate
-from lazybo.space.shorthand import as_distributions, warn_of_misreading
-from lazybo.space.space import Condition, Space
+from lazybo.search.takeover import local_models_are_due
+from lazybo.space.space import Space, as_space
 
 __all__ = ["Optimizer", "Suggestion"]
 
+_SPACE = "it belongs to the space: Optimizer(lazybo.Space({...}, %s=...))"
+HINTS = {
+    "n_startup_trials": "use n_startup=",
+    "directions": "use direction=, which also takes a list",
+    **{name: _SPACE % name for name in ("conditions", "feasible", "optional")},
+}
+
 
 class Optimizer(Resumable):
-    """Bayesian optimisation with a lazy Gaussian process.
+    """Bayesian optimisation with a lazy Gaussian process: ask for configurations, and tell their values.
 
-    - ``space``: a dict of lists of choices, ranges ``(low, high)`` or ``(low, high, "log")``, and Optuna distributions
-      (`lazybo.space.shorthand`). ``conditions`` says when a parameter is active; ``optional`` names parameters that
-      observations may lack for other reasons.
-    - ``direction`` is that of one objective, ``directions`` a list of those of several. `tell` then takes a list of
-      values, and `front` has the best observations.
-    - ``feasible``: a function of a configuration (a dict of the active parameters) that says whether it may be
-      evaluated: ``lambda params: params["a"] + params["b"] <= 1``. Only feasible configurations are suggested.
-    - ``lag``: how often the kernel is learned: after so many observations, None (never) or "auto".
-    - ``acquisition``: "auto" (log EI, and an upper confidence bound where the model finds noise), "logei", "ei", "pi",
-      "ucb" or a function as in `lazybo.acquisition`.
-    - ``batch``: how ``ask(n)`` chooses several points: "fantasy" (one after the other; earlier ones are pending for
-      later ones), "maxima" (the n best local maxima, as in the paper, in less time) or "auto", which is "fantasy".
-      Local models choose one after the other.
-    - ``n_startup``: how many points are spread over the space before the model is used.
-    - ``kernel``: "additive" (the default: a share of the variance is a sum over single parameters), "matern52" or a
-      kernel of `lazybo.kernels`. Learning starts from a kernel object and ``noise``; with the lag None they are kept.
-    - ``value_transform``: how the values are transformed for the model: "warped" (to look like a normal sample),
-      "scaled" (mean 0, standard deviation 1) or "centred" (mean 0 in their own units, as in the paper).
-    - ``cost``: evaluations differ in what they cost, and cheap ones are preferred while much of the budget is left
-      (`budget_left`). It is "seconds", or another name for what `tell` gets as the cost of an evaluation.
-    - ``earlier``: a list of earlier studies of related problems (`lazybo.search.earlier`): Optuna studies, data frames,
-      or lists of dicts with the parameters and ``value``. The first suggestions come from what was good there, and the
-      model learns which of them are like this problem. Their values are not ours: results of the same problem are given
-      to `observe`.
-    - ``deterministic``: the same configuration always has the same value. Noise is excluded, nothing is evaluated
-      twice, and `recommend` returns the best value.
-    - ``local_after``: with this many results, local models take over from the one with all observations, whose memory
-      grows with their square (`lazybo.search.regions`). "auto": 1,000 for one objective without noise, constraints and
-      costs, else 10,000. None disables it; so does ``lag=None``.
+    ``space`` is a dict of parameters or a `lazybo.Space`. ``direction`` is "minimize", "maximize", or a list with one
+    of them for each of several objectives: `tell` then takes a list of values, and `front` has the best observations.
+    The other options are described in `lazybo.search.options.Options`.
     """
 
-    @renamed(targets="value_transform")
-    @hinting({"n_startup_trials": "use n_startup="})
+    @hinting(HINTS)
     def __init__(
         self,
-        space: Mapping[str, Any],
+        space: Space | Mapping[str, Any],
         *,
-        conditions: Mapping[str, Condition] | None = None,
-        optional: Collection[str] = (),
-        feasible: Predicate | None = None,
-        direction: Direction | None = None,
-        directions: Sequence[Direction] | None = None,
+        direction: Direction | Sequence[Direction] = "minimize",
         seed: int | None = None,
         lag: Lag = "auto",
         acquisition: str | Acquisition = "auto",
@@ -107,37 +80,44 @@ class Optimizer(Resumable):
         local_after: int | Literal["auto"] | None = "auto",
         deterministic: bool = False,
     ) -> None:
-        priors = priors_for(priors, noise, deterministic=deterministic)
-        self.space = Space(as_distributions(space), conditions, optional)
-        warn_of_misreading(space)
-        self.directions = check_directions(direction, directions)
-        self.lag = check_lag(lag)
-        self.batch = one_of("batch", batch, ("auto", "fantasy", "maxima"))
-        self.seed = check_seed(seed)
-        self.earlier = earlier_studies(earlier, self.directions)
-        tasks = tasks_of(self.earlier, self.space, len(self.directions), kernel, priors)
-        self.n_startup = default_startup(self.space, tasks) if n_startup is None else whole("n_startup", n_startup, 0)
-        self._signs = tuple(-1.0 if each == "maximize" else 1.0 for each in self.directions)
+        options = Options(
+            seed=check_seed(seed),
+            lag=lag,
+            acquisition=acquisition,
+            batch=batch,
+            n_startup=n_startup,
+            kernel=kernel,
+            noise=noise,
+            priors=priors,
+            value_transform=value_transform,
+            cost=cost,
+            earlier=check_sources(earlier),
+            local_after=local_after,
+            deterministic=deterministic,
+        )
+        self._begin(as_space(space), check_directions(direction), options)
+
+    @classmethod
+    def with_options(cls, space: Space, directions: tuple[Direction, ...], options: Options) -> Self:
+        """An optimiser with options that were checked before."""
+        made = cls.__new__(cls)
+        made._begin(space, directions, options)
+        return made
+
+    def _begin(self, space: Space, directions: tuple[Direction, ...], options: Options) -> None:
+        self.space, self.directions, self.seed = space, directions, options.seed
+        self.options = replace(options, earlier=earlier_studies(options.earlier, directions))
+        tasks = tasks_of(self.options.earlier, space, len(directions), options.kernel, options.learned_priors)
+        self.n_startup = default_startup(space, tasks) if options.n_startup is None else options.n_startup
+        self._signs = tuple(-1.0 if each == "maximize" else 1.0 for each in directions)
         self._next_number = 0
-        self.cost = check_cost(cost)
-        self._local_after = check_local_after(local_after)
-        self._options: Options = {
-            "directions": self.directions,
-            "seed": self.seed,
-            "lag": self.lag,
-            "batch": batch,
-            "n_startup": n_startup,
-            "noise": noise,
-            "priors": priors,
-            "value_transform": value_transform,
-            "cost": cost,
-            "feasible": feasible,
-            "acquisition": acquisition,
-            "kernel": kernel,
-            "earlier": self.earlier,
-            "local_after": local_after,
-        }
-        self._all, self._regions = make_parts(self.space, tasks, self.n_startup, self._options)
+        self.lag, self.batch, self.cost, self._local_after = (
+            options.lag,
+            options.batch,
+            options.cost,
+            options.local_after,
+        )
+        self._all, self._regions = make_parts(space, tasks, self.n_startup, self.options)
         self._observations, self._feasible = self._all.observations, self._all.feasible
         self._whole: tuple[int, Core] | None = None  # the version of the observations, and their core
         if self._feasible is not None:

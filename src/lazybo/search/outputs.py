@@ -36,7 +36,7 @@ from lazybo.search.prediction import Limit
 from lazybo.search.results import State
 from lazybo.search.surrogate import Fitted, Surrogate
 from lazybo.search.views import Constraint, Cost, Objective, Outcomes, Rows
-from lazybo.space.feasible_set import FeasibleSet
+from lazybo.space.feasible import FeasibleSet
 from lazybo.space.space import Space
 
 Index: TypeAlias = NDArray[np.intp]

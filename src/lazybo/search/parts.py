@@ -2,22 +2,18 @@
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TypedDict
 
-from lazybo.core.checks import Direction, one_of
 from lazybo.gp.earlier import EarlierTasks
 from lazybo.gp.fit import Priors, check_priors
 from lazybo.gp.kernels import Kernel, kernel_for
-from lazybo.gp.lag import Lag
 from lazybo.gp.targets import WARPINGS
-from lazybo.search.acquisition import Acquisition, check_acquisition
+from lazybo.search.acquisition import check_acquisition
 from lazybo.search.chooser import FEW_PARAMETERS
 from lazybo.search.core import Core, make_core
 from lazybo.search.earlier import EarlierStudy, fitting
+from lazybo.search.options import Options
 from lazybo.search.regions import Regions
 from lazybo.search.surrogate import Surrogate
-from lazybo.search.takeover import LocalAfter
-from lazybo.space.feasibility import Predicate
 from lazybo.space.space import Space
 
 # The default number of startup points is that of the parameters, but at least this; and this if there are many
@@ -27,25 +23,6 @@ LEAST_STARTUP = 5
 EARLIER_STARTUP = 3
 # The default kernel of local models. They are learned anew in every round, and the additive one takes longer to learn.
 LOCAL_KERNEL = "matern52"
-
-
-class Options(TypedDict):
-    """The options of an optimiser but its space, by their names: what a file of it has."""
-
-    directions: tuple[Direction, ...]
-    seed: int
-    lag: Lag
-    batch: str
-    n_startup: int | None
-    noise: float | None
-    priors: Priors | None
-    value_transform: str
-    cost: str | None
-    feasible: Predicate | None
-    acquisition: str | Acquisition
-    kernel: str | Kernel | None
-    earlier: tuple[EarlierStudy, ...]
-    local_after: LocalAfter
 
 
 def tasks_of(
@@ -72,18 +49,18 @@ def make_parts(
     """A core for all observations, and the local models that may take over; both are empty."""
     make_surrogate = partial(
         Surrogate,
-        lag=options["lag"],
-        noise=options["noise"],
-        priors=options["priors"],
-        make_warping=WARPINGS[one_of("value_transform", options["value_transform"], tuple(WARPINGS))],
+        lag=options.lag,
+        noise=options.noise,
+        priors=options.learned_priors,
+        make_warping=WARPINGS[options.value_transform],
     )
     make = partial(
         make_core,
-        predicate=options["feasible"],
-        acquisition=check_acquisition(options["acquisition"]),
-        has_cost=options["cost"] is not None,
+        predicate=space.feasible,
+        acquisition=check_acquisition(options.acquisition),
+        has_cost=options.cost is not None,
     )
-    kernel = options["kernel"]
+    kernel = options.kernel
     of_all, of_part = (partial(make_surrogate, kernel=each) for each in (kernel, kernel or LOCAL_KERNEL))
     core = make(space, tasks, make_surrogate=of_all, n_startup=n_startup)
     make_part = partial(make, n_startup=0, repeats=False)

@@ -12,17 +12,17 @@ from lazybo.search.acquisition import Acquisition
 from lazybo.search.core import Core
 from lazybo.search.judgement import Judgement
 from lazybo.search.observations import Suggestion
-from lazybo.search.parts import Options
+from lazybo.search.options import Options
 from lazybo.search.regions import Regions
 from lazybo.search.results import Values, cost_of
-from lazybo.space.feasibility import Predicate
+from lazybo.space.space import Predicate
 
 
 class Resumable(Judgement):
     """An `Optimizer` as far as it is corrected, saved and restored: whatever it was told and has learned."""
 
     budget_left: float | None
-    _options: Options
+    options: Options
     _all: Core
     _regions: Regions
     _whole: tuple[int, Core] | None
@@ -80,7 +80,7 @@ class Resumable(Judgement):
 
         `load` continues from it to the last bit. A file that is there is replaced as a whole, or not at all.
         """
-        write_whole(Path(path).expanduser(), saved.to_text(self.space, self._options, self.state()))
+        write_whole(Path(path).expanduser(), saved.to_text(self.space, self.directions, self.options, self.state()))
 
     @classmethod
     def load(
@@ -97,9 +97,11 @@ class Resumable(Judgement):
         """
         given = {"feasible": feasible, "acquisition": acquisition, "kernel": kernel}
         with readable(f"the file {str(path)!r}", "give a file as Optimizer.save() wrote it"):
-            arguments, state = saved.from_text(saved.read(path), given)
-            found = cls(**arguments)
-            found.restore(state)
+            read = saved.from_text(saved.read(path), given)
+            found: Self = cls.with_options(  # type: ignore[attr-defined]
+                read.space, read.directions, read.options
+            )
+            found.restore(read.state)
         return found
 
     def state(self) -> dict[str, Any]:

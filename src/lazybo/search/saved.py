@@ -5,12 +5,11 @@ predicate, an acquisition function, a kernel of one's own) cannot be written: th
 """
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import numpy as np
 from optuna.distributions import (
     BaseDistribution,
     CategoricalDistribution,
@@ -18,13 +17,10 @@ from optuna.distributions import (
     json_to_distribution,
 )
 
-from lazybo.core.checks import shortened, whole
-from lazybo.core.codec import Advised, from_json, readable
-from lazybo.gp.fit import Priors
-from lazybo.gp.kernels import Kernel, kernel_for
-from lazybo.gp.kernels.choice import KERNELS
-from lazybo.search.earlier import EarlierStudy
+from lazybo.core.checks import Direction, check_directions, shortened, whole
+from lazybo.core.codec import Advised, from_json, from_plain, readable, to_plain
 from lazybo.search.observations import Observations
+from lazybo.search.options import Options, given_again
 from lazybo.search.results import Result
 from lazybo.space.space import Condition, Space
 
@@ -33,13 +29,10 @@ VERSION = 1
 STATE_VERSION = 3
 # States of version 2 have one objective and no constraints.
 READABLE_VERSIONS = (2, STATE_VERSION)
-# The options that may be functions or objects of the user, and are then given again.
-GIVEN_AGAIN = ("feasible", "acquisition", "kernel")
-PLAIN = str | int | float | bool | None
 
 
-def to_text(space: Space, options: Mapping[str, Any], state: Mapping[str, Any]) -> str:
-    """The text of the file. ``options`` are those of the optimiser by their names, ``state`` its `Optimizer.state`."""
+def to_text(space: Space, directions: Sequence[str], options: Options, state: Mapping[str, Any]) -> str:
+    """The text of the file. ``state`` is that of `Optimizer.state`."""
     return json.dumps(
         {
             "format": FORMAT,
@@ -50,15 +43,28 @@ def to_text(space: Space, options: Mapping[str, Any], state: Mapping[str, Any]) 
                 for name, each in space.conditions.items()
             },
             "optional": sorted(space.optional),
-            "options": {name: _option_to_plain(name, value) for name, value in options.items()},
+            "options": {
+                **options.to_json(),
+                "directions": list(directions),
+                "feasible": None if space.feasible is None else {"given": shortened(space.feasible)},
+            },
             "state": {**state, "rows": [{**row, "params": _numbered(space, row["params"])} for row in state["rows"]]},
         },
         indent=1,
     )
 
 
-def from_text(text: str, given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The arguments of an optimiser and its state. ``given`` are the functions that the file cannot hold, or None."""
+class Saved(NamedTuple):
+    """What a file holds: the arguments of `Optimizer.with_options`, and the state to restore."""
+
+    space: Space
+    directions: tuple[Direction, ...]
+    options: Options
+    state: dict[str, Any]
+
+
+def from_text(text: str, given: Mapping[str, Any]) -> Saved:
+    """What `to_text` wrote. ``given`` are the functions that the file cannot hold, or None."""
     written = from_json(text)
     if not isinstance(written, dict) or written.get("format") != FORMAT:
         raise ValueError("it was not written by Optimizer.save()")
@@ -70,16 +76,13 @@ def from_text(text: str, given: Mapping[str, Any]) -> tuple[dict[str, Any], dict
         name: Condition(parent, tuple(distributions[parent].to_external_repr(value) for value in values))
         for name, (parent, values) in written["conditions"].items()
     }
-    space = Space(distributions, conditions, written["optional"])
-    arguments = {
-        "space": distributions,
-        "conditions": conditions,
-        "optional": written["optional"],
-        **{name: _option_from_plain(name, plain, space, given) for name, plain in written["options"].items()},
-    }
+    options = written["options"]
+    feasible = given_again("feasible", options["feasible"], given)
+    space = Space(distributions, conditions=conditions, feasible=feasible, optional=written["optional"])
     state = dict(written["state"])
     state["rows"] = [{**row, "params": _named(space, row["params"])} for row in state["rows"]]
-    return arguments, state
+    directions = check_directions(options["directions"])
+    return Saved(space, directions, Options.from_json(options, space, given), state)
 
 
 def read(path: str | Path) -> str:
@@ -128,33 +131,23 @@ def from_state(state: Any, observations: Observations) -> Parsed:
 def _distribution_to_plain(name: str, distribution: BaseDistribution) -> Any:
     if not isinstance(distribution, CategoricalDistribution):
         return json.loads(distribution_to_json(distribution))
-    return {"choices": [_choice_to_plain(name, choice) for choice in distribution.choices]}
+    return {"choices": [to_plain(choice, _unsaved(name)) for choice in distribution.choices]}
 
 
 def _distribution_from_plain(plain: Any) -> BaseDistribution:
     if "choices" in plain:
-        return CategoricalDistribution([_choice_from_plain(choice) for choice in plain["choices"]])
+        return CategoricalDistribution([from_plain(choice) for choice in plain["choices"]])
     return json_to_distribution(json.dumps(plain))
 
 
-def _choice_to_plain(name: str, choice: Any) -> Any:
-    """A choice for JSON, which has no tuples: they are written as {"tuple": [...]}."""
-    choice = choice.item() if isinstance(choice, np.generic) else choice
-    if isinstance(choice, tuple | list):
-        return {type(choice).__name__: [_choice_to_plain(name, part) for part in choice]}
-    if not isinstance(choice, PLAIN):
+def _unsaved(name: str) -> Callable[[Any], Any]:
+    def fail(choice: Any) -> Any:
         raise ValueError(
-            f"the choice {shortened(choice)} of {name!r} cannot be saved; use texts, numbers, or tuples of them as "
+            f"the choice {shortened(choice)} of {name!r} cannot be saved; use strings, numbers, or tuples of them as "
             "choices, and look the objects up in a dict"
         )
-    return choice
 
-
-def _choice_from_plain(plain: Any) -> Any:
-    if not isinstance(plain, dict):
-        return plain
-    ((kind, parts),) = plain.items()
-    return (tuple if kind == "tuple" else list)(map(_choice_from_plain, parts))
+    return fail
 
 
 def _internal(distribution: BaseDistribution, value: Any) -> float:
@@ -174,54 +167,3 @@ def _named(space: Space, params: Mapping[str, Any]) -> dict[str, Any]:
         name: d.to_external_repr(value) if isinstance(d, CategoricalDistribution) else value
         for name, value, d in ((name, value, space.distributions[name]) for name, value in params.items())
     }
-
-
-# ---------------------------------------------------------------------- options
-
-
-def _option_to_plain(name: str, value: Any) -> Any:
-    """An option for JSON; {"given": text} for one that must be given again."""
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, PLAIN):
-        return value
-    if isinstance(value, Priors):
-        return {field.name: _option_to_plain("kernel", getattr(value, field.name)) for field in fields(value)}
-    if name == "earlier":
-        return [_earlier_to_plain(each) for each in value]
-    if isinstance(value, tuple | list):
-        return list(value)
-    if isinstance(value, Kernel) and KERNELS.get(value.name) is type(value):
-        return {"name": value.name, "values": value.values.tolist()}
-    assert name in GIVEN_AGAIN, f"{name} is plain data"
-    return {"given": shortened(value)}
-
-
-def _option_from_plain(name: str, plain: Any, space: Space, given: Mapping[str, Any]) -> Any:
-    is_given = isinstance(plain, dict) and "given" in plain
-    if given.get(name) is not None and not is_given:
-        raise Advised(f"it was saved with {name}={shortened(plain)}, so {name} cannot be given here; leave it out")
-    if is_given:
-        if given.get(name) is None:
-            raise Advised(
-                f"it was saved with {name}={plain['given']}, which no file can hold; give the same one again: "
-                f"Optimizer.load(path, {name}=...)"
-            )
-        return given[name]
-    if name == "priors" and plain is not None:
-        return Priors(**{**plain, "like": _option_from_plain("kernel", plain.get("like"), space, {})})
-    if name == "kernel" and isinstance(plain, dict):
-        return kernel_for(plain["name"], space.columns).with_values(plain["values"])
-    if name == "earlier":
-        return [_earlier_from_plain(each) for each in plain]
-    return plain
-
-
-def _earlier_to_plain(study: EarlierStudy) -> dict[str, Any]:
-    params = [{name: _choice_to_plain(name, value) for name, value in each.items()} for each in study.configurations]
-    return {"name": study.name, "configurations": params, "values": [list(each) for each in study.values]}
-
-
-def _earlier_from_plain(plain: Mapping[str, Any]) -> EarlierStudy:
-    params = ({name: _choice_from_plain(value) for name, value in each.items()} for each in plain["configurations"])
-    return EarlierStudy(plain["name"], tuple(params), tuple(map(tuple, plain["values"])))

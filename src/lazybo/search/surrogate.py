@@ -31,7 +31,7 @@ from lazybo.gp.weights import CHUNK_ROWS
 from lazybo.search.pool import POOL_POINTS, Pool, groups_of_rows, sobol_points
 from lazybo.search.results import State
 from lazybo.search.views import Rows
-from lazybo.space.feasible_set import FeasibleSet
+from lazybo.space.feasible import FeasibleSet
 from lazybo.space.space import Space
 
 # The warping is fitted again when the number of values has grown by this share.

@@ -1,8 +1,7 @@
 """When local models take over from the one with all observations, whose memory grows with their number squared."""
 
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
-from lazybo.core.checks import shortened, whole
 from lazybo.search.core import Core
 
 # A number of results, "auto", or None for never.
@@ -11,18 +10,6 @@ LocalAfter: TypeAlias = int | Literal["auto"] | None
 LOCAL_AFTER = 10_000
 # The same for one objective without noise, constraints and costs: local models are better there, and cost less.
 EARLY_LOCAL_AFTER = 1000
-
-
-def check_local_after(given: Any) -> LocalAfter:
-    """The option of an optimiser."""
-    if given is None or (isinstance(given, str) and given == "auto"):
-        return "auto" if given else None
-    try:
-        return whole("local_after", given, 0)
-    except ValueError:
-        raise ValueError(
-            f'local_after must be a whole number, "auto" or None (never), not {shortened(given)}'
-        ) from None
 
 
 def local_models_are_due(core: Core, local_after: LocalAfter, n_startup: int) -> bool:

@@ -40,7 +40,7 @@ from lazybo.run.optimize import optimize
 from lazybo.sklearn import identity
 from lazybo.sklearn.candidates import Candidates, counts, folds_of, front_rows, metrics_of
 from lazybo.sklearn.spaces import SearchSpace
-from lazybo.space.feasibility import Predicate
+from lazybo.space.space import Predicate
 from lazybo.study.storage import About, open_storage, open_study
 from lazybo.study.structure import Structure
 

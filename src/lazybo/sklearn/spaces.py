@@ -26,7 +26,7 @@ from optuna.distributions import (
 from scipy import stats
 from sklearn.base import BaseEstimator
 
-from lazybo.space.feasible_set import FeasibleSet
+from lazybo.space.feasible import FeasibleSet
 from lazybo.space.shorthand import check_ends, is_range, range_of
 from lazybo.space.space import MAX_LISTED, Condition, Space
 
@@ -83,7 +83,7 @@ class SearchSpace:
         for name in dict.fromkeys(name for subspace in subspaces for name in subspace):
             self._add(name, {i: axes[name] for i, axes in enumerate(subspaces) if name in axes}, len(subspaces))
         self.distributions = {inside: axis.distribution for inside, (_, axis) in self._axes.items()}
-        self._space = Space(self.distributions, self.conditions)
+        self._space = Space(self.distributions, conditions=self.conditions)
         self.size = self._space.size
         """How many different candidates there are."""
 

@@ -15,25 +15,23 @@ A conditional parameter has a `Condition`: it is active while its parent is acti
 """
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from optuna.distributions import (
-    BaseDistribution,
-    CategoricalDistribution,
-    FloatDistribution,
-    IntDistribution,
-)
+from optuna.distributions import BaseDistribution
 
 from lazybo.core.checks import Array, shortened
 from lazybo.gp.kernels import Column
 from lazybo.space.axis import Axis, allowed_values, contains, has_place, only_value, plain_value
+from lazybo.space.shorthand import as_distributions, warn_of_misreading
 
+# Whether a configuration may be evaluated.
+Predicate: TypeAlias = Callable[[dict[str, Any]], bool]
 # Spaces with more configurations than this are never listed.
 MAX_LISTED = 100_000
 
@@ -51,18 +49,35 @@ class Condition:
 
 
 class Space:
-    """The parameters of a problem. Converts configurations to points and back."""
+    """The parameters of a problem, and what is known about them. Converts configurations to points and back.
+
+    - ``parameters``: a dict of lists of choices, ranges ``(low, high)`` or ``(low, high, "log")``, and Optuna
+      distributions (`lazybo.space.shorthand`).
+    - ``conditions``: when a parameter is active: ``{"momentum": Condition("optimizer", ("sgd",))}``.
+    - ``feasible``: a function of a configuration (a dict of its active parameters) that says whether it may be
+      evaluated: ``lambda params: params["a"] + params["b"] <= 1``. Only feasible configurations are suggested.
+    - ``optional``: names of parameters that observations may lack for other reasons.
+    """
 
     def __init__(
         self,
-        distributions: Mapping[str, BaseDistribution],
+        parameters: Mapping[str, Any],
+        *,
         conditions: Mapping[str, Condition] | None = None,
+        feasible: Predicate | None = None,
         optional: Collection[str] = (),
     ) -> None:
-        self.distributions = dict(distributions)
+        self.distributions = as_distributions(parameters)
         self.conditions = _conditions(conditions)
         self.optional = _names("optional", optional)
         _check(self.distributions, self.conditions, self.optional)
+        if feasible is not None and not callable(feasible):
+            raise ValueError(
+                "feasible must be a function that takes a configuration (a dict) and returns True or False, not "
+                f"{shortened(feasible)}"
+            )
+        self.feasible = feasible
+        warn_of_misreading(parameters)
         self._axes = {name: Axis(d) for name, d in self.distributions.items() if not d.single()}
         self.names = tuple(self._axes)
         self._parents_first = _parents_first(self.distributions, self.conditions)
@@ -73,6 +88,15 @@ class Space:
         self.categorical = np.array([column.categories > 0 for column in self.columns], dtype=bool)
         self.levels = np.array([axis.levels for axis in self._axes.values()])
         """How many values each column can take, infinity for a continuous one, (d,)."""
+
+    def __eq__(self, other: object) -> bool:
+        """Whether another space has the same parameters, conditions and predicate."""
+        return isinstance(other, Space) and all(
+            getattr(self, name) == getattr(other, name)
+            for name in ("distributions", "conditions", "optional", "feasible")
+        )
+
+    __hash__ = None  # type: ignore[assignment]
 
     @property
     def dim(self) -> int:
@@ -98,7 +122,11 @@ class Space:
             for j, (name, axis) in enumerate(self._axes.items())
             if name not in parents
         }
-        return Space({**self.distributions, **narrow}, self.conditions, self.optional)
+        return self.changed({**self.distributions, **narrow})
+
+    def changed(self, distributions: Mapping[str, BaseDistribution]) -> "Space":
+        """The same space with other distributions for its parameters."""
+        return Space(distributions, conditions=self.conditions, feasible=self.feasible, optional=self.optional)
 
     # ------------------------------------------------------------ values and points
 
@@ -285,6 +313,11 @@ class Space:
                 yield x
 
 
+def as_space(given: Any) -> Space:
+    """``given`` itself if it is a `Space`, or the space of a dict of parameters."""
+    return given if isinstance(given, Space) else Space(given)
+
+
 def _conditions(conditions: Mapping[str, Condition] | None) -> dict[str, Condition]:
     """``conditions`` as a dict, the values of each as a tuple."""
     if conditions is not None and not isinstance(conditions, Mapping):
@@ -318,14 +351,6 @@ def _check(
 ) -> None:
     if not distributions:
         raise ValueError("the space is empty: give at least one parameter")
-    for name, distribution in distributions.items():
-        if not isinstance(name, str):
-            raise ValueError(f"parameter names must be strings, not {name!r}")
-        if not isinstance(distribution, FloatDistribution | IntDistribution | CategoricalDistribution):
-            raise ValueError(
-                f"parameter {name!r} must have an Optuna FloatDistribution, IntDistribution or "
-                f"CategoricalDistribution, not {distribution!r}"
-            )
     unknown = optional - distributions.keys()
     if unknown:
         raise ValueError(f"optional names the unknown parameter {min(unknown)!r}; this space has {[*distributions]}")

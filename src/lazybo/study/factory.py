@@ -26,8 +26,7 @@ from lazybo.gp.lag import Lag
 from lazybo.search.acquisition import Acquisition
 from lazybo.search.earlier import EarlierStudy
 from lazybo.search.optimizer import Optimizer
-from lazybo.space.feasibility import Predicate
-from lazybo.space.space import Condition, Space
+from lazybo.space.space import Condition, Predicate, Space
 from lazybo.study.attributes import (
     OPTIONS_KEY,
     REPORTS_KEY,
@@ -74,13 +73,14 @@ class ModelOptions:
 
     def optimizer(self, structure: Structure, *directions: Direction) -> Optimizer:
         """A new optimiser of objectives with these directions. Raises a ValueError if an option is wrong."""
-        return Optimizer(
+        space = Space(
             structure.distributions,
             conditions=structure.conditions,
             optional=structure.optional,
-            directions=directions,
-            **{field.name: getattr(self, field.name) for field in fields(self)},
+            feasible=self.feasible,
         )
+        options = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "feasible"}
+        return Optimizer(space, direction=directions, **options)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for JSON. Objects that JSON cannot hold are listed as "not kept"; `from_json` uses defaults."""
@@ -109,7 +109,7 @@ class ModelOptions:
         if known["priors"] is not None:
             known["priors"] = Priors(**known["priors"])
         if isinstance(known["kernel"], Mapping):
-            space = Space(structure.distributions, structure.conditions, structure.optional)
+            space = Space(structure.distributions, conditions=structure.conditions, optional=structure.optional)
             named = kernel_for(known["kernel"]["name"], space.columns)
             known["kernel"] = named.with_values(known["kernel"]["values"])
         return ModelOptions(**known)

@@ -8,7 +8,7 @@ from typing import Any
 
 import optuna
 
-from lazybo.space.feasibility import Predicate
+from lazybo.space.space import Predicate
 
 _logger = optuna.logging.get_logger("optuna.samplers.lazybo")
 

@@ -112,7 +112,7 @@ class LazyPruner(BasePruner):
         curves = memory.curves
         if curves is None or curves.space.distributions != space:
             structure = infer_structure(space, memory.trials)
-            checked = Space(structure.distributions, structure.conditions, structure.optional)
+            checked = Space(structure.distributions, conditions=structure.conditions, optional=structure.optional)
             curves = memory.curves = StudyCurves(checked, directions_of(study)[0], max_step=self._max_step)
         curves.add_new(memory.trials)
         return curves

@@ -32,8 +32,7 @@ from lazybo.gp.lag import Lag
 from lazybo.search.acquisition import Acquisition
 from lazybo.search.earlier import best_of
 from lazybo.space.axis import contains
-from lazybo.space.feasibility import Predicate
-from lazybo.space.space import Space
+from lazybo.space.space import Predicate, Space
 from lazybo.study.costs import check_returned
 from lazybo.study.earlier import read_earlier
 from lazybo.study.factory import ModelOptions, directions_of, open_model

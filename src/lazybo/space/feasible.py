@@ -1,4 +1,9 @@
-"""Points of the feasible set: startup points, the pool and random points, also if it is a small part of the space.
+"""Known constraints: which configurations may be evaluated, and points spread over that part of the space.
+
+The predicate is a Python function of a configuration. It is called here and nowhere else, for the configuration at a
+point, so a point that is feasible here decodes to a configuration for which the predicate was true.
+
+How points of the feasible set are found, even if it is a small part of the space:
 
 1. The points of a Sobol sequence are tried in order; the feasible ones are kept. In a small finite space, all points.
 2. If nearly none is feasible, points near the corners and the middle of the space are tried: sums of many parameters
@@ -11,18 +16,21 @@ Everything here is a function of the space, the predicate and the seed (and of a
 gets the same points.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lazybo.core.checks import Array, shortened
-from lazybo.search.observations import Observations
-from lazybo.space.feasibility import Feasibility, Predicate
-from lazybo.space.space import MAX_LISTED, Space
+from lazybo.space.space import MAX_LISTED, Predicate, Space
 
+# Answers that are remembered: more than a step asks for.
+MAX_REMEMBERED = 2**15
+# A step that leaves the feasible set ends at its border, to 1/2⁷ of its length.
+BISECTIONS = 7
 # The search for feasible points ends with so many of them, or after so many tries.
 ENOUGH, MAX_TRIES = 512, 2**16
 FIRST_TRIES = 2**8
@@ -35,6 +43,76 @@ STEPS, STEPS_FROM_FEW, NEW_STEPS = 12, 96, 2
 LARGE_SHARE = 0.25
 # So many values are tried for the parameters that a configuration lacks.
 COMPLETIONS = 4096
+
+
+class Feasibility:
+    """Whether points are feasible. Answers are remembered: the predicate must always give the same one."""
+
+    def __init__(self, space: Space, predicate: Predicate) -> None:
+        self._space = space
+        self._predicate = predicate
+        self._conditional = bool(space.conditions or space.optional)
+        self._known: dict[bytes, bool] = {}
+
+    def holds(self, params: Mapping[str, Any]) -> bool:
+        """The predicate of a configuration. If it fails, a ValueError names the configuration."""
+        return bool(self._answers([dict(params)])[0])
+
+    def fresh(self, points: Array) -> NDArray[np.bool_]:
+        """Which points are feasible, (m,). The answers are not remembered: for many points that are asked once."""
+        if self._conditional:
+            # A number on its way between two levels may switch other parameters on or off.
+            points = self._space.repair(self._space.snap(points).copy())
+        return np.array(self._answers(self._space.decode_all(points)), dtype=bool)
+
+    def _answers(self, configurations: list[dict[str, Any]]) -> list[bool]:
+        predicate = self._predicate
+        answers: list[bool] = []
+        try:
+            answers.extend(predicate(params) for params in configurations)  # keeps the answers before an exception
+        except Exception as error:  # the predicate is the user's: anything can go wrong in it
+            given, reason = configurations[len(answers)], f"{type(error).__name__}: {error}"
+            raise ValueError(f"feasible cannot be evaluated for {shortened(given, 400)}: {reason}") from error
+        for params, answer in zip(configurations, answers, strict=True):
+            if not isinstance(answer, bool | np.bool_):
+                raise ValueError(
+                    f"feasible must return True or False, but returned {shortened(answer)} "
+                    f"({type(answer).__name__}) for {shortened(params, 400)}"
+                )
+        return answers
+
+    def __call__(self, points: Array) -> NDArray[np.bool_]:
+        """Which points are feasible, (m,)."""
+        data, width = points.tobytes(), 8 * self._space.dim
+        keys = [data[i : i + width] for i in range(0, len(data), width)]
+        new = [i for i, key in enumerate(keys) if key not in self._known]
+        if len(self._known) + len(new) > MAX_REMEMBERED:
+            self._known.clear()
+            new = list(range(len(keys)))
+        if new:
+            self._known.update(zip([keys[i] for i in new], self.fresh(points[new]).tolist(), strict=True))
+        return np.array([self._known[key] for key in keys], dtype=bool)
+
+    def shortened(self, start: Array, end: Array, bisections: int = BISECTIONS) -> Array:
+        """The ends of steps, (m, d); a step that ends outside is shortened to the border, by bisection.
+
+        Choices are those of the end, unless no part of such a step is feasible: then the end is the start.
+        """
+        rows = np.flatnonzero(~self(end))
+        if len(rows) == 0:
+            return end
+        first, last = start[rows], end[rows]
+        found, low, high = first, np.zeros(len(rows)), np.ones(len(rows))
+        for _ in range(bisections):
+            middle = (low + high) / 2
+            there = np.where(self._space.categorical, last, first + middle[:, None] * (last - first))
+            there = np.where(np.isnan(there), last, there)
+            inside = self(there)
+            found = np.where(inside[:, None], there, found)
+            low, high = np.where(inside, middle, low), np.where(inside, high, middle)
+        ends = end.copy()
+        ends[rows] = found
+        return ends
 
 
 @dataclass(frozen=True)
@@ -99,12 +177,15 @@ class FeasibleSet:
         """All points of the feasible set that are known, (m, d); of a small space really all."""
         return self._listed if self._space.size <= MAX_LISTED else self._walked(seed)
 
-    def left(self, seed: int, observations: Observations) -> float:
-        """The number of feasible points without a row; infinity if there are many."""
+    def left(self, seed: int, taken: int, contain: Callable[[Array], NDArray[np.bool_]]) -> float:
+        """The number of feasible points that are not taken; infinity if there are many.
+
+        At most ``taken`` are; ``contain`` says which points are.
+        """
         size, share = self._space.size, self._start(seed).share
-        if size > MAX_LISTED or share * size > 1000 + 4 * len(observations):
+        if size > MAX_LISTED or share * size > 1000 + 4 * taken:
             return np.inf
-        return float(np.count_nonzero(~observations.contain(self._listed)))
+        return float(np.count_nonzero(~contain(self._listed)))
 
     def completed(self, seed: int, fixed: Mapping[str, Any], x: Array, rng: np.random.Generator) -> dict[str, Any]:
         """A feasible configuration with the ``fixed`` values; the others are those of a point if that is feasible."""

@@ -1,0 +1,270 @@
+"""The options of the model: one table with the default, the check and the help of each, and their plain data for JSON.
+
+`Optimizer`, `LazySampler`, the command and the attributes of a study all use this table.
+"""
+
+import base64
+import json
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
+
+import numpy as np
+from optuna.study import Study
+
+from lazybo.core.checks import check_cost, check_seed, finite_number, one_of, positive, shortened, whole
+from lazybo.core.codec import Advised, as_object, from_json, from_plain, readable, to_plain
+from lazybo.gp.fit import Priors, priors_for
+from lazybo.gp.kernels import Kernel, check_choice, kernel_for
+from lazybo.gp.kernels.choice import KERNELS
+from lazybo.gp.lag import Lag, check_lag
+from lazybo.gp.targets import WARPINGS
+from lazybo.search.acquisition import ACQUISITIONS, Acquisition, check_acquisition
+from lazybo.search.earlier import EarlierStudy
+from lazybo.space.space import Space
+
+# Results of earlier studies, unpacked, are not longer than this. A short text that was edited may unpack to any length.
+MOST_BYTES = 1 << 28
+PLAIN = str | int | float | bool | None
+
+
+def _about(check: Callable[[Any], Any], text: str, metavar: str = "") -> dict[str, Any]:
+    """The entry of an option: ``check`` returns its value or raises a ValueError; the command shows the text."""
+    return {"check": check, "help": text, "metavar": metavar}
+
+
+def _acquisition(given: Any) -> str | Acquisition:
+    check_acquisition(given)
+    return given
+
+
+def _batch(given: Any) -> Any:
+    return one_of("batch", given, ("auto", "fantasy", "maxima"))
+
+
+def _startup(given: Any) -> int | None:
+    return None if given is None else whole("n_startup", given, 0)
+
+
+def _noise(given: Any) -> float | None:
+    return None if given is None else positive("noise", given)
+
+
+def _priors(given: Any) -> Priors | None:
+    if not isinstance(given, Priors | None):
+        raise ValueError(f"priors must be lazybo.Priors(...) or None, not {shortened(given)}")
+    return given
+
+
+def _transform(given: Any) -> Any:
+    return one_of("value_transform", given, tuple(WARPINGS))
+
+
+def check_sources(given: Any) -> tuple[Any, ...]:
+    """Earlier studies as they were given; `lazybo.search.earlier` reads them."""
+    if isinstance(given, str | bytes | Mapping | Study) or not isinstance(given, Iterable):
+        raise ValueError(f"earlier must be a list of studies, names of studies and tables, not {shortened(given)}")
+    return tuple(given)
+
+
+def _local_after(given: Any) -> Any:
+    if given is None or (isinstance(given, str) and given == "auto"):
+        return given
+    try:
+        return whole("local_after", given, 0)
+    except ValueError:
+        raise ValueError(
+            f'local_after must be a whole number, "auto" or None (never), not {shortened(given)}'
+        ) from None
+
+
+def _deterministic(given: Any) -> bool:
+    if not isinstance(given, bool):
+        raise ValueError(f"deterministic must be True or False, not {shortened(given)}")
+    return given
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """How the model works. Every option is checked here, and only here.
+
+    - ``seed``: makes the suggestions repeatable; None is a random one.
+    - ``lag``: learn the kernel after every ``lag`` observations. None never learns; "auto" spreads the work.
+    - ``acquisition``: "auto" (log EI, and an upper confidence bound where the model finds noise), "logei", "ei", "pi",
+      "ucb", or a function as in `lazybo.search.acquisition`.
+    - ``batch``: how ``ask(n)`` chooses several points: "fantasy" (one after the other, earlier ones pending), "maxima"
+      (the n best local maxima, as in the paper, in less time) or "auto", which is "fantasy". Local models always choose
+      one after the other.
+    - ``n_startup``: how many points are spread over the space before the model is used.
+    - ``kernel``: "additive" (the default: part of the variance is a sum over single parameters), "matern52", or a
+      kernel of `lazybo.gp.kernels`. Learning starts from a kernel object and from ``noise``; ``lag=None`` keeps both.
+    - ``noise``: the variance of the noise to start with, in units of the transformed values.
+    - ``priors``: a `lazybo.Priors` for the parameters of the kernel and the noise.
+    - ``value_transform``: how the model transforms the values: "warped" (to look like a normal sample), "scaled"
+      (mean 0, standard deviation 1) or "centred" (mean 0, in their own units, as in the paper).
+    - ``cost``: evaluations differ in cost, and cheap ones are preferred while much of the budget is left. "seconds", or
+      the name of what is told as the cost of an evaluation.
+    - ``earlier``: earlier studies of *related* problems (docs/earlier.md): Optuna studies, data frames, or lists of
+      dicts with the parameters and ``value``. The first suggestions come from what was good there, and the model learns
+      which of them resemble this problem.
+    - ``local_after``: after this many results, local models take over from the single model of all observations, whose
+      memory grows with their square. "auto": 1,000 for one objective without noise, constraints and costs, otherwise
+      10,000. None disables it; so does ``lag=None``.
+    - ``deterministic``: the same configuration always has the same value. Nothing is evaluated twice, and the best
+      value is the recommended one.
+    """
+
+    seed: int = field(default=None, metadata=_about(check_seed, "Seed; makes a run with one worker repeatable."))  # type: ignore[assignment]
+    lag: Lag = field(
+        default="auto", metadata=_about(check_lag, "Learn the kernel after this many trials.", metavar="N|auto")
+    )
+    acquisition: str | Acquisition = field(
+        default="auto",
+        metadata=_about(_acquisition, "What the next trial maximises.", metavar="|".join(ACQUISITIONS)),
+    )
+    batch: Literal["auto", "fantasy", "maxima"] = field(
+        default="auto",
+        metadata=_about(_batch, "How several configurations are chosen at once.", metavar="auto|fantasy|maxima"),
+    )
+    n_startup: int | None = field(
+        default=None, metadata=_about(_startup, "How many trials are spread over the space first.", metavar="N")
+    )
+    kernel: str | Kernel | None = field(
+        default=None, metadata=_about(check_choice, "The kernel of the model.", metavar="|".join(KERNELS))
+    )
+    noise: float | None = field(
+        default=None, metadata=_about(_noise, "The variance of the noise to start with.", metavar="NUMBER")
+    )
+    priors: Priors | None = field(
+        default=None, metadata=_about(_priors, "Priors of the kernel's parameters and the noise.")
+    )
+    value_transform: Literal["warped", "scaled", "centred"] = field(
+        default="warped",
+        metadata=_about(_transform, "How the model transforms the values.", metavar="|".join(WARPINGS)),
+    )
+    cost: str | None = field(
+        default=None,
+        metadata=_about(
+            check_cost,
+            "Prefer trials that take less time, or cost less by a metric that is measured with the value.",
+            metavar="seconds|METRIC",
+        ),
+    )
+    earlier: tuple[Any, ...] = field(
+        default=(),
+        metadata=_about(
+            check_sources,
+            "Start from what was good in an earlier study of a related problem. Also the name of a CSV file.",
+            metavar="STUDY[@STORAGE]",
+        ),
+    )
+    local_after: int | Literal["auto"] | None = field(
+        default="auto", metadata=_about(_local_after, "Use local models after this many trials.", metavar="N|auto")
+    )
+    deterministic: bool = field(
+        default=False,
+        metadata=_about(
+            _deterministic,
+            "The same parameters always give the same value: nothing is repeated, and the best trial is recommended.",
+        ),
+    )
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            object.__setattr__(self, each.name, each.metadata["check"](getattr(self, each.name)))
+        _ = self.learned_priors  # raises if options contradict each other
+
+    @property
+    def learned_priors(self) -> Priors | None:
+        """The priors that learning uses: without noise if the objective is deterministic."""
+        return priors_for(self.priors, self.noise, deterministic=self.deterministic)
+
+    # ------------------------------------------------------------------------ JSON
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data for JSON. What JSON cannot hold, a function or another's kernel, becomes ``{"given": text}``."""
+        plain = {each.name: _to_plain(getattr(self, each.name)) for each in fields(self) if each.name != "earlier"}
+        return plain | ({"earlier": pack(self.earlier)} if self.earlier else {})
+
+    @staticmethod
+    def from_json(plain: Mapping[str, Any], space: Space, given: Mapping[str, Any] | None = None) -> "Options":
+        """The inverse of `to_json`, also for what 0.1.0 wrote. A kernel gets the columns of the space.
+
+        ``given`` has what JSON cannot hold, or None for defaults in its place.
+        """
+        known = {each.name: plain[each.name] for each in fields(Options) if each.name in plain}
+        return Options(**{name: _from_plain(name, value, space, given) for name, value in known.items()})
+
+
+def _to_plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, PLAIN):
+        return value
+    if isinstance(value, Priors):
+        return {each.name: _to_plain(getattr(value, each.name)) for each in fields(value)}
+    if isinstance(value, Kernel) and KERNELS.get(value.name) is type(value):
+        return {"name": value.name, "values": value.values.tolist()}
+    return {"given": shortened(value)}
+
+
+def _from_plain(name: str, plain: Any, space: Space, given: Mapping[str, Any] | None) -> Any:
+    if given is None and isinstance(plain, Mapping) and "given" in plain:
+        return next(each.default for each in fields(Options) if each.name == name)
+    value = given_again(name, plain, given or {})
+    if name == "priors" and isinstance(value, Mapping):
+        return Priors(**{**value, "like": _from_plain("kernel", value.get("like"), space, None)})
+    if name == "kernel" and isinstance(value, Mapping):
+        return kernel_for(value["name"], space.columns).with_values(value["values"])
+    return unpack(value) if name == "earlier" else value
+
+
+def given_again(name: str, plain: Any, given: Mapping[str, Any]) -> Any:
+    """``plain``, or the object that JSON could not hold and that the caller must give again."""
+    is_missing, again = isinstance(plain, Mapping) and "given" in plain, given.get(name)
+    if again is not None and not is_missing:
+        raise Advised(f"it was saved with {name}={shortened(plain)}, so {name} cannot be given here; leave it out")
+    if is_missing and again is None:
+        raise Advised(
+            f"it was saved with {name}={plain['given']}, which no file can hold; give the same one again: "
+            f"Optimizer.load(path, {name}=...)"
+        )
+    return again if is_missing else plain
+
+
+# ------------------------------------------------------------- earlier studies as plain data
+
+
+def pack(studies: Sequence[EarlierStudy]) -> str:
+    """The results of earlier studies as a short text. Choices that JSON does not have become strings."""
+    plain = [
+        [
+            each.name,
+            [{name: to_plain(value, str) for name, value in one.items()} for one in each.configurations],
+            each.values,
+        ]
+        for each in studies
+    ]
+    return base64.b85encode(zlib.compress(json.dumps(plain).encode())).decode()
+
+
+def unpack(written: Any) -> tuple[EarlierStudy, ...]:
+    """The inverse of `pack`; also the lists of 0.1.0's optimiser files. Raises a ValueError if it is damaged."""
+    with readable("the earlier studies"):
+        if not isinstance(written, str):
+            parts = [(each["name"], each["configurations"], each["values"]) for each in written]
+        else:
+            unpacker = zlib.decompressobj()
+            parts = from_json(unpacker.decompress(base64.b85decode(written), MOST_BYTES))
+            if unpacker.unconsumed_tail:
+                raise ValueError(f"they are longer than {MOST_BYTES} bytes")
+        return tuple(_unpacked(*each) for each in parts)
+
+
+def _unpacked(name: Any, configurations: Any, values: Any) -> EarlierStudy:
+    numbers = tuple(tuple(finite_number("a value", each) for each in row) for row in values)
+    if len(configurations) != len(numbers) or len({len(row) for row in numbers}) > 1:
+        raise ValueError("each configuration must have a value for each objective")
+    params = [{key: from_plain(value) for key, value in as_object(each).items()} for each in configurations]
+    return EarlierStudy(str(name), tuple(params), numbers)
