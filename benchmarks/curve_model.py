@@ -17,7 +17,7 @@ from optuna.pruners import BasePruner, NopPruner
 from optuna.samplers import BaseSampler, TPESampler
 
 from benchmarks.curves import data_folder, scaled_losses
-from lazybo.gp.kernels import Column
+from lazybo.gp.kernels.base import Column
 from lazybo.search.curves import Curve, CurveModel, fit_curves
 from lazybo.study.pruner import LazyPruner
 from lazybo.study.sampler import LazySampler

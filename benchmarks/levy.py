@@ -12,7 +12,7 @@ import numpy as np
 from benchmarks.optimizers import lazybo
 from benchmarks.problems import levy
 from benchmarks.runner import play
-from lazybo.gp.lag import Lag
+from lazybo.gp.fit import Lag
 
 LAGS: tuple[Lag, ...] = (1, 3, 10, None, "auto")
 TARGETS = (1.0, 0.1, 0.01)

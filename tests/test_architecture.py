@@ -24,9 +24,13 @@ def layers() -> list[set[str]]:
 
 
 def imports_of(path: Path, rooms: Iterable[str]) -> set[str]:
-    """The entries of the picture that a file imports from."""
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    """The entries of the picture that a file imports from. Imports for type checkers only do not count."""
+    tree, found = ast.parse(path.read_text()), set()
+    guarded = (
+        node for node in ast.walk(tree) if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+    )
+    for_types = {id(node) for guard in guarded for node in ast.walk(guard)}
+    for node in (node for node in ast.walk(tree) if id(node) not in for_types):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         if isinstance(node, ast.ImportFrom) and node.module:
             assert node.level == 0, f"{path}: relative import"

@@ -216,7 +216,6 @@ entry_points = {
     "gp.posterior_gradient": lambda: gp.posterior_gradient(u),
     "gp.posterior_covariance": lambda: gp.posterior_covariance(u),
     "gp.sample": lambda: gp.sample(u, 2, rng),
-    "process.covariance": lambda: gp.process.covariance(u),
     "process.mean": lambda: gp.process.mean(u),
     "inverse_of": lambda: inverse_of(gp.process),
     "gp.replace_y": lambda: (gp.replace_y(y + 1), gp.log_marginal_likelihood()),

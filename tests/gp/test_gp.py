@@ -6,14 +6,14 @@ from scipy.optimize import approx_fprime
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 
-from lazybo.gp import remembered
+from lazybo.gp.cholesky import CHUNK_ROWS
 from lazybo.gp.evidence import evidence
 from lazybo.gp.fit import learn
 from lazybo.gp.kernels import Column, Matern52
 from lazybo.gp.lazy_gp import LazyGP
 from lazybo.gp.process import Process
 from lazybo.gp.targets import Targets, Transform, identity, standardize
-from lazybo.gp.weights import CHUNK_ROWS
+from lazybo.gp.weights import CACHED_ROWS
 
 MIXED = (Column(), Column(conditional=True), Column(categories=3), Column())
 
@@ -202,14 +202,19 @@ def test_pending_rows_lower_the_variance_and_leave_the_mean(rng: np.random.Gener
     np.testing.assert_allclose(gp.posterior(u), fresh.posterior(u), atol=1e-8)
 
 
-def test_the_cache_is_cleared_after_a_refactorisation(
-    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    gp = filled(rng, 20)
+class Inconsistent(Matern52):
+    """A kernel that is not positive definite: the covariances of different sets of points are too large."""
+
+    excess = 2e-5
+
+    def between(self, z: np.ndarray, other: np.ndarray) -> np.ndarray:
+        return super().between(z, other) * (1.0 if other is z else 1.0 + self.excess)
+
+
+def test_the_cache_is_cleared_after_a_refactorisation(rng: np.random.Generator) -> None:
+    gp = LazyGP(Inconsistent(np.full(3, 0.05)), 1e-9)
+    gp.append(rng.random((20, 3)), rng.random(20))
     gp.posterior(gp.X)
-    monkeypatch.setattr("lazybo.gp.cholesky.MAX_ROW_JITTER", 0.0)
-    monkeypatch.setattr("lazybo.gp.cholesky.PIVOT_FLOOR", 1e-3)
-    monkeypatch.setattr("lazybo.gp.cholesky.REFACTOR_JITTERS", (1e-2,))
     gp.append(gp.X[:1], [2.0])
     assert gp.process.factor.refactorisations == 1
     np.testing.assert_allclose(gp.process.whitened, gp.process.factor.solve_lower(gp.y), atol=1e-10)
@@ -421,7 +426,14 @@ def test_garbage_is_refused_and_changes_nothing(
     np.testing.assert_array_equal(gp.posterior(u), posterior)
 
 
-def test_a_failure_in_the_middle_changes_nothing(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+class Impossible(Matern52):
+    """A kernel whose covariances are larger than its variances."""
+
+    def between(self, z: np.ndarray, other: np.ndarray) -> np.ndarray:
+        return super().between(z, other) + 5.0 * (1.0 - np.eye(len(z), len(other)))
+
+
+def test_a_failure_in_the_middle_changes_nothing(rng: np.random.Generator) -> None:
     def picky(y: np.ndarray) -> Targets:
         if len(y) > 60:
             raise RuntimeError("no more")
@@ -431,9 +443,8 @@ def test_a_failure_in_the_middle_changes_nothing(rng: np.random.Generator, monke
     before = gp.posterior(u)
     with pytest.raises(RuntimeError, match="no more"):
         gp.append(u, np.ones(5))
-    monkeypatch.setattr("lazybo.gp.cholesky.PIVOT_FLOOR", np.inf)
-    with pytest.raises(np.linalg.LinAlgError), np.errstate(all="ignore"):
-        gp.set_parameters(Matern52([1.0, 1.0, 1.0]), 1e-3)
+    with pytest.raises(np.linalg.LinAlgError, match="not positive definite"):
+        gp.set_parameters(Impossible([1.0, 1.0, 1.0]), 1e-3)
     assert gp.n == gp.process.factor.n == 60
     np.testing.assert_array_equal(gp.posterior(u), before)
 
@@ -531,12 +542,9 @@ def test_data_given_is_copied_and_data_shown_is_read_only(rng: np.random.Generat
             shown[0] = 1.0
 
 
-def test_the_covariance_among_rows_is_that_of_the_kernel(
-    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """To the last bit: however the rows were added, and also for rows beyond those that are kept."""
-    monkeypatch.setattr(remembered, "MAX_ENTRIES", 90)
-    process, x = Process(Matern52([0.4, 0.7])), rng.random((100, 2))
+def test_the_covariance_among_rows_is_that_of_the_kernel(rng: np.random.Generator) -> None:
+    """To the last bit: however the rows were added, and also for rows beyond those that are cached."""
+    process, x = Process(Matern52([0.4, 0.7])), rng.random((CACHED_ROWS + 60, 2))
     rows = np.sort(rng.permutation(60)[:20])
 
     def check(rows: np.ndarray) -> None:
@@ -548,12 +556,12 @@ def test_the_covariance_among_rows_is_that_of_the_kernel(
         process.append_alone(point, 1.0)
     check(rows)
     process.truncate(40)
-    process.append(x[70:], np.zeros(30))
+    process.append(x[70:100], np.zeros(30))
     check(rows)
     process.set_parameters(Matern52([0.2, 0.3]), 1e-3)
     check(rows)
     process.append(x[40:70], np.zeros(30))
     check(rows + 40)
     process.truncate(0)
-    process.append(x, np.zeros(100))
-    check(rows + 40)
+    process.append(x, np.zeros(len(x)))
+    check(rows + CACHED_ROWS - 20)

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from lazybo.gp.lag import check_lag, is_due, learning_work
+from lazybo.gp.fit import check_lag, is_due, learning_work
 
 
 def steps(lag: object, upto: int) -> list[int]:

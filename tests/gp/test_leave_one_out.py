@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from lazybo.gp.kernels import AdditiveMatern52, Column, Matern52
-from lazybo.gp.leave_one_out import leave_one_out
-from lazybo.gp.prior_mean import PriorMean
-from lazybo.gp.process import NO_VALUE, Process
+from lazybo.gp.kernels.base import PriorMean
+from lazybo.gp.posterior import NO_VALUE
+from lazybo.gp.process import Process, leave_one_out
 
 COLUMNS = (Column(), Column(3), Column(conditional=True))
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lazybo.gp.fit import NOISY, Priors
-from lazybo.gp.repeats import PROOF_IF_DISCRETE, Repeats, repeats_of
+from lazybo.gp.targets import PROOF_IF_DISCRETE, Repeats, repeats_of
 
 NAN = math.nan
 

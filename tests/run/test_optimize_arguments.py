@@ -10,12 +10,12 @@ import optuna
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lazybo.acquisition import Acquired
+from lazybo.fit import Priors
 from optuna.distributions import FloatDistribution, IntDistribution
 
 import lazybo
 from lazybo import optimize
-from lazybo.acquisition import Acquired
-from lazybo.fit import Priors
 
 SPACE = {"x": FloatDistribution(-5, 5), "y": FloatDistribution(-5, 5)}
 
@@ -79,14 +79,14 @@ def test_bad_arguments_are_refused_before_anything_is_evaluated(change: dict[str
         ({"conditions": {"y": lazybo.Condition("x", "a")}}, "conditions: .*'y' must have a list of values, not 'a'"),
         ({"conditions": {"y": lazybo.Condition("x", {1})}}, "conditions: .*'y' must have a list of values"),
         ({"conditions": {"y": lazybo.Condition("x", ())}}, "conditions: .*'y' has no values"),
-        ({"priors": {"noise": 1e-3}}, "priors must be lazybo.fit.Priors or None, not {'noise'"),
-        ({"priors": False}, "priors must be lazybo.fit.Priors"),
-        ({"priors": Priors}, "priors must be lazybo.fit.Priors"),
+        ({"priors": {"noise": 1e-3}}, "priors must be lazybo.gp.fit.Priors or None, not {'noise'"),
+        ({"priors": False}, "priors must be lazybo.gp.fit.Priors"),
+        ({"priors": Priors}, "priors must be lazybo.gp.fit.Priors"),
         ({"value_transform": "log"}, r"value_transform must be one of \['warped'"),
         ({"value_transform": math.log}, "value_transform must be one of"),
         ({"value_transform": np.array(["warped", "scaled"])}, "value_transform must be one of"),
         ({"n_startup_trials": -1}, "n_startup_trials must be"),
-        ({"kernel": lazybo.Matern52}, "kernel must be one of lazybo.kernels"),
+        ({"kernel": lazybo.Matern52}, "kernel must be one of lazybo.gp.kernels"),
         ({"kernel": "rbf"}, "kernel must be one of"),
         ({"lag": np.array([1, 2])}, "lag must be"),
         ({"direction": np.array(["minimize", "maximize"])}, "direction must be"),

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lazybo.gp.kernels import Column
+from lazybo.gp.kernels.base import Column
 from lazybo.search import curves
 from lazybo.search.curves import Clock, Curve, CurveModel, kept_steps, learn_point
 

@@ -17,7 +17,7 @@ from lazybo.gp import earlier as model_earlier
 from lazybo.gp.earlier import RESIDUALS, EarlierTasks, Task, portfolio
 from lazybo.gp.fit import Data, Priors, learn_together, maximum_a_posteriori
 from lazybo.gp.kernels import AdditiveMatern52, Matern52, kernel_for
-from lazybo.gp.prior_mean import PriorMean
+from lazybo.gp.kernels.base import PriorMean
 from lazybo.gp.process import Process
 from lazybo.search.chooser import CONTROL
 from lazybo.search.earlier import EarlierStudy, earlier_studies, fitting, say, thinned

@@ -19,9 +19,8 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils import get_tags
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from lazybo.gp.fit import MAX_POINTS, Priors
+from lazybo.gp.fit import MAX_POINTS, Priors, is_due
 from lazybo.gp.kernels import AdditiveMatern52, Column, Matern52
-from lazybo.gp.lag import is_due
 from lazybo.sklearn import LazyGPRegressor
 
 KERNEL = ConstantKernel(1.7) * Matern([0.3, 0.9, 1.5], nu=2.5)
@@ -124,10 +123,10 @@ def test_new_rows_cost_one_solve_each_and_no_factorisation(rng: np.random.Genera
     n, t = 300, 5
     x = rng.random((n + t, 3))
     ours = LazyGPRegressor(KERNEL, alpha=1e-4, optimizer=None, normalize_y=True).fit(x[:n], wave(x[:n]))
-    gp = ours._model.process
+    gp = ours.process_
     before = gp.factor.work
     ours.partial_fit(x[n:], wave(x[n:]))
-    assert ours._model.process is gp
+    assert ours.process_ is gp
     assert gp.factor.work - before <= (0.5 * n**2 + t * n) * t + t**3
     before = gp.factor.work
     ours.predict(x[:2])
@@ -140,9 +139,9 @@ def test_a_point_that_was_predicted_is_learned_without_a_solve(rng: np.random.Ge
     x, u = rng.random((n, 3)), rng.random((1, 3))
     ours = LazyGPRegressor(KERNEL, alpha=1e-4, optimizer=None).fit(x, wave(x))
     ours.predict(u, return_std=True)
-    before = ours._model.process.factor.work
+    before = ours.process_.factor.work
     ours.partial_fit(u, wave(u))
-    assert ours._model.process.factor.work - before <= 2 * n
+    assert ours.process_.factor.work - before <= 2 * n
     both = np.concatenate((x, u))
     assert_equal_predictions(ours, twin(ours, both, wave(both)), rng.random((5, 3)))
 
@@ -394,7 +393,7 @@ BAD_PARAMETERS = {
     "optimizer": ("adam", "optimizer must be"),
     "n_restarts_optimizer": (-1, "n_restarts_optimizer must be a whole number of at least 0"),
     "lag": (0, "lag must be a positive whole number"),
-    "priors": ("flat", "priors must be lazybo.fit.Priors or None"),
+    "priors": ("flat", "priors must be lazybo.gp.fit.Priors or None"),
     "max_points": (1, "max_points must be a whole number of at least 2"),
 }
 
@@ -432,14 +431,18 @@ def test_bad_parameters_are_one_clear_error_and_change_nothing(rng: np.random.Ge
 def test_an_interruption_after_the_rows_were_appended_takes_them_back(
     rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
     x, u = rng.random((30, 3)), rng.random((5, 3))
     ours = LazyGPRegressor(KERNEL, alpha=1e-3, optimizer=None).fit(x[:20], wave(x[:20]))
-    before = ours.predict(u)
+    before, process = ours.predict(u), ours.process_
+    set_targets = process.set_targets
+
+    def interrupted(targets: np.ndarray) -> None:
+        set_targets(targets)
+        if len(targets) == 30:
+            raise KeyboardInterrupt
+
     with monkeypatch.context() as patch:
-        patch.setattr("lazybo.sklearn.model.replace", interrupted)
+        patch.setattr(process, "set_targets", interrupted)
         with pytest.raises(KeyboardInterrupt):
             ours.partial_fit(x[20:], wave(x[20:]))
     np.testing.assert_array_equal(ours.predict(u), before)

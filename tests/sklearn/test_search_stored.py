@@ -370,9 +370,9 @@ def test_a_misspelt_parameter_leaves_no_study_behind(wrong: Any, tmp_path: Path)
 def test_an_edited_fingerprint_is_one_error_that_names_it(value: Any) -> None:
     storage = InMemoryStorage()
     search(storage, n_iter=2, study_name="s").fit(X, Y)
-    study = optuna.load_study(study_name="s", storage=storage)
-    storage.set_study_system_attr(study._study_id, f"{SEARCH_KEY}:0", value)
-    storage.set_study_system_attr(study._study_id, f"{SEARCH_KEY}:length", len(str(value)))
+    number = storage.get_study_id_from_name("s")
+    storage.set_study_system_attr(number, f"{SEARCH_KEY}:0", value)
+    storage.set_study_system_attr(number, f"{SEARCH_KEY}:length", len(str(value)))
     with pytest.raises(ValueError, match=r"the attribute 'lazybo:search' of the study 's' cannot be read: .*; use"):
         search(storage, n_iter=3, study_name="s").fit(X, Y)
 

@@ -32,12 +32,16 @@ matrices. Truncating removes the new rows, but not that jitter.
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import lapack
 
 from lazybo.core.checks import Array, as_array, as_shape, finite
 
+NOT_POSITIVE_DEFINITE = "the covariance is not positive definite: try a larger noise"
 PANEL_ROWS = 256
+# Solutions that grow with the factor are kept in whole chunks of this many rows; later rows are solved again. So a
+# solution is the same to the last bit however often rows were added.
+CHUNK_ROWS = 64
 PIVOT_FLOOR = 1e-10
 MAX_ROW_JITTER = 1e-6
 # OpenBLAS treats products of up to so many multiply-adds as small. Slabs with fewer rows are not worth a call.
@@ -171,6 +175,14 @@ class GrowingCholesky:
         """X with K X = B: L⁻ᵀ (L⁻¹ B); B is (n,) or (n, m)."""
         return self.solve_upper(self.solve_lower(b))
 
+    def unit_columns(self, rows: NDArray[np.intp]) -> Array:
+        """cᵢ = L⁻¹ eᵢ of some rows in ascending order, (n, r): cᵢᵀ cⱼ is an entry of K⁻¹."""
+        columns = np.zeros((self._n, len(rows)))
+        if len(rows):
+            columns[rows, np.arange(len(rows))] = 1.0
+            self.finish_solve(columns, int(rows[0]))
+        return columns
+
     def inverse(self) -> Array:
         """K⁻¹, (n, n), in O(n³)."""
         if self._n > PANEL_ROWS:
@@ -286,6 +298,14 @@ def inverse_from(lower: Array) -> Array:
     whole: Array = inverse + inverse.T
     whole.reshape(-1)[:: len(whole) + 1] *= 0.5
     return whole
+
+
+def inverted(covariance: Array) -> Array:
+    """The inverse of a positive definite matrix, (n, n)."""
+    lower, info = lapack.dpotrf(covariance, lower=1)
+    if info:
+        raise np.linalg.LinAlgError(NOT_POSITIVE_DEFINITE)
+    return inverse_from(lower)
 
 
 class _PivotError(Exception):

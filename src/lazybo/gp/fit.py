@@ -1,4 +1,4 @@
-"""Learning the kernel parameters.
+"""When and how the kernel parameters are learned.
 
 ======  =================================================================  ========
 symbol  meaning                                                            shape
@@ -7,27 +7,28 @@ symbol  meaning                                                            shape
 n, m    observations, and how many of them are used for learning           scalar
 ======  =================================================================  ========
 
-`learn` maximises log p(t | X, φ) + log p(φ): maximum a posteriori. `lazybo.gp.lag` decides when.
+`learn` maximises log p(t | X, φ) + log p(φ): maximum a posteriori. `is_due` decides when, by the lag.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Generic, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lazybo.core.blas import one_thread
 from lazybo.core.checks import Array, positive, shortened
-from lazybo.gp.evidence import Workspace, evidence
-from lazybo.gp.kernels import Kernel, Parameter
-from lazybo.gp.lazy_gp import LazyGP
-from lazybo.gp.minimise import minimise
-from lazybo.gp.repeats import Repeats
-from lazybo.gp.units import relative_variances
+from lazybo.gp.evidence import Workspace, evidence, minimise
+from lazybo.gp.kernels.base import Kernel, Parameter
+from lazybo.gp.targets import Repeats, relative_variances
 
-Rows: TypeAlias = NDArray[np.intp]
+if TYPE_CHECKING:
+    from lazybo.gp.lazy_gp import LazyGP
+
+Index: TypeAlias = NDArray[np.intp]
+Lag: TypeAlias = int | Literal["auto"] | None
 K = TypeVar("K", bound=Kernel)
 
 # Learning uses at most this many observations. A few hundred determine ten parameters well, and the cost is cubic.
@@ -61,6 +62,12 @@ TOLERANCE = 3e-3
 CURVATURE = 0.2
 # The squares of larger targets overflow.
 MAX_TARGET = 1e150
+# The work model of `is_due`, in multiply-adds: learning once takes about 20 evaluations of m³/2, and one factorisation
+# of n³/6. Each observation adds to the budget for learning: a constant, which is little even for small problems, and a
+# few passes over the factor.
+LEARNING_PER_POINT_CUBED = 10
+ALLOWANCE = 4_000_000
+ALLOWANCE_PER_ENTRY = 8
 
 # Smaller spreads fix a parameter, larger ones are no prior at all. The squares of both would overflow.
 SMALLEST_SPREAD, LARGEST_SPREAD = 1e-9, 1e9
@@ -238,7 +245,7 @@ class Data(NamedTuple):
     targets: Array
     known: Array
 
-    def part(self, rows: Rows) -> "Data":
+    def part(self, rows: Index) -> "Data":
         """The data of some rows."""
         return Data(self.x[rows], self.targets[rows], self.known[rows])
 
@@ -257,7 +264,7 @@ class Learned(Generic[K]):
 def check_priors(priors: object) -> Priors:
     """``priors`` itself, the default ones for None."""
     if not isinstance(priors, Priors | None):
-        raise ValueError(f"priors must be lazybo.fit.Priors or None, not {shortened(priors)}")
+        raise ValueError(f"priors must be lazybo.Priors(...) or None, not {shortened(priors)}")
     return priors or Priors()
 
 
@@ -287,7 +294,7 @@ def prior_kernel(kernel: K, priors: Priors | None = None) -> tuple[K, float]:
 
 
 @one_thread()
-def learn(gp: LazyGP, priors: Priors | None = None, *, max_points: int = MAX_POINTS) -> Learned[Kernel]:
+def learn(gp: "LazyGP", priors: Priors | None = None, *, max_points: int = MAX_POINTS) -> Learned[Kernel]:
     """Set ``gp`` to its maximum a posteriori parameters, learned from all rows with a value. K is factored once."""
     rows, scale = np.flatnonzero(~np.isnan(gp.y)), gp.targets.scale
     data = Data(gp.X[rows], gp.targets.values[rows], relative_variances(gp.known_variances[rows], scale))
@@ -347,7 +354,7 @@ def _best_mode(parts: Sequence[Data], kernel: K, noise: float, priors: Priors, *
     return replace(best, evaluations=sum(learned.evaluations for learned in found))
 
 
-def subset(n: int, size: int) -> Rows:
+def subset(n: int, size: int) -> Index:
     """The rows to learn from: all, or a random subset that depends only on n, so that runs are repeatable."""
     if n <= size:
         return np.arange(n)
@@ -424,3 +431,42 @@ def _is_shape(kernel: Kernel) -> NDArray[np.bool_]:
 def _positive(kind: str, value: float) -> float:
     """The quantity whose logarithm is in θ: the value itself, or the odds of a share."""
     return value / (1.0 - value) if kind == "share" else value
+
+
+# ------------------------------------------------------------------------ the lag
+
+
+def check_lag(lag: object) -> Lag:
+    """``lag`` itself if it is one of 1, 2, …, None or "auto"."""
+    if lag is None or (isinstance(lag, str) and lag == "auto"):
+        return lag  # type: ignore[return-value]
+    if isinstance(lag, int | np.integer) and not isinstance(lag, bool) and lag >= 1:
+        return int(lag)
+    raise ValueError(f'lag must be a positive whole number, None (never learn) or "auto", not {lag!r}')
+
+
+def is_due(lag: Lag, learned_at: int, n: int) -> bool:
+    """Whether to learn with n observations if the kernel was last learned at ``learned_at`` (0: never).
+
+    - An integer l: every l observations; 1 is standard Bayesian optimisation.
+    - None: never, the paper's fully lazy mode.
+    - "auto": when the budget covers the work. Each observation since then adds `ALLOWANCE`, and `ALLOWANCE_PER_ENTRY`
+      for each of the n² entries of K. That is every observation while n is small; later, learning costs O(n²) a step.
+      No clock is used, so runs are repeatable.
+    """
+    lag = check_lag(lag)
+    if lag is None or n < 2 or n <= learned_at:
+        return False
+    if lag == "auto":
+        paid = ALLOWANCE * (n - learned_at) + ALLOWANCE_PER_ENTRY * (_sum_of_squares(n) - _sum_of_squares(learned_at))
+        return paid >= learning_work(n)
+    return learned_at == 0 or n - learned_at >= lag
+
+
+def learning_work(n: int) -> int:
+    """Multiply-adds to learn once with n observations, by the work model."""
+    return LEARNING_PER_POINT_CUBED * min(n, MAX_POINTS) ** 3 + n**3 // 6
+
+
+def _sum_of_squares(n: int) -> int:
+    return n * (n + 1) * (2 * n + 1) // 6

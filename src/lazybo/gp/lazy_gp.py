@@ -4,14 +4,13 @@
 symbol  meaning                                                              shape
 ======  ===================================================================  ========
 X, y    observed points and values; y is NaN where pending                   (n, d), (n,)
-t       targets: y after its transform (`lazybo.targets`)                    (n,)
+t       targets: y after its transform (`lazybo.gp.targets`)                 (n,)
 v       known noise variance of each observation, in units of y²             (n,)
 σₙ²     noise variance that all observations share, in units of t² (`noise`) scalar
 U       points to predict at                                                 (m, d)
 ======  ===================================================================  ========
 
-All inference is done by `lazybo.gp.process`, in units of t. This module transforms values to targets, and
-predictions back to units of y: mean · scale + shift.
+`lazybo.gp.process` does all inference, in units of t. This module converts values to targets, and predictions back.
 """
 
 import numpy as np
@@ -19,17 +18,17 @@ from numpy.typing import ArrayLike
 
 from lazybo.core.blas import one_thread
 from lazybo.core.checks import Array
-from lazybo.gp.kernels import Kernel
-from lazybo.gp.process import Posterior, PosteriorGradient, Process, as_targets, as_variances, read_only, root_of
-from lazybo.gp.targets import Targets, Transform, identity
-from lazybo.gp.units import product, relative_variances
+from lazybo.gp.kernels.base import Kernel
+from lazybo.gp.posterior import MomentGradients, Moments, root_of
+from lazybo.gp.process import Process, as_targets, as_variances, read_only
+from lazybo.gp.targets import Targets, Transform, identity, product, relative_variances
 
 
 class LazyGP:
     """Gaussian process with a zero prior mean (in units of the targets) that adds t rows in O(t n²).
 
     ``noise`` is the variance of the noise that all observations share, in units of the transformed values.
-    ``transform`` is a function of `lazybo.targets`. ``process`` is the process of the targets, with factor and weights.
+    ``transform`` is a function of `lazybo.gp.targets`. ``process`` is the process of the targets, with its factor.
     """
 
     def __init__(self, kernel: Kernel, noise: float = 1e-6, *, transform: Transform = identity) -> None:
@@ -59,12 +58,12 @@ class LazyGP:
 
     @property
     def X(self) -> Array:  # noqa: N802 - the name everyone gives it
-        """Observed points, (n, d); a view that must not be written to."""
+        """Observed points, (n, d); a read-only view."""
         return self.process.X
 
     @property
     def y(self) -> Array:
-        """Observed values, NaN where pending, (n,); a view that must not be written to."""
+        """Observed values, NaN where pending, (n,); a read-only view."""
         return read_only(self._y)
 
     @property
@@ -107,43 +106,39 @@ class LazyGP:
         self._set(values, self._transformed(values))
 
     def set_parameters(self, kernel: Kernel, noise: float) -> None:
-        """Change the kernel (of the same columns) and the noise. Only this factors all of K again, O(n³)."""
+        """Change the kernel (with the same columns) and the noise. Only this factors all of K again, O(n³)."""
         scale = self._targets.scale
         self.process.set_parameters(kernel, noise, variance=relative_variances(self._known, scale))
         self._known_scale = scale
 
     # ---------------------------------------------------------------- predict
 
-    def posterior(self, u: ArrayLike) -> Posterior:
+    def posterior(self, u: ArrayLike) -> Moments:
         """Mean and variance of the latent function at the rows of U, in units of y."""
-        _, shift, scale = self._targets
         mean, variance = self.process.posterior(u)
-        return Posterior(product(mean, scale) + shift, product(variance, scale, scale))
+        return Moments(self._targets.mean(mean), self._targets.variance(variance))
 
-    def posterior_gradient(self, u: ArrayLike) -> PosteriorGradient:
+    def posterior_gradient(self, u: ArrayLike) -> MomentGradients:
         """`posterior` and its derivatives with respect to U; categorical and inactive entries have derivative 0."""
-        _, shift, scale = self._targets
-        found = self.process.posterior_gradient(u)
-        return PosteriorGradient(
-            product(found.mean, scale) + shift,
-            product(found.variance, scale, scale),
-            product(found.mean_gradient, scale),
-            product(found.variance_gradient, scale, scale),
+        found, targets = self.process.posterior_gradient(u), self._targets
+        return MomentGradients(
+            targets.mean(found.mean),
+            targets.variance(found.variance),
+            product(found.mean_gradient, targets.scale),
+            targets.variance(found.variance_gradient),
         )
 
     def posterior_covariance(self, u: ArrayLike) -> tuple[Array, Array]:
         """Mean, (m,), and joint covariance, (m, m), of the latent function at the rows of U, in units of y."""
-        _, shift, scale = self._targets
         mean, covariance = self.process.posterior_covariance(u)
-        return product(mean, scale) + shift, product(covariance, scale, scale)
+        return self._targets.mean(mean), self._targets.variance(covariance)
 
     @one_thread()
     def sample(self, u: ArrayLike, size: int, rng: np.random.Generator) -> Array:
         """Functions drawn jointly from the posterior, at the rows of U, (size, m)."""
-        _, shift, scale = self._targets
         mean, covariance = self.process.posterior_covariance(u)
         draws = rng.standard_normal((size, len(mean))) @ root_of(covariance).T
-        return product(mean, scale) + shift + product(draws, scale)
+        return self._targets.mean(mean) + product(draws, self._targets.scale)
 
     def log_marginal_likelihood(self) -> float:
         """log p(t | X) of the transformed values."""

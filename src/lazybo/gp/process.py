@@ -30,42 +30,22 @@ from numpy.typing import ArrayLike, NDArray
 from lazybo.core.blas import one_thread
 from lazybo.core.checks import Array, as_array, as_shape, finite, positive
 from lazybo.gp.cholesky import GrowingCholesky
-from lazybo.gp.kernels import Kernel, as_kernel
-from lazybo.gp.prior_mean import PriorMean
-from lazybo.gp.remembered import Entries, Remembered
-from lazybo.gp.units import product, relative_variances
-from lazybo.gp.weights import Weights
+from lazybo.gp.kernels.base import Kernel, PriorMean, as_kernel
+from lazybo.gp.posterior import NO_VALUE, MomentGradients, Moments, NearField, Pool
+from lazybo.gp.targets import product, relative_variances
+from lazybo.gp.weights import CovarianceCache, SolutionCache, Weights
 
-# Rows to append at a time; this limits the temporary memory to so many columns of K.
+# Rows to append at a time; this limits the temporary memory to this many columns of K.
 BLOCK_ROWS = 512
-# The known variance of a row that has no value and never will have one, in units of t²: the row changes nothing.
-NO_VALUE = 1e10
-
-
-class Posterior(NamedTuple):
-    """Mean, (m,) or (m, q), and variance, (m,), of the latent function at m points.
-
-    The variance is infinite where it would overflow, for values above about 1e154.
-    """
-
-    mean: Array
-    variance: Array
-
-
-class PosteriorGradient(NamedTuple):
-    """The posterior, and its derivatives with respect to the points, each (m, d)."""
-
-    mean: Array
-    variance: Array
-    mean_gradient: Array
-    variance_gradient: Array
+# Rows to leave out at a time, for the same reason.
+LEFT_OUT_ROWS = 256
 
 
 class Process:
-    """Gaussian process that adds t rows in O(t n²); its prior mean is 0 unless ``prior`` is given, for one output.
+    """Gaussian process that adds t rows in O(t n²); a `Posterior` if it has one output.
 
     Do not write to ``kernel``, ``noise`` and ``factor``; `set_parameters` changes them. ``rebuilds`` counts how often
-    `set_parameters` has factored all of K.
+    `set_parameters` has factored all of K. ``built`` is the number of first rows that were added by `append`.
     """
 
     def __init__(self, kernel: Kernel, noise: float = 1e-6, prior: PriorMean | None = None) -> None:
@@ -73,14 +53,14 @@ class Process:
         self.noise = positive("noise", noise)
         self.prior = prior
         self.factor = GrowingCholesky()
-        self.rebuilds = 0
+        self.rebuilds = self.built = 0
         self._x = np.zeros((0, kernel.dim))
         self._z = kernel.features(self._x)
         self._known = np.zeros(0)
         self._expected = np.zeros(0)  # the prior mean of each row
         self._weights = Weights()
-        self._remembered = Remembered()
-        self._entries = Entries()
+        self._solutions = SolutionCache()
+        self._covariances = CovarianceCache()
 
     # ------------------------------------------------------------------ state
 
@@ -91,22 +71,22 @@ class Process:
 
     @property
     def X(self) -> Array:  # noqa: N802 - the name everyone gives it
-        """Points, (n, d); a view that must not be written to."""
+        """Points, (n, d); a read-only view."""
         return read_only(self._x)
 
     @property
     def features(self) -> Array:
-        """Z, the kernel's features of the points, (n, D); a view that must not be written to."""
+        """Z, the kernel's features of the points, (n, D); a read-only view."""
         return read_only(self._z)
 
     @property
     def targets(self) -> Array:
-        """t with the prior mean, NaN where pending, (n,) or (n, q); a view that must not be written to."""
+        """t with the prior mean, NaN where pending, (n,) or (n, q); a read-only view."""
         return read_only(self._weights.targets if self.prior is None else self._weights.targets + self._expected)
 
     @property
     def known_variances(self) -> Array:
-        """v, (n,); a view that must not be written to."""
+        """v, (n,); a read-only view."""
         return read_only(self._known)
 
     # ----------------------------------------------------------------- change
@@ -126,10 +106,10 @@ class Process:
         all_targets = np.concatenate((before, new if self.prior is None else new - expected))
         new_z = self.kernel.features(new_x)
         known = relative_variances(known, 1.0)
-        refactorisations = self.factor.refactorisations
-        solved = self._remembered.get(new_x[0]) if len(new_x) == 1 else None
-        _extend(self.factor, self._entries, self.kernel, self._z, new_z, self.noise + known, solved)
-        self._remembered.clear()
+        refactorisations, together = self.factor.refactorisations, self.built == self.n
+        solved = self._solutions.get(new_x[0]) if len(new_x) == 1 else None
+        _extend(self.factor, self._covariances, self.kernel, self._z, new_z, self.noise + known, solved)
+        self._solutions.clear()
         if self.factor.refactorisations != refactorisations:
             self._weights.forget()
         self._x = np.concatenate((self._x, new_x))
@@ -137,24 +117,28 @@ class Process:
         self._known = np.concatenate((self._known, known))
         self._expected = np.concatenate((self._expected, expected))
         self._weights.set(all_targets)
+        if together:
+            self.built = self.n
 
     def append_alone(self, x: Array, target: float = np.nan, *, variance: float = 0.0) -> None:
         """Add one row, (d,), to a process with one output, so that every bit depends only on the rows before it.
 
         In `append` the rounding of a row also depends on the rows that are added with it.
         """
-        if self._remembered.get(x) is None:
+        if self._solutions.get(x) is None:
             point = self.kernel.check(x[None])
-            self._remembered.solve(self.factor, point, self.covariance(point))
+            self._solutions.solve(self.factor, point, self.kernel.between(self._z, self.kernel.features(point)))
+        built = self.built
         self.append(x[None], [target], variance=[variance])
+        self.built = built
 
     def truncate(self, n: int) -> None:
         """Keep only the first ``n`` rows, in O(1) for the factor."""
         self.factor.truncate(n)
-        self._remembered.clear()
-        self._entries.truncate(n)
+        self._solutions.clear()
+        self._covariances.truncate(n)
         self._x, self._z, self._known = self._x[:n], self._z[:n], self._known[:n]
-        self._expected = self._expected[:n]
+        self._expected, self.built = self._expected[:n], min(self.built, n)
         self._weights.truncate(n)
 
     def set_targets(self, targets: ArrayLike) -> None:
@@ -165,7 +149,7 @@ class Process:
 
     @one_thread()
     def set_parameters(self, kernel: Kernel, noise: float, *, variance: ArrayLike | None = None) -> None:
-        """Change the kernel (of the same columns) and the noise. Only this factors all of K again, O(n³).
+        """Change the kernel (with the same columns) and the noise. Only this factors all of K again, O(n³).
 
         ``variance`` replaces the known variances as well, (n,).
         """
@@ -174,44 +158,60 @@ class Process:
         noise = positive("noise", noise)
         known = self._known if variance is None else relative_variances(as_variances(variance, self.n), 1.0)
         z = kernel.features(self._x)
-        factor, entries = GrowingCholesky(), Entries()
+        factor, covariances = GrowingCholesky(), CovarianceCache()
         factor.work, factor.refactorisations = self.factor.work, self.factor.refactorisations
-        _extend(factor, entries, kernel, z[:0], z, noise + known)
+        _extend(factor, covariances, kernel, z[:0], z, noise + known)
         self.kernel, self.noise, self._known = kernel, noise, known
-        self._z, self.factor, self._entries = z, factor, entries
-        self._remembered.clear()
+        self._z, self.factor, self._covariances = z, factor, covariances
+        self._solutions.clear()
         self._weights.forget()
         self.rebuilds += 1
 
     # ---------------------------------------------------------------- predict
 
-    @one_thread()
-    def covariance(self, u: ArrayLike, rows: slice = slice(None)) -> Array:
-        """k between some rows of X and the rows of U, without noise, (n, m)."""
-        return self.kernel.between(self._z[rows], self.kernel.features(self.kernel.check(u, "U")))
+    @property
+    def ranges(self) -> Array:
+        """The distance along each column that makes a difference, (d,)."""
+        return self.kernel.ranges
+
+    def around(self, centers: Array) -> NearField:
+        """A cheap approximation around some centers, (c, d)."""
+        return NearField(self, centers)
+
+    def pool(self, points: Array) -> Pool:
+        """The posterior at fixed points, (m, d)."""
+        return Pool(self, points)
 
     @one_thread()
     def covariance_among(self, rows: NDArray[np.intp]) -> Array:
-        """k between some rows of X, in ascending order, without noise, (r, r). For early rows nothing is computed."""
-        k = self._entries.get(rows)
+        """k between some rows of X, in ascending order, without noise, (r, r). The first rows are cached."""
+        k = self._covariances.get(rows)
         return self.kernel.between(self._z[rows], self._z[rows]) if k is None else k
+
+    @one_thread()
+    def smoothed(self) -> Array:
+        """The posterior mean at each row, (n,) or (n, q): t - (σₙ² + v) ∘ α, which needs no solve."""
+        smoothed: Array = self.targets - (self.noise + self.known_variances) * self.alpha
+        return smoothed
 
     @one_thread()
     def mean(self, u: ArrayLike) -> Array:
         """The posterior mean at the rows of U, (m,) or (m, q), in O(n m). No solves are needed."""
-        found = product(self.covariance(u).T @ self._weights.alpha(self.factor), self._weights.unit)
-        return found if self.prior is None else found + self.prior(self.kernel.check(u, "U"))
+        points = self.kernel.check(u, "U")
+        k = self.kernel.between(self._z, self.kernel.features(points))
+        found = product(k.T @ self._weights.alpha(self.factor), self._weights.unit)
+        return found if self.prior is None else found + self.prior(points)
 
     @one_thread()
-    def posterior(self, u: ArrayLike) -> Posterior:
+    def posterior(self, u: ArrayLike) -> Moments:
         """Mean and variance of the latent function at the rows of U."""
         points = self.kernel.check(u, "U")
         z = self.kernel.features(points)
-        v = self._remembered.solve(self.factor, points, self.kernel.between(self._z, z))
-        return Posterior(self._mean(v, points), _variance(self.kernel, z, v))
+        v = self._solutions.solve(self.factor, points, self.kernel.between(self._z, z))
+        return Moments(self._mean(v, points), _variance(self.kernel, z, v))
 
     @one_thread()
-    def posterior_gradient(self, u: ArrayLike) -> PosteriorGradient:
+    def posterior_gradient(self, u: ArrayLike) -> MomentGradients:
         """`posterior` and its derivatives with respect to U, for one output, by two triangular solves.
 
         ∂mean = Σᵢ αᵢ ∂k(u, xᵢ);  ∂variance = -2 Σᵢ βᵢ ∂k(u, xᵢ) with β = L⁻ᵀ V. Categorical and inactive entries have
@@ -226,7 +226,7 @@ class Process:
         if self.prior is not None:
             by_mean = by_mean + self.prior.gradient(points)
         by_variance = -2.0 * slope.by_points(beta.T)
-        return PosteriorGradient(self._mean(v, points), _variance(self.kernel, z, v), by_mean, by_variance)
+        return MomentGradients(self._mean(v, points), _variance(self.kernel, z, v), by_mean, by_variance)
 
     @one_thread()
     def posterior_covariance(self, u: ArrayLike) -> tuple[Array, Array]:
@@ -238,7 +238,7 @@ class Process:
 
     @one_thread()
     def told_covariance(self, u: ArrayLike) -> Array:
-        """The joint covariance at the rows of U, (m, m), given only the rows with a target: no pending ones.
+        """The joint covariance at the rows of U, (m, m), given only the rows with a target.
 
         With p the pending rows, k their covariances with U set to 0, A = K⁻¹, C = L⁻¹ E_p and V = L⁻¹ k, it is
         k(U, U) - Vᵀ V + (Cᵀ V)ᵀ (Cᵀ C)⁻¹ (Cᵀ V), since the inverse of K without p is A_oo - A_op (A_pp)⁻¹ A_po.
@@ -279,13 +279,44 @@ class Process:
         return found if self.prior is None else found + self.prior(points)
 
 
-def root_of(covariance: Array) -> Array:
-    """R with R Rᵀ = covariance, (m, m).
+class LeftOut(NamedTuple):
+    """What a process predicts for the targets of some rows without each of them, in units of the targets.
 
-    It is computed from the eigenvalues: if points coincide, there is no Cholesky factor.
+    ``mean`` and ``deviation`` are those of a measurement, with its noise.
     """
-    values, vectors = np.linalg.eigh(covariance)
-    return vectors * np.sqrt(np.maximum(values, 0.0))
+
+    rows: NDArray[np.intp]
+    mean: Array
+    deviation: Array
+
+    def standardised(self, targets: Array) -> Array:
+        """The errors in units of the predicted deviations, for all targets of the process, (r,)."""
+        return (targets[self.rows] - self.mean) / self.deviation
+
+
+@one_thread()
+def leave_one_out(process: Process, most: int | None = None) -> LeftOut:
+    """The predictions for all rows that have a target, or for ``most`` of them, spread evenly.
+
+    A process without row i predicts tᵢ - αᵢ/Bᵢᵢ there, with or without a prior mean, and a measurement has the variance
+    1/Bᵢᵢ. B is the inverse of K without the pending rows p: with A = K⁻¹, Bᵢᵢ = Aᵢᵢ - Aᵢₚ (Aₚₚ)⁻¹ Aₚᵢ. A row costs one
+    triangular solve, O(n²). Nothing is factored again.
+    """
+    known = ~np.isnan(process.targets) & (process.known_variances < NO_VALUE)
+    rows = np.flatnonzero(known)
+    if most is not None and len(rows) > most:
+        rows = rows[np.linspace(0, len(rows) - 1, most).round().astype(np.intp)]
+    pending = process.factor.unit_columns(np.flatnonzero(np.isnan(process.targets)))
+    precision = np.empty(len(rows))
+    for start in range(0, len(rows), LEFT_OUT_ROWS):
+        block = slice(start, start + LEFT_OUT_ROWS)
+        columns = process.factor.unit_columns(rows[block])
+        precision[block] = np.einsum("ij,ij->j", columns, columns)
+        if pending.shape[1]:
+            cross = pending.T @ columns
+            solved = np.linalg.solve(pending.T @ pending, cross)
+            precision[block] -= np.einsum("ij,ij->j", cross, solved)
+    return LeftOut(rows, process.targets[rows] - process.alpha[rows] / precision, 1.0 / np.sqrt(precision))
 
 
 def as_targets(name: str, values: ArrayLike, shape: tuple[int, ...]) -> Array:
@@ -318,7 +349,7 @@ def _variance(kernel: Kernel, z: Array, v: Array) -> Array:
 
 def _extend(
     factor: GrowingCholesky,
-    entries: Entries,
+    covariances: CovarianceCache,
     kernel: Kernel,
     z: Array,
     new_z: Array,
@@ -327,7 +358,7 @@ def _extend(
 ) -> None:
     """Append the rows of K for new features to the factor, a few hundred at a time. If it fails, none are added.
 
-    The same rows without noise are kept in ``entries``.
+    The same rows without noise are cached in ``covariances``.
     """
     before, every = factor.n, np.concatenate((z, new_z))
     try:
@@ -336,10 +367,10 @@ def _extend(
             new = new_z[rows]
             block = kernel.between(new, new)
             cross = kernel.between(every[: before + start], new)
-            entries.add(cross, block)
+            covariances.add(cross, block)
             block.reshape(-1)[:: len(block) + 1] += noise[rows]
             factor.append(cross, block, solved=solved)
     except BaseException:
         factor.truncate(before)
-        entries.truncate(before)
+        covariances.truncate(before)
         raise

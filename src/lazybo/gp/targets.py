@@ -1,27 +1,52 @@
-"""Transforms of the observed values y to the targets of the Gaussian process.
+"""Convert observed values y to the targets t of a Gaussian process, and back; what repeated targets say about noise.
 
-The factor does not depend on y, so a transform needs no factorisation.
-
-A transform is a function from all values y, (n,), to `Targets`. Predictions are converted back to the units of y by
-mean · scale + shift.
+The factor does not depend on y, so a transform needs no factorisation. A transform is a function from all values y,
+(n,) or (n, q), to `Targets`.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+from scipy.special import digamma, polygamma
 
 from lazybo.core.checks import Array, finite_number, whole
 
+# Targets outside of these limits are solved in units of a power of two, so that nothing overflows.
+SMALL_TARGET, LARGE_TARGET = 1e-100, 1e100
+# Known variances are limited to this, in units of the targets².
+MAX_VARIANCE = 1e50
+# Powers to choose from for a warping; 1 is linear. Their prior is normal around 1 with this spread.
+POWERS = np.linspace(-3.0, 1.0, 17)
+POWER_SPREAD = 0.6
+MAX_DEVIATION = 1e25
+# Doubles have exponents of two from -1073 to 1024.
+MAX_EXPONENT = 1100
+# Warped values are at most MAX_DEVIATION to the fifth. A state that was edited may hold anything else.
+SMALLEST_SCALE, LARGEST_SHIFT = 1e-100, 1e150
+LARGEST = float(np.finfo(np.float64).max)
+# This many equal repeats prove that there is no noise. If other points have equal values too, as an error rate over a
+# few examples has, repeats may be equal by chance, and more are needed.
+PROOF = 1
+PROOF_IF_DISCRETE = 3
+
 
 class Targets(NamedTuple):
-    """Transformed values, with the shift and scale of the inverse transform."""
+    """Targets t = (y - shift) / scale; ``shift`` and ``scale`` are numbers, or (q,) for q outputs."""
 
     values: Array
-    shift: float
-    scale: float
+    shift: Any
+    scale: Any
+
+    def mean(self, mean: Array) -> Array:
+        """Convert a mean of the targets to a mean of the values."""
+        return product(mean, self.scale) + self.shift
+
+    def variance(self, variance: Array) -> Array:
+        """Convert a variance or covariance of the targets of one output to the units of the values²."""
+        return product(variance, self.scale, self.scale)
 
 
 Transform: TypeAlias = Callable[[Array], Targets]
@@ -29,11 +54,21 @@ Transform: TypeAlias = Callable[[Array], Targets]
 
 def identity(y: Array) -> Targets:
     """y unchanged."""
-    return Targets(y, 0.0, 1.0)
+    return Targets(y, *_one_for_each(y, 0.0, 1.0))
+
+
+def in_units(y: Array) -> Targets:
+    """y unchanged, or divided by a power of two if its squares would overflow or underflow."""
+    unit = unit_of(y)
+    return Targets(y / unit, *_one_for_each(y, 0.0, unit))
 
 
 def standardize(y: Array) -> Targets:
-    """Mean 0 and standard deviation 1; constant values become 0. Safe for values up to the largest double."""
+    """Mean 0 and standard deviation 1 in each column; constant values become 0. Safe up to the largest double."""
+    if y.ndim == 2:
+        columns = [standardize(column) for column in y.T]
+        shift, scale = np.array([column[1:] for column in columns]).T
+        return Targets(np.column_stack([column.values for column in columns]), shift, scale)
     if len(y) == 0:
         return Targets(y, 0.0, 1.0)
     # Divided before it is squared, so that 1e300 does not overflow and 1e-300 does not underflow.
@@ -47,14 +82,41 @@ def standardize(y: Array) -> Targets:
     return Targets((small - mean) / deviation, mean * unit, scale)
 
 
+def _one_for_each(y: Array, *numbers: float) -> list[Any]:
+    """Each number, once for each output."""
+    return [*numbers] if y.ndim == 1 else [np.full(y.shape[1], number) for number in numbers]
+
+
+def unit_of(targets: Array) -> float:
+    """A power of two near the largest target if their squares would overflow or underflow; otherwise 1."""
+    largest = float(np.abs(targets).max(initial=0.0))
+    if largest == 0.0 or SMALL_TARGET <= largest <= LARGE_TARGET:
+        return 1.0
+    return math.ldexp(1.0, min(math.frexp(largest)[1], 1023))
+
+
+def product(values: Array, *factors: float | Array) -> Array:
+    """values · factors, multiplied one after the other; infinite where the product overflows."""
+    with np.errstate(over="ignore"):
+        for factor in factors:
+            values = values * factor
+    return values
+
+
+def relative_variances(known: Array, scale: float) -> Array:
+    """Known variances in units of the targets², at most `MAX_VARIANCE`."""
+    with np.errstate(over="ignore"):
+        return np.minimum(known / scale / scale, MAX_VARIANCE)
+
+
 @dataclass(frozen=True, slots=True)
 class Warping:
     """A monotone transform with fixed numbers: centered at the median, scaled, warped, then standardised.
 
     The warp is Yeo and Johnson's with the power λ ≤ 1. It shortens long upper tails, so that a diverged training (1e30)
     counts as bad, but does not dominate. ``width`` is the distance between the quartiles. ``middle`` and ``width`` are
-    in units of 2 to the ``exponent``, near the largest value. So all doubles can be warped, also the smallest and the
-    largest, and values that are multiplied by a power of two are warped to the same bits.
+    in units of 2 to the ``exponent``, near the largest value. So every double can be warped, and
+    values that are multiplied by a power of two are warped to the same bits.
     """
 
     exponent: int
@@ -94,17 +156,6 @@ class Warping:
         y = self.middle + self.width * _unbend(warped * self.scale + self.shift, self.power)
         with np.errstate(over="ignore"):
             return np.clip(np.ldexp(y, self.exponent), -LARGEST, LARGEST)
-
-
-# Powers to choose from; 1 is linear.
-POWERS = np.linspace(-3.0, 1.0, 17)
-POWER_SPREAD = 0.6
-MAX_DEVIATION = 1e25
-# Doubles have exponents of two from -1073 to 1024.
-MAX_EXPONENT = 1100
-# Warped values are at most MAX_DEVIATION to the fifth. A state that was edited may hold anything else.
-SMALLEST_SCALE, LARGEST_SHIFT = 1e-100, 1e150
-LARGEST = float(np.finfo(np.float64).max)
 
 
 def warping(y: Array) -> Warping:
@@ -180,3 +231,52 @@ def _log_likelihoods(z: Array, powers: Array) -> Array:
     usable = np.isfinite(variances) & (variances > 0)
     sums = -0.5 * len(z) * np.log(variances, out=np.full(len(powers), np.inf), where=usable)
     return sums + (powers - 1.0) * signed.sum() - 0.5 * ((powers - 1.0) / POWER_SPREAD) ** 2
+
+
+@dataclass(frozen=True, slots=True)
+class Repeats:
+    """Repeated evaluations: ν, their number beyond the first at each point, and Σ (t - mean at the point)².
+
+    With few values a rugged and a noisy function look alike. Repeats tell them apart: equal values show that there is
+    no noise, different ones measure it. ``proof`` is the number of equal ones that are proof.
+    """
+
+    count: int = 0
+    square: float = 0.0
+    proof: int = PROOF
+
+    @property
+    def differ(self) -> bool:
+        """Whether any repeat gave another value: there is noise."""
+        return self.square > 0.0
+
+    @property
+    def agree(self) -> bool:
+        """Whether the repeats prove that there is no noise."""
+        return not self.differ and self.count >= self.proof
+
+    def log_variance(self) -> tuple[float, float]:
+        """An unbiased estimate of log σₙ² from repeats that differ, and its variance.
+
+        With s² = Σ (t - mean)² / ν, log s² - log σₙ² is distributed as log(χ²_ν / ν), whose mean is ψ(ν/2) - log(ν/2)
+        and whose variance is ψ'(ν/2).
+        """
+        half = 0.5 * self.count
+        bias = float(digamma(half)) - math.log(half)
+        return math.log(self.square / self.count) - bias, float(polygamma(1, half))
+
+
+def repeats_of(targets: Array, groups: Iterable[Sequence[int]]) -> Repeats:
+    """The repeats among targets, (n,), NaN where there is no value; each group has the rows at one point."""
+    count, square = 0, 0.0
+    for group in groups:
+        values = targets[list(group)]
+        values = values[~np.isnan(values)]
+        if len(values) > 1:
+            count += len(values) - 1
+            square += float(np.sum((values - values.mean()) ** 2)) if np.ptp(values) > 0 else 0.0
+    if count == 0:
+        return Repeats()
+    known = targets[~np.isnan(targets)]
+    equal = len(known) - len(np.unique(known))
+    return Repeats(count, square, PROOF_IF_DISCRETE if square == 0.0 and equal > count else PROOF)

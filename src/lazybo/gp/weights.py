@@ -1,20 +1,24 @@
-"""The targets of a process, and the weights that are solved for them: w = L⁻¹ t and α = K⁻¹ t.
+"""What a process keeps beside its factor: weights of the targets, w = L⁻¹ t and α = K⁻¹ t, and two caches.
 
 A *pending* row has a point and no target yet (NaN). It lowers the variance and does not change the mean: its target is
 what the other rows predict there, so its weight in α is 0. With p the pending rows, A = K⁻¹ and α⁰ = A [t; 0], that
 target is -(A_pp)⁻¹ α⁰_p: no other factor is needed.
 """
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from lazybo.core.checks import Array
-from lazybo.gp.cholesky import GrowingCholesky
-from lazybo.gp.units import unit_of
+from lazybo.gp.cholesky import CHUNK_ROWS, GrowingCholesky
+from lazybo.gp.targets import unit_of
 
-# w is kept in whole chunks of so many rows, and the rows after them are solved again. So w is the same to the last bit
-# however many times rows were added.
-CHUNK_ROWS = 64
+# Solutions are cached for up to this many points. They are always solved as this many columns, so that the solution of
+# a point does not depend on the other points, to the last bit.
+CACHED_POINTS = 8
+# k(X, X) is cached for up to this many rows: 8 MB.
+CACHED_ROWS = 1024
 
 
 class Weights:
@@ -79,9 +83,7 @@ class Weights:
             alpha = factor.solve_upper(w)
             rows = np.flatnonzero(self.pending)
             if len(rows):
-                columns = np.zeros((len(w), len(rows)))
-                columns[rows, np.arange(len(rows))] = 1.0
-                factor.finish_solve(columns, int(rows[0]))
+                columns = factor.unit_columns(rows)
                 change = columns @ np.linalg.solve(columns.T @ columns, -alpha[rows])
                 w, alpha = w + change, alpha + factor.solve_upper(change)
                 alpha[rows] = 0.0
@@ -100,3 +102,65 @@ def _unchanged(right: Array, before: Array) -> int:
 
 def _any_in_row(flags: NDArray[np.bool_]) -> NDArray[np.bool_]:
     return flags if flags.ndim == 1 else np.asarray(flags.any(axis=1))
+
+
+class SolutionCache:
+    """V = L⁻¹ k(X, U) of the last few predicted points, for one factor. One of them is often appended next."""
+
+    def __init__(self) -> None:
+        self._solutions: dict[bytes, Array] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies are empty: a solution is a column of an array, and a copy of the column is rounded differently."""
+        return {"_solutions": {}}
+
+    def get(self, point: Array) -> Array | None:
+        """The solution of a point, (n,), or None if it is not in the cache."""
+        return self._solutions.get(point.tobytes())
+
+    def solve(self, factor: GrowingCholesky, points: Array, covariance: Array) -> Array:
+        """V, (n, m), for k(X, U), (n, m). It is cached if there are few points."""
+        m = len(points)
+        if m > CACHED_POINTS:
+            return factor.solve_lower(covariance)
+        columns = np.zeros((factor.n, CACHED_POINTS))
+        columns[:, :m] = covariance
+        factor.finish_solve(columns, 0)
+        v = columns[:, :m]
+        self._solutions = {point.tobytes(): v[:, i] for i, point in enumerate(points)}
+        return v
+
+    def clear(self) -> None:
+        """Empty the cache, because the factor has changed."""
+        self._solutions = {}
+
+
+class CovarianceCache:
+    """k between the first rows of X, without noise."""
+
+    def __init__(self) -> None:
+        self._k = np.zeros((0, 0))
+        self._n = 0
+
+    def add(self, cross: Array, block: Array) -> None:
+        """Add t rows: k with all rows before them, (n, t), and among themselves, (t, t)."""
+        first, stop = len(cross), len(cross) + len(block)
+        if first != self._n or stop > CACHED_ROWS:
+            return
+        if stop > len(self._k):
+            size = min(max(stop, 2 * len(self._k), 64), CACHED_ROWS)
+            grown = np.zeros((size, size))
+            grown[:first, :first] = self._k[:first, :first]
+            self._k = grown
+        self._k[:first, first:stop] = cross
+        self._k[first:stop, :first] = cross.T
+        self._k[first:stop, first:stop] = block
+        self._n = stop
+
+    def get(self, rows: NDArray[np.intp]) -> Array | None:
+        """k between some rows, in ascending order, (r, r); None if not all of them are cached."""
+        return self._k[np.ix_(rows, rows)] if len(rows) and rows[-1] < self._n else None
+
+    def truncate(self, n: int) -> None:
+        """Keep only the first ``n`` rows."""
+        self._n = min(self._n, n)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lazybo.gp.lag import Lag
+from lazybo.gp.fit import Lag
 from lazybo.paper import levy
 from lazybo.paper.presets import paper_options
 from lazybo.paper.records import Row, append_rows, quartiles, read_rows

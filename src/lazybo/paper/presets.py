@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 from optuna.distributions import FloatDistribution
 
-from lazybo.gp.fit import Priors
+from lazybo.gp.fit import Lag, Priors
 from lazybo.gp.kernels import Matern52
-from lazybo.gp.lag import Lag
 from lazybo.search.acquisition import log_expected_improvement
 
 XI = 0.01

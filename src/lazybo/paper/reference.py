@@ -13,8 +13,7 @@ from optuna.distributions import FloatDistribution
 from scipy.optimize import minimize
 
 from lazybo.core.checks import Array
-from lazybo.gp.fit import learn
-from lazybo.gp.lag import is_due
+from lazybo.gp.fit import is_due, learn
 from lazybo.gp.lazy_gp import LazyGP
 from lazybo.gp.targets import WARPINGS, Targets
 from lazybo.paper.presets import XI

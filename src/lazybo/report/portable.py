@@ -34,8 +34,9 @@ from optuna.distributions import CategoricalDistribution, IntDistribution
 
 from lazybo.core.blas import one_thread
 from lazybo.core.checks import Array
-from lazybo.gp.prior_mean import PriorMean
-from lazybo.gp.process import NO_VALUE, Process
+from lazybo.gp.kernels.base import PriorMean
+from lazybo.gp.posterior import NO_VALUE
+from lazybo.gp.process import Process
 from lazybo.search.acquisition import MIN_STD
 from lazybo.search.optimizer import Optimizer
 from lazybo.search.prediction import HALF_WIDTH, Limit, Predictor

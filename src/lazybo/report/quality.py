@@ -6,7 +6,7 @@ import numpy as np
 
 from lazybo.core.blas import one_thread
 from lazybo.core.checks import Array
-from lazybo.gp.leave_one_out import leave_one_out
+from lazybo.gp.process import leave_one_out
 from lazybo.search.prediction import HALF_WIDTH, Predictor
 
 # Values that are left out, one at a time: each takes a triangular solve.

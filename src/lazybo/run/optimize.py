@@ -14,9 +14,8 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.core.checks import Direction, check_cost, check_seed, hinting, renamed, warn, whole
-from lazybo.gp.fit import Priors, priors_for
-from lazybo.gp.kernels import Kernel
-from lazybo.gp.lag import Lag
+from lazybo.gp.fit import Lag, Priors, priors_for
+from lazybo.gp.kernels.base import Kernel
 from lazybo.run.arguments import (
     check_initial,
     check_initial_feasible,

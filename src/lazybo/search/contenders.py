@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from lazybo.core.checks import Array
-from lazybo.gp.process import root_of
+from lazybo.gp.posterior import root_of
 from lazybo.search.prediction import Evaluation, Predictor, by_configuration, mean_value
 
 # The leader's chance at which the check ends.

@@ -35,8 +35,8 @@ from scipy.special import logsumexp, ndtr
 
 from lazybo.core.blas import one_thread
 from lazybo.core.checks import Array
-from lazybo.gp.curves import CurveKernel, CurveProcess, Rows, learn
-from lazybo.gp.kernels import Column
+from lazybo.gp.kernels.base import Column
+from lazybo.gp.learning_curves import CurveKernel, CurveProcess, CurveRows, learn
 from lazybo.gp.targets import LARGEST, Warping, warping
 
 # Positions that are kept grow by this factor.
@@ -259,7 +259,7 @@ class CurveModel:
         fitted = self._sync()
         if fitted is None:
             return np.zeros(len(x))
-        points = Rows(x, np.full(len(x), fitted.clock.end), np.full(len(x), len(self._curves)))
+        points = CurveRows(x, np.full(len(x), fitted.clock.end), np.full(len(x), len(self._curves)))
         means, variances = fitted.process.posterior(points)
         gaps = fitted.targets(values.ravel()).reshape(values.shape) - means[:, None]
         return _improvement(gaps, np.sqrt(variances)[:, None]).mean(axis=1)
@@ -341,7 +341,7 @@ class FittedCurves:
     def __len__(self) -> int:
         return len(self._rows)
 
-    def build(self, curves: Sequence[Curve], rows: Rows, targets: Array) -> None:
+    def build(self, curves: Sequence[Curve], rows: CurveRows, targets: Array) -> None:
         """Add the curves that the kernel was learned from, whose rows and targets these are."""
         for start in range(0, len(targets), BLOCK_ROWS):
             block = slice(start, start + BLOCK_ROWS)
@@ -378,7 +378,7 @@ class FittedCurves:
         """Forecasts of the curves with these numbers, each at its time t."""
         if not len(numbers):
             return []
-        points = Rows(np.array([self._x[i] for i in numbers]), np.array(t), np.array(numbers))
+        points = CurveRows(np.array([self._x[i] for i in numbers]), np.array(t), np.array(numbers))
         means, variances = self.process.posterior(points)
         totals = variances + self.process.kernel.noise
         weights = {i: self._weights(i) for i in set(numbers)}
@@ -441,7 +441,7 @@ def _learned(columns: tuple[Column, ...], x: bytes, t: bytes, curve: bytes, targ
     """The kernel that is learned from the bytes of some rows. Sampler and pruner of a study share it."""
     times = np.frombuffer(t)
     points = np.frombuffer(x).reshape(len(times), -1)
-    return learn(columns, Rows(points, times, np.frombuffer(curve, np.intp)), np.frombuffer(targets))
+    return learn(columns, CurveRows(points, times, np.frombuffer(curve, np.intp)), np.frombuffer(targets))
 
 
 def _to_learn_from(counts: NDArray[np.intp]) -> NDArray[np.intp]:
@@ -473,7 +473,7 @@ def _targets(curves: Sequence[Curve], clock: Clock) -> Targets:
     return Targets(bend, max(float(worst), LINEAR), max(low - margin, -LARGEST), min(high + margin, LARGEST))
 
 
-def table(curves: Sequence[Curve], numbers: Sequence[int], clock: Clock, targets: Targets) -> tuple[Rows, Array]:
+def table(curves: Sequence[Curve], numbers: Sequence[int], clock: Clock, targets: Targets) -> tuple[CurveRows, Array]:
     """The rows of curves that are kept, and their targets."""
     kept = [kept_steps(curve, clock) for curve in curves]
     counts = [len(steps) for steps in kept]
@@ -481,7 +481,7 @@ def table(curves: Sequence[Curve], numbers: Sequence[int], clock: Clock, targets
     values = [curve.values[step] for curve, steps in zip(curves, kept, strict=True) for step, _ in steps]
     x = np.repeat([curve.x for curve in curves], counts, axis=0)
     times = np.array(t)
-    return Rows(x, times, np.repeat(numbers, counts)), targets(np.array(values) - clock.gap(times))
+    return CurveRows(x, times, np.repeat(numbers, counts)), targets(np.array(values) - clock.gap(times))
 
 
 def kept_steps(curve: Curve, clock: Clock) -> list[tuple[int, float | None]]:

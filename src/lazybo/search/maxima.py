@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lazybo.core.checks import Array
-from lazybo.gp.kernels import Kernel, distances
+from lazybo.gp.kernels.base import Kernel, distances
 from lazybo.gp.process import Process
 from lazybo.search.acquisition import Acquisition
 from lazybo.search.ascent import climb, move_discrete

@@ -7,10 +7,10 @@ from numpy.typing import NDArray
 
 from lazybo.core.blas import one_thread
 from lazybo.core.checks import Array
-from lazybo.gp.evidence import inverted
-from lazybo.gp.kernels import Slope
-from lazybo.gp.prior_mean import PriorMean
-from lazybo.gp.process import NO_VALUE, Process
+from lazybo.gp.cholesky import inverted
+from lazybo.gp.kernels.base import PriorMean, Slope
+from lazybo.gp.posterior import NO_VALUE
+from lazybo.gp.process import Process
 from lazybo.search.acquisition import Acquisition
 
 Index: TypeAlias = NDArray[np.intp]

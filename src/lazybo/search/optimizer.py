@@ -26,9 +26,8 @@ from lazybo.core.checks import (
     shortened,
     whole,
 )
-from lazybo.gp.fit import Priors
-from lazybo.gp.kernels import Kernel
-from lazybo.gp.lag import Lag
+from lazybo.gp.fit import Lag, Priors
+from lazybo.gp.kernels.base import Kernel
 from lazybo.search.acquisition import Acquisition
 from lazybo.search.contenders import Race
 from lazybo.search.core import Core

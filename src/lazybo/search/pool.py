@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from lazybo.core.checks import Array
+from lazybo.gp.cholesky import CHUNK_ROWS
 from lazybo.gp.process import Process
-from lazybo.gp.weights import CHUNK_ROWS
 from lazybo.space.space import Space
 
 POOL_POINTS = 512

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from lazybo.core import text
 from lazybo.core.checks import Array
-from lazybo.gp.process import NO_VALUE, Process
+from lazybo.gp.posterior import NO_VALUE
+from lazybo.gp.process import Process
 from lazybo.gp.targets import Warping
 from lazybo.space.space import Space
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from lazybo.core.codec import readable, write_whole
-from lazybo.gp.kernels import Kernel
+from lazybo.gp.kernels.base import Kernel
 from lazybo.search import saved
 from lazybo.search.acquisition import Acquisition
 from lazybo.search.core import Core

@@ -19,15 +19,14 @@ from numpy.typing import NDArray
 
 from lazybo.core.blas import one_thread
 from lazybo.core.checks import Array, positive, shortened, whole
+from lazybo.gp.cholesky import CHUNK_ROWS
 from lazybo.gp.earlier import EarlierTasks, Related
-from lazybo.gp.fit import NOISY, Data, Priors, check_priors, maximum_a_posteriori, prior_kernel
+from lazybo.gp.fit import NOISY, Data, Lag, Priors, check_priors, is_due, maximum_a_posteriori, prior_kernel
 from lazybo.gp.kernels import Kernel, kernel_for
-from lazybo.gp.lag import Lag, is_due
-from lazybo.gp.prior_mean import PriorMean
-from lazybo.gp.process import NO_VALUE, Process
-from lazybo.gp.repeats import PROOF_IF_DISCRETE, Repeats, repeats_of
-from lazybo.gp.targets import Warping
-from lazybo.gp.weights import CHUNK_ROWS
+from lazybo.gp.kernels.base import PriorMean
+from lazybo.gp.posterior import NO_VALUE
+from lazybo.gp.process import Process
+from lazybo.gp.targets import PROOF_IF_DISCRETE, Repeats, Warping, repeats_of
 from lazybo.search.pool import POOL_POINTS, Pool, groups_of_rows, sobol_points
 from lazybo.search.results import State
 from lazybo.search.views import Rows

@@ -1,12 +1,18 @@
-"""Fit and score the folds of a candidate, and store them with its trial in the form that scikit-learn needs."""
+"""The candidates of a search: fit and score their folds, store them with their trials, and identify the search.
 
+A stored search has a fingerprint, so that it resumes only if its candidates are comparable with new ones.
+"""
+
+import json
 import math
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import joblib
 import numpy as np
 from numpy.typing import NDArray
+from optuna.storages import BaseStorage
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 from sklearn import config_context, get_config
@@ -19,11 +25,14 @@ from lazybo.core.codec import as_object, readable
 from lazybo.run import plain
 from lazybo.run.evaluate import Measured
 from lazybo.search.hypervolume import non_dominated
-from lazybo.sklearn.spaces import SearchSpace
-from lazybo.study.attributes import ERROR_KEY, FOLDS_KEY, of_trial
+from lazybo.sklearn.spaces import SearchSpace, described
+from lazybo.study.attributes import ERROR_KEY, FOLDS_KEY, SEARCH_KEY, object_of, of_study, of_trial, rewritable_parts
 
 # One fold as scikit-learn returns it: scores, times, and the error if there was one.
 Fold = dict[str, Any]
+REMEDY = "use another study_name, or another storage"
+# Longer descriptions are cut in messages.
+SHOWN = 200
 KEPT = {"fit_error", "test_scores", "n_test_samples", "fit_time", "score_time"}
 
 
@@ -136,7 +145,7 @@ def folds_of(trial: FrozenTrial, n_splits: int, failed: Any, train_scores: bool)
     Raises a ValueError if they were edited.
     """
     if FOLDS_KEY in trial.user_attrs:
-        with readable(of_trial(FOLDS_KEY, trial.number), "use another study_name, or another storage"):
+        with readable(of_trial(FOLDS_KEY, trial.number), REMEDY):
             return _kept_folds(trial.user_attrs[FOLDS_KEY], n_splits)
     reason = str(trial.system_attrs.get("fail_reason", "another process marked it as failed"))
     lost = {"fit_error": reason, "test_scores": failed, "n_test_samples": 0, "fit_time": 0.0, "score_time": 0.0}
@@ -157,3 +166,47 @@ def _score(kept: Any) -> Any:
     if isinstance(kept, Mapping):
         return {name: _score(score) for name, score in kept.items()}
     return math.nan if kept is None else as_number("a score", kept)
+
+
+# --------------------------------------------------------------------- fingerprint
+
+
+def fingerprint(settings: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, str]:
+    """Settings as strings and data as hashes, by name."""
+    return {name: described(value) for name, value in settings.items()} | {
+        name: _digest(value) for name, value in data.items()
+    }
+
+
+def check_fingerprint(storage: BaseStorage, study_name: str, ours: Mapping[str, str]) -> None:
+    """Raise a ValueError if the stored study is another search. Nothing is written."""
+    found = next((study for study in storage.get_all_studies() if study.study_name == study_name), None)
+    if found is None or not storage.get_n_trials(found._study_id):
+        return
+    with readable(of_study(SEARCH_KEY, study_name), REMEDY):
+        theirs = object_of(storage.get_study_system_attrs(found._study_id), SEARCH_KEY)
+    if not theirs:
+        raise ValueError(f"the study {study_name!r} has trials that were not made by LazySearchCV; {REMEDY}")
+    for name, text in ours.items():
+        if theirs.get(name) != text:
+            shown = f": there {_short(theirs.get(name))}, here {_short(text)}" if not text.startswith("hash ") else ""
+            hint = " (a splitter that shuffles needs a random_state)" if name == "cv splits" else ""
+            raise ValueError(f"the study {study_name!r} was made with another {name}{shown}{hint}; {REMEDY}")
+
+
+def write_fingerprint(study: Study, ours: Mapping[str, str]) -> None:
+    """Store the fingerprint with the study."""
+    for key, part in rewritable_parts(SEARCH_KEY, json.dumps(ours)).items():
+        study._storage.set_study_system_attr(study._study_id, key, part)
+
+
+def _digest(thing: Any) -> str:
+    try:
+        return f"hash {joblib.hash(thing)}"
+    except Exception:  # pickling may raise anything
+        return described(thing)
+
+
+def _short(text: object) -> str:
+    text = str(text)
+    return text if len(text) <= SHOWN else text[: SHOWN - 3] + "..."

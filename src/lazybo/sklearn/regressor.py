@@ -1,12 +1,21 @@
 """LazyGPRegressor: the lazy Gaussian process with the interface of scikit-learn's GaussianProcessRegressor.
 
-What it computes is in `lazybo.sklearn.model`, what it learns in `lazybo.sklearn.learning`. This module validates the
-input and has the public methods.
+======  ==============================================================  ======================
+symbol  meaning                                                         shape
+======  ==============================================================  ======================
+X, y    observed points and values, q outputs                           (n, d), (n,) or (n, q)
+t       targets: y, or y normalised column by column                    (n,) or (n, q)
+v       known noise variance of each row, in units of t²                (n,)
+U       points to predict at                                            (m, d)
+======  ==============================================================  ======================
+
+K does not depend on y: all outputs share one factor, and a new normalisation of y needs no factorisation.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,17 +26,68 @@ from sklearn.utils.validation import validate_data
 
 from lazybo.core.blas import one_thread
 from lazybo.core.checks import Array, as_array, finite, whole
-from lazybo.gp.fit import MAX_POINTS, MAX_TARGET, Data, Priors, check_priors, prior_kernel
-from lazybo.gp.kernels import Kernel as OwnKernel
-from lazybo.gp.kernels import Matern52
-from lazybo.gp.lag import Lag, check_lag, is_due
-from lazybo.gp.process import root_of
-from lazybo.sklearn.kernels import composed, parse, validate
-from lazybo.sklearn.learning import Learning, Minimizer, Parameters, log_likelihood
-from lazybo.sklearn.model import Model, Rows, Values, in_units, normalised, unchanged
+from lazybo.gp.fit import MAX_POINTS, MAX_TARGET, Data, Lag, Priors, check_lag, check_priors, is_due, prior_kernel
+from lazybo.gp.kernels.base import Kernel as OwnKernel
+from lazybo.gp.kernels.matern import Matern52
+from lazybo.gp.posterior import root_of
+from lazybo.gp.process import Process
+from lazybo.gp.targets import Targets, identity, in_units, standardize
+from lazybo.sklearn.kernels import Learning, Minimizer, Parameters, composed, log_likelihood, parse, validate
 
 # Regression data is noisier than objectives are, so the prior of the noise is wider than the optimiser's.
 PRIORS = Priors(noise_spread=2.0, noisy_odds=0.0)
+# `Process` needs some noise; this much is lost in rounding.
+NO_NOISE = float(np.finfo(np.float64).tiny)
+
+
+class Observations(NamedTuple):
+    """Rows in the units of the user: X, y and v."""
+
+    x: Array
+    y: Array
+    known: Array
+
+
+@dataclass(frozen=True)
+class Model:
+    """A fitted model. `with_rows` extends its process in place: after that, only the new model may be used."""
+
+    process: Process
+    parameters: Parameters
+    y: Array
+    targets: Targets
+
+    @classmethod
+    def build(cls, rows: Observations, targets: Targets, parameters: Parameters) -> "Model":
+        """A model of all rows, O(n³)."""
+        process = Process(parse(parameters.kernel, rows.x.shape[1]).kernel, max(parameters.noise, NO_NOISE))
+        process.append(rows.x, targets.values, variance=rows.known)
+        return cls(process, parameters, rows.y, targets)
+
+    def with_rows(self, new: Observations, targets: Targets) -> "Model":
+        """A model with t more rows, in O(t n²). ``targets`` are those of all rows."""
+        self.process.append(new.x, targets.values[len(self.y) :], variance=new.known)
+        self.process.set_targets(targets.values)
+        return replace(self, y=np.concatenate((self.y, new.y)), targets=targets)
+
+    @property
+    def data(self) -> Data:
+        """The data to learn parameters from."""
+        return Data(self.process.X, self.targets.values, self.process.known_variances)
+
+    def mean(self, u: Array) -> Array:
+        """Mean at the rows of U, (m,) or (m, q)."""
+        return self.targets.mean(self.process.mean(u))
+
+    def variance(self, u: Array) -> Array:
+        """Variance at the rows of U, with the white noise, in units of t², (m,)."""
+        return self.process.posterior(u).variance + self.parameters.noise
+
+    def covariance(self, u: Array) -> Array:
+        """Joint covariance at the rows of U, with the white noise, in units of t², (m, m)."""
+        _, covariance = self.process.posterior_covariance(u)
+        covariance[np.diag_indices_from(covariance)] += self.parameters.noise
+        return covariance
 
 
 class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
@@ -38,10 +98,10 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
 
     Parameters
     ----------
-    kernel : scikit-learn kernel, kernel of lazybo.kernels or None, default=None
+    kernel : scikit-learn kernel, kernel of lazybo.gp.kernels or None, default=None
         ``ConstantKernel * Matern(nu=2.5) + WhiteKernel`` in any order, of which only the Matern is required. It is
         learned by maximum likelihood within its bounds. None: this kernel with a length scale for each column, learned
-        with ``priors`` in units of the columns' ranges and of the size of y. A kernel of lazybo.kernels may have
+        with ``priors`` in units of the columns' ranges and of the size of y. A kernel of lazybo.gp.kernels may have
         categorical and conditional columns (NaN: inactive). It is learned together with a white noise, with ``priors``
         in the units of X, so X should lie in the unit cube.
     alpha : float or array of shape (n_samples,), default=1e-10
@@ -56,8 +116,8 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
         no ``kernel`` is given, y above 1e100 or below 1e-100 is divided by a power of two; "the normalised y" is then
         the result of that division.
     lag : "auto", int or None, default="auto"
-        When `partial_fit` learns the parameters again, as in `lazybo.fit.is_due`. None: only `fit` learns them.
-    priors : lazybo.fit.Priors or None, default=None
+        When `partial_fit` learns the parameters again, as in `lazybo.gp.fit.is_due`. None: only `fit` learns them.
+    priors : lazybo.gp.fit.Priors or None, default=None
         Priors of the parameters, for kernels that are not scikit-learn's.
     max_points : int or None, default=400
         Parameters are learned from at most so many rows, drawn at random. None: all rows, O(n³) each evaluation.
@@ -66,7 +126,7 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
 
     Attributes
     ----------
-    kernel_ : scikit-learn kernel or kernel of lazybo.kernels
+    kernel_ : scikit-learn kernel or kernel of lazybo.gp.kernels
         The kernel with its current parameters; a scikit-learn kernel if ``kernel`` is None.
     noise_ : float
         The variance of the white noise, in units of the normalised y. As in scikit-learn, predicted deviations include
@@ -81,6 +141,8 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
         The log marginal likelihood of all rows with the current parameters.
     learned_at_ : int
         The number of rows when the parameters were last learned; 0: never.
+    process_ : lazybo.gp.process.Process
+        The process of the normalised y.
     n_features_in_, feature_names_in_
         As in every scikit-learn estimator.
 
@@ -135,14 +197,14 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
                 self._extend(self._rows(X, y, self.kernel_, reset=False))
         return self
 
-    def _build(self, rows: Rows, parameters: Parameters, *, learn: bool) -> None:
+    def _build(self, rows: Observations, parameters: Parameters, *, learn: bool) -> None:
         """Build a new model of all rows; ``learn`` its parameters first."""
-        values = self._values(rows.y)
+        targets = self._targets(rows.y)
         if learn and self.optimizer is not None and parameters.free:
-            parameters = self._learning(len(rows.y)).learned(parameters, Data(rows.x, values.targets, rows.known))
-        self._model = Model.build(rows, values, parameters)
+            parameters = self._learning(len(rows.y)).learned(parameters, Data(rows.x, targets.values, rows.known))
+        self._model = Model.build(rows, targets, parameters)
 
-    def _extend(self, new: Rows) -> None:
+    def _extend(self, new: Observations) -> None:
         """Add rows to the model; build a new one if its parameters are due to be learned."""
         old, parameters = self._model, self._model.parameters
         if new.y.shape[1:] != old.y.shape[1:]:
@@ -150,9 +212,9 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
         y = np.concatenate((old.y, new.y))
         if self.optimizer is not None and parameters.free and is_due(self.lag, parameters.learned_at, len(y)):
             x, known = np.concatenate((old.process.X, new.x)), np.concatenate((old.process.known_variances, new.known))
-            self._build(Rows(x, y, known), parameters, learn=True)
+            self._build(Observations(x, y, known), parameters, learn=True)
         else:
-            self._model = old.with_rows(new, self._values(y))
+            self._model = old.with_rows(new, self._targets(y))
 
     # ---------------------------------------------------------------- predict
 
@@ -166,7 +228,7 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
         if return_std and return_cov:
             raise RuntimeError("return_std and return_cov exclude each other; give one of them")
         model, u = self._at(X)
-        scale = model.values.scale
+        scale = model.targets.scale
         if return_std:
             return model.mean(u), np.multiply.outer(np.sqrt(model.variance(u)), scale)
         if return_cov:
@@ -184,7 +246,7 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
         model, u = self._at(X)
         mean = model.mean(u)
         drawn = np.tensordot(root_of(model.covariance(u)), rng.standard_normal((*mean.shape, count)), axes=1)
-        return mean[..., None] + drawn * model.values.scale[..., None]
+        return mean[..., None] + drawn * np.asarray(model.targets.scale)[..., None]
 
     @one_thread()
     def log_marginal_likelihood(
@@ -227,6 +289,11 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
         return self._fitted("learned_at_").parameters.learned_at
 
     @property
+    def process_(self) -> Process:
+        """The process of the normalised values."""
+        return self._fitted("process_").process
+
+    @property
     def X_train_(self) -> Array:  # noqa: N802 - scikit-learn's name
         """All points so far, (n, d); a view that must not be written to."""
         return self._fitted("X_train_").process.X
@@ -234,7 +301,7 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
     @property
     def y_train_(self) -> Array:
         """All values so far, normalised with ``normalize_y``, (n,) or (n, q)."""
-        return self._fitted("y_train_").values.targets
+        return self._fitted("y_train_").targets.values
 
     @property
     @one_thread()
@@ -279,10 +346,10 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
             return self._model, u
         with _no_overflow_warnings():
             u = check_array(points, dtype=float, ensure_all_finite=_finite_only(self.kernel))
-        nothing = Rows(np.zeros((0, u.shape[1])), np.zeros(0), np.zeros(0))
-        return Model.build(nothing, unchanged(nothing.y), self._first_parameters(u.shape[1])), u
+        nothing = Observations(np.zeros((0, u.shape[1])), np.zeros(0), np.zeros(0))
+        return Model.build(nothing, identity(nothing.y), self._first_parameters(u.shape[1])), u
 
-    def _rows(self, x: ArrayLike, y: ArrayLike, kernel: object, *, reset: bool) -> Rows:
+    def _rows(self, x: ArrayLike, y: ArrayLike, kernel: object, *, reset: bool) -> Observations:
         """Validate the rows and the estimator's parameters, before anything is changed. Each row gets its ``alpha``."""
         self._check_parameters()
         finite_only = _finite_only(kernel)
@@ -305,7 +372,7 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
             )
         if (alpha < 0).any():
             raise ValueError(f"alpha must not be negative, but its smallest entry is {alpha.min()}")
-        return Rows(np.array(points), values, np.broadcast_to(alpha, len(values)))
+        return Observations(np.array(points), values, np.broadcast_to(alpha, len(values)))
 
     def _check_parameters(self) -> None:
         check_lag(self.lag)
@@ -332,8 +399,9 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
             self.priors or PRIORS,
         )
 
-    def _values(self, y: Array) -> Values:
-        return normalised(y) if self.normalize_y else in_units(y) if self.kernel is None else unchanged(y)
+    def _targets(self, y: Array) -> Targets:
+        transform = standardize if self.normalize_y else in_units if self.kernel is None else identity
+        return transform(y)
 
 
 @contextmanager
@@ -348,7 +416,7 @@ def _all_or_nothing(estimator: LazyGPRegressor) -> Iterator[None]:
         model = before.get("_model")
         if model is not None:
             model.process.truncate(len(model.y))
-            model.process.set_targets(model.values.targets)
+            model.process.set_targets(model.targets.values)
         raise
 
 

@@ -37,8 +37,16 @@ from lazybo.report.recommendation import recommended_of
 from lazybo.report.records import predictor_of
 from lazybo.run.call import Call, Given
 from lazybo.run.optimize import optimize
-from lazybo.sklearn import identity
-from lazybo.sklearn.candidates import Candidates, counts, folds_of, front_rows, metrics_of
+from lazybo.sklearn.candidates import (
+    Candidates,
+    check_fingerprint,
+    counts,
+    fingerprint,
+    folds_of,
+    front_rows,
+    metrics_of,
+    write_fingerprint,
+)
 from lazybo.sklearn.spaces import SearchSpace
 from lazybo.space.space import Predicate
 from lazybo.study.storage import About, open_storage, open_study
@@ -62,7 +70,7 @@ class _Problem:
     space: SearchSpace
     objectives: tuple[str, ...]  # the metrics that are maximised; empty if it is one
     candidates: Candidates
-    identity: Mapping[str, str]  # empty if nothing is stored
+    fingerprint: Mapping[str, str]  # empty if nothing is stored
 
 
 class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no types
@@ -231,7 +239,7 @@ class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no ty
             by_name = isinstance(self.refit, str) and (self.refit != RECOMMENDED or self._names_metrics())
             settings["refit metric"] = self.refit if by_name else list(objectives) or None
             given = {"fit parameters": routed.estimator.fit, "score parameters": routed.scorer.score}
-            about = identity.identity(settings, {"X": x, "y": y, "cv splits": splits, **given})
+            about = fingerprint(settings, {"X": x, "y": y, "cv splits": splits, **given})
         return _Problem(
             (x, y), splits, scorers, refit_metric, routed.estimator.fit, estimator, space, objectives, candidates, about
         )
@@ -281,13 +289,13 @@ class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no ty
         """Run the search and return its study."""
         space, storage = problem.space, open_storage(self.storage)
         name = self.study_name or type(self.estimator).__name__
-        identity.check(storage, name, problem.identity)
+        check_fingerprint(storage, name, problem.fingerprint)
         seed = self._seed()
         directions: list[Direction] = ["maximize" for _ in problem.objectives or (None,)]
         about = About(tuple(directions), problem.objectives or None)
         with _no_log_of_new_studies():
             study, _ = open_study(storage, name, about, _structure(space), seed)
-        identity.write(study, problem.identity)
+        write_fingerprint(study, problem.fingerprint)
         wanted = self._wanted(space)
         known = [trial for trial in study.get_trials(deepcopy=False) if trial.state.is_finished()]
         for trial in filter(counts, known):

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from optuna.distributions import BaseDistribution
 
 from lazybo.core.checks import Array, shortened
-from lazybo.gp.kernels import Column
+from lazybo.gp.kernels.base import Column
 from lazybo.space.axis import Axis, allowed_values, contains, has_place, only_value, plain_value
 from lazybo.space.shorthand import as_distributions, warn_of_misreading
 

@@ -19,10 +19,8 @@ from optuna.trial import FrozenTrial
 
 from lazybo.core.checks import Direction, whole
 from lazybo.core.codec import as_object, readable
-from lazybo.gp.fit import Priors
-from lazybo.gp.kernels import Kernel, kernel_for
-from lazybo.gp.kernels.choice import KERNELS
-from lazybo.gp.lag import Lag
+from lazybo.gp.fit import Lag, Priors
+from lazybo.gp.kernels import KERNELS, Kernel, kernel_for
 from lazybo.search.acquisition import Acquisition
 from lazybo.search.earlier import EarlierStudy
 from lazybo.search.optimizer import Optimizer

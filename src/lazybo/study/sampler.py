@@ -26,9 +26,8 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.core.checks import check_seed, shortened, whole
-from lazybo.gp.fit import Priors
+from lazybo.gp.fit import Lag, Priors
 from lazybo.gp.kernels import Kernel, check_choice
-from lazybo.gp.lag import Lag
 from lazybo.search.acquisition import Acquisition
 from lazybo.search.earlier import best_of
 from lazybo.space.axis import contains

@@ -33,8 +33,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from lazybo.core.checks import Array, as_shape, positive
-from lazybo.gp.kernels.base import Parameter, upper
-from lazybo.gp.kernels.columns import INACTIVE_VALUE, Column, Coordinates
+from lazybo.gp.kernels.base import INACTIVE_VALUE, Column, Coordinates, Parameter, StationaryKernel, check_scales, upper
 from lazybo.gp.kernels.matern import MAX_DISTANCE, Matern52, MaternPairs, MaternSlope
 
 # How many entries of sⱼ are computed at a time, so that temporary arrays stay in the CPU cache.
@@ -44,7 +43,7 @@ MAX_EXPONENT = 350.0
 
 
 @dataclass(frozen=True, eq=False)
-class AdditiveMatern52:
+class AdditiveMatern52(StationaryKernel):
     """Matérn 5/2 in which a ``share`` of the variance is a sum of one-dimensional kernels. Immutable."""
 
     length_scales: Array
@@ -58,22 +57,16 @@ class AdditiveMatern52:
         share = positive("share", self.share)
         if share >= 1:
             raise ValueError(f"share must be between 0 and 1, not {share}")
-        scale = positive("output_scale", self.output_scale)
-        joint = Matern52(self.length_scales, (1.0 - share) * scale, self.columns)
-        object.__setattr__(self, "length_scales", joint.length_scales)
-        object.__setattr__(self, "output_scale", scale)
+        scales, columns = check_scales(self.length_scales, self.columns)
+        object.__setattr__(self, "length_scales", scales)
+        object.__setattr__(self, "output_scale", positive("output_scale", self.output_scale))
         object.__setattr__(self, "share", share)
-        object.__setattr__(self, "columns", joint.columns)
+        object.__setattr__(self, "columns", columns)
 
-    def __setstate__(self, state: dict[str, object]) -> None:
-        """After a copy or unpickling NumPy arrays are writable: make them read-only again."""
-        self.__dict__.update(state)
-        self.length_scales.flags.writeable = False
-
-    @property
-    def dim(self) -> int:
-        """Number of columns, d."""
-        return self.joint.dim
+    def __call__(self, x: ArrayLike, other: ArrayLike | None = None) -> Array:
+        """k between the rows of two sets of points, (m, n); among the rows of ``x`` if there is no other."""
+        z = self.features(self.check(x))
+        return self.between(z, z if other is None else self.features(self.check(other)))
 
     @property
     def theta(self) -> Array:
@@ -85,11 +78,6 @@ class AdditiveMatern52:
     def layout(self) -> list[Parameter]:
         """The kind of each entry of θ."""
         return [*self.joint.layout, Parameter("share")]
-
-    @property
-    def ranges(self) -> Array:
-        """The length scales, (d,)."""
-        return self.length_scales
 
     def with_theta(self, theta: ArrayLike) -> "AdditiveMatern52":
         """The same kernel with other parameters."""
@@ -107,26 +95,9 @@ class AdditiveMatern52:
         checked = as_shape("values", values, (self.dim + 2,))
         return replace(self, length_scales=checked[:-2], output_scale=checked[-2], share=checked[-1])
 
-    def check(self, x: ArrayLike, name: str = "X") -> Array:
-        """Validated points of this kernel, (n, d): finite numbers, known choices, NaN only in conditional columns."""
-        return self.joint.check(x, name)
-
-    def __call__(self, x: ArrayLike, other: ArrayLike | None = None) -> Array:
-        """k between the rows of two sets of points, (m, n); between those of ``x`` if there is no other."""
-        z = self.features(self.check(x))
-        return self.between(z, z if other is None else self.features(self.check(other)))
-
-    def features(self, x: Array) -> Array:
-        """Z: the coordinates of validated points, in units of the length scales, (n, D)."""
-        return self.joint.features(x)
-
-    def diagonal(self, z: Array) -> Array:
-        """σ² for each point, (n,)."""
-        return np.full(len(z), self.output_scale)
-
     def prepared(self, z: Array) -> "Lines":
         """Z with its exponentials, to be given as ``other`` several times."""
-        coordinates = self.joint.coordinates
+        coordinates = self.coordinates
         first = z.T[coordinates.first] if coordinates.coded else z.T
         values = np.multiply(first, self._unit, order="C")
         if coordinates.labels:
@@ -173,7 +144,7 @@ class AdditiveMatern52:
 
     def pairs(self, x: Array) -> "AdditivePairs":
         """k between all pairs of validated points, for learning."""
-        return AdditivePairs(self.joint.coordinates, self.joint.coordinates.of(x))
+        return AdditivePairs(self.coordinates, self.coordinates.of(x))
 
     def _additive(self, rows: "Lines", columns: "Lines") -> tuple[Array, Array, Array]:
         """σ² a/d Σⱼ (1 + sⱼ + sⱼ²/3) exp(-sⱼ), (m, n); gⱼ, (d, m, n); the differences p - q of points, (d, m, n).
@@ -184,7 +155,7 @@ class AdditiveMatern52:
         difference = rows.values[:, :, None] - columns.values[:, None, :]
         s = np.abs(difference)
         for j in self._wide:
-            s[j] = self.joint.coordinates.distances_in(j, rows.z, columns.z, self.length_scales) * self._unit
+            s[j] = self.coordinates.distances_in(j, rows.z, columns.z, self.length_scales) * self._unit
         # Beyond this the kernel is 0 in doubles, and infinity · 0 would be NaN.
         if rows.grown is None or columns.grown is None or rows.shrunk is None or columns.shrunk is None:
             np.minimum(s, MAX_DISTANCE, out=s)
@@ -277,7 +248,7 @@ class AdditiveSlope:
 
         The derivative of M(s) by s is -s g / 3, and s = √(5 d) |uⱼ - xⱼ|/ℓⱼ.
         """
-        kernel, coordinates = self.kernel, self.kernel.joint.coordinates
+        kernel, coordinates = self.kernel, self.kernel.coordinates
         gradient: Array = np.vecdot(self.pull, weights).T * kernel.slope_scales
         if coordinates.coded:
             gradient[coordinates.without_slope(self.joint.z)] = 0.0

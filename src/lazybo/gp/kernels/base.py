@@ -1,24 +1,78 @@
-"""The interface of a kernel: what the process, learning and the search need.
+"""The interface of a kernel, and mixed and conditional columns as Euclidean coordinates.
 
 ======  ============================================================  ==========
 symbol  meaning                                                       shape
 ======  ============================================================  ==========
-X, U    points: one row each, one column a parameter                  (n, d)
-Z       features of X: Euclidean coordinates in units of `ranges`     (n, D)
+X, U    points: one row each, one column for each parameter           (n, d)
+C       coordinates of X, one or more for each column                 (n, D)
+Z       features of X: coordinates in units of `ranges`               (n, D)
 k       covariance of two points                                      (m, n)
 θ       the kernel's parameters, each as a logarithm                  (p,)
 ======  ============================================================  ==========
+
+The coordinates of a column:
+
+- numeric: the value itself;
+- categorical with c choices: a corner of a simplex with edge 1, so two different choices have distance 1;
+- categorical with more than `MAX_CORNERS` choices: a *label*. Its one coordinate is the choice, or -1 if inactive, and
+  is only compared. Distances are the same as in the simplex, but don't get slower with more choices;
+- conditional (may be inactive, NaN): one more coordinate, 0 if active and 1 if not. The other coordinates of an
+  inactive entry have a neutral value. Two inactive entries coincide; an inactive and an active one are at least as far
+  apart as any two active ones in [0, 1].
+
+So a kernel that is positive definite in Euclidean space is positive definite on these points.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol, Self, runtime_checkable
+from functools import cached_property, lru_cache
+from typing import Any, ClassVar, Literal, Protocol, Self, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.spatial.distance import cdist
 
-from lazybo.core.checks import Array
-from lazybo.gp.kernels.columns import Column, coordinates_of
+from lazybo.core.checks import Array, as_array
+
+Index: TypeAlias = NDArray[np.intp]
+Mask: TypeAlias = NDArray[np.bool_]
+
+# The coordinate of an inactive number: the middle of the unit interval, so that no active value is favoured.
+INACTIVE_VALUE = 0.5
+# The coordinate of an inactive label.
+INACTIVE_LABEL = -1.0
+# Columns with more choices than this are labels.
+MAX_CORNERS = 64
+# The smallest length scale.
+MIN_LENGTH_SCALE = 1e-300
+# A prior mean is evaluated at this many points at a time, to limit temporary memory.
+BLOCK_POINTS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of numbers, or of ``categories`` choices as 0, 1, …. Only ``conditional`` columns may have NaN."""
+
+    categories: int = 0
+    conditional: bool = False
+
+    def __post_init__(self) -> None:
+        if (
+            isinstance(self.categories, bool)
+            or not isinstance(self.categories, int | np.integer)
+            or self.categories < 0
+        ):
+            raise ValueError(f"categories must be 0 (numeric) or the number of choices, not {self.categories!r}")
+
+    @property
+    def is_label(self) -> bool:
+        """Whether the choice itself is the coordinate."""
+        return self.categories > MAX_CORNERS
+
+    @property
+    def width(self) -> int:
+        """The number of coordinates."""
+        return (1 if self.is_label else max(self.categories, 1)) + self.conditional
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +96,7 @@ class Slope(Protocol):
 class Pairs(Protocol):
     """k between all pairs of n points while θ changes, for learning. What does not depend on θ is computed once.
 
-    P = n (n - 1)/2 pairs a < b are in the order of `upper`: row by row. Arrays are reused by the next `covariance`.
+    The P = n (n - 1)/2 pairs a < b are in the order of `upper`, row by row. The next `covariance` reuses the arrays.
     """
 
     def covariance(self, kernel: Any) -> Array:
@@ -54,7 +108,7 @@ class Pairs(Protocol):
 
 @runtime_checkable
 class Kernel(Protocol):
-    """A covariance function of points with given columns; immutable, so a changed parameter is a new kernel."""
+    """A covariance function of points with given columns; immutable, so changing a parameter makes a new kernel."""
 
     # The name of the kernel in `Optimizer(kernel=…)`.
     name: ClassVar[str]
@@ -99,7 +153,7 @@ class Kernel(Protocol):
         """k of each point with itself, (n,)."""
 
     def prepared(self, z: Array) -> Any:
-        """Features in the form in which `between` and `with_slope` use ``other``: saves time if it is used again."""
+        """Features in the form that `between` and `with_slope` need for ``other``; saves time if it is used again."""
 
     def between(self, z: Array, other: Any) -> Array:
         """k between the rows of two feature arrays, (m, n)."""
@@ -111,21 +165,246 @@ class Kernel(Protocol):
         """k between all pairs of validated points, for learning."""
 
     def __call__(self, x: ArrayLike, other: ArrayLike | None = None) -> Array:
-        """k between the rows of two sets of points, (m, n); between those of ``x`` if there is no other."""
+        """k between the rows of two sets of points, (m, n); among the rows of ``x`` if there is no other."""
 
 
-def upper(n: int) -> NDArray[np.bool_]:
+def upper(n: int) -> Mask:
     """Where a square matrix is above its diagonal, (n, n): the places of the pairs a < b, row by row."""
     return np.triu(np.ones((n, n), dtype=bool), 1)
 
 
 def distances(kernel: Kernel, z: Array, other: Array) -> Array:
-    """Distances of the rows of two feature arrays, (m, n), in units of the kernel's ranges."""
+    """Distances between the rows of two feature arrays, (m, n), in units of the kernel's ranges."""
     return coordinates_of(tuple(kernel.columns)).distances(z, other, kernel.ranges)
+
+
+def scaled_distances(columns: Sequence[Column], ranges: Array, u: Array, other: Array) -> Array:
+    """Distances between the rows of two sets of points with these columns, (m, n), in units of ``ranges``, (d,)."""
+    coordinates = coordinates_of(tuple(columns))
+    scales = coordinates.scales(ranges)
+    return coordinates.distances(coordinates.of(u) / scales, coordinates.of(other) / scales, ranges)
 
 
 def as_kernel(kernel: object) -> Kernel:
     """Return ``kernel``; raise a ValueError if it is not a kernel."""
     if isinstance(kernel, type) or not isinstance(kernel, Kernel):
-        raise ValueError(f"the kernel must be one of lazybo.kernels, such as Matern52, not {kernel!r}")
+        raise ValueError(f"the kernel must be one of lazybo.gp.kernels, such as Matern52, not {kernel!r}")
     return kernel
+
+
+class Coordinates:
+    """Converts points with these columns to coordinates."""
+
+    def __init__(self, columns: tuple[Column, ...]) -> None:
+        self.columns = columns
+
+    def check(self, x: ArrayLike, name: str = "X") -> Array:
+        """Validated points, (n, d): finite numbers, known choices, NaN only in conditional columns."""
+        points = as_array(name, x, 2)
+        if points.shape[1] != len(self.columns):
+            raise ValueError(f"{name} must have {len(self.columns)} columns, but has shape {points.shape}")
+        inactive = np.isnan(points)
+        bad = np.isinf(points) | (inactive & ~self._conditional)
+        if bad.any():
+            row, j = np.argwhere(bad)[0]
+            hint = "" if np.isinf(points[row, j]) else " (NaN means inactive, and the column is not conditional)"
+            raise ValueError(f"{name} must be finite, but row {row}, column {j} is {points[row, j]}{hint}")
+        for j, column in enumerate(self.columns):
+            if column.categories:
+                codes = points[~inactive[:, j], j]
+                wrong = codes[(codes != np.floor(codes)) | (codes < 0) | (codes >= column.categories)]
+                if len(wrong):
+                    known = f"from 0 to {column.categories - 1}"
+                    raise ValueError(f"{name}: column {j} must have choices {known}, not {wrong[0]}")
+        return points
+
+    def of(self, x: Array) -> Array:
+        """C of validated points, (n, D)."""
+        if not self.coded:
+            return x
+        return np.hstack([_coordinates(x[:, j], column) for j, column in enumerate(self.columns)])
+
+    def distances(self, z: Array, other: Array, ranges: Array) -> Array:
+        """Distances between the rows of two feature arrays, (m, n); ``ranges``, (d,), are needed for labels."""
+        if not self.labels:
+            return cdist(z, other)
+        squares = cdist(z[:, self.euclidean], other[:, self.euclidean], "sqeuclidean")
+        for j in self.labels:
+            squares += self.label_squares(j, z, other) / ranges[j] / ranges[j]
+        return np.sqrt(squares, out=squares)
+
+    def distances_in(self, j: int, z: Array, other: Array, ranges: Array) -> Array:
+        """Distances between the rows of two feature arrays in one column, (m, n)."""
+        span = slice(self.first[j], self._last[j] + 1)
+        if j not in self.labels:
+            return cdist(z[:, span], other[:, span])
+        squares = self.label_squares(j, z, other) / ranges[j] / ranges[j]
+        if self.columns[j].conditional:
+            flag = slice(self._last[j], span.stop)
+            squares += cdist(z[:, flag], other[:, flag], "sqeuclidean")
+        return np.sqrt(squares, out=squares)
+
+    def label_squares(self, j: int, z: Array, other: Array) -> Array:
+        """Squared distances of the labels in a column, (m, n), in units of its range and without its last coordinate.
+
+        Two corners of the simplex have distance 1, and a corner and its center √(½ (1 - 1/c)).
+        """
+        one, two = z[:, self.first[j], None], other[:, self.first[j]]
+        squares = (one != two).astype(float)
+        if self.columns[j].conditional:
+            to_center = 0.5 * (1.0 - 1.0 / self.columns[j].categories)
+            np.copyto(squares, to_center, where=(one == INACTIVE_LABEL) != (two == INACTIVE_LABEL))
+        return squares
+
+    def without_slope(self, z: Array) -> Mask:
+        """Which entries of the points with features Z have derivative 0: choices and inactive entries, (n, d)."""
+        fixed = np.tile([column.categories > 0 for column in self.columns], (len(z), 1))
+        fixed[:, self._conditional] |= z[:, self._last[self._conditional]] != 0
+        return fixed
+
+    def scales(self, ranges: Array) -> Array:
+        """What each coordinate is divided by, (D,): the range of its column, and 1 for labels."""
+        scales = ranges[self.column]
+        scales[self.first[list(self.labels)]] = 1.0
+        return scales
+
+    @cached_property
+    def column(self) -> Index:
+        """The column that each coordinate belongs to, (D,)."""
+        return np.repeat(np.arange(len(self.columns)), [column.width for column in self.columns])
+
+    @cached_property
+    def first(self) -> Index:
+        """The first coordinate of each column, (d,). For a numeric column it is the value."""
+        return np.searchsorted(self.column, np.arange(len(self.columns)))
+
+    @cached_property
+    def _last(self) -> Index:
+        """The last coordinate of each column, (d,). For a conditional column it is 0 if active."""
+        return np.searchsorted(self.column, np.arange(len(self.columns)), side="right") - 1
+
+    @cached_property
+    def labels(self) -> tuple[int, ...]:
+        """The columns that are labels."""
+        return tuple(j for j, column in enumerate(self.columns) if column.is_label)
+
+    @cached_property
+    def euclidean(self) -> Index:
+        """The coordinates that are not labels."""
+        return np.setdiff1d(np.arange(len(self.column)), self.first[list(self.labels)])
+
+    @cached_property
+    def coded(self) -> bool:
+        """Whether any column is categorical or conditional. Otherwise coordinates are the points themselves."""
+        return any(column.categories or column.conditional for column in self.columns)
+
+    @cached_property
+    def _conditional(self) -> Mask:
+        return np.array([column.conditional for column in self.columns])
+
+
+@lru_cache(maxsize=64)
+def coordinates_of(columns: tuple[Column, ...]) -> Coordinates:
+    """A cached object for these columns: learning makes hundreds of kernels that differ only in θ."""
+    return Coordinates(columns)
+
+
+def _coordinates(values: Array, column: Column) -> Array:
+    """The coordinates of one column, (n, width)."""
+    inactive = np.isnan(values)
+    coordinates = np.zeros((len(values), column.width))
+    if column.is_label:
+        coordinates[:, 0] = np.where(inactive, INACTIVE_LABEL, values)
+    elif column.categories:
+        # The distance of two corners is √2 · √½ = 1; an inactive entry is at the center.
+        coordinates[:, : column.categories] = np.sqrt(0.5) / column.categories * inactive[:, None]
+        active = np.flatnonzero(~inactive)
+        coordinates[active, values[active].astype(np.intp)] = np.sqrt(0.5)
+    else:
+        coordinates[:, 0] = np.where(inactive, INACTIVE_VALUE, values)
+    if column.conditional:
+        coordinates[:, -1] = inactive
+    return coordinates
+
+
+def check_scales(length_scales: ArrayLike, columns: Sequence[Column]) -> tuple[Array, tuple[Column, ...]]:
+    """Validated read-only length scales, (d,), and one column for each; numeric columns by default."""
+    scales = as_array("length_scales", length_scales, 1).copy()
+    if len(scales) == 0 or not (np.isfinite(scales).all() and (scales >= MIN_LENGTH_SCALE).all()):
+        raise ValueError(f"length_scales must be positive finite numbers, one for each column, not {scales}")
+    scales.flags.writeable = False
+    columns = tuple(columns) or (Column(),) * len(scales)
+    if not all(isinstance(column, Column) for column in columns):
+        raise ValueError(f"columns must be Column objects, not {columns}")
+    if len(columns) != len(scales):
+        raise ValueError(f"there are {len(scales)} length scales but {len(columns)} columns")
+    return scales, columns
+
+
+class StationaryKernel:
+    """What kernels of distances have in common: a length scale for each column, and the same k(x, x) everywhere."""
+
+    length_scales: Array
+    output_scale: float
+    columns: Sequence[Column]
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        """After a copy or unpickling NumPy arrays are writable: make them read-only again."""
+        self.__dict__.update(state)
+        self.length_scales.flags.writeable = False
+
+    @property
+    def dim(self) -> int:
+        """Number of columns, d."""
+        return len(self.length_scales)
+
+    @property
+    def ranges(self) -> Array:
+        """The length scales, (d,)."""
+        return self.length_scales
+
+    @cached_property
+    def coordinates(self) -> Coordinates:
+        """Converts points to coordinates."""
+        return coordinates_of(tuple(self.columns))
+
+    @cached_property
+    def _feature_scales(self) -> Array:
+        return self.coordinates.scales(self.length_scales)
+
+    def check(self, x: ArrayLike, name: str = "X") -> Array:
+        """Validated points of this kernel, (n, d): finite numbers, known choices, NaN only in conditional columns."""
+        return self.coordinates.check(x, name)
+
+    def features(self, x: Array) -> Array:
+        """Z: the coordinates of validated points, in units of the length scales, (n, D)."""
+        z: Array = self.coordinates.of(x) / self._feature_scales
+        return z
+
+    def diagonal(self, z: Array) -> Array:
+        """σ² for each point, (n,)."""
+        return np.full(len(z), self.output_scale)
+
+
+@dataclass(frozen=True, eq=False)
+class PriorMean:
+    """What a process predicts where it has no observations: m(u) = ``offset`` + Σᵢ βᵢ k(u, xᵢ). Immutable.
+
+    The centers have the features ``z``, (n, D), and the ``weights`` β, (n,). Posterior means of other processes with
+    the same kernel, and weighted sums of them, have this form.
+    """
+
+    kernel: Kernel
+    z: Array
+    weights: Array
+    offset: float
+
+    def __call__(self, u: Array) -> Array:
+        """m at the rows of U, (m,)."""
+        blocks = (u[start : start + BLOCK_POINTS] for start in range(0, len(u), BLOCK_POINTS))
+        sums = [self.kernel.between(self.kernel.features(block), self.z) @ self.weights for block in blocks]
+        return self.offset + np.concatenate([*sums, np.zeros(0)])
+
+    def gradient(self, u: Array) -> Array:
+        """The derivatives of m by the rows of U, (m, d)."""
+        return self.kernel.with_slope(self.kernel.features(u), self.z)[1].by_points(self.weights)

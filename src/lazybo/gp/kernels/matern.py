@@ -17,24 +17,22 @@ h       -2 ∂k/∂(r²) = 5/3 σ² (1 + s) exp(-s)                          (m,
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.spatial.distance import pdist
 
-from lazybo.core.checks import Array, as_array, as_shape, positive
-from lazybo.gp.kernels.base import Parameter, upper
-from lazybo.gp.kernels.columns import Column, Coordinates, coordinates_of
+from lazybo.core.checks import Array, as_shape, positive
+from lazybo.gp.kernels.base import Column, Coordinates, Parameter, StationaryKernel, check_scales, upper
 
+# Beyond this distance the kernel is 0 in doubles, and infinity · 0 would be NaN.
 MAX_DISTANCE = 1e3
-MIN_LENGTH_SCALE = 1e-300
 SQRT_5 = math.sqrt(5.0)
 
 
 @dataclass(frozen=True, eq=False)
-class Matern52:
+class Matern52(StationaryKernel):
     """Matérn 5/2 with a length scale for each column. Immutable: methods that change parameters return a new kernel."""
 
     length_scales: Array
@@ -44,28 +42,15 @@ class Matern52:
     name: ClassVar[str] = "matern52"
 
     def __post_init__(self) -> None:
-        scales = as_array("length_scales", self.length_scales, 1).copy()
-        if len(scales) == 0 or not (np.isfinite(scales).all() and (scales >= MIN_LENGTH_SCALE).all()):
-            raise ValueError(f"length_scales must be positive finite numbers, one for each column, not {scales}")
-        scales.flags.writeable = False
-        columns = tuple(self.columns) or (Column(),) * len(scales)
-        if not all(isinstance(column, Column) for column in columns):
-            raise ValueError(f"columns must be Column objects, not {columns}")
-        if len(columns) != len(scales):
-            raise ValueError(f"there are {len(scales)} length scales but {len(columns)} columns")
+        scales, columns = check_scales(self.length_scales, self.columns)
         object.__setattr__(self, "length_scales", scales)
         object.__setattr__(self, "output_scale", positive("output_scale", self.output_scale))
         object.__setattr__(self, "columns", columns)
 
-    def __setstate__(self, state: dict[str, object]) -> None:
-        """After a copy or unpickling NumPy arrays are writable: make them read-only again."""
-        self.__dict__.update(state)
-        self.length_scales.flags.writeable = False
-
-    @property
-    def dim(self) -> int:
-        """Number of columns, d."""
-        return len(self.length_scales)
+    def __call__(self, x: ArrayLike, other: ArrayLike | None = None) -> Array:
+        """k between the rows of two sets of points, (m, n); among the rows of ``x`` if there is no other."""
+        z = self.features(self.check(x))
+        return self.between(z, z if other is None else self.features(self.check(other)))
 
     @property
     def theta(self) -> Array:
@@ -82,11 +67,6 @@ class Matern52:
         """The kind of each entry of θ."""
         return [*(Parameter("length_scale", column) for column in self.columns), Parameter("output_scale")]
 
-    @property
-    def ranges(self) -> Array:
-        """The length scales, (d,)."""
-        return self.length_scales
-
     def with_theta(self, theta: ArrayLike) -> "Matern52":
         """The same kernel with other parameters."""
         return self.with_values(np.exp(as_shape("theta", theta, (self.dim + 1,))))
@@ -95,24 +75,6 @@ class Matern52:
         """The same kernel with other length scales and another output scale, (d + 1,)."""
         checked = as_shape("values", values, (self.dim + 1,))
         return replace(self, length_scales=checked[:-1], output_scale=checked[-1])
-
-    def check(self, x: ArrayLike, name: str = "X") -> Array:
-        """Validated points of this kernel, (n, d): finite numbers, known choices, NaN only in conditional columns."""
-        return self.coordinates.check(x, name)
-
-    def __call__(self, x: ArrayLike, other: ArrayLike | None = None) -> Array:
-        """k between the rows of two sets of points, (m, n); between those of ``x`` if there is no other."""
-        z = self.features(self.check(x))
-        return self.between(z, z if other is None else self.features(self.check(other)))
-
-    def features(self, x: Array) -> Array:
-        """Z: the coordinates of validated points, in units of the length scales, (n, D)."""
-        z: Array = self.coordinates.of(x) / self.feature_scales
-        return z
-
-    def diagonal(self, z: Array) -> Array:
-        """σ² for each point, (n,)."""
-        return np.full(len(z), self.output_scale)
 
     def prepared(self, z: Array) -> Array:
         """Z itself."""
@@ -144,16 +106,6 @@ class Matern52:
         k *= 1.0 / 3.0
         k += decay
         return k, decay
-
-    @cached_property
-    def coordinates(self) -> Coordinates:
-        """Converts points to coordinates."""
-        return coordinates_of(tuple(self.columns))
-
-    @cached_property
-    def feature_scales(self) -> Array:
-        """The length scale of each feature, (D,)."""
-        return self.coordinates.scales(self.length_scales)
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,5 +191,4 @@ def scaled_distance(kernel: Matern52, z: Array, other: Array) -> Array:
     """s = √5 r, from differences of coordinates: this is exact for near duplicates, unlike a matrix product."""
     s = kernel.coordinates.distances(z, other, kernel.length_scales)
     s *= SQRT_5
-    # Beyond this the kernel is 0 in doubles, and infinity · 0 would be NaN.
     return np.minimum(s, MAX_DISTANCE, out=s)

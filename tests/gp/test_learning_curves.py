@@ -4,16 +4,16 @@ import numpy as np
 import pytest
 
 from lazybo.core.checks import Array
-from lazybo.gp.curves import CurveKernel, CurveProcess, Rows, evidence, learn
 from lazybo.gp.kernels import Column, Matern52
+from lazybo.gp.learning_curves import CurveKernel, CurveProcess, CurveRows, evidence, learn
 
 COLUMNS = [Column(), Column(3), Column()]
 
 
-def some_rows(rng: np.random.Generator, n: int, curves: int = 4) -> Rows:
+def some_rows(rng: np.random.Generator, n: int, curves: int = 4) -> CurveRows:
     curve = rng.integers(0, curves, n)
     x = np.column_stack((rng.random(curves), rng.integers(0, 3, curves), rng.random(curves)))
-    return Rows(x[curve], rng.uniform(0, 4, n), curve)
+    return CurveRows(x[curve], rng.uniform(0, 4, n), curve)
 
 
 def some_kernel(rng: np.random.Generator) -> CurveKernel:
@@ -21,7 +21,7 @@ def some_kernel(rng: np.random.Generator) -> CurveKernel:
     return prior.with_theta(prior.theta + 0.3 * rng.normal(size=len(prior.theta)))
 
 
-def entry(kernel: CurveKernel, rows: Rows, i: int, other: Rows, j: int) -> float:
+def entry(kernel: CurveKernel, rows: CurveRows, i: int, other: CurveRows, j: int) -> float:
     """k of two rows, by the formula at the head of the module."""
     a, b, w, g, h, e, _, l1, l2 = kernel.values
     kx = Matern52(kernel.configurations.length_scales, columns=COLUMNS)(rows.x[i : i + 1], other.x[j : j + 1])[0, 0]
@@ -31,7 +31,7 @@ def entry(kernel: CurveKernel, rows: Rows, i: int, other: Rows, j: int) -> float
     return float(kx * (a + b * k1 + w * walk) + g * k2 + (rows.curve[i] == other.curve[j]) * (h * walk + e))
 
 
-def dense(kernel: CurveKernel, rows: Rows, other: Rows) -> Array:
+def dense(kernel: CurveKernel, rows: CurveRows, other: CurveRows) -> Array:
     return np.array([[entry(kernel, rows, i, other, j) for j in range(len(other.t))] for i in range(len(rows.t))])
 
 
@@ -75,7 +75,7 @@ def test_learning_finds_where_the_variance_is(rng: np.random.Generator) -> None:
     """Curves of which each has its own level, whatever its configuration: neighbours are no guide."""
     n, steps = 25, 6
     x = np.repeat(rng.random((n, 1)), steps, axis=0)
-    rows = Rows(x, np.tile(np.log(np.arange(1, steps + 1)), n), np.repeat(np.arange(n), steps))
+    rows = CurveRows(x, np.tile(np.log(np.arange(1, steps + 1)), n), np.repeat(np.arange(n), steps))
     own = learn([Column()], rows, np.repeat(rng.normal(size=n), steps))
     shared = learn([Column()], rows, np.sin(6 * x[:, 0]))
     level, own_level = 0, 5
@@ -90,7 +90,7 @@ def test_scatter_from_step_to_step_is_told_from_a_random_walk(walks: bool, rng: 
     t = np.log(np.arange(1, steps + 1))
     each = rng.normal(scale=0.5, size=(n, steps))
     moves = np.cumsum(each * np.sqrt(np.diff(t, prepend=0.0)), axis=1) if walks else each
-    rows = Rows(x, np.tile(t, n), np.repeat(np.arange(n), steps))
+    rows = CurveRows(x, np.tile(t, n), np.repeat(np.arange(n), steps))
     kernel = learn([Column()], rows, np.sin(6 * x[:, 0]) + moves.ravel())
     own_shape = kernel.values[4]
     if walks:
@@ -102,7 +102,7 @@ def test_scatter_from_step_to_step_is_told_from_a_random_walk(walks: bool, rng: 
 
 
 def test_many_equal_rows_do_no_harm() -> None:
-    rows = Rows(np.zeros((40, 1)), np.zeros(40), np.zeros(40, np.intp))
+    rows = CurveRows(np.zeros((40, 1)), np.zeros(40), np.zeros(40, np.intp))
     kernel = learn([Column()], rows, np.zeros(40))
     process = CurveProcess(kernel)
     process.append(rows, np.zeros(40))

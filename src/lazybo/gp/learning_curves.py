@@ -15,11 +15,11 @@ K       k + σ² I = L Lᵀ                                                     
 ======  ==============================================================================  =========
 
 a is the level of a configuration, b the shape of its curve and w how far it moves: neighbours share all three. Curves
-that begin at the same value and part later, as losses do, have a small a and a large w. g is the shape that all curves
-have in common. h and e are the shape and the level that one curve has for itself: what another seed would change, and
-what kₓ is too smooth for. In log steps a curve changes as much from step 1 to 2 as from 50 to 100: it levels off. Its
-own shape is a random walk, which stays where it is: a stationary process returns to the mean, and would forecast of the
-only training that learns that it forgets again.
+that begin at the same value and separate later, as losses do, have a small a and a large w. g is the shape that all
+curves share. h and e are the shape and the level of a single curve: what another seed would change, and what kₓ is too
+smooth for. In log steps a curve changes as much from step 1 to 2 as from 50 to 100: it levels off. Its own shape is a
+random walk, which stays where it is. A stationary process would return to the mean: it would predict that the one model
+that learned will unlearn.
 """
 
 from collections.abc import Sequence
@@ -28,16 +28,16 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import lapack
 from scipy.optimize import minimize
 
 from lazybo.core.blas import one_thread
 from lazybo.core.checks import Array
-from lazybo.gp.cholesky import GrowingCholesky, inverse_from
-from lazybo.gp.evidence import NOT_POSITIVE_DEFINITE
-from lazybo.gp.kernels import Column, Matern52, upper
+from lazybo.gp.cholesky import GrowingCholesky
+from lazybo.gp.evidence import likelihood
+from lazybo.gp.kernels.base import Column, upper
+from lazybo.gp.kernels.matern import Matern52
 
-# The parameters beside the length scales of kₓ: medians of their log-normal priors, spreads, lower and upper bounds.
+# Parameters other than the length scales of kₓ: medians of their log-normal priors, spreads, lower and upper bounds.
 NAMES = ("level", "shape", "drift", "common", "own_shape", "own_level", "noise", "time_scale", "common_scale")
 MEDIANS = np.array([0.5, 0.2, 0.05, 0.2, 0.05, 0.05, 1e-3, 2.0, 2.0])
 SPREADS = np.array([1.5, 1.5, 1.5, 2.5, 1.5, 1.5, 2.0, 0.7, 0.7])
@@ -52,16 +52,16 @@ MAX_EVALUATIONS = 30
 FAR = 1e25
 
 
-class Rows(NamedTuple):
-    """Values of curves without the values: configurations, (n, d), log steps, (n,), and numbers of curves, (n,)."""
+class CurveRows(NamedTuple):
+    """Where curves have values: configurations, (n, d), log steps, (n,), and numbers of curves, (n,)."""
 
     x: Array
     t: Array
     curve: NDArray[np.intp]
 
-    def part(self, rows: slice | NDArray[np.bool_]) -> "Rows":
+    def part(self, rows: slice | NDArray[np.bool_]) -> "CurveRows":
         """Some of the rows."""
-        return Rows(self.x[rows], self.t[rows], self.curve[rows])
+        return CurveRows(self.x[rows], self.t[rows], self.curve[rows])
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,17 +96,17 @@ class CurveKernel:
         values, d = np.exp(theta), self.configurations.dim
         return CurveKernel(replace(self.configurations, length_scales=values[:d]), values[d:])
 
-    def features(self, rows: Rows) -> Rows:
-        """Rows with the features of their configurations."""
-        return Rows(self.configurations.features(self.configurations.check(rows.x)), rows.t, rows.curve)
+    def features(self, rows: CurveRows) -> CurveRows:
+        """CurveRows with the features of their configurations."""
+        return CurveRows(self.configurations.features(self.configurations.check(rows.x)), rows.t, rows.curve)
 
-    def diagonal(self, rows: Rows) -> Array:
+    def diagonal(self, rows: CurveRows) -> Array:
         """k of each row with itself, (n,)."""
         a, b, w, g, h, e, *_ = self.values
         diagonal: Array = a + b + g + e + (w + h) * rows.t
         return diagonal
 
-    def between(self, rows: Rows, other: Rows) -> Array:
+    def between(self, rows: CurveRows, other: CurveRows) -> Array:
         """k between two sets of features, (m, n)."""
         a, b, w, g, h, e, _, l1, l2 = self.values
         distance = np.abs(rows.t[:, None] - other.t)
@@ -128,7 +128,7 @@ def _matern32_slope(s: Array) -> Array:
     return s * s * np.exp(-s)
 
 
-def evidence(kernel: CurveKernel, rows: Rows, targets: Array) -> tuple[float, Array]:
+def evidence(kernel: CurveKernel, rows: CurveRows, targets: Array) -> tuple[float, Array]:
     """log p(targets) and its derivatives by θ, (d + 9,): each is ½ Σ W ∘ ∂K with W = α αᵀ - K⁻¹ (``weights``)."""
     a, b, w, g, h, e, noise, l1, l2 = kernel.values
     z = kernel.features(rows)
@@ -144,13 +144,8 @@ def evidence(kernel: CurveKernel, rows: Rows, targets: Array) -> tuple[float, Ar
     time = a + b * k1 + w * walk
     covariance = kx * time + g * k2 + own * (h * walk + e)
     covariance[np.diag_indices_from(covariance)] += noise
-    lower, info = lapack.dpotrf(covariance, lower=1)
-    if info:
-        raise np.linalg.LinAlgError(NOT_POSITIVE_DEFINITE)
-    inverse = inverse_from(lower)
-    alpha, _ = lapack.dpotrs(lower, targets, lower=1)
-    weights = np.outer(alpha, alpha) - inverse
-    value = -0.5 * (targets @ alpha + len(targets) * np.log(2 * np.pi)) - np.log(np.diagonal(lower)).sum()
+    value, weights = likelihood(covariance, targets)
+    weights = np.where(places.T, weights.T, weights)
     wx, wo = weights * kx, weights * own
     gradient = (
         a * wx.sum(),
@@ -165,14 +160,14 @@ def evidence(kernel: CurveKernel, rows: Rows, targets: Array) -> tuple[float, Ar
     )
     by_configurations = weights * time
     by_lengths = pairs.by_theta(by_configurations[places], np.diagonal(by_configurations))[:-1]
-    return float(value), 0.5 * np.concatenate((by_lengths, gradient))
+    return value, 0.5 * np.concatenate((by_lengths, gradient))
 
 
 @one_thread()
-def learn(columns: Sequence[Column], rows: Rows, targets: Array) -> CurveKernel:
-    """The kernel at its maximum a posteriori, by L-BFGS-B from the more probable one of two starts.
+def learn(columns: Sequence[Column], rows: CurveRows, targets: Array) -> CurveKernel:
+    """The kernel at its maximum a posteriori, by L-BFGS-B from the more probable of two starts.
 
-    A curve that scatters may be a random walk with little noise, or a smooth curve with more of it. An ascent stays in
+    A curve that scatters may be a random walk with little noise, or a smooth curve with much noise. An ascent stays in
     the mode in which it starts.
     """
     kernel = CurveKernel.prior(columns)
@@ -182,7 +177,7 @@ def learn(columns: Sequence[Column], rows: Rows, targets: Array) -> CurveKernel:
     def negative_log_posterior(theta: Array) -> tuple[float, Array]:
         try:
             value, gradient = evidence(kernel.with_theta(theta), rows, targets)
-        except np.linalg.LinAlgError:  # too little noise for so many rows: the search turns back
+        except np.linalg.LinAlgError:  # too little noise for this many rows: the search turns back
             return FAR, np.zeros(len(theta))
         z = (theta - center) / deviations
         return 0.5 * float(z @ z) - value, z / deviations - gradient
@@ -207,7 +202,9 @@ class CurveProcess:
     def __init__(self, kernel: CurveKernel) -> None:
         self.kernel = kernel
         self.factor = GrowingCholesky()
-        self._z = kernel.features(Rows(np.zeros((0, kernel.configurations.dim)), np.zeros(0), np.zeros(0, np.intp)))
+        self._z = kernel.features(
+            CurveRows(np.zeros((0, kernel.configurations.dim)), np.zeros(0), np.zeros(0, np.intp))
+        )
         self._targets = self._w = np.zeros(0)
 
     @property
@@ -217,11 +214,11 @@ class CurveProcess:
 
     @property
     def innovations(self) -> Array:
-        """w = L⁻¹ targets: how far each value is from what the rows before it predict, in deviations, (n,)."""
+        """w = L⁻¹ targets: the error of the prediction from all earlier rows, in standard deviations, (n,)."""
         return self._w
 
     @one_thread()
-    def append(self, rows: Rows, targets: Array) -> None:
+    def append(self, rows: CurveRows, targets: Array) -> None:
         """Add rows with their targets, (t,)."""
         z = self.kernel.features(rows)
         block = self.kernel.between(z, z)
@@ -233,7 +230,7 @@ class CurveProcess:
         done = n if self.factor.refactorisations == refactorisations else 0
         self._w = np.concatenate((self._w[:done], self._targets[done:]))
         self.factor.finish_solve(self._w, done)
-        self._z = Rows(*(np.concatenate(pair) for pair in zip(self._z, z, strict=True)))
+        self._z = CurveRows(*(np.concatenate(pair) for pair in zip(self._z, z, strict=True)))
 
     def truncate(self, n: int) -> None:
         """Keep the first ``n`` rows."""
@@ -241,7 +238,7 @@ class CurveProcess:
         self._targets, self._w, self._z = self._targets[:n], self._w[:n], self._z.part(slice(n))
 
     @one_thread()
-    def posterior(self, rows: Rows) -> tuple[Array, Array]:
+    def posterior(self, rows: CurveRows) -> tuple[Array, Array]:
         """Mean and variance of the curves themselves, without the noise of a single value, each (m,)."""
         z = self.kernel.features(rows)
         v = self.factor.solve_lower(self.kernel.between(self._z, z))
