@@ -105,9 +105,7 @@ def test_the_commands_and_flags_of_a_page_exist(path: Path) -> None:
 
 def test_the_reference_has_every_public_name() -> None:
     pages = "".join(path.read_text() for path in (ROOT / "docs").glob("api*.md"))
-    modules = [lazybo, *(import_module(f"lazybo.{name}") for name in ("gp", "kernels", "fit", "targets", "cholesky"))]
-    names = {name for module in modules for name in module.__all__} - {"__version__"} - {"Lag", "Parameter", "Slope"}
-    assert {name for name in names if not re.search(rf"\b{name}\b", pages)} == set()
+    assert {name for name in lazybo.__all__ if not re.search(rf"\b{name}\b", pages)} - {"__version__"} == set()
 
 
 def test_the_reference_has_every_attribute() -> None:
