@@ -10,7 +10,7 @@ import pytest
 import typer
 
 import lazybo
-from lazybo.cli import app
+from lazybo.cli.app import app
 from lazybo.study import attributes
 from tests import postgres
 from tests.documents import PAGES, ROOT, RUN, SHOWN, Block, blocks_of, run, same
