@@ -341,7 +341,7 @@ def forecasts(n: int) -> Record:
         if number % 8 != 1:
             optimizer.tell(suggestion, value, variance=0.1 if number % 5 == 0 else 0.0)
         if number % 20 == 19:
-            optimizer.revise({number: (value + 0.5, 0.2)})
+            optimizer.planner.revise({number: (value + 0.5, 0.2)})
     return [*record, *expected(optimizer)]
 
 
@@ -355,12 +355,12 @@ def by_hand(n: int) -> Record:
                 optimizer.save(Path(folder) / "optimizer.json")
                 optimizer = lazybo.Optimizer.load(Path(folder) / "optimizer.json")
         if number % 7 == 3:
-            params = optimizer.complete({"layers": 4, "activation": "gelu"}, 1000 + number)
+            params = optimizer.planner.complete({"layers": 4, "activation": "gelu"}, 1000 + number)
             record.append(exact(params))
             optimizer.tell(optimizer.announce(params), training(params))
         if number % 7 == 5:
             optimizer.observe({**params, "dropout": 0.5}, training({**params, "dropout": 0.5}))
-        record.append(exact(optimizer.propose(2000 + number)))
+        record.append(exact(optimizer.planner.propose(2000 + number)[0]))
         suggestion = optimizer.ask()
         record.append(exact(suggestion.params))
         if number % 10 == 9:

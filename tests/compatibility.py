@@ -129,7 +129,7 @@ def write_optimizer(path: Path) -> None:
             optimizer.forecast(suggestion, loss(params) + 0.2, 0.05, stopped=True, constraints=limits, cost=2.0)
         else:
             optimizer.tell(suggestion, loss(params), constraints=limits, cost=params["layers"], variance=1e-3)
-    optimizer.budget_left = 0.4
+    optimizer.planner.budget_left = 0.4
     optimizer.ask(2)
     optimizer.observe({"optimiser": "adam", "lr": 2.0, "layers": 1}, 5.0, constraints={"memory": -3.5}, outside=True)
     optimizer.save(path)

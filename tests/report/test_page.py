@@ -105,7 +105,7 @@ def test_the_page_predicts_as_the_optimiser_does(pages: Any, kind: str) -> None:
     difference = largest_difference(study, optimizer.predict(configurations), [row[:3] for row in found])
     print(f"{kind}: largest difference at {POINTS} points {difference:.1e} of the range")
     assert difference <= 1e-6
-    feasible = optimizer.predict_feasible(configurations)
+    feasible = optimizer.model.predict_feasible(configurations)
     assert (min(feasible) < 0.5) == (kind == "constrained")
     np.testing.assert_allclose([row[3] for row in found], feasible, atol=1e-6)
     success = success_chance(optimizer, np.array([space.encode(each) for each in configurations]))

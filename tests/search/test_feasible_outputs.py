@@ -145,10 +145,10 @@ def test_contenders_and_gains_count_feasible_evaluations_only() -> None:
 def test_a_gain_needs_something_feasible() -> None:
     optimizer = Optimizer(SPACE, seed=0)
     optimizer.observe({"a": 0.5, "b": 0.5, "kind": "p"}, 1.0, constraints={"memory": 1.0})
-    assert optimizer.contenders() == []
-    assert optimizer.propose_repeat() is None
+    assert optimizer.model.contenders() == []
+    assert optimizer.planner.propose_repeat() is None
     with pytest.raises(ValueError, match="no evaluation is feasible"):
-        optimizer.expected_gain()
+        optimizer.model.expected_gain()
 
 
 def test_contenders_and_gains_are_for_one_objective() -> None:
