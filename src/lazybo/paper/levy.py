@@ -34,8 +34,8 @@ from lazybo.paper.common import (
     unit_kernel,
 )
 from lazybo.search.acquisition import expected_improvement
-from lazybo.search.judgement import Best
 from lazybo.search.optimizer import Optimizer, Suggestion
+from lazybo.search.queries import Best
 
 BOUND = 10.0
 METHODS = ("naive", "lag3", "lazy", "lazy-scaled", "lazy-random", "naive-random", "ours-naive", "ours-lazy", "ours")

@@ -32,8 +32,7 @@ from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import _check_method_params, indexable
 
 from lazybo.core.checks import Direction
-from lazybo.report.recommendation import recommended_of
-from lazybo.report.records import predictor_of
+from lazybo.report.predictions import predictor_of, recommended_of
 from lazybo.run.limits import Limits
 from lazybo.run.objective import Call, Given
 from lazybo.run.optimize import optimize
