@@ -29,7 +29,7 @@ from lazybo.study.factory import ModelOptions, open_model
 from lazybo.study.ledger import Entry, Ledger, Result, open_ledger
 from lazybo.study.model import StudyModel
 from lazybo.study.storage import open_storage
-from lazybo.study.structure import Structure
+from lazybo.space.space import Space
 
 SPACE: dict[str, BaseDistribution] = {"x": FloatDistribution(-5, 5), "y": FloatDistribution(-5, 5)}
 PARAMS = {"x": 1.5, "y": -2.5}
@@ -245,10 +245,10 @@ def test_a_driver_waits_for_the_parameters_of_earlier_trials_only(
     study: optuna.Study, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A later trial waits for the parameters of ours, so both would wait until their time is over."""
-    structure = Structure(SPACE, {}, frozenset())
+    structure = Space(SPACE)
     with present(study) as us, present(study) as them:
         ours = open_ledger(study, SPACE, us)
-        model = open_model(study, ModelOptions(), structure, [])
+        model = open_model(study, ModelOptions(seed=0), structure, [])
         shared = SharedStudy(study, model, Orphans(study, ours, us, retries=2), set())
         blank = optuna.trial.create_trial(state=TrialState.RUNNING, system_attrs={DRIVER_KEY: us})
         study._storage.create_new_trial(study._study_id, blank)

@@ -304,7 +304,7 @@ def _create(settings: Mapping[str, Any], name: str | None) -> ByHand:
     name = name or _only_study(storage)
     if name in {found.study_name for found in storage.get_all_studies()}:
         there = load_study(study_name=name, storage=storage)
-        goals, options = _known_goals(settings, goals, there), _known_options(options, there)
+        goals, options = _known_goals(settings, goals, there), _known_options(options, space, there)
         space = _requiring(space, required or _kept_requirement(there, space))
     about = About(goals.directions, goals.names, tuple(bound.name for bound in goals.bounds))
     try:
@@ -335,10 +335,10 @@ def _known_goals(settings: Mapping[str, Any], goals: Goals, study: Study) -> Goa
     return goals if settings.get("constraints") else replace(goals, bounds=known.bounds)
 
 
-def _known_options(given: Options, study: Study) -> Options:
+def _known_options(given: Options, space: Space, study: Study) -> Options:
     """The options with those of an existing study where nothing is given. Damaged ones are written again."""
     try:
-        known, _ = options_of(study, ledger.read(study))
+        known, _ = options_of(study, ledger.read(study), space)
     except Advised as error:
         console.say(f"lazybo: {error}; here those of a new study are used")
         return given
