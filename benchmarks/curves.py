@@ -34,7 +34,7 @@ from optuna.trial import TrialState
 import lazybo
 from benchmarks.optimizers import CurvePeer, peer_command
 from benchmarks.runner import append, read
-from lazybo.run.evaluate import Trial
+from lazybo.run.objective import Trial
 from lazybo.study.pruner import LazyPruner
 from lazybo.study.sampler import LazySampler
 

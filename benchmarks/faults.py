@@ -37,7 +37,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.trial import TrialState
 
 import lazybo
-from lazybo.run.evaluate import Trial
+from lazybo.run.objective import Trial
 from lazybo.study.storage import DEFAULT_NAME
 
 # The longest random delay before a kill in each phase, in seconds; starting worker processes takes the longest.
@@ -99,7 +99,7 @@ def drive(setting: Setting, start: int) -> None:
         executor=setting.executor,
         storage=setting.database,
         seed=setting.seed,
-        retries=10_000,
+        limits=lazybo.Limits(retries=10_000),
         initial=INITIAL,
         progress=False,
     )

@@ -33,7 +33,7 @@ from benchmarks.optimizers import Contestant, Study, Task, gp_sampler, lazybo
 from benchmarks.problems import Problem
 from benchmarks.runner import append, read
 from lazybo.paper.tables import markdown
-from lazybo.run.source import MANY_WORKERS
+from lazybo.run.next_trial import MANY_WORKERS
 
 RESULTS = Path(__file__).parent / "results" / "parallel.csv"
 WORKERS = (1, 5, 20, 100)

@@ -32,7 +32,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 import lazybo
 from benchmarks.faults import DEADLINE, Report, left_over
-from lazybo.run.evaluate import Trial
+from lazybo.run.objective import Trial
 from lazybo.run.presence import born
 from lazybo.study.paused import is_paused
 from lazybo.study.storage import DEFAULT_NAME
@@ -79,7 +79,7 @@ def drive(setting: Setting, start: int) -> None:
         executor=setting.executor,
         storage=setting.database,
         seed=setting.seed,
-        retries=10_000,
+        limits=lazybo.Limits(retries=10_000),
         progress=False,
     )
 

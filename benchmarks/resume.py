@@ -125,7 +125,7 @@ def by_optimize(run: Run, path: Path, upto: int) -> Study:
         direction=run.direction,
         storage=path,
         seed=run.seed,
-        max_failures=None,
+        limits=lazybo.Limits(max_failures=None),
         progress=False,
     )
 

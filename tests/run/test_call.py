@@ -9,8 +9,8 @@ from typing import Any
 import cloudpickle
 import pytest
 
-from lazybo import kfold, optimize
-from lazybo.run.call import Call, Given, call_of
+from lazybo import Limits, kfold, optimize
+from lazybo.run.objective import Call, Given, call_of
 
 PARAMS = {"x": 2.0, "y": 3.0}
 TRIAL = "the trial"
@@ -183,11 +183,13 @@ def test_a_call_that_is_known_needs_no_names() -> None:
 
 
 def test_a_misspelt_name_is_named_when_the_dict_makes_it_fail() -> None:
-    study = optimize(lambda lrr: lrr**2, {"lr": (0.0, 1.0)}, n_trials=1, max_failures=None, progress=False)
+    study = optimize(
+        lambda lrr: lrr**2, {"lr": (0.0, 1.0)}, n_trials=1, limits=Limits(max_failures=None), progress=False
+    )
     assert "'lrr' is not a parameter of the space, so it got a dict" in study.trials[0].system_attrs["fail_reason"]
 
 
 @pytest.mark.parametrize("objective", [lambda params: params + 1, lambda p: p["lr"] + "1", lambda p: p["rate"]])
 def test_other_errors_are_told_as_they_are(objective: Any) -> None:
-    study = optimize(objective, {"lr": (0.0, 1.0)}, n_trials=1, max_failures=None, progress=False)
+    study = optimize(objective, {"lr": (0.0, 1.0)}, n_trials=1, limits=Limits(max_failures=None), progress=False)
     assert "got a dict" not in study.trials[0].system_attrs["fail_reason"]

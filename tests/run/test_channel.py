@@ -5,12 +5,12 @@ import pickle
 import socket
 import threading
 from multiprocessing import AuthenticationError
+from multiprocessing.connection import Client
 
 import optuna
 import pytest
 
-from lazybo.run import channel
-from lazybo.run.channel import RemoteReporter, StudyReporter, listening
+from lazybo.run.channel import ConnectionLimits, RemoteReporter, StudyReporter, listening
 
 
 class Threshold:
@@ -75,12 +75,12 @@ def test_a_client_without_the_secret_is_rejected_and_workers_are_answered() -> N
     reporter = Threshold()
     with listening(reporter, "127.0.0.1") as sent:
         with pytest.raises((AuthenticationError, EOFError, OSError)):
-            RemoteReporter(sent._address, b"guess").report(1, 0, 2.0)
-        socket.create_connection(sent._address).close()
+            RemoteReporter(sent.address, b"guess").report(1, 0, 2.0)
+        socket.create_connection(sent.address).close()
         assert not sent.report(1, 0, 3.0)
     assert reporter.seen == [(1, 0, 3.0)]
     with pytest.raises(OSError, match="refused"):
-        socket.create_connection(sent._address).close()
+        socket.create_connection(sent.address).close()
 
 
 def test_a_trial_that_ended_is_told_to_stop() -> None:
@@ -115,7 +115,7 @@ def served() -> int:
 def test_workers_are_answered_while_other_clients_are_silent() -> None:
     reporter = Threshold()
     with listening(reporter, "127.0.0.1") as sent:
-        silent = [socket.create_connection(sent._address) for _ in range(3)]
+        silent = [socket.create_connection(sent.address) for _ in range(3)]
         silent[1].send(b"\0\0")  # the beginning of a message
         assert answered(sent, 1)
     assert reporter.seen == [(1, 0, 1.0)]
@@ -126,10 +126,9 @@ def test_workers_are_answered_while_other_clients_are_silent() -> None:
         client.close()
 
 
-def test_a_client_that_does_not_authenticate_is_disconnected_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(channel, "AUTHENTICATION_TIMEOUT", 0.2)
-    with listening(Threshold(), "127.0.0.1") as sent:
-        client = socket.create_connection(sent._address, timeout=20)
+def test_a_client_that_does_not_authenticate_is_disconnected_after_a_while() -> None:
+    with listening(Threshold(), "127.0.0.1", ConnectionLimits(authentication_timeout=0.2)) as sent:
+        client = socket.create_connection(sent.address, timeout=20)
         while client.recv(1000):
             pass
         assert answered(sent, 1)
@@ -137,12 +136,10 @@ def test_a_client_that_does_not_authenticate_is_disconnected_after_a_while(monke
         client.close()
 
 
-def test_the_number_of_unauthenticated_connections_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(channel, "MAX_UNAUTHENTICATED", 3)
-    monkeypatch.setattr(channel, "MIN_AGE", 0.05)
-    monkeypatch.setattr(channel, "AUTHENTICATION_TIMEOUT", 1000.0)
-    with listening(Threshold(), "127.0.0.1") as sent:
-        clients = [socket.create_connection(sent._address, timeout=20) for _ in range(9)]
+def test_the_number_of_unauthenticated_connections_is_limited() -> None:
+    limits = ConnectionLimits(authentication_timeout=1000.0, max_unauthenticated=3, min_age=0.05)
+    with listening(Threshold(), "127.0.0.1", limits) as sent:
+        clients = [socket.create_connection(sent.address, timeout=20) for _ in range(9)]
         assert answered(sent, 1)
         assert served() <= 4
         while clients[0].recv(1000):  # the first was disconnected
@@ -154,17 +151,18 @@ def test_the_number_of_unauthenticated_connections_is_limited(monkeypatch: pytes
 def test_a_worker_that_dies_in_the_middle_of_a_message_disturbs_nobody() -> None:
     reporter = Threshold()
     with listening(reporter, "127.0.0.1") as sent:
-        dying = pickle.loads(pickle.dumps(sent))
-        assert answered(dying, 1)
-        os.write(dying._connection.fileno(), b"\0\0\0\x40half")
-        dying._connection.close()
+        dying = Client(sent.address, authkey=sent.secret)
+        dying.send(("report", 1, 0, 1.0))
+        assert dying.recv() is False
+        os.write(dying.fileno(), b"\0\0\0\x40half")
+        dying.close()
         assert answered(sent, 2)
     assert reporter.seen == [(1, 0, 1.0), (2, 0, 1.0)]
 
 
 def test_all_connections_end_with_the_run() -> None:
     with listening(Threshold(), "127.0.0.1") as sent:
-        client = socket.create_connection(sent._address)
+        client = socket.create_connection(sent.address)
         assert answered(sent, 1)
         talking = [thread for thread in threading.enumerate() if "_serve" in thread.name]
     for thread in talking:

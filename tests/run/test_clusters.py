@@ -18,8 +18,8 @@ import pytest
 from optuna.distributions import FloatDistribution
 from optuna.trial import TrialState
 
-from lazybo import RunFailed, kfold, optimize
-from lazybo.run.evaluate import Trial
+from lazybo import Limits, RunFailed, kfold, optimize
+from lazybo.run.objective import Trial
 
 pytestmark = pytest.mark.extra
 
@@ -153,7 +153,7 @@ def test_an_evaluation_that_hangs_on_dask_is_ended_and_its_worker_is_free(dask_c
             time.sleep(3600)
         return bowl(params)
 
-    study = optimize(objective, SPACE, n_trials=10, executor=dask_client, seed=0, trial_timeout=3.0)
+    study = optimize(objective, SPACE, n_trials=10, executor=dask_client, seed=0, limits=Limits(trial_timeout=3.0))
     failed = [t.number for t in study.trials if t.state == TrialState.FAIL]
     assert failed == [1, 2]
     assert "trial_timeout" in study.trials[1].system_attrs["fail_reason"]

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 import lazybo
 from lazybo import optimize
-from lazybo.run.gain import EVERY, FIRST
+from lazybo.run.limits import GainLimit
 from lazybo.study.attributes import GAIN_KEY, REPEAT_KEY, STOPPED_KEY
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -49,8 +50,16 @@ def stopped(study: optuna.Study) -> Any:
     return study._storage.get_study_system_attrs(study._study_id).get(STOPPED_KEY)
 
 
-def run(objective: Any, **options: Any) -> optuna.Study:
-    return optimize(objective, SPACE, **{"n_trials": 30, "confirm": 8, "seed": 1, "progress": False, **options})
+LIMITS = {each.name for each in fields(lazybo.Limits)}
+MODEL = ("deterministic", "kernel", "noise", "cost")
+
+
+def run(objective: Any, space: Any = SPACE, **options: Any) -> optuna.Study:
+    """A run with a final check; limits and options of the model are given by their names."""
+    limits = lazybo.Limits(**{"confirm": 8, **{name: options.pop(name) for name in LIMITS & options.keys()}})
+    sampler = lazybo.LazySampler(**{name: options.pop(name) for name in MODEL if name in options})
+    given = {"n_trials": 30, "seed": 1, "progress": False, "limits": limits, "sampler": sampler, **options}
+    return optimize(objective, space, **given)
 
 
 # ------------------------------------------------------------------ final check
@@ -177,7 +186,14 @@ def test_mixed_and_conditional_spaces() -> None:
         return float(exact + 0.5 * rng.standard_normal())
 
     conditions = {"depth": lazybo.Condition("kind", ("b",))}
-    study = optimize(objective, space, conditions=conditions, n_trials=24, confirm=6, seed=0, progress=False)
+    study = optimize(
+        objective,
+        lazybo.Space(space, conditions=conditions),
+        n_trials=24,
+        limits=lazybo.Limits(confirm=6),
+        seed=0,
+        progress=False,
+    )
     for trial in repeats(study):
         assert trial.params == study.trials[trial.system_attrs[REPEAT_KEY]].params
     assert len(repeats(study)) == 6
@@ -190,11 +206,12 @@ def test_only_feasible_configurations_are_repeated() -> None:
     def objective(x: float, y: float) -> dict[str, float]:
         return {"value": noisy(x, y), "memory": x + y}
 
-    study = run(objective, constraints={"memory": -2.0}, feasible=lambda params: params["x"] <= 2.0, n_trials=36)
+    space = lazybo.Space(SPACE, feasible=lambda params: params["x"] <= 2.0)
+    study = run(objective, space, constraints={"memory": -2.0}, n_trials=36)
     found = repeats(study)
     assert found
     assert all(trial.params["x"] + trial.params["y"] <= -2.0 and trial.params["x"] <= 2.0 for trial in found)
-    resumed = lazybo.Optimizer(SPACE, feasible=lambda params: params["x"] <= -1.0, seed=0)
+    resumed = lazybo.Optimizer(lazybo.Space(SPACE, feasible=lambda params: params["x"] <= -1.0), seed=0)
     for trial in study.trials:
         resumed.observe(trial.params, trial.value)
     repeat = resumed.confirm()
@@ -242,8 +259,8 @@ def objective(x, y, trial):
     luck = np.random.default_rng(trial.number).standard_normal()
     return (x - 1) ** 2 + (y + 2) ** 2 + 2.0 * luck
 
-lazybo.optimize(objective, {"x": (-5.0, 5.0), "y": (-5.0, 5.0)}, n_trials=20, confirm=6, seed=0,
-                storage=sys.argv[1], progress=False, n_parallel=2, executor="threads")
+lazybo.optimize(objective, {"x": (-5.0, 5.0), "y": (-5.0, 5.0)}, n_trials=20, seed=0,
+                limits=lazybo.Limits(confirm=6), storage=sys.argv[1], progress=False, n_parallel=2, executor="threads")
 """
 
 
@@ -305,8 +322,8 @@ def test_wrong_arguments_are_refused_before_anything_runs(options: dict[str, Any
 def test_a_run_ends_when_little_is_expected_of_it() -> None:
     study = run(bowl, n_trials=None, min_gain=0.5, confirm=0)
     assert stopped(study) == "small_gain"
-    assert FIRST <= len(study.trials) < 100
-    assert len(study.trials) % EVERY == 0
+    assert GainLimit.FIRST <= len(study.trials) < 100
+    assert len(study.trials) % GainLimit.EVERY == 0
     kept = study._storage.get_study_system_attrs(study._study_id)[GAIN_KEY]
     assert kept["trials"] == len(study.trials)
     assert 0 <= kept["gain"] < 0.5
@@ -321,7 +338,7 @@ def test_the_check_follows_and_a_resumed_run_does_not_search_again(tmp_path: Pat
     noisy = Noisy(0.5)
     first = run(noisy, n_trials=100, confirm=5, min_gain=50.0, storage=tmp_path / "s.db")
     searched = len(first.trials) - len(repeats(first))
-    assert searched == FIRST
+    assert searched == GainLimit.FIRST
     assert stopped(first) == "small_gain"
     calls = noisy.calls
     again = run(noisy, n_trials=100, confirm=5, min_gain=50.0, storage=tmp_path / "s.db")
@@ -333,8 +350,8 @@ def test_the_check_follows_and_a_resumed_run_does_not_search_again(tmp_path: Pat
 
 def test_the_limit_is_the_same_for_a_resumed_run(tmp_path: Path) -> None:
     whole = run(bowl, n_trials=None, min_gain=1e-4, confirm=0)
-    assert len(whole.trials) > FIRST
-    for part in (FIRST - 3, len(whole.trials) - EVERY, len(whole.trials) - 2):
+    assert len(whole.trials) > GainLimit.FIRST
+    for part in (GainLimit.FIRST - 3, len(whole.trials) - GainLimit.EVERY, len(whole.trials) - 2):
         place = tmp_path / f"{part}.db"
         run(bowl, n_trials=part, confirm=0, storage=place)
         parts = run(bowl, n_trials=None, min_gain=1e-4, confirm=0, storage=place)

@@ -13,11 +13,8 @@ from optuna.trial import FrozenTrial, TrialState
 
 import lazybo
 from lazybo import optimize
-from lazybo.run import evaluate
-from lazybo.run.budget import Budget
-from lazybo.run.limits import Limits
-from lazybo.search.results import State
-from lazybo.search.views import Cost
+from lazybo.run import worker
+from lazybo.run.limits import Budget, Limits
 from lazybo.study.attributes import SECONDS_KEY
 from lazybo.study.factory import model_of
 
@@ -53,7 +50,7 @@ def stop_after(number: int) -> Callable[[optuna.Study, FrozenTrial], None]:
 def timed(monkeypatch: pytest.MonkeyPatch) -> Callable[[float, float], float]:
     """An objective that takes price(x) seconds, on a clock that only it advances."""
     clock = SimpleNamespace(now=100.0)
-    monkeypatch.setattr(evaluate, "time", SimpleNamespace(perf_counter=lambda: clock.now))
+    monkeypatch.setattr(worker, "time", SimpleNamespace(perf_counter=lambda: clock.now))
 
     def objective(x: float, y: float) -> float:
         clock.now += round(1024 * price(x)) / 1024  # sums of such numbers are exact
@@ -63,7 +60,7 @@ def timed(monkeypatch: pytest.MonkeyPatch) -> Callable[[float, float], float]:
 
 
 def test_a_metric_is_the_cost() -> None:
-    cheap = optimize(priced, SPACE, n_trials=16, seed=0, cost="dollars", progress=False)
+    cheap = optimize(priced, SPACE, n_trials=16, seed=0, sampler=lazybo.LazySampler(cost="dollars"), progress=False)
     without = optimize(priced, SPACE, n_trials=16, seed=0, progress=False)
     assert log_costs(cheap) < log_costs(without) - 0.5
     assert params_of(cheap)[:5] == params_of(without)[:5]
@@ -75,7 +72,7 @@ def test_a_metric_may_be_nested() -> None:
         SPACE,
         n_trials=8,
         seed=0,
-        cost="gpu.hours",
+        sampler=lazybo.LazySampler(cost="gpu.hours"),
         progress=False,
     )
     costs = [row["cost"] for row in model_of(study, study.trials).optimizer.state()["rows"]]
@@ -83,7 +80,7 @@ def test_a_metric_may_be_nested() -> None:
 
 
 def test_seconds_are_measured_and_recorded(timed: Callable[[float, float], float]) -> None:
-    cheap = optimize(timed, SPACE, n_trials=16, seed=0, cost="seconds", progress=False)
+    cheap = optimize(timed, SPACE, n_trials=16, seed=0, sampler=lazybo.LazySampler(cost="seconds"), progress=False)
     assert log_costs(cheap) < log_costs(optimize(timed, SPACE, n_trials=16, seed=0, progress=False)) - 0.5
     seconds = [trial.system_attrs[SECONDS_KEY] for trial in cheap.trials]
     assert seconds == pytest.approx([price(trial.params["x"]) for trial in cheap.trials], abs=1e-3)
@@ -102,7 +99,8 @@ def test_a_resumed_run_continues_to_the_last_bit(
     storage: Any = str(tmp_path / name)
     if name == "study.log":
         storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(storage))
-    arguments: dict[str, Any] = {"n_trials": 14, "seed": 1, "cost": "seconds", "progress": False}
+    sampler = lazybo.LazySampler(cost="seconds")
+    arguments: dict[str, Any] = {"n_trials": 14, "seed": 1, "sampler": sampler, "progress": False}
     whole = optimize(timed, SPACE, **arguments)
     for end in (4, 8, 11):
         optimize(timed, SPACE, **arguments, storage=storage, callbacks=[stop_after(end)])
@@ -114,12 +112,12 @@ def test_20_workers_several_objectives_and_a_constraint() -> None:
     study = optimize(
         lambda x, y: {"a": y, "b": (1 - y) ** 2 + x, "dollars": price(x)},
         SPACE,
-        directions={"a": "minimize", "b": "minimize"},
+        direction={"a": "minimize", "b": "minimize"},
         constraints={"b": 1.5},
         n_trials=40,
         n_parallel=20,
         executor="threads",
-        cost="dollars",
+        sampler=lazybo.LazySampler(cost="dollars"),
         seed=0,
         progress=False,
     )
@@ -129,7 +127,7 @@ def test_20_workers_several_objectives_and_a_constraint() -> None:
 
 def test_the_seconds_of_folds_are_added(timed: Callable[[float, float], float]) -> None:
     folds = lazybo.kfold(lambda params, fold: timed(**params) + fold, k=3)
-    study = optimize(folds, SPACE, n_trials=4, seed=0, cost="seconds", progress=False)
+    study = optimize(folds, SPACE, n_trials=4, seed=0, sampler=lazybo.LazySampler(cost="seconds"), progress=False)
     for trial in study.trials:
         assert trial.system_attrs[SECONDS_KEY] == pytest.approx(3 * price(trial.params["x"]), abs=3e-3)
 
@@ -144,9 +142,9 @@ def test_pruned_and_failed_trials_teach_no_cost(timed: Callable[[float, float], 
             raise RuntimeError("out of memory")
         return value
 
-    study = optimize(objective, SPACE, n_trials=10, seed=0, cost="seconds", progress=False)
-    taught = Cost(model_of(study, study.trials).optimizer._observations).rows(State.COMPLETE)
-    assert set(taught) == {0, 1, 4, 5, 8, 9}
+    study = optimize(objective, SPACE, n_trials=10, seed=0, sampler=lazybo.LazySampler(cost="seconds"), progress=False)
+    rows = model_of(study, study.trials).optimizer.state()["rows"]
+    assert [number for number, row in enumerate(rows) if "cost" in row] == [0, 1, 4, 5, 8, 9]
 
 
 # ----------------------------------------------------------------------- budget
@@ -170,30 +168,38 @@ def frozen(seconds: float) -> FrozenTrial:
 
 
 def test_the_budget_is_trials_or_time_whichever_ends_first() -> None:
-    assert Budget(Limits(), 1).left(math.inf) is None
-    by_trials = Budget(Limits(n_trials=50, confirm=10), 1)
+    assert Budget(Limits(), None, 1).left(math.inf) is None
+    by_trials = Budget(Limits(confirm=10), 50, 1)
     assert [by_trials.left(left) for left in (50, 30, 10, 4)] == [1.0, 0.5, 0.0, 0.0]
-    by_time = Budget(Limits(timeout=100.0), 4)
+    by_time = Budget(Limits(timeout=100.0), None, 4)
     assert by_time.left(math.inf) == 1.0
     by_time.count(200.0)
     assert by_time.left(math.inf) == 0.5
     by_time.count(999.0)
     assert by_time.left(math.inf) == 0.0
-    both = Budget(Limits(n_trials=10, timeout=100.0), 1)
+    both = Budget(Limits(timeout=100.0), 10, 1)
     both.count(30.0)
     assert both.left(8) == pytest.approx(0.7)
     assert both.left(2) == pytest.approx(0.2)
 
 
 def test_the_time_of_earlier_runs_counts_as_spent() -> None:
-    budget = Budget(Limits(timeout=100.0), 1)
+    budget = Budget(Limits(timeout=100.0), None, 1)
     budget.count_earlier([frozen(60.0), frozen(240.0)])
     assert budget.left(math.inf) == pytest.approx(0.25)
 
 
 def test_a_run_tells_the_optimiser_what_is_left() -> None:
-    study = optimize(priced, SPACE, n_trials=6, seed=0, cost="dollars", progress=False)
-    again = optimize(priced, SPACE, n_trials=30, seed=0, cost="dollars", callbacks=[stop_after(5)], progress=False)
+    study = optimize(priced, SPACE, n_trials=6, seed=0, sampler=lazybo.LazySampler(cost="dollars"), progress=False)
+    again = optimize(
+        priced,
+        SPACE,
+        n_trials=30,
+        seed=0,
+        sampler=lazybo.LazySampler(cost="dollars"),
+        callbacks=[stop_after(5)],
+        progress=False,
+    )
     assert params_of(study)[:5] == params_of(again)[:5], "startup points do not depend on the cost"
     assert params_of(study)[5] != params_of(again)[5], "much more is left of 30 trials than of 6"
 
@@ -206,20 +212,34 @@ def test_a_run_tells_the_optimiser_what_is_left() -> None:
 )
 def test_a_metric_that_is_no_cost_ends_the_run(metric: Any, said: str) -> None:
     with pytest.raises(TypeError, match=f"'dollars' is the cost, so the objective must return .* {said}") as caught:
-        optimize(lambda x, y: {"value": x + y, "dollars": metric}, SPACE, n_trials=5, cost="dollars", progress=False)
+        optimize(
+            lambda x, y: {"value": x + y, "dollars": metric},
+            SPACE,
+            n_trials=5,
+            sampler=lazybo.LazySampler(cost="dollars"),
+            progress=False,
+        )
     assert len(caught.value.study.trials) == 1  # type: ignore[attr-defined]
 
 
 def test_a_metric_that_is_missing_ends_the_run() -> None:
     with pytest.raises(TypeError, match=r"'dollars' is the cost, so the objective must return it .* but did not"):
-        optimize(lambda x, y: x + y, SPACE, n_trials=5, cost="dollars", progress=False)
+        optimize(lambda x, y: x + y, SPACE, n_trials=5, sampler=lazybo.LazySampler(cost="dollars"), progress=False)
 
 
 def test_a_metric_that_could_not_be_measured_fails_its_trial() -> None:
     def sometimes(x: float, y: float) -> dict[str, float]:
         return {"value": y, "dollars": math.nan if x > 0.5 else 1.0 + x}
 
-    study = optimize(sometimes, SPACE, n_trials=8, seed=0, cost="dollars", max_failures=None, progress=False)
+    study = optimize(
+        sometimes,
+        SPACE,
+        n_trials=8,
+        seed=0,
+        sampler=lazybo.LazySampler(cost="dollars"),
+        limits=lazybo.Limits(max_failures=None),
+        progress=False,
+    )
     failed = [trial.state == TrialState.FAIL for trial in study.trials]
     assert failed == [trial.params["x"] > 0.5 for trial in study.trials]
     assert any(failed)
@@ -229,8 +249,8 @@ def test_wrong_arguments_are_refused_before_anything_is_written(tmp_path: Path) 
     storage = tmp_path / "study.db"
     for cost in (3, "", ["seconds"]):
         with pytest.raises(ValueError, match="cost must be 'seconds' or the name of a metric"):
-            optimize(priced, SPACE, n_trials=5, cost=cost, storage=storage)  # type: ignore[arg-type]
+            optimize(priced, SPACE, n_trials=5, sampler=lazybo.LazySampler(cost=cost), storage=storage)  # type: ignore[arg-type]
     folds = lazybo.kfold(lambda params, fold: params["x"] + fold)
     with pytest.raises(ValueError, match="with kfold the cost can be 'seconds', not the metric 'dollars'"):
-        optimize(folds, SPACE, n_trials=5, cost="dollars", storage=storage)
+        optimize(folds, SPACE, n_trials=5, sampler=lazybo.LazySampler(cost="dollars"), storage=storage)
     assert not storage.exists()

@@ -16,20 +16,17 @@ from optuna.storages import BaseStorage, JournalStorage
 from optuna.storages.journal import BaseJournalBackend, JournalFileBackend
 from optuna.trial import TrialState
 
-from lazybo import RunFailed, kfold, optimize
-from lazybo.run import driver
-from lazybo.run.evaluate import Trial
+from lazybo import Limits, RunFailed, Space, kfold, optimize
 from lazybo.run.limits import StopReason
-from lazybo.run.orphans import Orphans
+from lazybo.run.objective import Trial
 from lazybo.run.presence import present
-from lazybo.run.shared import SharedStudy
+from lazybo.run.shared_study import Orphans, SharedStudy
 from lazybo.search.optimizer import Optimizer
+from lazybo.search.options import Options
 from lazybo.study.attributes import ATTEMPTS_KEY, DRIVER_KEY, STOPPED_KEY
-from lazybo.study.factory import ModelOptions, open_model
 from lazybo.study.ledger import Entry, Ledger, Result, open_ledger
-from lazybo.study.model import StudyModel
-from lazybo.study.storage import open_storage
-from lazybo.space.space import Space
+from lazybo.study.model import StudyModel, open_model
+from lazybo.study.store import open_storage
 
 SPACE: dict[str, BaseDistribution] = {"x": FloatDistribution(-5, 5), "y": FloatDistribution(-5, 5)}
 PARAMS = {"x": 1.5, "y": -2.5}
@@ -95,7 +92,7 @@ def test_a_trial_of_a_driver_that_died_is_run_again_with_the_same_parameters(
 def test_a_trial_whose_drivers_died_too_often_fails(study: optuna.Study, storage: BaseStorage) -> None:
     entry = begin(study, "dead")
     study._storage.set_trial_system_attr(entry.trial_id, ATTEMPTS_KEY, 1)
-    run(storage, retries=1)
+    run(storage, limits=Limits(retries=1))
     assert study.trials[0].state == TrialState.FAIL
     assert "died, 2 times" in study.trials[0].system_attrs["fail_reason"]
     assert len(study.trials) == 8
@@ -125,10 +122,7 @@ def test_folds_that_were_recorded_are_not_evaluated_again(study: optuna.Study, s
     assert study.trials[0].value == pytest.approx((2 * bowl(PARAMS) + 100) / 3)
 
 
-def test_trials_of_a_living_driver_are_left_to_it_and_counted(
-    study: optuna.Study, storage: BaseStorage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(driver, "SYNC_INTERVAL", 0.02)
+def test_trials_of_a_living_driver_are_left_to_it_and_counted(study: optuna.Study, storage: BaseStorage) -> None:
     with present(study) as other:
         theirs = begin(study, other)
         ended: list[optuna.Study] = []
@@ -147,10 +141,7 @@ def test_trials_of_a_living_driver_are_left_to_it_and_counted(
     assert len(study.trials) == 8
 
 
-def test_a_driver_that_dies_while_another_runs_is_taken_over(
-    study: optuna.Study, storage: BaseStorage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(driver, "SYNC_INTERVAL", 0.02)
+def test_a_driver_that_dies_while_another_runs_is_taken_over(study: optuna.Study, storage: BaseStorage) -> None:
     begun = threading.Event()
     with present(study) as other:
         begin(study, other)
@@ -245,10 +236,9 @@ def test_a_driver_waits_for_the_parameters_of_earlier_trials_only(
     study: optuna.Study, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A later trial waits for the parameters of ours, so both would wait until their time is over."""
-    structure = Space(SPACE)
     with present(study) as us, present(study) as them:
         ours = open_ledger(study, SPACE, us)
-        model = open_model(study, ModelOptions(seed=0), structure, [])
+        model = open_model(study, Options(seed=0), Space(SPACE), [])
         shared = SharedStudy(study, model, Orphans(study, ours, us, retries=2), set())
         blank = optuna.trial.create_trial(state=TrialState.RUNNING, system_attrs={DRIVER_KEY: us})
         study._storage.create_new_trial(study._study_id, blank)
@@ -414,10 +404,10 @@ def test_a_trial_that_runs_here_is_not_begun_again_when_another_process_queued_i
 @pytest.mark.parametrize(
     ("objective", "options", "reason"),
     [
-        (lambda params: 1 / 0, {"max_failures": 2}, StopReason.FAILURES),
+        (lambda params: 1 / 0, {"limits": Limits(max_failures=2)}, StopReason.FAILURES),
         (lambda params: None, {}, StopReason.INVALID_VALUE),
         (bowl, {"callbacks": [lambda study, trial: 1 / 0]}, StopReason.CALLBACK_FAILED),
-        (bowl, {"target_value": 1e9}, StopReason.TARGET),
+        (bowl, {"limits": Limits(target_value=1e9)}, StopReason.TARGET),
         (bowl, {}, None),
     ],
 )
@@ -446,7 +436,7 @@ def test_a_trial_that_is_enqueued_meanwhile_takes_the_last_place(study: optuna.S
 def test_failures_of_an_earlier_run_do_not_count_as_failures_in_a_row(storage: BaseStorage) -> None:
     for trials in (2, 4):
         with pytest.raises(RunFailed, match="2 evaluations in a row failed"):
-            run(storage, lambda params: 1 / 0, max_failures=2)
+            run(storage, lambda params: 1 / 0, limits=Limits(max_failures=2))
         assert len(optuna.load_study(storage=storage, study_name="s").trials) == trials
 
 

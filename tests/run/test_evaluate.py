@@ -10,8 +10,8 @@ import optuna
 import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
-from lazybo.run.call import Call, Given, call_of
-from lazybo.run.evaluate import Outcome, Task, Trial, evaluate
+from lazybo.run.objective import Call, Given, Trial, call_of
+from lazybo.run.worker import Outcome, Task, evaluate
 
 
 def outcome(function: Any, **task: Any) -> Outcome:

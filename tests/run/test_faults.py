@@ -156,7 +156,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
 def test_a_worker_that_leaves_takes_only_its_own_trial_with_it(tmp_path: Path) -> None:
     log = tmp_path / "log"
 
-    def objective(params: dict[str, float], trial: lazybo.run.evaluate.Trial) -> float:
+    def objective(params: dict[str, float], trial: lazybo.run.worker.Trial) -> float:
         with log.open("a") as file:
             file.write(json.dumps({"number": trial.number, "pid": os.getpid(), "params": params}) + "\n")
         if trial.number == 3:
@@ -164,7 +164,13 @@ def test_a_worker_that_leaves_takes_only_its_own_trial_with_it(tmp_path: Path) -
         return params["x"] ** 2
 
     study = lazybo.optimize(
-        objective, SPACE, n_trials=10, n_parallel=2, retries=1, storage=tmp_path / "study.db", progress=False
+        objective,
+        SPACE,
+        n_trials=10,
+        n_parallel=2,
+        limits=lazybo.Limits(retries=1),
+        storage=tmp_path / "study.db",
+        progress=False,
     )
     assert [t.number for t in study.trials if t.state == TrialState.FAIL] == [3]
     assert "died, 2 times" in study.trials[3].system_attrs["fail_reason"]
@@ -181,7 +187,7 @@ def test_a_worker_that_leaves_takes_only_its_own_trial_with_it(tmp_path: Path) -
 def test_a_worker_that_died_is_replaced(tmp_path: Path) -> None:
     log = tmp_path / "log"
 
-    def objective(params: dict[str, float], trial: lazybo.run.evaluate.Trial) -> float:
+    def objective(params: dict[str, float], trial: lazybo.run.worker.Trial) -> float:
         with log.open("a") as file:
             file.write(json.dumps({"number": trial.number, "pid": os.getpid()}) + "\n")
         if trial.number == 1:
@@ -189,7 +195,15 @@ def test_a_worker_that_died_is_replaced(tmp_path: Path) -> None:
         return params["x"] ** 2
 
     # One worker: with more, those that live may finish everything before the place of the dead one is filled.
-    lazybo.optimize(objective, SPACE, n_trials=4, n_parallel=1, executor="processes", retries=1, progress=False)
+    lazybo.optimize(
+        objective,
+        SPACE,
+        n_trials=4,
+        n_parallel=1,
+        executor="processes",
+        limits=lazybo.Limits(retries=1),
+        progress=False,
+    )
     seen = [(line["number"], line["pid"]) for line in lines(log)]
     assert [number for number, _ in seen] == [0, 1, 1, 2, 3]
     first, died, died_again, *rest = (pid for _, pid in seen)
@@ -201,13 +215,15 @@ def test_a_worker_that_died_is_replaced(tmp_path: Path) -> None:
 def test_an_evaluation_that_hangs_ends_with_its_process(tmp_path: Path) -> None:
     log = tmp_path / "log"
 
-    def objective(params: dict[str, float], trial: lazybo.run.evaluate.Trial) -> float:
+    def objective(params: dict[str, float], trial: lazybo.run.worker.Trial) -> float:
         if trial.number == 3:
             log.write_text(str(os.getpid()))
             time.sleep(3600)
         return params["x"] ** 2
 
-    study = lazybo.optimize(objective, SPACE, n_trials=8, n_parallel=2, trial_timeout=5, progress=False)
+    study = lazybo.optimize(
+        objective, SPACE, n_trials=8, n_parallel=2, limits=lazybo.Limits(trial_timeout=5), progress=False
+    )
     assert [t.number for t in study.trials if t.state == TrialState.FAIL] == [3]
     assert "trial_timeout=5" in study.trials[3].system_attrs["fail_reason"]
     assert len(study.trials) == 8
@@ -218,7 +234,7 @@ def test_many_threads_and_quick_evaluations(tmp_path: Path) -> None:
     lock, running, most = threading.Lock(), 0, 0
     seen: list[int] = []
 
-    def objective(params: dict[str, float], trial: lazybo.run.evaluate.Trial) -> float:
+    def objective(params: dict[str, float], trial: lazybo.run.worker.Trial) -> float:
         nonlocal running, most
         with lock:
             running += 1

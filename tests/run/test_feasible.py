@@ -18,13 +18,23 @@ def small(params: dict[str, Any]) -> bool:
     return bool(params["a"] + params["b"] <= 0.3)
 
 
+SMALL = lazybo.Space(SPACE, feasible=small)
+
+
 def objective(params: dict[str, Any]) -> float:
     assert small(params), "evaluated although it is not feasible"
     return float((params["a"] - 0.5) ** 2 + (params["b"] - 0.4) ** 2)
 
 
 def test_only_feasible_configurations_are_evaluated() -> None:
-    study = optimize(objective, SPACE, n_trials=20, seed=0, feasible=small, max_failures=1, progress=False)
+    study = optimize(
+        objective,
+        SMALL,
+        n_trials=20,
+        seed=0,
+        limits=lazybo.Limits(max_failures=1),
+        progress=False,
+    )
     assert all(small(trial.params) for trial in study.trials)
     assert study.best_value < 2 * 0.3**2 + 1e-3
 
@@ -36,14 +46,21 @@ def test_the_predicate_stays_in_this_process() -> None:
         with lock:
             return small(params)
 
-    study = optimize(objective, SPACE, n_trials=8, n_parallel=2, seed=0, feasible=feasible, progress=False)
+    study = optimize(
+        objective, lazybo.Space(SPACE, feasible=feasible), n_trials=8, n_parallel=2, seed=0, progress=False
+    )
     assert all(small(trial.params) and trial.state.name == "COMPLETE" for trial in study.trials)
 
 
 def test_a_resumed_run_is_the_same(tmp_path: Path) -> None:
     def some(n: int, name: str) -> list[dict[str, Any]]:
         study = optimize(
-            objective, SPACE, n_trials=n, seed=4, feasible=small, storage=tmp_path / f"{name}.db", progress=False
+            objective,
+            SMALL,
+            n_trials=n,
+            seed=4,
+            storage=tmp_path / f"{name}.db",
+            progress=False,
         )
         return [trial.params for trial in study.trials]
 
@@ -57,21 +74,25 @@ def test_a_resumed_run_is_the_same(tmp_path: Path) -> None:
     [
         ({"initial": [{"a": 0.1}, {"a": 0.2, "b": 0.2}]}, "initial configuration 1: .* is not feasible"),
         ({"initial": [{"a": 0.9}]}, "initial configuration 0: no feasible values were found"),
-        ({"feasible": lambda params: False}, "no feasible configuration was found"),
-        ({"feasible": "a < 1"}, "feasible must be a function"),
-        ({"feasible": lambda params: params["c"]}, "feasible cannot be evaluated"),
+        ({"space": lazybo.Space(SPACE, feasible=lambda params: False)}, "no feasible configuration was found"),
+        ({"space": lazybo.Space(SPACE, feasible=lambda params: params["c"])}, "feasible cannot be evaluated"),
     ],
 )
 def test_errors_come_before_anything_runs(change: dict[str, Any], message: str, tmp_path: Path) -> None:
     path = tmp_path / "study.db"
     with pytest.raises(ValueError, match=message):
-        optimize(objective, SPACE, **{"n_trials": 3, "feasible": small, "storage": path, **change})
+        optimize(objective, **{"space": SMALL, "n_trials": 3, "storage": path, **change})
     assert not path.exists()
 
 
 def test_initial_configurations_are_completed_within_the_feasible_set() -> None:
     study = optimize(
-        objective, SPACE, n_trials=3, seed=1, feasible=small, initial=[{"a": 0.28}, {"b": 0.29}], progress=False
+        objective,
+        SMALL,
+        n_trials=3,
+        seed=1,
+        initial=[{"a": 0.28}, {"b": 0.29}],
+        progress=False,
     )
     assert study.trials[0].params["a"] == 0.28
     assert study.trials[1].params["b"] == 0.29
@@ -79,14 +100,13 @@ def test_initial_configurations_are_completed_within_the_feasible_set() -> None:
 
 
 def test_a_queued_configuration_that_is_not_feasible_fails_without_being_evaluated() -> None:
-    study = optimize(objective, SPACE, n_trials=2, seed=1, feasible=small, progress=False)
+    study = optimize(objective, SMALL, n_trials=2, seed=1, progress=False)
     study.enqueue_trial({"a": 0.9, "b": 0.9})
     study.enqueue_trial({"a": 0.25})
     study = optimize(
         objective,
-        SPACE,
+        SMALL,
         n_trials=5,
-        feasible=small,
         storage=study._storage,
         study_name=study.study_name,
         progress=False,
@@ -101,10 +121,9 @@ def test_a_queued_configuration_that_is_not_feasible_fails_without_being_evaluat
 def test_known_results_may_be_infeasible() -> None:
     study = optimize(
         objective,
-        SPACE,
+        SMALL,
         n_trials=12,
         seed=1,
-        feasible=small,
         warm_start=[{"a": 0.5, "b": 0.4, "value": 0.0}],
         progress=False,
     )
@@ -161,7 +180,9 @@ def test_a_parameter_that_no_trial_has_had_yet_does_not_end_the_study(caplog: py
 
 
 def test_a_study_with_a_lambda_can_be_pickled_and_goes_on() -> None:
-    study = optimize(objective, SPACE, n_trials=8, seed=0, feasible=lambda params: small(params), progress=False)
+    study = optimize(
+        objective, lazybo.Space(SPACE, feasible=lambda params: small(params)), n_trials=8, seed=0, progress=False
+    )
     copy = pickle.loads(pickle.dumps(study))
     for each in (study, copy):
         each.optimize(of_trial, n_trials=3)

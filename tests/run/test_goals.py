@@ -13,10 +13,10 @@ from optuna.trial import FrozenTrial, TrialState
 
 import lazybo
 from lazybo import optimize
-from lazybo.run.evaluate import Outcome, Trial
 from lazybo.run.goals import Goals, check_goals
-from lazybo.run.limits import Limits, StopReason, Tally
-from lazybo.run.stopping import Stopping
+from lazybo.run.limits import Limits, Stopping, StopReason, Tally
+from lazybo.run.objective import Trial
+from lazybo.run.worker import Outcome
 from lazybo.study.factory import reporting_of
 from lazybo.study.feasible import measured_constraints
 from lazybo.study.ledger import Result
@@ -89,15 +89,15 @@ def test_a_constraint_without_a_name_or_number_fails_the_trial(name: str, value:
         return params["x"]
 
     with pytest.raises(lazybo.RunFailed, match="set_constraint takes a name and a number"):
-        optimize(objective, SPACE, n_trials=5, max_failures=2)
+        optimize(objective, SPACE, n_trials=5, limits=lazybo.Limits(max_failures=2))
 
 
 @pytest.mark.parametrize("name", ["", " "])
 def test_an_empty_name_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="constraints must have names of metrics as keys"):
         optimize(sized, SPACE, n_trials=5, constraints={name: 1})
-    with pytest.raises(ValueError, match="directions must be a dict of names"):
-        optimize(sized, SPACE, n_trials=5, directions={name: "minimize"})
+    with pytest.raises(ValueError, match="direction must be a dict of names"):
+        optimize(sized, SPACE, n_trials=5, direction={name: "minimize"})
 
 
 def test_a_study_with_a_constraint_without_a_name_is_read() -> None:
@@ -134,14 +134,16 @@ def test_a_metric_that_was_not_measured_makes_a_failed_trial() -> None:
 
 
 def test_metrics_may_be_nested_and_infinite() -> None:
-    goals = check_goals(None, None, {"gpu.memory": 4, "loss": (0, None)})
+    goals = check_goals("minimize", {"gpu.memory": 4, "loss": (0, None)})
     assert goals.violations({"gpu": {"memory": 6}, "loss": math.inf}) == {"gpu.memory<=4": 2.0, "loss>=0": -math.inf}
     with pytest.raises(KeyError):
         goals.violations({"gpu": 6, "loss": 1.0})
 
 
 def test_targets_and_patience_count_feasible_trials_only() -> None:
-    study = optimize(sized, SPACE, n_trials=40, target_value=0.2, constraints={"memory": 3800}, seed=1)
+    study = optimize(
+        sized, SPACE, n_trials=40, limits=lazybo.Limits(target_value=0.2), constraints={"memory": 3800}, seed=1
+    )
     assert len(study.trials) < 40
     *before, last = study.trials
     assert last.number in feasible(study.trials)
@@ -152,7 +154,7 @@ def test_an_infeasible_value_is_no_improvement() -> None:
     tally = Tally("minimize")
     for value, is_feasible in ((3.0, True), (1.0, False), (2.5, False), (2.0, True)):
         tally.count(TrialState.COMPLETE, [value], feasible=is_feasible)
-    assert (tally.best, tally.infeasible, tally._since_best) == (2.0, 2, 0)
+    assert (tally.best, tally.infeasible, tally.since_best) == (2.0, 2, 0)
 
 
 def test_a_change_of_the_front_is_an_improvement() -> None:
@@ -170,9 +172,9 @@ def test_a_change_of_the_front_is_an_improvement() -> None:
 @pytest.mark.parametrize("name", STORAGES)
 def test_two_objectives_are_kept_and_resumed(name: str, tmp_path: Path) -> None:
     directions: Any = ["minimize", "minimize"]
-    whole = optimize(two, SPACE, n_trials=16, directions=directions, seed=1)
+    whole = optimize(two, SPACE, n_trials=16, direction=directions, seed=1)
     for n in (7, 16):
-        study = optimize(two, SPACE, n_trials=n, directions=directions, seed=1, storage=open_storage(name, tmp_path))
+        study = optimize(two, SPACE, n_trials=n, direction=directions, seed=1, storage=open_storage(name, tmp_path))
     assert [t.params for t in study.trials] == [t.params for t in whole.trials], "resumed to the last bit"
     assert len(study.best_trials) > 5
     assert study.trials[3].values == list(two(**study.trials[3].params))
@@ -185,21 +187,19 @@ def test_objectives_by_name_come_from_the_metrics(tmp_path: Path) -> None:
         return {"accuracy": 1 - (x - 0.3) ** 2, "time": {"ms": 1 + x + y}, "memory": 10 * x}
 
     options: dict[str, Any] = {"constraints": {"memory": 5}, "storage": tmp_path / "study.db", "seed": 0}
-    study = optimize(
-        objective, SPACE, n_trials=9, directions={"accuracy": "maximize", "time.ms": "minimize"}, **options
-    )
+    study = optimize(objective, SPACE, n_trials=9, direction={"accuracy": "maximize", "time.ms": "minimize"}, **options)
     trial = study.trials[0]
     assert study.metric_names == ["accuracy", "time.ms"]
     assert trial.values == [trial.user_attrs["accuracy"], trial.user_attrs["time"]["ms"]]
     with pytest.raises(ValueError, match=r"has the objectives accuracy, time.ms, not accuracy, seconds"):
-        optimize(objective, SPACE, n_trials=9, directions={"accuracy": "maximize", "seconds": "minimize"}, **options)
+        optimize(objective, SPACE, n_trials=9, direction={"accuracy": "maximize", "seconds": "minimize"}, **options)
 
 
 def test_workers_and_failures_with_two_objectives() -> None:
     def objective(x: float, y: float) -> list[float]:
         return [math.nan if x > 0.7 else x, y]
 
-    study = optimize(objective, SPACE, n_trials=14, directions=["minimize", "maximize"], n_parallel=2, seed=0)
+    study = optimize(objective, SPACE, n_trials=14, direction=["minimize", "maximize"], n_parallel=2, seed=0)
     assert {t.state for t in study.trials} == {TrialState.COMPLETE, TrialState.FAIL}
     assert all((t.state == TrialState.FAIL) == (t.params["x"] > 0.7) for t in study.trials)
 
@@ -216,14 +216,15 @@ def test_workers_and_failures_with_two_objectives() -> None:
 )
 def test_a_result_that_is_not_all_values_ends_the_run(returned: Any, message: str) -> None:
     with pytest.raises(lazybo.RunFailed, match=message):
-        optimize(lambda x, y: returned, SPACE, n_trials=3, directions=["minimize", "minimize"])
+        optimize(lambda x, y: returned, SPACE, n_trials=3, direction=["minimize", "minimize"])
 
 
 # ------------------------------------------------------- one of several objectives reports
 
 
 EPOCHS = 12
-SIZE_AND_LOSS: dict[str, Any] = {"directions": {"size": "minimize", "loss": "minimize"}, "reports": "loss"}
+SIZE_AND_LOSS: dict[str, Any] = {"direction": {"size": "minimize", "loss": "minimize"}}
+LOSS = lazybo.LazyPruner(reports="loss")
 
 
 def loss_after(params: dict[str, Any], epoch: int) -> float:
@@ -244,7 +245,7 @@ def test_a_training_that_would_end_behind_the_front_is_stopped(executor: str | N
     bad = [{"x": 0.5, "y": 1.0}, {"x": 0.9, "y": 0.9}, {"x": 0.3, "y": 1.0}]
     good = [{"x": x, "y": 0.3} for x in (0.0, 0.25, 0.5, 0.75, 1.0)]
     parallel = {} if executor is None else {"executor": executor, "n_parallel": 2}
-    study = optimize(train, SPACE, n_trials=12, seed=0, initial=[*good, *bad], **SIZE_AND_LOSS, **parallel)  # type: ignore[arg-type]
+    study = optimize(train, SPACE, n_trials=12, seed=0, initial=[*good, *bad], pruner=LOSS, **SIZE_AND_LOSS, **parallel)  # type: ignore[arg-type]
     stopped = {trial.number for trial in study.trials if trial.state == TrialState.PRUNED}
     assert stopped & {5, 6, 7}, "these end far behind the front"
     assert not stopped & {0, 1, 2, 3, 4}, "small ones end with a larger loss, but on the front"
@@ -269,8 +270,9 @@ def test_a_generator_yields_the_values_of_all_objectives(kind: str) -> None:
 
     bad = [{"x": 0.5, "y": 1.0}, {"x": 0.9, "y": 0.9}]
     good = [{"x": x, "y": 0.3} for x in (0.0, 0.25, 0.5, 0.75, 1.0)]
-    goals = SIZE_AND_LOSS if kind == "dict" else {"directions": ["minimize", "minimize"], "reports": 1}
-    study = optimize(steps, SPACE, n_trials=9, seed=0, initial=[*good, *bad], max_steps=EPOCHS, **goals)
+    goals = SIZE_AND_LOSS if kind == "dict" else {"direction": ["minimize", "minimize"]}
+    pruner = lazybo.LazyPruner(reports="loss" if kind == "dict" else 1)
+    study = optimize(steps, SPACE, n_trials=9, seed=0, initial=[*good, *bad], max_steps=EPOCHS, pruner=pruner, **goals)
     stopped = {trial.number for trial in study.trials if trial.state == TrialState.PRUNED}
     assert stopped & {5, 6}
     for trial in study.trials:
@@ -291,7 +293,9 @@ def test_a_generator_that_was_killed_after_its_last_step_has_all_values(several:
             os.kill(os.getpid(), signal.SIGKILL)
 
     options: dict[str, Any] = {"executor": "processes", "storage": tmp_path / "s.db", "constraints": {"memory": 4}}
-    study = optimize(steps, SPACE, n_trials=1, progress=False, **options, **(SIZE_AND_LOSS if several else {}))
+    study = optimize(
+        steps, SPACE, n_trials=1, progress=False, **options, **({**SIZE_AND_LOSS, "pruner": LOSS} if several else {})
+    )
     assert study.trials[0].values == ([study.trials[0].params["x"], 0.5] if several else [0.5])
     assert study.trials[0].user_attrs["memory"] == 3.0
 
@@ -302,7 +306,7 @@ def test_what_is_yielded_for_several_objectives_must_be_numbers(yielded: Any) ->
         yield yielded
 
     with pytest.raises(lazybo.RunFailed, match="'loss'"):
-        optimize(steps, SPACE, n_trials=2, **SIZE_AND_LOSS)
+        optimize(steps, SPACE, n_trials=2, pruner=LOSS, **SIZE_AND_LOSS)
 
 
 @pytest.mark.parametrize("several", [False, True])
@@ -316,8 +320,13 @@ def test_a_resumed_run_with_stopped_trials_continues_to_the_last_bit(several: bo
                 raise optuna.TrialPruned
         return (loss_after(params, epoch), params["x"]) if several else loss_after(params, epoch)
 
-    options: dict[str, Any] = {"directions": ["minimize", "minimize"]} if several else {}
-    options |= {"seed": 3, "lag": 9, "pruner": optuna.pruners.NopPruner(), "progress": False}
+    options: dict[str, Any] = {"direction": ["minimize", "minimize"]} if several else {}
+    options |= {
+        "seed": 3,
+        "sampler": lazybo.LazySampler(lag=9),
+        "pruner": optuna.pruners.NopPruner(),
+        "progress": False,
+    }
     whole = optimize(every_third_is_stopped, SPACE, n_trials=27, **options)
     storage = optuna.storages.InMemoryStorage()
     for n_trials in (9, 17, 24, 27):
@@ -327,10 +336,10 @@ def test_a_resumed_run_with_stopped_trials_continues_to_the_last_bit(several: bo
 
 def test_the_objective_that_reports_is_kept_with_the_study() -> None:
     storage = optuna.storages.InMemoryStorage()
-    both: dict[str, Any] = {"directions": {"size": "minimize", "loss": "minimize"}, "storage": storage}
-    study = optimize(train, SPACE, n_trials=4, reports=1, **both)
+    both: dict[str, Any] = {"direction": {"size": "minimize", "loss": "minimize"}, "storage": storage}
+    study = optimize(train, SPACE, n_trials=4, pruner=lazybo.LazyPruner(reports=1), **both)
     assert reporting_of(study) == 1
-    assert optimize(train, SPACE, n_trials=5, reports="loss", **both).trials[4].state.is_finished()
+    assert optimize(train, SPACE, n_trials=5, pruner=LOSS, **both).trials[4].state.is_finished()
     with pytest.raises(ValueError, match="report objective 1, not 0"):
         optimize(train, SPACE, n_trials=6, **both)
 
@@ -338,7 +347,13 @@ def test_the_objective_that_reports_is_kept_with_the_study() -> None:
 @pytest.mark.parametrize("reports", ["accuracy", 2, -1, True, 1.0])
 def test_an_objective_that_reports_must_exist(reports: Any) -> None:
     with pytest.raises(ValueError, match="'size', 'loss', or a position from 0 to 1"):
-        optimize(train, SPACE, n_trials=1, directions={"size": "minimize", "loss": "minimize"}, reports=reports)
+        optimize(
+            train,
+            SPACE,
+            n_trials=1,
+            direction={"size": "minimize", "loss": "minimize"},
+            pruner=lazybo.LazyPruner(reports=reports),
+        )
 
 
 def test_pruners_of_one_objective_are_refused() -> None:
@@ -349,6 +364,8 @@ def test_pruners_of_one_objective_are_refused() -> None:
 
 
 # -------------------------------------------------------------------- arguments
+
+TWO = ["minimize"] * 2
 
 
 @pytest.mark.parametrize(
@@ -361,13 +378,12 @@ def test_pruners_of_one_objective_are_refused() -> None:
         ({"constraints": {"memory": None}}, "a pair"),
         ({"constraints": {"memory": (3, 1)}}, "3 is more than 1"),
         ({"constraints": {3: 1}}, "names of metrics"),
-        ({"directions": {}}, "a dict of names"),
-        ({"directions": {"a": "up"}}, "the direction of 'a' must be one of"),
-        ({"directions": {"a": "minimize"}, "direction": "minimize"}, "not both"),
-        ({"directions": ["minimize"] * 2, "target_value": 1.0}, "target_value is for one objective"),
-        ({"directions": ["minimize"] * 2, "min_gain": 1.0}, "min_gain is for one objective"),
-        ({"directions": ["minimize"] * 2, "confirm": 2}, "confirm is for one objective"),
-        ({"directions": ["minimize"] * 2, "warm_start": []}, "warm_start gives the values of one objective"),
+        ({"direction": {}}, "a dict of names"),
+        ({"direction": {"a": "up"}}, "the direction of 'a' must be one of"),
+        ({"direction": TWO, "limits": lazybo.Limits(target_value=1.0)}, "target_value is for one objective"),
+        ({"direction": TWO, "limits": lazybo.Limits(min_gain=1.0)}, "min_gain is for one objective"),
+        ({"direction": TWO, "limits": lazybo.Limits(confirm=2)}, "confirm is for one objective"),
+        ({"direction": TWO, "warm_start": []}, "warm_start gives the values of one objective"),
     ],
 )
 def test_wrong_goals_are_refused_before_anything_is_evaluated(options: dict[str, Any], message: str) -> None:
@@ -378,11 +394,11 @@ def test_wrong_goals_are_refused_before_anything_is_evaluated(options: dict[str,
         optimize(never, SPACE, n_trials=3, **options)
 
 
-@pytest.mark.parametrize("options", [{"directions": ["minimize"] * 2}, {"constraints": {"m": 1}}])
+@pytest.mark.parametrize("options", [{"direction": TWO}, {"constraints": {"m": 1}}])
 def test_folds_are_for_one_objective_without_bounds(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="kfold is for one objective without constraints"):
         optimize(lazybo.kfold(lambda params, fold: 1.0), SPACE, n_trials=3, **options)
 
 
 def test_goals_of_one_objective_need_nothing() -> None:
-    assert check_goals(None, None, None) == Goals(("minimize",), None, ())
+    assert check_goals("minimize") == Goals(("minimize",), None, ())

@@ -14,7 +14,7 @@ from optuna.pruners import NopPruner
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 import lazybo
-from lazybo.run.opening import MAX_TRAININGS, MIN_SIZE, Opening, opening_of
+from lazybo.run.next_trial import MAX_TRAININGS, MIN_SIZE, Bracket, bracket_for
 from lazybo.study.attributes import PAUSED_KEY
 from lazybo.study.paused import is_paused
 
@@ -49,7 +49,7 @@ def trial_at(number: int, steps: int, value: float, state: TrialState = TrialSta
 
 @given(st.integers(1, 10_000), st.one_of(st.integers(1, 200), st.just(math.inf)))
 def test_rungs_grow_and_fewer_and_fewer_trainings_reach_them(max_step: int, n_trials: float) -> None:
-    opening = opening_of(max_step, n_trials, 1.0)
+    opening = bracket_for(max_step, n_trials, 1.0)
     if opening is None:
         assert max_step <= 2 or n_trials < 3 * MIN_SIZE
         return
@@ -65,7 +65,7 @@ def test_rungs_grow_and_fewer_and_fewer_trainings_reach_them(max_step: int, n_tr
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_the_best_goes_on_when_enough_have_reached_its_rung(sign: float) -> None:
-    opening = Opening(32, 8, sign)
+    opening = Bracket(32, 8, sign)
     assert opening.rungs == (2, 4, 11)
     assert opening.counts == (8, 3, 2, 2)
     assert opening.steps == 8 * 2 + 3 * 2 + 2 * 7 + 2 * 21
@@ -84,7 +84,7 @@ def test_the_best_goes_on_when_enough_have_reached_its_rung(sign: float) -> None
 
 
 def test_a_training_that_fails_is_replaced_by_the_next_best() -> None:
-    opening = Opening(32, 4)
+    opening = Bracket(32, 4)
     trials = [trial_at(i, 2, float(i)) for i in range(5)]
     trials[0] = trial_at(0, 3, 0.0, TrialState.FAIL)
     trials[1] = trial_at(1, 3, 1.0, TrialState.RUNNING)
@@ -95,7 +95,7 @@ def test_steps_between_the_rungs() -> None:
     trials = [create_trial(state=TrialState.WAITING, user_attrs={PAUSED_KEY: 5}) for _ in range(4)]
     for number, trial in enumerate(trials):
         trial.number, trial.intermediate_values = number, {5: -float(number)}
-    assert Opening(32, 4).next_of(trials, needed=True) is trials[3]
+    assert Bracket(32, 4).next_of(trials, needed=True) is trials[3]
 
 
 # ------------------------------------------------------------------------- runs
@@ -110,7 +110,7 @@ def test_many_begin_and_the_best_two_are_finished(workers: int) -> None:
         order.append(steps_of(study))
 
     study = run(train, SPACE, n_trials=24, executor=executor, n_parallel=workers, callbacks=[note])
-    opening = opening_of(STEPS, 24, 1.0)
+    opening = bracket_for(STEPS, 24, 1.0)
     assert opening is not None
     finished = [trial for trial in study.trials if trial.state == TrialState.COMPLETE]
     assert all(trial.state == TrialState.COMPLETE or is_paused(trial) for trial in study.trials)
@@ -167,7 +167,7 @@ def test_a_training_that_diverges_is_pruned_and_the_bracket_goes_on() -> None:
 
 
 def test_patience_waits_for_the_first_training_to_finish() -> None:
-    study = run(train, SPACE, n_trials=24, patience=3)
+    study = run(train, SPACE, n_trials=24, limits=lazybo.Limits(patience=3))
     assert any(trial.state == TrialState.COMPLETE for trial in study.trials)
 
 
@@ -179,12 +179,12 @@ def test_pauses_do_not_hide_that_every_training_crashes() -> None:
                 raise OSError("no space left")
 
     with pytest.raises(lazybo.RunFailed, match="3 evaluations in a row failed"):
-        run(crashes, SPACE, n_trials=24, max_failures=3)
+        run(crashes, SPACE, n_trials=24, limits=lazybo.Limits(max_failures=3))
 
 
 def test_with_a_worker_for_each_trial_the_bracket_is_the_same() -> None:
     study = run(train, SPACE, n_trials=15, executor="threads", n_parallel=15)
-    opening = opening_of(STEPS, 15, 1.0)
+    opening = bracket_for(STEPS, 15, 1.0)
     assert opening is not None
     stayed = [len(trial.intermediate_values) == opening.rungs[0] for trial in study.trials]
     assert sum(stayed) >= 15 // 3, "not all of them are resumed as soon as they are paused"

@@ -16,7 +16,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 import lazybo
 from lazybo import Condition, optimize
-from lazybo.run.evaluate import Trial
+from lazybo.run.objective import Trial
 from lazybo.study.model import StudyModel
 
 SPACE = {"x": FloatDistribution(-5, 5), "y": FloatDistribution(-5, 5)}
@@ -49,9 +49,9 @@ def test_it_maximises() -> None:
 
 @pytest.mark.parametrize("kernel", [lazybo.Matern52(np.full(2, 0.1)), "additive"])
 def test_the_model_begins_as_it_is_told_to(kernel: object) -> None:
-    options: dict = {"lag": None, "kernel": kernel, "noise": 1e-6}
-    study = optimize(bowl, SPACE, n_trials=12, seed=0, n_startup_trials=5, value_transform="centred", **options)
-    optimizer = lazybo.Optimizer(SPACE, seed=0, n_startup=5, value_transform="centred", **options)
+    options: dict[str, Any] = {"lag": None, "kernel": kernel, "noise": 1e-6, "value_transform": "centred"}
+    study = optimize(bowl, SPACE, n_trials=12, seed=0, sampler=lazybo.LazySampler(n_startup_trials=5, **options))
+    optimizer = lazybo.Optimizer(SPACE, seed=0, n_startup=5, **options)
     for trial in study.trials:
         suggestion = optimizer.ask()
         assert trial.params == suggestion.params
@@ -72,7 +72,10 @@ def test_conditions_are_kept() -> None:
         "depth": IntDistribution(1, 12),
     }
     study = optimize(
-        lambda p: p.get("depth", 4.5), space, n_trials=12, seed=1, conditions={"depth": Condition("kind", ("a",))}
+        lambda p: p.get("depth", 4.5),
+        lazybo.Space(space, conditions={"depth": Condition("kind", ("a",))}),
+        n_trials=12,
+        seed=1,
     )
     assert all(("depth" in trial.params) == (trial.params["kind"] == "a") for trial in study.trials)
     assert study.best_params == {"kind": "a", "depth": 1}
@@ -97,7 +100,7 @@ def test_a_dict_gives_the_value_and_metrics() -> None:
         (None, "is a return statement missing"),
         ("0.5", "must return a number"),
         ({"loss": 1.0}, "without 'value'"),
-        ([1.0, 2.0], "several objectives need directions"),
+        ([1.0, 2.0], "several objectives need several directions"),
     ],
 )
 def test_what_is_no_number_ends_the_run_with_a_clear_error(returned: object, message: str, tmp_path: Path) -> None:
@@ -169,7 +172,7 @@ def test_too_many_failures_in_a_row_end_the_run_and_say_why() -> None:
         raise ValueError("always")
 
     with pytest.raises(RuntimeError, match="4 evaluations in a row failed; the last one: ValueError: always"):
-        optimize(objective, SPACE, n_trials=100, max_failures=4)
+        optimize(objective, SPACE, n_trials=100, limits=lazybo.Limits(max_failures=4))
     assert len(calls) == 4
 
 
@@ -182,45 +185,31 @@ def test_failures_that_are_not_in_a_row_do_not_end_it() -> None:
             raise ValueError("often")
         return bowl(params)
 
-    assert len(optimize(objective, SPACE, n_trials=20, max_failures=3).trials) == 20
+    assert len(optimize(objective, SPACE, n_trials=20, limits=lazybo.Limits(max_failures=3)).trials) == 20
 
 
 # -------------------------------------------------------------------- the end
 
 
 def test_it_stops_at_the_target() -> None:
-    study = optimize(bowl, SPACE, n_trials=200, seed=0, target_value=0.5)
+    study = optimize(bowl, SPACE, n_trials=200, seed=0, limits=lazybo.Limits(target_value=0.5))
     assert study.best_value <= 0.5
     assert study.best_trial.number == len(study.trials) - 1
-    again = optimize(lambda p: -bowl(p), SPACE, n_trials=200, seed=0, target_value=-0.5, direction="maximize")
+    again = optimize(
+        lambda p: -bowl(p), SPACE, n_trials=200, seed=0, limits=lazybo.Limits(target_value=-0.5), direction="maximize"
+    )
     assert len(again.trials) == len(study.trials)
 
 
-def test_the_old_names_of_arguments_work_and_say_what_to_write() -> None:
-    new = optimize(bowl, SPACE, n_trials=8, seed=0, n_startup_trials=3, target_value=0.5, value_transform="scaled")
-    with pytest.warns(DeprecationWarning, match="is now called") as warned:
-        old = optimize(bowl, SPACE, n_trials=8, seed=0, n_startup_trials=3, target=0.5, targets="scaled")
-    assert [t.params for t in old.trials] == [t.params for t in new.trials]
-    assert [str(w.message).partition(";")[0] for w in warned] == [
-        "optimize(target=...) is now called target_value=",
-        "optimize(targets=...) is now called value_transform=",
-    ]
-    assert {Path(w.filename).name for w in warned} == {"test_optimize.py"}
-    with pytest.raises(TypeError, match="got both target= and target_value="):
-        optimize(bowl, SPACE, n_trials=8, target=0.5, target_value=0.5)
-    with pytest.raises(TypeError, match="has no argument tragets="):
-        optimize(bowl, SPACE, n_trials=8, tragets="scaled")
-    with pytest.warns(DeprecationWarning, match=r"Optimizer\(targets=...\) is now called value_transform="):
-        lazybo.Optimizer(SPACE, targets="scaled")
-
-
 def test_it_stops_after_patience_trials_without_a_better_value() -> None:
-    study = optimize(lambda p: min(bowl(p), 1000.0) if p["x"] > 100 else 1.0, SPACE, n_trials=100, patience=7)
+    study = optimize(
+        lambda p: min(bowl(p), 1000.0) if p["x"] > 100 else 1.0, SPACE, n_trials=100, limits=lazybo.Limits(patience=7)
+    )
     assert len(study.trials) == 8
 
 
 def test_it_stops_at_the_timeout_and_keeps_what_runs() -> None:
-    study = optimize(lambda _: time.sleep(0.05) or 1.0, SPACE, timeout=0.3)
+    study = optimize(lambda _: time.sleep(0.05) or 1.0, SPACE, limits=lazybo.Limits(timeout=0.3))
     assert 1 <= len(study.trials) < 20
     assert all(trial.state == TrialState.COMPLETE for trial in study.trials)
 
@@ -369,7 +358,8 @@ def test_many_workers_get_a_trial_at_once_and_few_get_one_that_knows_the_last_va
                 assert begun.wait(60)
             return value if trial.number == 0 else bowl(params)
 
-        options = {"n_parallel": workers, "executor": "threads", "warm_start": KNOWN, "n_startup_trials": 1}
+        sampler = lazybo.LazySampler(n_startup_trials=1)
+        options = {"n_parallel": workers, "executor": "threads", "warm_start": KNOWN, "sampler": sampler}
         study = optimize(objective, SPACE, n_trials=workers + 1, seed=0, **options)
         assert all(trial.state == TrialState.COMPLETE for trial in study.trials)
         return study.trials[workers].params
@@ -552,7 +542,7 @@ def test_a_part_of_a_conditional_space_brings_what_it_hangs_on() -> None:
         return len(kind + inner) + depth + shared
 
     initial = [{"depth": 4}, {"kind": "b"}, {"kind": "c"}, {}]
-    study = optimize(objective, space, conditions=conditions, n_trials=6, initial=initial, seed=0)
+    study = optimize(objective, lazybo.Space(space, conditions=conditions), n_trials=6, initial=initial, seed=0)
     assert study.trials[0].params.items() > {"kind": "a", "inner": "q", "depth": 4}.items()
     assert study.trials[1].params.keys() == {"kind", "shared"}
     assert study.trials[2].params == {"kind": "c"}
@@ -563,7 +553,7 @@ def test_a_part_of_a_conditional_space_brings_what_it_hangs_on() -> None:
         ({"kind": "b", "depth": 1}, "only active while"),
     ]:
         with pytest.raises(ValueError, match=f"initial configuration 0: .*{message}"):
-            optimize(objective, space, conditions=conditions, n_trials=6, initial=[wrong])
+            optimize(objective, lazybo.Space(space, conditions=conditions), n_trials=6, initial=[wrong])
 
 
 def test_enqueued_trials_are_run_and_completed() -> None:
@@ -630,7 +620,7 @@ def test_when_a_fold_has_failed_the_folds_after_it_are_not_evaluated() -> None:
         folds.append(fold)
         raise RuntimeError("at once")
 
-    optimize(lazybo.kfold(objective), SPACE, n_trials=2, seed=0, max_failures=None)
+    optimize(lazybo.kfold(objective), SPACE, n_trials=2, seed=0, limits=lazybo.Limits(max_failures=None))
     assert folds == [0, 0]
 
 

@@ -21,9 +21,9 @@ from optuna.storages import JournalStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
-from lazybo import RunFailed, optimize
-from lazybo.run.evaluate import Trial
+from lazybo import Limits, RunFailed, optimize
 from lazybo.run.limits import StopReason
+from lazybo.run.objective import Trial
 from lazybo.run.warm_start import known_results
 from lazybo.space.shorthand import as_distributions
 from lazybo.space.space import Space
@@ -76,7 +76,7 @@ class ClosedPool(ThreadPoolExecutor):
 @pytest.mark.parametrize(
     ("objective", "options", "error"),
     [
-        (fails_after(5, fail), {"max_failures": 2}, RuntimeError),
+        (fails_after(5, fail), {"limits": Limits(max_failures=2)}, RuntimeError),
         (fails_after(5, lambda: None), {}, TypeError),
         (bowl, {"callbacks": [callback]}, ZeroDivisionError),
         (fails_after(5, interrupt), {}, KeyboardInterrupt),
@@ -110,7 +110,7 @@ def test_with_a_storage_the_error_says_which_study_goes_on_where(kind: str, tmp_
     path = tmp_path / "a study"
     storage = path if kind == "path" else JournalStorage(JournalFileBackend(str(path)))
     with pytest.raises(RunFailed) as raised:
-        optimize(lambda _: 1 / 0, SPACE, n_trials=9, max_failures=2, storage=storage, study_name="mine")
+        optimize(lambda _: 1 / 0, SPACE, n_trials=9, limits=Limits(max_failures=2), storage=storage, study_name="mine")
     assert f"The study 'mine' in {path} keeps the finished trials; make the same call again to resume." in str(
         raised.value
     )
@@ -214,7 +214,7 @@ def test_the_cause_of_too_many_failures_is_the_first_of_them(caplog: pytest.LogC
         return bowl(params)
 
     with pytest.raises(RunFailed, match="4 evaluations in a row failed; the last one: ValueError: number 6") as caught:
-        optimize(objective, SPACE, n_trials=20, max_failures=4, seed=0)
+        optimize(objective, SPACE, n_trials=20, limits=Limits(max_failures=4), seed=0)
     assert str(caught.value.__cause__) == "number 3"
     assert caplog.text.count("Traceback (most recent call last)") == 2, "one for each class"
 
@@ -269,7 +269,7 @@ def test_a_bug_after_something_has_worked_is_a_failure_like_others(tmp_path: Pat
 
 
 def test_with_no_limit_failures_never_end_a_run() -> None:
-    study = optimize(misspelt, SPACE, n_trials=12, max_failures=None, seed=0)
+    study = optimize(misspelt, SPACE, n_trials=12, limits=Limits(max_failures=None), seed=0)
     assert [trial.state for trial in study.trials] == [TrialState.FAIL] * 12
 
 

@@ -10,9 +10,9 @@ import pytest
 from optuna.distributions import FloatDistribution
 from optuna.trial import TrialState
 
-from lazybo import optimize
-from lazybo.run.orphans import EVALUATES_HERE, RECORDS_ALL, Orphans
+from lazybo import Limits, optimize
 from lazybo.run.presence import present
+from lazybo.run.shared_study import EVALUATES_HERE, RECORDS_ALL, Orphans
 from lazybo.study.attributes import ATTEMPTS_KEY, BEGAN_KEY, DRIVER_KEY, HEARTBEAT_KEY
 from lazybo.study.ledger import open_ledger
 from lazybo.study.storage import open_storage
@@ -43,7 +43,8 @@ def objective(params):
 
 executor = {"before": Busy(), "serial": None, "processes": "processes"}[how]
 lazybo.optimize(objective, {"x": FloatDistribution(-1, 1)}, n_trials=2, n_parallel=2 if how == "before" else 1,
-    executor=executor, storage=f"{folder}/s.db", retries=int(retries), progress=False)
+    executor=executor, storage=f"{folder}/s.db", progress=False,
+    limits=lazybo.Limits(retries=int(retries)))
 """
 
 
@@ -54,7 +55,7 @@ def kill(folder: Path, how: str, retries: int) -> None:
 
 
 def resume(folder: Path, retries: int) -> list[optuna.trial.FrozenTrial]:
-    return optimize(lambda p: p["x"], SPACE, n_trials=2, storage=folder / "s.db", retries=retries).trials
+    return optimize(lambda p: p["x"], SPACE, n_trials=2, storage=folder / "s.db", limits=Limits(retries=retries)).trials
 
 
 def calls(folder: Path) -> int:

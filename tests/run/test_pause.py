@@ -346,7 +346,15 @@ def test_a_training_whose_worker_dies_continues_from_its_last_checkpoint(tmp_pat
                     killed.touch()
                     os._exit(1)
 
-    study = run(train, SPACE, n_trials=1, executor="processes", n_parallel=1, retries=1, pruner=NopPruner())
+    study = run(
+        train,
+        SPACE,
+        n_trials=1,
+        executor="processes",
+        n_parallel=1,
+        limits=lazybo.Limits(retries=1),
+        pruner=NopPruner(),
+    )
     (trial,) = study.trials
     assert trial.state == TrialState.COMPLETE, "it got further each time: two deaths are not too many"
     assert trial.system_attrs[ATTEMPTS_KEY] == 1
@@ -363,7 +371,14 @@ def test_a_training_that_never_gets_further_fails_in_the_end() -> None:
         os._exit(1)
 
     with pytest.raises(lazybo.RunFailed, match="died, 2 times") as raised:
-        run(train, SPACE, n_trials=1, executor="processes", n_parallel=1, retries=1, max_failures=2)
+        run(
+            train,
+            SPACE,
+            n_trials=1,
+            executor="processes",
+            n_parallel=1,
+            limits=lazybo.Limits(retries=1, max_failures=2),
+        )
     assert raised.value.study.trials[0].state == TrialState.FAIL
 
 

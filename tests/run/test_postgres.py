@@ -210,12 +210,11 @@ def test_initial_configurations_are_enqueued_once_by_drivers_that_begin_at_once(
 
 def test_people_ask_tell_and_correct_on_a_server(url: str) -> None:
     """Of two corrections that saw the same state one is recorded, and what there was before is kept."""
-    from lazybo.run.by_hand import ByHand, Measured
+    from lazybo.run.by_hand import ByHand, Measurement
     from lazybo.run.goals import Goals
-    from lazybo.study.factory import ModelOptions
-    from lazybo.study.structure import Structure
+    from lazybo.search.options import Options
 
-    structure = Structure({"x": FloatDistribution(0, 1), "c": CategoricalDistribution(["a", "b"])}, {}, frozenset())
+    space = lazybo.Space({"x": FloatDistribution(0, 1), "c": CategoricalDistribution(["a", "b"])})
 
     storages = []
 
@@ -223,19 +222,19 @@ def test_people_ask_tell_and_correct_on_a_server(url: str) -> None:
         storage = open_storage(url)
         storages.append(storage)
         study = optuna.create_study(study_name="lab", storage=storage, load_if_exists=True)
-        return ByHand(study, ModelOptions(seed=0), structure, Goals())
+        return ByHand(study, Options(seed=0), space, Goals())
 
     one, other = person(), person()
     assert [entry.number for entry in (*one.ask(3), *other.ask(2))] == [0, 1, 2, 3, 4]
     for entry in one.pending():
-        other.tell(entry.number, Measured((float(entry.number),), {"salt": 1.0}))
+        other.tell(entry.number, Measurement((float(entry.number),), {"salt": 1.0}))
     with pytest.raises(ValueError, match="trial 2 was told already, with the value 2"):
-        one.tell(2, Measured((5.0,)))
+        one.tell(2, Measurement((5.0,)))
     stale = other.trial(2)  # `other` has read it, and does not see the correction
-    one.correct(2, Measured((5.0,), {"salt": 2.0}))
+    one.correct(2, Measurement((5.0,), {"salt": 2.0}))
     assert stale.user_attrs == {"salt": 1.0}
     with pytest.raises(ValueError, match="was corrected by somebody else just now"):
-        other.correct(2, Measured((6.0,)))
+        other.correct(2, Measurement((6.0,)))
     trial = person().trial(2)
     assert (trial.value, trial.user_attrs["salt"]) == (5.0, 2.0)
     (before,) = trial.user_attrs["lazybo:corrections"]

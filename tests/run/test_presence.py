@@ -11,15 +11,14 @@ from typing import Any
 import optuna
 import pytest
 
-from lazybo.run import presence
-from lazybo.run.presence import Drivers, born, machine, present
+from lazybo.run.presence import TIMEOUT, Drivers, born, heartbeat, machine, present
 from lazybo.study.attributes import HEARTBEAT_KEY
-from lazybo.study.storage import open_storage
+from lazybo.study.store import Store, open_storage
 
 PROGRAM = """
 import sys, time, optuna
 from lazybo.run.presence import present
-from lazybo.study.storage import open_storage
+from lazybo.study.store import open_storage
 study = optuna.load_study(study_name="s", storage=open_storage(sys.argv[1]))
 with present(study) as name:
     print(name, flush=True)
@@ -59,7 +58,7 @@ def test_a_driver_in_another_process_is_seen_to_end(study: optuna.Study, tmp_pat
 
 def write(study: optuna.Study, name: str, **note: Any) -> None:
     """A note as a driver of another process or host would leave it."""
-    presence._write(study, name, {**presence._heartbeat(0), **note})
+    Store(study).set_attributes({f"{HEARTBEAT_KEY}:{name}": {**heartbeat(0), **note}})
 
 
 def test_a_number_that_another_process_has_now_is_not_the_driver(study: optuna.Study) -> None:
@@ -78,7 +77,7 @@ def test_a_heartbeat_that_was_edited_counts_as_one_of_another_machine(
     """Its process cannot be looked up. It is dead if it does not change for a while."""
     write(study, "edited", **note)
     write(study, "incomplete")
-    presence._write(study, "incomplete", {"machine": machine()})
+    Store(study).set_attributes({f"{HEARTBEAT_KEY}:incomplete": {"machine": machine()}})
     assert Drivers(study).living() == {"edited", "incomplete"}
 
 
@@ -118,50 +117,51 @@ def test_a_machine_is_another_one_after_it_was_started_again() -> None:
     assert Path("/proc/sys/kernel/random/boot_id").read_text().strip() in machine()
 
 
-def test_without_the_files_of_linux_a_process_is_still_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(presence, "_BOOT", Path("/nowhere"))
+def test_without_the_files_of_linux_a_process_is_still_known() -> None:
+    nowhere = Path("/nowhere")
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
-        before = born(process.pid)
+        before = born(process.pid, nowhere)
         assert before is not None
-        assert before == born(process.pid)
+        assert before == born(process.pid, nowhere)
         process.kill()
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-        assert born(process.pid) is None
-    assert born(process.pid) is None
+        assert born(process.pid, nowhere) is None
+    assert born(process.pid, nowhere) is None
 
 
 @pytest.mark.parametrize("skew", [-130.0, 0.0, 130.0, 1e9])
 def test_a_driver_elsewhere_counts_as_dead_when_it_is_silent_whatever_its_clock_says(
-    study: optuna.Study, skew: float, monkeypatch: pytest.MonkeyPatch
+    study: optuna.Study, skew: float
 ) -> None:
     now = 1000.0
-    monkeypatch.setattr(presence.time, "monotonic", lambda: now)
+
+    def clock() -> float:
+        return now
+
     old = {"machine": "another", "pid": 1, "born": 1.5, "seen": time.time() + skew}
-    presence._write(study, "old", old)  # as earlier versions left it
+    Store(study).set_attributes({f"{HEARTBEAT_KEY}:old": old})  # as earlier versions left it
     write(study, "new", machine="another")
-    drivers = Drivers(study)
+    drivers = Drivers(study, clock)
     assert drivers.living() == {"old", "new"}
-    now += presence.TIMEOUT - 1
+    now += TIMEOUT - 1
     assert drivers.living() == {"old", "new"}
     write(study, "new", machine="another", beat=1)
     assert drivers.living() == {"old", "new"}
     now += 2
     assert drivers.living() == {"new"}, "the other has not been heard of"
-    assert Drivers(study).living() == {"old", "new"}, "who has just come has to listen for a while"
-    presence._write(study, "old", {**old, "seen": old["seen"] + 20})
+    assert Drivers(study, clock).living() == {"old", "new"}, "who has just come has to listen for a while"
+    Store(study).set_attributes({f"{HEARTBEAT_KEY}:old": {**old, "seen": old["seen"] + 20}})
     assert drivers.living() == {"old", "new"}
-    now += presence.TIMEOUT + 1
+    now += TIMEOUT + 1
     assert drivers.living() == set()
 
 
-def test_a_driver_gives_signs_of_life(study: optuna.Study, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(presence, "INTERVAL", 0.02)
-
+def test_a_driver_gives_signs_of_life(study: optuna.Study) -> None:
     def seen(name: str) -> float:
         note = study._storage.get_study_system_attrs(study._study_id)[f"{HEARTBEAT_KEY}:{name}"]
         return float(note["beat"])
 
-    with present(study) as name:
+    with present(study, interval=0.02) as name:
         first = seen(name)
         deadline = time.monotonic() + 20
         while seen(name) == first and time.monotonic() < deadline:

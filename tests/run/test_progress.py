@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from lazybo.run.progress import in_notebook
+from lazybo.run.loop import in_notebook
 
 RUN = """
 from optuna.distributions import FloatDistribution

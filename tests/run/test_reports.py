@@ -16,8 +16,7 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
 import lazybo
-from lazybo.run.channel import StudyReporter
-from lazybo.run.reports import Reports
+from lazybo.run.channel import BatchedWriter, StudyReporter
 from lazybo.study.journal import Journal, WholeLines
 from lazybo.study.ledger import open_ledger
 from lazybo.study.storage import open_storage
@@ -46,7 +45,7 @@ def wait_for(condition: Any) -> None:
 
 def test_the_first_value_is_written_at_once_and_those_that_follow_together() -> None:
     written = Written()
-    reports = Reports(written, interval=1000.0)
+    reports = BatchedWriter(written, interval=1000.0)
     for trial_id, step in itertools.product((7, 8), (1, 2, 3)):
         assert reports.add(trial_id, step, 0.5 * step)
     assert written.writes == [{7: {1: 0.5}}]
@@ -57,7 +56,7 @@ def test_the_first_value_is_written_at_once_and_those_that_follow_together() -> 
 
 def test_values_are_written_soon_if_no_others_follow() -> None:
     written = Written()
-    reports = Reports(written, interval=0.05)
+    reports = BatchedWriter(written, interval=0.05)
     for step in range(3):
         reports.add(1, step, 1.0)
     wait_for(lambda: sum(len(write[1]) for write in written.writes) == 3)
@@ -73,7 +72,7 @@ def test_values_that_could_not_be_written_are_written_later() -> None:
             raise OSError("the disk is full")
         return written(values)
 
-    reports = Reports(write, interval=1000.0)
+    reports = BatchedWriter(write, interval=1000.0)
     reports.add(1, 0, 1.0)
     reports.add(1, 1, 2.0)
     for _ in range(2):
@@ -85,7 +84,7 @@ def test_values_that_could_not_be_written_are_written_later() -> None:
 
 
 def test_a_trial_that_has_ended_accepts_no_more() -> None:
-    reports = Reports(Written(ended={5}), interval=1000.0)
+    reports = BatchedWriter(Written(ended={5}), interval=1000.0)
     assert not reports.add(5, 0, 1.0)
     assert not reports.add(5, 1, 1.0)
     assert reports.add(6, 1, 1.0)

@@ -18,7 +18,7 @@ SPACE = Space(
         "n": IntDistribution(1, 9),
         "kind": CategoricalDistribution(["a", "b", None]),
     },
-    {"n": Condition("kind", ("a",))},
+    conditions={"n": Condition("kind", ("a",))},
 )
 RESULTS = [({"lr": 0.01, "n": 3, "kind": "a"}, 0.5), ({"lr": 0.1, "kind": "b"}, 0.7), ({"lr": 0.2, "kind": "b"}, None)]
 

@@ -16,7 +16,7 @@ from typing import Any
 from lazybo.core.checks import is_number
 from lazybo.core.codec import from_json
 from lazybo.core.text import without_colours
-from lazybo.run.goals import metric_at
+from lazybo.study.attributes import metric_at
 
 # A longer line is not kept in memory and cannot be a value.
 MAX_LINE = 1 << 20

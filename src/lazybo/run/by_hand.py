@@ -1,8 +1,8 @@
-"""Experiments that people make: the next configurations of a study, and what was measured there.
+"""Experiments that people make: the next configurations of a study, and the measurements.
 
-A configuration that was asked for is a running trial without a driver, so no run takes it over. It is pending until
-its values are told, whoever tells them. Several people may ask at the same time: each gets a number and a configuration
-of their own, as several drivers do (`lazybo.study.ledger`).
+A configuration that somebody asked for is a running trial without a driver, so no run takes it over. It is pending
+until somebody tells its values. Several people may ask at the same time: each gets their own number and configuration,
+like several drivers (`lazybo.study.ledger`).
 """
 
 import math
@@ -19,17 +19,11 @@ from lazybo.core.checks import finite_number, positive, shortened
 from lazybo.run.goals import Goals
 from lazybo.search.options import Options
 from lazybo.space.space import Space
-from lazybo.study import ledger
 from lazybo.study.attributes import CORRECTIONS_KEY, DRIVER_KEY, SECONDS_KEY, SKIPPED_KEY, VARIANCE_KEY, of_trial
-from lazybo.study.costs import SECONDS, is_cost
-from lazybo.study.databases import drop_cache
-from lazybo.study.factory import open_model
-from lazybo.study.feasible import as_attributes
-from lazybo.study.ledger import Entry, Result
-from lazybo.study.model import StudyModel
-from lazybo.study.paused import is_paused
-from lazybo.study.retry import with_retries
-from lazybo.study.structure import as_given
+from lazybo.study.ledger import Entry, Result, open_ledger
+from lazybo.study.model import StudyModel, open_model
+from lazybo.study.store import Store
+from lazybo.study.trial import SECONDS, as_attributes, as_given, is_cost, is_paused
 
 TOLD = (TrialState.COMPLETE, TrialState.FAIL)
 FAILED = "the experiment failed"
@@ -39,11 +33,11 @@ ROUNDING = 0.01
 
 
 @dataclass(frozen=True)
-class Measured:
-    """What was measured in an experiment; ``values`` are None if it failed.
+class Measurement:
+    """The result of an experiment; ``values`` is None if it failed.
 
-    ``metrics`` are other numbers and notes by name: those of constraints, the cost, anything to keep. ``variance`` is
-    the known variance of the noise in each value, ``seconds`` the time that the experiment took.
+    ``metrics`` has other numbers and notes by name: for constraints, the cost, anything to keep. ``variance`` is the
+    known variance of the noise in each value, ``seconds`` the time that the experiment took.
     """
 
     values: tuple[float, ...] | None
@@ -55,27 +49,26 @@ class Measured:
 class ByHand:
     """A study whose experiments are made by hand."""
 
-    def __init__(self, study: Study, options: Options, structure: Space, goals: Goals) -> None:
-        self.study, self.goals = study, goals
-        self.space = structure
-        self._options, self._structure = options, structure
-        self._ledger = ledger.open_ledger(study, structure.distributions, None)
+    def __init__(self, study: Study, options: Options, space: Space, goals: Goals) -> None:
+        self.study, self.space, self.goals = study, space, goals
+        self._options, self._store = options, Store(study)
+        self._ledger = open_ledger(study, space.distributions, None)
 
     # ------------------------------------------------------------------- ask
 
     def enqueue(self, initial: Sequence[Mapping[str, Any]]) -> None:
-        """Queue configurations to be asked first, those that the study does not have yet."""
+        """Queue the configurations that the study does not have yet, to be asked first."""
         self._ledger.enqueue([dict(params) for params in initial])
 
     def ask(self, n: int) -> list[Entry]:
-        """The next n configurations: queued ones first, then those that the model suggests. Each is pending."""
-        trials = ledger.read(self.study)
-        model = open_model(self.study, self._options, self._structure, trials)
+        """The next n configurations: queued ones first, then suggestions of the model. Each is pending."""
+        trials = self._store.trials()
+        model = open_model(self.study, self._options, self.space, trials)
         model.absorb(trials, -1)
         found = self._claim_queued(model, trials, n)
         number = len(trials)
         while len(found) < n:
-            for params in model.optimizer.propose_batch(number, n - len(found)):
+            for params in model.optimizer.planner.propose(number, n - len(found)):
                 self._ledger.note(model.unsaved_attributes())
                 entry = self._ledger.begin(number, params, partial(self._propose_again, model))
                 assert entry is not None, "there is no last number"
@@ -83,16 +76,16 @@ class ByHand:
                 found.append(entry)
                 number = entry.number + 1
                 if entry.params is not params:
-                    break  # somebody else has asked in the meantime, and the rest was proposed without that
+                    break  # somebody else has asked in the meantime, and the other proposals do not know that
         return found
 
     def _propose_again(self, model: StudyModel, number: int) -> dict[str, Any]:
         """The proposal for ``number``, after others took the numbers before it."""
-        model.absorb(ledger.read(self.study), number)
-        return model.optimizer.propose(number)
+        model.absorb(self._store.trials(), number)
+        return model.optimizer.planner.propose(number)[0]
 
     def _claim_queued(self, model: StudyModel, trials: Sequence[FrozenTrial], n: int) -> list[Entry]:
-        """Up to n trials of the queue that are feasible; what they leave open is chosen by the model."""
+        """Up to n feasible trials of the queue; the model chooses the parameters that they leave open."""
         found: list[Entry] = []
         for trial in trials:
             if len(found) == n or trial.state != TrialState.WAITING or is_paused(trial):
@@ -101,8 +94,8 @@ class ByHand:
                 continue  # somebody else was faster
             fixed = as_given(trial.params or trial.system_attrs.get("fixed_params", {}), self.space.distributions)
             try:
-                params = dict(fixed) if self.space.has(fixed) else model.optimizer.complete(fixed, trial.number)
-                model.optimizer.check_feasible(params)
+                params = dict(fixed) if self.space.has(fixed) else model.optimizer.planner.complete(fixed, trial.number)
+                model.optimizer.planner.check_feasible(params)
             except ValueError as error:
                 self._finish(trial, _skipped(f"it was enqueued with {fixed}: {error}"))
                 continue
@@ -113,23 +106,22 @@ class ByHand:
 
     def pending(self) -> list[Entry]:
         """The configurations that were asked for and not told yet, by number."""
-        running = [trial for trial in ledger.read(self.study) if trial.state == TrialState.RUNNING]
+        running = [trial for trial in self._store.trials() if trial.state == TrialState.RUNNING]
         ours = [trial for trial in running if trial.system_attrs.get(DRIVER_KEY) is None]
         return [Entry(trial._trial_id, trial.number, trial.params) for trial in ours]
 
     # ------------------------------------------------------------------ tell
 
-    def tell(self, number: int, measured: Measured) -> None:
-        """Record what was measured in an experiment that was asked for."""
-        trial = self.pending_trial(number)
-        self._finish(trial, self.result(measured))
+    def tell(self, number: int, measured: Measurement) -> None:
+        """Record the result of an experiment that somebody asked for."""
+        self._finish(self.pending_trial(number), self.result(measured))
 
     def skip(self, number: int) -> None:
-        """Nobody makes this experiment. It is pending no more, and nothing is learned of it."""
+        """Nobody will make this experiment. It is no longer pending, and the model learns nothing from it."""
         self._finish(self.pending_trial(number), _skipped(SKIPPED))
 
-    def correct(self, number: int, measured: Measured) -> None:
-        """Change what was told of an experiment. What is not given stays; what there was before is kept."""
+    def correct(self, number: int, measured: Measurement) -> None:
+        """Change the result of an experiment. What is not given stays; the old result is kept."""
         trial = self.trial(number)
         if trial.state not in TOLD:
             raise ValueError(f"trial {number} has no value to correct: it is {trial.state.name.lower()}")
@@ -142,9 +134,9 @@ class ByHand:
             raise ValueError(f"{where} must be a list, not {shortened(corrections)}; set it to [] with set_user_attr")
         if not self._ledger.correct(Entry(trial._trial_id, number, trial.params), result, len(corrections)):
             raise ValueError(f"trial {number} was corrected by somebody else just now; look at it and try again")
-        drop_cache(self.study._storage, self.study._study_id)
+        self._store.forget()
 
-    def add(self, params: Mapping[str, Any], measured: Measured) -> int:
+    def add(self, params: Mapping[str, Any], measured: Measurement) -> int:
         """Record an experiment that nobody asked for; its number."""
         plain, result = self.space.plain(params), self.result(measured)
         trial = create_trial(
@@ -155,11 +147,9 @@ class ByHand:
             user_attrs=dict(result.user_attrs),
             system_attrs=dict(result.system_attrs),
         )
-        storage = self.study._storage
-        trial_id = with_retries(partial(storage.create_new_trial, self.study._study_id, trial))
-        return storage.get_trial_number_from_id(trial_id)
+        return self._store.trial(self._store.add(trial)).number
 
-    def repeat(self, number: int, measured: Measured) -> int:
+    def repeat(self, number: int, measured: Measurement) -> int:
         """Record another measurement with exactly the parameters of an experiment; the number of the new trial."""
         trial = self.trial(number)
         if not trial.state.is_finished() or SKIPPED_KEY in trial.system_attrs:
@@ -174,7 +164,7 @@ class ByHand:
 
     def trial(self, number: int) -> FrozenTrial:
         """A trial of the study by its number."""
-        trials = ledger.read(self.study)
+        trials = self._store.trials()
         if not 0 <= number < len(trials):
             there = f"0 to {len(trials) - 1}" if trials else "none; ask first"
             raise ValueError(f"there is no trial {number} in the study {self.study.study_name!r}; it has {there}")
@@ -185,14 +175,9 @@ class ByHand:
         trial = self.trial(number)
         if trial.state.is_finished():
             shown = trial.values[0] if trial.values and len(trial.values) == 1 else trial.values
-            had = (
-                f"with the value {shown}"
-                if trial.values
-                else "as skipped"
-                if SKIPPED_KEY in trial.system_attrs
-                else "as failed"
-            )
-            again = "" if SKIPPED_KEY in trial.system_attrs else ", or --repeat if it was measured once more"
+            skipped = SKIPPED_KEY in trial.system_attrs
+            had = f"with the value {shown}" if trial.values else "as skipped" if skipped else "as failed"
+            again = "" if skipped else ", or --repeat if it was measured once more"
             raise ValueError(f"trial {number} was told already, {had}; give --correct to change it{again}")
         if trial.state == TrialState.WAITING:
             raise ValueError(f"trial {number} is queued and was not asked for yet; ask first")
@@ -210,8 +195,8 @@ class ByHand:
         close = np.allclose(given[numeric], known[numeric], rtol=0, atol=ROUNDING, equal_nan=True)
         return bool(close and np.array_equal(given[~numeric], known[~numeric], equal_nan=True))
 
-    def result(self, measured: Measured) -> Result:
-        """What is recorded of a measurement; raises a ValueError if something is missing or wrong."""
+    def result(self, measured: Measurement) -> Result:
+        """The record of a measurement; raises a ValueError if something is missing or wrong."""
         system: dict[str, Any] = {}
         if measured.variance is not None:
             system[VARIANCE_KEY] = self._variance(measured.variance)
@@ -231,8 +216,8 @@ class ByHand:
         self._check_cost(measured)
         return Result(TrialState.COMPLETE, None, user, {**system, **as_attributes(self._violations(user))}, values)
 
-    def _check_cost(self, measured: Measured) -> None:
-        """The time between asking and telling is not that of the experiment, so it must be told."""
+    def _check_cost(self, measured: Measurement) -> None:
+        """Raise a ValueError if the cost is missing. The time between asking and telling is not the experiment's."""
         cost = self._options.cost
         if cost == SECONDS and measured.seconds is None:
             raise ValueError("the cost of this study is the time that experiments take: give --seconds NUMBER")
@@ -268,14 +253,14 @@ def _is_result(key: str) -> bool:
     return key in ("fail_reason", VARIANCE_KEY, SECONDS_KEY, SKIPPED_KEY) or key.startswith("constraints")
 
 
-def _merged(trial: FrozenTrial, measured: Measured, goals: Goals) -> Measured:
-    """A measurement with what a trial knows already where nothing new is given."""
+def _merged(trial: FrozenTrial, measured: Measurement, goals: Goals) -> Measurement:
+    """A measurement, completed with what the trial has where nothing new is given."""
     known = {name: value for name, value in trial.user_attrs.items() if isinstance(value, int | float | str)}
     variance = trial.system_attrs.get(VARIANCE_KEY)
     if variance is not None:
         variance = (variance,) if len(goals.directions) == 1 else tuple(variance)
     seconds = trial.system_attrs.get(SECONDS_KEY)
-    return Measured(
+    return Measurement(
         measured.values,
         {**known, **measured.metrics},
         variance if measured.variance is None else measured.variance,

@@ -11,8 +11,8 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Connection, answer_challenge, deliver_challenge
@@ -26,29 +26,40 @@ from optuna.pruners import (
     ThresholdPruner,
     WilcoxonPruner,
 )
-from optuna.storages import InMemoryStorage
 from optuna.study import Study
 from optuna.trial import FrozenTrial
 
 from lazybo.run import plain
-from lazybo.run.evaluate import Reporter
-from lazybo.run.reports import INTERVAL, Reports
+from lazybo.run.objective import Reporter
 from lazybo.study.ledger import open_ledger
-from lazybo.study.pruner import LazyPruner
-from lazybo.study.retry import with_retries
+from lazybo.study.store import Store, with_retries
 
-# Seconds in which a connection must authenticate.
-AUTHENTICATION_TIMEOUT = 10.0
-# At most this many connections may be unauthenticated at once. Beyond that, the oldest is closed if it is older than
-# MIN_AGE seconds.
-MAX_UNAUTHENTICATED = 256
-MIN_AGE = 1.0
+# Seconds between two writes of intermediate values.
+WRITE_INTERVAL = 0.5
 # Seconds between a worker's attempts to connect.
 CONNECTION_WAITS = (0.1, 0.5, 2.0, 5.0)
-# Pruners that use the parameters and values of a running trial, and of other trials only those that have ended.
-BY_VALUES = (LazyPruner, MedianPruner, PercentilePruner, ThresholdPruner, WilcoxonPruner)
+# Pruners that use the parameters and values of a running trial, and of other trials only those that have ended. Ours,
+# LazyPruner, says so itself.
+BY_VALUES = (MedianPruner, PercentilePruner, ThresholdPruner, WilcoxonPruner)
 # Pruners that also keep attributes with running trials. Any other pruner may look at all that running trials report.
 BY_ATTRIBUTES = (SuccessiveHalvingPruner, HyperbandPruner)
+# Writes values by step, by the id of their trial; returns the ids of the trials that had ended and got none.
+Write = Callable[[Mapping[int, Mapping[int, float]]], Collection[int]]
+
+
+# ------------------------------------------------------------------------- driver
+
+
+@dataclass
+class _OpenTrial:
+    """A trial that may report."""
+
+    trial_id: int
+    values: dict[int, float]  # all values so far, by step
+    known: frozenset[int]  # the steps that an earlier evaluation has reported
+    judged_from: float  # the step before which the trial is not stopped
+    stop_at: float  # the step at which it is stopped in any case
+    frozen: FrozenTrial | None = None  # as it was when it first reported
 
 
 class StudyReporter:
@@ -58,16 +69,10 @@ class StudyReporter:
     """
 
     def __init__(self, study: Study, on_begin: Callable[[int, int | None], object]) -> None:
-        self._study = study
-        self._on_begin = on_begin
-        in_memory = isinstance(study._storage, InMemoryStorage)  # nothing is gained by waiting
-        self._reports = Reports(open_ledger(study, {}, None).report, 0.0 if in_memory else INTERVAL)
-        self._trials: dict[int, FrozenTrial] = {}  # as they were when they first reported
-        self._trial_ids: dict[int, int] = {}
-        self._known: dict[int, frozenset[int]] = {}  # the steps that an earlier evaluation has reported
-        self._judged_from: dict[int, float] = {}  # the step before which a trial is not stopped
-        self._stop_at: dict[int, float] = {}  # the step at which it is stopped in any case
-        self.values: dict[int, dict[int, float]] = {}
+        self._study, self._store, self._on_begin = study, Store(study), on_begin
+        interval = 0.0 if self._store.in_memory else WRITE_INTERVAL  # in memory nothing is gained by waiting
+        self._writer = BatchedWriter(open_ledger(study, {}, None).report, interval)
+        self._open: dict[int, _OpenTrial] = {}  # by number
 
     def open(
         self,
@@ -80,27 +85,29 @@ class StudyReporter:
     ) -> None:
         """Accept reports of a trial from now on.
 
-        ``values`` are those that an earlier evaluation has reported: they stay. The trial is not stopped before the
-        step ``judged_from``, and in any case at the step ``stop_at``.
+        ``values`` were reported by an earlier evaluation and stay. The trial is not stopped before the step
+        ``judged_from``, and in any case at the step ``stop_at``.
         """
-        self.values[number] = dict(values or {})
-        self._known[number] = frozenset(self.values[number])
-        self._judged_from[number], self._stop_at[number] = judged_from, stop_at
-        self._trial_ids[number] = trial_id
+        known = dict(values or {})
+        self._open[number] = _OpenTrial(trial_id, known, frozenset(known), judged_from, stop_at)
 
     def close(self, number: int) -> dict[int, float]:
-        """Accept no more reports of a trial, and write those that wait; gives its intermediate values."""
-        trial_id = self._trial_ids.pop(number, None)
-        for known in (self._known, self._judged_from, self._stop_at, self._trials):
-            known.pop(number, None)
-        if trial_id is not None:
-            self._reports.flush()
-            self._reports.forget(trial_id)
-        return self.values.pop(number, {})
+        """Accept no more reports of a trial, and write those that wait; returns its intermediate values."""
+        closed = self._open.pop(number, None)
+        if closed is None:
+            return {}
+        self._writer.flush()
+        self._writer.forget(closed.trial_id)
+        return closed.values
+
+    def values_of(self, number: int) -> dict[int, float]:
+        """What a trial has reported so far, by step."""
+        trial = self._open.get(number)
+        return {} if trial is None else dict(trial.values)
 
     def flush(self, number: int = -1) -> None:  # noqa: ARG002 (Reporter)
         """Write all values that wait."""
-        self._reports.flush()
+        self._writer.flush()
 
     def begin(self, number: int, fold: int | None) -> None:
         """A worker starts an evaluation."""
@@ -108,43 +115,108 @@ class StudyReporter:
 
     def report(self, number: int, step: int, value: float) -> bool:
         """Record a value; True if the trial should stop: the pruner says so, or it has ended in the study."""
-        trial_id = self._trial_ids.get(number)
-        if trial_id is None:
+        trial = self._open.get(number)
+        if trial is None:
             return True
-        if step in self._known.get(number, ()):
+        if step in trial.known:
             return False  # a training that was killed repeats the steps after its last checkpoint
-        if not self._reports.add(trial_id, step, value):
+        if not self._writer.add(trial.trial_id, step, value):
             return True
-        self.values.get(number, {})[step] = value
-        if step >= self._stop_at.get(number, math.inf):
+        trial.values[step] = value
+        if step >= trial.stop_at:
             return True
-        if step < self._judged_from.get(number, 0):
-            return False
-        return self._is_pruned(number, trial_id)
+        return step >= trial.judged_from and self._is_pruned(trial)
 
-    def _is_pruned(self, number: int, trial_id: int) -> bool:
+    def _is_pruned(self, trial: _OpenTrial) -> bool:
         """Whether the pruner says that a trial should stop."""
         pruner = self._study.pruner
         kind = type(pruner)  # a subclass may do anything
         if kind is NopPruner:
             return False
-        if kind not in BY_VALUES and kind not in BY_ATTRIBUTES:
-            self._reports.flush()
-        trial = self._trials.get(number)
-        if trial is None or kind not in BY_VALUES:
-            trial = self._trials[number] = with_retries(partial(self._study._storage.get_trial, trial_id))
-        trial = copy.copy(trial)
-        trial.intermediate_values = {**trial.intermediate_values, **self.values.get(number, {})}
-        return bool(with_retries(partial(pruner.prune, self._study, trial)))
+        by_values = kind in BY_VALUES or "BY_VALUES" in vars(kind)
+        if not by_values and kind not in BY_ATTRIBUTES:
+            self._writer.flush()
+        if trial.frozen is None or not by_values:
+            trial.frozen = self._store.trial(trial.trial_id)
+        frozen = copy.copy(trial.frozen)
+        frozen.intermediate_values = {**frozen.intermediate_values, **trial.values}
+        return bool(with_retries(partial(pruner.prune, self._study, frozen)))
 
 
+class BatchedWriter:
+    """Writes intermediate values to a study, several at once, at most every ``interval`` seconds.
+
+    A value that arrives after a quiet time is written at once; those that follow within the interval are written
+    together. So a slow training waits for no timer, and a fast one does not wait for a commit after each step. A
+    process that is killed loses the values of the last interval. Used by several threads at once.
+    """
+
+    def __init__(self, write: Write, interval: float = WRITE_INTERVAL) -> None:
+        self._write, self._interval = write, interval
+        self._waiting: dict[int, dict[int, float]] = {}
+        self._ended: set[int] = set()
+        self._due = -math.inf  # when the next write may be made, on the monotonic clock
+        self._timer: threading.Timer | None = None
+        self._lock = threading.Lock()
+        self._writing = threading.Lock()  # held during a write, so that whoever flushes waits for it
+
+    def add(self, trial_id: int, step: int, value: float) -> bool:
+        """Write a value now or soon; False if the trial is known to have ended."""
+        with self._lock:
+            if trial_id in self._ended:
+                return False
+            self._waiting.setdefault(trial_id, {})[step] = value
+            wait = self._due - time.monotonic()
+            if wait > 0:
+                if self._timer is None:
+                    self._timer = threading.Timer(wait, self._on_time)
+                    self._timer.daemon = True
+                    self._timer.start()
+                return True
+        self.flush()
+        return trial_id not in self._ended
+
+    def _on_time(self) -> None:
+        # The values are kept, and the next report, or the end of the trial, meets the error.
+        with contextlib.suppress(Exception):
+            self.flush()
+
+    def flush(self) -> None:
+        """Write all values that wait. If that fails, they continue to wait."""
+        with self._writing:
+            with self._lock:
+                if self._timer is not None:
+                    self._timer.cancel()
+                    self._timer = None
+                written, self._waiting = self._waiting, {}
+            if not written:
+                return
+            try:
+                ended = self._write(written)
+            except BaseException:
+                with self._lock:
+                    for trial_id, values in written.items():
+                        self._waiting[trial_id] = {**values, **self._waiting.get(trial_id, {})}
+                raise
+            finally:
+                self._due = time.monotonic() + self._interval
+            self._ended.update(ended)
+
+    def forget(self, trial_id: int) -> None:
+        """Note that no more values of a trial will come."""
+        self._ended.discard(trial_id)
+
+
+# ------------------------------------------------------------------------- worker
+
+
+@dataclass
 class RemoteReporter:
     """The worker's end. It is sent with a task, and connects with its first report."""
 
-    def __init__(self, address: tuple[str, int], secret: bytes) -> None:
-        self._address = address
-        self._secret = secret
-        self._connection: Connection | None = None
+    address: tuple[str, int]
+    secret: bytes = field(repr=False)
+    _connection: Connection | None = field(default=None, repr=False)
 
     def begin(self, number: int, fold: int | None) -> None:
         """Report that an evaluation starts, and wait until the driver has noted it."""
@@ -168,24 +240,36 @@ class RemoteReporter:
         return answer
 
     def _connect(self) -> Connection:
-        """A new connection. A driver with too many unauthenticated connections may close ours: try again."""
+        """A new connection. A driver with too many unauthenticated connections may close ours, so retry."""
         for wait in CONNECTION_WAITS:
             try:
-                return Client(self._address, authkey=self._secret)
+                return Client(self.address, authkey=self.secret)
             except (EOFError, ConnectionResetError, BrokenPipeError):
                 time.sleep(wait)
-        return Client(self._address, authkey=self._secret)
+        return Client(self.address, authkey=self.secret)
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_connection": None}
 
 
+# --------------------------------------------------------------------- connections
+
+
+@dataclass(frozen=True)
+class ConnectionLimits:
+    """What clients that do not authenticate may use up."""
+
+    authentication_timeout: float = 10.0  # seconds in which a connection must authenticate
+    max_unauthenticated: int = 256  # beyond this many, the oldest is closed if it is older than ``min_age`` seconds
+    min_age: float = 1.0
+
+
 @contextlib.contextmanager
-def listening(reporter: Reporter, host: str) -> Iterator[RemoteReporter]:
-    """Answer workers that reach this machine under ``host``; gives the reporter that their tasks carry."""
+def listening(reporter: Reporter, host: str, limits: ConnectionLimits | None = None) -> Iterator[RemoteReporter]:
+    """Answer workers that reach this machine under ``host``; yields the reporter that their tasks carry."""
     secret = secrets.token_bytes(32)
     with socket.create_server((host, 0), family=socket.AF_INET, backlog=128) as server:
-        listener = _Listener(server, reporter, secret)
+        listener = _Listener(server, reporter, secret, limits or ConnectionLimits())
         accepting = threading.Thread(target=listener.accept, name="lazybo-channel", daemon=True)
         accepting.start()
         try:
@@ -198,8 +282,8 @@ def listening(reporter: Reporter, host: str) -> Iterator[RemoteReporter]:
 class _Listener:
     """Accepts connections. Each has a thread, and a few seconds to authenticate."""
 
-    def __init__(self, server: socket.socket, reporter: Reporter, secret: bytes) -> None:
-        self._server, self._reporter, self._secret = server, reporter, secret
+    def __init__(self, server: socket.socket, reporter: Reporter, secret: bytes, limits: ConnectionLimits) -> None:
+        self._server, self._reporter, self._secret, self._limits = server, reporter, secret, limits
         self._closed = threading.Event()
         self._lock = threading.Lock()
         self._connections: set[socket.socket] = set()
@@ -212,7 +296,7 @@ class _Listener:
             try:
                 client, _ = self._server.accept()
             except OSError:
-                # The client left at once, or this process has no file descriptor left now.
+                # The client left at once, or this process has no file descriptor left right now.
                 self._closed.wait(0.05)
                 continue
             client.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # to notice machines that vanish
@@ -237,10 +321,10 @@ class _Listener:
 
     def _limit_unauthenticated(self) -> None:
         """While there are too many unauthenticated connections, close the oldest."""
-        while len(self._unauthenticated) >= MAX_UNAUTHENTICATED and not self._closed.is_set():
+        while len(self._unauthenticated) >= self._limits.max_unauthenticated and not self._closed.is_set():
             with self._lock:
                 oldest, since = next(iter(self._unauthenticated.items()), (None, 0.0))
-                if oldest is not None and time.monotonic() - since > MIN_AGE:
+                if oldest is not None and time.monotonic() - since > self._limits.min_age:
                     del self._unauthenticated[oldest]
                     _disconnect(oldest)
                     return
@@ -248,7 +332,7 @@ class _Listener:
 
     def _serve(self, client: socket.socket) -> None:
         """Authenticate a client and answer it until it disconnects."""
-        timer = threading.Timer(AUTHENTICATION_TIMEOUT, _disconnect, args=(client,))
+        timer = threading.Timer(self._limits.authentication_timeout, _disconnect, args=(client,))
         timer.daemon = True
         timer.start()
         try:
@@ -277,7 +361,7 @@ def _disconnect(client: socket.socket) -> None:
 
 @dataclass(frozen=True)
 class _Failed:
-    """The answer to a message that raised an exception: a pruner that fails, or a storage that does not answer."""
+    """The answer to a message that raised an exception: a pruner failed, or a storage did not answer."""
 
     reason: str
 
@@ -287,12 +371,8 @@ def _answer(connection: Connection, reporter: Reporter) -> None:
         verb, *arguments = connection.recv()
         answer: object = None
         try:
-            if verb == "report":
-                answer = reporter.report(*arguments)
-            elif verb == "begin":
-                reporter.begin(*arguments)
-            elif verb == "flush":
-                reporter.flush(*arguments)
+            if verb in ("begin", "report", "flush"):
+                answer = getattr(reporter, verb)(*arguments)
         except Exception as error:
             answer = _Failed(plain.reason(error))
         connection.send(answer)

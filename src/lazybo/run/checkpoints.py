@@ -5,22 +5,22 @@ The folder of trial 12 is ``000012/`` of a common folder:
 =====================  ===============================================================================================
 ``files/``             what the objective gets as ``checkpoint``
 ``saved-7-1f2e3d4c/``  a copy of it, made when the objective had yielded its 7th value
-``saved.json``         which copy counts, its step and its value; replaced in one step
+``saved.json``         which copy counts, its step and its value; replaced atomically
 ``owner.json``         the process that runs the trial
 =====================  ===============================================================================================
 
-A training may be killed at any moment, also while it writes. So when it is started again, ``files/`` is restored from
+A training may be killed at any moment, even while it writes. So when it is started again, ``files/`` is restored from
 the last copy, whose step is known. A copy is made after the value of its step was recorded in the study, and only if
-something in the folder has changed: a kill in between repeats a step, but never leaves one out or counts one twice.
+something in the folder has changed: a kill in between repeats a step, but never skips one or counts one twice.
 
-A process that counts as dead may still run, on a machine that cannot be reached. Then the next one gets a folder of
-another name, and the copies of the first one are refused.
+A process that counts as dead may still run, on a machine that cannot be reached. Then the next one gets a folder with
+another name, and copies by the first one are refused.
 
-A program is never in step with what is read of its output. It gets ``files/`` as it is, and no copies are made.
+The output of a program lags behind its files. It gets ``files/`` as it is, and no copies are made.
 
-A copy that fails, for example since the disk is full, is not the training's failure: the last good copy stays, a
-warning says so, and the next step tries again. Anyone may edit these files: a damaged one counts as missing, no path in
-it is trusted, and no link is followed.
+If a copy fails, for example on a full disk, the training goes on: the last good copy stays, a warning says so, and the
+next step tries again. Anyone may edit these files: a damaged one counts as missing, no path in it is trusted, and no
+link is followed.
 """
 
 import contextlib
@@ -41,32 +41,26 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
-from optuna.storages import BaseStorage, InMemoryStorage
+from optuna.storages import BaseStorage
 from optuna.study import Study
 
 from lazybo.core.checks import is_number, shortened, whole
 from lazybo.core.codec import object_from_json, readable
 from lazybo.run.presence import Process
-from lazybo.study.attributes import CHECKPOINTS_KEY, of_study
-from lazybo.study.databases import file_of
-from lazybo.study.retry import with_retries
+from lazybo.study.attributes import CHECKPOINTS_KEY, MAX_STORED, of_study
+from lazybo.study.store import Store
 
 _logger = logging.getLogger("lazybo")
 _T = TypeVar("_T")
 
 FILES, SAVED, STATE, OWNER = "files", "saved", "saved.json", "owner.json"
 COPY_NAME = re.compile(rf"{SAVED}-\d+-[0-9a-f]{{8}}", re.ASCII)
-# Databases keep steps as four-byte integers.
-MAX_STEP = 2**31 - 1
 # If files come and go during a copy, the folder is copied again, up to this many times in all.
 COPY_ATTEMPTS = 3
-
-# A file that is written twice within this time, in nanoseconds, may look unchanged. Large ones take longer to write.
+# A file that is written twice within JUST_NOW nanoseconds may look unchanged. Files that are not SMALL take longer.
 JUST_NOW, SMALL = 100_000_000, 1 << 24
-
 # By path: time, size and inode.
 Stamp: TypeAlias = dict[str, tuple[int, int, int]]
-
 # The temporary folders of studies in memory. Each is removed with its storage, at the latest when this process ends.
 _temporary: "weakref.WeakKeyDictionary[BaseStorage, Path]" = weakref.WeakKeyDictionary()
 
@@ -77,7 +71,7 @@ class TakenOver(RuntimeError):
 
 @dataclass(frozen=True)
 class _Saved:
-    """What ``saved.json`` says: the name of the copy that counts, its step and its value."""
+    """The content of ``saved.json``: the name of the copy that counts, its step and its value."""
 
     copy: str
     step: int
@@ -90,12 +84,12 @@ class _Saved:
             raise ValueError(f"copy must be a name such as saved-7-1f2e3d4c, not {shortened(copy)}")
         if not (is_number(value) or isinstance(value, list | dict)):
             raise ValueError(f"value must be what a step yielded, not {shortened(value)}")
-        return _Saved(copy, whole("step", plain["step"], 1, MAX_STEP), value)
+        return _Saved(copy, whole("step", plain["step"], 1, MAX_STORED), value)
 
 
 @dataclass(frozen=True)
 class _Owner:
-    """What ``owner.json`` says: the process that runs the trial. Its token is different each time."""
+    """The content of ``owner.json``: the process that runs the trial. Its token is different each time."""
 
     process: Process
     token: str
@@ -103,15 +97,15 @@ class _Owner:
     @staticmethod
     def parse(plain: Mapping[str, Any]) -> "_Owner":
         if not isinstance(plain["token"], str):
-            raise ValueError(f"token must be a text, not {shortened(plain['token'])}")
+            raise ValueError(f"token must be a string, not {shortened(plain['token'])}")
         return _Owner(Process.parse(plain), plain["token"])
 
 
 class Checkpoint:
-    """The checkpoint of a trial as the process that runs the trial uses it.
+    """The checkpoint of a trial, for the process that runs the trial.
 
-    ``folder`` is for the objective. ``step`` and ``value`` are those of the last copy; 0 and None if there is none.
-    A copy whose value ``is_value`` rejects does not count. ``before_copy`` is called before a copy is made.
+    ``folder`` is for the objective. ``step`` and ``value`` belong to the last copy; they are 0 and None if there is
+    none. A copy whose value ``is_value`` rejects does not count. ``before_copy`` is called before a copy is made.
     """
 
     before_copy: Callable[[], object] | None = None
@@ -141,14 +135,14 @@ class Checkpoint:
             self.folder.mkdir(exist_ok=True)
 
     def _make_place(self) -> None:
-        """Make the folder of the trial. A link in its place is replaced: what it leads to is not ours."""
+        """Make the folder of the trial. A link in its place is replaced, since its target is not ours."""
         if self._place.is_symlink():
             self._say(f"{self._place} is a link, which is not followed; the training gets a new folder")
             self._place.unlink()
         self._place.mkdir(parents=True, exist_ok=True)
 
     def _restore(self, is_value: Callable[[Any], bool]) -> None:
-        """Make the folder what it was at the last copy; empty if there is none."""
+        """Restore the folder from the last copy; empty if there is none."""
         _remove(self.folder)
         found = self._read(STATE, _Saved.parse, "the training starts from its first step")
         if found is not None and not is_value(found.value):
@@ -171,8 +165,8 @@ class Checkpoint:
     def save(self, step: int, value: Any) -> None:
         """Copy the folder after this step, if something in it has changed. Raises `TakenOver`.
 
-        ``value`` is what the step gave, as plain data: a number, several of them, or a dict with metrics. If the copy
-        fails, a warning says so, and the last good one stays.
+        ``value`` is the result of the step as plain data: a number, several numbers, or a dict with metrics. If the
+        copy fails, a warning says so, and the last good one stays.
         """
         name = f"{SAVED}-{step}-{uuid.uuid4().hex[:8]}"
         try:
@@ -198,9 +192,9 @@ class Checkpoint:
             self._remember(stamp, now)
 
     def _complain(self, step: int, error: OSError) -> None:
-        """Say that a step was not saved, once while the reason stays the same."""
+        """Warn that a step was not saved, once while the reason stays the same."""
         if error.errno != self._complaint:
-            kept = f"the last good copy is that of step {self.step}" if self._copy else "there is no copy yet"
+            kept = f"the last good copy is from step {self.step}" if self._copy else "there is no copy yet"
             said = f"the checkpoint of step {step} was not saved: {_described(error)}"
             self._say(f"{said}; {kept}, and the next step tries again")
         self._complaint = error.errno
@@ -215,20 +209,20 @@ class Checkpoint:
         _logger.warning(f"trial {self._number}: {text}")
 
     def _drop_copies(self, but: str | None) -> None:
-        """Remove all copies but one: older ones, and what kills and failures have left."""
+        """Remove all copies but one: older ones, and leftovers of kills and failures."""
         for folder in _copies(self._place):
             if folder.name != but:
                 _remove(folder)
 
     def _remember(self, stamp: Stamp, now: int) -> None:
-        """Remember what the folder holds. The clocks of file systems are coarse: new small files are read, too."""
+        """Remember what the folder holds. The clocks of file systems are coarse, so new small files are read too."""
         fresh = [name for name, (at, size, _) in stamp.items() if at >= now - JUST_NOW and size <= SMALL]
         self._stamp, self._digests = stamp, {name: _digest(self.folder / name) for name in fresh}
 
     # ----------------------------------------------------------------- owner
 
     def _note_owner(self) -> bool:
-        """Note that this process runs the trial; whether that was possible."""
+        """Write that this process runs the trial; returns whether that was possible."""
         try:
             _replace(self._place / OWNER, {**asdict(Process.this()), "token": self._token})
         except OSError as error:
@@ -237,7 +231,7 @@ class Checkpoint:
         return True
 
     def _check_owner(self) -> None:
-        """Raise `TakenOver` if another process runs the trial now, or has since. A damaged file is written again."""
+        """Raise `TakenOver` if another process runs the trial now, or did since. A damaged file is written again."""
         try:
             owner = _read(self._place / OWNER, _Owner.parse)
         except (OSError, ValueError):
@@ -248,14 +242,14 @@ class Checkpoint:
             raise TakenOver(f"another process runs this trial in {self._place}")
 
     def release(self) -> None:
-        """Note that this process runs the trial no more."""
+        """Write that this process no longer runs the trial."""
         with contextlib.suppress(OSError, ValueError):
             owner = _read(self._place / OWNER, _Owner.parse)
             if owner is not None and owner.token == self._token:
                 (self._place / OWNER).unlink()
 
     def _read(self, name: str, parse: Callable[[Mapping[str, Any]], _T], otherwise: str) -> _T | None:
-        """What one of our files says. A damaged one counts as missing, and a warning says so."""
+        """The content of one of our files. A damaged one counts as missing, and a warning says so."""
         try:
             return _read(self._place / name, parse)
         except OSError as error:
@@ -283,7 +277,7 @@ def place_of(root: Path, number: int) -> Path:
 
 
 def tidy(root: Path, number: int) -> None:
-    """A trial has ended and is recorded: remove the copies. What the objective wrote stays in ``files/``."""
+    """Remove the copies of a trial that has ended and is recorded. ``files/`` keeps what the objective wrote."""
     place = place_of(root, number)
     with contextlib.suppress(OSError):
         _check_folder(place)
@@ -295,20 +289,20 @@ def tidy(root: Path, number: int) -> None:
 def checkpoint_root(study: Study, given: str | Path | None) -> Path:
     """The common folder of a study's checkpoints, which the study remembers. Raises ValueError if it cannot be made.
 
-    It is the one that is given, that of an earlier run, a temporary one if the study is in memory, or one beside the
-    file of the study. If that is not a file, it is one in the current folder.
+    It is the given one, the one of an earlier run, a temporary one if the study is in memory, or one next to the file
+    of the study. If the study has no file, it is in the current folder.
     """
-    storage = study._storage
-    if given is None and isinstance(storage, InMemoryStorage):
-        if storage not in _temporary:
-            _temporary[storage] = Path(tempfile.mkdtemp(prefix="lazybo-checkpoints-"))
-            weakref.finalize(storage, _remove, _temporary[storage])
-        return _temporary[storage]
-    known = with_retries(lambda: storage.get_study_system_attrs(study._study_id)).get(CHECKPOINTS_KEY)
+    store = Store(study)
+    if given is None and store.in_memory:
+        if store.storage not in _temporary:
+            _temporary[store.storage] = Path(tempfile.mkdtemp(prefix="lazybo-checkpoints-"))
+            weakref.finalize(store.storage, _remove, _temporary[store.storage])
+        return _temporary[store.storage]
+    known = store.attributes().get(CHECKPOINTS_KEY)
     if given is None and not isinstance(known, str | None):
         where = of_study(CHECKPOINTS_KEY, study.study_name)
         raise ValueError(f"{where} must be a path, not {shortened(known)}; give the folder: checkpoints=")
-    root = (Path(given).expanduser() if given is not None else Path(known or _beside(study))).absolute()
+    root = (Path(given).expanduser() if given is not None else Path(known or _default_root(store))).absolute()
     try:
         root.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -316,13 +310,13 @@ def checkpoint_root(study: Study, given: str | Path | None) -> Path:
             f"the folder for checkpoints {str(root)!r} cannot be made: {error.strerror}; give another: checkpoints="
         ) from None
     if str(root) != known:
-        with_retries(lambda: storage.set_study_system_attr(study._study_id, CHECKPOINTS_KEY, str(root)))
+        store.set_attributes({CHECKPOINTS_KEY: str(root)})
     return root
 
 
-def _beside(study: Study) -> Path:
-    name = re.sub(r"[^\w.-]", "_", study.study_name)
-    path = file_of(study._storage)
+def _default_root(store: Store) -> Path:
+    name = re.sub(r"[^\w.-]", "_", store.study.study_name)
+    path = store.file
     return Path(f"{name}-checkpoints") if path is None else path.with_name(f"{path.stem}-{name}-checkpoints")
 
 
@@ -331,13 +325,13 @@ def _copies(place: Path) -> list[Path]:
 
 
 def _check_folder(path: Path) -> None:
-    """Raise an OSError if this is not a folder itself; a link to one is not."""
+    """Raise an OSError if this is not a folder, or a link to one."""
     if not stat.S_ISDIR(path.lstat().st_mode):
         raise NotADirectoryError(errno.ENOTDIR, "it is not a folder", str(path))
 
 
 def _stamp(folder: Path) -> Stamp:
-    """Time, size and inode of everything in a folder: they change when something is written."""
+    """Time, size and inode of everything in a folder, which change when something is written."""
     _check_folder(folder)
     found: Stamp = {}
     for at, folders, names in os.walk(folder):
@@ -349,7 +343,7 @@ def _stamp(folder: Path) -> Stamp:
 
 
 def _digest(path: Path) -> bytes:
-    """A digest of a file; empty if it is no file."""
+    """A digest of a file; empty if it is not a file."""
     try:
         if stat.S_ISREG(path.lstat().st_mode):
             with path.open("rb") as file:
@@ -362,8 +356,8 @@ def _digest(path: Path) -> bytes:
 def _copy(source: Path, target: Path) -> set[str]:
     """Copy a folder, and wait until it is on the disk. Returns the names of special files, which are left out.
 
-    If something vanishes meanwhile, the folder is copied again: it may have another name now. What comes and goes all
-    the time is left out in the end.
+    If something vanishes meanwhile, the folder is copied again, since it may have another name now. What comes and goes
+    all the time is finally left out.
     """
     _check_folder(source)
     for _ in range(COPY_ATTEMPTS):
@@ -375,7 +369,7 @@ def _copy(source: Path, target: Path) -> set[str]:
 
 
 def _copy_once(source: Path, target: Path, special: set[str]) -> bool:
-    """Copy what is in a folder now; whether all of it stayed there meanwhile."""
+    """Copy the current content of a folder; returns whether all of it stayed there meanwhile."""
     target.mkdir()
     with os.scandir(source) as listed:
         entries = list(listed)
@@ -384,7 +378,7 @@ def _copy_once(source: Path, target: Path, special: set[str]) -> bool:
         try:
             complete &= _copy_entry(entry, target / entry.name, special)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
-            if str(error.filename) != entry.path:  # not the entry is gone, but the copy
+            if str(error.filename) != entry.path:  # the copy is gone, not the entry
                 raise
             complete = False
     shutil.copystat(source, target)
@@ -405,7 +399,7 @@ def _copy_entry(entry: "os.DirEntry[str]", target: Path, special: set[str]) -> b
 
 
 def _read(path: Path, parse: Callable[[Mapping[str, Any]], _T]) -> _T | None:
-    """What one of our files says; None if there is none. Raises a ValueError if it is damaged."""
+    """The content of one of our files; None if there is none. Raises a ValueError if it is damaged."""
     try:
         if not stat.S_ISREG(path.lstat().st_mode):
             raise ValueError(f"{path} is not a file")
@@ -417,7 +411,7 @@ def _read(path: Path, parse: Callable[[Mapping[str, Any]], _T]) -> _T | None:
 
 
 def _replace(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a file in one step: others read all of it, or what was there before."""
+    """Write a file atomically: others read all of it, or what was there before."""
     new = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}")
     try:
         new.write_text(json.dumps(content))

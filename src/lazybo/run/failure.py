@@ -5,10 +5,9 @@ import logging
 from contextlib import suppress
 from typing import Any
 
-from optuna.storages import InMemoryStorage
 from optuna.study import Study
 
-from lazybo.study.databases import name_of
+from lazybo.study.store import Store
 
 _logger = logging.getLogger("lazybo")
 
@@ -61,10 +60,11 @@ def attach_study(error: BaseException, study: Study) -> None:
 
 def how_to_resume(study: Study) -> str:
     """A sentence that says where the finished trials are and how to resume, without passwords."""
-    if isinstance(study._storage, InMemoryStorage):
+    store = Store(study)
+    if store.in_memory:
         return "The finished trials are in error.study."
-    where = name_of(study._storage)
-    return f"The study {study.study_name!r} in {where} keeps the finished trials; make the same call again to resume."
+    where = f"The study {study.study_name!r} in {store.name}"
+    return f"{where} keeps the finished trials; make the same call again to resume."
 
 
 def log_failed_trial(number: int, params: dict[str, Any], reason: str) -> None:
@@ -78,5 +78,5 @@ def log_traceback(number: int, traceback: str) -> None:
 
 
 def is_failed_trial(record: logging.LogRecord) -> bool:
-    """Whether a log record is one of `log_failed_trial`."""
+    """Whether a log record is from `log_failed_trial`."""
     return hasattr(record, "lazybo_failed_trial")

@@ -17,12 +17,12 @@ from lazybo.core.checks import (
     one_of,
     shortened,
 )
-from lazybo.study.attributes import metric_at as metric_at
+from lazybo.study.attributes import metric_at
 
 
 @dataclass(frozen=True)
 class Bound:
-    """A metric must be at most, or at least, a number. ``name`` is that of the constraint."""
+    """A metric must be at most, or at least, a number. ``name`` is the name of the constraint."""
 
     metric: str
     limit: float
@@ -43,8 +43,8 @@ class Bound:
 class Goals:
     """The objectives of a run with their directions, and its bounds. ``names`` is None if objectives have none.
 
-    ``reports`` is the position of the objective that `trial.report` gives. ``cost`` is the metric that evaluations must
-    return as their cost, if there is one.
+    ``reports`` is the position of the objective that trials report. ``cost`` is the metric that evaluations must return
+    as their cost, if there is one.
     """
 
     directions: tuple[Direction, ...] = ("minimize",)
@@ -71,42 +71,38 @@ class Goals:
             found[bound.name] = bound.violation(as_number(bound.metric, value))
         return found
 
+    def reporting(self, reports: object) -> "Goals":
+        """The same goals with the objective that trials report, by its name or position; None is the first."""
+        known: tuple[object, ...] = self.names or ()
+        count = len(self.directions)
+        if reports is None:
+            return self
+        if isinstance(reports, str) and reports in known:
+            return replace(self, reports=known.index(reports))
+        if isinstance(reports, int | np.integer) and not isinstance(reports, bool) and 0 <= reports < count:
+            return replace(self, reports=int(reports))
+        names = f"one of {', '.join(map(repr, known))}, or " if known else ""
+        raise ValueError(
+            f"reports must be the objective that trial.report gives: {names}a position from 0 to {count - 1}, "
+            f"not {shortened(reports)}"
+        )
+
 
 ONE_OBJECTIVE = Goals()
 
 
-def check_goals(direction: object, directions: object, constraints: object, reports: object = None) -> Goals:
-    """The goals of `optimize()`; raises a ValueError if they are wrong."""
-    goals = _objectives(direction, directions, check_bounds(constraints))
-    return replace(goals, reports=_reporting(goals, reports))
+def check_goals(direction: object, constraints: object = None, reports: object = None) -> Goals:
+    """The goals of `optimize()`; raises a ValueError if they are wrong.
 
-
-def _reporting(goals: Goals, reports: object) -> int:
-    """The position of the objective that is reported, by its name or position; by default the first."""
-    known: tuple[object, ...] = goals.names or ()
-    count = len(goals.directions)
-    if reports is None:
-        return 0
-    if isinstance(reports, str) and reports in known:
-        return known.index(reports)
-    if isinstance(reports, int | np.integer) and not isinstance(reports, bool) and 0 <= reports < count:
-        return int(reports)
-    names = f"one of {', '.join(map(repr, known))}, or " if known else ""
-    raise ValueError(
-        f"reports must be the objective that trial.report gives: {names}a position from 0 to {count - 1}, "
-        f"not {shortened(reports)}"
-    )
-
-
-def _objectives(direction: object, directions: object, bounds: tuple[Bound, ...]) -> Goals:
-    if not isinstance(directions, Mapping):
-        return Goals(check_directions(directions or direction or "minimize"), None, bounds)
-    if direction is not None:
-        raise ValueError("give direction= for one objective or directions= for several, not both")
-    if not directions or not all(isinstance(name, str) and name.strip() for name in directions):
-        raise ValueError(f"directions must be a dict of names and directions, not {shortened(directions)}")
-    checked = [one_of(f"the direction of {name!r}", each, DIRECTIONS) for name, each in directions.items()]
-    return Goals(tuple(checked), tuple(directions), bounds)
+    ``direction`` is one direction, a list of directions, or a dict of the names of objectives and their directions.
+    """
+    bounds = check_bounds(constraints)
+    if not isinstance(direction, Mapping):
+        return Goals(check_directions(direction), None, bounds).reporting(reports)
+    if not direction or not all(isinstance(name, str) and name.strip() for name in direction):
+        raise ValueError(f"direction must be a dict of names and directions, not {shortened(direction)}")
+    checked = [one_of(f"the direction of {name!r}", each, DIRECTIONS) for name, each in direction.items()]
+    return Goals(tuple(checked), tuple(direction), bounds).reporting(reports)
 
 
 def check_bounds(constraints: object) -> tuple[Bound, ...]:

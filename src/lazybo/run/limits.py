@@ -1,11 +1,125 @@
-"""When a run ends: its limits, the counts that are compared with them, and the reasons to stop."""
+"""When a run ends: its limits, the counts they are compared with, and why it starts no more trials."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from optuna.trial import TrialState
+from optuna.study import Study
+from optuna.trial import FrozenTrial, TrialState
+
+from lazybo.core.checks import finite_number, positive, seconds, whole
+from lazybo.core.codec import as_object, readable
+from lazybo.run.failure import NothingCompleted, RunFailed, how_to_resume, raised_elsewhere
+from lazybo.study.attributes import GAIN_KEY, REPEAT_KEY, of_study
+from lazybo.study.ledger import Result
+from lazybo.study.store import Store
+from lazybo.study.trial import is_paused, measured_constraints, seconds_of, violates
+
+if TYPE_CHECKING:
+    from lazybo.run.worker import Outcome
+    from lazybo.search.optimizer import Optimizer
+
+# ------------------------------------------------------------------------ limits
+
+
+def check_count(name: str, value: object) -> int | None:
+    """``value`` as a positive whole number; None stays None."""
+    # No count is larger than sys.maxsize, which a double can hold.
+    return None if value is None else min(whole(name, value, 1), sys.maxsize)
+
+
+def _seconds(name: str, value: object) -> float | None:
+    limit = seconds(name, value)
+    return limit if math.isfinite(limit) else None
+
+
+def _least_zero(name: str, value: object) -> int:
+    return whole(name, value, 0)
+
+
+def _number(name: str, value: object) -> float | None:
+    return None if value is None else finite_number(name, value)
+
+
+def _gain(name: str, value: object) -> float | None:
+    return None if value is None else positive(name, value)
+
+
+def _limit(name: str, default: Any, check: Callable[..., Any], text: str, metavar: str) -> Any:
+    """A limit with its default, its check, and its help and placeholder for the command."""
+    return field(default=default, metadata={"check": partial(check, name), "help": text, "metavar": metavar})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """When a run of `lazybo.optimize` ends, and what it tolerates. None sets no limit.
+
+    ============= =====================================================================================================
+    timeout       seconds after which no more trials start
+    target_value  stop at this value or a better one
+    patience      stop after this many trials in a row without a better value
+    min_gain      stop when the model expects the next 10 evaluations to improve the best value by less than this
+    max_failures  stop after this many failures in a row; None: failures never end the run
+    trial_timeout seconds after which an evaluation fails
+    retries       how often a trial is run again after its worker or its whole process died
+    confirm       up to this many of the trials, the last ones, repeat the configurations that may be the best, until
+                  one of them leads with a probability of 95 %. If the search ends early, the repeats follow then
+    ============= =====================================================================================================
+
+    Only feasible trials count for ``target_value`` and ``patience``.
+    """
+
+    timeout: float | None = _limit("timeout", None, _seconds, "Start no more trials after this time.", "SECONDS")
+    target_value: float | None = _limit("target_value", None, _number, "Stop at this value or a better one.", "NUMBER")
+    patience: int | None = _limit(
+        "patience", None, check_count, "Stop after this many trials in a row without a better value.", "N"
+    )
+    min_gain: float | None = _limit(
+        "min_gain", None, _gain, "Stop when the next 10 trials are expected to gain less than this.", "NUMBER"
+    )
+    max_failures: int | None = _limit("max_failures", 10, check_count, "Stop after this many failures in a row.", "N")
+    trial_timeout: float | None = _limit(
+        "trial_timeout", None, _seconds, "Fail a trial that takes longer than this.", "SECONDS"
+    )
+    retries: int = _limit("retries", 2, _least_zero, "How often to rerun a trial whose worker died.", "N")
+    confirm: int = _limit(
+        "confirm", 0, _least_zero, "How many of the trials, the last ones, may repeat the best configurations.", "N"
+    )
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            object.__setattr__(self, each.name, each.metadata["check"](getattr(self, each.name)))
+
+    def check_ends(self, n_trials: int | None) -> None:
+        """Raise a ValueError unless a limit can end the run, and its search before the final check."""
+        ends_search = not (n_trials is self.patience is self.target_value is self.min_gain is None)
+        if not ends_search and self.timeout is None:
+            raise ValueError(
+                "nothing would end this run: give n_trials, or limits=lazybo.Limits(...) with timeout, target_value, "
+                "patience or min_gain"
+            )
+        if self.confirm and not ends_search:
+            raise ValueError(
+                "confirm needs to know when the search ends: give n_trials, target_value, patience or min_gain"
+            )
+        if self.confirm >= or_inf(n_trials):
+            raise ValueError(f"confirm is a part of n_trials={n_trials}: it must be less, not {self.confirm}")
+
+
+def or_inf(limit: float | None) -> float:
+    """A limit as a number; infinite if there is none."""
+    return math.inf if limit is None else limit
+
+
+# ----------------------------------------------------------------------- reasons
 
 
 class StopReason(StrEnum):
@@ -38,7 +152,7 @@ DESCRIPTIONS = {
     StopReason.CALLBACK_FAILED: "a callback failed",
     StopReason.STOP_CALLED: "study.stop() was called",
     StopReason.INTERRUPTED: "it was interrupted",
-    StopReason.GAIN: "the model expects less than min_gain of the next evaluations",
+    StopReason.GAIN: "the model expects less than min_gain from the next evaluations",
     StopReason.CONFIRMED: "one configuration leads, so the final check needs no more repeats",
     StopReason.BUG: "the first evaluations failed with an error that looks like a bug in the objective",
 }
@@ -49,25 +163,13 @@ def describe_stop(code: str) -> str:
     return DESCRIPTIONS[StopReason(code)] if code in [*StopReason] else str(code)
 
 
-@dataclass(frozen=True)
-class Limits:
-    """When a run ends, and how many failures and deaths it tolerates."""
-
-    n_trials: float = math.inf
-    timeout: float = math.inf
-    target_value: float | None = None
-    patience: float = math.inf
-    max_failures: float = math.inf
-    trial_timeout: float = math.inf
-    retries: int = 2
-    min_gain: float | None = None
-    confirm: int = 0  # of n_trials, so many may repeat the contenders
+# ------------------------------------------------------------------------ counts
 
 
 class Tally:
-    """Counts over the trials of a study that the limits are compared with. Only feasible trials can be the best.
+    """What the limits are compared with, counted over the trials of a study. Only feasible trials can be the best.
 
-    With several objectives a trial is better if it changes the front.
+    With several objectives, a trial is better if it changes the front.
     """
 
     def __init__(self, *directions: str) -> None:
@@ -75,9 +177,9 @@ class Tally:
         self.succeeded = 0  # trials that have a value, or were pruned or paused
         self.failed_in_a_row = 0
         self.infeasible = 0
+        self.since_best = 0  # trials since the last improvement
         self._signs = [-1.0 if each == "maximize" else 1.0 for each in directions]
         self._front: list[tuple[float, ...]] = []  # small is good
-        self._since_best = 0
 
     @property
     def best(self) -> float | None:
@@ -92,7 +194,7 @@ class Tally:
     def count(
         self, state: TrialState, values: Sequence[float] | None, *, feasible: bool = True, repeat: bool = False
     ) -> None:
-        """Add a trial that ended. A repeat is not a search: it neither reaches a target nor uses up patience."""
+        """Add a trial that ended. A repeat is no part of the search: target and patience ignore it."""
         failed = state == TrialState.FAIL
         self.failed += failed
         self.succeeded += not failed
@@ -102,12 +204,12 @@ class Tally:
         if repeat:
             return
         better = complete and feasible and self._add(values or ())
-        self._since_best = 0 if better else self._since_best + 1
+        self.since_best = 0 if better else self.since_best + 1
 
     def count_paused(self) -> None:
         """Add a trial that was paused: no failure, and no improvement once there is something to improve on."""
         self.succeeded += 1
-        self._since_best += bool(self._front)
+        self.since_best += bool(self._front)
 
     def _add(self, values: Sequence[float]) -> bool:
         """Add a trial to the front, unless one there is at least as good in all objectives."""
@@ -118,13 +220,253 @@ class Tally:
         self._front.append(new)
         return True
 
-    def reached(self, limits: Limits, seconds: float) -> StopReason | None:
-        """The limit that was reached, if any."""
+    def reached(self, limits: Limits, elapsed: float) -> StopReason | None:
+        """The limit that was reached after ``elapsed`` seconds, if any."""
         target = limits.target_value
         if target is not None and self._front and self._front[0][0] <= self._signs[0] * target:
             return StopReason.TARGET
-        if seconds >= limits.timeout:
+        if elapsed >= or_inf(limits.timeout):
             return StopReason.TIMEOUT
-        if self._since_best >= limits.patience:
-            return StopReason.PATIENCE
-        return None
+        return StopReason.PATIENCE if self.since_best >= or_inf(limits.patience) else None
+
+
+class Budget:
+    """How much of a run is left, for the weight of the cost.
+
+    ======  ============================================================================
+    symbol  meaning
+    ======  ============================================================================
+    N       the trials of the search: ``n_trials`` without the final check
+    k       the trials that have ended, run or are queued for others
+    T       ``timeout``
+    s, s'   what the trials of this run, and of earlier ones, took, divided by the workers
+    ======  ============================================================================
+
+    The share is (N - k)/N or (T - s)/(T + s'), whichever is smaller. Both depend only on what the study has recorded,
+    not on a clock, so a resumed run makes the same suggestions.
+    """
+
+    def __init__(self, limits: Limits, n_trials: int | None, workers: int) -> None:
+        self._limits, self._n_trials, self._workers = limits, n_trials, max(workers, 1)
+        self._earlier = self._now = 0.0
+
+    def count_earlier(self, trials: Iterable[FrozenTrial]) -> None:
+        """Count the trials of earlier runs, including paused ones."""
+        ended = (trial for trial in trials if trial.state.is_finished() or is_paused(trial))
+        self._earlier = sum(seconds_of(trial) or 0.0 for trial in ended)
+
+    def count(self, elapsed: float) -> None:
+        """Count the seconds of a trial of this run."""
+        self._now += elapsed
+
+    def left(self, trials_left: float) -> float | None:
+        """The share that is left when ``trials_left`` are still to be started, including those of the final check.
+
+        None if neither the trials nor the time are limited.
+        """
+        shares = []
+        if self._n_trials is not None:
+            search = self._n_trials - self._limits.confirm
+            shares.append((trials_left - self._limits.confirm) / search)
+        if self._limits.timeout is not None:
+            timeout = self._limits.timeout
+            shares.append((timeout - self._now / self._workers) / (timeout + self._earlier / self._workers))
+        return min(max(min(shares), 0.0), 1.0) if shares else None
+
+
+class GainLimit:
+    """The limit ``min_gain``: whether the model expects enough from the search to continue.
+
+    The gain of the next HORIZON evaluations is computed after FIRST values, then each time the number of values passes
+    a multiple of EVERY. The gain that ended the search is kept with the study.
+    """
+
+    HORIZON, FIRST, EVERY = 10, 20, 5
+
+    def __init__(self, study: Study, optimizer: "Optimizer", min_gain: float | None) -> None:
+        self._study, self._optimizer, self._min_gain = study, optimizer, min_gain
+        self._checked: int | None = None  # the number of values at the last check
+
+    def is_reached(self, searched: int) -> bool:
+        """Whether the expected gain is below the limit. ``searched`` trials have ended, not counting repeats.
+
+        A search that has ended is not continued by a later run with the same limit.
+        """
+        if self._min_gain is None:
+            return False
+        if self._checked is None and self._earlier(searched) < self._min_gain:
+            return True
+        if not self._is_due() or not self._optimizer.planner.n_feasible:
+            return False
+        gain = self._optimizer.model.expected_gain(self.HORIZON)
+        if gain >= self._min_gain:
+            return False
+        Store(self._study).set_attributes({GAIN_KEY: {"trials": searched, "gain": gain}})
+        return True
+
+    def _is_due(self) -> bool:
+        n = self._optimizer.planner.records.n_complete
+        # A run that resumes at a multiple repeats that check, since nobody knows whether it was made before.
+        before = (n - 1 if n % self.EVERY == 0 else n) if self._checked is None else self._checked
+        self._checked = n
+        return n >= self.FIRST and n // self.EVERY > before // self.EVERY
+
+    def _earlier(self, searched: int) -> float:
+        """The expected gain that ended the search of an earlier run after as many trials; infinite if there is none."""
+        with readable(of_study(GAIN_KEY, self._study.study_name), "search without min_gain"):
+            kept = as_object(Store(self._study).attributes().get(GAIN_KEY, {}))
+            return finite_number("gain", kept["gain"]) if kept.get("trials") == searched else math.inf
+
+
+# ---------------------------------------------------------------------- stopping
+
+
+class Stopping:
+    """Why a run starts no more trials, and the error that it ends with; both None while it continues."""
+
+    def __init__(self, study: Study, limits: Limits, *directions: str) -> None:
+        self.search_ended: StopReason | None = None  # why the run is in its final check
+        self.tally = Tally(*directions)
+        self.started = time.monotonic()
+        self._study, self._limits = study, limits
+        self._reason: StopReason | None = None
+        self._error: Exception | None = None
+        self._bug: RunFailed | None = None  # the first evaluations have failed; withdrawn if another one works
+        self._cause: BaseException | None = None  # what the first of the failures in a row has raised
+        self._last_failure = ""
+
+    @property
+    def reason(self) -> StopReason | None:
+        """Why no more trials are started."""
+        return self._reason or (StopReason.BUG if self._bug is not None else None)
+
+    @property
+    def error(self) -> Exception | None:
+        """What the run ends with."""
+        return self._error or self._bug
+
+    @property
+    def deadline(self) -> float:
+        """When to check the timeout of the run, on the monotonic clock; infinite if the run is stopping anyway."""
+        return self.started + or_inf(self._limits.timeout) if self.reason is None else math.inf
+
+    def stop(self, reason: StopReason, error: Exception | None = None) -> None:
+        """Start no more trials. The first reason and the first error are kept."""
+        if self._reason is None:
+            self._reason = reason
+        if self._error is None:
+            self._error = error
+
+    def count_earlier(self, trials: Iterable[FrozenTrial]) -> None:
+        """Count the trials of earlier runs for the target and the patience, but not their failures in a row."""
+        for trial in trials:
+            if trial.state.is_finished():
+                feasible, repeat = not violates(measured_constraints(trial)), REPEAT_KEY in trial.system_attrs
+                self.tally.count(trial.state, trial.values, feasible=feasible, repeat=repeat)
+                self._last_failure = trial.system_attrs.get("fail_reason", "")
+            elif is_paused(trial):
+                self.tally.count_paused()
+        self.tally.failed_in_a_row = 0
+
+    def count(self, outcome: "Outcome", result: Result, *, repeat: bool = False) -> None:
+        """Count a trial that ended, and stop if it reached a limit."""
+        self.tally.count(result.state, result.values, feasible=not violates(outcome.constraints), repeat=repeat)
+        if result.state == TrialState.FAIL:
+            self._count_failure(outcome)
+        else:
+            self._withdraw_bug()
+        self.check()
+
+    def count_paused(self) -> None:
+        """Count a trial that was paused, and stop if it reached a limit."""
+        self.tally.count_paused()
+        self._withdraw_bug()
+        self.check()
+
+    def _count_failure(self, outcome: "Outcome") -> None:
+        """Stop after too many failures in a row, and at once if nothing has worked yet and the objective has a bug."""
+        failures, self._last_failure = self.tally.failed_in_a_row, outcome.reason
+        if failures == 1 or self._cause is None:
+            self._cause = _cause(outcome)
+        keeps = f"{how_to_resume(self._study)} Failed trials have tracebacks: trial.user_attrs['traceback']."
+        if failures >= or_inf(self._limits.max_failures):
+            text = f"{failures} evaluations in a row failed; the last one: {outcome.reason}"
+            self.stop(StopReason.FAILURES, self._caused(RunFailed(f"{text}\n{keeps}")))
+        elif self._may_fail and outcome.raised is not None and outcome.raised.bug and not self.tally.succeeded:
+            text = f"the objective failed before any evaluation completed, which looks like a bug: {outcome.reason}"
+            remedy = (
+                "If only some configurations fail like this, return float('nan') for them, or give "
+                "limits=lazybo.Limits(max_failures=None)."
+            )
+            self._bug = self._bug or self._caused(RunFailed(f"{text}\n{remedy} {keeps}"))
+
+    @property
+    def _may_fail(self) -> bool:
+        """Whether failures may end the run."""
+        return self._limits.max_failures is not None
+
+    def _withdraw_bug(self) -> None:
+        """An evaluation that ran at the same time as the first failure has worked, so the run continues."""
+        self._cause = self._bug = None
+
+    def _caused(self, error: RunFailed) -> RunFailed:
+        error.__cause__ = self._cause
+        return error
+
+    def end(self) -> None:
+        """The run is over. It has failed if nothing in the study has worked, unless somebody has stopped it."""
+        stopped = self.reason in (StopReason.INTERRUPTED, StopReason.STOP_CALLED)
+        if stopped or self.error is not None or self.tally.succeeded or not self._may_fail:
+            return
+        states = [trial.state for trial in Store(self._study).trials()]
+        failed = states.count(TrialState.FAIL)
+        if failed and failed + states.count(TrialState.WAITING) == len(states):
+            text = f"no trial completed, {failed} failed; the last one: {self._last_failure}"
+            remedy = f"{how_to_resume(self._study)} Failed trials count for n_trials: give more, or another study_name."
+            self._error = self._caused(NothingCompleted(f"{text}\n{remedy}"))
+
+    def check(self) -> None:
+        """Stop if a limit was reached."""
+        elapsed = time.monotonic() - self.started
+        reason = self.tally.reached(self._limits, elapsed)
+        if reason is not None:
+            self.end_search(reason)
+        if self.search_ended is not None and elapsed >= or_inf(self._limits.timeout):
+            self.stop(StopReason.TIMEOUT)
+
+    def end_search(self, reason: StopReason) -> None:
+        """A limit was reached: stop, or start the final check if only the search has this limit."""
+        if not (self._limits.confirm and reason in ENDS_SEARCH):
+            self.stop(reason)
+        elif self.search_ended is None:
+            self.search_ended = reason
+
+    @contextmanager
+    def interruptible(self, on_interrupt: Callable[[], object]) -> Iterator[None]:
+        """The first Ctrl-C stops the run and calls ``on_interrupt``; the second raises. Only in the main thread."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        interrupted = False
+
+        def handle(*_: Any) -> None:
+            nonlocal interrupted
+            if interrupted:
+                raise KeyboardInterrupt
+            interrupted = True
+            self.stop(StopReason.INTERRUPTED)
+            on_interrupt()
+
+        before = signal.signal(signal.SIGINT, handle)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+
+def _cause(outcome: "Outcome") -> BaseException | None:
+    """What an objective has raised; rebuilt if that was in another process."""
+    raised = outcome.raised
+    if raised is None or raised.error is not None:
+        return None if raised is None else raised.error
+    return raised_elsewhere(raised.kind, raised.arguments, outcome.reason, raised.trace)

@@ -4,7 +4,7 @@ import logging
 import math
 import queue
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -12,22 +12,38 @@ from typing import TypeAlias
 
 from optuna.exceptions import UpdateFinishedTrialError
 from optuna.study import Study
+from optuna.trial import FrozenTrial
 
 from lazybo.run import plain
-from lazybo.run.call import Call
 from lazybo.run.channel import StudyReporter
 from lazybo.run.engines import Engine, EngineBroken, WorkerDied
-from lazybo.run.evaluate import Outcome, Reporter, Task, evaluate
 from lazybo.run.failure import RunFailed, how_to_resume
 from lazybo.run.goals import ONE_OBJECTIVE, Goals
-from lazybo.run.kfold import mean_of, variance_of_mean
-from lazybo.run.limits import Limits
-from lazybo.run.steps import Steps
+from lazybo.run.limits import Limits, or_inf
+from lazybo.run.objective import Call, Reporter, mean_of, variance_of_mean
+from lazybo.run.worker import NO_STEPS, Outcome, Steps, Task, evaluate
 from lazybo.study.attributes import ATTEMPTS_KEY
 from lazybo.study.ledger import Entry
-from lazybo.study.retry import with_retries
+from lazybo.study.store import Store
 
 _logger = logging.getLogger("lazybo")
+Callback = Callable[[Study, FrozenTrial], object]
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What a run evaluates, and how."""
+
+    objective: Call | bytes
+    folds: int | None
+    n_trials: int | None
+    limits: Limits
+    synchronous: bool
+    callbacks: Sequence[Callback]
+    progress: bool
+    reports: bool  # whether workers report to the driver from the start
+    goals: Goals = ONE_OBJECTIVE
+    steps: Steps = NO_STEPS
 
 
 @dataclass
@@ -40,7 +56,7 @@ class OpenTrial:
     folds: dict[int | None, float] = field(default_factory=dict)  # the values known so far
     steps: int = 0  # how many values it had reported when it was last started
     fold_seconds: list[float] = field(default_factory=list)  # of the folds that were evaluated here
-    earlier_seconds: float = 0.0  # what its parts took before it was paused
+    earlier_seconds: float = 0.0  # how long it ran before it was paused
 
 
 @dataclass
@@ -69,37 +85,30 @@ Ended: TypeAlias = tuple[OpenTrial, Outcome]
 class OpenTrials:
     """The trials that run here. An engine evaluates each as one task, or as one task for each fold.
 
-    ``connect`` gives what workers report to; ``reports`` says whether they need it from the start. ``note_begin`` is
-    called when a worker starts a trial whose start is recorded.
+    ``connect`` gives what workers report to. ``note_begin`` is called when a worker starts a trial whose start is
+    recorded.
     """
 
     def __init__(
         self,
         study: Study,
         engine: Engine,
-        objective: Call | bytes,
+        options: RunOptions,
         *,
-        folds: int | None,
-        limits: Limits,
-        reports: bool,
         connect: Callable[[StudyReporter], Reporter],
         note_begin: Callable[[Entry, int], object],
-        goals: Goals = ONE_OBJECTIVE,
-        steps: Steps | None = None,
     ) -> None:
-        self.engine = engine
-        self._goals = goals
-        self._steps = steps or Steps()
-        self._study, self._objective, self._limits = study, objective, limits
-        self._folds: tuple[int | None, ...] = (None,) if folds is None else tuple(range(folds))
-        self._note_begin = note_begin
-        self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self.engine, self.options = engine, options
         self.trials: dict[int, OpenTrial] = {}  # by number
+        self._store, self._limits, self._note_begin = Store(study), options.limits, note_begin
+        self._has_checkpoints = options.steps.checkpoints is not None
+        self._folds: tuple[int | None, ...] = (None,) if options.folds is None else tuple(range(options.folds))
+        self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._tasks: list[tuple[OpenTrial, int | None]] = []  # to submit before any other trial starts
         self._running: dict[Future[Outcome], _Running] = {}
         self._reporter = StudyReporter(study, self._on_begin)
         self._connect = partial(connect, self._reporter)
-        self._worker_reporter = self._connect() if reports else None
+        self._worker_reporter = self._connect() if options.reports else None
 
     @property
     def has_tasks(self) -> bool:
@@ -123,8 +132,7 @@ class OpenTrials:
 
     def reported(self) -> dict[int, dict[int, float]]:
         """What the trials that run here have reported so far, by number."""
-        # Workers report in other threads.
-        return {number: dict(self._reporter.values.get(number, {})) for number in list(self.trials)}
+        return {number: self._reporter.values_of(number) for number in list(self.trials)}  # workers report in threads
 
     def add(
         self,
@@ -144,8 +152,8 @@ class OpenTrials:
         trial = OpenTrial(entry, deaths or 0, records_begin, {fold: values[fold] for fold in known}, steps=len(values))
         self.trials[entry.number] = trial
         # Without a checkpoint a trial starts from its first step, and reports all values again.
-        earlier = values if self._steps.checkpoints is not None else {}
-        judged_from = math.inf if entry.repeat and self._steps.pausable else judged_from
+        earlier = values if self._has_checkpoints else {}
+        judged_from = math.inf if entry.repeat and self.options.steps.pausable else judged_from
         self._reporter.open(entry.number, entry.trial_id, earlier, judged_from=judged_from, stop_at=pause_at)
         self._tasks += [(trial, fold) for fold in self._folds if fold not in trial.folds]
         return trial
@@ -155,28 +163,39 @@ class OpenTrials:
         self._reporter.flush()
 
     def stop(self, trial: OpenTrial) -> dict[int, float]:
-        """Stop the other folds of a trial that ended. Gives its reported values."""
+        """Stop the other folds of a trial that ended. Returns its reported values."""
         self._tasks = [(other, fold) for other, fold in self._tasks if other is not trial]
         for future, running in list(self._running.items()):
             if running.trial is trial:
-                del self._running[future]
-                self.engine.stop(future)
+                self._stop_task(future)
         return self._reporter.close(trial.entry.number)
+
+    def _stop_task(self, future: Future[Outcome]) -> None:
+        del self._running[future]
+        self.engine.stop(future)
 
     def submit(self) -> None:
         """Submit the next task."""
         trial, fold = self._tasks.pop(0)
-        timed = math.isfinite(self._limits.trial_timeout)
         if trial.records_begin and self._worker_reporter is None:
             try:
                 self._worker_reporter = self._connect()
             except OSError as error:
                 _logger.warning(f"workers cannot report when an evaluation starts: {error}")
-        entry, reporter, noted = trial.entry, self._worker_reporter, trial.records_begin
-        earlier = self._reporter.values.get(entry.number) if self._steps.checkpoints is not None else None
-        last = max(earlier.items()) if earlier else None
-        task = Task(entry.number, entry.params, fold, reporter, timed, noted, self._goals, self._steps, last)
-        future = self.engine.submit(evaluate, self._objective, task)
+        entry, options = trial.entry, self.options
+        earlier = self._reporter.values_of(entry.number) if self._has_checkpoints else None
+        task = Task(
+            entry.number,
+            entry.params,
+            fold,
+            self._worker_reporter,
+            timed=self._limits.trial_timeout is not None,
+            noted=trial.records_begin,
+            goals=options.goals,
+            steps=options.steps,
+            reported=max(earlier.items()) if earlier else None,
+        )
+        future = self.engine.submit(evaluate, options.objective, task)
         self._running[future] = _Running(trial, fold)
         future.add_done_callback(self._events.put)
 
@@ -213,10 +232,10 @@ class OpenTrials:
         """The timeout of an evaluation counts from here: engines may queue tasks, and workers take time to start."""
         for running in self._running.values():
             if (running.trial.entry.number, running.fold) == (began.number, began.fold):
-                running.deadline = time.monotonic() + self._limits.trial_timeout
+                running.deadline = time.monotonic() + or_inf(self._limits.trial_timeout)
 
     def _settle(self, future: Future[Outcome]) -> Ended | None:
-        """A task has ended; the trial, if it ends too."""
+        """A task has ended; returns the trial if it ends too."""
         running = self._running.pop(future, None)
         if running is None:
             return None  # its trial has ended
@@ -225,7 +244,7 @@ class OpenTrials:
         except (WorkerDied, CancelledError) as error:
             return self._worker_died(running, error)
         except EngineBroken as error:
-            raise RunFailed(f"{error} {how_to_resume(self._study)}") from error
+            raise RunFailed(f"{error} {how_to_resume(self._store.study)}") from error
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # for example, a result that cannot be pickled
@@ -239,9 +258,8 @@ class OpenTrials:
         assert outcome.value is not None, "a complete outcome has a value"
         trial.folds[fold] = outcome.value
         trial.fold_seconds.append(outcome.seconds)
-        storage = self._study._storage
         try:
-            with_retries(partial(storage.set_trial_intermediate_value, trial.entry.trial_id, fold, outcome.value))
+            self._store.set_intermediate_value(trial.entry.trial_id, fold, outcome.value)
         except UpdateFinishedTrialError:
             return trial, outcome  # another process ended it, as the ledger will say
         if len(trial.folds) < len(self._folds):
@@ -255,18 +273,17 @@ class OpenTrials:
     def _worker_died(self, running: _Running, error: BaseException) -> Ended | None:
         """Submit the task again, or fail the trial if it used up its retries."""
         trial = running.trial
-        if self._steps.checkpoints is not None:
+        if self._has_checkpoints:
             # A training that gets further each time is not at fault, however often its workers are killed.
-            steps = len(self._reporter.values.get(trial.entry.number, ()))
+            steps = len(self._reporter.values_of(trial.entry.number))
             trial.deaths, trial.steps = (trial.deaths, steps) if steps <= trial.steps else (0, steps)
         trial.deaths += getattr(error, "attempts", 1)
         trial.records_begin = True
         failed = Outcome("failed", reason=f"its worker died, {trial.deaths} times in all: {error}")
         if trial.deaths > self._limits.retries:
             return trial, failed
-        storage = self._study._storage
         try:
-            with_retries(partial(storage.set_trial_system_attr, trial.entry.trial_id, ATTEMPTS_KEY, trial.deaths))
+            self._store.set_trial_attributes(trial.entry.trial_id, {ATTEMPTS_KEY: trial.deaths})
         except UpdateFinishedTrialError:
             return trial, failed  # another process ended it, as the ledger will say
         _logger.warning(f"trial {trial.entry.number}: its worker died ({error}); it is run again")
@@ -278,8 +295,7 @@ class OpenTrials:
         now = time.monotonic()
         for future, running in list(self._running.items()):
             if running.deadline <= now and future in self._running:
-                del self._running[future]
-                self.engine.stop(future)
-                seconds = self._limits.trial_timeout
+                self._stop_task(future)
+                seconds = or_inf(self._limits.trial_timeout)
                 reason = f"it ran longer than trial_timeout={seconds:g} s"
                 yield running.trial, Outcome("failed", reason=reason, seconds=seconds)

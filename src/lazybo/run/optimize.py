@@ -3,137 +3,107 @@
 import contextlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
+from dataclasses import fields, replace
+from os import PathLike
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from optuna.pruners import BasePruner
+import numpy as np
+from optuna.pruners import BasePruner, NopPruner, ThresholdPruner
+from optuna.samplers import BaseSampler
 from optuna.storages import BaseStorage
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
-from lazybo.core.checks import Direction, check_cost, check_seed, hinting, renamed, warn, whole
-from lazybo.gp.fit import Lag, Priors
-from lazybo.gp.kernels.base import Kernel
-from lazybo.run.arguments import (
-    check_initial,
-    check_initial_feasible,
-    check_limits,
-    check_objects,
-    check_pruner,
-    check_repeats,
-    check_steps,
-    check_supported,
-)
-from lazybo.run.call import Call, call_of
+from lazybo.core.checks import Direction, check_seed, hinting, warn, whole
 from lazybo.run.channel import StudyReporter, listening
 from lazybo.run.checkpoints import checkpoint_root
-from lazybo.run.driver import Callback, Driver, RunOptions
-from lazybo.run.engines import Engine, make_engine
-from lazybo.run.engines.local import SerialEngine
-from lazybo.run.evaluate import Reporter
+from lazybo.run.engines import Engine, SerialEngine, make_engine
 from lazybo.run.failure import attach_study
-from lazybo.run.goals import check_goals
-from lazybo.run.kfold import KFold
-from lazybo.run.limits import Limits, StopReason
-from lazybo.run.orphans import EVALUATES_HERE, RECORDS_ALL
+from lazybo.run.goals import Goals, check_goals
+from lazybo.run.limits import Limits, StopReason, check_count, or_inf
+from lazybo.run.loop import Driver
+from lazybo.run.objective import Call, KFold, Reporter, call_of
+from lazybo.run.open_trials import Callback, RunOptions
 from lazybo.run.presence import present
-from lazybo.run.steps import Steps
+from lazybo.run.shared_study import EVALUATES_HERE, RECORDS_ALL
 from lazybo.run.warm_start import known_results
-from lazybo.search.acquisition import Acquisition
+from lazybo.run.worker import Steps
 from lazybo.search.optimizer import Optimizer
 from lazybo.search.options import Options
-from lazybo.space.space import Condition, Predicate, Space
-from lazybo.study import ledger
+from lazybo.space.space import Space, as_space
 from lazybo.study.attributes import STOPPED_KEY
-from lazybo.study.costs import SECONDS
-from lazybo.study.earlier import read_earlier
-from lazybo.study.factory import keep_options, open_model
-from lazybo.study.model import StudyModel
+from lazybo.study.definition import DEFAULT_NAME, Definition, keep_options, open_study, read_earlier
+from lazybo.study.ledger import open_ledger
+from lazybo.study.model import StudyModel, open_model
 from lazybo.study.pruner import LazyPruner
-from lazybo.study.retry import with_retries
 from lazybo.study.sampler import LazySampler
-from lazybo.study.storage import DEFAULT_NAME, About, explained, open_storage, open_study
+from lazybo.study.store import Store, explained, open_storage
+from lazybo.study.trial import SECONDS
 
-# What to use instead of arguments that other libraries have.
+_IN_SAMPLER = ["n_startup_trials", *(each.name for each in fields(Options) if each.name not in ("seed", "n_startup"))]
+# What to use instead of arguments that moved, or that other libraries have.
 HINTS = {
+    **{each.name: f"use limits=lazybo.Limits({each.name}=...)" for each in fields(Limits)},
+    **{name: f"use sampler=lazybo.LazySampler({name}=...)" for name in _IN_SAMPLER},
+    **{name: f"use lazybo.Space({{...}}, {name}=...) as the space" for name in ("conditions", "feasible")},
+    "directions": "use direction=, which also takes a list or a dict of names",
+    "reports": "use pruner=lazybo.LazyPruner(reports=...)",
+    "n_startup": "use sampler=lazybo.LazySampler(n_startup_trials=...)",
     "n_jobs": "use n_parallel= for several evaluations at the same time (in processes; executor='threads' for threads)",
-    "sampler": "it always uses lazybo's model. For other samplers use Optuna's study.optimize(), where "
-    "lazybo.LazySampler() is ours",
     "study": "give storage= and study_name=; the same ones resume the study",
     "load_if_exists": "the same storage= and study_name= always resume the study",
-    "catch": "every exception fails its trial only; max_failures= says how many failures in a row end the run",
+    "catch": "every exception fails its trial only; limits=lazybo.Limits(max_failures=...) says how many failures in a "
+    "row end the run",
     "show_progress_bar": "use progress=",
     "verbose": "use progress=",
     "random_state": "use seed=",
     "maximize": "use direction='maximize'",
     "mode": "use direction='minimize' or 'maximize'",
-    "metric": "return a dict with 'value', or name the objective with directions={name: 'minimize'}",
+    "metric": "return a dict with 'value', or name the objective with direction={name: 'minimize'}",
     **dict.fromkeys(("n_calls", "n_iter", "max_evals", "maxiter", "num_samples", "iterations"), "use n_trials="),
 }
 
 
-@renamed(target="target_value", targets="value_transform")
 @hinting(HINTS)
 def optimize(
     objective: Callable[..., Any],
-    space: Mapping[str, Any],
+    space: Space | Mapping[str, Any],
     *,
     n_trials: int | None = None,
-    direction: Direction | None = None,
-    directions: Sequence[Direction] | Mapping[str, Direction] | None = None,
+    direction: Direction | Sequence[Direction] | Mapping[str, Direction] = "minimize",
     constraints: Mapping[str, float | tuple[float | None, float | None]] | None = None,
+    sampler: LazySampler | None = None,
+    seed: int | None = None,
     n_parallel: int | None = None,
     executor: Any = None,
+    synchronous: bool = False,
     storage: str | Path | BaseStorage | None = None,
     study_name: str | None = None,
-    seed: int | None = None,
-    timeout: float | None = None,
-    target_value: float | None = None,
-    patience: int | None = None,
-    min_gain: float | None = None,
-    confirm: int = 0,
-    trial_timeout: float | None = None,
-    retries: int = 2,
-    max_failures: int | None = 10,
+    limits: Limits | None = None,
     initial: Iterable[Mapping[str, Any]] = (),
     warm_start: Any = None,
-    callbacks: Sequence[Callback] = (),
-    pruner: BasePruner | None = None,
     max_steps: int | None = None,
     checkpoints: str | Path | None = None,
-    reports: str | int | None = None,
-    synchronous: bool = False,
-    conditions: Mapping[str, Condition] | None = None,
-    feasible: Predicate | None = None,
-    lag: Lag = "auto",
-    acquisition: str | Acquisition = "auto",
-    batch: Literal["auto", "fantasy", "maxima"] = "auto",
-    n_startup_trials: int | None = None,
-    kernel: str | Kernel | None = None,
-    noise: float | None = None,
-    priors: Priors | None = None,
-    value_transform: Literal["warped", "scaled", "centred"] = "warped",
-    cost: str | None = None,
-    earlier: Sequence[Any] = (),
-    local_after: int | Literal["auto"] | None = "auto",
-    deterministic: bool = False,
+    pruner: BasePruner | None = None,
+    callbacks: Sequence[Callback] = (),
     progress: bool = True,
 ) -> Study:
     """Minimise (or maximise) an objective over a space, and return the study with all trials.
 
     ``objective`` takes the parameters by their names or as one dict. An argument called ``trial`` gets the trial. It
-    returns a number, or a dict with ``value`` and metrics to keep. `lazybo.kfold` makes an objective of folds.
+    returns a number, or a dict with ``value`` and metrics to keep. `lazybo.kfold` makes an objective from folds.
     ``space`` is a dict of lists of choices, ranges ``(low, high)`` or ``(low, high, "log")``, and Optuna distributions;
-    ``conditions`` says when each parameter is active (`lazybo.Condition`). ``feasible`` says which configurations may
-    be evaluated: ``lambda params: params["a"] + params["b"] <= 1``. It is called in this process only.
+    or a `lazybo.Space`, if some parameters are not always active or not all configurations are feasible.
 
-    **Several objectives and constraints.** ``directions`` is a list of directions; the objective then returns a tuple
-    or list of values, and ``study.best_trials`` has the front. If it is a dict of names and directions, the objective
+    **Several objectives and constraints.** If ``direction`` is a list of directions, the objective returns a tuple or
+    list of values, and ``study.best_trials`` has the front. If it is a dict of names and directions, the objective
     returns a dict with these names. ``constraints`` bounds metrics that the objective returns: ``{"memory": 4e9}`` is
     the largest feasible value, a pair is a range. Or the objective calls ``trial.set_constraint``. Only feasible trials
-    count for the best trial, ``target_value`` and ``patience``.
+    can be the best.
+
+    **How it chooses.** ``sampler=lazybo.LazySampler(...)`` has the options of the model: kernel, noise, cost, earlier
+    studies and others. ``seed`` makes a run with one worker repeatable.
 
     **Where it runs.** ``executor`` is None (here; in processes if ``n_parallel`` is more than 1), "threads",
     "processes", "dask://host:port", "ray", "mpi", a Dask client, an ``MPIPoolExecutor``, or any
@@ -142,77 +112,43 @@ def optimize(
 
     **What is kept.** ``storage`` is a path (an SQLite file), a URL, or an Optuna storage. The same call again resumes
     the study, up to ``n_trials`` in total. An evaluation whose worker or whole process died is run again with the same
-    parameters, ``retries`` times at most.
+    parameters.
 
-    **When it ends.** After ``n_trials``, after ``timeout`` seconds, at ``target_value`` or a better value, after
-    ``patience`` trials without a better value, when the model expects the next 10 evaluations to improve the best value
-    by less than ``min_gain``. An evaluation that takes longer than ``trial_timeout`` seconds fails. Ctrl-C waits for
-    the running evaluations and then raises KeyboardInterrupt; a second Ctrl-C stops at once.
+    **When it ends.** After ``n_trials``, or at one of the ``limits`` (`lazybo.Limits`): a time, a target, no progress,
+    failures. Ctrl-C waits for the running evaluations and then raises KeyboardInterrupt; a second Ctrl-C stops at once.
 
-    **When it fails.** `lazybo.RunFailed` is raised after ``max_failures`` failures in a row, at the end if no trial has
+    **When it fails.** `lazybo.RunFailed` is raised after too many failures in a row, at the end if no trial has
     completed, and at once if the first evaluations fail with an error that looks like a bug, such as a NameError. Its
-    ``__cause__`` is what the objective raised. None: failures never end the run.
-
-    **Cost.** With ``cost="seconds"`` evaluations that are expected to take less time are preferred, the more the more
-    of ``n_trials`` or ``timeout`` is left. Any other name is that of a metric that the objective returns, a positive
-    number.
-
-    **A final check.** With ``confirm=k`` up to k of the ``n_trials``, the last ones, evaluate the configurations that
-    may be the best once more, until one of them leads with a probability of 95 %. If the search ends earlier, the check
-    follows then.
-
-    **No noise.** With ``deterministic`` the same parameters always give the same value: nothing is evaluated twice, and
-    the best trial is the recommended one.
+    ``__cause__`` is what the objective raised.
 
     **What it starts with.** ``initial`` configurations are evaluated first; the optimiser chooses the parameters that
-    they leave out. ``warm_start`` gives known results: studies, or tables of parameters and ``value``. ``earlier`` is a
-    list of earlier studies of *related* problems, whose values are not ours: studies, ``"name@storage"``, or tables.
-    The search starts from what was good there (docs/earlier.md). ``seed`` makes a run with one worker repeatable.
+    they leave out. ``warm_start`` gives known results of the same problem: studies, or tables of parameters and
+    ``value``.
 
     **Step by step.** A generator function ``def train(params, checkpoint): ... yield value`` reports the value of each
     step. ``checkpoint`` is a folder of the trial that outlives the process: a training that was killed continues from
-    there. With ``max_steps``, the last step of a training, one that promises little is paused, and resumed when it
-    promises more than a new one (docs/curves.md). ``checkpoints`` is the folder for all of them; by default one beside
-    the storage.
+    there. With ``max_steps``, the last step of a training, unpromising ones are paused, and resumed when they look
+    better than a new one (docs/curves.md). ``checkpoints`` is the folder for all of them; by default one next to the
+    storage. ``pruner`` decides on trials that report (default: `lazybo.LazyPruner`).
 
-    ``callbacks`` are called as ``f(study, trial)`` after each trial, also when it is paused. ``pruner`` decides on
-    trials that report (default: `lazybo.LazyPruner`). ``reports`` is the name or position of the objective that trials
-    report, by default the first. ``lag``, ``acquisition``, ``batch``, ``n_startup_trials``, ``kernel``, ``noise``,
-    ``priors``, ``value_transform`` and ``local_after`` are those of `lazybo.Optimizer`.
+    ``callbacks`` are called as ``f(study, trial)`` after each trial, also when it is paused.
     """
-    limits = check_limits(
-        n_trials, timeout, target_value, patience, trial_timeout, retries, max_failures, min_gain, confirm
-    )
-    goals = replace(
-        check_goals(direction, directions, constraints, reports), cost=None if cost == SECONDS else check_cost(cost)
-    )
-    check_supported(goals, limits, warm_start, folds=isinstance(objective, KFold))
-    check_repeats(limits, deterministic=deterministic)
-    checked = Space(space, conditions=conditions, feasible=feasible)
-    structure = checked
-    options = Options(
-        seed=check_seed(seed),
-        lag=lag,
-        acquisition=acquisition,
-        batch=batch,
-        n_startup=None if n_startup_trials is None else whole("n_startup_trials", n_startup_trials, 0),
-        kernel=kernel,
-        noise=noise,
-        priors=priors,
-        value_transform=value_transform,
-        cost=cost,
-        earlier=read_earlier(earlier, goals.directions, storage, study_name or DEFAULT_NAME),
-        local_after=local_after,
-        deterministic=deterministic,
-    )
-    optimizer = Optimizer.with_options(structure, goals.directions, options)  # refuses wrong options
-    first = check_initial(initial, checked)
-    check_initial_feasible(first, optimizer)
-    known = known_results(warm_start, checked, goals.directions[0])
-    call = _call(objective, checked)
-    check_steps(call, max_steps, checkpoints)
-    check_objects(callbacks, pruner, study_name)
-    check_pruner(pruner, goals)
+    limits, n_trials = _check_limits(limits), check_count("n_trials", n_trials)
+    limits.check_ends(n_trials)
+    options = _check_sampler(sampler, seed)
+    seed = seed if sampler is None or seed is not None else sampler.seed
+    _check_objects(callbacks, pruner, study_name)
+    goals = check_goals(direction, constraints, pruner.reports if isinstance(pruner, LazyPruner) else None)
+    goals = replace(goals, cost=None if options.cost == SECONDS else options.cost)
+    _check_combination(goals, limits, options, warm_start, pruner, folds=isinstance(objective, KFold))
+    space = as_space(space)
+    earlier = read_earlier(options.earlier, goals.directions, storage, study_name or DEFAULT_NAME)
+    options = replace(options, earlier=earlier)
+    first = check_initial(initial, space)
+    check_initial_feasible(first, Optimizer.with_options(space, goals.directions, options))  # refuses wrong options
+    known = known_results(warm_start, space, goals.directions[0])
+    call = _call(objective, space)
+    _check_steps(call, max_steps, checkpoints)
 
     with contextlib.ExitStack() as stack:
         opened = stack.enter_context(_attaching_study())
@@ -220,35 +156,34 @@ def optimize(
         payload = _sendable(call) if engine.remote else call
         backend = open_storage(storage)
         stack.enter_context(explained(backend))
-        about = About(goals.directions, goals.names, tuple(bound.name for bound in goals.bounds), goals.reports)
-        study, seed = open_study(backend, study_name, about, structure, seed)
+        bounds = tuple(bound.name for bound in goals.bounds)
+        definition = Definition(goals.directions, goals.names, bounds, goals.reports)
+        study, seed = open_study(backend, study_name, definition, space, seed)
         opened.append(study)
+        root = checkpoint_root(study, checkpoints) if call.takes_checkpoint else None
         run = RunOptions(
             objective=payload,
             folds=objective.k if isinstance(objective, KFold) else None,
+            n_trials=n_trials,
             limits=limits,
             synchronous=synchronous,
             callbacks=callbacks,
             progress=progress,
-            reports=call.reports or math.isfinite(limits.trial_timeout),
+            reports=call.reports or limits.trial_timeout is not None,
             goals=goals,
-            steps=Steps(
-                max_steps,
-                checkpoint_root(study, checkpoints) if call.takes_checkpoint else None,
-                pauses=not goals.several,
-            ),
+            steps=Steps(max_steps, root, pauses=not goals.several),
         )
-        options, trials = replace(options, seed=seed), ledger.read(study)
-        _warn_of_repeats(checked, limits, trials)
-        keep_options(study, options, structure, trials)
+        options, trials = replace(options, seed=seed), Store(study).trials()
+        _warn_of_repeats(space, n_trials, limits, trials)
+        keep_options(study, options, space, trials)
         # A kernel object has the columns of this space; the sampler infers its own space from the trials.
-        by_name = kernel if isinstance(kernel, str) else None
-        study.sampler = LazySampler.with_options(replace(options, kernel=by_name), checked.feasible)
-        study.pruner = pruner or LazyPruner(max_steps)
-        model = open_model(study, options, structure, trials)
+        by_name = options.kernel if isinstance(options.kernel, str) else None
+        study.sampler = LazySampler.with_options(replace(options, kernel=by_name), space.feasible)
+        study.pruner = LazyPruner(max_steps) if pruner is None else pruner
+        model = open_model(study, options, space, trials)
         for params, value in known:
             model.optimizer.observe(params, value, outside=True)
-        ledger.open_ledger(study, structure.distributions, driver="").enqueue(first)
+        open_ledger(study, space.distributions, driver="").enqueue(first)
         failure = _drive(study, model, engine, run)
     if failure is not None:  # raised when nothing runs any more and the engine is closed
         attach_study(failure, study)
@@ -257,9 +192,9 @@ def optimize(
 
 
 def _drive(study: Study, model: StudyModel, engine: Engine, run: RunOptions) -> BaseException | None:
-    """Run the trials under a name that other processes can see, and keep why no more were started.
+    """Run the trials under a name that other processes can see, and record why no more were started.
 
-    What the run ends with is returned, if it is an error or an interrupt.
+    Returns the error or interrupt that the run ends with, if any.
     """
     facts = {EVALUATES_HERE: not engine.remote, RECORDS_ALL: run.limits.retries == 0}
     with contextlib.ExitStack() as stack:
@@ -270,11 +205,9 @@ def _drive(study: Study, model: StudyModel, engine: Engine, run: RunOptions) -> 
         driver = Driver(study, model, engine, run, name=stack.enter_context(present(study, **facts)), connect=connect)
         driver.run()
         reason = driver.stopping.reason
-        code = None if reason is None else reason.value
-        # What a final check has learned of the noise decides what is recommended.
+        # The noise that a final check has learned decides what is recommended.
         learned = model.unsaved_attributes() if run.limits.confirm else {}
-        for key, value in {**learned, STOPPED_KEY: code}.items():
-            with_retries(partial(study._storage.set_study_system_attr, study._study_id, key, value))
+        Store(study).set_attributes({**learned, STOPPED_KEY: None if reason is None else reason.value})
         if reason != StopReason.INTERRUPTED:
             return driver.stopping.error
         interrupt = KeyboardInterrupt()
@@ -282,21 +215,27 @@ def _drive(study: Study, model: StudyModel, engine: Engine, run: RunOptions) -> 
         return interrupt
 
 
-def _warn_of_repeats(space: Space, limits: Limits, trials: Sequence[FrozenTrial]) -> None:
-    """Warn if the search has more trials than there are configurations; those that failed may be repeated."""
-    wanted = limits.n_trials - limits.confirm - sum(trial.state == TrialState.FAIL for trial in trials)
-    if space.size < wanted < math.inf:
-        count = f"{space.size:g} configuration{'s' * (space.size > 1)}"
-        warn(f"the space has only {count}, so some of {wanted:g} trials repeat others; give fewer if that is not meant")
-
-
 def _call(objective: Callable[..., Any], space: Space) -> Call:
-    """How to call an objective of this space. A `Call` is used as it is."""
+    """How to call an objective over this space. A `Call` is used as it is."""
     if isinstance(objective, Call):
         return objective
     if isinstance(objective, KFold):
         return call_of(objective.objective, space.distributions, space.conditions, folds=True)
     return replace(call_of(objective, space.distributions, space.conditions), space=space.distributions)
+
+
+def _sendable(call: Call) -> bytes:
+    """The objective as workers get it. Functions of notebooks, lambdas and closures can be sent too."""
+    import cloudpickle
+
+    try:
+        payload: bytes = cloudpickle.dumps(call)
+    except Exception as error:  # what can go wrong depends on what the objective holds
+        raise ValueError(
+            f"the objective cannot be sent to workers: {error}. Open what cannot be sent (files, connections, locks) "
+            "inside the objective, or use executor='threads'"
+        ) from error
+    return payload
 
 
 @contextlib.contextmanager
@@ -316,7 +255,7 @@ def _engine(executor: Any, n_parallel: int | None, limits: Limits) -> Iterator[E
     """The engine of a run; closed at the end, unless the caller opened it."""
     engine = make_engine(executor, n_parallel)
     try:
-        if math.isfinite(limits.trial_timeout) and isinstance(engine, SerialEngine):
+        if limits.trial_timeout is not None and isinstance(engine, SerialEngine):
             raise ValueError("trial_timeout cannot end an evaluation in this process; use executor='processes'")
         yield engine
     except BaseException:
@@ -328,15 +267,152 @@ def _engine(executor: Any, n_parallel: int | None, limits: Limits) -> Iterator[E
         engine.shutdown(wait=True, cancel_futures=True)
 
 
-def _sendable(call: Call) -> bytes:
-    """The objective as workers get it. Functions of notebooks, lambdas and closures can be sent too."""
-    import cloudpickle
+# ------------------------------------------------------------------------- checks
 
-    try:
-        payload: bytes = cloudpickle.dumps(call)
-    except Exception as error:  # what can go wrong depends on what the objective holds
+
+def _check_limits(limits: object) -> Limits:
+    if not isinstance(limits, Limits | None):
+        raise TypeError(f"limits must be lazybo.Limits(...), such as lazybo.Limits(timeout=60), not {limits!r}")
+    return limits or Limits()
+
+
+def _check_sampler(sampler: object, seed: int | None) -> Options:
+    """The options of the model."""
+    if sampler is None:
+        return Options(seed=check_seed(seed))
+    if not isinstance(sampler, LazySampler):
+        advice = "optimize() always uses lazybo's model; for other samplers use Optuna's study.optimize()"
+        kind = BaseSampler.__name__ if isinstance(sampler, type) else type(sampler).__name__
+        raise TypeError(f"sampler must be lazybo.LazySampler(...), not {kind}: {advice}")
+    if sampler.feasible is not None:
+        raise ValueError("give feasible to the space: lazybo.Space({...}, feasible=...), not to the sampler")
+    if None not in (seed, sampler.seed) and seed != sampler.seed:
+        raise ValueError(f"seed={seed} here, and seed={sampler.seed} in the sampler; leave one of them out")
+    return sampler.options if seed is None else replace(sampler.options, seed=check_seed(seed))
+
+
+def _check_combination(
+    goals: Goals, limits: Limits, options: Options, warm_start: object, pruner: BasePruner | None, *, folds: bool
+) -> None:
+    """Reject arguments that contradict each other."""
+    if goals.several and limits.target_value is not None:
+        raise ValueError("target_value is for one objective; use patience or a callback that calls study.stop()")
+    if goals.several and limits.min_gain is not None:
+        raise ValueError("min_gain is for one objective; use patience")
+    if goals.several and limits.confirm:
+        raise ValueError("confirm is for one objective; with several there is no single best configuration to confirm")
+    if goals.several and warm_start is not None:
+        raise ValueError("warm_start gives the values of one objective; there are several here")
+    if folds and (goals.several or goals.names or goals.bounds):
         raise ValueError(
-            f"the objective cannot be sent to workers: {error}. Open what cannot be sent (files, connections, locks) "
-            "inside the objective, or use executor='threads'"
-        ) from error
-    return payload
+            "kfold is for one objective without constraints on metrics; evaluate all folds in one call and return "
+            "their means"
+        )
+    if folds and goals.cost:
+        raise ValueError(
+            f"with kfold the cost can be 'seconds', not the metric {goals.cost!r} of one fold; evaluate all folds in "
+            "one call and return it"
+        )
+    if options.deterministic and limits.confirm:
+        raise ValueError(
+            "confirm evaluates the best configurations again, and deterministic says that this gives the same values; "
+            "leave one of them out"
+        )
+    check_pruner(pruner, goals)
+
+
+def check_pruner(pruner: BasePruner | None, goals: Goals) -> None:
+    """Reject pruners that judge by one objective if there are several: they fail, or stop the wrong trials."""
+    of_optuna = type(pruner).__module__.startswith("optuna.") and not isinstance(pruner, NopPruner | ThresholdPruner)
+    if goals.several and of_optuna:
+        raise ValueError(
+            f"{type(pruner).__name__} compares one objective, and there are several; leave pruner out for "
+            "lazybo.LazyPruner(), or give optuna.pruners.NopPruner() to stop nothing"
+        )
+
+
+def _check_objects(callbacks: object, pruner: object, study_name: object) -> None:
+    """Reject wrong types, which would otherwise be noticed while trials run, or never."""
+    if not isinstance(callbacks, Sequence) or isinstance(callbacks, str):
+        raise TypeError(f"callbacks must be a list of functions of (study, trial), not {callbacks!r}")
+    for callback in callbacks:
+        if not callable(callback):
+            raise TypeError(f"a callback must be a function of (study, trial), not {callback!r}")
+    if not isinstance(pruner, BasePruner | None):
+        raise TypeError(f"pruner must be one of optuna.pruners or lazybo.LazyPruner(), not {pruner!r}")
+    if not isinstance(study_name, str | None):
+        raise TypeError(f"study_name must be a string, not {study_name!r}")
+
+
+def _check_steps(call: Call, max_steps: int | None, checkpoints: object) -> None:
+    """Reject steps and checkpoints that the objective cannot have."""
+    if max_steps is not None:
+        whole("max_steps", max_steps, 1)
+        if not call.reports:
+            raise ValueError(
+                "max_steps is for objectives that report: a generator function that yields the value of each step, or "
+                "a function that takes trial and calls trial.report"
+            )
+    if checkpoints is None:
+        return
+    if not isinstance(checkpoints, str | PathLike):
+        raise TypeError(f"checkpoints must be the path of a folder, not {checkpoints!r}")
+    if Path(checkpoints).expanduser().exists() and not Path(checkpoints).expanduser().is_dir():
+        raise ValueError(f"checkpoints must be a folder, but {str(checkpoints)!r} is not one")
+    if not call.takes_checkpoint:
+        raise ValueError(
+            "checkpoints is for objectives that have some: a generator function with an argument called checkpoint"
+        )
+
+
+def check_initial(initial: Iterable[Mapping[str, Any]], space: Space) -> list[dict[str, Any]]:
+    """The initial configurations, complete or in part. The error names the first that does not fit the space.
+
+    A parameter that is active for only one value of its parent sets the parent to that value.
+    """
+    if isinstance(initial, Mapping | str) or not isinstance(initial, Iterable):
+        raise ValueError(f"initial must be a list of dicts of parameters, not {initial!r}")
+    first = []
+    for i, params in enumerate(initial):
+        try:
+            first.append(_known_part(params, space))
+        except ValueError as error:
+            raise ValueError(f"initial configuration {i}: {error}") from None
+    return first
+
+
+def check_initial_feasible(initial: Sequence[Mapping[str, Any]], optimizer: Optimizer) -> None:
+    """Raise a ValueError if an initial configuration is not feasible, whatever its missing parameters are."""
+    if optimizer.space.feasible is None:
+        return
+    for i, params in enumerate(initial):
+        try:
+            optimizer.planner.complete(params, i)
+        except ValueError as error:
+            raise ValueError(f"initial configuration {i}: {error}") from None
+
+
+def _known_part(params: Mapping[str, Any], space: Space) -> dict[str, Any]:
+    if not isinstance(params, Mapping):
+        raise ValueError(f"it must be a dict of parameters, not {params!r}")
+    known = dict(params)
+    for name in params:
+        while (condition := space.conditions.get(name)) is not None and condition.parent not in known:
+            if len(condition.values) > 1:
+                raise ValueError(
+                    f"{name!r} is only active while {condition.parent!r} is one of {condition.values}; "
+                    f"give {condition.parent!r} too"
+                )
+            known[condition.parent], name = condition.values[0], condition.parent
+    # Raises ValueError if no values of the other parameters make this a configuration of the space.
+    space.complete(known, np.full(space.dim, np.nan), np.random.default_rng(0))
+    distributions = {name: space.distributions[name] for name in known}
+    return {name: d.to_external_repr(d.to_internal_repr(known[name])) for name, d in distributions.items()}
+
+
+def _warn_of_repeats(space: Space, n_trials: int | None, limits: Limits, trials: Sequence[FrozenTrial]) -> None:
+    """Warn if the search has more trials than there are configurations; failed ones may be repeated."""
+    wanted = or_inf(n_trials) - limits.confirm - sum(trial.state == TrialState.FAIL for trial in trials)
+    if space.size < wanted < math.inf:
+        count = f"{space.size:g} configuration{'s' * (space.size > 1)}"
+        warn(f"the space has only {count}, so some of {wanted:g} trials repeat others; give fewer if that is not meant")

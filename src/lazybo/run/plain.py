@@ -1,8 +1,8 @@
 """The boundary to objectives: whatever they return, raise or attach becomes plain data of bounded size.
 
 An objective is foreign code. Its metrics and exceptions may hold cycles, objects that fail when they are printed, or a
-gigabyte. The worker turns all of that into plain data before anything is sent. No function of this module raises
-anything but KeyboardInterrupt, except `number`.
+gigabyte. The worker turns all of that into plain data before anything is sent. No function of this module except
+`number` raises anything but KeyboardInterrupt.
 """
 
 import math
@@ -12,14 +12,14 @@ from collections import deque
 from collections.abc import Callable, Mapping, Set
 from typing import Any
 
-# The end of a long traceback matters most; storages may limit the length of a text.
+# The end of a long traceback matters most; storages may limit the length of a string.
 TRACEBACK_LENGTH = 20_000
 REASON_LENGTH = 1_000
-# How many frames of a traceback are shown in a log: those of the objective, and where it was raised.
+# How many frames of a traceback a log shows: those of the objective, and where the exception was raised.
 FIRST_FRAMES, LAST_FRAMES = 4, 6
 # How many arguments of an exception are kept.
 MAX_ARGUMENTS = 8
-# Characters that all metrics of one trial may take as JSON, and those of one name: Optuna's tables hold 512.
+# Characters that all metrics of one trial may take as JSON, and those of one name (Optuna's tables hold 512).
 METRICS_LENGTH = 1_000_000
 NAME_LENGTH = 500
 # How deep lists and dicts may be nested.
@@ -112,17 +112,17 @@ def short(thing: object) -> str:
 
 
 def cut(text: str, length: int) -> str:
-    """A text, without its middle if it is too long, and without lone surrogates, which no encoding has."""
+    """``text`` without its middle if it is too long, and without lone surrogates, which no encoding has."""
     if len(text) > length:
         text = f"{text[: length * 3 // 4]} [...] {text[len(text) - length // 5 :]}"
     return _printable(text)
 
 
 def metrics(given: Mapping[Any, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Metrics as JSON holds them, and what was dropped: names, each with the reason.
+    """Metrics as plain data for JSON, and the names of those that were dropped, each with the reason.
 
     A bad metric never makes an evaluation fail. Numbers, strings, lists and dicts are kept, arrays become lists, other
-    objects strings. JSON has no NaN and no infinity: those become None.
+    objects strings. JSON has no NaN and no infinity, so these become None.
     """
     plain: dict[str, Any] = {}
     dropped: list[str] = []
@@ -159,7 +159,7 @@ _TOO_LONG = f"it is too long: the metrics of a trial may take {METRICS_LENGTH:,}
 
 
 class _Converter:
-    """Turns one metric into plain data, of which ``left`` characters at most are kept."""
+    """Turns one metric into plain data of at most ``left`` characters."""
 
     def __init__(self, left: int) -> None:
         self.left = left
@@ -167,7 +167,7 @@ class _Converter:
 
     def data(self, thing: Any) -> Any:
         """Plain data that JSON can hold."""
-        # Methods of the built-in types: those of a subclass could do anything.
+        # Call the methods of the built-in types: those of a subclass could do anything.
         if thing is None or thing is True or thing is False:
             self._pay(5)
             return thing
@@ -194,7 +194,7 @@ class _Converter:
         return self._text(str(thing))
 
     def key(self, name: Any) -> str:
-        """A name as a text."""
+        """A name as a string."""
         text = str.__str__(name if isinstance(name, str) else str(name))
         if len(text) > NAME_LENGTH:
             raise _NotPlain(f"its name has more than {NAME_LENGTH} characters")
@@ -235,5 +235,5 @@ class _Converter:
 
 
 def _printable(text: str) -> str:
-    """Replace lone surrogates: no encoding has them, so printing one would raise."""
+    """Replace lone surrogates, since printing one would raise."""
     return text.encode(errors="replace").decode()

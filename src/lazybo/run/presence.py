@@ -1,8 +1,8 @@
-"""Heartbeats: which processes work on a study, to tell the evaluations of dead processes from those that run.
+"""Heartbeats: which processes work on a study, to tell the evaluations of dead processes from those that still run.
 
-Every process that drives a study (a driver) keeps a heartbeat there: its machine, its process, and a count that rises.
-On the same machine a driver is looked up by its process, at once and for certain. On other machines it counts as dead
-when its heartbeat has not changed for a while. Each reader measures that by its own clock, from when it first saw the
+Every process that drives a study (a driver) keeps a heartbeat there: its machine, its process, and a rising count. On
+the same machine a driver is looked up by its process, at once and for certain. On other machines it counts as dead when
+its heartbeat has not changed for a while. Each reader measures that by its own clock, from when it first saw the
 heartbeat: clocks of two machines are never compared, and setting a clock changes nothing.
 """
 
@@ -12,9 +12,8 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,93 +21,14 @@ import psutil
 from optuna.study import Study
 
 from lazybo.core.checks import is_number, shortened, whole
-from lazybo.study.attributes import HEARTBEAT_KEY
-from lazybo.study.retry import with_retries
+from lazybo.study.attributes import HEARTBEAT_KEY, MAX_STORED
+from lazybo.study.store import Store
 
 # Seconds between two heartbeats, and without a new one after which a driver on another machine counts as dead.
 INTERVAL = 20.0
 TIMEOUT = 120.0
-# No system has larger process ids.
-MAX_PID = 2**31 - 1
 
-_BOOT = Path("/proc/sys/kernel/random/boot_id")
 _here: set[str] = set()  # the drivers of this process
-
-
-@contextlib.contextmanager
-def present(study: Study, **facts: Any) -> Iterator[str]:
-    """Register this process as a driver of the study, with ``facts`` in its heartbeat; yields the driver's name."""
-    driver = uuid.uuid4().hex[:12]
-    gone = threading.Event()
-    _here.add(driver)
-    with_retries(partial(_write, study, driver, {**_heartbeat(0), **facts}))
-    beating = threading.Thread(target=_beat, args=(study, driver, facts, gone), name="lazybo-presence", daemon=True)
-    beating.start()
-    try:
-        yield driver
-    finally:
-        gone.set()
-        beating.join()
-        _here.discard(driver)
-        # If the heartbeat cannot be removed: its driver is not in `_here`, so it counts as dead.
-        with contextlib.suppress(Exception):
-            with_retries(partial(_write, study, driver, None))
-
-
-class Drivers:
-    """The drivers of a study as this process sees them."""
-
-    def __init__(self, study: Study) -> None:
-        self._study = study
-        self._seen: dict[str, tuple[object, float]] = {}  # each last heartbeat, and when it was first seen
-
-    def living(self) -> set[str]:
-        """The drivers that work on the study now, here and elsewhere."""
-        now = time.monotonic()
-        heartbeats = self._heartbeats()
-        for name, heartbeat in heartbeats.items():
-            if name not in self._seen or self._seen[name][0] != heartbeat:
-                self._seen[name] = heartbeat, now
-        return {name for name, heartbeat in heartbeats.items() if self._is_alive(name, heartbeat)}
-
-    def fact(self, driver: str, name: str) -> Any:
-        """A fact from the last heartbeat of a driver, living or dead; None if there is none."""
-        return self._heartbeats().get(driver, {}).get(name)
-
-    def _heartbeats(self) -> dict[str, Mapping[str, Any]]:
-        attributes = with_retries(partial(self._study._storage.get_study_system_attrs, self._study._study_id))
-        prefix = f"{HEARTBEAT_KEY}:"
-        return {
-            key.removeprefix(prefix): heartbeat
-            for key, heartbeat in attributes.items()
-            if key.startswith(prefix) and isinstance(heartbeat, Mapping)
-        }
-
-    def _is_alive(self, name: str, heartbeat: Mapping[str, Any]) -> bool:
-        try:
-            process = Process.parse(heartbeat)
-        except (KeyError, ValueError):
-            process = None  # it was edited: its process cannot be looked up
-        if process is None or not process.is_here:
-            return time.monotonic() - self._seen[name][1] < TIMEOUT
-        return process.may_run and (process.pid != os.getpid() or name in _here)
-
-
-def _beat(study: Study, driver: str, facts: Mapping[str, Any], gone: threading.Event) -> None:
-    count = 0
-    while not gone.wait(INTERVAL):
-        count += 1
-        # If the storage is locked or unreachable now, the next heartbeat follows.
-        with contextlib.suppress(Exception):
-            _write(study, driver, {**_heartbeat(count), **facts})
-
-
-def _write(study: Study, driver: str, heartbeat: Mapping[str, Any] | None) -> None:
-    study._storage.set_study_system_attr(study._study_id, f"{HEARTBEAT_KEY}:{driver}", heartbeat)
-
-
-def _heartbeat(count: int) -> dict[str, Any]:
-    return {**asdict(Process.this()), "beat": count}
 
 
 @dataclass(frozen=True)
@@ -129,8 +49,8 @@ class Process:
         """A process as it was written. Raises a KeyError or a ValueError if that is damaged."""
         where, birth = plain["machine"], plain["born"]
         if not isinstance(where, str) or not (birth is None or is_number(birth)):
-            raise ValueError(f"machine and born must be a text and a number, not {shortened((where, birth))}")
-        return Process(where, whole("pid", plain["pid"], 1, MAX_PID), birth)
+            raise ValueError(f"machine and born must be a string and a number, not {shortened((where, birth))}")
+        return Process(where, whole("pid", plain["pid"], 1, MAX_STORED), birth)
 
     @property
     def is_here(self) -> bool:
@@ -139,8 +59,77 @@ class Process:
 
     @property
     def may_run(self) -> bool:
-        """Whether it runs; of a process on another machine that is not known."""
+        """Whether it runs; True for a process on another machine, which cannot be looked up."""
         return not self.is_here or born(self.pid) == self.born
+
+
+@contextlib.contextmanager
+def present(study: Study, *, interval: float = INTERVAL, **facts: Any) -> Iterator[str]:
+    """Register this process as a driver of the study, with ``facts`` in its heartbeat; yields the driver's name."""
+    driver, store = uuid.uuid4().hex[:12], Store(study)
+    key = f"{HEARTBEAT_KEY}:{driver}"
+    gone = threading.Event()
+
+    def beat() -> None:
+        count = 0
+        while not gone.wait(interval):
+            count += 1
+            # If the storage is locked or unreachable now, the next heartbeat follows.
+            with contextlib.suppress(Exception):
+                store.storage.set_study_system_attr(store.study_id, key, {**heartbeat(count), **facts})
+
+    _here.add(driver)
+    store.set_attributes({key: {**heartbeat(0), **facts}})
+    beating = threading.Thread(target=beat, name="lazybo-presence", daemon=True)
+    beating.start()
+    try:
+        yield driver
+    finally:
+        gone.set()
+        beating.join()
+        _here.discard(driver)
+        # If the heartbeat cannot be removed, its driver is not in `_here`, so it counts as dead.
+        with contextlib.suppress(Exception):
+            store.set_attributes({key: None})
+
+
+def heartbeat(count: int) -> dict[str, Any]:
+    """A heartbeat of this process."""
+    return {**asdict(Process.this()), "beat": count}
+
+
+class Drivers:
+    """The drivers of a study as this process sees them."""
+
+    def __init__(self, study: Study, clock: Callable[[], float] = time.monotonic) -> None:
+        self._store, self._clock = Store(study), clock
+        self._seen: dict[str, tuple[object, float]] = {}  # each last heartbeat, and when it was first seen
+
+    def living(self) -> set[str]:
+        """The drivers that work on the study now, here and elsewhere."""
+        now, heartbeats = self._clock(), self._heartbeats()
+        for name, content in heartbeats.items():
+            if name not in self._seen or self._seen[name][0] != content:
+                self._seen[name] = content, now
+        return {name for name, content in heartbeats.items() if self._is_alive(name, content, now)}
+
+    def fact(self, driver: str, name: str) -> Any:
+        """A fact from the last heartbeat of a driver, living or dead; None if there is none."""
+        return self._heartbeats().get(driver, {}).get(name)
+
+    def _heartbeats(self) -> dict[str, Mapping[str, Any]]:
+        attributes, prefix = self._store.attributes(), f"{HEARTBEAT_KEY}:"
+        found = {key.removeprefix(prefix): each for key, each in attributes.items() if key.startswith(prefix)}
+        return {name: each for name, each in found.items() if isinstance(each, Mapping)}
+
+    def _is_alive(self, name: str, content: Mapping[str, Any], now: float) -> bool:
+        try:
+            process = Process.parse(content)
+        except (KeyError, ValueError):
+            process = None  # it was edited, so its process cannot be looked up
+        if process is None or not process.is_here:
+            return now - self._seen[name][1] < TIMEOUT
+        return process.may_run and (process.pid != os.getpid() or name in _here)
 
 
 def machine() -> str:
@@ -150,21 +139,21 @@ def machine() -> str:
     """
     identity = [socket.gethostname()]
     with contextlib.suppress(OSError):
-        identity.append(_BOOT.read_text().strip())
+        identity.append(Path("/proc/sys/kernel/random/boot_id").read_text().strip())
     with contextlib.suppress(OSError):
         identity.append(str(Path("/proc/self/ns/pid").readlink()))
     return " ".join(identity)
 
 
-def born(pid: int) -> float | None:
+def born(pid: int, proc: Path = Path("/proc")) -> float | None:
     """When a process started, since process ids are reused; None if it does not exist or is a zombie.
 
     Setting the clock does not change the result.
     """
-    if not _BOOT.exists():
-        return _born_elsewhere(pid)
+    if not (proc / "sys/kernel/random/boot_id").exists():
+        return _born_by_psutil(pid)
     try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes()
+        stat = (proc / str(pid) / "stat").read_bytes()
     except OSError:
         return None
     # After the name in brackets, which may hold anything: the state, and 19 fields later the start in ticks since boot.
@@ -172,8 +161,8 @@ def born(pid: int) -> float | None:
     return None if fields[0] in (b"Z", b"X") else int(fields[19])
 
 
-def _born_elsewhere(pid: int) -> float | None:
-    """The same without Linux's /proc. psutil keeps a start time that setting the clock does not change, if it can."""
+def _born_by_psutil(pid: int) -> float | None:
+    """The same without Linux's /proc. psutil has a start time that setting the clock does not change, if it can."""
     try:
         process = psutil.Process(pid)
         return None if process.status() == psutil.STATUS_ZOMBIE else float(process._ident[1])

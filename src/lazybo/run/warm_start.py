@@ -1,23 +1,20 @@
 """Known results for a run to start with: earlier studies, or tables."""
 
 import logging
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.space.space import Space
-from lazybo.space.tables import MARK, csv_rows, frame_rows, is_frame, parameter_columns
-from lazybo.study.structure import as_given
+from lazybo.space.tables import MARK, csv_rows, frame_rows, is_empty, is_frame, parameter_columns, params_of
+from lazybo.study.trial import as_given
 
 _logger = logging.getLogger("lazybo")
 
-# A configuration, and its value; None: the evaluation failed.
+# A configuration and its value; None means that the evaluation failed.
 Known = tuple[dict[str, Any], float | None]
 
 
@@ -37,7 +34,10 @@ def known_results(source: Any, space: Space, direction: str) -> list[Known]:
     if isinstance(source, str | Path):
         return _from_rows(csv_rows(source, "the table to start from", space.distributions), space)
     if is_frame(source):
-        return _from_rows(_rows_of(source), space)
+        try:
+            return _from_rows(frame_rows(source), space)
+        except TypeError:  # a pandas column, for example
+            raise _no_source(source) from None
     if isinstance(source, Iterable) and not isinstance(source, Mapping | bytes):
         items = list(source)
         if items and all(isinstance(item, FrozenTrial) for item in items):
@@ -59,14 +59,13 @@ def _no_source(source: Any) -> TypeError:
 
 
 def _from_study(study: Study, space: Space, direction: str) -> list[Known]:
+    name = f"the study {study.study_name!r}"
     if len(study.directions) > 1:
-        raise ValueError(
-            f"the study {study.study_name!r} to start from has {len(study.directions)} objectives, not one"
-        )
+        raise ValueError(f"{name} to start from has {len(study.directions)} objectives, not one")
     theirs = study.direction.name.lower()
     if theirs != direction:
-        raise ValueError(f"the study {study.study_name!r} to start from says {theirs!r}, this run {direction!r}")
-    return _from_trials(study.get_trials(deepcopy=False), space, f"the study {study.study_name!r}")
+        raise ValueError(f"{name} to start from says {theirs!r}, this run {direction!r}")
+    return _from_trials(study.get_trials(deepcopy=False), space, name)
 
 
 def _from_trials(trials: Sequence[FrozenTrial], space: Space, where: str) -> list[Known]:
@@ -90,13 +89,6 @@ def _from_trials(trials: Sequence[FrozenTrial], space: Space, where: str) -> lis
 
 
 # ------------------------------------------------------------------- tables
-
-
-def _rows_of(frame: Any) -> list[Any]:
-    try:
-        return frame_rows(frame)
-    except TypeError:  # a pandas column, for example
-        raise _no_source(frame) from None
 
 
 def _from_rows(rows: Iterable[Any], space: Space) -> list[Known]:
@@ -128,7 +120,6 @@ def _state(row: Any, space: Space) -> str | None:
 
 def _split(row: Any, space: Space) -> Known:
     """A row as parameters and value."""
-    cells: Mapping[str, Any]
     if isinstance(row, Mapping):
         columns = parameter_columns(row, space.distributions)
         for name in ("value", *space.distributions):
@@ -137,54 +128,14 @@ def _split(row: Any, space: Space) -> Known:
                 raise ValueError(f"there is no {name!r}, only {sorted(map(str, row))}")
         if columns.get("value") == "value":
             raise ValueError(f"the column 'value' is the result; call the parameter's column {MARK + 'value'!r}")
-        cells, value = {name: row[column] for name, column in columns.items()}, row["value"]
+        cells: Mapping[str, Any] = {name: row[column] for name, column in columns.items()}
+        value = row["value"]
+    elif isinstance(row, Sequence) and len(row) == 2 and isinstance(row[0], Mapping):
+        cells, value = row[0], row[1]
     else:
-        cells, value = _pair(row)
-    params = params_of(cells, space)
-    if _empty(value):
-        return params, None
-    if isinstance(value, str | bytes):
-        raise ValueError(f"the value must be a number, not {value!r}")
-    return params, float(value)
-
-
-def params_of(cells: Mapping[str, Any], space: Space) -> dict[str, Any]:
-    """The parameters of the space in a row of a table."""
-    params = {
-        name: _plain(name, cells[name], distribution)
-        for name, distribution in space.distributions.items()
-        if name in cells and not _empty(cells[name])
-    }
-    for name in cells:
-        # An empty cell is an inactive parameter, or the choice None of one that is always active.
-        if name not in params and name not in space.conditions and _has_none(space.distributions.get(name)):
-            params[name] = None
-    return params
-
-
-def _pair(row: Any) -> tuple[Mapping[str, Any], Any]:
-    if not isinstance(row, Sequence) or len(row) != 2 or not isinstance(row[0], Mapping):
         raise ValueError(
             f"it must be a dict with the parameters and 'value', or a pair (params, value), not {row!r:.100}"
         )
-    return row[0], row[1]
-
-
-def _plain(name: str, cell: Any, distribution: BaseDistribution) -> Any:
-    """A cell as a value of its parameter. Tables keep integers as 3.0 in a column with missing cells."""
-    cell = cell.item() if isinstance(cell, np.generic) else cell
-    if isinstance(distribution, CategoricalDistribution):
-        return cell
-    if isinstance(cell, str | bytes | bool):
-        raise ValueError(f"{name} must be a number, not {cell!r}")
-    if isinstance(distribution, IntDistribution) and isinstance(cell, float) and cell.is_integer():
-        return int(cell)
-    return cell
-
-
-def _has_none(distribution: BaseDistribution | None) -> bool:
-    return isinstance(distribution, CategoricalDistribution) and None in distribution.choices
-
-
-def _empty(cell: Any) -> bool:
-    return cell is None or (isinstance(cell, float) and math.isnan(cell))
+    if isinstance(value, str | bytes):
+        raise ValueError(f"the value must be a number, not {value!r}")
+    return params_of(cells, space.distributions, space.conditions), None if is_empty(value) else float(value)

@@ -23,7 +23,7 @@ from sklearn.utils.parallel import Parallel, delayed
 from lazybo.core.checks import as_number
 from lazybo.core.codec import as_object, readable
 from lazybo.run import plain
-from lazybo.run.evaluate import Measured
+from lazybo.run.worker import NoisyValue
 from lazybo.search.hypervolume import non_dominated
 from lazybo.sklearn.spaces import SearchSpace, described
 from lazybo.study.attributes import ERROR_KEY, FOLDS_KEY, SEARCH_KEY, object_of, of_study, of_trial, rewritable_parts
@@ -58,11 +58,11 @@ class Candidates:
         self._guide, self._parallel, self._options = guide, parallel, options
         self._config = get_config()  # of the caller's thread; other threads and processes have their own
 
-    def __call__(self, params: Mapping[str, Any]) -> Measured | dict[str, Any]:
+    def __call__(self, params: Mapping[str, Any]) -> NoisyValue | dict[str, Any]:
         """The mean score, or one for each objective; NaN if a fit failed. Other errors stop the search.
 
         All candidates have the same folds, and differences between folds say nothing about differences between
-        candidates. So the variance over the folds is not told: the search was worse with it (docs/sklearn.md).
+        candidates. So the variance over the folds is not reported: it made the search worse (docs/sklearn.md).
         """
         try:
             with config_context(**self._config):
@@ -77,11 +77,11 @@ class Candidates:
         means = None if failed else [statistics.fmean(values) for values in zip(*scores, strict=True)]
         return self._measured(means, {FOLDS_KEY: folds})
 
-    def _measured(self, means: list[float] | None, kept: dict[str, Any]) -> Measured | dict[str, Any]:
+    def _measured(self, means: list[float] | None, kept: dict[str, Any]) -> NoisyValue | dict[str, Any]:
         """What the objective returns: the mean of each objective, all NaN if there are none."""
         if isinstance(self._guide, tuple):
             return {**dict(zip(self._guide, means or [math.nan] * len(self._guide), strict=True)), **kept}
-        return Measured(means[0] if means else math.nan, metrics=kept)
+        return NoisyValue(means[0] if means else math.nan, metrics=kept)
 
     def _fit_and_score(self, candidate: dict[str, Any]) -> list[Fold]:
         folds: list[Fold] = Parallel(**self._parallel)(
@@ -135,7 +135,7 @@ def front_rows(results: Mapping[str, Any], metrics: Sequence[str]) -> NDArray[np
 
 
 def counts(trial: FrozenTrial) -> bool:
-    """Whether a trial counts as an evaluated candidate. A trial that stopped the search does not."""
+    """Whether a trial counts as an evaluated candidate. One that stopped the search does not."""
     return FOLDS_KEY in trial.user_attrs or (trial.state == TrialState.FAIL and ERROR_KEY not in trial.user_attrs)
 
 

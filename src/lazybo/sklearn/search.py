@@ -33,9 +33,9 @@ from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import _check_method_params, indexable
 
 from lazybo.core.checks import Direction
-from lazybo.report.recommendation import recommended_of
-from lazybo.report.records import predictor_of
-from lazybo.run.call import Call, Given
+from lazybo.report.predictions import predictor_of, recommended_of
+from lazybo.run.limits import Limits
+from lazybo.run.objective import Call, Given
 from lazybo.run.optimize import optimize
 from lazybo.sklearn.candidates import (
     Candidates,
@@ -85,7 +85,7 @@ class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no ty
     search_spaces : dict or list of dicts
         For each parameter a list of values, a range ``(low, high)`` or ``(low, high, "log")``, a frozen distribution of
         scipy.stats, or an Optuna distribution. A list of three or more numbers is ordered: the model knows which are
-        neighbours. In a list of dicts each dict is a sub-space, and each candidate belongs to one of them.
+        neighbours. In a list of dicts each dict is a sub-space, and each candidate belongs to one sub-space.
     n_iter : int, default=50
         Total number of candidates; fewer if the space has fewer.
     scoring, refit, cv, error_score, return_train_score, pre_dispatch
@@ -248,7 +248,7 @@ class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no ty
         return isinstance(self.scoring, list | tuple | set | Mapping)
 
     def _check_recommended(self) -> None:
-        """With several metrics ``refit`` must say which one is searched for, unless one of them has that name."""
+        """With several metrics ``refit`` must name the one to maximise, unless a metric is called "recommended"."""
         if self.refit == RECOMMENDED and self._names_metrics() and RECOMMENDED not in self.scoring:
             raise ValueError(
                 f"refit={RECOMMENDED!r} needs a single metric, but scoring has several: name the one to maximise with "
@@ -306,18 +306,16 @@ class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no ty
         )
         optimize(
             Call(problem.candidates, (Given.PARAMS,)),  # a space may have a parameter called "params"
-            space.distributions,
-            conditions=space.conditions,
+            Space(space.distributions, conditions=space.conditions, feasible=self._feasible(space)),
             n_trials=n_trials,
-            directions=dict(zip(problem.objectives, directions, strict=True)) if problem.objectives else directions,
-            feasible=self._feasible(space),
+            direction=dict(zip(problem.objectives, directions, strict=True)) if problem.objectives else directions,
             n_parallel=at_once,
             executor="threads" if self.executor is None and at_once > 1 else self.executor,
             synchronous=self.executor is None,
             storage=storage,
             study_name=name,
             seed=seed,
-            max_failures=None,
+            limits=Limits(max_failures=None),
             callbacks=[problem.candidates.stop_at_errors],
             progress=self.verbose > 0,
         )

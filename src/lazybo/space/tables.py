@@ -6,12 +6,14 @@ an apostrophe, which is removed when the file is read.
 
 import csv
 import io
+import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from optuna.distributions import BaseDistribution, CategoricalDistribution
+import numpy as np
+from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
 
 from lazybo.core.codec import read_at_most
 
@@ -47,6 +49,39 @@ def parameter_columns(columns: Collection[str], names: Collection[str]) -> dict[
         elif name in columns:
             found[name] = name
     return found
+
+
+def params_of(
+    cells: Mapping[str, Any], space: Mapping[str, BaseDistribution], conditional: Collection[str]
+) -> dict[str, Any]:
+    """The parameters of the space in a row. ``conditional`` ones are not always active.
+
+    An empty cell is an inactive parameter, or the choice None of one that is always active.
+    """
+    params = {}
+    for name, distribution in space.items():
+        if name in cells and not is_empty(cells[name]):
+            params[name] = _plain(name, cells[name], distribution)
+        elif name in cells and name not in conditional and None in getattr(distribution, "choices", ()):
+            params[name] = None
+    return params
+
+
+def _plain(name: str, cell: Any, distribution: BaseDistribution) -> Any:
+    """A cell as a value of its parameter. Tables keep integers as 3.0 in a column with missing cells."""
+    cell = cell.item() if isinstance(cell, np.generic) else cell
+    if isinstance(distribution, CategoricalDistribution):
+        return cell
+    if isinstance(cell, str | bytes | bool):
+        raise ValueError(f"{name} must be a number, not {cell!r}")
+    if isinstance(distribution, IntDistribution) and isinstance(cell, float) and cell.is_integer():
+        return int(cell)
+    return cell
+
+
+def is_empty(cell: Any) -> bool:
+    """Whether a cell is missing: None or NaN."""
+    return cell is None or (isinstance(cell, float) and math.isnan(cell))
 
 
 # ------------------------------------------------------------------------- read

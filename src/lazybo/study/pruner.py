@@ -38,7 +38,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.core.checks import Array, whole
-from lazybo.search.curves import MIN_COMPLETE, Forecast
+from lazybo.search.curve_forecasts import MIN_COMPLETE, Forecast
 from lazybo.study.definition import reporting_of
 from lazybo.study.feed import StudyReader, StudyReaders
 from lazybo.study.model import model_of
@@ -62,7 +62,7 @@ class Rivals:
         optimizer, reports = model_of(study, ended).optimizer, reporting_of(study)
         self.space = optimizer.space
         objectives = range(len(optimizer.directions))
-        self._predictors = [optimizer.predictor(j) for j in objectives if j != reports]
+        self._predictors = [optimizer.model.predictor(j) for j in objectives if j != reports]
         self._z = np.random.default_rng(0).standard_normal((DRAWS, len(self._predictors)))
         sign = -1.0 if optimizer.directions[reports] == "maximize" else 1.0
         rivals = [t for t in feasible_trials(ended) if t.last_step is not None]
@@ -117,6 +117,8 @@ class LazyPruner(BasePruner):
     distance, but report them regularly. ``reports`` is the name or the position of the objective that trials report
     (default: the first); `optimize()` stores it with the study.
     """
+
+    BY_VALUES = True  # it reads the values of the trial that it judges, and other trials only if they have ended
 
     def __init__(self, max_step: int | None = None, reports: str | int | None = None) -> None:
         self._max_step = None if max_step is None else whole("max_step", max_step, 1)

@@ -1,6 +1,83 @@
-"""Engines: one interface to everything that runs tasks."""
+"""Engines: one interface to everything that runs tasks. `make_engine` finds the engine for an ``executor``."""
 
+from concurrent.futures import Executor
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+from lazybo.core.checks import whole
 from lazybo.run.engines.base import Engine, EngineBroken, WorkerDied
-from lazybo.run.engines.choose import make_engine
+from lazybo.run.engines.foreign import ForeignEngine
+from lazybo.run.engines.local import ProcessEngine, SerialEngine, ThreadEngine
 
-__all__ = ["Engine", "EngineBroken", "WorkerDied", "make_engine"]
+__all__ = ["Engine", "EngineBroken", "SerialEngine", "WorkerDied", "make_engine"]
+
+ACCEPTED = (
+    "executor must be None, 'serial', 'threads', 'processes', 'dask', 'dask://host:port', 'ray', 'ray://host:port', "
+    "'mpi', a distributed.Client, the module ray, an MPIPoolExecutor or another concurrent.futures.Executor"
+)
+
+
+def make_engine(executor: object, n_parallel: int | None) -> Engine:
+    """The engine for ``executor``, with ``n_parallel`` tasks at once (default: as many as it has workers).
+
+    Without an executor, tasks run in this thread, or in ``n_parallel`` processes.
+    """
+    n_parallel = None if n_parallel is None else whole("n_parallel", n_parallel, 1)
+    if executor is None:
+        executor = "serial" if n_parallel in (None, 1) else "processes"
+    engine = _named(executor, n_parallel) if isinstance(executor, str) else _given(executor, n_parallel)
+    if engine is None:
+        error = ValueError if isinstance(executor, str) else TypeError
+        raise error(f"{ACCEPTED}; got {executor!r}")
+    return engine
+
+
+def _named(name: str, n_parallel: int | None) -> Engine | None:
+    if name == "serial":
+        if n_parallel not in (None, 1):
+            raise ValueError(f"executor='serial' runs one task at a time, not n_parallel={n_parallel}")
+        return SerialEngine()
+    if name == "threads":
+        return ThreadEngine(n_parallel or _cpu_count())
+    if name == "processes":
+        return ProcessEngine(n_parallel or _cpu_count())
+    if name == "dask":
+        return _optional("dask").start_cluster(n_parallel or _cpu_count())
+    if name.startswith("dask://"):
+        return _optional("dask").connect("tcp://" + name.removeprefix("dask://"), n_parallel)
+    if name == "ray" or name.startswith("ray://"):
+        return _optional("ray").connect(None if name == "ray" else name, n_parallel)
+    if name == "mpi":
+        return _optional("mpi").start_pool(n_parallel)
+    return None
+
+
+def _given(executor: object, n_parallel: int | None) -> Engine | None:
+    # Compare class names, so that only packages the caller has imported are imported here.
+    if isinstance(executor, ModuleType) and executor.__name__ == "ray":
+        return _optional("ray").connect(None, n_parallel)
+    if _is_a(executor, "distributed.", "Client"):
+        return _optional("dask").DaskEngine(executor, n_parallel)
+    if _is_a(executor, "mpi4py.futures", "MPIPoolExecutor"):
+        return _optional("mpi").use_pool(executor, n_parallel)
+    return ForeignEngine(executor, n_parallel) if isinstance(executor, Executor) else None
+
+
+def _is_a(thing: object, module: str, name: str) -> bool:
+    return any(kind.__name__ == name and kind.__module__.startswith(module) for kind in type(thing).__mro__)
+
+
+def _optional(name: str) -> Any:
+    """The module of an engine that needs an optional package."""
+    try:
+        return import_module(f"lazybo.run.engines.{name}")
+    except ImportError as error:
+        raise ImportError(f"this executor needs a package that is missing: pip install 'lazybo[{name}]'") from error
+
+
+def _cpu_count() -> int:
+    """The processors available to this process, within its affinity and container limits."""
+    from loky import cpu_count
+
+    return int(cpu_count())

@@ -1,8 +1,8 @@
-"""`Engine`, the interface of all executors, and `OpenTasks`, in which every engine keeps its unfinished tasks.
+"""`Engine`, the interface of all executors, and `OpenTasks`, the unfinished tasks of an engine.
 
 An engine runs calls in this thread, in threads, in processes or on a cluster. Its futures stay pending until the task
-has ended, so they can be cancelled at any time, also while the task runs. `Engine.stop` does the same and says whether
-the worker is free again.
+has ended, so they can be cancelled at any time, even while the task runs. `Engine.stop` does the same and also says
+whether the worker is free again.
 """
 
 import socket
@@ -10,11 +10,11 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
-Task = TypeVar("Task")
+E = TypeVar("E", bound=BaseException)
 
 
 class WorkerDied(Exception):
@@ -26,16 +26,25 @@ class WorkerDied(Exception):
 
 
 class EngineBroken(Exception):
-    """The executor of the caller cannot run tasks any more. The message says what to do."""
+    """The caller's executor cannot run tasks any more. The message says what to do."""
+
+
+def caused(error: E, cause: BaseException) -> E:
+    """``error`` with its cause, for a future that fails with it."""
+    error.__cause__ = cause
+    return error
 
 
 class Engine(Executor, ABC):
-    """Something that runs tasks: a `concurrent.futures.Executor` that can also end a task that runs."""
+    """Something that runs tasks: a `concurrent.futures.Executor` that can also end a running task."""
 
-    _workers: int
-    remote: bool = True  # tasks run in other processes: arguments travel by pickle
+    remote: bool = True  # tasks run in other processes, so arguments are pickled
     host: str = "127.0.0.1"  # where workers can reach a socket of this process
-    can_stop: bool = False  # whether `stop` can free the worker of a task that runs
+    can_stop: bool = False  # whether `stop` can free the worker of a running task
+
+    def __init__(self, workers: int) -> None:
+        self._workers = workers
+        self._open = OpenTasks(self._abandon)
 
     @property
     def workers(self) -> int:
@@ -44,38 +53,45 @@ class Engine(Executor, ABC):
 
     @abstractmethod
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """A future of one call. Every error of the call, also of sending it to a worker, is in the future."""
+        """A future of one call. Every error, including one from sending the call to a worker, is in the future."""
 
-    @abstractmethod
     def stop(self, future: Future[Any]) -> bool:
-        """End one task, queued or running. Returns whether its worker is free, or will be soon.
+        """End one task, queued or running, and cancel its future. Returns whether its worker is free, or will be soon.
 
-        Its future ends as cancelled. Other tasks are not affected.
+        Other tasks are not affected.
         """
+        return self._open.stop(future)
 
-    @abstractmethod
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Accept no more tasks. When the open ones have ended, close what this engine opened.
 
-        With ``cancel_futures`` the open tasks are stopped; running ones only if the engine can do that.
+        ``cancel_futures`` stops the open tasks; running ones only if the engine can do that.
         """
+        self._open.close(wait, cancel_futures, self._release)
+
+    @abstractmethod
+    def _abandon(self, task: Any) -> bool:
+        """End a cancelled task. Returns whether its worker will be free."""
+
+    def _release(self) -> object:
+        """Close what this engine opened."""
 
 
-class OpenTasks(Generic[Task]):
+class OpenTasks:
     """The tasks of an engine that have not ended, by their futures.
 
     Each future ends once, by what comes first: its result, its failure, or a cancellation. The thread that takes a
     task out of this table ends its future. ``abandon`` ends a cancelled task and says whether its worker will be free.
     """
 
-    def __init__(self, abandon: Callable[[Task], bool]) -> None:
+    def __init__(self, abandon: Callable[[Any], bool]) -> None:
         self._abandon = abandon
         self._changed = threading.Condition()
-        self._tasks: dict[Future[Any], Task] = {}
+        self._tasks: dict[Future[Any], object] = {}
         self._unsettled: set[Future[Any]] = set()  # open ones, and those just taken out of the table
         self._closed = False
 
-    def add(self, task: Task) -> Future[Any]:
+    def add(self, task: object) -> Future[Any]:
         """A new future for a task."""
         future: Future[Any] = Future()
         with self._changed:
@@ -83,13 +99,13 @@ class OpenTasks(Generic[Task]):
                 raise RuntimeError("this engine was shut down and takes no more tasks")
             self._tasks[future] = task
             self._unsettled.add(future)
-        # The first callback of all, so that a later one may already shut the engine down.
+        # This callback is the first, so that a later one may already shut the engine down.
         future.add_done_callback(self._settle)
         return future
 
     def end(self, future: Future[Any], *, result: object = None, error: BaseException | None = None) -> None:
         """End a future, unless it has ended."""
-        # A future may be cancelled between the two steps: then it ends as cancelled.
+        # If the future is cancelled between the two steps, it ends as cancelled.
         if self._take(future) is None or not future.set_running_or_notify_cancel():
             return
         if error is not None:
@@ -114,7 +130,7 @@ class OpenTasks(Generic[Task]):
             self._closed = True
             futures = list(self._tasks)
         if cancel:
-            # The latest first: stopping a running task would only start a waiting one.
+            # Start with the latest: stopping a running task would only start a waiting one.
             for future in reversed(futures):
                 self.stop(future)
         if wait:
@@ -127,7 +143,7 @@ class OpenTasks(Generic[Task]):
             self._changed.wait_for(lambda: not self._unsettled)
         release()
 
-    def _take(self, future: Future[Any]) -> Task | None:
+    def _take(self, future: Future[Any]) -> object | None:
         with self._changed:
             return self._tasks.pop(future, None)
 

@@ -14,66 +14,50 @@ from typing import Any
 
 import distributed
 
-from lazybo.run.engines.base import Engine, EngineBroken, OpenTasks, P, T, WorkerDied, local_address
+from lazybo.run.engines.base import Engine, EngineBroken, P, T, WorkerDied, caused, local_address
 
 _logger = logging.getLogger(__name__)
 
 # Seconds between two counts of the cluster's workers.
 RECOUNT_INTERVAL = 1.0
-# Seconds after which a worker that was told to end counts as not responding.
-END_TIMEOUT = 10.0
-# Seconds that the scheduler may take to forget a cancelled task.
+# Seconds after which a worker that was told to exit counts as not responding.
+EXIT_TIMEOUT = 10.0
+# Seconds the scheduler may take to forget a cancelled task.
 CANCEL_TIMEOUT = 5.0
-# Seconds between two looks whether a local cluster has all its workers.
+# Seconds between two checks whether a local cluster has all its workers.
 REPLACE_INTERVAL = 2.0
 
 
 def start_cluster(workers: int) -> "DaskEngine":
-    """An engine with a cluster of its own: processes of this machine, one thread each."""
+    """An engine with a cluster of its own: processes on this machine, one thread each."""
     cluster = distributed.LocalCluster(n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=None)
     client = distributed.Client(cluster, set_as_default=False)
-
-    def release() -> None:
-        client.close()
-        cluster.close()
-
-    return DaskEngine(client, workers, release=release, owns_cluster=True)
+    return DaskEngine(client, workers, owned=(client, cluster))
 
 
 def connect(address: str, workers: int | None) -> "DaskEngine":
-    """An engine with a client of its own on a cluster that runs already."""
+    """An engine with a client of its own on an existing cluster."""
     client = distributed.Client(address, set_as_default=False)
-    return DaskEngine(client, workers, release=client.close)
+    return DaskEngine(client, workers, owned=(client,))
 
 
 class DaskEngine(Engine):
-    """Runs tasks on the cluster of a client. The caller's client stays open; ``release`` closes one that we opened.
+    """Runs tasks on the cluster of a client. At the end it closes what is ``owned``; the caller's client stays open.
 
-    Dask itself tries a task again when its worker dies, on up to ``allowed-failures`` more workers.
+    Dask itself retries a task when its worker dies, on up to ``allowed-failures`` more workers.
     """
 
-    def __init__(
-        self,
-        client: distributed.Client,
-        workers: int | None,
-        *,
-        release: Callable[[], object] = lambda: None,
-        owns_cluster: bool = False,
-    ) -> None:
+    def __init__(self, client: distributed.Client, workers: int | None, *, owned: tuple[Any, ...] = ()) -> None:
         if client.asynchronous:
             raise ValueError("a distributed.Client must not be asynchronous here: make it with asynchronous=False")
-        self._client = client
-        self._release = release
-        self._owns_cluster = owns_cluster
-        self._given = workers
-        self._workers = workers or 1
+        super().__init__(workers or 1)
+        self._client, self._owned, self._given = client, owned, workers
         self._counted = -RECOUNT_INTERVAL
         known = client.scheduler_info()["workers"].values()
         self.can_stop = all(worker["nthreads"] == 1 and worker["nanny"] for worker in known)
         self._address = client.scheduler.address
         self.host = local_address(distributed.comm.get_address_host(self._address))
-        self._open = OpenTasks(self._abandon)
-        # Keys sort as the tasks were submitted.
+        # Keys sort in the order of submission.
         self._prefix = f"lazybo-{uuid.uuid4().hex}-"
         self._numbers = count()
         self._restarts: dict[str, threading.Thread] = {}  # by the worker's address
@@ -84,13 +68,10 @@ class DaskEngine(Engine):
     def workers(self) -> int:
         """As many as were asked for, or else the most threads that the cluster has had so far.
 
-        Those of a worker that is being restarted are missing only for a while.
+        A worker that is being restarted is missing only for a while.
         """
-        if (
-            self._given is None
-            and time.monotonic() - self._counted > RECOUNT_INTERVAL
-            and self._client.status == "running"
-        ):
+        due = time.monotonic() - self._counted > RECOUNT_INTERVAL
+        if self._given is None and due and self._client.status == "running":
             self._counted = time.monotonic()
             # If the scheduler is gone, its tasks will fail and say so.
             with contextlib.suppress(OSError):
@@ -103,7 +84,7 @@ class DaskEngine(Engine):
         future = self._open.add(sent)
         key = f"{self._prefix}{next(self._numbers):09}"
         try:
-            # fifo_timeout: tasks run in the order of their submission, however close together.
+            # fifo_timeout: tasks run in the order of submission, however close together.
             call = partial(fn, *args, **kwargs)
             running = self._client.submit(call, key=key, pure=False, fifo_timeout="0 ms")
             sent.append(running)
@@ -112,52 +93,47 @@ class DaskEngine(Engine):
             self._open.end(future, error=self._broken(error) if self._is_lost(error) else error)
         return future
 
-    def stop(self, future: Future[Any]) -> bool:
-        """End one task. If it runs, its worker is restarted, unless that would cost something else.
-
-        It is not restarted if other tasks run there, if it holds data, or if no nanny would start it again.
-        """
-        return self._open.stop(future)
-
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Take no more tasks. The caller's client stays open."""
-        self._closing = self._owns_cluster
-        self._open.close(wait, cancel_futures, self._close)
+        self._closing = len(self._owned) > 1  # the cluster ends, and its workers with it
+        super().shutdown(wait, cancel_futures=cancel_futures)
 
-    def _close(self) -> None:
+    def _release(self) -> None:
         for thread in list(self._restarts.values()):
             thread.join()
         if self._keeper is not None:
             self._keeper.stop()
-        self._release()
+        for each in self._owned:
+            each.close()
 
     def _finish(self, future: Future[Any], running: distributed.Future) -> None:
         try:
-            result = running.result()
+            self._open.end(future, result=running.result())
         except distributed.scheduler.KilledWorker as error:
-            self._open.end(future, error=_died(str(error), error, error.allowed_failures + 1))
+            self._open.end(future, error=caused(WorkerDied(str(error), error.allowed_failures + 1), error))
         except CancelledError as error:
-            # Tasks that we cancelled are not open any more: the cluster was restarted or is lost.
+            # Tasks that we cancelled are not open any more, so the cluster was restarted or is lost.
             restarted = getattr(error, "reason", None) == "scheduler-restart"
-            self._open.end(
-                future, error=_died("the Dask cluster was restarted", error) if restarted else self._broken(error)
-            )
+            died = caused(WorkerDied("the Dask cluster was restarted"), error)
+            self._open.end(future, error=died if restarted else self._broken(error))
         except BaseException as error:
             self._open.end(future, error=self._broken(error) if self._is_lost(error) else error)
-        else:
-            self._open.end(future, result=result)
         finally:
             # Workers keep no results, so that they can be restarted.
             running.release()
 
-    def _abandon(self, sent: list[distributed.Future]) -> bool:
+    def _abandon(self, task: list[distributed.Future]) -> bool:
         try:
-            return all(self._end(running) for running in sent)
+            return all(self._end(running) for running in task)
         except Exception as error:
             _logger.warning(f"A task could not be stopped: {error}")
             return False
 
     def _end(self, running: distributed.Future) -> bool:
+        """End one task. If it runs, its worker is restarted, unless that would cost something else.
+
+        The worker stays if other tasks run there, if it holds data, or if no nanny would start it again.
+        """
         # Ask first where the task runs: the scheduler forgets a cancelled task.
         places = self._client.processing().items()
         address, keys = next(((address, keys) for address, keys in places if running.key in keys), ("", ()))
@@ -165,7 +141,7 @@ class DaskEngine(Engine):
         self._wait_until_forgotten(running.key)
         worker = self._client.scheduler_info()["workers"].get(address)
         if worker is None or address in self._restarts or self._closing:
-            return True  # it waits at the scheduler, or its worker ends anyway
+            return True  # it waits at the scheduler, or its worker is ending anyway
         others = set(keys) - {running.key}
         in_line = worker["nthreads"] == 1 and all(key.startswith(self._prefix) for key in others)
         if in_line and any(key < running.key for key in others):
@@ -179,7 +155,7 @@ class DaskEngine(Engine):
         return True
 
     def _wait_until_forgotten(self, key: str) -> None:
-        """Wait until the scheduler has handled a cancellation: until then, a queued task could still start."""
+        """Wait until the scheduler has handled a cancellation. Before that, a queued task could still start."""
         deadline = time.monotonic() + CANCEL_TIMEOUT
         while time.monotonic() < deadline:
             if self._client.sync(self._client.scheduler.get_task_status, keys=[key])[key] is None:
@@ -189,12 +165,12 @@ class DaskEngine(Engine):
     def _restart(self, address: str) -> None:
         """End the process of a worker; its nanny starts another.
 
-        The worker ends itself: a nanny that is asked to restart a worker whose task hangs waits for seconds, and
+        The worker exits by itself: a nanny that is asked to restart a worker whose task hangs waits for seconds, and
         sometimes gives the worker up. The nanny is asked only if the worker does not respond.
         """
         try:
-            self._client.run(_end_process, workers=[address], wait=False, on_error="ignore")
-            deadline = time.monotonic() + END_TIMEOUT
+            self._client.run(_exit, workers=[address], wait=False, on_error="ignore")
+            deadline = time.monotonic() + EXIT_TIMEOUT
             while address in self._client.nthreads():
                 if time.monotonic() > deadline:
                     self._client.restart_workers([address], raise_for_error=False)
@@ -214,16 +190,15 @@ class DaskEngine(Engine):
             f"the connection to the Dask cluster is lost: its scheduler at {self._address} does not answer. "
             "Start the cluster again and give a new Client or its address."
         )
-        error.__cause__ = cause
-        return error
+        return caused(error, cause)
 
 
 class _Keeper:
     """Replaces the workers that a local cluster has given up, until it is stopped.
 
-    Dask looks for a worker `lost-worker-timeout` (15 s) after it died, by its name. If none is there, it closes the
-    nanny for good. So a worker is lost if it takes longer to start, or if the one that followed it has just died, too.
-    The cluster still has its specification, and `scale` starts what is missing.
+    Dask looks for a worker by its name `lost-worker-timeout` (15 s) after it died. If there is none, Dask closes the
+    nanny for good. So a worker is lost if it takes longer to start, or if its successor has just died too. The cluster
+    still has its specification, and `scale` starts what is missing.
     """
 
     def __init__(self, cluster: distributed.LocalCluster) -> None:
@@ -244,11 +219,5 @@ class _Keeper:
                 self._cluster.scale(wanted)
 
 
-def _end_process() -> None:
+def _exit() -> None:
     os._exit(1)
-
-
-def _died(message: str, cause: BaseException, attempts: int = 1) -> WorkerDied:
-    error = WorkerDied(message, attempts)
-    error.__cause__ = cause
-    return error

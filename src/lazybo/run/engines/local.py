@@ -1,4 +1,4 @@
-"""Engines of this machine: in the caller's thread, in threads, in processes."""
+"""Engines on this machine: in the caller's thread, in threads, in processes."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ from functools import partial
 from multiprocessing import resource_tracker
 from typing import TYPE_CHECKING, Any
 
-from lazybo.run.engines.base import Engine, OpenTasks, P, T, WorkerDied
+from lazybo.run.engines.base import Engine, P, T, WorkerDied, caused
 
 if TYPE_CHECKING:
     from loky import ProcessPoolExecutor
@@ -25,11 +25,10 @@ PARENT_CHECK_INTERVAL = 1.0
 class SerialEngine(Engine):
     """Runs a task when it is submitted, in the caller's thread."""
 
-    _workers = 1
     remote = False
 
     def __init__(self) -> None:
-        self._open = OpenTasks[str](lambda _: True)
+        super().__init__(workers=1)
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """A future that has ended. KeyboardInterrupt is raised here, not kept in the future."""
@@ -45,13 +44,8 @@ class SerialEngine(Engine):
             self._open.end(future, result=result)
         return future
 
-    def stop(self, future: Future[Any]) -> bool:
-        """True: the task of every future has ended."""
-        return self._open.stop(future)
-
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Take no more tasks."""
-        self._open.close(wait, cancel_futures, lambda: None)
+    def _abandon(self, task: object) -> bool:  # noqa: ARG002
+        return True  # the task of every future has ended
 
 
 class _Task:
@@ -68,8 +62,7 @@ class _SlotEngine(Engine):
     """Tasks wait in a queue for one of ``workers`` slots."""
 
     def __init__(self, workers: int) -> None:
-        self._workers = workers
-        self._open = OpenTasks(self._abandon)
+        super().__init__(workers)
         self._slots = _Slots(workers, self._start)
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
@@ -79,11 +72,8 @@ class _SlotEngine(Engine):
         self._slots.enqueue(task)
         return task.future
 
-    def stop(self, future: Future[Any]) -> bool:
-        """End one task and free its slot. Returns whether the task has really ended."""
-        return self._open.stop(future)
-
     def _abandon(self, task: _Task) -> bool:
+        """End one task and free its slot. Returns whether the task has really ended."""
         if self._slots.drop(task) or not self._slots.leave(task):
             return True
         ended = self._kill(task)
@@ -106,10 +96,6 @@ class ThreadEngine(_SlotEngine):
     """
 
     remote = False
-
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Take no more tasks."""
-        self._open.close(wait, cancel_futures, lambda: None)
 
     def _start(self, task: _Task) -> None:
         try:
@@ -135,7 +121,7 @@ class ThreadEngine(_SlotEngine):
 
 
 class ProcessEngine(_SlotEngine):
-    """Runs tasks in processes, one pool of one process for each slot.
+    """Runs tasks in processes, with a pool of one process for each slot.
 
     A worker that dies loses only its own task, and stopping a task ends one process (and those it started). Workers
     start when they are needed, and are kept.
@@ -151,12 +137,12 @@ class ProcessEngine(_SlotEngine):
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Take no more tasks, and end the workers: those of cancelled tasks at once."""
-        self._open.close(wait, cancel_futures, partial(self._release, kill=cancel_futures))
+        self._open.close(wait, cancel_futures, partial(self._end_workers, kill=cancel_futures))
 
     def _start(self, task: _Task) -> None:
         try:
             with self._lock:
-                # Under the lock: a pool that is shut down while it starts its process cannot be closed properly.
+                # Hold the lock: a pool that is shut down while it starts its process cannot be closed properly.
                 if task.stopped:
                     return
                 task.pool, running = self._send(task.call)
@@ -185,9 +171,8 @@ class ProcessEngine(_SlotEngine):
         with self._lock:
             if isinstance(error, BrokenExecutor):
                 self._retire(task.pool, kill=True)
-                death = WorkerDied("the process that ran the task died: " + " ".join(str(error).split()))
-                death.__cause__ = error
-                error = death
+                text = "the process that ran the task died: " + " ".join(str(error).split())
+                error = caused(WorkerDied(text), error)
             else:
                 self._idle.append(task.pool)
         self._slots.advance()
@@ -201,12 +186,12 @@ class ProcessEngine(_SlotEngine):
         return True
 
     def _retire(self, pool: "ProcessPoolExecutor", *, kill: bool) -> None:
-        """Shut a pool down in the background: that waits for the pool's own thread, which may be this one."""
+        """Shut a pool down in the background, since that waits for the pool's own thread, which may be this one."""
         thread = threading.Thread(target=pool.shutdown, kwargs={"kill_workers": kill}, name="lazybo-retire")
         thread.start()
         self._retiring = [*(t for t in self._retiring if t.is_alive()), thread]
 
-    def _release(self, *, kill: bool) -> None:
+    def _end_workers(self, *, kill: bool) -> None:
         with self._lock:
             while self._idle:
                 self._retire(self._idle.pop(), kill=kill)
@@ -266,7 +251,7 @@ def _new_pool() -> "ProcessPoolExecutor":
         timeout=None,
         initializer=_begin_worker,
         initargs=(os.getpid(),),
-        # A worker that keeps its data grows. That is not a memory leak, so loky must not restart it.
+        # A worker that keeps its data grows. That is no memory leak, so loky must not restart it.
         env={"LOKY_MAX_MEMORY_LEAK_SIZE": "1e18"},
     )
 
@@ -277,7 +262,7 @@ def _no_interrupts() -> Iterator[None]:
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    # The resource tracker would start with the first process, and unblock the signal.
+    # Otherwise the resource tracker would start with the first process, and unblock the signal.
     resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -287,7 +272,7 @@ def _no_interrupts() -> Iterator[None]:
 
 
 def _begin_worker(parent: int) -> None:
-    """Ignore Ctrl-C, which the driver handles, and end when the driver is gone, since nobody would get the result."""
+    """Ignore Ctrl-C, which the driver handles, and exit when the driver is gone, since nobody would get the result."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_watch, args=(parent,), name="lazybo-watch", daemon=True).start()
 

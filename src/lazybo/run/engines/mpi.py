@@ -17,7 +17,7 @@ from lazybo.run.engines.foreign import ForeignEngine
 def start_pool(workers: int | None) -> ForeignEngine:
     """An engine with a pool of its own."""
     pool = MPIPoolExecutor(max_workers=workers)
-    # Without waiting: only tasks that were stopped may still run, and they may run for ever.
+    # Don't wait: only tasks that were stopped may still run, and they may run for ever.
     return use_pool(pool, workers, release=partial(pool.shutdown, wait=False))
 
 
@@ -31,7 +31,7 @@ def use_pool(
 
 
 def _own_address() -> str:
-    """The address under which other nodes reach this rank: that of the default route, or of the host's name."""
+    """Where other nodes reach this rank: its address on the default route, or that of the host's name."""
     address = local_address("192.0.2.1")  # reserved for documentation, used by no host
     if not address.startswith("127."):
         return address

@@ -1,7 +1,7 @@
 """Tasks on a Ray cluster.
 
-Ray ends a task that runs by killing its worker. If the task ends at that moment, Ray may already have given another
-task to the same worker, which dies with it. So a task whose worker dies shortly after a stop is sent again.
+Ray ends a running task by killing its worker. If the task ends at that moment, Ray may already have given the same
+worker another task, which dies with it. So a task whose worker dies shortly after a stop is sent again.
 """
 
 import time
@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import ray
 from ray import exceptions
 
-from lazybo.run.engines.base import Engine, EngineBroken, OpenTasks, P, T, WorkerDied, local_address
+from lazybo.run.engines.base import Engine, EngineBroken, P, T, WorkerDied, caused, local_address
 
 # What Ray raises when a worker, its node or its result is lost.
 DEATHS = (
@@ -26,14 +26,14 @@ DEATHS = (
     exceptions.ObjectLostError,
 )
 
-# A worker that dies within so many seconds of a stop may have been killed by it. A task is sent so often at most.
+# A worker that dies within KILL_SECONDS of a stop may have been killed by it. A task is sent up to MAX_ATTEMPTS times.
 KILL_SECONDS = 10.0
 MAX_ATTEMPTS = 3
 
 
 @dataclass
 class _Task:
-    """A call, and the references of its attempts: the last one counts."""
+    """A call, and the references of its attempts; the last one counts."""
 
     call: Callable[[], object]
     sent: list[Any] = field(default_factory=list)
@@ -47,21 +47,20 @@ def connect(address: str | None, workers: int | None) -> "RayEngine":
     elif address is not None:
         raise ValueError(f"this process is connected to a Ray cluster: give executor='ray' instead of {address!r}")
     host = ray.util.get_node_ip_address() if address is None else local_address(urlsplit(address).hostname or "")
-    return RayEngine(workers, host, release=ray.shutdown if own else lambda: None)
+    return RayEngine(workers, host, owns_connection=own)
 
 
 class RayEngine(Engine):
-    """Runs tasks on a Ray cluster, one processor each. ``release`` closes a connection that we opened."""
+    """Runs tasks on a Ray cluster, one processor each. The caller's connection stays open."""
 
     can_stop = True
 
-    def __init__(self, workers: int | None, host: str, *, release: Callable[[], object]) -> None:
-        self._workers = workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
+    def __init__(self, workers: int | None, host: str, *, owns_connection: bool) -> None:
+        super().__init__(workers or max(1, int(ray.cluster_resources().get("CPU", 1))))
         self.host = host
-        self._release = release
-        self._open = OpenTasks(self._abandon)
+        self._owns_connection = owns_connection
         self._killed_at = -float("inf")
-        # Without Ray's own retries: the caller decides about them.
+        # Ray itself must not retry: the caller decides about that.
         self._run = ray.remote(num_cpus=1, max_retries=0)(_call)
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
@@ -82,34 +81,21 @@ class RayEngine(Engine):
         except Exception as error:
             self._open.end(future, error=error)
 
-    def stop(self, future: Future[Any]) -> bool:
-        """End one task; if it runs, by killing its worker."""
-        return self._open.stop(future)
-
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Take no more tasks. The caller's connection stays open."""
-        self._open.close(wait, cancel_futures, self._release)
-
     def _finish(self, task: _Task, future: Future[Any], running: Future[Any]) -> None:
         error = running.exception()
         if isinstance(error, exceptions.WorkerCrashedError) and self._send_again(task, future):
             return
         if isinstance(error, exceptions.RayTaskError):
-            # The exception of the task itself, caused by Ray's, which shows where on the worker it was raised.
-            error.cause.__cause__ = error
-            error = error.cause
+            # The exception of the task itself. Ray's, its cause here, shows where on the worker it was raised.
+            error = caused(error.cause, error)
         elif isinstance(error, DEATHS):
-            died = WorkerDied(f"the Ray worker that ran the task died: {error}", len(task.sent))
-            died.__cause__ = error
-            error = died
+            error = caused(WorkerDied(f"the Ray worker that ran the task died: {error}", len(task.sent)), error)
         elif isinstance(error, exceptions.RaySystemError):
-            broken = _broken(error)
-            broken.__cause__ = error
-            error = broken
+            error = caused(_broken(error), error)
         self._open.end(future, result=None if error else running.result(), error=error)
 
     def _send_again(self, task: _Task, future: Future[Any]) -> bool:
-        """Send a task again whose worker may have been killed because of another task."""
+        """Resend a task whose worker may have been killed because of another task."""
         by_us = time.monotonic() - self._killed_at < KILL_SECONDS
         if future.done() or not by_us or len(task.sent) >= MAX_ATTEMPTS:
             return False
@@ -123,6 +109,10 @@ class RayEngine(Engine):
             self._killed_at = time.monotonic()
             ray.cancel(task.sent[-1], force=True)
         return True
+
+    def _release(self) -> None:
+        if self._owns_connection:
+            ray.shutdown()
 
 
 def _call(call: Callable[[], object]) -> object:

@@ -1,0 +1,404 @@
+"""The loop of `optimize()`: propose -> record -> submit -> record -> tell, on any engine; and its progress bar.
+
+A trial is proposed for the number it will get, written to the study (`TrialSource`), and submitted as one task, or as
+one for each fold (`OpenTrials`). When a trial ends, it is recorded in the study, then the callbacks are called, then
+the optimiser is told. Ends are handled one by one in their order: a run with several workers depends on that order, on
+what running trials had reported at each proposal, and on its seed.
+"""
+
+import contextlib
+import logging
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from optuna.exceptions import UpdateFinishedTrialError
+from optuna.study import Study
+from optuna.trial import FrozenTrial, TrialState
+from tqdm import tqdm
+
+from lazybo.core.text import printable
+from lazybo.run.channel import StudyReporter
+from lazybo.run.checkpoints import tidy
+from lazybo.run.engines import Engine
+from lazybo.run.failure import InvalidValue, how_to_resume, log_failed_trial, log_traceback
+from lazybo.run.limits import Budget, GainLimit, Stopping, StopReason, Tally, or_inf
+from lazybo.run.next_trial import Bracket, TrialSource, bracket_for
+from lazybo.run.objective import Reporter
+from lazybo.run.open_trials import OpenTrial, OpenTrials, RunOptions
+from lazybo.run.shared_study import Orphans, SharedStudy
+from lazybo.run.worker import Outcome
+from lazybo.study.attributes import FAILURE_KEY, SECONDS_KEY, VARIANCE_KEY
+from lazybo.study.ledger import Entry, Result, open_ledger
+from lazybo.study.pruner import LazyPruner
+from lazybo.study.store import Store
+from lazybo.study.trial import as_attributes
+
+if TYPE_CHECKING:
+    from lazybo.study.model import StudyModel
+
+_logger = logging.getLogger("lazybo")
+
+# Seconds between two reads of the study while only other processes run evaluations; they double from the first on.
+FIRST_WAIT, LAST_WAIT = 0.02, 1.0
+# At most this many dropped metrics are named, so that a loop over names does not fill the log.
+MAX_NAMED_METRICS = 50
+
+
+class Driver:
+    """One run of one process on a study, under the ``name`` of this process (`lazybo.run.presence`)."""
+
+    def __init__(
+        self,
+        study: Study,
+        model: "StudyModel",
+        engine: Engine,
+        options: RunOptions,
+        *,
+        name: str,
+        connect: Callable[[StudyReporter], Reporter],
+    ) -> None:
+        self.study, self.model, self.engine, self._options, self._name = study, model, engine, options, name
+        self._store = Store(study)
+        limits = options.limits
+        self.stopping = Stopping(study, limits, *model.optimizer.directions)
+        self._ledger = open_ledger(study, model.space.distributions, name)
+        has_checkpoints = options.steps.checkpoints is not None
+        orphans = Orphans(study, self._ledger, name, limits.retries, checkpoints=has_checkpoints)
+        self._open = OpenTrials(study, engine, options, connect=connect, note_begin=orphans.note_begin)
+        self._shared = SharedStudy(study, model, orphans, self._open.trials)
+        gain = GainLimit(study, model.optimizer, limits.min_gain)
+        self._budget = Budget(limits, options.n_trials, engine.workers)
+        self._source = TrialSource(
+            model, self._ledger, self._shared, self._open, self.stopping, gain, self._budget, self._bracket()
+        )
+        # Rounds are repeatable: they do not depend on how far others are. The values of folds are no learning curves.
+        model.watches = not options.synchronous and options.folds is None
+        self._work = WorkTime()
+        self._wait = FIRST_WAIT
+        self._dropped: set[str] = set()  # metrics that a warning has named
+        self._traced: set[str] = set()  # classes of exceptions whose traceback was logged
+
+    def _bracket(self) -> Bracket | None:
+        """How the first trials run, if trainings can be paused and our own pruner decides on them."""
+        steps, goals = self._options.steps, self._options.goals
+        if not steps.pausable or not isinstance(self.study.pruner, LazyPruner):
+            return None
+        assert steps.max_steps is not None, "pausable trainings have a last step"
+        return bracket_for(steps.max_steps, self._options.n_trials, -1.0 if goals.directions[0] == "maximize" else 1.0)
+
+    # ---------------------------------------------------------------------- loop
+
+    def run(self) -> None:
+        """Run until the study has all trials, or there is another reason to stop; then wait for running evaluations.
+
+        ``stopping`` then has the reason, and the error that the run ends with.
+        """
+        earlier = self._store.trials()
+        self.stopping.count_earlier(earlier)
+        self._budget.count_earlier(earlier)
+        self._shared.sync()
+        self.stopping.check()
+        with (
+            Progress(self._options.progress, self._options.n_trials, self._begun) as progress,
+            self.stopping.interruptible(partial(self._on_interrupt, progress)),
+        ):
+            try:
+                while self._step():
+                    self._show(progress)
+            except BaseException:
+                self._give_back()
+                raise
+        self.stopping.end()
+
+    def _step(self) -> bool:
+        """Submit what can be submitted, wait for one event, and handle it; False when the run is over."""
+        with self._work.measured():
+            self._fill()
+        if not self._open.are_running:
+            return self._wait_for_others()
+        self._wait = FIRST_WAIT
+        if not self._options.synchronous and not self._open.has_tasks and self.stopping.reason is None:
+            with self._work.measured():
+                self._source.propose_ahead()
+        event = self._open.wait(self.stopping.deadline)
+        with self._work.measured():
+            for trial, outcome in self._open.handle(event):
+                self._end(trial, outcome)
+            self.stopping.check()
+        return True
+
+    def _fill(self) -> None:
+        """Give every free worker a task."""
+        if self._options.synchronous and self._open.are_running:
+            return
+        while self._open.free_workers > 0:
+            if not self._open.has_tasks and not self._start_trial():
+                return
+            # A serial engine evaluates in submit: that time is not the optimiser's.
+            with self._work.paused(self.engine.workers == 1 and not self.engine.remote):
+                self._open.submit()
+
+    def _start_trial(self) -> bool:
+        """Open the next trial; False if there is none."""
+        while (started := self._source.start()) is not None:
+            entry, limits = started.entry, {"judged_from": started.judged_from, "pause_at": started.pause_at}
+            trial = self._open.add(entry, started.deaths, started.values, **limits)
+            trial.earlier_seconds = started.seconds
+            self.model.announce(entry.number, entry.params)
+            if not started.invalid:
+                return True
+            self._end(trial, Outcome("failed", reason=started.invalid))
+            self._shared.sync()
+        return False
+
+    def _wait_for_others(self) -> bool:
+        """Nothing runs here. The run is over, unless a trial of another process may have to be taken over."""
+        needed = self._shared.finished < or_inf(self._options.n_trials)
+        if self.stopping.reason is not None or not needed or not self._shared.elsewhere:
+            return False
+        time.sleep(self._wait)
+        self._wait = min(2 * self._wait, LAST_WAIT)
+        self._shared.sync()
+        self.stopping.check()
+        return True
+
+    # ---------------------------------------------------------------- ends of trials
+
+    def _end(self, trial: OpenTrial, outcome: Outcome) -> None:
+        """A trial has ended: record it, call the callbacks, give its worker the next one, tell the optimiser."""
+        entry = trial.entry
+        intermediate = self._open.stop(trial)
+        if outcome.state == "paused" and intermediate:
+            self._pause(trial, outcome, max(intermediate))
+            return
+        last = intermediate[max(intermediate)] if intermediate else math.nan
+        if outcome.state == "pruned" and math.isfinite(last) and not self._options.goals.several:
+            outcome = replace(outcome, value=last)  # as Optuna does
+        result = _result(outcome, trial.earlier_seconds if self._is_timed else None)
+        recorded = self._ledger.finish(entry, result)
+        del self._open.trials[entry.number]
+        if not recorded:
+            value = list(result.several) or result.value
+            _logger.warning(f"trial {entry.number} was ended by another process; its value here, {value}, is not used")
+            self._shared.sync()
+            return
+        if self._options.steps.checkpoints is not None:
+            tidy(self._options.steps.checkpoints, entry.number)
+        self._shared.finished += 1
+        self._shared.searched += not entry.repeat
+        self._log(entry, outcome)
+        if outcome.state == "invalid":
+            error = InvalidValue(f"{outcome.reason}\n{how_to_resume(self.study)}")
+            self.stopping.stop(StopReason.INVALID_VALUE, error)
+        self.stopping.count(outcome, result, repeat=entry.repeat)
+        self._budget.count(outcome.seconds)
+        self._call_back(entry)
+        if self._source.has_proposal and not self._open.has_tasks:
+            self._fill()  # the worker need not wait until the optimiser has learned
+        self.model.finish(_frozen(entry, result, intermediate))
+
+    def _log(self, entry: Entry, outcome: Outcome) -> None:
+        """Log a failed trial, the traceback of the first exception of each class, and metrics that were dropped."""
+        if outcome.state in ("failed", "invalid"):
+            log_failed_trial(entry.number, entry.params, outcome.reason)
+            if outcome.raised is not None and outcome.raised.kind not in self._traced:
+                self._traced.add(outcome.raised.kind)
+                log_traceback(entry.number, outcome.raised.trace)
+        new = [metric for metric in outcome.dropped if metric not in self._dropped]
+        if new and len(self._dropped) < MAX_NAMED_METRICS:
+            self._dropped.update(new)
+            _logger.warning(f"trial {entry.number}: these metrics were dropped: {', '.join(new)}")
+
+    @property
+    def _is_timed(self) -> bool:
+        """Whether the study records how long trials took."""
+        return self.model.optimizer.options.cost is not None
+
+    def _pause(self, trial: OpenTrial, outcome: Outcome, step: int) -> None:
+        """A trial is stopped for now: record that, call the callbacks, tell the optimiser what to expect of it."""
+        entry = trial.entry
+        if self._is_timed:
+            seconds = trial.earlier_seconds + outcome.seconds
+            with contextlib.suppress(UpdateFinishedTrialError):  # another process has ended it
+                self._store.set_trial_attributes(entry.trial_id, {SECONDS_KEY: seconds})
+        self._budget.count(outcome.seconds)
+        recorded = self._ledger.pause(entry, step, outcome.metrics)
+        del self._open.trials[entry.number]
+        if not recorded:
+            _logger.warning(f"trial {entry.number} runs in another process now, so it is not paused here")
+            self._shared.sync()
+            return
+        paused = self._store.trial(entry.trial_id)
+        self._shared.paused[entry.number] = paused
+        self.stopping.count_paused()
+        self._call_back(entry)
+        self.model.pause(paused)
+
+    def _call_back(self, entry: Entry) -> None:
+        if not self._options.callbacks:
+            return
+        trial = self._store.trial(entry.trial_id)
+        self.study._thread_local.in_optimize_loop = True  # so that study.stop() may be called
+        try:
+            for callback in self._options.callbacks:
+                callback(self.study, trial)
+        except Exception as error:
+            self.stopping.stop(StopReason.CALLBACK_FAILED, error)
+        finally:
+            self.study._thread_local.in_optimize_loop = False
+        if self.study._stop_flag:
+            self.study._stop_flag = False
+            self.stopping.stop(StopReason.STOP_CALLED)
+
+    def _give_back(self) -> None:
+        """Stop at once: queue the trials that run here, so that the next run repeats them."""
+        self.engine.shutdown(wait=False, cancel_futures=True)
+        # If the storage itself fails, the next run finds these trials, since their driver is gone.
+        with suppress(Exception):
+            self._open.flush()
+            for trial in self._open.trials.values():
+                self._ledger.put_back(trial.entry.trial_id, trial.deaths, self._name)
+
+    # ------------------------------------------------------------------- messages
+
+    def _on_interrupt(self, progress: "Progress") -> None:
+        self._open.wake()
+        progress.say(
+            f"lazybo: waiting for {len(self._open.trials)} running evaluations, then the study can be resumed; "
+            "Ctrl-C again stops them now"
+        )
+
+    def _show(self, progress: "Progress") -> None:
+        share = self._work.seconds / max(time.monotonic() - self.stopping.started, 1e-9)
+        progress.show(self._begun, self.stopping.tally, len(self._open.trials), share)
+
+    @property
+    def _begun(self) -> int:
+        """How many trials have ended or are paused."""
+        return self._shared.finished + len(self._shared.paused)
+
+
+def _result(outcome: Outcome, earlier_seconds: float | None = None) -> Result:
+    """What is recorded of an outcome; with its time, if ``earlier_seconds`` of it are given."""
+    states = {"complete": TrialState.COMPLETE, "pruned": TrialState.PRUNED}
+    user = dict(outcome.metrics)
+    system: dict[str, Any] = {}
+    if outcome.reason:
+        system["fail_reason"] = outcome.reason
+        user["traceback"] = outcome.traceback or outcome.reason
+    if outcome.failure:
+        system[FAILURE_KEY] = outcome.failure
+    if outcome.variance:
+        system[VARIANCE_KEY] = outcome.variance
+    if earlier_seconds is not None:
+        system[SECONDS_KEY] = earlier_seconds + outcome.seconds
+    system |= as_attributes(outcome.constraints)
+    return Result(states.get(outcome.state, TrialState.FAIL), outcome.value, user, system, outcome.values)
+
+
+def _frozen(entry: Entry, result: Result, intermediate: dict[int, float]) -> FrozenTrial:
+    """A trial that ended, as the model reads it."""
+    return FrozenTrial(
+        number=entry.number,
+        state=result.state,
+        value=None,
+        values=result.values,
+        datetime_start=None,
+        datetime_complete=None,
+        params=entry.params,
+        distributions={},
+        user_attrs=dict(result.user_attrs),
+        system_attrs=dict(result.system_attrs),
+        intermediate_values=intermediate,
+        trial_id=entry.trial_id,
+    )
+
+
+# ----------------------------------------------------------------------- progress
+
+
+class Progress:
+    """A bar of trials with the best value, how many run and failed, and the optimiser's share of the time.
+
+    Nothing is printed if standard error is neither a terminal nor a notebook. In a notebook it is a line of text, not a
+    widget: that needs no other package, and is still there when the notebook is opened again.
+    """
+
+    NOTEBOOK_WIDTH = 100  # characters; the width of a notebook is unknown
+    INTERVAL = 0.1  # seconds between two updates
+
+    def __init__(self, wanted: bool, total: int | None, done: int) -> None:
+        notebook = in_notebook()
+        self._bar = tqdm(
+            total=total,
+            initial=done,
+            unit="trial",
+            disable=not (wanted and (notebook or sys.stderr.isatty())),
+            # A notebook shows standard error as if something were wrong.
+            file=sys.stdout if notebook else sys.stderr,
+            ncols=self.NOTEBOOK_WIDTH if notebook else None,
+            dynamic_ncols=not notebook,
+        )
+        self._shown = -self.INTERVAL
+
+    def show(self, done: int, tally: Tally, running: int, share: float) -> None:
+        """Update the bar."""
+        if self._bar.disable:
+            return
+        shown = [
+            f"best {tally.best:.6g}" if tally.best is not None else f"front of {tally.front}" if tally.front else "",
+            f"{running} running",
+            f"{tally.infeasible} infeasible" if tally.infeasible else "",
+            f"{tally.failed} failed" if tally.failed else "",
+            f"optimiser {share:.0%}",
+        ]
+        self._bar.set_postfix_str(", ".join(filter(None, shown)), refresh=False)
+        self._bar.n = done
+        if time.monotonic() >= self._shown + self.INTERVAL:
+            self._shown = time.monotonic()
+            self._bar.refresh()
+
+    def say(self, text: str) -> None:
+        """Print a line above the bar, on standard error."""
+        tqdm.write(printable(text), file=sys.stderr)
+
+    def __enter__(self) -> "Progress":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._bar.close()
+
+
+def in_notebook() -> bool:
+    """Whether this process is the kernel of a notebook (Jupyter, VS Code, Colab)."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return getattr(shell, "kernel", None) is not None
+
+
+class WorkTime:
+    """The seconds that the driver itself works, without those it waits for evaluations."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    @contextmanager
+    def measured(self) -> Iterator[None]:
+        """Add the time of this block."""
+        start = time.perf_counter()
+        yield
+        self.seconds += time.perf_counter() - start
+
+    @contextmanager
+    def paused(self, condition: bool) -> Iterator[None]:
+        """Leave out the time of this block, within one that is measured, if the condition holds."""
+        start = time.perf_counter()
+        yield
+        if condition:
+            self.seconds -= time.perf_counter() - start

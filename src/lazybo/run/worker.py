@@ -1,0 +1,419 @@
+"""What a worker does: it calls the objective and turns the result into an `Outcome`.
+
+Only plain data of bounded size is sent back (`lazybo.run.plain`). An exception becomes text, since the driver may not
+have its class. This module imports no model, so that workers start fast.
+"""
+
+import math
+import sys
+import time
+import traceback
+from collections.abc import Callable, Generator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from optuna.exceptions import TrialPruned
+
+from lazybo.core.checks import is_number
+from lazybo.run import plain
+from lazybo.run.checkpoints import Checkpoint, opened
+from lazybo.run.goals import ONE_OBJECTIVE, Goals
+from lazybo.run.objective import Call, Reporter, SpaceError, Trial
+from lazybo.study.attributes import MAX_STORED, metric_at
+
+LARGEST = sys.float_info.max
+State = Literal["complete", "pruned", "paused", "failed", "invalid"]
+# Errors that hardly depend on the parameters: the objective itself has a bug.
+BUGS = (NameError, ImportError, AttributeError, TypeError, SyntaxError, SpaceError)
+
+
+@dataclass(frozen=True)
+class Steps:
+    """How a run treats trainings that report step by step."""
+
+    max_steps: int | None = None
+    checkpoints: Path | None = None  # the common folder of checkpoints; None if the objective takes no checkpoint
+    pauses: bool = True  # False: trainings that are stopped are pruned, although they could be continued
+
+    @property
+    def pausable(self) -> bool:
+        """Whether a training that is stopped can be continued later."""
+        return self.pauses and self.checkpoints is not None and self.max_steps is not None
+
+
+NO_STEPS = Steps()
+
+
+@dataclass(frozen=True)
+class Task:
+    """One evaluation, or one fold of it."""
+
+    number: int
+    params: dict[str, Any]
+    fold: int | None = None
+    reporter: Reporter | None = None
+    timed: bool = False  # whether it has a timeout, so that its start must be reported
+    noted: bool = False  # whether its start is reported if the driver can be reached
+    goals: Goals = ONE_OBJECTIVE
+    steps: Steps = NO_STEPS
+    reported: tuple[int, float] | None = None  # the last step and value that an earlier evaluation has reported
+
+
+@dataclass(frozen=True)
+class NoisyValue:
+    """What an objective of our own returns: a value, the known variance of its noise, and metrics to keep."""
+
+    value: float
+    variance: float = 0.0
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+
+
+class EvaluationFailed(RuntimeError):
+    """A failure that an objective of our own describes.
+
+    ``kind`` is a code for programs. ``where`` is the file or folder that shows more: it is part of the message, but not
+    of ``summary``, which is the same for all trials that fail in the same way.
+    """
+
+    def __init__(self, summary: str, *, kind: str = "", where: object = "") -> None:
+        super().__init__(f"{summary} (see {where})" if where else summary)
+        self.summary, self.kind = summary, kind
+
+
+class InvalidStep(Exception):
+    """What an objective yielded is no report; retrying cannot help."""
+
+
+class TrialPaused(Exception):
+    """A training was stopped for now. Its checkpoint has all that it needs to continue."""
+
+
+@dataclass(frozen=True)
+class Raised:
+    """What an objective raised, as plain data. The exception itself is not sent to other processes."""
+
+    kind: str  # the name of its class, with the module unless it is built in
+    arguments: tuple[Any, ...]  # if they are short plain data, or else its message
+    trace: str  # where it was raised, in a few lines
+    bug: bool  # whether it looks like a bug of the objective, which other parameters do not avoid
+    error: BaseException | None = field(default=None, compare=False)  # None in other processes
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "error": None}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a task ended. "invalid" means that the result is not a number, so retrying cannot help.
+
+    ``value`` is for one objective, ``values`` for several. ``constraints`` are those that the trial has measured, even
+    if it failed. ``dropped`` names the metrics that have no plain form.
+    """
+
+    state: State
+    value: float | None = None
+    metrics: dict[str, Any] = field(default_factory=dict)
+    reason: str = ""
+    traceback: str = ""
+    seconds: float = 0.0
+    variance: float = 0.0  # of the noise in the value, if known
+    dropped: tuple[str, ...] = ()
+    failure: dict[str, str] = field(default_factory=dict)  # the kind and the summary of an EvaluationFailed
+    raised: Raised | None = None  # what the objective raised, unless that is an EvaluationFailed
+    values: tuple[float, ...] = ()
+    constraints: dict[str, float] = field(default_factory=dict)
+
+
+# --------------------------------------------------------------------- evaluation
+
+
+def evaluate(objective: Call | bytes, task: Task) -> Outcome:
+    """Call the objective. Raises nothing but KeyboardInterrupt."""
+    start = time.perf_counter()
+    trial = Trial(task.number, task.params, task.reporter)
+    call: Call | None = None
+    try:
+        _report_begin(task)
+        call = _load(objective) if isinstance(objective, bytes) else objective
+        outcome = _outcome(_called(call, trial, task), trial.user_attrs, task.goals)
+    except KeyboardInterrupt:
+        raise
+    except TrialPruned:
+        outcome = _ended("pruned", trial.user_attrs)
+    except TrialPaused:
+        outcome = _ended("paused", trial.user_attrs)
+    except InvalidStep as error:
+        outcome = _ended("invalid", trial.user_attrs, reason=str(error))
+    except EvaluationFailed as error:
+        described = {"kind": error.kind, "summary": plain.cut(error.summary, plain.REASON_LENGTH)}
+        reason, trace = plain.cut(str(error), plain.REASON_LENGTH), plain.trace(error)
+        outcome = _ended("failed", trial.user_attrs, reason=reason, traceback=trace, failure=described)
+    except BaseException as error:  # an objective may call sys.exit(), or be cancelled by asyncio
+        reason = plain.reason(error) + (call.hint(error) if call is not None else "")
+        raised = _raised(error)
+        outcome = _ended("failed", trial.user_attrs, reason=reason, traceback=plain.trace(error), raised=raised)
+    outcome = costed(bounded(outcome, task.goals, trial.constraints), task.goals.cost)
+    return replace(outcome, seconds=time.perf_counter() - start)
+
+
+def _raised(error: BaseException) -> Raised:
+    """An exception of an objective. Its traceback begins with the objective and keeps no variables alive."""
+    frames = error.__traceback__
+    while frames is not None and str(frames.tb_frame.f_globals.get("__name__")).startswith("lazybo.run."):
+        frames = frames.tb_next
+    error = BaseException.with_traceback(error, frames or error.__traceback__)
+    causes, seen = [error], {id(error)}
+    for cause in causes:
+        # A model in the memory of a GPU would stay there for as long as the exception does.
+        traceback.clear_frames(cause.__traceback__)
+        others = [each for each in (cause.__cause__, cause.__context__) if each is not None and id(each) not in seen]
+        causes += others
+        seen |= set(map(id, others))
+    return Raised(plain.kind(error), plain.arguments(error), plain.short_trace(error), isinstance(error, BUGS), error)
+
+
+def _called(call: Call, trial: Trial, task: Task) -> Any:
+    """What the objective returns; a generator is run to its end."""
+    trial.yields, trial.reported, trial.space = call.generator, task.reported, call.space
+    if not call.takes_checkpoint or task.steps.checkpoints is None:
+        returned = call(trial.params, trial, task.fold)
+        return follow(returned, trial.record, task.steps, task.goals) if call.generator else returned
+    is_value = partial(is_kept, goals=task.goals)
+    with opened(task.steps.checkpoints, task.number, copies=call.generator, is_value=is_value) as checkpoint:
+        trial.set_user_attr("checkpoint", str(checkpoint.folder))
+        returned = call(trial.params, trial, task.fold, checkpoint.folder)
+        if not call.generator:
+            return returned
+        checkpoint.before_copy = trial.flush  # a checkpoint is never ahead of the study
+        return follow(returned, trial.record, task.steps, task.goals, checkpoint)
+
+
+def _report_begin(task: Task) -> None:
+    """Report that the evaluation starts, if the driver needs to know."""
+    if task.reporter is None:
+        return
+    if task.timed:
+        task.reporter.begin(task.number, task.fold)
+    elif task.noted:
+        with suppress(OSError, EOFError):  # a driver that cannot be reached still gets the result
+            task.reporter.begin(task.number, task.fold)
+
+
+@lru_cache(maxsize=1)
+def _load(payload: bytes) -> Call:
+    """The objective as it was sent. A worker loads it once."""
+    import cloudpickle
+
+    call: Call = cloudpickle.loads(payload)
+    return call
+
+
+# ------------------------------------------------------------------------ results
+
+
+def _outcome(returned: Any, attributes: Mapping[str, Any], goals: Goals) -> Outcome:
+    """The outcome for a returned value, several values, or a dict with ``value`` and metrics."""
+    metrics: dict[Any, Any] = dict(attributes)
+    variance = 0.0
+    if isinstance(returned, NoisyValue):
+        variance = returned.variance
+        returned = {**returned.metrics, "value": returned.value}
+    if isinstance(returned, Mapping):
+        wanted = goals.names or ("value",)
+        missing = [name for name in wanted if metric_at(returned, name) is None and name not in returned]
+        if missing:
+            reason = f"the objective returned a dict without {missing[0]!r}: {plain.short(returned)}"
+            return _ended("invalid", metrics, reason=reason)
+        # The value is kept as the trial's value. Objectives with names are metrics too.
+        metrics |= {name: metric for name, metric in returned.items() if goals.names or not _is_value(name)}
+        found = [metric_at(returned, name) for name in wanted]
+        returned = found if goals.several and goals.names else found[0]
+    elif goals.names:
+        names = " and ".join(map(repr, goals.names))
+        reason = f"the objective must return a dict with {names}, not {plain.short(returned)}"
+        return _ended("invalid", metrics, reason=reason)
+    if goals.several:
+        return _several(returned, metrics, len(goals.directions))
+    value = _one(returned, metrics, alone=True)
+    return value if isinstance(value, Outcome) else _ended("complete", metrics, value=value, variance=variance)
+
+
+def _several(returned: Any, metrics: Mapping[Any, Any], count: int) -> Outcome:
+    """The outcome for the values of several objectives."""
+    if not _is_list(returned) or len(returned) != count:
+        shown = plain.short(returned)
+        reason = f"the objective must return {count} numbers, one for each objective, as a tuple or a list, not {shown}"
+        return _ended("invalid", metrics, reason=reason)
+    values = [_one(each, metrics) for each in returned]
+    wrong = [value for value in values if isinstance(value, Outcome)]
+    # Retrying cannot help if any of them is not a number.
+    worst = sorted(wrong, key=lambda outcome: outcome.state != "invalid")
+    return worst[0] if worst else _ended("complete", metrics, values=tuple(values))
+
+
+def _one(returned: Any, metrics: Mapping[Any, Any], *, alone: bool = False) -> float | Outcome:
+    """A returned value as a finite number, or else the outcome; ``alone``: there is one objective."""
+    try:
+        value = plain.number(returned)
+    except (TypeError, ValueError):
+        hint = " (is a return statement missing?)" if returned is None else ""
+        if alone and _is_list(returned):
+            hint = " (several objectives need several directions, such as direction=['minimize', 'maximize'])"
+        shown = plain.short(returned)
+        reason = f"the objective must return a number, or a dict with a number as 'value', not {shown}{hint}"
+        return _ended("invalid", metrics, reason=reason)
+    except OverflowError:
+        return _ended("failed", metrics, reason=f"the value is too large for a float: {plain.short(returned)}")
+    if not math.isfinite(value):
+        return _ended("failed", metrics, reason=f"the value is {value}")
+    return value
+
+
+def bounded(outcome: Outcome, goals: Goals, measured: Mapping[str, float]) -> Outcome:
+    """The outcome with its constraints: those that the trial has set, and the bounds on its metrics.
+
+    A complete evaluation that lacks a metric with a bound is invalid, since nobody can know whether it is feasible.
+    """
+    found = dict(measured)
+    try:
+        found |= goals.violations(outcome.metrics)
+    except KeyError as error:
+        if outcome.state == "complete":
+            name = error.args[0]
+            text = f"there is a constraint on the metric {name!r}, so the objective must return it as a number"
+            outcome = _without_value(outcome, name, f"{text}, not {plain.short(metric_at(outcome.metrics, name))}")
+    return replace(outcome, constraints={name: min(max(each, -LARGEST), LARGEST) for name, each in found.items()})
+
+
+def costed(outcome: Outcome, cost: str | None) -> Outcome:
+    """The outcome itself; invalid if it is complete but its cost is missing or not positive."""
+    if cost is None or outcome.state != "complete":
+        return outcome
+    found = metric_at(outcome.metrics, cost)
+    if is_number(found) and found > 0.0:  # metrics are finite
+        return outcome
+    text = f"the metric {cost!r} is the cost, so the objective must return it as a positive number"
+    if found is None:
+        return _without_value(outcome, cost, f"{text}, but did not")
+    return replace(outcome, state="invalid", value=None, values=(), reason=f"{text}, not {plain.short(found)}")
+
+
+def _without_value(outcome: Outcome, metric: str, reason: str) -> Outcome:
+    """The outcome if a metric is missing, or None: NaN becomes None in metrics, and could not be measured here."""
+    state: State = "failed" if metric in outcome.metrics else "invalid"
+    return replace(outcome, state=state, value=None, values=(), reason=reason)
+
+
+def _ended(state: State, metrics: Mapping[Any, Any], **details: Any) -> Outcome:
+    kept, dropped = plain.metrics(metrics)
+    return Outcome(state, metrics=kept, dropped=dropped, **details)
+
+
+# -------------------------------------------------------------------------- steps
+
+
+def follow(
+    steps: Generator[Any, None, Any],
+    report: Callable[[float, int], bool],
+    options: Steps,
+    goals: Goals,
+    checkpoint: Checkpoint | None = None,
+) -> Any:
+    """Run an objective that is a generator, and report each yielded value. Returns what it returns or yielded last.
+
+    If ``report`` returns True, the generator is stopped: raises TrialPaused if it can be continued, otherwise
+    TrialPruned.
+    """
+    step, last = (0, None) if checkpoint is None else (checkpoint.step, checkpoint.value)
+    limit = math.inf if options.max_steps is None else options.max_steps
+    while True:
+        try:
+            yielded = next(steps)
+        except StopIteration as end:
+            if end.value is None and last is None:
+                raise InvalidStep("the objective has yielded nothing; yield a value after each step") from None
+            return last if end.value is None else end.value
+        try:
+            step, last = _numbered(yielded, step, goals)
+            value = _reported(last, goals)
+            if step > limit:
+                raise InvalidStep(
+                    f"the objective yielded a value for step {step}, but max_steps={options.max_steps}; "
+                    "end it earlier, or give a larger max_steps"
+                )
+            stop, kept = report(value, step), _kept(last, value)
+            if checkpoint is not None:
+                checkpoint.save(step, kept)
+        except BaseException:
+            steps.close()
+            raise
+        if stop and step < limit:
+            steps.close()  # it may save its state in a finally clause
+            if checkpoint is not None:
+                checkpoint.save(step, kept)
+            raise TrialPaused if options.pausable and math.isfinite(value) else TrialPruned
+
+
+def _numbered(yielded: Any, step: int, goals: Goals) -> tuple[int, Any]:
+    """The step and the value of what was yielded: a ``value`` belongs to the next step, ``(step, value)`` to any.
+
+    With several objectives, a tuple of numbers is their values, so the value in a pair is a dict, a list or a tuple.
+    """
+    is_pair = isinstance(yielded, tuple) and len(yielded) == 2
+    is_pair_of_several = is_pair and (isinstance(yielded[1], Mapping) or _is_list(yielded[1]))
+    if not isinstance(yielded, tuple) or (goals.several and not is_pair_of_several):
+        return step + 1, yielded
+    given = yielded[0] if is_pair else None
+    if isinstance(given, bool) or not isinstance(given, int | np.integer) or not 1 <= given <= MAX_STORED:
+        raise InvalidStep(
+            f"the objective must yield a number, or a pair of a step (1, 2, …) and a number, not {plain.short(yielded)}"
+        )
+    return int(given), yielded[1]
+
+
+def _reported(yielded: Any, goals: Goals) -> float:
+    """The number to report: what was yielded, a value of a dict, or one of a list of all objectives."""
+    value, name = yielded, goals.names[goals.reports] if goals.names else "value"
+    if isinstance(value, Mapping):
+        value = metric_at(value, name)
+    elif goals.several and _is_list(value) and len(value) == len(goals.directions):
+        value = value[goals.reports]
+    try:
+        return plain.number(value)
+    except (TypeError, ValueError, OverflowError):
+        what = f"a number after each step, or a dict with a number as {name!r}"
+        if goals.several and not goals.names:
+            what = f"after each step a list of {len(goals.directions)} numbers, or the one that is reported"
+        raise InvalidStep(f"the objective must yield {what}, not {plain.short(yielded)}") from None
+
+
+def _kept(yielded: Any, value: float) -> Any:
+    """A yielded value as it is kept with a checkpoint: if it was the last one, it is the result."""
+    if isinstance(yielded, Mapping):
+        return plain.metrics(yielded)[0]
+    return plain.metrics({"values": yielded})[0].get("values") if _is_list(yielded) else value
+
+
+def is_kept(value: Any, goals: Goals) -> bool:
+    """Whether ``value`` may have been kept with a step. JSON has no NaN in metrics: there it is None."""
+    if isinstance(value, Mapping):
+        value = {name: math.nan if each is None else each for name, each in value.items()}
+    elif isinstance(value, list):
+        value = [math.nan if each is None else each for each in value]
+    try:
+        _reported(value, goals)
+    except InvalidStep:
+        return False
+    return True
+
+
+def _is_value(name: object) -> bool:
+    return isinstance(name, str) and name == "value"
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list | tuple | np.ndarray)
