@@ -14,7 +14,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 from lazybo.cli.app import app
-from lazybo.cli.help import word_of
+from lazybo.cli.console import word_of
 
 COMMAND_PAGE = "cli.md"
 INTRODUCTION = """# The command: all options

@@ -37,7 +37,7 @@ print(time.perf_counter() - start)
 """
 SHOW = """
 import contextlib, io, sys, time
-from lazybo.cli import main
+from lazybo.cli.app import main
 sys.argv = ["lazybo", "show", STORAGE, "s"]
 start = time.perf_counter()
 try:

@@ -38,7 +38,7 @@ _FENCE = re.compile(
 )
 _NUMBER = re.compile(r"[-+]?\b\d")
 # Lines of `lazybo show` that depend on the numbers.
-SOMETIMES = ("chance that no other is clearly better", "recommended trial", "trial")
+SOMETIMES = ("probability of being the best (ties count for both)", "recommended trial", "trial")
 
 
 @dataclass(frozen=True)

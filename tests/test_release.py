@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 import lazybo
-from lazybo.cli import app
+from lazybo.cli.app import app
 
 ROOT = Path(__file__).parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())

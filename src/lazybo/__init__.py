@@ -8,14 +8,13 @@ if TYPE_CHECKING:
     from lazybo.gp.kernels import Column, Matern52
     from lazybo.gp.lazy_gp import LazyGP
     from lazybo.report.html import write_report
-    from lazybo.report.recommendation import recommend
-    from lazybo.report.records import importances
+    from lazybo.report.predictions import importances, recommend
     from lazybo.run.failure import RunFailed
     from lazybo.run.limits import Limits
     from lazybo.run.objective import kfold
     from lazybo.run.optimize import optimize
     from lazybo.search.optimizer import Optimizer, Suggestion
-    from lazybo.search.prediction import Prediction, Recommendation
+    from lazybo.search.predictions import Prediction, Recommendation
     from lazybo.space.space import Condition, Space
     from lazybo.study.paused import resume
     from lazybo.study.pruner import LazyPruner
@@ -36,15 +35,15 @@ _MODULES = {
     "Limits": "lazybo.run.limits",
     "Matern52": "lazybo.gp.kernels",
     "Optimizer": "lazybo.search.optimizer",
-    "Prediction": "lazybo.search.prediction",
-    "Recommendation": "lazybo.search.prediction",
+    "Prediction": "lazybo.search.predictions",
+    "Recommendation": "lazybo.search.predictions",
     "RunFailed": "lazybo.run.failure",
     "Space": "lazybo.space.space",
     "Suggestion": "lazybo.search.optimizer",
-    "importances": "lazybo.report.records",
+    "importances": "lazybo.report.predictions",
     "kfold": "lazybo.run.objective",
     "optimize": "lazybo.run.optimize",
-    "recommend": "lazybo.report.recommendation",
+    "recommend": "lazybo.report.predictions",
     "repair_storage": "lazybo.study.storage",
     "resume": "lazybo.study.paused",
     "write_report": "lazybo.report.html",

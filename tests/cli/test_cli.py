@@ -20,16 +20,18 @@ import pytest
 import sqlalchemy
 import typer
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
-from tests.test_files import almost_full
 from typer.testing import CliRunner, Result
 
 from lazybo import Condition, optimize, recommend
-from lazybo.cli import app
-from lazybo.cli.config import make_plan
-from lazybo.cli.settings import DEFAULT_STORAGE, SETTINGS, settings_of
+from lazybo.cli.app import app
+from lazybo.cli.parameters import space_of, tables_of
+from lazybo.cli.plan import make_plan
+from lazybo.cli.settings import DEFAULT_STORAGE, KEYS, settings_of
 from lazybo.gp.process import Process
-from lazybo.programs import groups
-from lazybo.study import storage as studies
+from lazybo.programs.program import reopen
+from lazybo.run.limits import Limits
+from lazybo.study.store import open_storage
+from tests.core.test_codec import almost_full
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = (ROOT / "docs" / "command.md").read_text()
@@ -57,7 +59,7 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     monkeypatch.setenv("COLUMNS", "200")
-    groups.reopen()
+    reopen()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
 
 
@@ -82,22 +84,16 @@ def refused(*arguments: str) -> str:
 def test_flags_and_a_file_make_the_same_plan() -> None:
     Path("lenet.toml").write_text(TOML)
     from_file = make_plan(settings_of(["lenet.toml"], {}))
-    assert from_file.space == {
+    assert from_file.space.distributions == {
         "lr": FloatDistribution(1e-4, 0.1, log=True),
         "opt": CategoricalDistribution(["sgd", "adam"]),
         "momentum": FloatDistribution(0, 0.99),
     }
-    assert from_file.conditions == {"momentum": Condition("opt", ("sgd",))}
+    assert from_file.space.conditions == {"momentum": Condition("opt", ("sgd",))}
     assert from_file.command == ("train", "--lr", "{lr}", "--opt", "{opt}", "--momentum", "{momentum}")
     assert (from_file.directions, from_file.storage, from_file.study) == ("maximize", "lenet.db", "lenet")
-    assert from_file.limits == {
-        "n_trials": 30,
-        "timeout": None,
-        "target_value": None,
-        "patience": None,
-        "min_gain": None,
-        "max_failures": 3,
-    }
+    assert from_file.limits == Limits(max_failures=3)
+    assert from_file.settings["trials"] == 30
     assert from_file.executor == "threads"
     assert from_file.output == Path("lenet-lenet-output").absolute()
     assert isinstance(from_file.pruner, optuna.pruners.NopPruner)
@@ -112,17 +108,15 @@ def test_flags_override_the_file_and_choices_are_text() -> None:
     Path("lenet.toml").write_text(TOML)
     flags: dict[str, Any] = {"trials": 5, "study": "other", "parameters": {"lr": {"type": "int", "low": 1, "high": 3}}}
     plan = make_plan(settings_of(["lenet.toml", "train", "{lr}", "{opt}", "{momentum}"], flags | {"initial": []}))
-    assert plan.space["lr"] == IntDistribution(1, 3)
-    assert plan.limits["n_trials"] == 5
+    assert plan.space.distributions["lr"] == IntDistribution(1, 3)
+    assert plan.settings["trials"] == 5
     assert plan.command == ("train", "{lr}", "{opt}", "{momentum}")
-    assert plan.parallel == 4
+    assert plan.settings["parallel"] == 4
 
 
 def test_a_parameter_may_be_named_in_every_way_of_a_flag() -> None:
-    from lazybo.cli.parameters import distributions_of, from_flags
-
-    tables = from_flags(["a=0:1", "b=1e-3:1:log", "c=0:1:0.25"], ["d=1:9:2", "e=1:100:log"], ['f=x,"y,z", $(q)'])
-    assert distributions_of(tables)[0] == {
+    floats, ints = ["a=0:1", "b=1e-3:1:log", "c=0:1:0.25"], ["d=1:9:2", "e=1:100:log"]
+    assert space_of(tables_of(float=floats, int=ints, choice=['f=x,"y,z", $(q)'])).distributions == {
         "a": FloatDistribution(0, 1),
         "b": FloatDistribution(1e-3, 1, log=True),
         "c": FloatDistribution(0, 1, step=0.25),
@@ -253,17 +247,6 @@ def test_a_database_of_something_else_is_refused_and_left_alone() -> None:
     assert "is a database of another program" in line
     assert "is a database of another program" in refused("show", "other.db")
     assert Path("other.db").read_bytes() == before
-
-
-def test_a_locked_database_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    made()
-    monkeypatch.setattr(studies, "OPENING_TIMEOUT", 0.1)
-    database = sqlite3.connect(DEFAULT_STORAGE)
-    database.execute("BEGIN EXCLUSIVE")
-    try:
-        assert "database is locked; end the program that holds it" in refused("show")
-    finally:
-        database.close()
 
 
 def test_a_missing_extra_is_one_line_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -506,7 +489,7 @@ def made(name: str = "lazybo", path: str = DEFAULT_STORAGE) -> optuna.Study:
     """A study of eight trials, one of which failed."""
     if not Path(path).exists():
         Path(path).write_bytes(_database(name))
-        return optuna.load_study(study_name=name, storage=studies.open_storage(path))
+        return optuna.load_study(study_name=name, storage=open_storage(path))
     return _run(name, path)
 
 
@@ -616,7 +599,7 @@ def test_a_full_disk_leaves_the_old_file_or_none(arguments: str) -> None:
 
 def noisy(path: str = DEFAULT_STORAGE) -> optuna.Study:
     """A study with known noise, whose last trial is the best by luck."""
-    study = optuna.create_study(study_name="noisy", storage=studies.open_storage(path))
+    study = optuna.create_study(study_name="noisy", storage=open_storage(path))
     study.set_user_attr("lazybo:command", ["train", "--x={x}"])
     for i in range(22):
         x, value = (i / 4 - 2.5, (i / 4 - 2.5) ** 2) if i < 21 else (2.0, -3.0)
@@ -670,7 +653,7 @@ def test_where_the_best_trial_is_recommended_nothing_more_is_printed() -> None:
 
 
 def test_studies_without_a_model_have_a_best_trial_and_no_recommendation() -> None:
-    study = optuna.create_study(study_name="bare", storage=studies.open_storage(DEFAULT_STORAGE))
+    study = optuna.create_study(study_name="bare", storage=open_storage(DEFAULT_STORAGE))
     study.add_trial(optuna.trial.create_trial(value=1.0))
     assert "best 1 (trial 0)" in call("best").stdout
     assert "best 1 (trial 0)" in call("show").stdout
@@ -719,10 +702,8 @@ def test_a_deterministic_program_is_not_repeated_and_its_best_trial_is_the_one_t
 
 def test_a_file_may_say_that_a_program_is_deterministic() -> None:
     Path("lenet.toml").write_text(f"deterministic = true\n{TOML}")
-    assert make_plan(settings_of(["lenet.toml"], {})).deterministic
-    assert not make_plan(settings_of(["lenet.toml"], {"deterministic": False})).deterministic
-    Path("lenet.toml").write_text(TOML)
-    assert not make_plan(settings_of(["lenet.toml"], {})).deterministic
+    assert settings_of(["lenet.toml"], {})["deterministic"]
+    assert not settings_of(["lenet.toml"], {"deterministic": False})["deterministic"]
 
 
 def test_a_final_check_is_shown_logged_and_exported() -> None:
@@ -748,7 +729,7 @@ def test_a_final_check_is_shown_logged_and_exported() -> None:
     assert chances == sorted(chances, reverse=True)
     assert len(chances) > 1
     text = call("show").stdout
-    assert f"chance that no other is clearly better: trial {record['contenders'][0]['number']} " in text
+    assert f"probability of being the best (ties count for both): trial {record['contenders'][0]['number']} " in text
     assert f"{len(repeats)} trials are repeats of the final check" in text
     assert "expected gain of the next 10, 50, 100 trials: " in text
 
@@ -763,7 +744,7 @@ def test_a_run_that_expects_little_ends_and_show_says_why() -> None:
 
 
 def test_best_without_a_value_is_a_failure() -> None:
-    optuna.create_study(study_name="empty", storage=studies.open_storage(DEFAULT_STORAGE))
+    optuna.create_study(study_name="empty", storage=open_storage(DEFAULT_STORAGE))
     result = call("best")
     assert result.exit_code == 1
     assert "no trial of the study 'empty' has completed yet" in result.stderr
@@ -850,7 +831,7 @@ def test_storage_and_study_may_be_given_as_for_tune(words: str) -> None:
 
 
 def test_the_reference_names_every_setting() -> None:
-    missing = [key for key in SETTINGS if f"`{key}`" not in REFERENCE]
+    missing = [key for key in KEYS if f"`{key}`" not in REFERENCE]
     assert not missing
 
 
@@ -901,7 +882,7 @@ def test_show_says_why_the_last_run_ended() -> None:
 
 def many_trials(path: str, count: int) -> None:
     """A study with ``count`` completed trials, written at once."""
-    study = optuna.create_study(study_name="many", storage=studies.open_storage(path))
+    study = optuna.create_study(study_name="many", storage=open_storage(path))
     space = {"x": FloatDistribution(-1, 1), "y": FloatDistribution(-1, 1)}
     points = np.random.default_rng(0).uniform(-1, 1, (count, 2)).tolist()
     study.add_trial(optuna.trial.create_trial(value=9.0, params={"x": 1.0, "y": 1.0}, distributions=space))

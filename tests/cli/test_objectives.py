@@ -9,11 +9,10 @@ import optuna
 import pytest
 from typer.testing import CliRunner, Result
 
-from lazybo.cli import app
-from lazybo.cli.config import make_plan, parse_constraints
-from lazybo.cli.directions import directions_of, with_names
-from lazybo.cli.settings import settings_of
-from lazybo.programs import groups
+from lazybo.cli.app import app
+from lazybo.cli.plan import make_plan, parse_constraints
+from lazybo.cli.settings import from_flags, settings_of, with_names
+from lazybo.programs.program import reopen
 
 PROGRAM = """
 import json, sys
@@ -31,7 +30,7 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("train.py").write_text(PROGRAM)
     monkeypatch.setenv("COLUMNS", "200")
-    groups.reopen()
+    reopen()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
 
 
@@ -174,7 +173,7 @@ def test_wrong_goals_are_one_line(line: str, message: str) -> None:
 
 def test_constraints_are_ranges() -> None:
     assert parse_constraints(["a.b <= 1e3", "c>=-2"]) == {"a.b": (None, 1000.0), "c": (-2.0, None)}
-    assert directions_of([], []) == {"direction": None, "directions": None}
+    assert from_flags({"maximize": [], "minimize": None}) == {"parameters": {}}
 
 
 # ------------------------------------------------------------------------- cost
@@ -186,8 +185,8 @@ def test_seconds_or_a_metric_may_be_the_cost() -> None:
     Path("tune.toml").write_text(
         'objective = "m:f"\ntrials = 5\ncost = "latency"\n[parameters]\nx = {type = "float", low = 0.0, high = 1.0}\n'
     )
-    assert make_plan(settings_of(["tune.toml"], {})).cost == "latency"
-    assert make_plan(settings_of(["tune.toml"], {"cost": "seconds"})).cost == "seconds"
+    assert settings_of(["tune.toml"], {})["cost"] == "latency"
+    assert settings_of(["tune.toml"], {"cost": "seconds"})["cost"] == "seconds"
 
 
 def test_a_metric_that_the_program_does_not_print_ends_the_run() -> None:

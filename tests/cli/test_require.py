@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lazybo.cli.config import make_plan
-from lazybo.cli.require import FUNCTIONS, MAX_LENGTH, Requirement
+from lazybo.cli.parameters import FUNCTIONS, MAX_LENGTH, Requirement
+from lazybo.cli.plan import make_plan
 from lazybo.cli.settings import settings_of
 
 NAMES = ("a", "b", "n", "opt", "flag", "momentum")
@@ -196,20 +196,19 @@ def test_flags_and_the_file_are_a_conjunction(tmp_path: Any) -> None:
     path = tmp_path / "x.toml"
     path.write_text('objective = "m:f"\nrequire = "a <= 0.5"\n')
     plan = make_plan(settings_of([str(path)], {**FLAGS, "require": ["b <= 0.5", "a + b >= 0.2"]}))
-    assert plan.require is not None
-    assert plan.require.texts == ("a <= 0.5", "b <= 0.5", "a + b >= 0.2")
-    assert [plan.require({"a": a, "b": 0.1}) for a in (0.05, 0.3, 0.6)] == [False, True, False]
+    required = plan.space.feasible
+    assert isinstance(required, Requirement)
+    assert required.texts == ("a <= 0.5", "b <= 0.5", "a + b >= 0.2")
+    assert [required({"a": a, "b": 0.1}) for a in (0.05, 0.3, 0.6)] == [False, True, False]
     path.write_text('objective = "m:f"\nrequire = ["a <= 0.5", "b <= 0.1"]\n')
-    plan = make_plan(settings_of([str(path)], FLAGS))
-    assert plan.require is not None
-    assert plan.require.texts == ("a <= 0.5", "b <= 0.1")
+    assert settings_of([str(path)], FLAGS)["require"] == ["a <= 0.5", "b <= 0.1"]
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"require": ["a + c <= 1"]}, "no parameter 'c'"),
-        ({"require": [3]}, "require must be a text"),
+        ({"require": [3]}, "require must be a list of texts"),
         ({"require": ["a > 1"]}, "no feasible configuration was found: none of 81,920"),
         ({"require": ["a + b <= 1"], "initial": [{"a": 0.7, "b": 0.7}]}, "initial configuration 0: .* is not feasible"),
         ({"require": ["a / (b - b) <= 1"]}, "feasible cannot be evaluated .*ZeroDivisionError"),
@@ -217,7 +216,7 @@ def test_flags_and_the_file_are_a_conjunction(tmp_path: Any) -> None:
 )
 def test_a_wrong_requirement_is_found_in_the_plan(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        make_plan(settings_of(["m:f"], FLAGS) | change)
+        make_plan(settings_of(["m:f"], FLAGS | change))
 
 
 def test_choices_of_numbers_are_compared_as_numbers() -> None:

@@ -162,8 +162,8 @@ from optuna.distributions import FloatDistribution
 import lazybo
 from lazybo import LazyGP, Matern52
 from lazybo.fit import learn, prior_kernel
-from lazybo.report import records
-from lazybo.report.recommendation import advise
+from lazybo.report import predictions
+from lazybo.report.predictions import advise
 from lazybo.search.near_field import inverse_of
 from lazybo.search.optimizer import Optimizer
 from lazybo.sklearn import LazyGPRegressor
@@ -230,17 +230,17 @@ entry_points = {
     "regressor.log_marginal_likelihood": lambda: regressor.log_marginal_likelihood(regressor.kernel_.theta),
     "optimizer.ask": ask_and_tell,
     "optimizer.ask(2)": lambda: optimizer.ask(2),
-    "optimizer.propose": lambda: optimizer.propose(20),
-    "optimizer.propose_batch": lambda: optimizer.propose_batch(20, 2),
-    "optimizer.maxima": lambda: optimizer.maxima(),
+    "optimizer.propose": lambda: optimizer.planner.propose(20)[0],
+    "optimizer.propose_batch": lambda: optimizer.planner.propose(20, 2),
+    "optimizer.maxima": lambda: optimizer.model.maxima(),
     "optimizer.surrogate": lambda: Optimizer.surrogate(optimizer),
     "optimizer.recommend": lambda: optimizer.recommend(),
     "optimizer.predict": lambda: optimizer.predict(optimizer.best.params),
     "sampler": sampler,
     "optimize": whole_run,
-    "records.importances": lambda: records.importances(studies[0]),
-    "records.slices": lambda: records.slices(studies[0]),
-    "records.coordinates": lambda: records.coordinates(studies[0]),
+    "predictions.importances": lambda: predictions.importances(studies[0]),
+    "predictions.slices": lambda: predictions.slices(studies[0]),
+    "predictions.coordinates": lambda: predictions.coordinates(studies[0]),
     "recommend": lambda: lazybo.recommend(studies[0]),
     "advise": lambda: advise(studies[0]),
 }
@@ -249,6 +249,6 @@ for name, call in entry_points.items():
     seen.clear()
     in_a_thread(call)
     assert set(seen) <= {frozenset({1})}, (name, set(seen))
-    assert seen or name in ("records.coordinates", "optimizer.surrogate"), f"{name} was not watched"
+    assert seen or name in ("predictions.coordinates", "optimizer.surrogate"), f"{name} was not watched"
     assert threads() == {2}, name
 """)

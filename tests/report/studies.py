@@ -9,7 +9,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.trial import TrialState, create_trial
 
 from lazybo import LazySampler
-from lazybo.study.feasible import as_attributes
+from lazybo.study.trial import as_attributes
 
 NASTY = [
     "</script><b>",

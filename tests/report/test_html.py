@@ -2,6 +2,7 @@
 
 import math
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -12,11 +13,10 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution
 from optuna.trial import TrialState, create_trial
 
 import lazybo
-from lazybo.report.content import content_of
-from lazybo.report.data import MOST_CURVES, MOST_STEPS, MOST_TRIALS, data_of
-from lazybo.report.html import page_of, write_report
-from lazybo.report.sections import escaped, number
-from lazybo.study.feasible import as_attributes
+from lazybo.report.facts import content_of
+from lazybo.report.html import escaped, number, page_of, write_report
+from lazybo.report.page_data import MOST_CURVES, MOST_STEPS, MOST_TRIALS, data_of
+from lazybo.study.trial import as_attributes
 from tests.report.studies import mixed_study, nasty_study, two_objectives
 
 VOID = {"meta", "link", "br", "input"}
@@ -187,8 +187,8 @@ def test_large_studies_are_thinned() -> None:
     ]
     for i, each in enumerate(many):
         each.number = i
-    object.__setattr__(content, "trials", many)
-    found = data_of(content)["trials"]
+    facts = replace(content.facts, trials=many, complete=many)
+    found = data_of(replace(content, facts=facts))["trials"]
     assert len(found["numbers"]) == len(many)
     drawn = [i for i, places in enumerate(found["places"]) if places is not None]
     assert len(drawn) == MOST_TRIALS

@@ -4,7 +4,6 @@ import json
 import math
 import time
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +12,14 @@ import optuna
 import pytest
 
 from lazybo import Optimizer, write_report
-from lazybo.report import content
-from lazybo.report.portable import portable_model
-from lazybo.search.prediction import Prediction
-from lazybo.study.factory import model_of
+from lazybo.report.facts import content_of
+from lazybo.report.html import page_of
+from lazybo.report.page_data import EXACT_ROWS
+from lazybo.search.predictions import Prediction
+from lazybo.study.model import model_of
 from tests.browser import Page, open_page
 from tests.report.studies import mixed_study, nasty_study, two_objectives, with_earlier
+from tests.report.test_page_data import success_chance
 
 POINTS = 1000
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -35,8 +36,10 @@ def pages(tmp_path: Path) -> Iterator[Any]:
     """Opens the report of a study in a browser of its own."""
     opened = []
 
-    def open_report(study: optuna.Study, **size: int) -> Page:
-        context = open_page(write_report(study, tmp_path / f"{len(opened)}.html"), tmp_path, **size)
+    def open_report(study: optuna.Study, most: int = EXACT_ROWS, **size: int) -> Page:
+        path = tmp_path / f"{len(opened)}.html"
+        path.write_text(page_of(content_of(study, most=most)), encoding="utf-8")
+        context = open_page(path, tmp_path, **size)
         opened.append(context)
         page = context.__enter__()
         page.run(READY)
@@ -102,22 +105,19 @@ def test_the_page_predicts_as_the_optimiser_does(pages: Any, kind: str) -> None:
     difference = largest_difference(study, optimizer.predict(configurations), [row[:3] for row in found])
     print(f"{kind}: largest difference at {POINTS} points {difference:.1e} of the range")
     assert difference <= 1e-6
-    feasible = optimizer.predict_feasible(configurations)
+    feasible = optimizer.model.predict_feasible(configurations)
     assert (min(feasible) < 0.5) == (kind == "constrained")
     np.testing.assert_allclose([row[3] for row in found], feasible, atol=1e-6)
-    success = optimizer._outputs.success_chance(np.array([space.encode(each) for each in configurations]))
+    success = success_chance(optimizer, np.array([space.encode(each) for each in configurations]))
     np.testing.assert_allclose([row[4] for row in found], success, atol=1e-6)
     assert page.problems == []
     assert len(page.requests) == 1, "only the file itself"
 
 
 @pytest.mark.extra
-def test_of_many_rows_the_page_has_the_median_of_all_and_wider_intervals(
-    pages: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(content, "portable_model", partial(portable_model, most=60))
+def test_of_many_rows_the_page_has_the_median_of_all_and_wider_intervals(pages: Any) -> None:
     study = mixed_study(150, noise=0.1)
-    page, optimizer = pages(study), ours(study)
+    page, optimizer = pages(study, most=60), ours(study)
     assert "uses 60 of them" in page.run("document.querySelector('#model .fine').textContent")
     points = optimizer.space.sample(np.random.default_rng(8), POINTS)
     found = page.run(

@@ -13,14 +13,13 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from optuna.trial import TrialState, create_trial
 
 import lazybo
-from lazybo import LazySampler, Optimizer, optimize
-from lazybo.report.content import content_of
+from lazybo import LazySampler, Limits, Optimizer, optimize
+from lazybo.report.facts import content_of
 from lazybo.report.html import page_of
-from lazybo.report.recommendation import Advice, advise
-from lazybo.report.records import predictor_of
-from lazybo.search.prediction import Prediction, Recommendation
+from lazybo.report.predictions import Advice, advise, predictor_of
+from lazybo.search.predictions import Prediction, Recommendation
 from lazybo.study.attributes import VARIANCE_KEY
-from lazybo.study.evaluated import most_promising
+from lazybo.study.trial import most_promising
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 
@@ -144,7 +143,7 @@ def test_the_best_trial_of_a_deterministic_objective_is_recommended(deterministi
         return sum(z * z + 0.2 * math.sin(60 * z) ** 2 + 0.003 * math.cos(900 * z) for z in (x, y))
 
     space = {"x": (0.0, 1.0), "y": (0.0, 1.0)}
-    options: dict[str, Any] = {"seed": 7, "progress": False, "deterministic": deterministic}
+    options: dict[str, Any] = {"seed": 7, "progress": False, "sampler": LazySampler(deterministic=deterministic)}
     study = optimize(rugged, space, n_trials=16, **options)
     reason = advise(study).reason
     assert (reason is None) == deterministic
@@ -153,12 +152,12 @@ def test_the_best_trial_of_a_deterministic_objective_is_recommended(deterministi
     if deterministic:
         assert lazybo.recommend(study).measured == study.best_value
         with pytest.raises(ValueError, match="confirm evaluates the best configurations again, and deterministic says"):
-            optimize(rugged, space, n_trials=12, confirm=2, **options)
+            optimize(rugged, space, n_trials=12, limits=Limits(confirm=2), **options)
 
 
 def test_a_study_keeps_that_its_objective_is_deterministic(tmp_path: Path) -> None:
     options: dict[str, Any] = {"storage": tmp_path / "a.db", "seed": 0, "progress": False}
-    optimize(lambda x: x**2, {"x": (-1.0, 1.0)}, n_trials=6, deterministic=True, **options)
+    optimize(lambda x: x**2, {"x": (-1.0, 1.0)}, n_trials=6, sampler=LazySampler(deterministic=True), **options)
     loaded = optuna.load_study(study_name="lazybo", storage=f"sqlite:///{tmp_path / 'a.db'}")
     assert predictor_of(loaded).exact
     again = optimize(lambda x: x**2, {"x": (-1.0, 1.0)}, n_trials=7, **options)

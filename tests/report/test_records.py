@@ -14,9 +14,9 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from optuna.trial import TrialState, create_trial
 
 from lazybo import LazySampler, optimize, recommend
-from lazybo.cli.draw import draw
+from lazybo.cli.files import draw
 from lazybo.gp.targets import warping
-from lazybo.report import plots, records
+from lazybo.report import plots, predictions, records
 
 SPACE = {
     "lr": FloatDistribution(1e-4, 0.1, log=True),
@@ -93,7 +93,7 @@ def test_times_are_those_of_evaluations_and_of_the_waits_between_them(study: opt
 
 
 def test_importances_are_shares_and_find_what_matters(study: optuna.Study) -> None:
-    shares = records.importances(study)
+    shares = predictions.importances(study)
     assert sum(shares.values()) == pytest.approx(1.0)
     assert next(iter(shares)) == "lr"
     assert list(shares)[1] == "layers"
@@ -101,7 +101,7 @@ def test_importances_are_shares_and_find_what_matters(study: optuna.Study) -> No
 
 
 def test_slices_go_through_the_best_trial_from_end_to_end(study: optuna.Study) -> None:
-    found = {record.name: record for record in records.slices(study)}
+    found = {record.name: record for record in predictions.slices(study)}
     assert set(SPACE) - {"momentum"} <= set(found)
     assert found["layers"].places == [1, 2, 3, 4, 5]
     assert found["opt"].places == list(SPACE["opt"].choices)  # type: ignore[attr-defined]
@@ -122,7 +122,7 @@ def test_slices_go_through_the_best_trial_from_end_to_end(study: optuna.Study) -
 
 
 def test_coordinates_lie_between_0_and_1_with_the_best_last(study: optuna.Study) -> None:
-    record = records.coordinates(study)
+    record = predictions.coordinates(study)
     assert record.lines.shape == (58, 6)
     assert record.values[-1] == study.best_value
     assert np.nanmin(record.lines) >= 0
@@ -130,14 +130,14 @@ def test_coordinates_lie_between_0_and_1_with_the_best_last(study: optuna.Study)
     best = record.lines[-1]
     for name, distribution, where in zip(record.names, record.distributions, best, strict=True):
         if name in study.best_params:
-            assert records.place(distribution, study.best_params[name]) == pytest.approx(where)
+            assert plots.place(distribution, study.best_params[name]) == pytest.approx(where)
         else:
             assert math.isnan(where)
 
 
 def test_a_study_without_a_value_has_no_model() -> None:
     with pytest.raises(ValueError, match="no completed trial yet"):
-        records.importances(optuna.create_study())
+        predictions.importances(optuna.create_study())
 
 
 @pytest.mark.parametrize("kind", ["history", "time", "importances", "slices", "parallel"])
@@ -145,9 +145,9 @@ def test_pictures_have_readable_labels_that_do_not_overlap(drawn: optuna.Study, 
     figure = {
         "history": lambda: plots.draw_history(records.history(drawn), "title", recommend(drawn)),
         "time": lambda: plots.draw_times(records.times(drawn), "title"),
-        "importances": lambda: plots.draw_importances(records.importances(drawn), "title"),
-        "slices": lambda: plots.draw_slices(records.slices(drawn), "title"),
-        "parallel": lambda: plots.draw_parallel(records.coordinates(drawn), "title"),
+        "importances": lambda: plots.draw_importances(predictions.importances(drawn), "title"),
+        "slices": lambda: plots.draw_slices(predictions.slices(drawn), "title"),
+        "parallel": lambda: plots.draw_parallel(predictions.coordinates(drawn), "title"),
     }[kind]()
     figure.canvas.draw()
     for axes in figure.axes:
@@ -187,15 +187,15 @@ def test_one_trial_of_one_parameter_is_drawn_too(tmp_path: Path) -> None:
 def test_a_study_in_which_nothing_varies_has_a_course_and_no_slices(tmp_path: Path) -> None:
     study = optuna.create_study(study_name="still")
     study.add_trial(create_trial(value=1.0, params={"x": 3}, distributions={"x": IntDistribution(3, 3)}))
-    assert records.importances(study) == {}
-    assert records.slices(study) == []
+    assert predictions.importances(study) == {}
+    assert predictions.slices(study) == []
     assert len(draw("all", study, tmp_path / "p.png")) == 2
     with pytest.raises(ValueError, match="no parameter of the study 'still' varies"):
         draw("slices", study, tmp_path / "p.png")
 
 
 def test_the_picture_of_importances_has_a_bar_for_each_parameter_the_largest_on_top(drawn: optuna.Study) -> None:
-    found = records.importances(drawn)
+    found = predictions.importances(drawn)
     (axes,) = plots.draw_importances(found, "title").axes
     assert [label.get_text() for label in axes.get_yticklabels()] == list(found)
     assert [bar.get_width() for bar in axes.patches] == list(found.values())
@@ -236,16 +236,16 @@ def test_extreme_values_are_optimised_modelled_and_drawn(kind: str, by: str) -> 
         study = optuna.create_study(sampler=LazySampler(seed=0), direction="maximize")
         study.optimize(lambda trial: objective(trial.suggest_float("x", 0, 1)), n_trials=9)
     assert len({trial.params["x"] for trial in study.trials}) == 9
-    assert sum(records.importances(study).values()) == pytest.approx(float(kind != "all the same"))
-    found = records.slices(study)
+    assert sum(predictions.importances(study).values()) == pytest.approx(float(kind != "all the same"))
+    found = predictions.slices(study)
     for record in found:
         assert np.all(np.isfinite([record.low, record.middle, record.high]))
         assert np.all(np.array(record.low) <= record.middle)
     figures = [
         plots.draw_history(records.history(study), "title", recommend(study)),
         plots.draw_slices(found, "title"),
-        plots.draw_importances(records.importances(study), "title"),
-        plots.draw_parallel(records.coordinates(study), "title"),
+        plots.draw_importances(predictions.importances(study), "title"),
+        plots.draw_parallel(predictions.coordinates(study), "title"),
     ]
     for figure in figures:
         assert plots.as_bytes(figure, "png")
@@ -261,7 +261,7 @@ def test_extreme_values_are_optimised_modelled_and_drawn(kind: str, by: str) -> 
 def test_labels_of_a_logarithmic_axis_do_not_overlap(low: float, high: float) -> None:
     places = [low, math.sqrt(low) * math.sqrt(high), high]
     curve = [0.0, 1.0, 2.0]
-    slices = [records.Slice("x", False, True, places, curve, curve, curve, [(low, 0.0)], (low, 0.0))] * 3
+    slices = [predictions.Slice("x", False, True, places, curve, curve, curve, [(low, 0.0)], (low, 0.0))] * 3
     figure = plots.draw_slices(slices, "title")
     figure.canvas.draw()
     for axes in figure.axes:
@@ -279,9 +279,9 @@ def test_names_and_choices_stand_in_pictures_as_they_are() -> None:
         params = {**dict.fromkeys(names, i / 4), "opt": ["$x^$", "\x1b[31m$"][i % 2]}
         study.add_trial(create_trial(params=params, distributions=space, value=float(i)))
     figures = [
-        plots.draw_slices(records.slices(study), f"{study.study_name}: slices"),
-        plots.draw_importances(records.importances(study), study.study_name),
-        plots.draw_parallel(records.coordinates(study), study.study_name),
+        plots.draw_slices(predictions.slices(study), f"{study.study_name}: slices"),
+        plots.draw_importances(predictions.importances(study), study.study_name),
+        plots.draw_parallel(predictions.coordinates(study), study.study_name),
         plots.draw_history(records.history(study), study.study_name),
         plots.draw_times(records.times(study), study.study_name),
     ]
@@ -323,7 +323,7 @@ def test_a_slice_meets_the_best_trial_and_is_fine_between_trials_that_are_close(
         study.add_trial(
             create_trial(params={"x": x}, distributions={"x": FloatDistribution(0, 1)}, value=math.sin(900 * x))
         )
-    (record,) = records.slices(study)
+    (record,) = predictions.slices(study)
     assert record.best[0] in record.places
     inside = sum(0.5 <= place <= 0.512 for place in record.places)
     assert inside >= 6, "the trials span 0.012 of the range"
@@ -349,7 +349,7 @@ def bounded_study(n_trials: int = 24) -> optuna.Study:
 
 def test_slices_have_the_chance_that_all_constraints_hold() -> None:
     study = bounded_study()
-    found = {record.name: record for record in records.slices(study)}
+    found = {record.name: record for record in predictions.slices(study)}
     for record in found.values():
         assert len(record.feasible) == len(record.places)
         assert all(0.0 <= chance <= 1.0 for chance in record.feasible)
@@ -364,13 +364,13 @@ def test_slices_have_the_chance_that_all_constraints_hold() -> None:
 
 
 def test_slices_of_a_study_without_constraints_have_no_chances(drawn: optuna.Study) -> None:
-    assert all(record.feasible == [] == record.infeasible for record in records.slices(drawn))
-    figure = plots.draw_slices(records.slices(drawn), "title")
+    assert all(record.feasible == [] == record.infeasible for record in predictions.slices(drawn))
+    figure = plots.draw_slices(predictions.slices(drawn), "title")
     assert "P(feasible)" not in {text.get_text() for text in figure.legends[0].get_texts()}
 
 
 def test_the_picture_of_slices_draws_the_chance_and_the_infeasible_trials() -> None:
-    found = records.slices(bounded_study())
+    found = predictions.slices(bounded_study())
     figure = plots.draw_slices(found, "title")
     labels = [text.get_text() for text in figure.legends[0].get_texts()]
     assert {"P(feasible)", "infeasible", "trials"} <= set(labels)

@@ -18,10 +18,10 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution
 from lazybo import Condition, LazySampler, Optimizer, optimize
 from lazybo.gp.fit import Priors
 from lazybo.gp.kernels import Column, Matern52
-from lazybo.report import records
+from lazybo.report import predictions
 from lazybo.report.html import write_report
 from lazybo.search.acquisition import expected_improvement
-from lazybo.search.earlier import EarlierStudy
+from lazybo.search.earlier_studies import EarlierStudy
 from lazybo.search.options import Options
 from lazybo.space.space import Space
 from lazybo.study.attributes import OPTIONS_KEY, REPORTS_KEY, RUN_KEY, SUGGESTION_KEY, VARIANCE_KEY
@@ -59,14 +59,14 @@ def replayed(study: optuna.Study, **options: Any) -> Optimizer:
 def assert_same(one: Optimizer, other: Optimizer) -> None:
     """Both see the same model, to the last bit."""
     points = np.random.default_rng(0).random((8, one.space.dim))
-    (gp, warping), (gp_other, warping_other) = one.surrogate(), other.surrogate()
+    (gp, warping), (gp_other, warping_other) = one.model.surrogate(), other.model.surrogate()
     assert gp.kernel.name == gp_other.kernel.name
     assert gp.kernel.values.tolist() == gp_other.kernel.values.tolist()
     assert gp.noise == gp_other.noise
     assert warping == warping_other
     assert gp.posterior(points).mean.tolist() == gp_other.posterior(points).mean.tolist()
-    if one.seed == other.seed:  # a sampler keeps its seed when it first writes for another reason
-        assert one.propose(99) == other.propose(99)
+    if one.options.seed == other.options.seed:  # a sampler keeps its seed when it first writes for another reason
+        assert one.planner.propose(99)[0] == other.planner.propose(99)[0]
 
 
 # ----------------------------------------------------------- the same model
@@ -86,7 +86,7 @@ def test_slices_are_those_of_the_model_of_the_run() -> None:
     options = {"lag": None, "kernel": Matern52([0.1, 0.1]), "noise": 1e-6}
     study = optimize(bowl, SPACE, n_trials=12, seed=0, progress=False, **options)
     gp, warping = replayed(study, seed=0, **options).surrogate()
-    record = records.slices(study)[0]
+    record = predictions.slices(study)[0]
     best = study.best_params
     x = [[(place + 5) / 10, (best["y"] + 5) / 10] for place in record.places]
     assert record.middle == pytest.approx(warping.inverse(gp.posterior(x).mean).tolist())
@@ -119,18 +119,18 @@ def test_reports_show_the_model_of_the_sampler(options: dict[str, Any], trials: 
     assert pending.params == trial.params
     theirs.optimizer.forget(pending)
     assert_same(shown.optimizer, theirs.optimizer)
-    assert trials == 3 or shown.optimizer.seed == 5
+    assert trials == 3 or shown.optimizer.options.seed == 5
 
 
 def test_the_latest_options_count() -> None:
     study = optimize(bowl, SPACE, n_trials=8, seed=3, lag=5, progress=False)
-    lags: list[Any] = [model_of(study, study.trials).optimizer.lag]
+    lags: list[Any] = [model_of(study, study.trials).optimizer.options.lag]
     for sampler in (LazySampler(seed=3, lag=7), LazySampler(seed=3)):
         study.sampler = sampler
         study.optimize(suggested, n_trials=2)
-        lags.append(model_of(study, study.trials).optimizer.lag)
+        lags.append(model_of(study, study.trials).optimizer.options.lag)
     optimize(bowl, SPACE, n_trials=14, storage=study._storage, lag=5, progress=False)
-    lags.append(model_of(study, study.trials).optimizer.lag)
+    lags.append(model_of(study, study.trials).optimizer.options.lag)
     assert lags == [5, 7, "auto", 5]
 
 
@@ -286,7 +286,7 @@ def test_what_was_edited_works_or_is_one_error_that_names_the_attribute(where: A
     complaint = ""
     try:
         if use == "model":
-            model_of(study, study.trials).optimizer.propose(99)
+            model_of(study, study.trials).optimizer.planner.propose(99)[0]
         else:
             use(study)
     except ValueError as error:
@@ -305,7 +305,7 @@ def test_options_that_cannot_be_read_are_named_and_written_again_by_the_next_run
     write_report(study, tmp_path / "study.html")
     assert re.search(named.replace("'", "(&#x27;|')"), (tmp_path / "study.html").read_text())
     optimize(bowl, SPACE, n_trials=7, storage=study._storage, lag=5, progress=False)
-    assert model_of(study, study.trials).optimizer.lag == 5
+    assert model_of(study, study.trials).optimizer.options.lag == 5
 
 
 @pytest.mark.parametrize("value", [7, "{", "[1]", '{"space": {"x": 1}, "seed": 0}', '{"space": {}, "seed": true}'])

@@ -7,13 +7,13 @@ from typing import Literal
 import numpy as np
 import optuna
 import pytest
+from lazybo.report.recommendation import recommend
 from optuna.distributions import FloatDistribution
 from optuna.trial import TrialState
 from scipy.stats import spearmanr
 
 from lazybo.report import records
-from lazybo.report.recommendation import recommend
-from lazybo.search.curves import MIN_COMPLETE
+from lazybo.search.curve_forecasts import MIN_COMPLETE
 from lazybo.search.optimizer import Optimizer
 from lazybo.space.space import Space
 from lazybo.study.model import StudyModel, model_of
@@ -59,7 +59,7 @@ def test_pruned_trials_do_not_poison_the_model() -> None:
     assert spearmanr(truths, [forecasts[trial.number].value for trial in pruned]).statistic > 0.6
     errors = [abs(forecasts[trial.number].value - truth) for trial, truth in zip(pruned, truths, strict=True)]
     assert np.mean(errors) < 0.2, "not a third of it"
-    gp, warping = model.optimizer.surrogate()
+    gp, warping = model.optimizer.model.surrogate()
     for trial, truth in zip(pruned, truths, strict=True):
         point = (np.array([trial.params["x"], trial.params["y"]]) + 1) / 2
         seen, sure = (float(number[0]) for number in gp.posterior(point[None]))

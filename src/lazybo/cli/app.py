@@ -1,50 +1,84 @@
-"""The command, `lazybo tune` and its options."""
+"""The lazybo command: `lazybo tune`, and the commands for studies that exist."""
 
+import gc
+import os
+import shlex
+import sys
+from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 import lazybo
-from lazybo.cli import console, parameters, summary
+from lazybo.cli import console, summary
 from lazybo.cli.by_hand import commands as by_hand
-from lazybo.cli.config import make_plan
-from lazybo.cli.directions import OptionalNames, directions_of
-from lazybo.cli.flags import (
-    KEPT,
-    WHAT,
-    Choices,
-    Constraints,
-    Cost,
-    Deterministic,
-    Earlier,
-    Floats,
-    Ints,
+from lazybo.cli.files import FORMATS, draw, format_of, numbers, rows_of
+from lazybo.cli.plan import make_plan
+from lazybo.cli.settings import (
     JsonFlag,
-    Maximize,
-    Minimize,
-    Require,
-    Seed,
+    OptionalNames,
+    StorageArgument,
+    StorageFlag,
+    Where,
+    examples,
+    find,
+    from_flags,
+    named_place,
+    settings_of,
+    with_place,
+    with_settings,
 )
-from lazybo.cli.help import HelpInWords
-from lazybo.cli.settings import DEFAULT_STORAGE, settings_of
-from lazybo.cli.studies import commands as studies
-from lazybo.cli.tune import exit_with, run_plan
+from lazybo.cli.tune import run_plan
+from lazybo.core.codec import write_whole
+from lazybo.core.text import file_name
 from lazybo.paper.command import app as paper
+from lazybo.report.facts import facts_of
+from lazybo.report.html import write_report
+from lazybo.report.predictions import advise
+from lazybo.study.trial import paused_trials
+from lazybo.study.trial import resume as resume_trials
 
 app = typer.Typer(
     name="lazybo",
-    cls=HelpInWords,
+    cls=console.HelpInWords,
     help="Bayesian optimisation of any program or Python function; inspect and plot the results.",
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.add_typer(studies)
-app.add_typer(paper, name="paper", cls=HelpInWords)
-app.add_typer(by_hand)
 
-WHEN, WHERE = "When it ends", "Where it runs"
+
+def main() -> None:
+    """Run the command. Wrong arguments print one line and end with exit code 2."""
+    # The imported modules stay until the end. Otherwise the collector looks at them again for every few thousand rows.
+    gc.freeze()
+    console.quiet_libraries()
+    try:
+        code = app(standalone_mode=False)
+    except BrokenPipeError:
+        # The reader of our output is gone. Without this, Python prints another error when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = console.FAILED
+    except Exception as error:
+        # An argument that Typer rejects. The class of such errors depends on Typer's version, the method does not.
+        if not hasattr(error, "format_message"):
+            raise
+        code = console.print_error(f"{error.format_message()} (see lazybo --help)")
+    except KeyboardInterrupt:
+        code = console.INTERRUPTED
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+@app.callback(invoke_without_command=True)
+def version(
+    show_version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,
+) -> None:
+    """Bayesian optimisation of any program or Python function; inspect and plot the results."""
+    if show_version:
+        print(f"lazybo {lazybo.__version__}")
+        raise typer.Exit
 
 
 @app.command(
@@ -69,6 +103,7 @@ read other output. Run the same command again to resume.
 
 Exit codes: 0 done, 1 the run failed or no trial completed, 2 bad input, 130 interrupted.""",
 )
+@with_settings(before="force")
 def tune(
     words: Annotated[
         list[str] | None,
@@ -77,194 +112,223 @@ def tune(
             help="What to tune. {name} in the command becomes the value of that parameter, {{ is a brace. No shell.",
         ),
     ] = None,
-    floats: Floats = None,
-    ints: Ints = None,
-    choices: Choices = None,
-    require: Require = None,
-    maximize: Maximize = None,
-    minimize: Minimize = None,
-    constraints: Constraints = None,
-    cost: Cost = None,
-    deterministic: Deterministic = None,
-    earlier: Earlier = None,
-    value_file: Annotated[
-        str | None,
-        typer.Option(
-            metavar="PATH", help="The file that holds the value; may have placeholders.", rich_help_panel=WHAT
-        ),
-    ] = None,
-    value_key: Annotated[
-        str | None,
-        typer.Option(
-            metavar="KEY",
-            help="The program prints JSON objects with the value under this key; metrics.acc is a nested key.",
-            rich_help_panel=WHAT,
-        ),
-    ] = None,
-    value_regex: Annotated[
-        str | None,
-        typer.Option(
-            metavar="REGEX",
-            help="The value is the group of this regular expression, for example 'Accuracy: (\\S+)'; the last match "
-            "counts. With groups called step and value every match is an intermediate value.",
-            rich_help_panel=WHAT,
-        ),
-    ] = None,
-    from_environment: Annotated[
-        bool | None,
-        typer.Option(
-            "--from-environment",
-            help="The program reads LAZYBO_PARAMS: parameters need no placeholders.",
-            rich_help_panel=WHAT,
-        ),
-    ] = None,
-    trials: Annotated[
-        int | None, typer.Option(help="Total number of trials, earlier runs included.", rich_help_panel=WHEN)
-    ] = None,
-    timeout: Annotated[
-        float | None, typer.Option(help="Stop this run after so many seconds.", rich_help_panel=WHEN)
-    ] = None,
-    target: Annotated[float | None, typer.Option(help="Stop at this value.", rich_help_panel=WHEN)] = None,
-    patience: Annotated[
-        int | None, typer.Option(help="Stop after so many trials without an improvement.", rich_help_panel=WHEN)
-    ] = None,
-    min_gain: Annotated[
-        float | None,
-        typer.Option(
-            help="Stop when the model expects the next 10 trials to improve the best value by less than this.",
-            rich_help_panel=WHEN,
-        ),
-    ] = None,
-    confirm: Annotated[
-        int | None,
-        typer.Option(
-            metavar="K",
-            help="A final check: up to K of the trials, the last ones, repeat the configurations that may be the best.",
-            rich_help_panel=WHEN,
-        ),
-    ] = None,
-    trial_timeout: Annotated[
-        float | None, typer.Option(help="Seconds for one trial; a longer trial fails.", rich_help_panel=WHEN)
-    ] = None,
-    max_failures: Annotated[
-        int | None, typer.Option(help="Stop after so many failures in a row (default: 10).", rich_help_panel=WHEN)
-    ] = None,
-    retries: Annotated[
-        int | None,
-        typer.Option(help="How often to run a trial again whose worker died (default: 2).", rich_help_panel=WHEN),
-    ] = None,
-    pruner: Annotated[
-        str | None,
-        typer.Option(help="lazy (default), median, hyperband, halving or none.", rich_help_panel=WHEN),
-    ] = None,
-    steps: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            help="The last step that a training reports. One with a checkpoint is paused and resumed by a model of all "
-            "curves: {checkpoint} in the command is a folder of the trial that outlives the program.",
-            rich_help_panel=WHEN,
-        ),
-    ] = None,
-    grace: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SECONDS",
-            help="How long a program that is stopped may take after SIGTERM (default: 5; with {checkpoint} 30).",
-            rich_help_panel=WHEN,
-        ),
-    ] = None,
-    parallel: Annotated[
-        int | None, typer.Option(help="Trials at the same time (default: 1).", rich_help_panel=WHERE)
-    ] = None,
-    executor: Annotated[
-        str | None,
-        typer.Option(
-            help="threads (default for commands), processes, dask://host:port, ray, mpi.", rich_help_panel=WHERE
-        ),
-    ] = None,
-    storage: Annotated[
-        str | None, typer.Option(help=f"An SQLite file or a URL (default: {DEFAULT_STORAGE}).", rich_help_panel=KEPT)
-    ] = None,
-    study: Annotated[
-        str | None,
-        typer.Option(help="The study's name (default: the name of the TOML file, or lazybo).", rich_help_panel=KEPT),
-    ] = None,
-    output: Annotated[
-        str | None, typer.Option(metavar="DIR", help="The folder for the output of all trials.", rich_help_panel=KEPT)
-    ] = None,
-    checkpoints: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DIR", help="The folder for all checkpoints (default: in --output).", rich_help_panel=KEPT
-        ),
-    ] = None,
-    seed: Seed = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Resume a study that was made with another command.", rich_help_panel=KEPT)
+        bool,
+        typer.Option(
+            "--force", help="Resume a study that was made with another command.", rich_help_panel="What is kept"
+        ),
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
     as_json: JsonFlag = False,
+    **given: Any,
 ) -> None:
     """Tune a program in any language, or a Python function."""
     with console.exit_on_bad_input():
-        flags: dict[str, Any] = {
-            "parameters": parameters.from_flags(floats or (), ints or (), choices or ()),
-            **directions_of(maximize or [], minimize or []),
-            "constraints": constraints or None,
-            "require": require or None,
-            "cost": cost,
-            "deterministic": deterministic,
-            "earlier": earlier or None,
-            "value_file": value_file,
-            "value_key": value_key,
-            "value_regex": value_regex,
-            "from_environment": from_environment,
-            "trials": trials,
-            "timeout": timeout,
-            "target": target,
-            "patience": patience,
-            "min_gain": min_gain,
-            "confirm": confirm,
-            "trial_timeout": trial_timeout,
-            "max_failures": max_failures,
-            "retries": retries,
-            "pruner": pruner,
-            "parallel": parallel,
-            "executor": executor,
-            "storage": storage,
-            "study": study,
-            "steps": steps,
-            "grace": grace,
-            "checkpoints": checkpoints,
-            "output": output,
-            "seed": seed,
-        }
-        plan = make_plan(settings_of(words or (), flags))
-    found, code = run_plan(plan, force=force, progress=not quiet)
-    code = code or (0 if summary.has_result(found) else console.FAILED)
+        plan = make_plan(settings_of(words or (), from_flags(given)))
+    study, code = run_plan(plan, force=force, progress=not quiet)
+    facts = facts_of(study)
+    code = code or (0 if facts.feasible else console.FAILED)
     if as_json:
-        advice = summary.recommended_record(summary.advice_of(found))
-        results = {"best": summary.best_record(found), "front": summary.front_records(found), "recommended": advice}
-        console.print_json({**summary.overview(found), **results})
+        console.print_json(summary.result(facts))
     else:
-        summary.print_result(found, plan.output if plan.command else None, interrupted=code == console.INTERRUPTED)
-    exit_with(code)
+        summary.print_result(facts, plan.output if plan.command else None, interrupted=code == console.INTERRUPTED)
+    if code:
+        raise typer.Exit(code)
 
 
-@studies.command()  # so that it is listed after them
+class Kind(StrEnum):
+    """What `lazybo plot` can draw."""
+
+    HISTORY = "history"
+    TIME = "time"
+    IMPORTANCES = "importances"
+    SLICES = "slices"
+    PARALLEL = "parallel"
+    FRONT = "front"
+    CURVES = "curves"
+    ALL = "all"
+
+
+@app.command(epilog=examples("lazybo show lenet.db", "lazybo show lenet.db lenet --json"))
+@with_place
+def show(
+    where: Where,
+    as_json: JsonFlag = False,
+) -> None:
+    """List the studies in a storage, or show one: progress, best, importances, failures, running trials."""
+    with console.exit_on_bad_input():
+        found = find(*where)
+        if found.study_name is None and len(found.storage.get_all_studies()) != 1:
+            every = sorted(map(facts_of, found.studies()), key=lambda each: each.name)
+            overviews = [summary.overview(each) for each in every]
+            console.print_json(overviews) if as_json else summary.print_overview(overviews)
+            return
+        facts = facts_of(found.study())
+        record = summary.details(facts)
+    console.print_json(record) if as_json else summary.print_details(record, facts)
+
+
+@app.command(
+    epilog=examples(
+        "lazybo best lenet.db",
+        'sh -c "$(lazybo best lenet.db --command)"',
+        'sh -c "$(lazybo best lenet.db --command --recommended)"',
+        "lazybo best lenet.db --json | jq .params.lr",
+    )
+)
+@with_place
+def best(
+    where: Where,
+    command: Annotated[bool, typer.Option("--command", help="Print the command line, ready to run.")] = False,
+    recommended: Annotated[
+        bool,
+        typer.Option(
+            "--recommended",
+            help="Print the trial that the model predicts to be best: under noise the best value may be luck.",
+        ),
+    ] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Print the best trial, or the front of several objectives, as text, as JSON, or as a command line."""
+    with console.exit_on_bad_input():
+        facts = facts_of(find(*where).study())
+        if facts.several and (command or recommended):
+            flag = "--command" if command else "--recommended"
+            raise ValueError(f"{flag} needs one best trial, but the study {facts.name!r} has several objectives")
+        if not facts.best:
+            console.fail(facts.nothing_best, console.FAILED)
+        if facts.several:
+            console.print_json(summary.front_records(facts)) if as_json else summary.print_front(facts)
+            return
+        advice = advise(facts.study) if recommended else None
+        record = summary.recommended_trial(facts, advice) if advice else summary.trial_record(facts, facts.best[0])
+        if advice is None and (as_json or not command):
+            advice = summary.advice_of(facts.study)
+        if command and record["command"] is None:
+            raise ValueError(f"the study {facts.name!r} was not made by lazybo tune with a command")
+    if as_json:
+        console.print_json({**record, "recommended": summary.recommended_record(advice)})
+    elif command:
+        console.plain(shlex.join(record["command"]))
+    elif recommended and advice is not None:
+        summary.print_recommended(facts, advice)
+    else:
+        summary.print_best(record)
+        summary.print_advice(facts, advice)
+
+
+@app.command(epilog=examples("lazybo resume lenet.db --trial 12 --trial 17", "lazybo resume lenet.toml --all"))
+@with_place
+def resume(
+    where: Where,
+    numbers: Annotated[
+        list[int] | None, typer.Option("--trial", metavar="NUMBER", help="A paused trial; may be given several times.")
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All paused trials.")] = False,
+) -> None:
+    """Queue paused trials: the next lazybo tune continues them first, each to its end."""
+    with console.exit_on_bad_input():
+        found = find(*where).study()
+        if bool(numbers) == everything:
+            paused = ", ".join(str(trial.number) for trial in paused_trials(found)) or "none"
+            raise ValueError(f"give --trial NUMBER or --all; paused trials: {paused}")
+        resume_trials(found, *(numbers or ()))
+    console.say("run the same lazybo tune again to continue them")
+
+
+@app.command(
+    epilog=examples("lazybo export lenet.db -o trials.csv", "lazybo export lenet.db --format json | jq length")
+)
+@with_place
+def export(
+    where: Where,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="A file (default: standard output).")] = None,
+    file_format: Annotated[
+        str | None, typer.Option("--format", help="csv, json or parquet (default: from the file name, or csv).")
+    ] = None,
+) -> None:
+    """Export all trials as CSV, JSON or Parquet."""
+    with console.exit_on_bad_input():
+        form = format_of(output, file_format)
+        if form == "parquet" and output is None and sys.stdout.isatty():
+            raise ValueError("Parquet is binary and cannot be shown on a terminal; give a file with -o")
+        convert = FORMATS[form]
+        content = convert(rows_of(find(*where).study()))
+        if output is not None:
+            write_whole(output, content)
+            return
+    if sys.stdout.isatty():
+        print("\n".join(map(console.field, content.decode().splitlines())))
+        return
+    sys.stdout.buffer.write(content)
+    sys.stdout.flush()
+
+
+@app.command(epilog=examples("lazybo plot history lenet.db -o history.png", "lazybo plot all lenet.db -o lenet.html"))
+@with_place
+def plot(
+    kind: Annotated[Kind, typer.Argument(help="What to draw.")],
+    where: Where,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o", "--output", help="A file: .png, .svg, .pdf or .html (default: STUDY-KIND.png, all: STUDY.html)."
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the numbers of the figure as JSON instead.")] = False,
+) -> None:
+    """Draw history, times, importances, slices of the model, parallel coordinates, the front, or learning curves."""
+    if as_json:
+        with console.exit_on_bad_input():
+            console.print_json(numbers(kind.value, find(*where).study()))
+        return
+    console.needs("matplotlib", "plot")
+    with console.exit_on_bad_input():
+        for path in draw(kind.value, find(*where).study(), output):
+            console.plain(str(path))
+
+
+@app.command(epilog=examples("lazybo report lenet.db -o report.html", "lazybo report lenet.toml"))
+@with_place
+def report(
+    where: Where,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="An HTML file (default: STUDY-report.html).")
+    ] = None,
+) -> None:
+    """Write a report as one HTML file: the history, what to use, health checks, the model with sliders, failures."""
+    with console.exit_on_bad_input():
+        found = find(*where).study()
+        path = output or Path(f"{file_name(found.study_name)}-report.html")
+        if path.suffix.lower() not in (".html", ".htm"):
+            raise ValueError(f"the report is an HTML file, so {str(path)!r} must end with .html")
+        console.plain(str(write_report(found, path)))
+
+
+@app.command(epilog=examples("lazybo dashboard lenet.db", "lazybo dashboard lenet.db --port 8090"))
+def dashboard(
+    storage: StorageArgument = None,
+    place: StorageFlag = None,
+    host: Annotated[str, typer.Option(help="The address to listen on; the dashboard has no password.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65535, help="The port to listen on.")] = 8080,
+) -> None:
+    """Start optuna-dashboard on a storage; by default only this machine can connect."""
+    console.needs("optuna_dashboard", "dashboard")
+    import optuna_dashboard
+
+    with console.exit_on_bad_input():
+        found = find(*named_place((storage,), place, None))
+        print(f"http://{host}:{port}/dashboard  (Ctrl-C stops it)", flush=True)
+        optuna_dashboard.run_server(found.storage, host=host, port=port)
+
+
+@app.command()
 def demo() -> None:
     """Minimise Levy's function in 5-D, and show how much time extending the factor saves."""
-    from lazybo.demo import main
+    from lazybo.demo import main as run
 
-    main()
+    run()
 
 
-@app.callback(invoke_without_command=True)
-def version(
-    show_version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,
-) -> None:
-    """Bayesian optimisation of any program or Python function; inspect and plot the results."""
-    if show_version:
-        print(f"lazybo {lazybo.__version__}")
-        raise typer.Exit
+app.add_typer(paper, name="paper", cls=console.HelpInWords)
+app.add_typer(by_hand)

@@ -8,28 +8,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from optuna.storages import BaseStorage
 from optuna.study import Study, load_study
 
-from lazybo.cli import console, parameters, summary
-from lazybo.cli.config import earlier_of, objectives_of, parse_constraints, requirement_of
-from lazybo.cli.directions import OptionalNames, directions_of
-from lazybo.cli.flags import (
-    Choices,
-    Constraints,
-    Cost,
-    Deterministic,
-    Earlier,
-    Floats,
-    Ints,
-    JsonFlag,
-    Maximize,
-    Minimize,
-    Require,
-    Seed,
-)
-from lazybo.cli.require import Requirement
-from lazybo.cli.results import (
+from lazybo.cli import console, summary
+from lazybo.cli.measurements import (
     Step,
     measured_of,
     params_from,
@@ -39,19 +21,27 @@ from lazybo.cli.results import (
     steps_of,
     value_columns,
 )
-from lazybo.cli.settings import DEFAULT_STORAGE, settings_of
-from lazybo.cli.storages import (
-    StorageArgument,
+from lazybo.cli.parameters import requirement_of, space_of
+from lazybo.cli.plan import definition_of, goals_of, keep_requirement, options_in, parse_constraints
+from lazybo.cli.settings import (
+    DEFAULT_STORAGE,
+    JsonFlag,
+    OptionalNames,
     StorageFlag,
-    StudyArgument,
     StudyFlag,
+    Where,
+    check_texts,
     find,
-    keep_requirement,
+    from_flags,
     named_place,
     open_checked,
+    settings_of,
+    with_place,
+    with_settings,
 )
-from lazybo.core.checks import check_cost, whole
+from lazybo.core.checks import whole
 from lazybo.core.codec import Advised, readable
+from lazybo.report.facts import facts_of
 from lazybo.run.by_hand import ByHand, Measurement
 from lazybo.run.goals import Goals, check_goals
 from lazybo.run.optimize import check_initial, check_initial_feasible
@@ -59,14 +49,19 @@ from lazybo.search.optimizer import Optimizer
 from lazybo.search.options import Options
 from lazybo.space.space import Space
 from lazybo.space.tables import MARK, csv_text
-from lazybo.study import ledger
 from lazybo.study.attributes import REQUIRE_KEY, RUN_KEY, of_study
-from lazybo.study.costs import SECONDS
-from lazybo.study.definition import keep_options, options_of, stored_options
-from lazybo.study.factory import directions_of as directions_in
+from lazybo.study.definition import (
+    DEFAULT_NAME,
+    REMEDY,
+    first_run,
+    keep_options,
+    open_study,
+    options_of,
+    stored_options,
+)
 from lazybo.study.ledger import Entry
-from lazybo.study.retry import with_retries
-from lazybo.study.storage import DEFAULT_NAME, REMEDY, About, kept_run, open_study
+from lazybo.study.store import Store
+from lazybo.study.trial import SECONDS, directions_of
 
 commands = typer.Typer()
 MOST_AT_ONCE = 1000
@@ -87,28 +82,17 @@ lazybo ask bread.toml --pending
 The first call needs the parameters, as flags or in a TOML file as lazybo tune takes it; later calls take them from the
 study. Write each result with lazybo tell.""",
 )
+@with_place
+@with_settings(before="as_csv", in_ask=True)
 def ask(
-    storage: StorageArgument = None,
-    study: StudyArgument = None,
-    place: StorageFlag = None,
-    name: StudyFlag = None,
+    where: Where,
     count: Annotated[int, typer.Option("-n", "--count", help="How many experiments.")] = 1,
     pending: Annotated[
         bool, typer.Option("--pending", help="Print those that wait for a result again; ask for no new one.")
     ] = False,
-    floats: Floats = None,
-    ints: Ints = None,
-    choices: Choices = None,
-    require: Require = None,
-    maximize: Maximize = None,
-    minimize: Minimize = None,
-    constraints: Constraints = None,
-    cost: Cost = None,
-    deterministic: Deterministic = None,
-    earlier: Earlier = None,
-    seed: Seed = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV with columns for the results.")] = False,
     as_json: JsonFlag = False,
+    **given: Any,
 ) -> None:
     """Print the next experiments to make by hand. Each waits for its result: see lazybo tell."""
     with console.exit_on_bad_input():
@@ -116,20 +100,9 @@ def ask(
             raise ValueError("--csv and --json exclude each other")
         if whole("--count", count, 1) > MOST_AT_ONCE:
             raise ValueError(f"--count must be at most {MOST_AT_ONCE}, not {count}")
-        flags: dict[str, Any] = {
-            "parameters": parameters.from_flags(floats or (), ints or (), choices or ()),
-            **directions_of(maximize or [], minimize or []),
-            "constraints": constraints or None,
-            "require": require or None,
-            "cost": cost,
-            "deterministic": deterministic,
-            "earlier": earlier or None,
-            "seed": seed,
-        }
-        where, which = named_place((storage, study), place, name)
-        by_hand = _open_or_create(where, which, flags)
+        by_hand = _open_or_create(*where, from_flags(given))
         entries = by_hand.pending() if pending else by_hand.ask(count)
-    _print_entries(by_hand, entries, where, as_csv=as_csv, as_json=as_json)
+    _print_entries(by_hand, entries, where[0], as_csv=as_csv, as_json=as_json)
 
 
 @commands.command(
@@ -238,132 +211,97 @@ def _step(
 
 
 def _open(storage: str, study: str | None) -> ByHand:
-    """An existing study. Its space, objectives and constraints are those that were kept with it."""
+    """An existing study with the space, objectives, constraints and options that are stored with it."""
     found = find(storage, study).study()
-    trials = ledger.read(found)
+    trials = Store(found).trials()
     if not stored_options(found, trials).options and not any(trial.params for trial in trials):
         raise ValueError(
             f"the parameters of the study {found.study_name!r} are not known: give them to lazybo ask with --float, "
             "--int or --choice, or in a TOML file"
         )
     options, space = options_of(found, trials)
-    space = _requiring(space, _kept_requirement(found, space))
-    return ByHand(found, options, space, _goals(found, options.cost))
+    return ByHand(found, options, _with_stored_requirement(space, found), _stored_goals(found, options.cost))
 
 
-def _goals(study: Study, cost: str | None) -> Goals:
-    """What a study optimises, as it is kept there."""
-    run = kept_run(study.study_name, _attributes(study))
+def _stored_goals(study: Study, cost: str | None) -> Goals:
+    """What a study optimises, as it is stored there."""
+    run = first_run(study.study_name, Store(study).attributes())
     with readable(of_study(RUN_KEY, study.study_name), REMEDY):
         bounds = parse_constraints(run.constraints if run else ())
-    names = study.metric_names
-    directions = directions_in(study)
-    goals = check_goals(None, dict(zip(names, directions, strict=True)) if names else list(directions), bounds)
+    names, directions = study.metric_names, directions_of(study)
+    goals = check_goals(dict(zip(names, directions, strict=True)) if names else list(directions), bounds)
     return replace(goals, cost=None if cost == SECONDS else cost)
 
 
-def _attributes(study: Study) -> dict[str, Any]:
-    return with_retries(partial(study._storage.get_study_system_attrs, study._study_id))
+def _with_stored_requirement(space: Space, study: Study) -> Space:
+    """The space with the expressions that must hold, as they are stored with a study."""
+    with readable(of_study(REQUIRE_KEY, study.study_name), "set it to a list of texts such as ['a + b <= 1']"):
+        texts = check_texts("it", Store(study).attributes().get(REQUIRE_KEY) or [])
+        required = requirement_of(texts, space.distributions)
+    return Space(space.distributions, conditions=space.conditions, optional=space.optional, feasible=required)
 
 
 def _open_or_create(storage: str, study: str | None, flags: Mapping[str, Any]) -> ByHand:
     """The study to ask: an existing one, or a new one with the parameters of the flags and the TOML file."""
-    settings = settings_of([storage] if storage.endswith(".toml") else [], flags)
-    if not settings["parameters"]:
-        place = settings.get("storage", DEFAULT_STORAGE) if storage.endswith(".toml") else storage
-        if "://" not in place and not Path(place).expanduser().exists():
-            raise ValueError(
-                f"there is no study in {place!r} yet: give its parameters with --float, --int or --choice, or give a "
-                "TOML file with [parameters]"
-            )
-        given = [name for name, value in flags.items() if value]
-        if given:
-            raise ValueError(f"--{given[0].rstrip('s')} is for the first call, together with the parameters")
-        return _open(storage, study)
-    if not storage.endswith(".toml"):
-        settings["storage"] = storage
-    return _create(settings, study or settings.get("study"))
+    in_file = storage.endswith(".toml")
+    settings = settings_of([storage] if in_file else [], flags)
+    place = settings.get("storage", DEFAULT_STORAGE) if in_file else storage
+    if settings["parameters"]:
+        return _create({**settings, "storage": place}, study or settings.get("study"))
+    if "://" not in place and not Path(place).expanduser().exists():
+        raise ValueError(
+            f"there is no study in {place!r} yet: give its parameters with --float, --int or --choice, or give a "
+            "TOML file with [parameters]"
+        )
+    given = [name for name, value in flags.items() if value]
+    if given:
+        raise ValueError(f"--{given[0].rstrip('s')} is for the first call, together with the parameters")
+    return _open(storage, study)
 
 
 def _create(settings: Mapping[str, Any], name: str | None) -> ByHand:
     """Open a study with these settings, or make it. Everything is validated before anything is written."""
-    distributions, conditions = parameters.distributions_of(settings["parameters"])
-    required = requirement_of(settings.get("require"), distributions)
-    space = Space(distributions, conditions=conditions, feasible=required)
-    goals = _given_goals(settings)
-    place = settings.get("storage", DEFAULT_STORAGE)
-    options = Options(
-        seed=0,
-        cost=check_cost(settings.get("cost")),
-        deterministic=settings.get("deterministic", False),
-        earlier=earlier_of(settings, goals, place, name or DEFAULT_NAME),
-    )
+    space = space_of(settings["parameters"], settings["require"])
+    goals, place = goals_of(settings, is_program=False), settings["storage"]
+    options = Options(seed=0, **options_in(settings, goals, place, name or DEFAULT_NAME))
     initial = check_initial(settings.get("initial", []), space)
     check_initial_feasible(initial, Optimizer.with_options(space, goals.directions, options))
     storage = open_checked(place)
-    name = name or _only_study(storage)
-    if name in {found.study_name for found in storage.get_all_studies()}:
+    names = [found.study_name for found in storage.get_all_studies()]
+    name = name or (names[0] if len(names) == 1 else DEFAULT_NAME)
+    if name in names:
         there = load_study(study_name=name, storage=storage)
-        goals, options = _known_goals(settings, goals, there), _known_options(options, there)
-        space = _requiring(space, required or _kept_requirement(there, space))
-    about = About(goals.directions, goals.names, tuple(bound.name for bound in goals.bounds))
+        goals, options = _completed_goals(goals, settings, there), _completed_options(options, there)
+        space = space if settings["require"] else _with_stored_requirement(space, there)
     try:
-        study, seed = open_study(storage, name, about, space, settings.get("seed"))
+        study, seed = open_study(storage, name, definition_of(goals), space, settings.get("seed"))
     except ValueError as error:
         raise ValueError(str(error).replace(REMEDY, "give another name as STUDY")) from error
     options = replace(options, seed=seed)
-    keep_options(study, options, space, ledger.read(study))
-    keep_requirement(study, space.feasible if isinstance(space.feasible, Requirement) else None)
+    keep_options(study, options, space, Store(study).trials())
+    keep_requirement(study, space.feasible)
     by_hand = ByHand(study, options, space, replace(goals, cost=None if options.cost == SECONDS else options.cost))
     by_hand.enqueue(initial)
     return by_hand
 
 
-def _given_goals(settings: Mapping[str, Any]) -> Goals:
-    """What the settings say is optimised."""
-    directions = objectives_of(settings, is_program=False)
-    bounds = parse_constraints(settings.get("constraints", []))
-    by_name = directions if isinstance(directions, dict) else None
-    return check_goals(None if by_name else directions, by_name, bounds)
-
-
-def _known_goals(settings: Mapping[str, Any], goals: Goals, study: Study) -> Goals:
+def _completed_goals(goals: Goals, settings: Mapping[str, Any], study: Study) -> Goals:
     """The goals with those of an existing study where the settings say nothing."""
-    known = _goals(study, None)
-    if settings.get("direction") is None and settings.get("directions") is None:
-        goals = replace(goals, directions=known.directions, names=known.names)
-    return goals if settings.get("constraints") else replace(goals, bounds=known.bounds)
+    stored = _stored_goals(study, None)
+    if "direction" not in settings and "directions" not in settings:
+        goals = replace(goals, directions=stored.directions, names=stored.names)
+    return goals if settings.get("constraints") else replace(goals, bounds=stored.bounds)
 
 
-def _known_options(given: Options, study: Study) -> Options:
+def _completed_options(given: Options, study: Study) -> Options:
     """The options with those of an existing study where nothing is given. Damaged ones are written again."""
     try:
-        known, _ = options_of(study, ledger.read(study))
+        stored, _ = options_of(study, Store(study).trials())
     except Advised as error:
         console.say(f"lazybo: {error}; here those of a new study are used")
         return given
-    return replace(
-        known,
-        cost=given.cost or known.cost,
-        deterministic=given.deterministic or known.deterministic,
-        earlier=given.earlier or known.earlier,
-    )
-
-
-def _requiring(space: Space, required: Requirement | None) -> Space:
-    return Space(space.distributions, conditions=space.conditions, optional=space.optional, feasible=required)
-
-
-def _kept_requirement(study: Study, space: Space) -> Requirement | None:
-    """The expressions that must hold, as they are kept with a study."""
-    with readable(of_study(REQUIRE_KEY, study.study_name), "set it to a list of texts such as ['a + b <= 1']"):
-        return requirement_of(_attributes(study).get(REQUIRE_KEY), space.distributions)
-
-
-def _only_study(storage: BaseStorage) -> str:
-    """The name of the only study in a storage, or the default name."""
-    names = [found.study_name for found in storage.get_all_studies()]
-    return names[0] if len(names) == 1 else DEFAULT_NAME
+    changed = {key: value for key in ("cost", "deterministic", "earlier") if (value := getattr(given, key))}
+    return replace(stored, **changed)
 
 
 # ------------------------------------------------------------------------ print
@@ -402,20 +340,20 @@ def _print_entries(by_hand: ByHand, entries: Sequence[Entry], storage: str, *, a
 
 
 def _print_steps(by_hand: ByHand, steps: Sequence[Step], numbers: Sequence[int | None], *, as_json: bool) -> None:
-    study = by_hand.study
     counts = dict(Counter(step.kind for step in steps))
     pending = [entry.number for entry in by_hand.pending()]
-    best = summary.best_record(study)
+    facts = facts_of(by_hand.study)
     if as_json:
-        record = {"best": best, "front": summary.front_records(study), "pending": pending}
-        console.print_json({"recorded": counts, "numbers": [each for each in numbers if each is not None], **record})
+        known = [each for each in numbers if each is not None]
+        record = {"recorded": counts, "numbers": known, **summary.best_and_front(facts), "pending": pending}
+        console.print_json(record)
         return
     done = ", ".join(f"{count} {kind}" for kind, count in counts.items()) or "the table has no rows"
     parts = [f"trial {numbers[0]} {steps[0].kind}" if len(steps) == 1 and numbers[0] is not None else done]
-    if best is not None:
-        parts.append(f"best {console.short(best['value'])} (trial {best['number']})")
-    elif len(study.directions) > 1 and (front := summary.front_records(study)):
-        parts.append(f"front of {len(front)}")
+    if facts.best:
+        first = facts.best[0]
+        best = f"best {console.short(first.values[0])} (trial {first.number})"
+        parts.append(f"front of {len(facts.best)}" if facts.several else best)
     if pending:
         parts.append(f"pending: {', '.join(map(str, pending))}")
     console.line("; ".join(parts))

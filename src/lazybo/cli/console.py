@@ -1,4 +1,4 @@
-"""Printing: results to standard output, everything else to standard error, colours only on a terminal.
+"""Printing: results to standard output, everything else to standard error, colours only on a terminal; help in words.
 
 Names, values, messages and output come from programs and storages. `clean` and `field` remove escape sequences and
 passwords from all of it before it is printed.
@@ -12,6 +12,7 @@ import re
 import sys
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 import typer
@@ -20,6 +21,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 from tqdm import tqdm
+from typer.core import TyperGroup
 
 from lazybo.core.text import one_line, printable, without_password
 from lazybo.run.failure import is_failed_trial
@@ -30,8 +32,6 @@ BAD_INPUT = 2
 INTERRUPTED = 130
 # Wider than any table: in a pipe nothing is wrapped or cut.
 _PIPE_WIDTH = 4000
-
-
 # A text, or a text and its style.
 Cell = str | tuple[str, str]
 # Control characters that JSON does not escape and a terminal may execute.
@@ -82,12 +82,17 @@ def say(text: str) -> None:
     sys.stderr.flush()
 
 
-def fail(message: object, code: int = BAD_INPUT) -> NoReturn:
-    """Print one line with the error and exit."""
+def print_error(message: object, code: int = BAD_INPUT) -> int:
+    """Print one line with an error, and return the exit code."""
     line = clean(" ".join(str(message).split()))
     console = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
     console.print(Text.assemble(("lazybo: ", "bold red"), line))
-    raise typer.Exit(code)
+    return code
+
+
+def fail(message: object, code: int = BAD_INPUT) -> NoReturn:
+    """Print one line with the error and exit."""
+    raise typer.Exit(print_error(message, code))
 
 
 @contextlib.contextmanager
@@ -146,3 +151,47 @@ class _Lines(logging.Handler):
         say(f"lazybo: {first}")
         for line in others:
             say(f"  | {line}")
+
+
+# ----------------------------------------------------------------------------------------- help
+
+# What the help shows as the value of an option: a word such as INTEGER, no Python type such as <int> or <bool>.
+WORDS = {int: "INTEGER", float: "NUMBER", Path: "PATH", bool: ""}
+
+
+class HelpInWords(TyperGroup):
+    """A group of commands whose help has no Python types."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """The parameters of the group itself."""
+        found = super().get_params(ctx)
+        for parameter in found:
+            show_a_word(parameter)
+        return found
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """A command of the group, None if there is none with this name."""
+        command = super().get_command(ctx, cmd_name)
+        for parameter in command.get_params(ctx) if command is not None else ():
+            show_a_word(parameter)
+        return command
+
+
+def show_a_word(parameter: Any) -> None:
+    """Let the help show a word as the value of a parameter. Its choices, if there are any, stay."""
+    kind = getattr(parameter, "type_descriptor", None)
+    if kind is None or kind.is_choice:
+        return  # without a descriptor it is an older Typer, which shows words itself
+    if parameter.param_type_name == "argument":
+        parameter.display_type_rich = _no_type  # its name says what it is
+    elif parameter.metavar is None:
+        parameter.metavar = word_of(parameter)
+
+
+def word_of(parameter: Any) -> str:
+    """The word for the value of an option; empty for a flag."""
+    return WORDS.get(parameter.type_descriptor.annotation, "TEXT")
+
+
+def _no_type(ctx: object) -> None:  # noqa: ARG001 (Typer gives it by name)
+    return None

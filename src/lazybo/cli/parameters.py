@@ -1,16 +1,37 @@
-"""Parameters from flags or a TOML file -> Optuna distributions and conditions."""
+"""Parameters and requirements from flags or a TOML file -> a space.
 
+`--require 'a + b <= 1'` is an expression of the parameters. It is parsed here and never evaluated by Python. Allowed
+are names of parameters, numbers, texts, true and false, arithmetic, comparisons (chained too), and, or, not, ``in`` a
+literal tuple, and some functions of numbers. Texts are short, and numbers that could grow are doubles, so evaluating
+one takes microseconds.
+
+A comparison that uses an inactive parameter counts as satisfied, also under ``not``: it is *unknown*, which is None
+here. ``not`` of unknown is unknown; ``and`` and ``or`` use what is known; unknown at the end is feasible.
+"""
+
+import ast
 import csv
 import math
-from collections.abc import Iterable, Mapping
-from typing import Any
+import operator
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
-from lazybo.core.checks import is_number
-from lazybo.core.text import shortened
+from lazybo.core.checks import is_number, shortened
 from lazybo.programs.placeholders import nearest
-from lazybo.space.space import Condition
+from lazybo.space.space import Condition, Space
+
+Params: TypeAlias = Mapping[str, Any]
+Value: TypeAlias = Callable[[Params], Any]
+Truth: TypeAlias = Callable[[Params], bool | None]
+
+# A sum of n parameters is nested n times.
+MAX_LENGTH, MAX_DEPTH = 2000, 150
+ALLOWED = (
+    "write a comparison of parameters such as 'a + b <= 1', with + - * / // % **, and, or, not, "
+    "in ('x', 'y'), and the functions abs, min, max, sqrt, log, log2, log10, exp, floor, ceil, round"
+)
 
 NUMBER_KEYS = ("type", "low", "high", "log", "step", "if")
 # The largest integer that a database can store.
@@ -18,10 +39,10 @@ LARGEST = 2**63 - 1
 KEYS = {"float": NUMBER_KEYS, "int": NUMBER_KEYS, "choice": ("type", "choices", "if")}
 
 
-def from_flags(floats: Iterable[str], ints: Iterable[str], choices: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """The tables that a TOML file would contain for these flags."""
+def tables_of(**flags: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """The tables that a TOML file would contain for the flags ``float``, ``int`` and ``choice``."""
     tables: dict[str, dict[str, Any]] = {}
-    for kind, texts in (("float", floats), ("int", ints), ("choice", choices)):
+    for kind, texts in flags.items():
         for text in texts:
             name, is_given, rest = text.partition("=")
             name = name.strip()
@@ -55,27 +76,32 @@ def _range(kind: str, text: str, rest: str) -> dict[str, Any]:
     return table
 
 
-def distributions_of(tables: Mapping[str, Any]) -> tuple[dict[str, BaseDistribution], dict[str, Condition]]:
-    """The space that the tables describe."""
+def space_of(tables: Mapping[str, Any], require: Sequence[str] = ()) -> Space:
+    """The space that the tables describe, with the requirements as its feasible configurations."""
     if not tables:
         raise ValueError("there are no parameters: give --float, --int or --choice, or [parameters] in a TOML file")
-    space: dict[str, BaseDistribution] = {}
+    distributions: dict[str, BaseDistribution] = {}
     conditions: dict[str, Condition] = {}
     for name, table in tables.items():
         try:
-            space[name] = _distribution(table)
+            distributions[name] = _distribution(table)
             if "if" in table:
                 conditions[name] = _condition(table["if"])
         except ValueError as error:
             raise ValueError(f"parameter {name!r}: {error}") from None
-    return space, conditions
+    return Space(distributions, conditions=conditions, feasible=requirement_of(require, distributions))
 
 
-def examples(space: Mapping[str, BaseDistribution]) -> dict[str, list[Any]]:
+def requirement_of(texts: Sequence[str], names: Collection[str]) -> "Requirement | None":
+    """The expressions that every configuration must fulfil, all of them; None if there is none."""
+    return Requirement(texts, names) if texts else None
+
+
+def examples(space: Space) -> dict[str, list[Any]]:
     """Example values of every parameter: all choices, or both ends of a range."""
     return {
         name: list(d.choices) if isinstance(d, CategoricalDistribution) else [d.low, d.high]  # type: ignore[attr-defined]
-        for name, d in space.items()
+        for name, d in space.distributions.items()
     }
 
 
@@ -99,7 +125,7 @@ def _number(kind: str, table: Mapping[str, Any]) -> BaseDistribution:
     for key, value in (("low", low), ("high", high), ("step", step)):
         if value is not None and not _is_allowed(value, whole=kind == "int"):
             wanted = f"a whole number within ±{LARGEST}" if kind == "int" else "a finite number"
-            raise ValueError(f"{key} must be {wanted}, not {shortened(repr(value), 30)}")
+            raise ValueError(f"{key} must be {wanted}, not {shortened(value, 30)}")
     if not isinstance(log, bool):
         raise ValueError(f"log must be true or false, not {log!r}")
     _check_range(low, high, log, step)
@@ -143,3 +169,260 @@ def _condition(table: Any) -> Condition:
         raise ValueError('"if" must name one parameter and its values, such as {opt = ["sgd"]}')
     ((parent, values),) = table.items()
     return Condition(parent, tuple(values) if isinstance(values, list) else (values,))
+
+
+# ---------------------------------------------------------------------------------- requirements
+
+
+class _Inactive(Exception):
+    """A parameter is not active."""
+
+
+class Requirement:
+    """Several expressions as a function of a configuration: true if all of them hold."""
+
+    def __init__(self, texts: Sequence[str], names: Collection[str]) -> None:
+        self.texts, names = tuple(texts), tuple(names)
+        self._truths = [_parsed(text, names) for text in self.texts]
+
+    def __call__(self, params: Params) -> bool:
+        """Whether no expression is false. Raises an exception where one cannot be computed, such as 1 / 0."""
+        return all(truth(params) is not False for truth in self._truths)
+
+    def __repr__(self) -> str:
+        return " and ".join(f"({text})" for text in self.texts)
+
+
+def _parsed(text: str, names: Collection[str]) -> Truth:
+    def error_of(reason: str) -> ValueError:
+        return ValueError(f"require {shortened(text, 200)}: {reason}")
+
+    if len(text) > MAX_LENGTH:
+        raise error_of(f"it has {len(text):,} characters, more than {MAX_LENGTH:,}")
+    try:
+        tree = ast.parse(text.strip(), mode="eval")
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise error_of(f"it cannot be read ({getattr(error, 'msg', None) or error}); {ALLOWED}") from None
+    parser = _Parser(names, error_of)
+    truth = parser.truth(tree.body, 0)
+    if not parser.used:
+        raise error_of(f"it uses no parameter; the parameters are {', '.join(names)}")
+    return truth
+
+
+class _Parser:
+    """Makes functions of the nodes of a syntax tree."""
+
+    def __init__(self, names: Collection[str], error_of: Callable[[str], ValueError]) -> None:
+        self._names, self._error = names, error_of
+        self.used: set[str] = set()
+
+    def truth(self, node: ast.AST, depth: int) -> Truth:
+        """A node that is true, false or unknown."""
+        self._check_depth(depth)
+        if isinstance(node, ast.BoolOp):
+            parts = [self.truth(part, depth + 1) for part in node.values]
+            return _joined(parts, decisive=isinstance(node.op, ast.Or))
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            return _negated(self.truth(node.operand, depth + 1))
+        if isinstance(node, ast.Compare):
+            return self._comparison(node, depth)
+        if isinstance(node, ast.Name):
+            return _flag(self._name(node))
+        raise self._error(f"{_shown(node)} is not a comparison; {ALLOWED}")
+
+    def _comparison(self, node: ast.Compare, depth: int) -> Truth:
+        values = [self.value(node.left, depth + 1)]
+        tests = []
+        for test, right in zip(node.ops, node.comparators, strict=True):
+            if isinstance(test, ast.In | ast.NotIn):
+                values.append(_constant(self._members(right)))
+            else:
+                values.append(self.value(right, depth + 1))
+            if type(test) not in COMPARISONS:
+                raise self._error(f"'is' cannot be used in it; {ALLOWED}")
+            tests.append(COMPARISONS[type(test)])
+        return _compared(values, tests)
+
+    def _members(self, node: ast.AST) -> tuple[Any, ...]:
+        if not isinstance(node, ast.Tuple | ast.List | ast.Set):
+            raise self._error(f"after 'in' write literal values such as ('x', 'y'), not {_shown(node)}")
+        return tuple(self._literal(element) for element in node.elts)
+
+    def _literal(self, node: ast.AST) -> Any:
+        negative = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub)
+        inner = node.operand if negative and isinstance(node, ast.UnaryOp) else node
+        if not isinstance(inner, ast.Constant) or not isinstance(inner.value, bool | int | float | str):
+            raise self._error(f"{_shown(node)} is not a number, a text, True or False; {ALLOWED}")
+        if negative and not is_number(inner.value):
+            raise self._error(f"{_shown(node)} is not a number")
+        return -inner.value if negative else inner.value  # type: ignore[operator]
+
+    def value(self, node: ast.AST, depth: int) -> Value:
+        """A node that is a number, a text, True or False."""
+        self._check_depth(depth)
+        if isinstance(node, ast.Constant):
+            return _constant(self._literal(node))
+        if isinstance(node, ast.Name):
+            return _looked_up(self._name(node))
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
+            sign = operator.neg if isinstance(node.op, ast.USub) else operator.pos
+            return _applied(sign, [self.value(node.operand, depth + 1)])
+        if isinstance(node, ast.BinOp) and type(node.op) in ARITHMETIC:
+            parts = [self.value(part, depth + 1) for part in (node.left, node.right)]
+            return _applied(ARITHMETIC[type(node.op)], parts)
+        if isinstance(node, ast.Call):
+            return self._call(node, depth)
+        raise self._error(f"{_shown(node)} cannot be used in it; {ALLOWED}")
+
+    def _call(self, node: ast.Call, depth: int) -> Value:
+        name = node.func.id if isinstance(node.func, ast.Name) else ""
+        if name not in FUNCTIONS or node.keywords:
+            raise self._error(f"{_shown(node)} cannot be used in it; {ALLOWED}")
+        function, least, most = FUNCTIONS[name]
+        if not least <= len(node.args) <= most:
+            raise self._error(
+                f"{name} takes {least if least == most else f'{least} or more'} numbers, not {len(node.args)}"
+            )
+        return _applied(function, [self.value(part, depth + 1) for part in node.args])
+
+    def _name(self, node: ast.Name) -> str:
+        if node.id not in self._names:
+            raise self._error(
+                f"there is no parameter {node.id!r}{nearest(node.id, self._names)}; the parameters are "
+                f"{', '.join(self._names)}"
+            )
+        self.used.add(node.id)
+        return node.id
+
+    def _check_depth(self, depth: int) -> None:
+        if depth > MAX_DEPTH:
+            raise self._error(f"it is nested more than {MAX_DEPTH} times; give several requirements")
+
+
+def _shown(node: ast.AST) -> str:
+    try:
+        return repr(shortened(ast.unparse(node), 60)[1:-1])
+    except (RecursionError, ValueError):
+        return "a part of it"
+
+
+# ---------------------------------------------------------------- evaluation
+
+
+def _constant(value: Any) -> Value:
+    return lambda _: value
+
+
+def _looked_up(name: str) -> Value:
+    def value(params: Params) -> Any:
+        if name not in params:
+            raise _Inactive
+        return params[name]
+
+    return value
+
+
+def _flag(name: str) -> Truth:
+    def truth(params: Params) -> bool | None:
+        value = params.get(name)
+        if name in params and not isinstance(value, bool):
+            raise TypeError(f"{name} is {value!r}, not true or false; compare it with something")
+        return value
+
+    return truth
+
+
+def _applied(function: Callable[..., Any], arguments: Sequence[Value]) -> Value:
+    def value(params: Params) -> Any:
+        numbers = [argument(params) for argument in arguments]
+        for number in numbers:
+            if not isinstance(number, int | float):
+                raise TypeError(f"{shortened(number)} is not a number")
+        return function(*numbers)
+
+    return value
+
+
+def _compared(values: Sequence[Value], tests: Sequence[Callable[[Any, Any], bool]]) -> Truth:
+    def truth(params: Params) -> bool | None:
+        try:
+            sides = [value(params) for value in values]
+        except _Inactive:
+            return None
+        return all(test(left, right) for test, left, right in zip(tests, sides, sides[1:], strict=False))
+
+    return truth
+
+
+def _negated(part: Truth) -> Truth:
+    def truth(params: Params) -> bool | None:
+        known = part(params)
+        return None if known is None else not known
+
+    return truth
+
+
+def _joined(parts: Sequence[Truth], *, decisive: bool) -> Truth:
+    """The parts joined by "or" if a part that is True decides, by "and" if one that is False does."""
+
+    def truth(params: Params) -> bool | None:
+        unknown = False
+        for part in parts:
+            known = part(params)
+            if known is decisive:
+                return decisive
+            unknown = unknown or known is None
+        return None if unknown else not decisive
+
+    return truth
+
+
+def _power(base: float, exponent: float) -> float:
+    """As doubles, which cannot grow; infinite where it is too large for them."""
+    try:
+        return math.pow(base, exponent)
+    except OverflowError:
+        return -math.inf if base < 0 and exponent % 2 == 1 else math.inf
+
+
+def _exp(x: float) -> float:
+    try:
+        return math.exp(x)
+    except OverflowError:
+        return math.inf
+
+
+ARITHMETIC: dict[type[ast.operator], Callable[..., Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: _power,
+}
+COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.In: lambda value, members: value in members,
+    ast.NotIn: lambda value, members: value not in members,
+}
+# Each with the least and the largest number of its arguments.
+FUNCTIONS: dict[str, tuple[Callable[..., Any], int, int]] = {
+    "abs": (abs, 1, 1),
+    "min": (min, 2, 100),
+    "max": (max, 2, 100),
+    "sqrt": (math.sqrt, 1, 1),
+    "log": (math.log, 1, 1),
+    "log2": (math.log2, 1, 1),
+    "log10": (math.log10, 1, 1),
+    "exp": (_exp, 1, 1),
+    "floor": (math.floor, 1, 1),
+    "ceil": (math.ceil, 1, 1),
+    "round": (round, 1, 1),
+}

@@ -1,73 +1,371 @@
-"""A TOML file and flags -> the settings of a call, and single settings, validated."""
+"""The settings of `lazybo tune` and `lazybo ask`: one table of flags, TOML keys, types, checks and help.
 
+Commands get their flags from the table (`with_settings`), and it says what a TOML file may contain. The
+help and the checks of model options and limits are those of `Options` and `Limits`.
+"""
+
+import inspect
 import re
+import shutil
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial, wraps
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
-from lazybo.core.checks import one_of, seconds, shortened, whole
+import optuna
+import typer
+from optuna.storages import BaseStorage
+from optuna.study import Study
+from typer.core import TyperCommand
+
+from lazybo.cli.console import exit_on_bad_input
+from lazybo.cli.parameters import tables_of
+from lazybo.core.checks import DIRECTIONS, finite_number, one_of, seconds, shortened, whole
+from lazybo.core.text import without_password
 from lazybo.programs.placeholders import nearest
+from lazybo.run.limits import Limits
+from lazybo.search.options import Options
+from lazybo.study.store import database_url, open_storage
+
+Command: TypeAlias = Callable[..., None]
 
 DEFAULT_STORAGE = "lazybo.db"
-# The type of each setting, for isinstance and for messages.
-_TEXT, _WHOLE, _SECONDS, _NUMBER = (
-    (str, "a text"),
-    (int, "a whole number"),
-    (int | float, "seconds"),
-    (int | float, "a number"),
-)
-SETTINGS: dict[str, tuple[Any, str]] = {
-    "command": (list | str, "a list of texts, or one text"),
-    "objective": (str, 'a text such as "module:function"'),
-    "parameters": (dict, "a table"),
-    "direction": _TEXT,
-    "directions": (dict, 'a table such as {accuracy = "maximize", latency = "minimize"}'),
-    "constraints": (list, 'a list of texts such as "memory<=4000"'),
-    "cost": _TEXT,
-    "deterministic": (bool, "true or false"),
-    "earlier": (list, 'a list of texts such as "study@other.db"'),
-    "trials": _WHOLE,
-    "parallel": _WHOLE,
-    "storage": _TEXT,
-    "study": _TEXT,
-    "timeout": _SECONDS,
-    "trial_timeout": _SECONDS,
-    "target": _NUMBER,
-    "patience": _WHOLE,
-    "min_gain": _NUMBER,
-    "confirm": _WHOLE,
-    "retries": _WHOLE,
-    "max_failures": _WHOLE,
-    "seed": _WHOLE,
-    "executor": _TEXT,
-    "initial": (list, "a list of tables"),
-    "require": (list | str, 'a text such as "a + b <= 1", or a list of texts'),
-    "steps": _WHOLE,
-    "grace": _SECONDS,
-    "checkpoints": _TEXT,
-    "output": _TEXT,
-    "value_file": _TEXT,
-    "value_key": _TEXT,
-    "value_regex": _TEXT,
-    "pruner": _TEXT,
-    "from_environment": (bool, "true or false"),
-}
-LEAST = {
-    "steps": 1,
-    "trials": 1,
-    "parallel": 1,
-    "patience": 1,
-    "max_failures": 1,
-    "confirm": 0,
-    "retries": 0,
-    "seed": 0,
-}
-MOST = {"parallel": 10_000}
+WHAT, WHEN, WHERE, KEPT = "What is tuned", "When it ends", "Where it runs", "What is kept"
+PRUNERS = ("lazy", "median", "hyperband", "halving", "none")
 # Counts must fit into a database. Locks and queues reject longer timeouts.
 LARGEST_COUNT, LONGEST_WAIT = 2**63 - 1, 1e9
 # A Python objective, not a program: module:function.
 OBJECTIVE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+StorageArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="STORAGE",
+        help=f"An SQLite file, a URL, or the TOML file of a study (default: {DEFAULT_STORAGE}).",
+    ),
+]
+StudyArgument = Annotated[
+    str | None, typer.Argument(metavar="STUDY", help="The study's name; not needed if there is only one.")
+]
+StorageFlag = Annotated[str | None, typer.Option("--storage", help="The storage, as lazybo tune takes it.")]
+StudyFlag = Annotated[str | None, typer.Option("--study", help="The study's name, as lazybo tune takes it.")]
+# The storage and the study of a call, as `with_place` gives them to a command.
+Where = tuple[str, str | None]
+
+
+# --------------------------------------------------------------------------------------- checks
+
+
+def _count(name: str, value: Any, least: int = 1, most: int = LARGEST_COUNT) -> int:
+    number = whole(name, value, least)
+    if number > most:
+        raise ValueError(f"{name} must be at most {most}, not {shortened(value, 30)}")
+    return number
+
+
+def _wait(name: str, value: Any) -> float:
+    limit = seconds(name, value)
+    if limit > LONGEST_WAIT:
+        given = shortened(value, 30)
+        raise ValueError(f"{name} must be at most {LONGEST_WAIT:g} seconds, not {given}; leave it out for none")
+    return limit
+
+
+def _choice(name: str, value: Any, known: Sequence[str]) -> Any:
+    """One of a few texts. The error names the nearest one."""
+    try:
+        return one_of(name, value, known)
+    except ValueError as error:
+        raise ValueError(f"{error}{nearest(str(value), known)}") from None
+
+
+def _directions(_: str, value: Mapping[str, Any]) -> dict[str, Any]:
+    # By name, so that the order of flags does not matter when a study is resumed.
+    return {name: _choice(f"the direction of {name}", value[name], DIRECTIONS) for name in sorted(value)}
+
+
+def check_texts(name: str, value: Any, like: str = "'a + b <= 1'") -> list[str]:
+    """A list of texts, or one text."""
+    texts = [value] if isinstance(value, str) else list(value)
+    wrong = [text for text in texts if not isinstance(text, str)]
+    if wrong:
+        raise ValueError(f"{name} must be a list of texts such as {like}, not {shortened(wrong[0])}")
+    return texts
+
+
+# ---------------------------------------------------------------------------------------- table
+
+
+class Kind(NamedTuple):
+    """The type of a setting: as a TOML file has it, in words, and as an option of a command."""
+
+    in_file: Any
+    words: str
+    option: Any
+
+
+TEXT = Kind(str, "a text", str | None)
+WHOLE = Kind(int, "a whole number", int | None)
+SECONDS = Kind(int | float, "seconds", float | None)
+NUMBER = Kind(int | float, "a number", float | None)
+SWITCH = Kind(bool, "true or false", bool | None)
+
+
+def _list(words: str) -> Kind:
+    return Kind(list, words, list[str] | None)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A row of the table. Without ``help`` it is only a key of a file, without ``in_file`` only a flag."""
+
+    key: str
+    kind: Kind
+    help: str = ""
+    panel: str = WHAT
+    metavar: str | None = None
+    check: Callable[[str, Any], Any] | None = None
+    flag: str = ""
+    in_file: bool = True
+    in_ask: bool = False
+
+    def parameter(self) -> inspect.Parameter:
+        """The option of a command."""
+        flag = self.flag or f"--{self.key.replace('_', '-')}"
+        option = typer.Option(flag, metavar=self.metavar, help=self.help, rich_help_panel=self.panel)
+        annotation: Any = Annotated[self.kind.option, option]
+        return inspect.Parameter(self.key, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+
+def _flag(key: str, metavar: str, text: str) -> Setting:
+    return Setting(key, _list(""), text, metavar=metavar, in_file=False, in_ask=True)
+
+
+Check = Callable[[str, Any], Any]
+
+
+def _option(name: str, kind: Kind, panel: str = WHAT, *, check: Check | None = None) -> Setting:
+    """An option of the model, with the help and the check of `Options` unless the command has a stricter check."""
+    about = Options.__dataclass_fields__[name].metadata
+    return _described(Setting(name, kind, panel=panel, in_ask=True), about, check)
+
+
+def _limit(name: str, kind: Kind, *, key: str = "", check: Check | None = None) -> Setting:
+    """A limit of the run, with the help and the check of `Limits` unless the command has a stricter check."""
+    field = Limits.__dataclass_fields__[name]
+    default = f" (default: {field.default})" if field.default else ""
+    about = {**field.metadata, "help": f"{field.metadata['help'].rstrip('.')}{default}."}
+    return _described(Setting(key or name, kind, panel=WHEN), about, check)
+
+
+def _described(setting: Setting, about: Mapping[str, Any], check: Check | None) -> Setting:
+    own_check = check or (lambda _, value: about["check"](value))
+    return replace(setting, help=about["help"], metavar=about.get("metavar") or None, check=own_check)
+
+
+SETTINGS = (
+    Setting("command", Kind(list | str, "a list of texts, or one text", None)),
+    Setting("objective", Kind(str, 'a text such as "module:function"', None)),
+    Setting("parameters", Kind(dict, "a table", None)),
+    Setting("direction", TEXT, check=partial(_choice, known=DIRECTIONS)),
+    Setting(
+        "directions",
+        Kind(dict, 'a table such as {accuracy = "maximize", latency = "minimize"}', None),
+        check=_directions,
+    ),
+    Setting("initial", Kind(list, "a list of tables", None)),
+    _flag("float", "NAME=LOW:HIGH[:log|:STEP]", "A number."),
+    _flag("int", "NAME=LOW:HIGH[:log|:STEP]", "A whole number."),
+    _flag("choice", "NAME=A,B,C", "One of these texts."),
+    Setting(
+        "require",
+        Kind(list | str, 'a text such as "a + b <= 1", or a list of texts', list[str] | None),
+        "Only suggest configurations for which this holds, for example 'a + b <= 1'. All of them, if several.",
+        metavar="EXPRESSION",
+        check=check_texts,
+        in_ask=True,
+    ),
+    _flag(
+        "maximize",
+        "[METRIC]",
+        "Larger values are better. With a name: an objective, in the JSON that a program prints.",
+    ),
+    _flag("minimize", "[METRIC]", "Smaller values are better (default). Give several objectives by their names."),
+    Setting(
+        "constraints",
+        _list('a list of texts such as "memory<=4000"'),
+        "Only trials with such a metric are feasible and count; also METRIC>=NUMBER.",
+        metavar="METRIC<=NUMBER",
+        flag="--constraint",
+        in_ask=True,
+    ),
+    _option("cost", TEXT),
+    _option("deterministic", SWITCH),
+    _option(
+        "earlier",
+        _list('a list of texts such as "study@other.db"'),
+        check=partial(check_texts, like="NAME or NAME@STORAGE"),
+    ),
+    Setting("value_file", TEXT, "The file that holds the value; may have placeholders.", metavar="PATH"),
+    Setting(
+        "value_key",
+        TEXT,
+        "The program prints JSON objects with the value under this key; metrics.acc is a nested key.",
+        metavar="KEY",
+    ),
+    Setting(
+        "value_regex",
+        TEXT,
+        "The value is the group of this regular expression, for example 'Accuracy: (\\S+)'; the last match counts. "
+        "With groups called step and value every match is an intermediate value.",
+        metavar="REGEX",
+    ),
+    Setting("from_environment", SWITCH, "The program reads LAZYBO_PARAMS: parameters need no placeholders."),
+    Setting("trials", WHOLE, "Total number of trials, earlier runs included.", WHEN, check=_count),
+    _limit("timeout", SECONDS, check=_wait),
+    _limit("target_value", NUMBER, key="target", check=finite_number),
+    _limit("patience", WHOLE),
+    _limit("min_gain", NUMBER),
+    _limit("confirm", WHOLE),
+    _limit("trial_timeout", SECONDS, check=_wait),
+    _limit("max_failures", WHOLE),
+    _limit("retries", WHOLE),
+    Setting(
+        "pruner",
+        TEXT,
+        "lazy (default), median, hyperband, halving or none.",
+        WHEN,
+        check=partial(_choice, known=PRUNERS),
+    ),
+    Setting(
+        "steps",
+        WHOLE,
+        "The last step that a training reports. One with a checkpoint is paused and resumed by a model of all curves: "
+        "{checkpoint} in the command is a folder of the trial that outlives the program.",
+        WHEN,
+        "N",
+        _count,
+    ),
+    Setting(
+        "grace",
+        SECONDS,
+        "How long a program that is stopped may take after SIGTERM (default: 5; with {checkpoint} 30).",
+        WHEN,
+        "SECONDS",
+        _wait,
+    ),
+    Setting("parallel", WHOLE, "Trials at the same time (default: 1).", WHERE, check=partial(_count, most=10_000)),
+    Setting("executor", TEXT, "threads (default for commands), processes, dask://host:port, ray, mpi.", WHERE),
+    Setting("storage", TEXT, f"An SQLite file or a URL (default: {DEFAULT_STORAGE}).", KEPT),
+    Setting("study", TEXT, "The study's name (default: the name of the TOML file, or lazybo).", KEPT),
+    Setting("output", TEXT, "The folder for the output of all trials.", KEPT, "DIR"),
+    Setting("checkpoints", TEXT, "The folder for all checkpoints (default: in --output).", KEPT, "DIR"),
+    _option("seed", WHOLE, KEPT, check=partial(_count, least=0)),
+)
+KEYS = {setting.key: setting for setting in SETTINGS if setting.in_file}
+
+
+# -------------------------------------------------------------------------------------- commands
+
+
+def with_settings(*, before: str, in_ask: bool = False) -> Callable[[Command], Command]:
+    """Give a command the flags of the table, or only those of `lazybo ask`, as the parameters of its ``**given``.
+
+    In the help they come before the command's own parameter ``before``.
+    """
+    table = [setting.parameter() for setting in SETTINGS if setting.help and (setting.in_ask or not in_ask)]
+
+    def decorate(command: Command) -> Command:
+        own = [p for p in inspect.signature(command).parameters.values() if p.kind is not p.VAR_KEYWORD]
+        place = [p.name for p in own].index(before)
+        return _with_parameters(command, [*own[:place], *table, *own[place:]])
+
+    return decorate
+
+
+def with_place(command: Command) -> Command:
+    """Give a command STORAGE, STUDY, --storage and --study in place of its parameter ``where``."""
+    given = {"storage": StorageArgument, "study": StudyArgument, "place": StorageFlag, "name": StudyFlag}
+    own = list(inspect.signature(command).parameters.values())
+    at = [p.name for p in own].index("where")
+    four = [own[at].replace(name=name, annotation=kind, default=None) for name, kind in given.items()]
+
+    @wraps(command)
+    def called(storage: str | None, study: str | None, place: str | None, name: str | None, **rest: Any) -> None:
+        with exit_on_bad_input():
+            where = named_place((storage, study), place, name)
+        command(where=where, **rest)
+
+    return _with_parameters(called, [*own[:at], *four, *own[at + 1 :]])
+
+
+def _with_parameters(command: Command, parameters: Iterable[inspect.Parameter]) -> Command:
+    by_name = [p.replace(kind=p.KEYWORD_ONLY) for p in parameters]
+    command.__signature__ = inspect.Signature(by_name)  # type: ignore[attr-defined]
+    return command
+
+
+def examples(*lines: str) -> str:
+    """The examples at the end of a command's help."""
+    return "\n\n".join(["[bold]Examples[/bold]", *lines])
+
+
+class OptionalNames(TyperCommand):
+    """A command whose flags --maximize and --minimize may be followed by the name of an objective."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments; a flag without a name gets an empty one."""
+        return super().parse_args(ctx, with_names(args))
+
+
+def with_names(args: Sequence[str]) -> list[str]:
+    """The arguments with ``--maximize=NAME`` for ``--maximize NAME``, and ``--maximize=`` without a name."""
+    end = args.index("--") if "--" in args else None
+    flags, rest = (list(args), []) if end is None else (list(args[:end]), list(args[end:]))
+    found: list[str] = []
+    while flags:
+        word = flags.pop(0)
+        if word in ("--maximize", "--minimize"):
+            # Without "--", a program may follow the flag.
+            named = bool(flags) and is_name(flags[0]) and (end is not None or shutil.which(flags[0]) is None)
+            word = f"{word}={flags.pop(0) if named else ''}"
+        found.append(word)
+    return found + rest
+
+
+def is_name(word: str) -> bool:
+    """Whether a word can be the name of an objective: it is not an option, a file or module:function."""
+    return re.fullmatch(r"[A-Za-z_][\w.\-]*", word) is not None and not word.endswith(".toml")
+
+
+def from_flags(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a command's flags; those that were not given are left out."""
+    flags = {key: value for key, value in given.items() if value is not None and value != []}
+    tables = tables_of(**{kind: flags.pop(kind, ()) for kind in ("float", "int", "choice")})
+    return {"parameters": tables, **_direction_of(flags.pop("maximize", []), flags.pop("minimize", [])), **flags}
+
+
+def _direction_of(maximize: Sequence[str], minimize: Sequence[str]) -> dict[str, Any]:
+    """The setting ``direction`` or ``directions`` of these flags, if there are any."""
+    named = {name: "maximize" for name in maximize if name} | {name: "minimize" for name in minimize if name}
+    bare = [*(["maximize"] if "" in maximize else []), *(["minimize"] if "" in minimize else [])]
+    both = [name for name in maximize if name and name in minimize]
+    if both:
+        raise ValueError(f"--maximize {both[0]} and --minimize {both[0]} exclude each other")
+    twice = [name for names in (maximize, minimize) for name in names if name and names.count(name) > 1]
+    if twice:
+        raise ValueError(f"the objective {twice[0]} is given twice; give each objective once")
+    if len(bare) > 1:
+        raise ValueError("--maximize and --minimize exclude each other; name the objectives if there are several")
+    if bare and named:
+        raise ValueError(f"--{bare[0]} needs the name of its objective, as --{next(iter(named.values()))} has one")
+    return {"direction": bare[0]} if bare else {"directions": named} if named else {}
+
+
+# ----------------------------------------------------------------------------------------- files
 
 
 def read_settings(path: Path) -> dict[str, Any]:
@@ -80,63 +378,122 @@ def read_settings(path: Path) -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"{path} is not TOML: {error}") from None
     for key, value in settings.items():
-        if key not in SETTINGS:
-            raise ValueError(f"{path}: unknown key {key!r}{nearest(key, SETTINGS)}")
-        kind, text = SETTINGS[key]
-        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            raise ValueError(f"{path}: {key} must be {text}, not {value!r}")
+        if key not in KEYS:
+            raise ValueError(f"{path}: unknown key {key!r}{nearest(key, KEYS)}")
+        kind = KEYS[key].kind
+        if not isinstance(value, kind.in_file) or (isinstance(value, bool) and kind is not SWITCH):
+            raise ValueError(f"{path}: {key} must be {kind.words}, not {value!r}")
     return {"study": path.stem, **settings}
 
 
 def settings_of(words: Sequence[str], flags: Mapping[str, Any]) -> dict[str, Any]:
-    """All settings of a call: the TOML file, if it is the first word, then the other words, then the flags."""
+    """All settings of a call, checked: the TOML file, if it is the first word, then the other words, then the flags."""
     rest = list(words)
     settings: dict[str, Any] = read_settings(Path(rest.pop(0))) if rest and rest[0].endswith(".toml") else {}
-    if len(rest) == 1 and OBJECTIVE.fullmatch(rest[0]):
-        settings = {key: value for key, value in settings.items() if key != "command"} | {"objective": rest[0]}
-    elif rest:
-        settings = {key: value for key, value in settings.items() if key != "objective"} | {"command": rest}
-    # One direction and several exclude each other, too.
-    if flags.get("direction") is not None or flags.get("directions") is not None:
-        settings = {key: value for key, value in settings.items() if key not in ("direction", "directions")}
-    # value_key and value_regex exclude each other: a flag replaces whichever of them the file has.
-    ways = {key for key in ("value_key", "value_regex") if flags.get(key) is not None}
-    settings = {key: value for key, value in settings.items() if not ways or key not in ("value_key", "value_regex")}
-    tables = {**settings.get("parameters", {}), **flags.get("parameters", {})}
-    required = [*texts_of(settings.get("require")), *texts_of(flags.get("require"))]
-    given = {key: value for key, value in flags.items() if value is not None}
-    return {**settings, **given, "parameters": tables, "require": required}
+    is_function = len(rest) == 1 and OBJECTIVE.fullmatch(rest[0])
+    given: dict[str, Any] = {"objective": rest[0]} if is_function else {"command": rest} if rest else {}
+    given |= {key: value for key, value in flags.items() if value is not None}
+    # What is given replaces the settings of the file that exclude it.
+    for group in (("command", "objective"), ("direction", "directions"), ("value_key", "value_regex")):
+        if any(key in given for key in group):
+            settings = {key: value for key, value in settings.items() if key not in group}
+    merged = {**settings, **given, "parameters": {**settings.get("parameters", {}), **given.get("parameters", {})}}
+    merged["require"] = [*_required(settings), *_required(given)]
+    checks = {key: check for key in merged if (check := KEYS[key].check) is not None}
+    return {**merged, **{key: check(key, merged[key]) for key, check in checks.items()}}
 
 
-def texts_of(require: Any) -> list[Any]:
-    """The setting "require", which may be one text, as a list."""
-    return [require] if isinstance(require, str) else list(require or ())
+def _required(settings: Mapping[str, Any]) -> list[Any]:
+    given = settings.get("require", ())
+    return [given] if isinstance(given, str) else list(given)
 
 
-def whole_of(key: str, settings: Mapping[str, Any]) -> int | None:
-    """A setting that is a whole number; None if it is not given."""
-    if settings.get(key) is None:
-        return None
-    value, most = whole(key, settings[key], LEAST[key]), MOST.get(key, LARGEST_COUNT)
-    if value > most:
-        raise ValueError(f"{key} must be at most {most}, not {shortened(value, 30)}")
-    return value
+# ---------------------------------------------------------------------------- storages and studies
+
+# Databases that Optuna supports, and what a valid storage looks like.
+SCHEMES = ("sqlite", "postgresql", "mysql", "mariadb", "oracle", "mssql")
+EXAMPLES = "a file such as study.db, or postgresql+psycopg://user@host/database"
 
 
-def seconds_of(key: str, settings: Mapping[str, Any]) -> float | None:
-    """A setting that is a time; None if it is not given."""
-    if settings.get(key) is None:
-        return None
-    value = seconds(key, settings[key])
-    if value > LONGEST_WAIT:
-        given = shortened(settings[key], 30)
-        raise ValueError(f"{key} must be at most {LONGEST_WAIT:g} seconds, not {given}; leave it out for none")
-    return value
+class Place(NamedTuple):
+    """An existing storage with its name, and the name of the study that the user asked for, if any."""
+
+    storage: BaseStorage
+    name: str
+    study_name: str | None
+
+    def study(self) -> Study:
+        """The study that the user asked for, or the only one."""
+        known = sorted(summary.study_name for summary in self.storage.get_all_studies())
+        if not known:
+            raise ValueError(f"there is no study in {self.name}")
+        if self.study_name is None and len(known) > 1:
+            raise ValueError(f"there are {len(known)} studies in {self.name}; give the name of one: {', '.join(known)}")
+        name = self.study_name or known[0]
+        if name not in known:
+            raise ValueError(
+                f"there is no study {name!r} in {self.name}{nearest(name, known)}; it has {', '.join(known)}"
+            )
+        return optuna.load_study(study_name=name, storage=self.storage)
+
+    def studies(self) -> list[Study]:
+        """All studies of the storage."""
+        names = [summary.study_name for summary in self.storage.get_all_studies()]
+        return [optuna.load_study(study_name=name, storage=self.storage) for name in names]
 
 
-def choice_of(key: str, value: str, known: tuple[str, ...]) -> Any:
-    """A setting that is one of a few texts. The error names the nearest one."""
+def named_place(words: Sequence[str | None], storage: str | None, study: str | None) -> tuple[str, str | None]:
+    """The storage and the study of a call: by position, STORAGE STUDY, or as --storage and --study."""
+    left = [word for word in words if word is not None]
+    if storage is None:
+        storage = left.pop(0) if left else DEFAULT_STORAGE
+    if study is None:
+        study = left.pop(0) if left else None
+    if left:
+        raise ValueError(
+            f"{left[0]!r} is one too many: the storage is {without_password(storage)!r} and the study {study!r}; give "
+            "each once, STORAGE STUDY or --storage STORAGE --study STUDY"
+        )
+    return storage, study
+
+
+def find(storage: str, study: str | None) -> Place:
+    """Open an existing storage: a file, a URL, or the storage that a TOML file names. No study is created."""
+    if storage.endswith(".toml"):
+        settings = read_settings(Path(storage))
+        storage, study = settings.get("storage", DEFAULT_STORAGE), study or settings["study"]
+    if "://" not in storage and not Path(storage).expanduser().exists():
+        raise ValueError(f"there is no storage {storage!r}; give the file that lazybo tune wrote to with --storage")
+    return Place(open_checked(storage), without_password(storage), study)
+
+
+def open_checked(storage: str) -> BaseStorage:
+    """Open a storage. An invalid URL raises a ValueError that says what is wrong with it."""
+    if "://" not in storage:
+        return open_storage(storage)
+    scheme, _, place = database_url(storage).partition("://")
+    database = scheme.partition("+")[0]
+    if database not in SCHEMES:
+        raise ValueError(
+            f"the storage {without_password(storage)!r} begins with {scheme!r}{nearest(database, SCHEMES)}; "
+            f"give {EXAMPLES} (databases: {', '.join(SCHEMES)})"
+        )
+    if database == "sqlite" and place and not place.startswith("/") and "@" not in place:
+        raise ValueError(f"the storage {storage!r} needs a third slash: give 'sqlite:///{place}', or {place!r} alone")
+    if place.partition("?")[0].count("@") > 1:
+        # SQLAlchemy would take the text after the first @ as the host, and print it in messages.
+        raise ValueError(f"the storage {without_password(storage)!r} has a password with an @; write %40 for it")
     try:
-        return one_of(key, value, known)
+        return open_storage(storage)
     except ValueError as error:
-        raise ValueError(f"{error}{nearest(value, known)}") from None
+        raise ValueError(_driver_error(without_password(str(error)), database, scheme)) from error
+
+
+def _driver_error(message: str, database: str, scheme: str) -> str:
+    """SQLAlchemy's error about a missing driver, with what to do."""
+    missing = re.search(r"No module named '(\w+)'", message)
+    if missing and database != "postgresql":
+        return f"the storage needs the package {missing[1]}, the driver of {scheme}: install it, or use another driver"
+    if "Can't load plugin" in message:
+        return f"SQLAlchemy does not know the driver in {scheme!r}; give {EXAMPLES}"
+    return message

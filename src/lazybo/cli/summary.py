@@ -1,211 +1,145 @@
-"""Summaries of studies: first as plain data, which JSON prints unchanged, then as tables for people."""
+"""What a study says (`report.facts`): as plain data, which --json prints unchanged, and as text for people."""
 
 import os
 import shlex
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from optuna.storages import BaseStorage
-from optuna.study import Study, load_study
+from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.cli import console
-from lazybo.core.codec import Advised
 from lazybo.core.text import shortened
 from lazybo.programs import placeholders
-from lazybo.report import curves, records
-from lazybo.report.failures import failures
-from lazybo.report.recommendation import Advice, advise, contenders_of
+from lazybo.report import records
+from lazybo.report.facts import Facts, ModelFacts, model_facts_of, unless_missing
+from lazybo.report.predictions import Advice, advise
 from lazybo.run.limits import describe_stop
-from lazybo.search.contenders import Contender
-from lazybo.search.prediction import Predictor
-from lazybo.study import feasible, ledger
 from lazybo.study.attributes import COMMAND_KEY, OBJECTIVE_KEY, REPEAT_KEY, STOPPED_KEY
-from lazybo.study.model import StudyModel
-from lazybo.study.paused import is_paused
+from lazybo.study.store import Store
+from lazybo.study.trial import measured_constraints, violates
 
-STATES = {
-    TrialState.COMPLETE: "complete",
-    TrialState.PRUNED: "pruned",
-    TrialState.FAIL: "failed",
-    TrialState.RUNNING: "running",
-    TrialState.WAITING: "waiting",
-}
-PAUSED = "paused"
-_COLOURS = {
+COLOURS = {
     "complete": "green",
     "pruned": "yellow",
     "failed": "red",
     "running": "cyan",
     "waiting": "dim",
-    PAUSED: "magenta",
+    "paused": "magenta",
 }
-# How many reasons of failures are shown, the most frequent first.
-FAILURES_SHOWN = 5
+# How many reasons of failures, contenders and earlier studies are shown, the most important first.
+MOST_SHOWN = 5
 REASON_LENGTH = 300
-# `show` has the expected gain of so many more evaluations, and names so many contenders.
-HORIZONS = (10, 50, 100)
-CONTENDERS_SHOWN = 5
-EARLIER_SHOWN = 5
+
+Record = dict[str, Any]
 
 
-def state_of(trial: FrozenTrial) -> str:
-    """The state of a trial in one word."""
-    return PAUSED if is_paused(trial) else STATES[trial.state]
+# -------------------------------------------------------------------------------- plain data
 
 
-def overview(study: Study) -> dict[str, Any]:
+def overview(facts: Facts) -> Record:
     """A study in one line. The best value is None if there are several objectives; ``front`` counts the best trials."""
-    trials = ledger.read(study)
-    states = Counter(state_of(trial) for trial in trials)
-    best = best_of(study)
-    moments = [moment for t in trials for moment in (t.datetime_start, t.datetime_complete) if moment is not None]
-    directions = [each.name.lower() for each in study.directions]
+    best = None if facts.several or not facts.best else facts.best[0].value
     return {
-        "study": study.study_name,
-        "direction": ", ".join(directions),
-        "directions": directions,
-        "objectives": feasible.names_of(study),
-        "trials": {state: states.get(state, 0) for state in (*STATES.values(), PAUSED)},
-        "constraints": feasible.constraints_of(trials),
-        "feasible": len(feasible.feasible_trials(trials)),
-        "best": None if best is None else best.value,
-        "front": len(feasible.front_of(study, trials)),
-        "last_activity": max(moments).isoformat(timespec="seconds") if moments else None,
+        "study": facts.name,
+        "direction": ", ".join(facts.directions),
+        "directions": facts.directions,
+        "objectives": facts.objectives,
+        "trials": facts.counts,
+        "constraints": facts.constraints,
+        "feasible": len(facts.feasible),
+        "best": best,
+        "front": len(facts.best),
+        "last_activity": facts.span[1].isoformat(timespec="seconds") if facts.span else None,
     }
 
 
-def details(study: Study) -> dict[str, Any]:
-    """Everything that `lazybo show` prints about one study."""
-    trials = ledger.read(study)
-    attributes = study._storage.get_study_system_attrs(study._study_id)
-    model = _model(study)
-    predictor = model.optimizer.predictor() if model else None
+def result(facts: Facts) -> Record:
+    """The result of a run: its counts, the best trial or the front, and the recommended trial."""
+    return {**overview(facts), **best_and_front(facts), "recommended": recommended_record(advice_of(facts.study))}
+
+
+def best_and_front(facts: Facts) -> Record:
+    """The best trial, or the trials on the front if there are several objectives."""
+    return {"best": best_record(facts), "front": front_records(facts)}
+
+
+def details(facts: Facts) -> Record:
+    """Everything that `lazybo show` prints about one study. The model is used if there is one objective."""
+    study = facts.study
     return {
-        **overview(study),
-        "best": best_record(study),
-        "front": front_records(study),
-        "recommended": recommended_record(advice_of(study, predictor)),
-        "contenders": [_contender(each) for each in contenders_of(trials, model.optimizer)] if model else [],
-        "repeats": sum(REPEAT_KEY in trial.system_attrs for trial in trials),
-        "expected_gain": _gains(model) if model and model.optimizer.n_feasible else {},
-        "earlier": [asdict(each) for each in model.optimizer.related()] if model else [],
-        "importances": records.importances(study, predictor) if predictor else {},
-        "epochs": _epochs(trials),
-        "failures": _failures(trials),
+        **overview(facts),
+        **best_and_front(facts),
+        **_model_record(facts),
+        "repeats": sum(REPEAT_KEY in trial.system_attrs for trial in facts.trials),
+        "epochs": (epochs := records.epochs(facts.trials)) and asdict(epochs),
+        "failures": [
+            {"reason": found.reason, "count": len(found.numbers), "last": found.numbers[-1], "output": found.output}
+            for found in records.failures(facts.trials)[:MOST_SHOWN]
+        ],
         "running": [
-            {"number": t.number, "since": _text(t.datetime_start), "params": t.params}
-            for t in trials
+            {
+                "number": t.number,
+                "since": t.datetime_start and t.datetime_start.isoformat(sep=" ", timespec="seconds"),
+                "params": t.params,
+            }
+            for t in facts.trials
             if t.state == TrialState.RUNNING
         ],
-        "stopped": attributes.get(STOPPED_KEY),
+        "stopped": Store(study).attributes().get(STOPPED_KEY),
         "command": study.user_attrs.get(COMMAND_KEY),
         "objective": study.user_attrs.get(OBJECTIVE_KEY),
     }
 
 
-def best_of(study: Study) -> FrozenTrial | None:
-    """The best completed trial that is feasible; None if there are several objectives."""
-    return feasible.best_trial(study, ledger.read(study)) if len(study.directions) == 1 else None
-
-
-def has_result(study: Study) -> bool:
-    """Whether any trial has completed and is feasible."""
-    return bool(feasible.feasible_trials(ledger.read(study)))
-
-
-def best_record(study: Study) -> dict[str, Any] | None:
-    """The best trial with its metrics and, for a program, its command line."""
-    best = best_of(study)
-    return None if best is None else trial_record(study, best)
-
-
-def front_records(study: Study) -> list[dict[str, Any]]:
-    """The trials that no other dominates, sorted by the first objective; empty if there is one objective."""
-    if len(study.directions) == 1:
-        return []
-    trials = sorted(feasible.front_of(study, ledger.read(study)), key=lambda trial: trial.values)
-    return [trial_record(study, trial) for trial in trials]
-
-
-def trial_record(study: Study, trial: FrozenTrial) -> dict[str, Any]:
-    """A trial with its metrics and, for a program, its command line."""
-    measured = feasible.measured_constraints(trial)
-    several = len(study.directions) > 1
+def _model_record(facts: Facts) -> Record:
+    """What the model says, empty if there is none. A message says if what is kept with the study is damaged."""
+    model = None if facts.several else model_facts_of(facts)
+    if not isinstance(model, ModelFacts):
+        if model is not None and model.error is not None:
+            console.say(f"lazybo: there is no model: {model.error}")
+        return {"recommended": None, "contenders": [], "expected_gain": {}, "earlier": [], "importances": {}}
+    names = ("number", "chance", "params", "value", "low", "high", "measured", "evaluations")
     return {
-        "study": study.study_name,
+        "recommended": recommended_record(model.advice),
+        "contenders": [{name: getattr(each, name) for name in names} for each in model.contenders],
+        "expected_gain": {str(count): gain for count, gain in model.gains.items()},
+        "earlier": [asdict(each) for each in model.related],
+        "importances": model.importances[0],
+    }
+
+
+def best_record(facts: Facts) -> Record | None:
+    """The best trial; None if there are several objectives."""
+    return None if facts.several or not facts.best else trial_record(facts, facts.best[0])
+
+
+def front_records(facts: Facts) -> list[Record]:
+    """The trials that no other dominates, sorted by the first objective; empty if there is one objective."""
+    if not facts.several:
+        return []
+    return [trial_record(facts, trial) for trial in sorted(facts.best, key=lambda trial: trial.values)]
+
+
+def trial_record(facts: Facts, trial: FrozenTrial) -> Record:
+    """A trial with its metrics and, for a program, its command line."""
+    measured = measured_constraints(trial)
+    values = dict(zip(facts.objectives, trial.values, strict=True))
+    return {
+        "study": facts.name,
         "number": trial.number,
-        **(
-            {"values": dict(zip(feasible.names_of(study), trial.values, strict=True))}
-            if several
-            else {"value": trial.value}
-        ),
-        **({"constraints": measured, "feasible": not feasible.violates(measured)} if measured else {}),
+        **({"values": values} if facts.several else {"value": trial.value}),
+        **({"constraints": measured, "feasible": not violates(measured)} if measured else {}),
         "params": trial.params,
         "metrics": {name: metric for name, metric in trial.user_attrs.items() if name != "output"},
         "output": trial.user_attrs.get("output"),
-        "command": command_of(study, trial),
+        "command": _command_of(facts.study, trial),
     }
 
 
-def advice_of(study: Study, predictor: Predictor | None = None) -> Advice | None:
-    """The recommended trial beside the best one; None if there is no model, for example of a value that is infinite."""
-    try:
-        return advise(study, predictor)
-    except ValueError:
-        return None
-
-
-def recommended_record(advice: Advice | None) -> dict[str, Any] | None:
-    """The recommended trial, what the model expects of it, and why it is not the best one."""
-    if advice is None:
-        return None
-    found = advice.recommendation
-    return {
-        "number": found.number,
-        "params": found.params,
-        "value": found.value,
-        "low": found.low,
-        "high": found.high,
-        "measured": found.measured,
-        "evaluations": found.evaluations,
-        "reason": advice.reason,
-    }
-
-
-def recommended_trial(study: Study, advice: Advice) -> dict[str, Any]:
-    """The record of the recommended trial itself."""
-    number = advice.recommendation.number
-    return trial_record(study, next(trial for trial in ledger.read(study) if trial.number == number))
-
-
-def _model(study: Study) -> StudyModel | None:
-    """The model of a study, if there can be one. A warning says if what is kept with the study is damaged."""
-    try:
-        return records.model_for(study)
-    except Advised as error:
-        console.say(f"lazybo: there is no model: {error}")
-    except ValueError:
-        pass
-    return None
-
-
-def _contender(found: Contender) -> dict[str, Any]:
-    """A configuration that may be the best one, and its chance."""
-    names = ("number", "chance", "params", "value", "low", "high", "measured", "evaluations")
-    return {name: getattr(found, name) for name in names}
-
-
-def _gains(model: StudyModel) -> dict[str, float]:
-    """The expected gain of so many more evaluations, by their number (as text, since JSON has no other keys)."""
-    return dict(zip(map(str, HORIZONS), model.optimizer.expected_gains(HORIZONS), strict=True))
-
-
-def command_of(study: Study, trial: FrozenTrial) -> list[str] | None:
+def _command_of(study: Study, trial: FrozenTrial) -> list[str] | None:
     """The command that a trial ran."""
     command = study.user_attrs.get(COMMAND_KEY)
     if command is None:
@@ -215,55 +149,68 @@ def command_of(study: Study, trial: FrozenTrial) -> list[str] | None:
     return placeholders.fill(command, values)
 
 
-def overviews(storage: BaseStorage) -> list[dict[str, Any]]:
-    """All studies of a storage, by name."""
-    studies = [load_study(study_name=found.study_name, storage=storage) for found in storage.get_all_studies()]
-    return sorted((overview(study) for study in studies), key=lambda record: record["study"])
+def advice_of(study: Study) -> Advice | None:
+    """The recommended trial and the best one; None if there is no model, for example because a value is infinite."""
+    return unless_missing(lambda: advise(study))
 
 
-def print_result(study: Study, output: Path | None, *, interrupted: bool) -> None:
+def recommended_record(advice: Advice | None) -> Record | None:
+    """The recommended trial, what the model expects of it, and why it is not the best one."""
+    return None if advice is None else {**asdict(advice.recommendation), "reason": advice.reason}
+
+
+def recommended_trial(facts: Facts, advice: Advice) -> Record:
+    """The record of the recommended trial itself."""
+    number = advice.recommendation.number
+    return trial_record(facts, next(trial for trial in facts.trials if trial.number == number))
+
+
+# --------------------------------------------------------------------------------- for people
+
+
+def print_result(facts: Facts, output: Path | None, *, interrupted: bool) -> None:
     """Print the result of a run."""
-    record, best = overview(study), best_record(study)
+    best, counts = best_record(facts), facts.counts
     if best is not None:
         print_best(best)
-        print_advice(study, advice_of(study))
-    elif record["front"]:
-        print_front(record, front_records(study))
+        print_advice(facts, advice_of(facts.study))
+    elif facts.best:
+        print_front(facts)
     else:
-        console.line(nothing_best(record) if record["trials"]["complete"] else "no trial has completed", style="yellow")
-    counts = _counts(record)
-    console.line(counts + (f"; output in {os.path.relpath(output)}" if output and output.exists() else ""))
+        console.line(facts.nothing_best if counts["complete"] else "no trial has completed", style="yellow")
+    where = f"; output in {os.path.relpath(output)}" if output and output.exists() else ""
+    console.line(_counts(overview(facts)) + where)
     if interrupted:
         console.line("interrupted; run the same command again to resume", style="yellow")
-    elif not record["trials"]["complete"] and record["trials"]["failed"]:
+    elif not counts["complete"] and counts["failed"]:
         console.line("fix the program and run the same command again: failures before the first value do not count")
 
 
-def print_overview(records: Sequence[dict[str, Any]]) -> None:
+def print_overview(found: Sequence[Record]) -> None:
     """Print studies as a table."""
-    if not records:
+    if not found:
         console.line("there is no study in this storage yet", style="yellow")
         return
     rows = []
-    for record in records:
-        counts = [(str(count), _COLOURS[state] if count else "dim") for state, count in record["trials"].items()]
+    for record in found:
+        counts = [(str(count), COLOURS[state] if count else "dim") for state, count in record["trials"].items()]
         best = "" if record["best"] is None else console.short(record["best"])
         if len(record["directions"]) > 1 and record["front"]:
             best = f"front of {record['front']}"
         when = (record["last_activity"] or "").replace("T", " ")
         rows.append([(record["study"], "bold"), record["direction"], *counts, best, when])
-    headings = ["study", "direction", *records[0]["trials"], "best", "last activity"]
+    headings = ["study", "direction", *found[0]["trials"], "best", "last activity"]
     console.table(headings, rows, left=("study", "direction"))
 
 
-def print_details(record: dict[str, Any]) -> None:
+def print_details(record: Record, facts: Facts) -> None:
     """Print one study."""
     _print_progress(record)
     if record["front"]:
         console.line()
-        print_front(record, record["front"])
+        print_front(facts)
     elif not record["best"] and record["trials"]["complete"]:
-        console.line(nothing_best(record), style="yellow")
+        console.line(facts.nothing_best, style="yellow")
     if record["best"]:
         console.line()
         print_best(record["best"], record["importances"])
@@ -271,33 +218,32 @@ def print_details(record: dict[str, Any]) -> None:
             _print_recommended(record["recommended"])
         _print_outlook(record)
     if record["earlier"]:
-        console.line(_earlier_line(record["earlier"]), soft_wrap=True)
-    for title, rows in (("failures", record["failures"]), ("running", record["running"])):
-        if rows:
-            console.line()
-            console.line(title, style="bold")
-        for row in rows:
-            console.line("  " + (_failure_line(row) if title == "failures" else _running_line(row)))
+        shares = _first(f"{each['name']!r} {each['share']:.0%}" for each in record["earlier"])
+        none = max(0.0, 1.0 - sum(each["share"] for each in record["earlier"]))
+        console.line(f"like the earlier studies {shares}; like none of them {none:.0%}", soft_wrap=True)
+    _print_list("failures", map(_failure_line, record["failures"]))
+    _print_list("running", map(_running_line, record["running"]))
 
 
-def _print_progress(record: dict[str, Any]) -> None:
-    """Print how many trials there are, when the last one ended and why, and how many epochs were saved."""
+def _print_progress(record: Record) -> None:
+    """Print how many trials there are, when and why the last run ended, and how many epochs were saved."""
     console.line((record["study"], "bold"), f"  {record['direction']}  {_counts(record)}")
     if record["last_activity"]:
         console.line(f"last activity {record['last_activity'].replace('T', ' ')}", style="dim")
     if record["stopped"]:
         console.line(f"the last run ended early: {describe_stop(record['stopped'])}", style="yellow")
-    if record["epochs"] and record["epochs"]["stopped"]:
-        console.line(_epochs_line(record["epochs"]))
+    epochs = record["epochs"]
+    if epochs and epochs["stopped"]:
+        trained, in_full = epochs["trained"], epochs["in_full"]
+        stopped = f"{epochs['stopped']} of {epochs['trainings']} trainings were stopped"
+        console.line(f"{trained} of {in_full} epochs trained ({1 - trained / in_full:.0%} saved): {stopped}")
 
 
-def _print_outlook(record: dict[str, Any]) -> None:
-    """Print which trials may be the best one if that is open, and what more trials may gain."""
-    first = [(f"trial {each['number']}", f"{each['chance']:.0%}") for each in record["contenders"][:CONTENDERS_SHOWN]]
-    if len(first) > 1:
-        more = len(record["contenders"]) - len(first)
-        text = ", ".join(f"{trial} {chance}" for trial, chance in first) + (f" and {more} more" if more else "")
-        console.line(f"chance that no other is clearly better: {text}", soft_wrap=True)
+def _print_outlook(record: Record) -> None:
+    """Print which trials may be the best one, if that is open, and the expected gain of more trials."""
+    if len(record["contenders"]) > 1:
+        shares = _first(f"trial {each['number']} {each['chance']:.0%}" for each in record["contenders"])
+        console.line(f"probability of being the best (ties count for both): {shares}", soft_wrap=True)
     if record["repeats"]:
         console.line(f"{record['repeats']} trials are repeats of the final check")
     if record["expected_gain"]:
@@ -306,25 +252,44 @@ def _print_outlook(record: dict[str, Any]) -> None:
         console.line(f"expected gain of the next {counts} trials: {gains}", style="dim")
 
 
-def print_best(best: dict[str, Any], importances: dict[str, float] | None = None) -> None:
+def _first(texts: Iterable[str]) -> str:
+    """The first few of some texts, and how many more there are."""
+    listed = list(texts)
+    more = len(listed) - MOST_SHOWN
+    return ", ".join(listed[:MOST_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def _print_list(title: str, lines: Iterable[str]) -> None:
+    for i, line in enumerate(lines):
+        if i == 0:
+            console.line()
+            console.line(title, style="bold")
+        console.line("  " + line)
+
+
+def _failure_line(row: Record) -> str:
+    where = f", {row['output']}" if row["output"] else ""
+    reason = shortened(console.clean(row["reason"]), REASON_LENGTH)
+    return f"{row['count']} × {reason} (last: trial {row['last']}{where})"
+
+
+def _running_line(row: Record) -> str:
+    params = " ".join(f"{name}={console.short(value)}" for name, value in row["params"].items())
+    return f"trial {row['number']} since {row['since']}  {params}"
+
+
+def print_best(best: Record, importances: Mapping[str, float] | None = None) -> None:
     """Print the best trial, with the importance of each parameter where it is known."""
     console.line(("best ", "bold"), (console.short(best["value"]), "bold green"), f" (trial {best['number']})")
     _print_configuration(best, importances)
 
 
-def nothing_best(record: dict[str, Any]) -> str:
-    """Why a study has no best trial."""
-    of = f"no trial of the study {record['study']!r}"
-    if not record["trials"]["complete"]:
-        return f"{of} has completed yet"
-    return f"{of} is feasible yet: none satisfies {', '.join(record['constraints'])}"
-
-
-def print_front(record: dict[str, Any], front: Sequence[dict[str, Any]]) -> None:
+def print_front(facts: Facts) -> None:
     """Print the trials that no other dominates, as a table."""
-    names = [f"{name} ({each})" for name, each in zip(record["objectives"], record["directions"], strict=True)]
+    front = front_records(facts)
+    names = [f"{name} ({each})" for name, each in zip(facts.objectives, facts.directions, strict=True)]
     params = list(dict.fromkeys(name for trial in front for name in trial["params"]))
-    console.line(("front ", "bold"), f"{len(front)} trials that no other is better than in all objectives")
+    console.line(("front ", "bold"), f"{len(front)} trials that no other trial dominates")
     rows: list[list[console.Cell]] = [
         [
             f"  {trial['number']}",
@@ -336,99 +301,52 @@ def print_front(record: dict[str, Any], front: Sequence[dict[str, Any]]) -> None
     console.table(["  trial", *names, *params], rows, left=())
 
 
-def print_advice(study: Study, advice: Advice | None) -> None:
+def print_advice(facts: Facts, advice: Advice | None) -> None:
     """Print the recommended trial after the best one, if it has another configuration."""
     if advice is not None and advice.differs:
-        print_recommended(study, advice)
+        print_recommended(facts, advice)
 
 
-def print_recommended(study: Study, advice: Advice) -> None:
+def print_recommended(facts: Facts, advice: Advice) -> None:
     """Print the recommended trial with all its parameters."""
-    record = recommended_record(advice)
-    assert record is not None, "there is advice"
-    _print_recommended(record)
-    _print_configuration(recommended_trial(study, advice))
+    _print_recommended(recommended_record(advice) or {})
+    _print_configuration(recommended_trial(facts, advice))
 
 
-def _print_recommended(record: dict[str, Any]) -> None:
+def _print_recommended(record: Record) -> None:
     """Print what the model expects of the recommended trial, and why it is not the best one."""
     value, low, high, measured = (console.short(record[name]) for name in ("value", "low", "high", "measured"))
-    several = record["evaluations"] > 1
-    measured = f"measured {measured}" + (f", the mean of {record['evaluations']}" if several else "")
+    mean = f", the mean of {record['evaluations']}" if record["evaluations"] > 1 else ""
     console.line(
         ("recommended ", "bold"),
         (f"trial {record['number']}", "bold green"),
-        f": expected {value} (95 %: {low} to {high}), {measured}",
+        f": expected {value} (95 %: {low} to {high}), measured {measured}{mean}",
     )
     if record["reason"]:
         console.line(f"  {record['reason']}", style="yellow", soft_wrap=True)
 
 
-def _print_configuration(best: dict[str, Any], importances: dict[str, float] | None = None) -> None:
-    names = [*(name for name in importances or {} if name in best["params"])]
+def _print_configuration(best: Record, importances: Mapping[str, float] | None = None) -> None:
+    shares = importances or {}
+    names = [name for name in shares if name in best["params"]]
+    names += [name for name in best["params"] if name not in names]
     rows: list[list[console.Cell]] = []
-    for name in [*names, *(name for name in best["params"] if name not in names)]:
-        row: list[console.Cell] = [f"  {name}", (console.short(best["params"][name]), "green")]
-        rows.append([*row, *([f"{importances[name]:.0%}" if name in importances else ""] if importances else [])])
-    headings = ["  parameter", "value", "importance"] if importances else ["", ""]
+    for name in names:
+        share = [f"{shares[name]:.0%}" if name in shares else ""] if shares else []
+        rows.append([f"  {name}", (console.short(best["params"][name]), "green"), *share])
+    headings = ["  parameter", "value", "importance"] if shares else ["", ""]
     console.table(headings, rows, left=("  parameter", "value", ""))
     for name, violation in best.get("constraints", {}).items():
-        console.line(
-            f"  {name}: {'satisfied' if violation <= 0 else 'violated'} ({console.short(violation)})", style="dim"
-        )
+        held = "satisfied" if violation <= 0 else "violated"
+        console.line(f"  {name}: {held} ({console.short(violation)})", style="dim")
     for name, metric in best["metrics"].items():
         console.line(f"  {name} = {console.short(metric)}", style="dim")
     if best["command"]:
         console.line(f"  {shlex.join(best['command'])}", soft_wrap=True)
 
 
-def _counts(record: dict[str, Any]) -> str:
+def _counts(record: Record) -> str:
     counts = [f"{count} {state}" for state, count in record["trials"].items() if count]
     if record["constraints"] and record["trials"]["complete"]:
         counts[0] += f" ({record['feasible']} feasible; only these count)"
     return ", ".join(counts) or "no trials"
-
-
-def _epochs(trials: Sequence[FrozenTrial]) -> dict[str, Any] | None:
-    """How many epochs were trained, of how many without stops; None if no trial has reported values."""
-    found = curves.epochs(trials)
-    return None if found is None else asdict(found)
-
-
-def _epochs_line(epochs: dict[str, Any]) -> str:
-    trained, in_full = epochs["trained"], epochs["in_full"]
-    saved = f"{1 - trained / in_full:.0%} saved"
-    stopped = f"{epochs['stopped']} of {epochs['trainings']} trainings were stopped"
-    return f"{trained} of {in_full} epochs trained ({saved}): {stopped}"
-
-
-def _earlier_line(relations: Sequence[dict[str, Any]]) -> str:
-    """Which earlier studies this one is like, and how probably."""
-    first = ", ".join(f"{each['name']!r} {each['share']:.0%}" for each in relations[:EARLIER_SHOWN])
-    more = f" and {len(relations) - EARLIER_SHOWN} more" if len(relations) > EARLIER_SHOWN else ""
-    none = max(0.0, 1.0 - sum(each["share"] for each in relations))
-    return f"like the earlier studies {first}{more}; like none of them {none:.0%}"
-
-
-def _failures(trials: Sequence[FrozenTrial]) -> list[dict[str, Any]]:
-    """The most frequent reasons of failures: their counts, and the last trial of each."""
-    return [
-        {"reason": found.reason, "count": len(found.numbers), "last": found.numbers[-1], "output": found.output}
-        for found in failures(trials)[:FAILURES_SHOWN]
-    ]
-
-
-def _failure_line(row: dict[str, Any]) -> str:
-    where = f", {row['output']}" if row["output"] else ""
-    return (
-        f"{row['count']} × {shortened(console.clean(row['reason']), REASON_LENGTH)} (last: trial {row['last']}{where})"
-    )
-
-
-def _running_line(row: dict[str, Any]) -> str:
-    params = " ".join(f"{name}={console.short(value)}" for name, value in row["params"].items())
-    return f"trial {row['number']} since {row['since']}  {params}"
-
-
-def _text(moment: datetime | None) -> str | None:
-    return None if moment is None else moment.isoformat(sep=" ", timespec="seconds")

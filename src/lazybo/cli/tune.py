@@ -1,40 +1,37 @@
 """`lazybo tune`: run a plan with `lazybo.optimize`."""
 
 import importlib
+import itertools
+import math
 import os
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, NoReturn
 
-import typer
-from optuna.storages import BaseStorage
-from optuna.study import Study
+from optuna.study import Study, load_study
 from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.cli import console
-from lazybo.cli.config import Plan
-from lazybo.cli.progress import LogLines
-from lazybo.cli.storages import keep_requirement, open_checked
-from lazybo.programs import Program, groups
-from lazybo.programs.program import NO_VALUE, last_lines
+from lazybo.cli.plan import Plan, definition_of, keep_requirement
+from lazybo.cli.settings import open_checked
+from lazybo.core.text import shortened
+from lazybo.programs.program import NO_VALUE, Program, end_all, last_lines, reopen
+from lazybo.report.records import reason_of
 from lazybo.run.failure import NothingCompleted
-from lazybo.run.limits import Limits, StopReason
-from lazybo.run.open_trials import Callback
+from lazybo.run.limits import StopReason, Tally
 from lazybo.run.optimize import optimize
-from lazybo.space.space import Space
-from lazybo.study.attributes import COMMAND_KEY, OBJECTIVE_KEY, READING_KEY, STOPPED_KEY, failure_of
-from lazybo.study.databases import fill_cache
-from lazybo.study.sampler import LazySampler
-from lazybo.study.storage import REMEDY, About, open_study
+from lazybo.study.attributes import COMMAND_KEY, OBJECTIVE_KEY, READING_KEY, REPEAT_KEY, STOPPED_KEY, failure_of
+from lazybo.study.definition import REMEDY, open_study
+from lazybo.study.store import Store
+from lazybo.study.trial import is_paused, measured_constraints, names_of, violates
 
-# How many lines of output are shown if a program gave no value.
-LINES_SHOWN = 5
-# Seconds after which the exception of a signal that has not ended the run must have been lost.
+# Lines of output to show if a program gave no value, and the length of a reason in a trial's line.
+LINES_SHOWN, REASON_LENGTH = 5, 160
+# If the exception of a signal has not ended the run after this many seconds, it was lost.
 LOST_AFTER = 2.0
 
 
@@ -43,35 +40,32 @@ def run_plan(plan: Plan, *, force: bool, progress: bool) -> tuple[Study, int]:
     with console.exit_on_bad_input():
         objective = _objective(plan)
         study, new = _open(plan, force=force)
+    settings = plan.settings
     lines = LogLines(study, only_failures=not progress or sys.stderr.isatty())
     first = FirstValue(study)
-    callbacks: list[Callback] = [lines]
-    if plan.command and "max_failures" not in plan.limits:
-        callbacks.append(first)
-    groups.reopen()
-    names, given = {each.name for each in fields(Limits)}, _with_failures(study, plan.limits)
-    limits = {name: value for name, value in given.items() if name in names}
-    others = {name: value for name, value in given.items() if name not in names}
+    stops_early = plan.command is not None and "max_failures" not in settings
+    reopen()
     try:
-        with _ending_on_signals():
+        with ending_on_signals():
             optimize(
                 objective,
-                Space(plan.space, conditions=plan.conditions, feasible=plan.require),
+                plan.space,
                 direction=plan.directions,
                 constraints=plan.constraints or None,
-                sampler=LazySampler(cost=plan.cost, earlier=plan.earlier, deterministic=plan.deterministic),
+                sampler=plan.sampler,
+                seed=settings.get("seed"),
                 executor=plan.executor,
-                n_parallel=plan.parallel or (None if plan.on_a_cluster else 1),
-                storage=study._storage,
+                n_parallel=settings.get("parallel") or (None if plan.on_a_cluster else 1),
+                storage=Store(study).storage,
                 study_name=plan.study,
-                limits=Limits(**limits, trial_timeout=None if plan.command else plan.trial_timeout),
+                limits=plan.limits,
                 initial=plan.initial,
                 pruner=plan.pruner,
-                max_steps=plan.steps,
+                max_steps=settings.get("steps"),
                 checkpoints=plan.checkpoints,
-                callbacks=callbacks,
+                callbacks=[lines, first] if stops_early else [lines],
                 progress=progress,
-                **others,
+                n_trials=_trials_with_failures(study, settings.get("trials")),
             )
     except KeyboardInterrupt:
         return study, console.INTERRUPTED
@@ -79,12 +73,12 @@ def run_plan(plan: Plan, *, force: bool, progress: bool) -> tuple[Study, int]:
         return study, console.FAILED  # the summary says so
     except Exception as error:
         begun = lines.begun(study)
-        if new and not study.get_trials(deepcopy=False):
+        if new and not Store(study).trials():
             # For example, the cluster cannot be reached: a call that ran nothing leaves no study behind.
-            study._storage.delete_study(study._study_id)
+            Store(study).delete()
         _explain(error, begun=begun)
     finally:
-        groups.end_all(plan.grace)
+        end_all(plan.grace)
     if first.missing is not None:
         _no_value(study, first.missing)
         return study, console.FAILED
@@ -96,7 +90,7 @@ class FirstValue:
 
     def __init__(self, study: Study) -> None:
         self.missing: FrozenTrial | None = None
-        self._known = any(_has_value(trial) for trial in study.get_trials(deepcopy=False))
+        self._known = any(_has_value(trial) for trial in Store(study).trials())
 
     def __call__(self, study: Study, trial: FrozenTrial) -> None:
         """Check a trial that has ended."""
@@ -110,24 +104,20 @@ def _has_value(trial: FrozenTrial) -> bool:
     return trial.state in (TrialState.COMPLETE, TrialState.PRUNED) or bool(trial.intermediate_values)
 
 
-def _with_failures(study: Study, limits: dict[str, Any]) -> dict[str, Any]:
-    """The limits for `optimize`: trials that failed before the first value do not count as ``--trials``.
+def _trials_with_failures(study: Study, n_trials: int | None) -> int | None:
+    """``n_trials`` plus the trials that failed before the first value, which do not count as ``--trials``.
 
     So a user can fix a program that never worked, and the same command still runs all trials.
     """
-    if limits["n_trials"] is None:
-        return limits
-    failed = 0
-    for trial in study.get_trials(deepcopy=False):
-        if _has_value(trial):
-            break
-        failed += trial.state == TrialState.FAIL
-    return {**limits, "n_trials": limits["n_trials"] + failed}
+    if n_trials is None:
+        return None
+    before = itertools.takewhile(lambda trial: not _has_value(trial), Store(study).trials())
+    return n_trials + sum(trial.state == TrialState.FAIL for trial in before)
 
 
 def _no_value(study: Study, trial: FrozenTrial) -> None:
     """Print the last lines of a trial that gave no value, and the flags that may help."""
-    study._storage.set_study_system_attr(study._study_id, STOPPED_KEY, StopReason.NO_FIRST_VALUE.value)
+    Store(study).set_attributes({STOPPED_KEY: StopReason.NO_FIRST_VALUE.value})
     folder = Path(str(trial.user_attrs.get("output", "")))
     for name in ("stdout", "stderr"):
         said = last_lines(folder / name, LINES_SHOWN)
@@ -156,19 +146,19 @@ def _explain(error: Exception, *, begun: bool) -> NoReturn:
 
 
 def _objective(plan: Plan) -> Callable[..., Any]:
+    settings = plan.settings
     if plan.command is None:
-        assert plan.objective is not None, "a plan has a command or an objective"
-        return load(plan.objective, by_value=plan.on_a_cluster)
+        return load(settings["objective"], by_value=plan.on_a_cluster)
     return Program(
         command=plan.command,
         folder=plan.output,
         cwd=Path.cwd(),
         study=plan.study,
-        value_file=plan.value_file,
+        value_file=settings.get("value_file"),
         reading=plan.reading,
-        timeout=plan.trial_timeout,
+        timeout=settings.get("trial_timeout"),
         grace=plan.grace,
-        steps=plan.steps,
+        steps=settings.get("steps"),
     ).call()
 
 
@@ -202,44 +192,38 @@ def _open(plan: Plan, *, force: bool) -> tuple[Study, bool]:
     """Open or create the study, and tell whether it is new. A study of another command raises a ValueError."""
     storage = open_checked(plan.storage)
     about = _about(plan)
-    there = [summary for summary in storage.get_all_studies() if summary.study_name == plan.study]
-    for summary in there:
-        fill_cache(storage, summary._study_id)
-        if not force:
-            _check_same_command(storage, summary._study_id, plan.study, about)
-    structure = Space(plan.space, conditions=plan.conditions)
+    is_new = plan.study not in {found.study_name for found in storage.get_all_studies()}
+    if not is_new and not force:
+        _check_same_command(load_study(study_name=plan.study, storage=storage), about)
     try:
-        goals = plan.goals
-        optimised = About(goals.directions, goals.names, tuple(bound.name for bound in goals.bounds))
-        study, _ = open_study(storage, plan.study, optimised, structure, plan.limits.get("seed"))
+        study, _ = open_study(storage, plan.study, definition_of(plan.goals), plan.space, plan.settings.get("seed"))
     except ValueError as error:
         raise ValueError(str(error).replace(REMEDY, "give another --study")) from error
     for key, what in about.items():
         study.set_user_attr(key, what)
-    keep_requirement(study, plan.require)
-    return study, not there
+    keep_requirement(study, plan.space.feasible)
+    return study, is_new
 
 
 def _about(plan: Plan) -> dict[str, Any]:
     """The attributes that decide whether values are comparable: what is run, and how its value is read."""
     if not plan.command:
-        return {OBJECTIVE_KEY: plan.objective}
+        return {OBJECTIVE_KEY: plan.settings["objective"]}
     names = " and ".join(plan.reading.names) or None
     ways = {
         "value_key": plan.reading.key,
         "value_regex": plan.reading.regex,
-        "value_file": plan.value_file,
+        "value_file": plan.settings.get("value_file"),
         "objectives": names,
     }
     return {COMMAND_KEY: list(plan.command), READING_KEY: {key: way for key, way in ways.items() if way is not None}}
 
 
-def _check_same_command(storage: BaseStorage, study_id: int, name: str, about: dict[str, Any]) -> None:
+def _check_same_command(study: Study, about: dict[str, Any]) -> None:
     """Reject a study of another command. If it has no value yet, the command may change: it never worked."""
-    trials = storage.get_all_trials(study_id, deepcopy=False)
-    if not any(_has_value(trial) or trial.state == TrialState.RUNNING for trial in trials):
+    if not any(_has_value(trial) or trial.state == TrialState.RUNNING for trial in Store(study).trials()):
         return
-    kept = storage.get_study_user_attrs(study_id)
+    kept, name = study.user_attrs, study.study_name
     remedy = "Give another --study, or --force if the values of both can be compared"
     there = {key: kept[key] for key in (COMMAND_KEY, OBJECTIVE_KEY) if key in kept}
     if there and there != {key: what for key, what in about.items() if key != READING_KEY}:
@@ -262,7 +246,7 @@ class _Signalled(KeyboardInterrupt):
 
 
 @contextmanager
-def _ending_on_signals() -> Iterator[None]:
+def ending_on_signals(lost_after: float = LOST_AFTER) -> Iterator[None]:
     """SIGTERM and SIGHUP stop the run at once, as a second Ctrl-C does, and leave no program running."""
     timers: list[threading.Timer] = []
 
@@ -270,7 +254,7 @@ def _ending_on_signals() -> Iterator[None]:
         if _is_unwinding(sys.exception()):
             return
         # Python ignores an exception that is raised while it runs a finaliser. So the signal is sent once more.
-        timers.append(threading.Timer(LOST_AFTER, os.kill, (os.getpid(), number)))
+        timers.append(threading.Timer(lost_after, os.kill, (os.getpid(), number)))
         timers[-1].daemon = True
         timers[-1].start()
         raise _Signalled(number)
@@ -297,7 +281,72 @@ def _is_unwinding(error: BaseException | None) -> bool:
     return False
 
 
-def exit_with(code: int) -> None:
-    """End the command with this code."""
-    if code:
-        raise typer.Exit(code)
+# ------------------------------------------------------------------------------------- progress
+
+
+class LogLines:
+    """A callback that prints how each trial ended and the best value. A repeated reason is shortened."""
+
+    def __init__(self, study: Study, *, only_failures: bool) -> None:
+        self._names = names_of(study)
+        self._tally = Tally(*(each.name.lower() for each in study.directions))
+        self._only_failures = only_failures
+        self._best: FrozenTrial | None = None
+        self._failed = 0
+        self._reasons: dict[str, int] = {}
+        for trial in Store(study).trials():
+            self._count(trial)
+        self._before = _ends(study)
+
+    def begun(self, study: Study) -> bool:
+        """Whether any trial has ended since this object was made."""
+        return _ends(study) > self._before
+
+    def __call__(self, _: Study, trial: FrozenTrial) -> None:
+        """Print the line of a trial that has ended."""
+        self._count(trial)
+        if trial.state == TrialState.FAIL or not self._only_failures:
+            console.say(self.line(trial))
+
+    def line(self, trial: FrozenTrial) -> str:
+        """For example ``trial 12  value 0.931  best 0.940 (trial 9)  3 failed``."""
+        parts = [f"trial {trial.number}"]
+        if trial.state == TrialState.COMPLETE and trial.values:
+            parts += [f"{name} {value:.6g}" for name, value in zip(self._names, trial.values, strict=True)]
+            if violates(measured_constraints(trial)):
+                parts.append("infeasible")
+        elif trial.state == TrialState.PRUNED:
+            parts.append(f"pruned at step {trial.last_step}")
+        elif is_paused(trial):
+            parts.append(f"paused at step {trial.last_step}")
+        else:
+            parts.append(self._failure(trial))
+        if REPEAT_KEY in trial.system_attrs:
+            parts.append(f"repeat of trial {trial.system_attrs[REPEAT_KEY]}")
+        if self._best is not None:
+            parts.append(f"best {self._best.value:.6g} (trial {self._best.number})")
+        elif self._tally.front:
+            parts.append(f"front of {self._tally.front}")
+        if self._failed:
+            parts.append(f"{self._failed} failed")
+        return "  ".join(parts)
+
+    def _failure(self, trial: FrozenTrial) -> str:
+        reason = reason_of(trial)
+        self._reasons[reason] = times = self._reasons.get(reason, 0) + 1
+        short = shortened(reason, REASON_LENGTH)
+        return f"failed: {short}" if times == 1 else f"failed: {shortened(reason, 40)} again ({times} times)"
+
+    def _count(self, trial: FrozenTrial) -> None:
+        """Count a trial; the best is the first of the best feasible ones."""
+        self._failed += trial.state == TrialState.FAIL
+        if trial.state != TrialState.COMPLETE or not all(map(math.isfinite, trial.values)):
+            return
+        before = self._tally.best
+        self._tally.count(trial.state, trial.values, feasible=not violates(measured_constraints(trial)))
+        if self._tally.best != before:
+            self._best = trial
+
+
+def _ends(study: Study) -> int:
+    return sum(trial.state.is_finished() for trial in Store(study).trials())

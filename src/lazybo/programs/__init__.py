@@ -1,5 +1,1 @@
 """Programs in any language as objectives."""
-
-from lazybo.programs.program import Program
-
-__all__ = ["Program"]

@@ -3,8 +3,13 @@
 The program runs with the parameters of a trial. Its output is parsed while it runs, and it is stopped when it is pruned
 or times out. Every run has a folder with ``stdout``, ``stderr``, ``command`` and ``params.json``. A second run of the
 same trial gets a second folder.
+
+A program runs in its own session: Ctrl-C reaches only the driver, and one signal reaches the program and all its
+children. This module keeps a list of running programs, so that none is left when the driver ends. If the driver is
+killed, a file in the folder of each trial identifies its program, so that a later run can stop it.
 """
 
+import contextlib
 import json
 import math
 import os
@@ -13,29 +18,35 @@ import shlex
 import signal
 import stat
 import subprocess
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
 from optuna.exceptions import TrialPruned
 
+from lazybo.core.codec import object_from_json
 from lazybo.core.text import shortened
-from lazybo.programs import groups, placeholders
+from lazybo.programs import placeholders
 from lazybo.programs.output import MAX_LINE, Last, Reading, Step, Value
 from lazybo.run.objective import Call, Given, Trial
+from lazybo.run.presence import Process, born
 from lazybo.run.worker import EvaluationFailed, TrialPaused
 
-CHUNK = 1 << 16
+# Seconds between SIGTERM and SIGKILL.
+GRACE = 5.0
 # Seconds between checks of a program that prints nothing.
 POLL = 0.1
+CHUNK = 1 << 16
 # Bytes to read from the pipe after the program has ended; a child that left its process group may write on.
 LEFT_IN_PIPE = 1 << 20
 # Bytes at the end of an output that are read for its last lines.
 LAST_BYTES = 4096
 # The kind of failure of a program that succeeded but gave no value.
 NO_VALUE = "no_value"
+_PROCESS_FILE = "process.json"
 
 
 @dataclass(frozen=True)
@@ -55,7 +66,7 @@ class Program:
     value_file: str | None = None
     reading: Reading = field(default_factory=Reading)
     timeout: float | None = None
-    grace: float = groups.GRACE
+    grace: float = GRACE
     steps: int | None = None
 
     @property
@@ -134,7 +145,7 @@ class Program:
             try:
                 folder.mkdir(parents=True)
             except FileExistsError:
-                groups.end_survivor(folder, self.grace)
+                end_survivor(folder, self.grace)
             else:
                 return folder
         raise AssertionError("no trial is run a million times")
@@ -143,19 +154,19 @@ class Program:
         """Run to the end and return the last value on standard output."""
         with (folder / "stdout").open("wb", buffering=0) as kept, (folder / "stderr").open("wb") as stderr:
             try:
-                process = groups.start(argv, folder, cwd=self.cwd, environment=environment, stderr=stderr)
+                process = start(argv, folder, cwd=self.cwd, environment=environment, stderr=stderr)
             except OSError as error:
                 raise EvaluationFailed(f"it could not be started: {error.strerror}: {error.filename}") from None
             try:
                 result = self._follow(process, kept, trial)
             except (TrialPruned, TrialPaused):
-                groups.release(process)  # it had its grace period
+                release(process)  # it had its grace period
                 raise
             except BaseException:
-                groups.end(process, self.grace)
+                end([process], self.grace)
                 raise
             else:
-                groups.release(process)
+                release(process)
             finally:
                 assert process.stdout is not None, "it is a pipe"
                 process.stdout.close()
@@ -164,7 +175,7 @@ class Program:
             raise EvaluationFailed(_exit_reason(process.returncode) + last, where=where)
         return result
 
-    def _follow(self, process: "subprocess.Popen[bytes]", kept: IO[bytes], trial: Trial) -> Value | None:
+    def _follow(self, process: subprocess.Popen[bytes], kept: IO[bytes], trial: Trial) -> Value | None:
         """Save and parse the output of a program until it ends, times out or is stopped.
 
         A program that is stopped gets SIGTERM. If it can be continued, what it prints before it ends still counts: its
@@ -178,7 +189,7 @@ class Program:
             last.add(self._parse(line, trial))
             if trial.should_prune() and not watch.stopping and not self._is_last(last):
                 watch.stop(self.grace)
-                groups.ask(process)
+                _signal(process.pid, signal.SIGTERM)
 
         for data in self._chunks(process, watch):
             kept.write(data)
@@ -209,7 +220,7 @@ class Program:
             trial.report(parsed.value, parsed.step)
         return parsed
 
-    def _chunks(self, process: "subprocess.Popen[bytes]", watch: "_Watch") -> Iterator[bytes]:
+    def _chunks(self, process: subprocess.Popen[bytes], watch: "_Watch") -> Iterator[bytes]:
         """Yield the output of the program, until it ends or its grace period is over; raises at the timeout."""
         assert process.stdout is not None, "it is a pipe"
         pipe, left = process.stdout.fileno(), LEFT_IN_PIPE
@@ -309,3 +320,110 @@ def last_lines(path: Path, count: int) -> list[str]:
     except OSError:
         return []
     return [line for line in lines if line.strip()][-count:]
+
+
+# ------------------------------------------------------------------------------ process groups
+
+_lock = threading.Lock()
+_live: set[subprocess.Popen[bytes]] = set()
+_closed = False
+
+
+def start(
+    argv: Sequence[str], folder: Path, *, cwd: Path, environment: Mapping[str, str], stderr: Any
+) -> subprocess.Popen[bytes]:
+    """Start a program in its own session with a pipe as standard output, and identify it in ``folder``."""
+    with _lock:
+        if _closed:
+            raise RuntimeError("the run has ended, so no more programs are started")
+        process = subprocess.Popen(  # noqa: S603 (the user's own command, without a shell)
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            cwd=cwd,
+            env=dict(environment),
+            start_new_session=True,
+            bufsize=0,
+        )
+        _live.add(process)
+    try:
+        parent = Process.this()
+        record = {"machine": parent.machine, "pid": process.pid, "born": born(process.pid)}
+        record |= {"parent": parent.pid, "parent_born": parent.born}
+        (folder / _PROCESS_FILE).write_text(json.dumps(record))
+    except BaseException:  # for example, the disk is full: nobody would follow the program
+        assert process.stdout is not None, "it is a pipe"
+        process.stdout.close()
+        end([process])
+        raise
+    return process
+
+
+def release(process: subprocess.Popen[bytes]) -> None:
+    """Kill what is left of a program's process group, and remove the program from the list."""
+    _signal(process.pid, signal.SIGKILL)
+    process.wait()
+    with _lock:
+        _live.discard(process)
+
+
+def end(processes: Sequence[subprocess.Popen[bytes]], grace: float = GRACE) -> None:
+    """Send SIGTERM to programs and their children, and SIGKILL after ``grace`` seconds."""
+    try:
+        for process in processes:
+            _signal(process.pid, signal.SIGTERM)
+        _wait(grace, lambda: any(process.poll() is None for process in processes))
+    finally:
+        for process in processes:
+            release(process)
+
+
+def end_all(grace: float = GRACE) -> None:
+    """Stop all running programs; `start` raises from now on."""
+    global _closed
+    with _lock:
+        _closed = True
+    end(running(), grace)
+
+
+def running() -> list[subprocess.Popen[bytes]]:
+    """The programs that were started and have not been released."""
+    with _lock:
+        return list(_live)
+
+
+def reopen() -> None:
+    """Allow `start` again, for another run in this process."""
+    global _closed
+    with _lock:
+        _closed = False
+
+
+def end_survivor(folder: Path, grace: float = GRACE) -> bool:
+    """Stop the program of this folder if it still runs and the process that started it is dead."""
+    try:
+        record = object_from_json((folder / _PROCESS_FILE).read_bytes())
+        program = Process.parse(record)
+        parent = Process.parse({**record, "pid": record["parent"], "born": record["parent_born"]})
+    except (OSError, ValueError, KeyError):
+        return False  # the file is missing or damaged
+    if not program.is_here or program.born is None or parent.may_run or not program.may_run:
+        return False
+    _signal(program.pid, signal.SIGTERM)
+    _wait(grace, lambda: program.may_run)
+    _signal(program.pid, signal.SIGKILL)
+    return True
+
+
+def _wait(grace: float, condition: Callable[[], bool]) -> None:
+    """Wait while the condition holds, at most ``grace`` seconds."""
+    deadline = time.monotonic() + grace
+    while time.monotonic() < deadline and condition():
+        time.sleep(POLL / 10)
+
+
+def _signal(group: int, number: int) -> None:
+    # The group is gone, or belongs to another user (setuid): nothing can be done.
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)

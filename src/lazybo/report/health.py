@@ -5,50 +5,50 @@ Each check is a function of plain numbers that returns a `Finding`, or None if i
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from lazybo.core.checks import Array
 from lazybo.core.text import shortened
-from lazybo.report.failures import Failures
-from lazybo.report.quality import Noise, Quality
 from lazybo.space.space import Space
+
+if TYPE_CHECKING:
+    from lazybo.report.predictions import Noise, Quality
+    from lazybo.report.records import Failures
 
 # With fewer values than this, or than twice the number of parameters, the model knows little.
 FEW_TRIALS = 10
 # A number is at the edge within this share of its range, a discrete one with few levels at its first or last level.
-EDGE = 0.01
-FEW_LEVELS = 20
+EDGE, FEW_LEVELS = 0.01, 20
 # Parameters with a smaller share of the variation do not matter, at the edge or anywhere.
 MATTERS, NOTHING = 0.05, 0.01
-# A parameter is called useless only if the model has so many values, so many for each parameter, and explains so much.
+# To call a parameter useless, the model needs this many values, this many for each parameter, and to explain this much.
 ENOUGH_TRIALS, ENOUGH_EACH, ENOUGH_EXPLAINED = 20, 3, 0.5
 # If there are many parameters, a useless one also has less than this part of an equal share.
 PART_OF_EQUAL = 0.1
-# How much a good and a bad model explains, and which share of values is at least within their 95 % intervals.
+# The share of variance that a good and a bad model explains, and the least share of values in their 95 % intervals.
 GOOD_EXPLAINED, BAD_EXPLAINED, BAD_COVERED = 0.5, 0.2, 0.8
 # Shares of the noise in the variance of the values.
 SOME_NOISE, MUCH_NOISE = 0.1, 0.5
 # Shares of trials.
 MANY_FAILURES, FEW_FEASIBLE, MOST_OF_FRONT = 0.2, 0.1, 0.8
 REASON_LENGTH = 160
-
-Level = Literal["good", "note", "warning"]
+ENDS = ("lower", "upper")
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What a check has found: a short title, and a sentence or two with the numbers and what to do."""
+    """The result of a check: a short title, and a sentence or two with the numbers and what to do."""
 
     check: str
-    level: Level
+    level: Literal["good", "note", "warning"]
     title: str
     text: str
 
 
 def few_trials(complete: int, dim: int) -> Finding:
-    """Whether there are enough values for a model of so many parameters."""
+    """Whether there are enough values for a model of this many parameters."""
     enough = max(FEW_TRIALS, 2 * dim)
     values = f"{complete} {'trial has' if complete == 1 else 'trials have'} completed"
     if complete >= enough:
@@ -60,7 +60,7 @@ def few_trials(complete: int, dim: int) -> Finding:
     return Finding("trials", "note", "Few trials so far", text)
 
 
-def many_failures(failed: int, ended: int, reasons: Sequence[Failures]) -> Finding | None:
+def many_failures(failed: int, ended: int, reasons: "Sequence[Failures]") -> Finding | None:
     """Whether many of the trials that ended have failed, and why most of them did."""
     if not ended:
         return None
@@ -87,6 +87,15 @@ def few_feasible(feasible: int, complete: int, constraints: Sequence[str]) -> Fi
     return Finding("feasible", "note" if rare else "good", "Few feasible trials" if rare else "Feasible trials", text)
 
 
+def equal_values(values: Sequence[float], objective: str = "") -> Finding | None:
+    """Whether all values are the same, so that there is nothing to learn."""
+    if len(values) < 3 or min(values) < max(values):
+        return None
+    of = _of(objective)
+    text = f"All {len(values)} values{of} are {values[0]:.6g}: there is nothing to learn. Is this the right metric?"
+    return Finding("equal", "warning", f"All values{of} are equal", text)
+
+
 def edges_of(space: Space, point: Array) -> dict[str, str]:
     """The parameters that are at an end of their range at a point, each with ``lower`` or ``upper``."""
     found = {}
@@ -104,7 +113,7 @@ def best_at_edge(space: Space, points: Array, importances: Sequence[Mapping[str,
     if not len(points):
         return None
     ends = [edges_of(space, point) for point in points]
-    counts = {(name, end): sum(each.get(name) == end for each in ends) for name in space.names for end in _ENDS}
+    counts = {(name, end): sum(each.get(name) == end for each in ends) for name in space.names for end in ENDS}
     found = [
         (name, end)
         for (name, end), count in counts.items()
@@ -121,23 +130,19 @@ def best_at_edge(space: Space, points: Array, importances: Sequence[Mapping[str,
     return Finding("edge", "warning", "The best is at the edge of the space", text)
 
 
-_ENDS = ("lower", "upper")
-
-
 def _end_of(space: Space, name: str, end: str) -> str:
     value = space.distributions[name].low if end == "lower" else space.distributions[name].high  # type: ignore[attr-defined]
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def predictions(quality: Quality | None, noise: Noise | None, objective: str = "") -> Finding | None:
+def predictions(quality: "Quality | None", noise: "Noise | None", objective: str = "") -> Finding | None:
     """Whether the model predicts values that it has not seen, and whether its intervals are wide enough."""
     if quality is None or len(quality.measured) < FEW_TRIALS:
         return None
-    of = f" of {objective}" if objective else ""
-    shown = max(quality.explained, 0.0)
+    of = _of(objective)
     text = (
-        f"Each value{of} predicted from all others: this explains {shown:.0%} of their variance, and "
-        f"{quality.covered:.0%} of the values are within their 95 % interval."
+        f"Each value{of} predicted from all others: this explains {max(quality.explained, 0.0):.0%} of their variance, "
+        f"and {quality.covered:.0%} of the values are within their 95 % interval."
     )
     noisy = noise is not None and noise.share > MUCH_NOISE
     if quality.covered < BAD_COVERED:
@@ -154,11 +159,11 @@ def predictions(quality: Quality | None, noise: Noise | None, objective: str = "
     return Finding("predictions", "good", f"The model predicts well{of}", text)
 
 
-def noise_level(noise: Noise | None, objective: str = "") -> Finding | None:
+def noise_level(noise: "Noise | None", objective: str = "") -> Finding | None:
     """Whether most of the differences between values are noise."""
     if noise is None:
         return None
-    of = f" of {objective}" if objective else ""
+    of = _of(objective)
     if noise.share == 0:
         return Finding("noise", "good", f"No noise{of}", f"A repeated measurement{of} gives the same value.")
     size = f"By the model, a repeated measurement{of} varies by about ± {noise.deviation:.2g} (one standard deviation)"
@@ -174,42 +179,29 @@ def noise_level(noise: Noise | None, objective: str = "") -> Finding | None:
     return Finding("noise", "good", f"Little noise{of}", f"{size}.")
 
 
-def useless(importances: Sequence[Mapping[str, float]], quality: Sequence[Quality | None]) -> Finding | None:
+def useless(importances: Sequence[Mapping[str, float]], quality: "Sequence[Quality | None]") -> Finding | None:
     """Whether the model sees parameters that do nothing. Only a model that predicts well can say that."""
     dim = len(importances[0]) if importances else 0
-    if dim < 2 or not all(_is_sure(each, dim) for each in quality):
+    enough = max(ENOUGH_TRIALS, ENOUGH_EACH * dim)
+    sure = [q is not None and len(q.measured) >= enough and q.explained >= ENOUGH_EXPLAINED for q in quality]
+    if dim < 2 or not all(sure):
         return None
     limit = min(NOTHING, PART_OF_EQUAL / dim)
+    less = f"less than {100 * limit:.2g} % of the variation"
     idle = [name for name in importances[0] if all(each[name] < limit for each in importances)]
     if not idle:
-        return Finding(
-            "useless", "good", "Every parameter matters", f"None has less than {_percent(limit)} of the variation."
-        )
-    listed, many = ", ".join(idle), len(idle) > 1
+        return Finding("useless", "good", "Every parameter matters", f"None has {less}.")
+    many = len(idle) > 1
     text = (
-        f"{listed}: {'each has' if many else 'it has'} less than {_percent(limit)} of the variation. "
+        f"{', '.join(idle)}: {'each has' if many else 'it has'} {less}. "
         f"Fix {'them' if many else 'it'} at any value, and the search has less to learn."
     )
     title = f"{len(idle)} parameters do nothing" if many else "One parameter does nothing"
     return Finding("useless", "note", title, text)
 
 
-def _is_sure(quality: Quality | None, dim: int) -> bool:
-    enough = max(ENOUGH_TRIALS, ENOUGH_EACH * dim)
-    return quality is not None and len(quality.measured) >= enough and quality.explained >= ENOUGH_EXPLAINED
-
-
-def equal_values(values: Sequence[float], objective: str = "") -> Finding | None:
-    """Whether all values are the same, so that there is nothing to learn."""
-    if len(values) < 3 or min(values) < max(values):
-        return None
-    of = f" of {objective}" if objective else ""
-    text = f"All {len(values)} values{of} are {values[0]:.6g}: there is nothing to learn. Is this the right metric?"
-    return Finding("equal", "warning", f"All values{of} are equal", text)
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.2g} %"
+def _of(objective: str) -> str:
+    return f" of {objective}" if objective else ""
 
 
 def _plural(count: int, word: str) -> str:

@@ -1,37 +1,54 @@
 """A study as one HTML file that needs no network, no server and no other file.
 
-Texts and tables are HTML (`report.sections`). The page's own script (`page/`) draws the pictures, and computes the
-predictions from the numbers of the model (`report.portable`). Everything from outside (names, errors, choices) is
-escaped, and a content security policy allows only the script of this module, by its hash, and no connection.
+Texts and tables are HTML, made here. The page's own script (`page/`) draws pictures into the elements with a
+``data-chart``, and computes predictions from the numbers of the model (`report.page_data`). Everything from outside
+(names, errors, choices) goes through `escaped`, and a content security policy allows only the script of this module, by
+its hash, and no connection.
 """
 
 import base64
 import hashlib
+import html
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 from optuna.study import Study
+from optuna.trial import FrozenTrial
 
-from lazybo.core.checks import shortened
+import lazybo
+from lazybo.core.checks import shortened as shortened_value
 from lazybo.core.codec import write_whole
-from lazybo.report.content import Content, content_of
-from lazybo.report.data import as_json, data_of
-from lazybo.report.sections import escaped, footer, header, sections
+from lazybo.core.text import one_line, shortened
+from lazybo.report.facts import Content, ModelFacts, content_of
+from lazybo.report.health import Finding
+from lazybo.report.page_data import as_json, data_of, name_of
+from lazybo.report.records import Epochs, Failures
+from lazybo.search.predictions import Prediction, Recommendation
 
 # The files of the page, in this order.
 SCRIPTS = ("model.js", "charts.js", "explorer.js", "page.js")
 STYLE = "report.css"
+# Rows of tables.
+MOST_CONTENDERS, MOST_FAILURES, MOST_FRONT, MOST_NUMBERS = 5, 20, 50, 12
+REASON_LENGTH = 400
+# Parameters in parallel coordinates.
+MOST_AXES = 12
+LEVELS = {"warning": "!", "note": "i", "good": "✓"}
 
 
 def write_report(study: Study, path: str | Path) -> Path:
     """Write a report of a study as one HTML file, and return its path.
 
-    The file needs no network and no server. It has the course of the study, what is recommended and how sure the model
+    The file needs no network and no server. It has the history of the study, what is recommended and how sure the model
     is, health checks in words, the model with a slider for each parameter, importances, learning curves, the front of
-    several objectives, and failures. A study without any value has a report too, which says what is missing.
+    several objectives, and failures. The report of a study without any value says what is missing.
     """
     if not isinstance(study, Study):
-        raise ValueError(f"study must be an Optuna study, not {shortened(study)}")
+        raise ValueError(f"study must be an Optuna study, not {shortened_value(study)}")
     file = Path(path)
     write_whole(file, page_of(content_of(study)))
     return file
@@ -54,16 +71,17 @@ def page_of(content: Content) -> str:
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
 <link rel="icon" href="data:,">
-<title>{escaped(content.name)} · lazybo report</title>
+<title>{escaped(content.facts.name)} · lazybo report</title>
 <style>
 {_resource(STYLE)}</style>
 </head>
 <body>
-{header(content)}
+{_header(content)}
 <main>
-{sections(content)}
+{_sections(content)}
 </main>
-{footer()}
+<footer><p>Made by lazybo {escaped(lazybo.__version__)}. The predictions are computed in this page by the model of the \
+study; nothing is loaded from anywhere.</p></footer>
 <script type="application/json" id="data">{as_json(data_of(content))}</script>
 <script>{script}</script>
 </body>
@@ -73,3 +91,342 @@ def page_of(content: Content) -> str:
 
 def _resource(name: str) -> str:
     return (resources.files("lazybo.report") / "page" / name).read_text(encoding="utf-8")
+
+
+def escaped(text: object) -> str:
+    """A name, a value or a message as HTML: one line, without control characters."""
+    return html.escape(name_of(text), quote=True)
+
+
+def _header(content: Content) -> str:
+    """The name of the study, and what it is in one line."""
+    facts = content.facts
+    goals = ", ".join(f"{d} {escaped(n)}" for n, d in zip(facts.objectives, facts.directions, strict=True))
+    counts = ", ".join(f"{count} {state}" for state, count in facts.counts.items() if count) or "no trials"
+    parts = [goals, counts]
+    if facts.span is not None:
+        first, last = facts.span
+        parts.append(f"{first:%Y-%m-%d %H:%M} to {_end(first, last)} ({_duration(last - first)})")
+    line = '<span class="sep"> · </span>'.join(f"<span>{part}</span>" for part in parts)
+    return f'<header>\n<p class="kind">lazybo report</p>\n<h1>{escaped(facts.name)}</h1>\n<p>{line}</p>\n</header>'
+
+
+def _sections(content: Content) -> str:
+    """All sections that this study has."""
+    facts, model = content.facts, content.model
+    complete = bool(facts.complete)
+    parts = [
+        _section("health", "Health", _health(content.findings), "Possible problems of this study, and what to do."),
+        _front(content) if facts.several and complete else "",
+        _recommendation(content, model) if not facts.several else "",
+        _history(content) if complete else "",
+        _explorer(content, model),
+        _importances(content, model) if model else "",
+        _parallel(content, model) if model and content.portable and complete else "",
+        _curves(content.epochs) if content.curves else "",
+        _quality(content),
+        _failures(content.failures) if content.failures else "",
+    ]
+    script = (
+        "<noscript><p>The pictures and the sliders need JavaScript, which this browser does not run.</p></noscript>"
+    )
+    return "\n".join([_tiles(content), script, *(part for part in parts if part)])
+
+
+def _section(key: str, title: str, body: str, lead: str = "") -> str:
+    words = f'\n<p class="lead">{lead}</p>' if lead else ""
+    return f'<section id="{key}">\n<h2>{title}</h2>{words}\n{body}\n</section>'
+
+
+def _missing(reason: str) -> str:
+    return f'<p class="missing">{_sentence(reason)}</p>'
+
+
+# ------------------------------------------------------------------------- top
+
+
+def _tiles(content: Content) -> str:
+    """The most important numbers."""
+    tiles = [
+        f'<div class="tile"><p>{title}</p><p class="number">{value}</p><p class="note">{note}</p></div>'
+        for title, value, note in (*_best_tiles(content), *_gain_tiles(content.model))
+    ]
+    return f'<div class="tiles">{"".join(tiles)}</div>' if tiles else ""
+
+
+def _best_tiles(content: Content) -> Iterable[tuple[str, str, str]]:
+    best, model = content.facts.best, content.model
+    if content.facts.several:
+        yield "Best trade-offs", str(len(best)), "trials that no other dominates"
+        return
+    if not best:
+        yield "Best seen", "–", "no trial counts yet"
+        return
+    yield "Best seen", short(best[0].value), f"measured in trial {best[0].number}"
+    if model is not None and model.advice is not None:
+        ours = model.advice.recommendation
+        yield "Recommended", f"trial {ours.number}", f"expected {_expected(ours)}"
+
+
+def _gain_tiles(model: ModelFacts | None) -> Iterable[tuple[str, str, str]]:
+    if model is None or not model.gains:
+        return
+    (first, gain), *later = model.gains.items()
+    note = ", ".join(f"{number(gain, 2)} of {count}" for count, gain in later)
+    yield "Expected gain", number(gain, 2), f"of {first} more trials; {note}"
+
+
+def _expected(found: Recommendation | Prediction) -> str:
+    digits = next((each for each in (4, 6, 9) if number(found.low, each) != number(found.high, each)), 4)
+    return f"{number(found.value)} (95 %: {number(found.low, digits)} to {number(found.high, digits)})"
+
+
+def _health(findings: Sequence[Finding]) -> str:
+    problems = [each for each in findings if each.level != "good"]
+    good = [each for each in findings if each.level == "good"]
+    fine = Finding("fine", "good", "Nothing to worry about", "All checks passed.")
+    body = f'<ul class="findings">{"".join(map(_finding, problems or [fine]))}</ul>'
+    if good:
+        summary = f"{len(good)} {'check' if len(good) == 1 else 'checks'} passed"
+        passed = "".join(map(_finding, good))
+        body += f'\n<details><summary>{summary}</summary><ul class="findings">{passed}</ul></details>'
+    return body
+
+
+def _finding(found: Finding) -> str:
+    mark = f'<i class="mark" aria-hidden="true">{LEVELS[found.level]}</i>'
+    return f'<li class="{found.level}">{mark}<div><b>{_sentence(found.title)}.</b> {_sentence(found.text)}</div></li>'
+
+
+def _sentence(text: str) -> str:
+    """A text of ours with names or errors in it; it may be longer than a name."""
+    return html.escape(one_line(text), quote=True)
+
+
+# -------------------------------------------------------------- recommendation
+
+
+def _recommendation(content: Content, model: ModelFacts | None) -> str:
+    if model is None or model.advice is None:
+        reason = content.no_model or "No trial of the present space is feasible, so nothing is recommended."
+        return _section("recommendation", "What to use", _missing(reason))
+    advice = model.advice
+    ours, best, expected = advice.recommendation, advice.best, advice.expected
+    measured = short(ours.measured) + (f" (mean of {ours.evaluations})" if ours.evaluations > 1 else "")
+    columns = [(f"recommended: trial {ours.number}", ours.params, _expected(ours), measured)]
+    why = "The recommended trial is also the best one seen."
+    if advice.differs:
+        there = "–" if expected is None else _expected(expected)
+        columns.append((f"best seen: trial {best.number}", best.params, there, short(best.value)))
+        why = f"The two differ: {_sentence(advice.reason or '')}."
+    body = f"<p>{why}</p>\n{_comparison(columns)}{_contenders(model)}{_gains(model)}"
+    lead = "The evaluated configuration the model predicts to be best. Under noise, the best value seen may be luck."
+    if model.predictors[0].exact:
+        lead = "The evaluated configuration with the best value: the values have no noise."
+    return _section("recommendation", "What to use", body, lead)
+
+
+def _comparison(columns: Sequence[tuple[str, Mapping[str, Any], str, str]]) -> str:
+    names = list(dict.fromkeys(name for _, params, *_ in columns for name in params))
+    rows = [
+        ["", *(title for title, *_ in columns)],
+        ["<b>the model expects</b>", *(expected for *_, expected, _ in columns)],
+        ["<b>measured</b>", *(measured for *_, measured in columns)],
+        *([escaped(name), *(_param(params, name) for _, params, *_ in columns)] for name in names),
+    ]
+    return _table(rows, "facts")
+
+
+def _contenders(model: ModelFacts) -> str:
+    if len(model.contenders) < 2:
+        return ""
+    text = _first(f"trial {each.number} ({each.chance:.0%})" for each in model.contenders)
+    return f"\n<p>Probability of being the best, by the model (ties count for both): {text}.</p>"
+
+
+def _first(texts: Iterable[str]) -> str:
+    """The first few of some texts, and how many more there are."""
+    listed = list(texts)
+    more = len(listed) - MOST_CONTENDERS
+    return ", ".join(listed[:MOST_CONTENDERS]) + (f" and {more} more" if more > 0 else "")
+
+
+def _gains(model: ModelFacts) -> str:
+    if not model.gains:
+        return ""
+    parts = ", ".join(f"{number(gain, 2)} in the next {count}" for count, gain in model.gains.items())
+    return (
+        f"\n<p>Expected improvement of the best value: {parts} trials. This combines the model with the gains of "
+        "earlier trials. On average it is about twice the true gain.</p>"
+    )
+
+
+# --------------------------------------------------------------------- pictures
+
+
+def _charts(kind: str, objectives: Sequence[int]) -> str:
+    """A chart for each of these objectives, two in a row."""
+    charts = "\n".join(f'<div class="chart" data-chart="{kind}" data-objective="{j}"></div>' for j in objectives)
+    return f'<div class="grid2">{charts}</div>' if len(objectives) > 1 else charts
+
+
+def _history(content: Content) -> str:
+    charts = _charts("course", range(len(content.facts.objectives)))
+    return _section("course", "History", charts, "The value of each trial by trial number.")
+
+
+def _explorer(content: Content, model: ModelFacts | None) -> str:
+    if model is None or content.portable is None:
+        return _section("model", "The model", _missing(content.no_explorer))
+    lead = (
+        "Move a slider: the prediction (median and 95 % interval, without the noise of a measurement) and the curves "
+        "follow. Each curve shows the model along one parameter, with the others where their sliders are; dots are "
+        "trials. The most important parameters come first."
+    )
+    if content.portable["constraints"]:
+        lead += " The dashed line is the probability that all constraints hold; infeasible trials are crosses."
+    body = f'<div id="explorer" class="explorer"></div>{_related(model)}{_subset(model, content.portable)}'
+    return _section("model", "The model", body, lead)
+
+
+def _related(model: ModelFacts) -> str:
+    if not model.related:
+        return ""
+    shown = _first(f"{escaped(each.name)} ({each.share:.0%})" for each in model.related)
+    return (
+        '\n<p class="fine">Earlier studies that the model has learned from, with the probability that this one is like '
+        f"them: {shown}.</p>"
+    )
+
+
+def _subset(model: ModelFacts, portable: Mapping[str, Any]) -> str:
+    rows = portable["rows"]
+    if rows is None:
+        return ""
+    wider = max(portable["widening"] or 0.0, 0.0)
+    return (
+        f'\n<p class="fine">The median uses all {model.predictors[0].process.n} trials. To stay fast, the interval in '
+        f"this page uses {len(rows)} of them, half of these the best ones: it is never narrower, and wider by "
+        f"{wider:.1%} (the median over the space).</p>"
+    )
+
+
+def _importances(content: Content, model: ModelFacts) -> str:
+    lists = []
+    for objective, shares in zip(content.facts.objectives, model.importances, strict=True):
+        largest = max(shares.values(), default=0.0) or 1.0
+        bars = "".join(
+            f'<li><span class="name">{escaped(name)}</span><span class="bar">'
+            f'<i style="width:{100 * share / largest:.1f}%"></i></span><span>{_share(share)}</span></li>'
+            for name, share in shares.items()
+        )
+        title = f"<h3>{escaped(objective)}</h3>" if content.facts.several else ""
+        lists.append(f'<div>{title}<ol class="bars">{bars}</ol></div>')
+    lead = "The share of each parameter in the variation of the model over the space (Sobol's total effects)."
+    return _section("importances", "Which parameters matter", "\n".join(lists), lead)
+
+
+def _share(share: float) -> str:
+    return "&lt; 1 %" if 0 < share < 0.01 else f"{100 * share:.0f} %"
+
+
+def _parallel(content: Content, model: ModelFacts) -> str:
+    better = "largest" if content.facts.directions[0] == "maximize" else "smallest"
+    lead = (
+        f"Each line is a trial; the strongest have the {better} {escaped(content.facts.objectives[0])}. "
+        "Click one to load it into the model above."
+    )
+    if model.optimizer.space.dim > MOST_AXES:
+        lead += f" Only the {MOST_AXES} most important parameters are shown."
+    chart = f'<div class="chart" data-chart="parallel" data-most="{MOST_AXES}"></div>'
+    return _section("parallel", "Trials side by side", chart, lead)
+
+
+def _front(content: Content) -> str:
+    best = content.facts.best
+    trials = sorted(best, key=lambda trial: trial.values)[:MOST_FRONT]
+    names = list(dict.fromkeys(name for trial in trials for name in trial.params))
+    rows = [
+        ["trial", *map(escaped, content.facts.objectives), *map(escaped, names)],
+        *(_front_row(trial, names) for trial in trials),
+    ]
+    left = f"<p>{len(best) - len(trials)} more trials are on the front.</p>" if len(best) > len(trials) else ""
+    table = f'<details><summary>As a table</summary><div class="scroll">{_table(rows, "plain")}</div>{left}</details>'
+    missing = "" if trials else _missing("No trial satisfies all constraints yet, so there is no front.")
+    body = f'{missing}<div class="chart" data-chart="front"></div>{table if trials else ""}'
+    return _section("front", "The front", body, "Trials that no other trial dominates.")
+
+
+def _front_row(trial: FrozenTrial, names: Sequence[str]) -> list[str]:
+    return [str(trial.number), *map(short, trial.values), *(_param(trial.params, name) for name in names)]
+
+
+def _curves(epochs: Epochs | None) -> str:
+    saved = ""
+    if epochs is not None and epochs.stopped:
+        share = 1 - epochs.trained / epochs.in_full
+        saved = (
+            f"<p>{epochs.stopped} of {epochs.trainings} trainings were stopped early: {epochs.trained} of "
+            f"{epochs.in_full} epochs were trained ({share:.0%} saved).</p>"
+        )
+    lead = "The values that trials have reported, and forecasts for those that have not ended."
+    return _section("curves", "Learning curves", f'<div class="chart" data-chart="curves"></div>{saved}', lead)
+
+
+def _quality(content: Content) -> str:
+    known = [j for j, quality in enumerate(content.quality) if quality is not None]
+    lead = (
+        "Each trial is predicted from all others, with the 95 % interval of a measurement. Near the diagonal the model "
+        "is right."
+    )
+    return _section("quality", "How well the model predicts", _charts("quality", known), lead) if known else ""
+
+
+def _failures(failures: Sequence[Failures]) -> str:
+    rows = [["count", "reason", "trials"]]
+    for found in failures[:MOST_FAILURES]:
+        numbers = ", ".join(map(str, found.numbers[-MOST_NUMBERS:]))
+        more = "…, " if len(found.numbers) > MOST_NUMBERS else ""
+        where = f'<br><span class="fine">{escaped(found.output)}</span>' if found.output else ""
+        reason = html.escape(shortened(one_line(found.reason), REASON_LENGTH))
+        rows.append([str(len(found.numbers)), f"<code>{reason}</code>{where}", more + numbers])
+    left = len(failures) - MOST_FAILURES
+    rest = f"<p>{left} more reasons are not shown.</p>" if left > 0 else ""
+    return _section("failures", "Failures", _table(rows, "failures") + rest, "Failed trials, grouped by their errors.")
+
+
+# ------------------------------------------------------------------------ helpers
+
+
+def _table(rows: Sequence[Sequence[str]], kind: str) -> str:
+    """A table of cells that are HTML already; the first row is the head."""
+    head, *body = rows
+    cells = "".join(f'<th scope="col">{cell}</th>' for cell in head)
+    lines = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in body)
+    return f'<table class="{kind}"><thead><tr>{cells}</tr></thead><tbody>{lines}</tbody></table>'
+
+
+def _param(params: Mapping[str, Any], name: str) -> str:
+    return short(params[name]) if name in params else ""
+
+
+def short(value: Any) -> str:
+    """A value for people as HTML: floats with five digits."""
+    return number(value) if isinstance(value, float) else escaped(value)
+
+
+def number(value: float, digits: int = 5) -> str:
+    """A number with this many digits: 1.2e-5 rather than 1.2e-05, and a real minus."""
+    return re.sub(r"e([+-])0*", lambda found: "e-" if found[1] == "-" else "e", f"{value:.{digits}g}").replace("-", "−")
+
+
+def _end(first: datetime, last: datetime) -> str:
+    return f"{last:%H:%M}" if first.date() == last.date() else f"{last:%Y-%m-%d %H:%M}"
+
+
+def _duration(span: timedelta) -> str:
+    seconds = int(span.total_seconds())
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds} s"

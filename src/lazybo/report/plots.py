@@ -1,4 +1,4 @@
-"""Pictures of the records of `report.records`. The only module that needs matplotlib."""
+"""Pictures of the records of `report.records` and `report.predictions`. The only module that needs matplotlib."""
 
 import io
 import math
@@ -11,9 +11,9 @@ import numpy as np
 from optuna.distributions import BaseDistribution, CategoricalDistribution
 
 from lazybo.core.text import printable, shortened
-from lazybo.report.curves import Curves, LearningCurve
-from lazybo.report.records import Coordinates, Front, History, Slice, Times, place
-from lazybo.search.prediction import Recommendation
+from lazybo.report.predictions import Coordinates, Slice
+from lazybo.report.records import Front, History, LearningCurve, LearningCurves, Times
+from lazybo.search.predictions import Recommendation
 
 try:
     from matplotlib.axes import Axes
@@ -58,37 +58,20 @@ def draw_history(record: History, title: str, recommended: Recommendation | None
     limits = _limits([*record.values, *([recommended.value] if recommended else [])])
     axes.set_ylim(limits)
     if recommended is not None and recommended.number is not None:
-        low, median, high = drawable([recommended.low, recommended.value, recommended.high])
-        axes.errorbar(
-            [recommended.number],
-            [median],
-            [[median - low], [high - median]],
-            fmt="D",
-            color=RED,
-            markersize=5,
-            capsize=3,
-            zorder=3,
-            label=f"recommended (trial {recommended.number}), 95 % interval",
-        )
+        label = f"recommended (trial {recommended.number}), 95 % interval"
+        interval = (recommended.value, recommended.low, recommended.high)
+        _interval(axes, recommended.number, interval, fmt="D", color=RED, ms=5, capsize=3, zorder=3, label=label)
     wrong = [(n, v) for n, v in zip(record.numbers, record.values, strict=True) if n in set(record.infeasible)]
     if wrong:
         x, y = zip(*wrong, strict=True)
         axes.scatter(x, drawable(y), s=18, marker="x", color=AMBER, linewidths=1, label="infeasible")
+    at_bottom = axes.get_xaxis_transform()
     for numbers, mark, colour, name in ((record.pruned, "|", AMBER, "pruned"), (record.failed, "x", RED, "failed")):
         if numbers:
-            axes.plot(
-                numbers,
-                [0.02] * len(numbers),
-                mark,
-                color=colour,
-                markersize=7,
-                label=name,
-                transform=axes.get_xaxis_transform(),
-            )
+            axes.plot(numbers, [0.02] * len(numbers), mark, color=colour, ms=7, label=name, transform=at_bottom)
     beyond = sum(not limits[0] <= value <= limits[1] for value in record.values)
     if beyond:
-        what = "1 value lies" if beyond == 1 else f"{beyond} values lie"
-        axes.set_title(f"{what} beyond this range", loc="right", fontsize=8, color=GREY)
+        _note(axes, f"{'1 value lies' if beyond == 1 else f'{beyond} values lie'} beyond this range")
     axes.xaxis.set_major_locator(_whole_numbers())
     _legend(axes)
     return figure
@@ -116,7 +99,7 @@ def draw_times(record: Times, title: str) -> Figure:
     return figure
 
 
-def draw_curves(record: Curves, title: str) -> Figure:
+def draw_curves(record: LearningCurves, title: str) -> Figure:
     """All learning curves, the best one highlighted, with forecasts and 95 % intervals of unfinished ones."""
     figure, axes = _figure(title, "step", f"{_cut(record.objective, 40)} ({record.direction})")
     by_state = {state: [each for each in record.curves if each.state == state] for state in CURVE_STYLES}
@@ -144,8 +127,7 @@ def draw_curves(record: Curves, title: str) -> Figure:
     axes.set_ylim(limits)
     beyond = sum(any(not limits[0] <= value <= limits[1] for value in _points(curve)[1]) for curve in record.curves)
     if beyond:
-        what = "1 curve lies" if beyond == 1 else f"{beyond} curves lie"
-        axes.set_title(f"{what} in part beyond this range", loc="right", fontsize=8, color=GREY)
+        _note(axes, f"{'1 curve lies' if beyond == 1 else f'{beyond} curves lie'} in part beyond this range")
     axes.xaxis.set_major_locator(_whole_numbers())
     _legend(axes)
     return figure
@@ -170,29 +152,27 @@ def _draw_forecast(axes: Axes, curve: LearningCurve, at: float, label: str | Non
     if not stopped:
         axes.fill_between(way, [values[-1], low], [values[-1], high], color=colour, alpha=0.13, linewidth=0)
     axes.plot(way, [values[-1], end], ":" if stopped else "--", color=colour, linewidth=1.0, alpha=0.9)
-    axes.errorbar(
-        way[1:],
-        [end],
-        [[end - low], [high - end]],
-        fmt="_",
-        color=colour,
-        elinewidth=0.7 if stopped else 1.2,
-        capsize=2,
-        alpha=0.6 if stopped else 0.9,
-        label=label,
-    )
+    width, alpha = (0.7, 0.6) if stopped else (1.2, 0.9)
+    interval = curve.forecast
+    _interval(axes, way[1], interval, fmt="_", color=colour, elinewidth=width, capsize=2, alpha=alpha, label=label)
+
+
+def _interval(axes: Axes, at: float, interval: Sequence[float], **style: Any) -> None:
+    """A value with the ends of its interval, (value, low, high)."""
+    value, low, high = drawable(interval)
+    axes.errorbar([at], [value], [[value - low], [high - value]], **style)
+
+
+def _note(axes: Axes, text: str) -> None:
+    axes.set_title(text, loc="right", fontsize=8, color=GREY)
 
 
 def draw_front(record: Front, title: str) -> Figure:
     """All trials in the space of the objectives, one panel for each pair; the front as a line, infeasible ones pale."""
     pairs = list(combinations(range(len(record.names)), 2))
-    columns = min(COLUMNS, len(pairs))
-    rows = math.ceil(len(pairs) / columns)
-    figure = Figure(figsize=(4.4 * columns + 0.6, 3.7 * rows + 0.6), layout="constrained")
-    figure.suptitle(plain(title), fontsize=11)
-    grid = figure.subplots(rows, columns, squeeze=False)
+    figure, grid = _grid(title, len(pairs), (4.4, 3.7))
     values, best, wrong = np.array(record.values), np.array(record.on_front), np.array(record.infeasible)
-    for axes, (i, j) in zip(grid.flat, pairs, strict=False):
+    for axes, (i, j) in zip(grid, pairs, strict=True):
         for chosen, colour, mark, name in (
             (~best & ~wrong, GREY, "o", "dominated"),
             (wrong, AMBER, "x", "infeasible"),
@@ -212,11 +192,7 @@ def draw_front(record: Front, title: str) -> Figure:
         axes.set_ylabel(_cut(f"{record.names[j]} ({record.directions[j]})", 40))
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.25)
-    for axes in list(grid.flat)[len(pairs) :]:
-        axes.set_visible(False)
-    figure.legend(
-        *grid[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=9, frameon=False
-    )
+    figure.legend(*grid[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=9, frameon=False)
     return figure
 
 
@@ -230,13 +206,10 @@ def draw_slices(records: Sequence[Slice], title: str) -> Figure:
 
     With measured constraints, the probability that all of them hold is a line with an axis of its own at the right.
     """
+    figure, grid = _grid(title, len(records), (3.6, 2.9), sharey=True)
     columns = min(COLUMNS, len(records))
-    rows = math.ceil(len(records) / columns)
-    figure = Figure(figsize=(3.6 * columns + 0.6, 2.9 * rows + 0.7), layout="constrained")
-    figure.suptitle(plain(title), fontsize=11)
-    grid = figure.subplots(rows, columns, squeeze=False, sharey=True)
     handles: dict[str, Any] = {}
-    for i, (axes, record) in enumerate(zip(grid.flat, records, strict=False)):
+    for i, (axes, record) in enumerate(zip(grid, records, strict=True)):
         _draw_slice(axes, record)
         drawn = [axes]
         if record.feasible:
@@ -245,29 +218,31 @@ def draw_slices(records: Sequence[Slice], title: str) -> Figure:
         for each in drawn:
             for handle, label in zip(*each.get_legend_handles_labels(), strict=True):
                 handles.setdefault(label, handle)
-    for axes in list(grid.flat)[len(records) :]:
-        axes.set_visible(False)
-    for axes in grid[:, 0]:
+    for axes in grid[::columns]:
         axes.set_ylabel("value")
     seen = [value for record in records for _, value in record.seen]
-    grid[0, 0].set_ylim(_limits([*seen, *(v for record in records for v in record.middle)]))
-    figure.legend(
-        handles.values(),
-        handles.keys(),
-        loc="outside lower center",
-        ncols=max(4, 3 * columns),
-        fontsize=8,
-        frameon=False,
-    )
+    grid[0].set_ylim(_limits([*seen, *(v for record in records for v in record.middle)]))
+    labels, most = list(handles), max(4, 3 * columns)
+    figure.legend(handles.values(), labels, loc="outside lower center", ncols=most, fontsize=8, frameon=False)
     return figure
+
+
+def _grid(title: str, count: int, size: tuple[float, float], **options: Any) -> tuple[Figure, list[Axes]]:
+    """A figure of this many axes, in rows of at most three; ``size`` is that of one."""
+    columns = min(COLUMNS, count)
+    rows = math.ceil(count / columns)
+    figure = Figure(figsize=(size[0] * columns + 0.6, size[1] * rows + 0.7), layout="constrained")
+    figure.suptitle(plain(title), fontsize=11)
+    grid = list(figure.subplots(rows, columns, squeeze=False, **options).flat)
+    for axes in grid[count:]:
+        axes.set_visible(False)
+    return figure, grid[:count]
 
 
 def draw_importances(record: Mapping[str, float], title: str) -> Figure:
     """The share of each parameter in the variation of the model as a bar, the largest one on top."""
     shown = list(record.items())[:BARS]
-    figure = Figure(figsize=(8.0, 0.3 * len(shown) + 1.1), layout="constrained")
-    axes = figure.subplots()
-    figure.suptitle(plain(title), fontsize=11)
+    figure, axes = _figure(title, size=(8.0, 0.3 * len(shown) + 1.1))
     bars = axes.barh(range(len(shown)), [share for _, share in shown], color=BLUE, height=0.65)
     axes.bar_label(bars, [_percent(share) for _, share in shown], padding=3, fontsize=8)
     axes.set_yticks(range(len(shown)), [_cut(name, 40) for name, _ in shown])
@@ -276,8 +251,7 @@ def draw_importances(record: Mapping[str, float], title: str) -> Figure:
     axes.set_xticks([])
     axes.spines[["top", "right", "bottom"]].set_visible(False)
     if len(record) > len(shown):
-        rest = f"{len(record) - len(shown)} more parameters with less"
-        axes.set_title(rest, loc="right", fontsize=8, color=GREY)
+        _note(axes, f"{len(record) - len(shown)} more parameters with less")
     return figure
 
 
@@ -287,10 +261,7 @@ def _percent(share: float) -> str:
 
 def draw_parallel(record: Coordinates, title: str) -> Figure:
     """Trials as lines over their parameters; better ones are darker and drawn on top."""
-    width = max(8.0, 1.5 * len(record.names) + 2)
-    figure = Figure(figsize=(width, 4.5), layout="constrained")
-    axes = figure.subplots()
-    figure.suptitle(plain(title), fontsize=11)
+    figure, axes = _figure(title, size=(max(8.0, 1.5 * len(record.names) + 2), 4.5))
     # By rank: a few diverged trials would leave one colour for all others.
     ranks = np.linspace(0.0, 1.0, len(record.values)) if len(record.values) > 1 else np.ones(1)
     positions = [float(i) for i in range(len(record.names))]
@@ -302,18 +273,12 @@ def draw_parallel(record: Coordinates, title: str) -> Figure:
     axes.set_yticks([])
     axes.set_xticks(positions, [_cut(name) for name in record.names])
     axes.spines[:].set_visible(False)
+    box = {"boxstyle": "round,pad=0.15", "fc": "white", "ec": "none", "alpha": 0.8}
+    style: dict[str, Any] = {"xytext": (4, 0), "textcoords": "offset points", "fontsize": 7.5, "va": "center"}
     for position, distribution in zip(positions, record.distributions, strict=True):
         axes.axvline(position, color="black", linewidth=0.8)
         for value in _ticks(distribution):
-            axes.annotate(
-                _label(value),
-                (position, place(distribution, value)),
-                xytext=(4, 0),
-                textcoords="offset points",
-                fontsize=7.5,
-                va="center",
-                bbox={"boxstyle": "round,pad=0.15", "fc": "white", "ec": "none", "alpha": 0.8},
-            )
+            axes.annotate(_label(value), (position, place(distribution, value)), bbox=box, **style)
     bar = figure.colorbar(lines, ax=axes, pad=0.01, ticks=[0.0, 0.5, 1.0])
     bar.ax.set_yticklabels([_label(record.values[int(t * (len(record.values) - 1))]) for t in (0.0, 0.5, 1.0)])
     bar.set_label("value, by rank")
@@ -389,14 +354,15 @@ def _draw_chance(axes: Axes, record: Slice, *, labelled: bool) -> Axes:
     return twin
 
 
-def _figure(title: str, x: str, y: str) -> tuple[Figure, Axes]:
-    figure = Figure(figsize=(8, 4.5), layout="constrained")
+def _figure(title: str, x: str = "", y: str = "", size: tuple[float, float] = (8.0, 4.5)) -> tuple[Figure, Axes]:
+    figure = Figure(figsize=size, layout="constrained")
     axes = figure.subplots()
     figure.suptitle(plain(title), fontsize=11)
     axes.set_xlabel(x)
     axes.set_ylabel(y)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis="y", alpha=0.25)
+    if x:
+        axes.grid(axis="y", alpha=0.25)
     return figure, axes
 
 
@@ -412,6 +378,17 @@ def _limits(values: Sequence[float]) -> tuple[float, float]:
     bottom, top = max(low, first - reach), min(high, last + reach)
     margin = 0.06 * (top - bottom) or 0.5 * abs(top) or 1.0
     return float(bottom - margin), float(top + margin)
+
+
+def place(distribution: BaseDistribution, value: Any) -> float:
+    """The position of a value on an axis of `Coordinates`."""
+    if isinstance(distribution, CategoricalDistribution):
+        return distribution.to_internal_repr(value) / max(len(distribution.choices) - 1, 1)
+    low, high, log = distribution.low, distribution.high, distribution.log  # type: ignore[attr-defined]
+    if log:
+        low, high, value = math.log(low), math.log(high), math.log(value)
+    # Halves, since the difference of two doubles may overflow.
+    return float((value / 2 - low / 2) / (high / 2 - low / 2))
 
 
 def _ticks(distribution: BaseDistribution) -> list[Any]:

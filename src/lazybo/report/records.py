@@ -1,38 +1,37 @@
-"""Reports of a study as small records of numbers: its history, its times, and its model.
-
-The model is the one that the last run or sampler would continue with (`study.factory`). Its band is exact for the
-warped values that it is trained on. In the units of the study, the band is the inverse of the mean and of the mean plus
-and minus two standard deviations.
-"""
+"""Small records of the trials of a study: history, times, front, learning curves, failures."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-from optuna.distributions import BaseDistribution, CategoricalDistribution
-from optuna.study import Study, StudyDirection
+from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.core.blas import one_thread
-from lazybo.core.checks import Array
-from lazybo.search.prediction import Predictor
-from lazybo.space.space import Space
-from lazybo.study import ledger
-from lazybo.study.evaluated import point_of
-from lazybo.study.factory import model_of
-from lazybo.study.feasible import complete_trials, constraints_of, feasible_trials, front_of, names_of
-from lazybo.study.model import StudyModel
+from lazybo.core.text import one_line
+from lazybo.study.attributes import failure_of
+from lazybo.study.definition import reporting_of
+from lazybo.study.model import model_of
+from lazybo.study.store import Store
+from lazybo.study.training_curves import Ending
+from lazybo.study.trial import complete_trials, directions_of, feasible_trials, front_of, is_paused, names_of
 
-# Points at which the importances are measured.
-SAMPLE = 1024
-# A slice has all levels of a parameter if there are at most so many, else a grid of so many points: fine enough for
-# trials that are close together.
-LEVELS = 101
-GRID = 501
-# Half the width of a band, in standard deviations.
-BAND = 2.0
+# With more stopped trainings than this, their forecasts are not shown: they would hide those of running ones.
+FEW_STOPPED = 8
+PAUSED = "paused"
+STATES = {
+    TrialState.COMPLETE: "complete",
+    TrialState.PRUNED: "pruned",
+    TrialState.FAIL: "failed",
+    TrialState.RUNNING: "running",
+    TrialState.WAITING: "waiting",
+}
+
+
+def state_of(trial: FrozenTrial) -> str:
+    """The state of a trial in one word."""
+    return PAUSED if is_paused(trial) else STATES[trial.state]
 
 
 @dataclass(frozen=True)
@@ -50,6 +49,26 @@ class History:
     infeasible: list[int] = field(default_factory=list)
 
 
+def history(study: Study) -> History:
+    """Values by trial number, and the best so far of the feasible ones, for a study with one objective."""
+    if len(study.directions) > 1:
+        raise ValueError(f"the study {study.study_name!r} has several objectives, so it has no history; use its front")
+    trials = Store(study).trials()
+    complete = complete_trials(trials)
+    values = [float(trial.values[0]) for trial in complete]
+    feasible = {trial.number for trial in feasible_trials(trials)}
+    better = np.fmax if directions_of(study) == ("maximize",) else np.fmin
+    counted = [v if t.number in feasible else math.nan for t, v in zip(complete, values, strict=True)]
+    return History(
+        [trial.number for trial in complete],
+        values,
+        [float(best) for best in better.accumulate(counted)],
+        [trial.number for trial in trials if trial.state == TrialState.PRUNED],
+        [trial.number for trial in trials if trial.state == TrialState.FAIL],
+        [trial.number for trial in complete if trial.number not in feasible],
+    )
+
+
 @dataclass(frozen=True)
 class Front:
     """The trials of a study with several objectives: names, values (n, q), and which trials are on the front.
@@ -65,6 +84,22 @@ class Front:
     infeasible: list[bool]
 
 
+def front(study: Study) -> Front:
+    """The complete trials of a study, and which of them no other feasible trial dominates."""
+    trials = Store(study).trials()
+    complete = complete_trials(trials)
+    best = {trial.number for trial in front_of(study, trials)}
+    feasible = {trial.number for trial in feasible_trials(trials)}
+    return Front(
+        names_of(study),
+        list(directions_of(study)),
+        [trial.number for trial in complete],
+        [list(trial.values) for trial in complete],
+        [trial.number in best for trial in complete],
+        [trial.number not in feasible for trial in complete],
+    )
+
+
 @dataclass(frozen=True)
 class Times:
     """Seconds of each evaluation, and of the wait before it: from the last end of another trial to its own start.
@@ -78,79 +113,11 @@ class Times:
     waits: list[float]
 
 
-@dataclass(frozen=True)
-class Slice:
-    """The model along one parameter, the others as at the best trial.
-
-    ``feasible`` is the probability at each place that all measured constraints hold, and ``infeasible`` says which of
-    the trials seen violate one, or have not measured it. Both are empty if the study has no measured constraint.
-    """
-
-    name: str
-    choice: bool
-    log: bool
-    places: list[Any]
-    middle: list[float]
-    low: list[float]
-    high: list[float]
-    seen: list[tuple[Any, float]]
-    best: tuple[Any, float]
-    feasible: list[float] = field(default_factory=list)
-    infeasible: list[bool] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class Coordinates:
-    """Trials as lines over their parameters: positions in [0, 1], NaN where a parameter was not active."""
-
-    names: list[str]
-    distributions: list[BaseDistribution]
-    lines: Array
-    values: list[float]
-
-
-def history(study: Study) -> History:
-    """Values by trial number, and the best so far of the feasible ones."""
-    _one_objective(study)
-    trials = ledger.read(study)
-    complete = complete_trials(trials)
-    values = [_value(trial) for trial in complete]
-    feasible = {trial.number for trial in feasible_trials(trials)}
-    better = np.fmax if _maximizes(study) else np.fmin
-    running = better.accumulate(
-        [v if t.number in feasible else math.nan for t, v in zip(complete, values, strict=True)]
-    )
-    return History(
-        [trial.number for trial in complete],
-        values,
-        [float(best) for best in running],
-        [trial.number for trial in trials if trial.state == TrialState.PRUNED],
-        [trial.number for trial in trials if trial.state == TrialState.FAIL],
-        [trial.number for trial in complete if trial.number not in feasible],
-    )
-
-
-def front(study: Study) -> Front:
-    """The complete trials of a study, and which of them no other feasible one dominates."""
-    trials = ledger.read(study)
-    complete = complete_trials(trials)
-    best = {trial.number for trial in front_of(study, trials)}
-    feasible = {trial.number for trial in feasible_trials(trials)}
-    return Front(
-        names_of(study),
-        [each.name.lower() for each in study.directions],
-        [trial.number for trial in complete],
-        [list(trial.values) for trial in complete],
-        [trial.number in best for trial in complete],
-        [trial.number not in feasible for trial in complete],
-    )
-
-
 def times(study: Study) -> Times:
     """How long evaluations took, and the waits between them."""
     spans = sorted(
         (trial.datetime_start.timestamp(), trial.datetime_complete.timestamp(), trial.number)
-        for trial in ledger.read(study)
+        for trial in Store(study).trials()
         if trial.datetime_start is not None and trial.datetime_complete is not None
     )
     ends = np.sort([end for _, end, _ in spans])
@@ -163,152 +130,133 @@ def times(study: Study) -> Times:
     return Times([number for *_, number in spans], [end - start for start, end, _ in spans], waited, waits)
 
 
-@one_thread()
-def predictor_of(study: Study) -> Predictor:
-    """The model of a study for predictions. Reports that use the same model share it."""
-    return model_for(study).optimizer.predictor()
+# ---------------------------------------------------------------------- learning curves
 
 
-@one_thread()
-def importances(study: Study, predictor: Predictor | None = None) -> dict[str, float]:
-    """The share of each parameter in the variation of the model's mean over the space, the largest first.
+@dataclass(frozen=True)
+class LearningCurve:
+    """The values that a trial has reported, and the forecast of its value at the last step, if there is one."""
 
-    These are Sobol's total effects, as shares of their sum. A total effect is half the expected squared change of the
-    mean when only this parameter is resampled.
+    number: int
+    state: str
+    steps: list[int]
+    values: list[float]
+    forecast: Ending | None = None
+
+
+@dataclass(frozen=True)
+class LearningCurves:
+    """All learning curves of a study. ``last_step`` is the largest step seen; forecasts are made for it.
+
+    ``best`` is the number of the trial with the best last value among those that completed and are feasible.
     """
-    predictor = predictor or predictor_of(study)
-    space, gp, rng = predictor.space, predictor.process, np.random.default_rng(0)
-    if space.dim == 0:
-        return {}
-    x, other = space.sample(rng, SAMPLE), space.sample(rng, SAMPLE)
-    mean = gp.mean(x)
-    effects = {}
-    for j, name in enumerate(space.names):
-        moved = x.copy()
-        moved[:, j] = other[:, j]
-        effects[name] = float(np.mean((gp.mean(space.repair(moved, rng)) - mean) ** 2)) / 2
-    total = sum(effects.values()) or 1.0
-    return {name: effect / total for name, effect in sorted(effects.items(), key=lambda item: -item[1])}
+
+    objective: str
+    direction: str
+    last_step: int
+    best: int | None
+    curves: list[LearningCurve]
 
 
 @one_thread()
-def slices(study: Study) -> list[Slice]:
-    """The model through the best trial, along each parameter that is active there and can vary."""
-    optimizer = model_for(study).optimizer
-    if optimizer.space.dim == 0:
-        return []
-    gp, warping = optimizer.surrogate()
-    sign = -1.0 if _maximizes(study) else 1.0
-    space, every = optimizer.space, ledger.read(study)
-    best, point = _center(study, every, space)
-    center = space.clip(point[None])[0]
-    trials, bounded = complete_trials(every), bool(constraints_of(every))
-    kept = {trial.number for trial in feasible_trials(every)}
-    found = []
-    for j, name in enumerate(space.names):
-        if math.isnan(center[j]):
-            continue
-        x = space.repair(_along(space, center, j))
-        posterior = gp.posterior(x)
-        spread = BAND * np.sqrt(posterior.variance)
-        band = [sign * warping.inverse(posterior.mean + k * spread) for k in (-sign, 0.0, sign)]
-        low, middle, high = (part.tolist() for part in band)
-        configurations = [space.decode(row) for row in x]
-        with_it = [trial for trial in trials if name in trial.params]
-        log, choice = bool(getattr(space.distributions[name], "log", False)), bool(space.categorical[j])
-        found.append(
-            Slice(
-                name,
-                choice,
-                log,
-                [params[name] for params in configurations],
-                middle,
-                low,
-                high,
-                [(trial.params[name], _value(trial)) for trial in with_it],
-                (best.params[name], _value(best)),
-                optimizer.predict_feasible(configurations) if bounded else [],
-                [trial.number not in kept for trial in with_it] if bounded else [],
-            )
-        )
-    return found
+def learning_curves(study: Study) -> LearningCurves:
+    """The learning curves of a study, with forecasts for running trials and, if there are few, for stopped ones.
 
-
-def _center(study: Study, trials: Sequence[FrozenTrial], space: Space) -> tuple[FrozenTrial, Array]:
-    """The best completed trial that is in the space, and its point; the study may have none that is feasible."""
-    sign = -1.0 if _maximizes(study) else 1.0
-    placed = [(trial, point_of(trial, space)) for trial in feasible_trials(trials)]
-    found = [(trial, point) for trial, point in placed if point is not None]
-    if found:
-        return min(found, key=lambda pair: sign * _value(pair[0]))
-    raise ValueError(
-        f"no trial of the study {study.study_name!r} satisfies its constraints yet, so there is no best one"
+    Raises a ValueError if no trial has reported anything.
+    """
+    trials = Store(study).trials()
+    reported = [trial for trial in trials if trial.intermediate_values]
+    if not reported:
+        raise ValueError(f"no trial of the study {study.study_name!r} has reported values, so there are no curves")
+    endings = _endings(study, trials, reported)
+    objective = reporting_of(study)
+    direction = directions_of(study)[objective]
+    return LearningCurves(
+        names_of(study)[objective],
+        direction,
+        max(max(trial.intermediate_values) for trial in reported),
+        _best_curve(trials, maximize=direction == "maximize"),
+        [_curve(trial, endings.get(trial.number)) for trial in reported],
     )
 
 
-def _along(space: Space, center: Array, j: int) -> Array:
-    """Points along one column: all its levels, or a grid from end to end that includes the center, (m, d)."""
-    listed = space.levels[j] <= LEVELS
-    x = np.repeat(center[None], int(space.levels[j]) if listed else GRID + 1, axis=0)
-    if listed:
-        shares = (np.arange(len(x)) + 0.5) / len(x)
-        x[:, j] = space.from_uniform(np.repeat(shares[:, None], space.dim, axis=1))[:, j]
-        return x
-    x[1:, j] = np.linspace(0.0, 1.0, GRID)
-    x[:, j] = space.snap(x)[:, j]
-    return x[np.unique(x[:, j], return_index=True)[1]]
+def _curve(trial: FrozenTrial, ending: Ending | None) -> LearningCurve:
+    steps = sorted(trial.intermediate_values)
+    values = [trial.intermediate_values[step] for step in steps]
+    return LearningCurve(trial.number, state_of(trial), steps, values, ending)
 
 
-@one_thread()
-def coordinates(study: Study) -> Coordinates:
-    """Complete trials as lines over the parameters that can vary, the worst first."""
-    space = model_for(study).optimizer.space
-    trials = sorted(complete_trials(ledger.read(study)), key=_value, reverse=not _maximizes(study))
-    lines = space.clip(np.array([space.encode(trial.params) for trial in trials]).reshape(len(trials), space.dim))
-    scale = np.where(space.categorical, np.maximum(space.levels - 1, 1.0), 1.0)
-    distributions = [space.distributions[name] for name in space.names]
-    return Coordinates(list(space.names), distributions, lines / scale, [_value(trial) for trial in trials])
+def _best_curve(trials: Sequence[FrozenTrial], *, maximize: bool) -> int | None:
+    ended = [trial for trial in feasible_trials(trials) if trial.intermediate_values]
+    lasts = {trial.number: trial.intermediate_values[max(trial.intermediate_values)] for trial in ended}
+    known = {number: value for number, value in lasts.items() if math.isfinite(value)}
+    chosen = max if maximize else min
+    return chosen(known, key=lambda number: known[number]) if known else None
 
 
-def place(distribution: BaseDistribution, value: Any) -> float:
-    """The position of a value on an axis of `Coordinates`."""
-    if isinstance(distribution, CategoricalDistribution):
-        return distribution.to_internal_repr(value) / max(len(distribution.choices) - 1, 1)
-    low, high, log = distribution.low, distribution.high, distribution.log  # type: ignore[attr-defined]
-    if log:
-        low, high, value = math.log(low), math.log(high), math.log(value)
-    # Halves, since the difference of two doubles may overflow.
-    return float((value / 2 - low / 2) / (high / 2 - low / 2))
+def _endings(study: Study, trials: Sequence[FrozenTrial], reported: Sequence[FrozenTrial]) -> dict[int, Ending]:
+    """Forecasts by trial number; empty if there is no model of the study."""
+    running = [trial for trial in reported if not trial.state.is_finished()]
+    stopped = [trial for trial in reported if trial.state == TrialState.PRUNED]
+    wanted = [*running, *(stopped if len(stopped) <= FEW_STOPPED else [])]
+    if not wanted or not any(trial.params for trial in trials):
+        return {}
+    model = model_of(study, trials).curves
+    found = {trial.number: model.ending(trial) for trial in wanted}
+    return {number: ending for number, ending in found.items() if ending is not None}
 
 
-def varies(study: Study) -> bool:
-    """Whether any parameter of the study can have more than one value."""
-    return any(not d.single() for trial in ledger.read(study) for d in trial.distributions.values())
+@dataclass(frozen=True)
+class Epochs:
+    """How many epochs were trained, and how many there would be if no training had been stopped.
+
+    An epoch is one reported value. A stopped training would have had as many as the longest completed one.
+    """
+
+    trained: int
+    in_full: int
+    stopped: int
+    trainings: int
 
 
-def model_for(study: Study) -> StudyModel:
-    """The model that the last run or sampler would continue with."""
-    _one_objective(study)
-    trials = ledger.read(study)
-    if not complete_trials(trials):
-        raise ValueError(f"the study {study.study_name!r} has no completed trial yet, so there is no model of it")
-    if not any(trial.params for trial in trials):
-        raise ValueError(f"the trials of the study {study.study_name!r} have no parameters, so there is no model of it")
-    return model_of(study, trials)
+def epochs(trials: Sequence[FrozenTrial]) -> Epochs | None:
+    """The epochs of all trials that completed or were pruned or paused; None if none of them has reported."""
+    ends = (TrialState.COMPLETE, TrialState.PRUNED)
+    ended = [t for t in trials if (t.state in ends or is_paused(t)) and t.intermediate_values]
+    if not ended:
+        return None
+    counts = [len(trial.intermediate_values) for trial in ended]
+    stopped = [trial.state != TrialState.COMPLETE for trial in ended]
+    longest = max((n for n, early in zip(counts, stopped, strict=True) if not early), default=max(counts))
+    in_full = sum(max(n, longest) if early else n for n, early in zip(counts, stopped, strict=True))
+    return Epochs(sum(counts), in_full, sum(stopped), len(ended))
 
 
-def _one_objective(study: Study) -> None:
-    if len(study.directions) > 1:
-        raise ValueError(
-            f"the study {study.study_name!r} has {len(study.directions)} objectives, and this needs one; "
-            "study.best_trials has the front, `lazybo best` prints it and `lazybo plot front` draws it"
-        )
+# ----------------------------------------------------------------------------- failures
 
 
-def _value(trial: FrozenTrial) -> float:
-    assert trial.value is not None, "a complete trial has a value"
-    return float(trial.value)
+@dataclass(frozen=True)
+class Failures:
+    """The trials that failed for the same reason, and the output folder of the last one, if it has one."""
+
+    reason: str
+    numbers: list[int]
+    output: str | None
 
 
-def _maximizes(study: Study) -> bool:
-    return study.direction == StudyDirection.MAXIMIZE
+def reason_of(trial: FrozenTrial) -> str:
+    """Why a trial failed, without paths, which differ from trial to trial."""
+    reason = failure_of(trial).get("summary", trial.system_attrs.get("fail_reason", "no reason is known"))
+    return one_line(str(reason))
+
+
+def failures(trials: Sequence[FrozenTrial]) -> list[Failures]:
+    """Failed trials grouped by reason, the most frequent reason first."""
+    reasons: dict[str, list[FrozenTrial]] = {}
+    for trial in trials:
+        if trial.state == TrialState.FAIL:
+            reasons.setdefault(reason_of(trial), []).append(trial)
+    return [
+        Failures(reason, [trial.number for trial in found], found[-1].user_attrs.get("output"))
+        for reason, found in sorted(reasons.items(), key=lambda item: -len(item[1]))
+    ]

@@ -1,4 +1,4 @@
-/* The Gaussian process of a study: the same numbers as `Optimizer.predict`, from the data of `report/portable.py`.
+/* The Gaussian process of a study: the same numbers as `Optimizer.predict`, from the data of `report/page_data.py`.
  *
  *   X      points of the rows, one coordinate a parameter; NaN: inactive      n × d
  *   Z      features: Euclidean coordinates in units of the length scales       n × D
@@ -16,6 +16,7 @@ const INACTIVE_LABEL = -1; // a label is a choice among very many: its feature i
 const MAX_DISTANCE = 1e3;
 const PIVOT_FLOOR = 1e-10;
 const MAX_DEVIATION = 1e25;
+const KERNELS = ["matern52", "additive"];
 
 function doubles(text) {
   const bytes = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
@@ -23,7 +24,7 @@ function doubles(text) {
   return Float64Array.from({ length: bytes.length / 8 }, (_, i) => view.getFloat64(8 * i, true));
 }
 
-/* One parameter: its values as coordinates, as `lazybo.search.axis` does. */
+/* One parameter: its values as coordinates, as `lazybo.space.axis` does. */
 class Axis {
   constructor(spec, index) {
     Object.assign(this, spec, { index, choice: spec.kind === "choice" });
@@ -285,6 +286,7 @@ class Model {
     this.data = data;
     this.axes = data.parameters.map((spec, index) => new Axis(spec, index));
     const x = doubles(data.x), dim = data.columns.length;
+    if (!KERNELS.includes(data.kernel)) throw new Error(`this page cannot compute the kernel "${data.kernel}"`);
     const additive = data.kernel === "additive";
     const shared = { x, dim, n: x.length / dim, layout: layoutOf(data.columns), additive, rows: data.rows };
     this.objectives = data.objectives.map((spec) => ({ ...spec, process: new Process(spec, shared) }));

@@ -1,0 +1,230 @@
+"""What a study says: the command prints these facts, and the page of `lazybo report` shows them.
+
+A part that a study does not have is None or empty, so missing parts are handled in one place.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, TypeVar
+
+import numpy as np
+from optuna.study import Study
+from optuna.trial import FrozenTrial
+
+from lazybo.core.blas import one_thread
+from lazybo.core.checks import Array
+from lazybo.core.codec import Advised
+from lazybo.report import health, predictions, records
+from lazybo.report.page_data import portable_model
+from lazybo.search.optimizer import Optimizer
+from lazybo.search.predictions import Contender, Predictor
+from lazybo.search.queries import Relation
+from lazybo.study.model import model_of
+from lazybo.study.store import Store
+from lazybo.study.trial import (
+    complete_trials,
+    constraints_of,
+    directions_of,
+    feasible_trials,
+    front_of,
+    names_of,
+    point_of,
+)
+
+T = TypeVar("T")
+
+# The expected gain is shown for these numbers of further trials.
+HORIZONS = (10, 50, 100)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """A study without its model. ``counts`` has all states; ``best`` are the trials that no other dominates."""
+
+    study: Study
+    trials: list[FrozenTrial]
+    objectives: list[str]
+    directions: list[str]
+    counts: dict[str, int]
+    complete: list[FrozenTrial]
+    feasible: set[int]
+    constraints: list[str]
+    best: list[FrozenTrial]
+    span: tuple[datetime, datetime] | None
+
+    @property
+    def name(self) -> str:
+        """The name of the study."""
+        return self.study.study_name
+
+    @property
+    def several(self) -> bool:
+        """Whether there are several objectives."""
+        return len(self.objectives) > 1
+
+    @property
+    def nothing_best(self) -> str:
+        """Why the study has no best trial."""
+        of = f"no trial of the study {self.name!r}"
+        if not self.counts["complete"]:
+            return f"{of} has completed yet"
+        return f"{of} is feasible yet: none satisfies {', '.join(self.constraints)}"
+
+
+def facts_of(study: Study) -> Facts:
+    """Count the trials of a study and find the best ones. No model is made."""
+    trials = Store(study).trials()
+    counts = Counter(map(records.state_of, trials))
+    moments = [m for t in trials for m in (t.datetime_start, t.datetime_complete) if m is not None]
+    return Facts(
+        study=study,
+        trials=trials,
+        objectives=names_of(study),
+        directions=list(directions_of(study)),
+        counts={state: counts[state] for state in (*records.STATES.values(), records.PAUSED)},
+        complete=complete_trials(trials),
+        feasible={trial.number for trial in feasible_trials(trials)},
+        constraints=constraints_of(trials),
+        best=front_of(study, trials),
+        span=(min(moments), max(moments)) if moments else None,
+    )
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """What the model of a study says. Lists have an entry for each objective; the rest is for one objective."""
+
+    optimizer: Optimizer
+    predictors: list[Predictor]
+    importances: list[dict[str, float]]
+    advice: predictions.Advice | None
+    contenders: list[Contender]
+    gains: dict[int, float]
+    related: list[Relation]
+
+
+@dataclass(frozen=True)
+class NoModel:
+    """Why a study has no model, as a sentence; ``error`` is set if what is kept with the study cannot be read."""
+
+    reason: str
+    error: Advised | None = None
+
+
+@one_thread()
+def model_facts_of(facts: Facts) -> ModelFacts | NoModel:
+    """Ask the model of a study for everything that reports show, or say why there is no model."""
+    study, trials, single = facts.study, facts.trials, not facts.several
+    if not facts.complete:
+        return NoModel("No trial has completed yet, so there is no model.")
+    if not any(trial.params for trial in trials):
+        return NoModel("The trials have no parameters, so there is no model.")
+    try:
+        optimizer = model_of(study, trials).optimizer
+        optimizer.learn()
+        predictors = [optimizer.model.predictor(j) for j in range(len(facts.objectives))]
+    except ValueError as error:
+        return NoModel(f"There is no model: {error}.", error if isinstance(error, Advised) else None)
+    gains = optimizer.model.gain_parts(HORIZONS).expected() if single and optimizer.planner.n_feasible else []
+    return ModelFacts(
+        optimizer,
+        predictors,
+        importances=[predictions.importances(study, predictor) for predictor in predictors],
+        advice=unless_missing(lambda: predictions.advise(study, predictors[0])) if single else None,
+        contenders=predictions.contenders_of(trials, optimizer) if single else [],
+        gains=dict(zip(HORIZONS, gains, strict=False)),
+        related=optimizer.model.related(),
+    )
+
+
+def unless_missing(make: Callable[[], T]) -> T | None:
+    """What ``make`` returns; None if it raises a ValueError because the study has no such thing."""
+    try:
+        return make()
+    except ValueError:
+        return None
+
+
+# ------------------------------------------------------------------------------ a page
+
+
+@dataclass(frozen=True)
+class Content:
+    """Everything that the page of a study shows.
+
+    ``model`` is None if there can be no model; ``no_model`` says why. ``portable`` is the model as the page's script
+    uses it; without it, ``no_explorer`` says why. ``quality`` has an entry for each objective of the model.
+    """
+
+    facts: Facts
+    model: ModelFacts | None
+    no_model: str
+    portable: dict[str, Any] | None
+    no_explorer: str
+    quality: list[predictions.Quality | None]
+    curves: records.LearningCurves | None
+    epochs: records.Epochs | None
+    failures: list[records.Failures]
+    findings: list[health.Finding] = field(default_factory=list)
+
+
+@one_thread()
+def content_of(study: Study, **limits: int) -> Content:
+    """Gather all that a page of this study shows. ``limits`` are passed to `portable_model`."""
+    facts = facts_of(study)
+    found = model_facts_of(facts)
+    model = found if isinstance(found, ModelFacts) and found.optimizer.space.dim else None
+    no_model = found.reason if isinstance(found, NoModel) else "No parameter can vary, so there is nothing to model."
+    portable, no_explorer = None, no_model
+    if model is not None:
+        try:
+            portable = portable_model(model.optimizer, facts.objectives, model.predictors, **limits)
+        except ValueError as error:
+            no_explorer = f"There are no sliders: {error}."
+    content = Content(
+        facts=facts,
+        model=model,
+        no_model="" if model else no_model,
+        portable=portable,
+        no_explorer=no_explorer,
+        quality=[] if model is None else [predictions.quality_of(each) for each in model.predictors],
+        curves=unless_missing(lambda: records.learning_curves(study)),
+        epochs=records.epochs(facts.trials),
+        failures=records.failures(facts.trials),
+    )
+    content.findings.extend(findings_of(content))
+    return content
+
+
+def findings_of(content: Content) -> list[health.Finding]:
+    """What all checks have found, the most important first."""
+    facts, model, counts = content.facts, content.model, content.facts.counts
+    ended = sum(counts[state] for state in ("complete", "pruned", "failed"))
+    dim = model.optimizer.space.dim if model else len({name for t in facts.trials for name in t.params})
+    named = facts.objectives if facts.several else [""]
+    found = [
+        health.few_trials(len(facts.complete), dim),
+        health.many_failures(counts["failed"], ended, content.failures),
+        health.few_feasible(len(facts.feasible), len(facts.complete), facts.constraints),
+        *(health.equal_values([t.values[j] for t in facts.complete], name) for j, name in enumerate(named)),
+    ]
+    if model is not None:
+        for name, predictor, quality in zip(named, model.predictors, content.quality, strict=True):
+            noise = predictions.noise_of(predictor)
+            found += [health.predictions(quality, noise, name), health.noise_level(noise, name)]
+        found.append(health.best_at_edge(model.optimizer.space, _best_points(facts, model), model.importances))
+        found.append(health.useless(model.importances, content.quality))
+    order = {"warning": 0, "note": 1, "good": 2}
+    return sorted((each for each in found if each is not None), key=lambda each: order[each.level])
+
+
+def _best_points(facts: Facts, model: ModelFacts) -> Array:
+    """The points of the recommended trial, or of the best ones, (m, d)."""
+    space = model.optimizer.space
+    if model.advice is not None:
+        known = {n: v for n, v in model.advice.recommendation.params.items() if n in space.distributions}
+        return space.encode(known)[None]
+    best = [point_of(trial, space) for trial in facts.best]
+    return np.array([point for point in best if point is not None]).reshape(-1, space.dim)

@@ -1,0 +1,312 @@
+"""What the script of a page draws, as plain data for JSON: trials, curves, and the model.
+
+The model lets a program without lazybo predict as `Optimizer.predict` does:
+
+======  ===================================================================  ========
+symbol  meaning                                                              shape
+======  ===================================================================  ========
+X       points of all rows, shared by all outputs; NaN: inactive             (n, d)
+θ       the parameters of an output's kernel                                 (p,)
+α       K⁻¹ t, the weights of the rows; 0 where pending                      (n,)
+m       prior mean, 0 unless there are earlier studies (`PriorMean`)
+t       targets minus m; for pending rows those that make their weights 0    (n,)
+v       what K has on its diagonal besides k(x, x): noise and jitter         (n,)
+S       the rows that the variance is computed from                          (m,)
+======  ===================================================================  ========
+
+The mean at u is m(u) + k(u, X) α, and the variance needs the factor L of K. L has n²/2 numbers, so the page does not
+contain it: its script factors K again, O(m³). With L the mean is m(u) + (L⁻¹ k)ᵀ L⁻¹ t, as in `Process.posterior`.
+Until L is ready the script uses k(u, X) α, which is the same with larger rounding errors.
+
+If there are more than `EXACT_ROWS` rows, only some of them (S) are factored, and there is no t. The mean still uses all
+rows. The variance is that of a model that has seen only S, so intervals are too wide and never too narrow. `widening`
+says by how much. Arrays are base64 of little-endian doubles.
+"""
+
+import base64
+import json
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from optuna.distributions import CategoricalDistribution, IntDistribution
+from optuna.trial import FrozenTrial
+
+from lazybo.core.blas import one_thread
+from lazybo.core.checks import Array
+from lazybo.core.text import printable, shortened, without_password
+from lazybo.gp.kernels.base import PriorMean
+from lazybo.gp.posterior import NO_VALUE
+from lazybo.gp.process import Process
+from lazybo.search.acquisition import MIN_STD
+from lazybo.search.optimizer import Optimizer
+from lazybo.search.predictions import HALF_WIDTH, Limit, Predictor
+from lazybo.space.space import Space
+from lazybo.study.trial import point_of
+
+if TYPE_CHECKING:
+    from lazybo.report.facts import Content, Facts, ModelFacts
+    from lazybo.report.records import LearningCurves
+
+# The kernels that page/model.js can compute.
+KERNELS = ("matern52", "additive")
+# A page factors at most this many rows: for more, a browser would take seconds and tens of megabytes.
+EXACT_ROWS = 2000
+# Random points at which `widening` is measured.
+SAMPLE = 256
+# Limits of what is drawn: trials in slices and parallel coordinates, learning curves, points of a curve.
+MOST_TRIALS, MOST_CURVES, MOST_STEPS = 2000, 300, 100
+NAME_LENGTH = 200
+
+
+def as_json(thing: Any) -> str:
+    """Plain data as JSON that is harmless inside a script element: it has no ``<``. NaN and infinity are null."""
+    text = json.dumps(_finite(thing), ensure_ascii=True, allow_nan=False, separators=(",", ":"), default=str)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _finite(thing: Any) -> Any:
+    if isinstance(thing, dict):
+        return {name: _finite(each) for name, each in thing.items()}
+    if isinstance(thing, list | tuple):
+        return [_finite(each) for each in thing]
+    return None if isinstance(thing, float) and not math.isfinite(thing) else thing
+
+
+def name_of(text: object) -> str:
+    """A name or a choice as a page can show it."""
+    return shortened(printable(without_password(str(text))), NAME_LENGTH)
+
+
+def data_of(content: "Content") -> dict[str, Any]:
+    """The numbers that the script draws, and the model."""
+    facts, model = content.facts, content.model
+    space = None if model is None else model.optimizer.space
+    shown = ("measured", "expected", "low", "high")
+    return {
+        "objectives": [
+            {"name": name_of(name), "maximize": direction == "maximize"}
+            for name, direction in zip(facts.objectives, facts.directions, strict=True)
+        ],
+        "trials": _trials(facts, space),
+        "best": [trial.number for trial in facts.best],
+        "bestPlaces": _exact_places(facts.best[0], space) if facts.best else None,
+        "failed": [trial.number for trial in facts.trials if trial.state.name == "FAIL"],
+        "pruned": [trial.number for trial in facts.trials if trial.state.name == "PRUNED"],
+        "recommended": None if model is None else _recommended(facts, model),
+        "model": content.portable,
+        "order": [] if model is None else _by_importance(model),
+        "quality": [q and {name: getattr(q, name) for name in shown} for q in content.quality],
+        "curves": None if content.curves is None else _curves(content.curves),
+    }
+
+
+def _trials(facts: "Facts", space: Space | None) -> dict[str, Any]:
+    """The completed trials by number: values, which are feasible, and the coordinates of those that are drawn."""
+    drawn = {trial.number for trial in _thinned(facts)}
+    places = []
+    for trial in facts.complete:
+        point = point_of(trial, space) if space and trial.number in drawn else None
+        places.append(None if point is None else [None if math.isnan(x) else round(x, 6) for x in point.tolist()])
+    return {
+        "numbers": [trial.number for trial in facts.complete],
+        "values": [[float(value) for value in trial.values] for trial in facts.complete],
+        "feasible": [trial.number in facts.feasible for trial in facts.complete],
+        "places": places,
+    }
+
+
+def _thinned(facts: "Facts") -> Sequence[FrozenTrial]:
+    """At most `MOST_TRIALS` trials: half of them the best ones by the first objective, the others spread."""
+    if len(facts.complete) <= MOST_TRIALS:
+        return facts.complete
+    sign = -1.0 if facts.directions[0] == "maximize" else 1.0
+    order = sorted(facts.complete, key=lambda trial: sign * trial.values[0])
+    half = MOST_TRIALS // 2
+    return [*order[:half], *_spread(order[half:], half)]
+
+
+def _spread(things: Sequence[Any], most: int) -> list[Any]:
+    """At most ``most`` of the things, evenly spaced, with the first and the last."""
+    if len(things) <= most:
+        return list(things)
+    return [things[round(i * (len(things) - 1) / (most - 1))] for i in range(most)]
+
+
+def _recommended(facts: "Facts", model: "ModelFacts") -> dict[str, Any] | None:
+    if model.advice is None:
+        return None
+    ours = model.advice.recommendation
+    trial = next(trial for trial in facts.trials if trial.number == ours.number)
+    places = _exact_places(trial, model.optimizer.space)
+    return {"number": ours.number, "value": ours.value, "low": ours.low, "high": ours.high, "places": places}
+
+
+def _exact_places(trial: FrozenTrial, space: Space | None) -> list[float | None] | None:
+    """The coordinates of a trial, None where a parameter is not active; None if it is not in the model."""
+    point = None if space is None else point_of(trial, space)
+    return None if point is None else [None if math.isnan(x) else x for x in point.tolist()]
+
+
+def _curves(found: "LearningCurves") -> dict[str, Any]:
+    wanted = [each for each in found.curves if each.forecast is not None or each.number == found.best]
+    rest = [each for each in found.curves if each not in wanted]
+    kept = sorted([*wanted, *_spread(rest, MOST_CURVES)], key=lambda each: each.number)
+    return {
+        "objective": name_of(found.objective),
+        "lastStep": found.last_step,
+        "best": found.best,
+        "left": len(found.curves) - len(kept),
+        "curves": [
+            {
+                "number": each.number,
+                "state": each.state,
+                "points": _spread(list(zip(each.steps, each.values, strict=True)), MOST_STEPS),
+                "forecast": None if each.forecast is None else list(each.forecast),
+            }
+            for each in kept
+        ],
+    }
+
+
+def _by_importance(model: "ModelFacts") -> list[int]:
+    """The columns of the parameters, the most important one of any objective first."""
+    names = model.optimizer.space.names
+    largest = {name: max(each[name] for each in model.importances) for name in names}
+    return sorted(range(len(names)), key=lambda column: -largest[names[column]])
+
+
+# ---------------------------------------------------------------------------- the model
+
+
+@one_thread()
+def portable_model(
+    optimizer: Optimizer, names: Sequence[str], predictors: Sequence[Predictor], most: int = EXACT_ROWS
+) -> dict[str, Any]:
+    """The models of all objectives, of the measured constraints and of success, as plain data for JSON.
+
+    ``predictors`` are those of the objectives, with their ``names``. At most ``most`` rows are used for variances.
+    Raises a ValueError for a kernel that the page cannot compute.
+    """
+    limits, success = optimizer.model.limits()
+    first = predictors[0].process
+    if first.kernel.name not in KERNELS:
+        raise ValueError(f"the page cannot compute the kernel {first.kernel.name!r}, only {', '.join(KERNELS)}")
+    rows = variance_rows(first, most)
+    whole = rows is None
+    return {
+        "parameters": [_parameter(optimizer.space, name) for name in optimizer.space.names],
+        "halfWidth": HALF_WIDTH,
+        "minDeviation": MIN_STD,
+        "kernel": first.kernel.name,
+        "columns": [
+            {"categories": c.categories, "conditional": c.conditional, "label": c.is_label}
+            for c in first.kernel.columns
+        ],
+        "x": encoded(first.X),
+        "rows": None if rows is None else rows.tolist(),
+        "widening": None if rows is None else widening(predictors[0], rows),
+        "objectives": [_objective(*pair, whole=whole) for pair in zip(names, predictors, strict=True)],
+        "constraints": [{"name": name_of(name), **_limit(each, whole=whole)} for name, each in limits.items()],
+        "success": None if success is None else _limit(success, whole=whole),
+    }
+
+
+def _parameter(space: Space, name: str) -> dict[str, Any]:
+    """A parameter that can vary: its values, and ``needs``: when it is active (`active_if`)."""
+    distribution = space.distributions[name]
+    common = {"name": name_of(name), "needs": active_if(space, name)}
+    if isinstance(distribution, CategoricalDistribution):
+        return {**common, "kind": "choice", "choices": [name_of(each) for each in distribution.choices]}
+    levels = float(space.levels[space.names.index(name)])
+    return {
+        **common,
+        "kind": "whole" if isinstance(distribution, IntDistribution) else "number",
+        "low": distribution.low,  # type: ignore[attr-defined]
+        "high": distribution.high,  # type: ignore[attr-defined]
+        "step": distribution.step,  # type: ignore[attr-defined]
+        "log": distribution.log,  # type: ignore[attr-defined]
+        "levels": levels if math.isfinite(levels) else None,
+    }
+
+
+def active_if(space: Space, name: str) -> list[tuple[int, list[float]]]:
+    """The columns of all parents of a parameter that can vary, each with the coordinates for which it is active."""
+    needs = []
+    while name in space.conditions:
+        condition = space.conditions[name]
+        if condition.parent in space.names:  # a parent with one value always has it
+            needs.append((space.names.index(condition.parent), space.places(condition)))
+        name = condition.parent
+    return needs
+
+
+def _objective(name: str, predictor: Predictor, *, whole: bool) -> dict[str, Any]:
+    fields = ("exponent", "middle", "width", "power", "shift", "scale")
+    warping = {field: getattr(predictor.warping, field) for field in fields}
+    return {
+        "name": name_of(name),
+        "sign": predictor.sign,
+        "warping": warping,
+        **_process(predictor.process, whole=whole),
+    }
+
+
+def _limit(limit: Limit, *, whole: bool) -> dict[str, Any]:
+    return {"threshold": limit.threshold, **_process(limit.process, whole=whole)}
+
+
+def _process(process: Process, *, whole: bool) -> dict[str, Any]:
+    added = process.noise + process.known_variances + process.factor.jitter
+    return {
+        "values": process.kernel.values.tolist(),
+        "alpha": encoded(process.alpha),
+        "added": encoded(added),
+        "targets": encoded(process.factor.factor @ process.whitened) if whole else None,
+        "prior": None if process.prior is None else _prior(process.prior),
+    }
+
+
+def _prior(prior: PriorMean) -> dict[str, Any]:
+    """m: ``z`` are the features of its centers, (N, D), in units of its own length scales."""
+    used = np.flatnonzero(prior.weights)
+    return {
+        "values": prior.kernel.values.tolist(),
+        "z": encoded(prior.z[used]),
+        "weights": encoded(prior.weights[used]),
+        "offset": prior.offset,
+    }
+
+
+def variance_rows(process: Process, most: int) -> NDArray[np.intp] | None:
+    """The rows to factor if there are more than ``most``: half of them the best ones, the others spread over the rest.
+
+    None means all rows. Rows that failed say nothing about values and are left out first.
+    """
+    if process.n <= most:
+        return None
+    useful = np.flatnonzero(process.known_variances < NO_VALUE)
+    targets = np.where(np.isnan(process.targets), -np.inf, process.targets)  # pending rows lower the variance too
+    order = useful[np.argsort(targets[useful], kind="stable")]
+    best, rest = order[: most // 2], np.sort(order[most // 2 :])
+    wanted = min(most - len(best), len(rest))
+    return np.sort(np.concatenate((best, rest[np.linspace(0, len(rest) - 1, wanted).round().astype(np.intp)])))
+
+
+@one_thread()
+def widening(predictor: Predictor, rows: NDArray[np.intp]) -> float:
+    """How much wider the intervals are with these rows alone, as a median over random points: 0.02 means 2 %."""
+    process, space = predictor.process, predictor.space
+    part = Process(process.kernel, process.noise)
+    targets = np.where(np.isnan(process.targets[rows]), 0.0, process.targets[rows])
+    part.append(process.X[rows], targets, variance=process.known_variances[rows])
+    points = space.as_rows(space.sample(np.random.default_rng(0), SAMPLE))
+    whole, less = process.posterior(points).variance, part.posterior(points).variance
+    return float(np.median(np.sqrt(less / np.maximum(whole, MIN_STD**2))) - 1.0)
+
+
+def encoded(numbers: Array) -> str:
+    """Doubles as base64."""
+    return base64.b64encode(np.ascontiguousarray(numbers, dtype="<f8").tobytes()).decode("ascii")

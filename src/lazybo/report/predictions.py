@@ -1,0 +1,401 @@
+"""What the model of a study says: importances, slices, the recommended trial, and how far to trust it.
+
+The model is the one that the last run or sampler would continue with (`study.model`). Its band is exact for the
+warped values that it is trained on. In the units of the study, the band is the inverse of the mean and of the mean plus
+and minus two standard deviations.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from optuna.distributions import BaseDistribution
+from optuna.study import Study
+from optuna.trial import FrozenTrial
+
+from lazybo.core.blas import one_thread
+from lazybo.core.checks import Array, shortened
+from lazybo.gp.process import leave_one_out
+from lazybo.search.optimizer import Optimizer
+from lazybo.search.predictions import HALF_WIDTH, Contender, Prediction, Predictor, Recommendation
+from lazybo.space.feasible import Feasibility
+from lazybo.space.space import Predicate, Space
+from lazybo.study.model import StudyModel, model_of
+from lazybo.study.store import Store
+from lazybo.study.trial import (
+    best_trial,
+    complete_trials,
+    constraints_of,
+    directions_of,
+    evaluations_of,
+    feasible_trials,
+    most_promising,
+    point_of,
+)
+
+# Random points at which importances are computed.
+SAMPLE = 1024
+# A slice shows every level of a parameter that has at most LEVELS, and a grid of GRID points otherwise.
+LEVELS, GRID = 101, 501
+# Half the width of a slice's band, in standard deviations.
+BAND = 2.0
+# With more configurations than this, only those with the best values may be recommended.
+MOST_COMPARED = 1000
+# Leave-one-out predictions are made for at most this many values: each takes a triangular solve.
+MOST_LEFT_OUT = 1000
+
+
+def model_for(study: Study) -> StudyModel:
+    """The model that the last run or sampler would continue with. Raises a ValueError if there cannot be one."""
+    if len(study.directions) > 1:
+        raise ValueError(
+            f"the study {study.study_name!r} has {len(study.directions)} objectives, and this needs one; "
+            "study.best_trials has the front, `lazybo best` prints it and `lazybo plot front` draws it"
+        )
+    trials = Store(study).trials()
+    if not complete_trials(trials):
+        raise ValueError(f"the study {study.study_name!r} has no completed trial yet, so there is no model of it")
+    if not any(trial.params for trial in trials):
+        raise ValueError(f"the trials of the study {study.study_name!r} have no parameters, so there is no model of it")
+    return model_of(study, trials)
+
+
+@one_thread()
+def predictor_of(study: Study) -> Predictor:
+    """The model of a study, for predictions. Reports that use the same model share it."""
+    return model_for(study).optimizer.model.predictor()
+
+
+# ------------------------------------------------------------------------- parameters
+
+
+@one_thread()
+def importances(study: Study, predictor: Predictor | None = None) -> dict[str, float]:
+    """The share of each parameter in the variation of the model's mean over the space, the largest first.
+
+    These are Sobol's total effects, as shares of their sum. A total effect is half the expected squared change of the
+    mean when only this parameter is resampled.
+    """
+    predictor = predictor or predictor_of(study)
+    space, gp, rng = predictor.space, predictor.process, np.random.default_rng(0)
+    if space.dim == 0:
+        return {}
+    x, other = space.sample(rng, SAMPLE), space.sample(rng, SAMPLE)
+    mean = gp.mean(x)
+    effects = {}
+    for j, name in enumerate(space.names):
+        moved = x.copy()
+        moved[:, j] = other[:, j]
+        effects[name] = float(np.mean((gp.mean(space.repair(moved, rng)) - mean) ** 2)) / 2
+    total = sum(effects.values()) or 1.0
+    return {name: effect / total for name, effect in sorted(effects.items(), key=lambda item: -item[1])}
+
+
+@dataclass(frozen=True)
+class Slice:
+    """The model along one parameter, with the others as in the best trial.
+
+    ``feasible`` is the probability at each place that all measured constraints hold, and ``infeasible`` says which of
+    the trials ``seen`` violate one or have not measured it. Both are empty if the study has no measured constraint.
+    """
+
+    name: str
+    choice: bool
+    log: bool
+    places: list[Any]
+    middle: list[float]
+    low: list[float]
+    high: list[float]
+    seen: list[tuple[Any, float]]
+    best: tuple[Any, float]
+    feasible: list[float] = field(default_factory=list)
+    infeasible: list[bool] = field(default_factory=list)
+
+
+@one_thread()
+def slices(study: Study) -> list[Slice]:
+    """The model through the best trial, along each parameter that is active there and can vary."""
+    optimizer = model_for(study).optimizer
+    if optimizer.space.dim == 0:
+        return []
+    gp, warping = optimizer.model.surrogate()
+    sign = -1.0 if _maximizes(study) else 1.0
+    space, every = optimizer.space, Store(study).trials()
+    best, point = _center(study, every, space)
+    center = space.clip(point[None])[0]
+    trials, bounded = complete_trials(every), bool(constraints_of(every))
+    kept = {trial.number for trial in feasible_trials(every)}
+    found = []
+    for j, name in enumerate(space.names):
+        if math.isnan(center[j]):
+            continue
+        x = space.repair(_along(space, center, j))
+        posterior = gp.posterior(x)
+        spread = BAND * np.sqrt(posterior.variance)
+        band = [sign * warping.inverse(posterior.mean + k * spread) for k in (-sign, 0.0, sign)]
+        low, middle, high = (part.tolist() for part in band)
+        configurations = [space.decode(row) for row in x]
+        with_it = [trial for trial in trials if name in trial.params]
+        found.append(
+            Slice(
+                name,
+                choice=bool(space.categorical[j]),
+                log=bool(getattr(space.distributions[name], "log", False)),
+                places=[params[name] for params in configurations],
+                middle=middle,
+                low=low,
+                high=high,
+                seen=[(trial.params[name], _value(trial)) for trial in with_it],
+                best=(best.params[name], _value(best)),
+                feasible=optimizer.model.predict_feasible(configurations) if bounded else [],
+                infeasible=[trial.number not in kept for trial in with_it] if bounded else [],
+            )
+        )
+    return found
+
+
+def _center(study: Study, trials: Sequence[FrozenTrial], space: Space) -> tuple[FrozenTrial, Array]:
+    """The best feasible trial that is in the space, and its point."""
+    sign = -1.0 if _maximizes(study) else 1.0
+    placed = [(trial, point_of(trial, space)) for trial in feasible_trials(trials)]
+    found = [(trial, point) for trial, point in placed if point is not None]
+    if found:
+        return min(found, key=lambda pair: sign * _value(pair[0]))
+    raise ValueError(
+        f"no trial of the study {study.study_name!r} satisfies its constraints yet, so there is no best one"
+    )
+
+
+def _along(space: Space, center: Array, j: int) -> Array:
+    """Points along one column: all its levels, or a grid from end to end that includes the center, (m, d)."""
+    listed = space.levels[j] <= LEVELS
+    x = np.repeat(center[None], int(space.levels[j]) if listed else GRID + 1, axis=0)
+    if listed:
+        shares = (np.arange(len(x)) + 0.5) / len(x)
+        x[:, j] = space.from_uniform(np.repeat(shares[:, None], space.dim, axis=1))[:, j]
+        return x
+    x[1:, j] = np.linspace(0.0, 1.0, GRID)
+    x[:, j] = space.snap(x)[:, j]
+    return x[np.unique(x[:, j], return_index=True)[1]]
+
+
+@dataclass(frozen=True)
+class Coordinates:
+    """Trials as lines over their parameters: positions in [0, 1], NaN where a parameter was not active."""
+
+    names: list[str]
+    distributions: list[BaseDistribution]
+    lines: Array
+    values: list[float]
+
+
+@one_thread()
+def coordinates(study: Study) -> Coordinates:
+    """Complete trials as lines over the parameters that can vary, the worst first."""
+    space = model_for(study).optimizer.space
+    trials = sorted(complete_trials(Store(study).trials()), key=_value, reverse=not _maximizes(study))
+    lines = space.clip(np.array([space.encode(trial.params) for trial in trials]).reshape(len(trials), space.dim))
+    scale = np.where(space.categorical, np.maximum(space.levels - 1, 1.0), 1.0)
+    distributions = [space.distributions[name] for name in space.names]
+    return Coordinates(list(space.names), distributions, lines / scale, [_value(trial) for trial in trials])
+
+
+def _value(trial: FrozenTrial) -> float:
+    assert trial.value is not None, "a complete trial has a value"
+    return float(trial.value)
+
+
+def _maximizes(study: Study) -> bool:
+    return directions_of(study) == ("maximize",)
+
+
+# ---------------------------------------------------------------------- recommendation
+
+
+def recommend(study: Study, *, feasible: Predicate | None = None) -> Recommendation:
+    """The configuration of a study to use: the completed trial with the best posterior mean.
+
+    Under noise the best value may be the luckiest one; the posterior mean also uses the values around each trial. Works
+    for any Optuna study with one objective, whichever sampler chose its trials. The model is the one that the last run
+    of lazybo would continue with, otherwise one with default options. ``number`` is that of the first trial with this
+    configuration. Studies do not keep known constraints, so trials of another sampler or run may violate yours: pass
+    the constraint as ``feasible`` to leave them out. If more than 1,000 configurations have completed, those with the
+    best values are compared.
+    """
+    if not isinstance(study, Study):
+        raise ValueError(f"study must be an Optuna study, not {shortened(study)}")
+    predictor, trials = predictor_of(study), Store(study).trials()
+    if feasible is not None:
+        space = predictor.space
+        checked = Space(space.distributions, conditions=space.conditions, optional=space.optional, feasible=feasible)
+        holds = Feasibility(checked, feasible).holds
+        trials = [trial for trial in feasible_trials(trials) if holds(trial.params)]
+        if not trials:
+            raise ValueError(
+                f"there is nothing to recommend in the study {study.study_name!r}: feasible is false for all of its "
+                "completed trials"
+            )
+    return recommended_of(study, trials, predictor)
+
+
+@one_thread()
+def recommended_of(study: Study, trials: Sequence[FrozenTrial], predictor: Predictor) -> Recommendation:
+    """The recommended configuration among some trials of a study."""
+    promising = most_promising(trials, maximize=predictor.sign < 0, most=MOST_COMPARED)
+    evaluations = evaluations_of(promising, predictor.space)
+    if not evaluations:
+        raise ValueError(
+            f"there is nothing to recommend in the study {study.study_name!r}: no trial of its present space has "
+            "completed and satisfies its constraints"
+        )
+    return predictor.recommendation(evaluations)
+
+
+@one_thread()
+def contenders_of(trials: Sequence[FrozenTrial], optimizer: Optimizer) -> list[Contender]:
+    """The configurations of some trials that may be the best one, with the probability of each, best first."""
+    promising = most_promising(trials, maximize=optimizer.directions[0] == "maximize", most=MOST_COMPARED)
+    evaluations = evaluations_of(promising, optimizer.space)
+    return optimizer.model.final_check(evaluations).contenders() if evaluations else []
+
+
+@dataclass(frozen=True)
+class Advice:
+    """The recommended configuration and the best trial; ``expected`` is the model's prediction for the latter.
+
+    ``expected`` is None if the best trial is not in the model, because it is from another space.
+    """
+
+    recommendation: Recommendation
+    best: FrozenTrial
+    expected: Prediction | None
+    maximize: bool
+
+    @property
+    def differs(self) -> bool:
+        """Whether the best trial and the recommended one have different configurations."""
+        return self.best.params != self.recommendation.params
+
+    @property
+    def reason(self) -> str | None:
+        """One line that says why the best trial is not the recommended one; None if it is."""
+        if not self.differs:
+            return None
+        ours, number = self.recommendation, self.best.number
+        return f"{self._difference(ours, number)}; use trial {ours.number}"
+
+    def _difference(self, ours: Recommendation, number: int) -> str:
+        """Where the model and the values disagree: the best trial was lucky, or the recommended one unlucky."""
+        if self.expected is None:
+            return f"the model does not cover trial {number}"
+        value = float(self.best.value or 0.0)
+        luck, bad_luck = self._gain(self.expected.value, value), self._gain(ours.measured, ours.value)
+        if max(luck, bad_luck) <= 0:
+            return f"the model expects as much of trial {ours.number} as of trial {number}"
+        if luck >= bad_luck:
+            return f"trial {number} {_contrast(value, self.expected)} luck"
+        return f"trial {ours.number} {_contrast(ours.measured, Prediction(ours.value, ours.low, ours.high))} bad luck"
+
+    def _gain(self, before: float, after: float) -> float:
+        """How much better the second value is. Halves, since the difference of two doubles may overflow."""
+        return (after / 2 - before / 2) * (1 if self.maximize else -1)
+
+
+@one_thread()
+def advise(study: Study, predictor: Predictor | None = None) -> Advice:
+    """The recommended configuration and the best trial. Raises a ValueError if no trial counts."""
+    predictor = predictor or predictor_of(study)
+    trials = Store(study).trials()
+    best = best_trial(study, trials)
+    if best is None:
+        raise ValueError(f"no trial of the study {study.study_name!r} has completed and satisfies its constraints")
+    point = point_of(best, predictor.space)
+    expected = None if point is None else predictor.predictions(point[None])[0]
+    return Advice(recommended_of(study, trials, predictor), best, expected, maximize=predictor.sign < 0)
+
+
+def _contrast(measured: float, expected: Prediction) -> str:
+    """The measured and the expected value, and how likely it is that the difference is chance."""
+    outside = not expected.low <= measured <= expected.high
+    shown, instead = _distinct(measured, expected.value)
+    return f"measured {shown}, but the model expects {instead} there: {'probably' if outside else 'perhaps'}"
+
+
+def _distinct(one: float, other: float) -> tuple[str, str]:
+    """Two numbers with just enough digits to differ, at least four; close ones have equally many (53.98, 54.00)."""
+    digits = next((d for d in (4, 6, 9) if f"{one:.{d}g}" != f"{other:.{d}g}"), 17)
+    form = f"#.{digits}g" if digits < 17 and math.isclose(one, other, rel_tol=0.01) else f".{digits}g"
+    return f"{one:{form}}".rstrip("."), f"{other:{form}}".rstrip(".")
+
+
+# -------------------------------------------------------------------------------- trust
+
+
+@dataclass(frozen=True)
+class Quality:
+    """What the model predicts for each value from all others, in the units of the objective.
+
+    ``low`` and ``high`` are the 95 % interval of a measurement, noise included. ``explained`` is the share of the
+    variance of the warped values that the predictions explain: 1 is perfect, 0 is as good as their mean. ``covered``
+    is the share of values within their intervals.
+    """
+
+    measured: list[float]
+    expected: list[float]
+    low: list[float]
+    high: list[float]
+    explained: float
+    covered: float
+
+
+@dataclass(frozen=True)
+class Noise:
+    """The noise of one measurement by the model: its share of the variance of the warped values, and its size.
+
+    ``deviation`` is in the units of the objective, near the best values.
+    """
+
+    share: float
+    deviation: float
+
+
+@one_thread()
+def quality_of(predictor: Predictor) -> Quality | None:
+    """Leave-one-out predictions of the values that the model has learned from; None if there are fewer than three."""
+    process, warping, sign = predictor.process, predictor.warping, predictor.sign
+    found = leave_one_out(process, MOST_LEFT_OUT)
+    targets = process.targets[found.rows]
+    if len(targets) < 3 or not np.ptp(targets):
+        return None
+    reach = HALF_WIDTH * found.deviation
+
+    def values(warped: Array) -> list[float]:
+        return (sign * warping.inverse(warped) + 0.0).tolist()
+
+    return Quality(
+        values(targets),
+        values(found.mean),
+        values(found.mean - sign * reach),
+        values(found.mean + sign * reach),
+        explained=float(1.0 - np.sum((targets - found.mean) ** 2) / np.sum((targets - targets.mean()) ** 2)),
+        covered=float(np.mean(np.abs(targets - found.mean) <= reach)),
+    )
+
+
+@one_thread()
+def noise_of(predictor: Predictor) -> Noise | None:
+    """The noise of one measurement; None if there are fewer than two different values. Exact values have none."""
+    process, warping = predictor.process, predictor.warping
+    targets = process.targets[~np.isnan(process.targets)]
+    if len(targets) < 2 or not np.ptp(targets):
+        return None
+    if predictor.exact:
+        return Noise(0.0, 0.0)
+    measured = np.delete(predictor.known_variances, predictor.forecasts)
+    variance = process.noise + float(np.median(measured))
+    center = np.quantile(targets, 0.1)
+    low, high = warping.inverse(center + np.sqrt(variance) * np.array([-1.0, 1.0]))
+    # Halves, since the difference of two doubles may overflow.
+    return Noise(min(variance / float(targets.var()), 1.0), float(high / 2 - low / 2))

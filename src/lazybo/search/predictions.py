@@ -1,0 +1,336 @@
+"""What the model expects of configurations, in the units of the objective and without the noise of a measurement.
+
+The process knows warped values. A warping is monotone, so it maps quantiles to quantiles: the inverse of the mean is
+the median, the inverses of the mean ± 1.96 standard deviations are the ends of the 95 % interval.
+
+The *final check* finds out which evaluated configuration is the best, and which one to evaluate once more.
+
+======  ===================================================================  ======
+symbol  meaning                                                              shape
+======  ===================================================================  ======
+μ, Σ    posterior mean and joint covariance of the contenders                (m,), (m, m)
+Σᵖ      the covariance when the pending evaluations will have been told      (m, m)
+s²      variance of the noise in one more evaluation of each contender       (m,)
+δ       differences up to this do not matter                                 scalar
+l, c    the leader, with the best mean; its closest challenger               index
+======  ===================================================================  ======
+
+The *chance* of a contender is the probability that no other is better by more than δ, by joint draws from N(μ, Σ).
+Values are minimised. The check ends when the chance of the leader is `SURE`.
+
+Otherwise the next repeat is the one that tells most about the closest race. The challenger c is the contender whose
+difference to the leader is smallest in units of its standard deviation. One more evaluation of i reduces the variance
+of f_c - f_l by (Σᵖ_ic - Σᵖ_il)² / (Σᵖ_ii + s²_i), and the largest reduction is chosen. Since the closest race is served
+each time, no challenger falls behind. Pending repeats are in Σᵖ, so several workers share the races.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lazybo.core import text
+from lazybo.core.checks import Array
+from lazybo.gp.posterior import NO_VALUE, root_of
+from lazybo.gp.process import Process
+from lazybo.gp.targets import Warping
+from lazybo.search.records import Index
+from lazybo.space.space import Space
+
+# Half the width of a 95 % interval, in standard deviations.
+HALF_WIDTH = 1.959964
+# Posterior means that differ by less, in standard deviations of the targets, count as equal. Without noise the means
+# near the optimum differ less than the model can know, and the value that was measured is the better judge.
+EQUAL_MEANS = 1e-3
+# The share of learned noise that is taken for real: a kernel is too smooth for a rugged objective, and takes what it
+# cannot follow for noise. With 0, the recommended configuration was often worse than the best one on such objectives
+# (docs/tuning.md). The weight of k measurements is that of k values with this share of signal.
+REAL_SHARE = 0.05
+# Points at a time: bounds the work space to this many columns of K.
+BLOCK_POINTS = 512
+# The leader's chance at which the check ends.
+SURE = 0.95
+# Smaller chances are negligible: such configurations are not listed.
+NEGLIGIBLE = 0.01
+# This many configurations with the best means are compared.
+MOST = 128
+DRAWS = 4096
+# Less noise than this share of the targets' variance was learned from a surface that looks smooth. One repeat tests it.
+UNTESTED_NOISE = 1e-3
+# Variances of differences are raised to this, in units of the targets².
+MIN_VARIANCE = 1e-18
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """The median (``value``) and the 95 % interval of the objective at a configuration.
+
+    The interval is that of the objective itself; a noisy measurement there scatters more. It is the model's own: under
+    noise it is too narrow (`python -m benchmarks.recommend`).
+    """
+
+    value: float
+    low: float
+    high: float
+
+    def _repr_html_(self) -> str:
+        return text.table(f"Prediction {text.interval(self.value, self.low, self.high)}", (), ())
+
+
+@dataclass(frozen=True, slots=True)
+class Recommendation:
+    """The configuration to use, and the objective there by the model: the median (``value``) and the 95 % interval.
+
+    ``measured`` is what was measured there, the mean if it was evaluated several times (``evaluations``). ``number`` is
+    that of its first evaluation: a suggestion or a trial. It is None if that was observed rather than asked for.
+    """
+
+    params: dict[str, Any]
+    value: float
+    low: float
+    high: float
+    measured: float
+    evaluations: int
+    number: int | None
+
+    def _repr_html_(self) -> str:
+        expected = text.interval(self.value, self.low, self.high)
+        times = f", the mean of {self.evaluations}" if self.evaluations > 1 else ""
+        note = f"Expected {expected}; measured {text.shown(self.measured)}{times}."
+        which = "" if self.number is None else f" {self.number}"
+        return text.table(f"Recommended{which}", ("", ""), self.params.items(), note)
+
+
+class Evaluation(NamedTuple):
+    """An evaluation that may be recommended; ``value`` is in the units of the objective."""
+
+    params: Mapping[str, Any]
+    point: Array
+    value: float
+    number: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Predictor:
+    """A process with the way from points to it and back to values.
+
+    ``sign`` is -1 if the objective is maximised: in the process and its warping small is good. ``forecasts`` are the
+    rows of the process whose value is a forecast, not a measurement. If the values are ``exact``, that is, have no
+    noise, what was measured is the objective itself.
+    """
+
+    space: Space
+    process: Process
+    warping: Warping
+    sign: float
+    forecasts: Index = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
+    exact: bool = False
+
+    def predictions(self, points: Array) -> list[Prediction]:
+        """One prediction for each point, (m, d)."""
+        found: list[Prediction] = []
+        for rows in self._blocks(points):
+            posterior = self.process.posterior(rows)
+            half_width = self.sign * HALF_WIDTH * np.sqrt(posterior.variance)
+            quantiles = (posterior.mean, posterior.mean - half_width, posterior.mean + half_width)
+            # Adding 0 makes 0 of -0.
+            median, low, high = (self.sign * self.warping.inverse(quantile) + 0.0 for quantile in quantiles)
+            # An inverse rounds, so the ends of a narrow interval may be on the wrong side by a rounding.
+            low, high = np.minimum(low, median), np.maximum(high, median)
+            found += map(Prediction, median.tolist(), low.tolist(), high.tolist())
+        return found
+
+    def recommendation(self, evaluations: Sequence[Evaluation]) -> Recommendation:
+        """Of these evaluations the configuration with the best posterior mean.
+
+        What was measured there counts a little beside the mean (`REAL_SHARE`). If means are equal (`EQUAL_MEANS`) the
+        better value counts, then the earlier evaluation. Of exact values the best one is recommended.
+        """
+        configurations = by_configuration(evaluations)
+        points = np.array([first.point for first, *_ in configurations])
+        values = np.array([mean_value(repeated) for repeated in configurations])
+        means = self.warping(self.sign * values) if self.exact else self.means(points)
+        if not self.known_variances.any():
+            repeats = np.array([len(repeated) for repeated in configurations])
+            weights = repeats * REAL_SHARE / (1.0 - REAL_SHARE + repeats * REAL_SHARE)
+            means = means + weights * (self.warping(self.sign * values) - means)
+        equal = np.flatnonzero(means <= means.min() + self.equal)
+        best = int(equal[np.argmin(self.sign * values[equal])])
+        chosen, (prediction,) = configurations[best], self.predictions(points[best : best + 1])
+        return Recommendation(
+            params=dict(chosen[0].params),
+            value=prediction.value,
+            low=prediction.low,
+            high=prediction.high,
+            measured=float(values[best]),
+            evaluations=len(chosen),
+            number=chosen[0].number,
+        )
+
+    def means(self, points: Array) -> Array:
+        """The posterior means at these points, in units of the targets, (m,)."""
+        return np.concatenate([self.process.mean(rows) for rows in self._blocks(points)])
+
+    @property
+    def known_variances(self) -> Array:
+        """Known variances of the noise of all rows, 0 where none is known or nothing was measured, (n,)."""
+        known = np.where(self.process.known_variances < NO_VALUE, self.process.known_variances, 0.0)
+        known[self.forecasts] = 0.0
+        return known
+
+    @property
+    def equal(self) -> float:
+        """Posterior means that differ by less count as equal, in units of the targets."""
+        return EQUAL_MEANS * float(np.nanstd(self.process.targets))
+
+    def _blocks(self, points: Array) -> Iterator[Array]:
+        rows = self.space.as_rows(points)
+        return (rows[start : start + BLOCK_POINTS] for start in range(0, len(rows), BLOCK_POINTS))
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """An output that must be at most a ``threshold``, in units of the targets of its process.
+
+    With the posterior mean μ and deviation σ at a point, the chance of that is Φ((threshold - μ) / σ).
+    """
+
+    process: Process
+    threshold: float
+
+
+def by_configuration(evaluations: Sequence[Evaluation]) -> list[list[Evaluation]]:
+    """The evaluations of each configuration, in the order of the first ones."""
+    repeats: dict[bytes, list[Evaluation]] = {}
+    for evaluation in evaluations:
+        repeats.setdefault(evaluation.point.tobytes(), []).append(evaluation)
+    return list(repeats.values())
+
+
+def mean_value(evaluations: Sequence[Evaluation]) -> float:
+    """The mean of finite values, also of the largest ones, whose sum is not finite."""
+    values = [each.value for each in evaluations]
+    exponent = math.frexp(max(map(abs, values)))[1]
+    return math.ldexp(fmean(math.ldexp(value, -exponent) for value in values), exponent)
+
+
+# ------------------------------------------------------------------- final check
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """An evaluated configuration that may be the best one.
+
+    ``chance`` is the probability, by the model, that no other evaluated configuration is better by more than a
+    thousandth of the spread of the values. So the chances of equally good ones add up to more than 1. The other
+    entries are those of `Recommendation`.
+    """
+
+    params: dict[str, Any]
+    chance: float
+    value: float
+    low: float
+    high: float
+    measured: float
+    evaluations: int
+    number: int | None
+
+
+def chances(mean: Array, covariance: Array, equal: float, rng: np.random.Generator) -> Array:
+    """The chance of each contender, (m,)."""
+    draws = mean + rng.standard_normal((DRAWS, len(mean))) @ root_of(covariance).T
+    return np.asarray((draws <= draws.min(axis=1, keepdims=True) + equal).mean(axis=0))
+
+
+def next_repeat(mean: Array, covariance: Array, noise: Array) -> int:
+    """The contender to evaluate once more: μ, Σᵖ and s² -> its index."""
+    leader, variance = int(np.argmin(mean)), np.diag(covariance)
+    of_difference = np.maximum(variance + variance[leader] - 2 * covariance[leader], MIN_VARIANCE)
+    distance = (mean - mean[leader]) / np.sqrt(of_difference)
+    distance[leader] = np.inf
+    challenger = int(np.argmin(distance))
+    told = (covariance[challenger] - covariance[leader]) ** 2 / np.maximum(variance + noise, MIN_VARIANCE)
+    return int(np.argmax(told))
+
+
+class FinalCheck:
+    """The contenders among some evaluations, by the model; ``seed`` is for the draws."""
+
+    def __init__(self, predictor: Predictor, evaluations: Sequence[Evaluation], seed: int) -> None:
+        self._predictor = predictor
+        every = by_configuration(evaluations)
+        self._any_repeated = any(len(repeated) > 1 for repeated in every)
+        if predictor.exact:
+            means = predictor.warping(predictor.sign * np.array([mean_value(repeated) for repeated in every]))
+        else:
+            means = predictor.means(np.array([first.point for first, *_ in every]))
+        best = np.argsort(means, kind="stable")[:MOST]
+        self._configurations = [every[i] for i in best]
+        self._points = np.array([every[i][0].point for i in best])
+        self._mean = means[best]
+        self._at = predictor.space.as_rows(self._points)
+        size = len(best)
+        covariance = np.zeros((size, size)) if predictor.exact else predictor.process.told_covariance(self._at)
+        self._chances = chances(self._mean, covariance, predictor.equal, np.random.default_rng((seed, 2)))
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether the leader is sure enough."""
+        return bool(self._chances[0] >= SURE)
+
+    def contenders(self) -> list[Contender]:
+        """Those whose chance is not negligible, the largest first."""
+        order = np.argsort(-self._chances, kind="stable")
+        kept = [i for i in order if self._chances[i] >= NEGLIGIBLE]
+        predictions = self._predictor.predictions(self._points[kept])
+        return [
+            Contender(
+                params=dict(self._configurations[i][0].params),
+                chance=float(self._chances[i]),
+                value=expected.value,
+                low=expected.low,
+                high=expected.high,
+                measured=mean_value(self._configurations[i]),
+                evaluations=len(self._configurations[i]),
+                number=self._configurations[i][0].number,
+            )
+            for i, expected in zip(kept, predictions, strict=True)
+        ]
+
+    def to_repeat(self, *, learns: bool) -> Evaluation | None:
+        """The first evaluation of the configuration to repeat next; None if the leader is sure enough, or exact.
+
+        If the model ``learns`` and knows of hardly any noise, but no repeat has shown that, the leader is repeated
+        once: another value would teach the model its noise.
+        """
+        if self._predictor.exact:
+            return None
+        if learns and self._is_untested():
+            return self._configurations[0][0]
+        if self.is_decided:
+            return None
+        among = np.flatnonzero(self._chances >= NEGLIGIBLE)
+        _, covariance = self._predictor.process.posterior_covariance(self._at[among])
+        return self._configurations[among[next_repeat(self._mean[among], covariance, self._noise()[among])]][0]
+
+    def _is_untested(self) -> bool:
+        process = self._predictor.process
+        pending = {row.tobytes() for row in process.X[np.isnan(process.targets)]}
+        repeated = self._any_repeated or any(row.tobytes() in pending for row in self._at)
+        unknown = self._noise()[0] < UNTESTED_NOISE * float(np.nanvar(process.targets))
+        return unknown and not repeated
+
+    def _noise(self) -> Array:
+        """s²: the shared noise, and the mean of the known variances at each contender, (m,)."""
+        process = self._predictor.process
+        known = {row.tobytes(): i for i, row in enumerate(self._at)}
+        total, count = np.zeros(len(self._at)), np.zeros(len(self._at))
+        for row, variance in zip(process.X, self._predictor.known_variances, strict=True):
+            i = known.get(row.tobytes())
+            if i is not None:
+                total[i] += variance
+                count[i] += 1
+        return process.noise + total / np.maximum(count, 1)
