@@ -115,7 +115,7 @@ def test_a_timeout_ends_the_run_at_once() -> None:
     assert stopped(study) == "timeout_reached"
 
 
-@pytest.mark.parametrize("executor", ["threads", "processes"])
+@pytest.mark.parametrize("executor", ["threads", "processes"], indirect=True)
 def test_several_workers_share_the_check(executor: str) -> None:
     study = run(noisy_by_number, n_parallel=4, executor=executor)
     assert len(study.trials) == 22 + len(repeats(study))
