@@ -19,7 +19,7 @@ from benchmarks.run import RESULTS
 from benchmarks.runner import append, read
 from lazybo.gp.fit import Priors, shortening
 from lazybo.paper.tables import markdown
-from lazybo.search import ascent, chooser, maxima, surrogate
+from lazybo.search import decide, maximise, surrogate
 from lazybo.search.optimizer import Optimizer
 
 CHECKPOINTS = (25, 50, 100)
@@ -46,7 +46,7 @@ class Variant:
     @contextmanager
     def set(self) -> Iterator[None]:
         """Set the constants for as long as this lasts."""
-        constants = [*self.constants, *([] if self.middle else [(chooser, "FEW_PARAMETERS", 10**9)])]
+        constants = [*self.constants, *([] if self.middle else [(decide, "FEW_PARAMETERS", 10**9)])]
         before = [(module, name, getattr(module, name)) for module, name, _ in constants]
         try:
             for module, name, value in constants:
@@ -68,8 +68,8 @@ VARIANTS = {
     "the middle first, additive share 0.2": Variant(0.5, priors={"share": 0.2}),
     "the middle first, additive share 0.8": Variant(0.5, priors={"share": 0.8}),
     "the middle first, Matérn 5/2": Variant(0.5, {"kernel": "matern52"}),
-    "the middle first, 30 steps of BFGS": Variant(0.5, constants=((ascent, "CLIMB_STEPS", 30),)),
-    "the middle first, 64 candidates a center": Variant(0.5, constants=((maxima, "CANDIDATES_PER_CENTER", 64),)),
+    "the middle first, 30 steps of BFGS": Variant(0.5, constants=((maximise, "CLIMB_STEPS", 30),)),
+    "the middle first, 64 candidates a center": Variant(0.5, constants=((maximise, "CANDIDATES_PER_CENTER", 64),)),
     "the middle first, a pool of 2048": Variant(0.5, constants=((surrogate, "POOL_POINTS", 2048),)),
 }
 

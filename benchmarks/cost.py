@@ -56,7 +56,7 @@ class Lazy:
         self.weight = weight
 
     def ask(self, left: float) -> Any:
-        self.optimizer.budget_left = self.weight(left)
+        self.optimizer.planner.budget_left = self.weight(left)
         return self.optimizer.ask()
 
     def tell(self, task: Any, value: float, seconds: float, /) -> None:

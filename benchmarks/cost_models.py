@@ -16,7 +16,6 @@ from optuna.distributions import CategoricalDistribution
 from benchmarks import problems
 from lazybo.core.checks import Array
 from lazybo.search.optimizer import Optimizer
-from lazybo.search.views import Cost
 
 SIZES = (10, 25, 50, 100)
 TESTED = 500
@@ -39,12 +38,12 @@ def by_process(kernel: str) -> Callable[[problems.Problem, list[dict[str, Any]],
         optimizer = Optimizer(problem.space, seed=0, cost="seconds", kernel=kernel)
         for each, log_cost in zip(params[:n], known, strict=True):
             optimizer.observe(each, 0.0, seconds=float(np.exp(log_cost)))
-        surrogate = optimizer._outputs.cost
+        surrogate = optimizer.model.search.models.cost
         assert surrogate is not None
-        assert len(Cost(optimizer._observations).values) == n
+        now = surrogate.current()
         points = np.array([optimizer.space.encode(each) for each in params[n:]])
-        mean = surrogate.sync().mean(optimizer.space.as_rows(points))
-        return surrogate.warping.inverse(mean)
+        mean = now.posterior.mean(optimizer.space.as_rows(points))
+        return now.warping.inverse(mean)
 
     return predict
 

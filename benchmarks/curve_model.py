@@ -18,7 +18,7 @@ from optuna.samplers import BaseSampler, TPESampler
 
 from benchmarks.curves import data_folder, scaled_losses
 from lazybo.gp.kernels.base import Column
-from lazybo.search.curves import Curve, CurveModel, fit_curves
+from lazybo.search.curve_forecasts import Curve, CurveModel, fit_curves
 from lazybo.study.pruner import LazyPruner
 from lazybo.study.sampler import LazySampler
 

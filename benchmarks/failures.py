@@ -27,7 +27,10 @@ from benchmarks.optimizers import OPTIMIZERS, Contestant, Lazy, Study
 from benchmarks.problems import Params, Problem
 from benchmarks.run import RESULTS
 from benchmarks.runner import append, log10, read
-from lazybo.search.outputs import Outputs
+from lazybo.search.models import Models
+from lazybo.search.output import Objective
+from lazybo.search.records import Index
+from lazybo.search.results import State
 from lazybo.space.space import Space
 
 KINDS = ("half-space", "ball", "corner", "crashes")
@@ -145,10 +148,17 @@ def failing(name: str, seed: int) -> Failing:
     return Failing(name, kind_of(name, seed), seed)
 
 
-class _NoChance(Outputs):
-    """The surrogates without that of the failures."""
+class _NoChance(Models):
+    """The models without that of the failures."""
 
     failures = None
+
+
+class _WorstIfFailed(Objective):
+    """An objective in which every failure has the worst value."""
+
+    def failed_repeats(self) -> Index:
+        return self.rows(State.FAILED)
 
 
 class WorstValue(Lazy):
@@ -156,10 +166,10 @@ class WorstValue(Lazy):
 
     def __init__(self, space: Mapping[str, BaseDistribution], seed: int) -> None:
         super().__init__(space, seed, {})
-        outputs: Any = self.optimizer._outputs
-        outputs.__class__ = _NoChance
-        for surrogate in outputs.objectives:
-            surrogate._failed_repeats = surrogate._failed  # a repeat that failed has the worst value
+        models: Any = self.optimizer.model.search.models
+        models.__class__ = _NoChance
+        for j, surrogate in enumerate(models.objectives):
+            surrogate.output = _WorstIfFailed(surrogate.output.records, j)
 
 
 def make(label: str, problem: Problem, seed: int) -> Contestant:

@@ -38,7 +38,7 @@ def one_run(name: str, seed: int) -> list[dict[str, object]]:
         optimizer.tell(suggestion, value)
         best.append(min(best[-1], value))
         if n in CHECKPOINTS:
-            parts = optimizer.gain_parts(HORIZONS)
+            parts = optimizer.model.gain_parts(HORIZONS)
             found[n] = parts.played, parts.expected()
     rows = []
     for n, (played, expected) in found.items():

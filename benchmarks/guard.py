@@ -120,8 +120,8 @@ def work(n: int) -> dict[str, float]:
     for _ in range(n):
         params = {key: float(rng.uniform(-10, 10)) for key in problem.space}
         optimizer.observe(params, problem.objective(params))
-    optimizer.propose(0)
-    first, _ = optimizer.surrogate()
+    optimizer.planner.propose(0)[0]
+    first, _ = optimizer.model.surrogate()
     rebuilds, multiply_adds = first.rebuilds, first.factor.work
     with counting() as counters:
         for _ in range(STEPS):

@@ -51,7 +51,7 @@ def ratio(function: Callable[[Array, int], Array], dim: int, share: float, seed:
     for point, value in zip(x.tolist(), y.tolist(), strict=True):
         optimizer.observe({f"x{j}": u for j, u in enumerate(point)}, value)
     # The process has values with variance 1; a warp of values that are nearly normal hardly changes that.
-    return float(optimizer.surrogate()[0].noise * y.var() / noise)
+    return float(optimizer.model.surrogate()[0].noise * y.var() / noise)
 
 
 def without_noise(name: str, seed: int) -> tuple[float, int]:
@@ -62,7 +62,7 @@ def without_noise(name: str, seed: int) -> tuple[float, int]:
         suggestion = optimizer.ask()
         points.add(tuple(suggestion.params.values()))
         optimizer.tell(suggestion, problem.objective(suggestion.params))
-    return optimizer.surrogate()[0].noise, EVALUATIONS - len(points)
+    return optimizer.model.surrogate()[0].noise, EVALUATIONS - len(points)
 
 
 def main() -> None:

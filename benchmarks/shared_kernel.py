@@ -5,31 +5,30 @@ that the objectives have learned.
 """
 
 import warnings
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from benchmarks.objectives import Lazy, run_one
-from lazybo.search.outputs import Outputs
+from lazybo.search.models import Models
 
 RUNS = (
     *(("BraninCurrin", 20), ("ZDT1", 20), ("ZDT3", 20), ("VehicleSafety", 20), ("hpobench-car+time", 20)),
     *(("BraninCurrin", 21), ("ZDT3", 21), ("VehicleSafety", 21), ("hpolib-naval_propulsion+time", 20), ("DTLZ2", 20)),
 )
-OWN = Outputs.landscape
+OWN = Models.surface
 
 
-def shared(self: Outputs, *arguments: Any) -> Any:
-    """The landscape after all objectives got the same kernel and noise."""
+def shared(self: Models, *arguments: Any) -> Any:
+    """The acquisition after all objectives got the same kernel and noise."""
     for surrogate in self.objectives:
-        surrogate.sync()
+        surrogate.learn()
     values = np.exp(np.mean([np.log(each.fitted.kernel.values) for each in self.objectives], axis=0))
     noise = float(np.exp(np.mean([np.log(each.fitted.noise) for each in self.objectives])))
     for surrogate in self.objectives:
         kernel = surrogate.fitted.kernel.with_values(values.tolist())
-        surrogate.fitted = replace(surrogate.fitted, kernel=kernel, noise=noise)
-        surrogate.discard()
+        surrogate.release()
+        surrogate.fitted = surrogate.fitted.unbuilt(kernel=kernel, noise=noise)
     return OWN(self, *arguments)
 
 
@@ -38,8 +37,8 @@ def main() -> None:
     print("| problem | seed | own kernels | one kernel |\n|---|---|---|---|")
     for name, seed in RUNS:
         regrets = []
-        for landscape in (OWN, shared):
-            setattr(Outputs, "landscape", landscape)  # noqa: B010 - mypy rejects an assignment
+        for surface in (OWN, shared):
+            setattr(Models, "surface", surface)  # noqa: B010 - mypy rejects an assignment
             regrets.append(run_one(name, "lazybo", Lazy, seed, 50)["r50"])
         print(f"| {name} | {seed} | {regrets[0]} | {regrets[1]} |", flush=True)
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from lazybo.run.objective import kfold
     from lazybo.run.optimize import optimize
     from lazybo.search.optimizer import Optimizer, Suggestion
-    from lazybo.search.prediction import Prediction, Recommendation
+    from lazybo.search.predictions import Prediction, Recommendation
     from lazybo.space.space import Condition, Space
     from lazybo.study.paused import resume
     from lazybo.study.pruner import LazyPruner
@@ -35,8 +35,8 @@ _MODULES = {
     "Limits": "lazybo.run.limits",
     "Matern52": "lazybo.gp.kernels",
     "Optimizer": "lazybo.search.optimizer",
-    "Prediction": "lazybo.search.prediction",
-    "Recommendation": "lazybo.search.prediction",
+    "Prediction": "lazybo.search.predictions",
+    "Recommendation": "lazybo.search.predictions",
     "RunFailed": "lazybo.run.failure",
     "Space": "lazybo.space.space",
     "Suggestion": "lazybo.search.optimizer",

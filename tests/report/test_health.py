@@ -15,7 +15,7 @@ from lazybo.report import health
 from lazybo.report.facts import content_of
 from lazybo.report.predictions import Noise, Quality, noise_of, quality_of
 from lazybo.report.records import Failures, failures, reason_of
-from lazybo.search.prediction import HALF_WIDTH, Predictor
+from lazybo.search.predictions import HALF_WIDTH, Predictor
 from lazybo.space.space import Space
 from lazybo.study.attributes import FAILURE_KEY
 from tests.report.studies import mixed_study

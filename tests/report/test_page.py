@@ -15,7 +15,7 @@ from lazybo import Optimizer, write_report
 from lazybo.report.facts import content_of
 from lazybo.report.html import page_of
 from lazybo.report.page_data import EXACT_ROWS
-from lazybo.search.prediction import Prediction
+from lazybo.search.predictions import Prediction
 from lazybo.study.model import model_of
 from tests.browser import Page, open_page
 from tests.report.studies import mixed_study, nasty_study, two_objectives, with_earlier
@@ -105,7 +105,7 @@ def test_the_page_predicts_as_the_optimiser_does(pages: Any, kind: str) -> None:
     difference = largest_difference(study, optimizer.predict(configurations), [row[:3] for row in found])
     print(f"{kind}: largest difference at {POINTS} points {difference:.1e} of the range")
     assert difference <= 1e-6
-    feasible = optimizer.predict_feasible(configurations)
+    feasible = optimizer.model.predict_feasible(configurations)
     assert (min(feasible) < 0.5) == (kind == "constrained")
     np.testing.assert_allclose([row[3] for row in found], feasible, atol=1e-6)
     success = success_chance(optimizer, np.array([space.encode(each) for each in configurations]))

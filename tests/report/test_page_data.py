@@ -118,7 +118,7 @@ def model_of_page(content: Content) -> ModelFacts:
 
 def success_chance(optimizer: Optimizer, points: np.ndarray) -> np.ndarray:
     """The chance of success by the model of the failures."""
-    _, success = optimizer.limits()
+    _, success = optimizer.model.limits()
     assert success is not None
     found = success.process.posterior(points)
     chance: np.ndarray = ndtr((success.threshold - found.mean) / np.sqrt(found.variance))
@@ -159,7 +159,7 @@ def test_the_formulas_give_the_predictions_of_the_optimiser(found: tuple[optuna.
         [ndtr((c["threshold"] - m) / np.sqrt(v)) for c, (m, v) in zip(model["constraints"], chances, strict=True)],
         axis=0,
     )
-    np.testing.assert_allclose(feasible * np.ones(40), optimizer.predict_feasible(configurations), atol=1e-7)
+    np.testing.assert_allclose(feasible * np.ones(40), optimizer.model.predict_feasible(configurations), atol=1e-7)
     mean, variance = posterior(model, model["success"], points)
     success = ndtr((model["success"]["threshold"] - mean) / np.sqrt(variance))
     np.testing.assert_allclose(success, success_chance(optimizer, points), atol=1e-7)
@@ -170,7 +170,7 @@ def test_learning_first_changes_no_number(found: tuple[optuna.Study, Content]) -
     params = {n: v for n, v in study.best_params.items() if n in ours.optimizer.space.distributions}
     fresh = model_of(study, study.trials).optimizer
     assert fresh.predict(params) == ours.optimizer.predict(params)
-    assert fresh.predict_feasible(params) == ours.optimizer.predict_feasible(params)
+    assert fresh.model.predict_feasible(params) == ours.optimizer.model.predict_feasible(params)
 
 
 def test_several_objectives_have_a_model_each() -> None:
@@ -180,7 +180,7 @@ def test_several_objectives_have_a_model_each() -> None:
     assert [each["sign"] for each in portable["objectives"]] == [1.0, -1.0]
     params = content.facts.trials[3].params
     x = model.optimizer.space.encode(params)[None]
-    for j, expected in enumerate(model.optimizer.predict_all(params)):
+    for j, expected in enumerate(model.optimizer.model.predict_all(params)):
         output = portable["objectives"][j]
         mean, _ = posterior(portable, output, x)
         ours = output["sign"] * model.predictors[j].warping.inverse(mean)

@@ -17,7 +17,7 @@ from lazybo import LazySampler, Limits, Optimizer, optimize
 from lazybo.report.facts import content_of
 from lazybo.report.html import page_of
 from lazybo.report.predictions import Advice, advise, predictor_of
-from lazybo.search.prediction import Prediction, Recommendation
+from lazybo.search.predictions import Prediction, Recommendation
 from lazybo.study.attributes import VARIANCE_KEY
 from lazybo.study.trial import most_promising
 

@@ -12,8 +12,7 @@ from scipy.special import ndtr
 
 from lazybo import Condition, Matern52, Optimizer
 from lazybo.gp.process import Process
-from lazybo.search.contenders import MOST, NEGLIGIBLE, SURE, chances, next_repeat
-from lazybo.search.prediction import Evaluation
+from lazybo.search.predictions import MOST, NEGLIGIBLE, SURE, Evaluation, chances, next_repeat
 from lazybo.space.space import Space
 
 PLANE = {"x": FloatDistribution(-5.0, 5.0), "y": FloatDistribution(-5.0, 5.0)}

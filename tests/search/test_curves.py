@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lazybo.gp.kernels.base import Column
-from lazybo.search import curves
-from lazybo.search.curves import Clock, Curve, CurveModel, kept_steps, learn_point
+from lazybo.search import curve_forecasts as curves
+from lazybo.search.curve_forecasts import Clock, Curve, CurveModel, kept_steps, learn_point
 
 STEPS = 30
 

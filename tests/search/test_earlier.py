@@ -9,6 +9,10 @@ import optuna
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lazybo.search.chooser import CONTROL
+from lazybo.search.near_field import NEAR_PARTS, NearField, NearMean
+from lazybo.search.parts import EARLIER_STARTUP
+from lazybo.search.pool import Pool
 from optuna.distributions import FloatDistribution
 from scipy.stats import multivariate_normal
 
@@ -19,11 +23,7 @@ from lazybo.gp.fit import Data, Priors, learn_together, maximum_a_posteriori
 from lazybo.gp.kernels import AdditiveMatern52, Matern52, kernel_for
 from lazybo.gp.kernels.base import PriorMean
 from lazybo.gp.process import Process
-from lazybo.search.chooser import CONTROL
-from lazybo.search.earlier import EarlierStudy, earlier_studies, fitting, say, thinned
-from lazybo.search.near_field import NEAR_PARTS, NearField, NearMean
-from lazybo.search.parts import EARLIER_STARTUP
-from lazybo.search.pool import Pool
+from lazybo.search.earlier_studies import EarlierStudy, earlier_studies, fitting, say, thinned
 from lazybo.space.space import Space
 
 SPACE = {"x": (0.0, 1.0), "y": (0.0, 1.0)}

@@ -1,15 +1,15 @@
 import numpy as np
 import pytest
+from lazybo.search.ascent import climb
+from lazybo.search.maxima import find_maxima
+from lazybo.search.near_field import NEAR_ROWS, NearField, inverse_of
+from lazybo.search.pool import Pool
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from scipy.optimize import approx_fprime
 
 from lazybo.gp.kernels import Matern52
 from lazybo.gp.process import Process
 from lazybo.search.acquisition import Acquired, expected_improvement, log_expected_improvement
-from lazybo.search.ascent import climb
-from lazybo.search.maxima import find_maxima
-from lazybo.search.near_field import NEAR_ROWS, NearField, inverse_of
-from lazybo.search.pool import Pool, sobol_points
 from lazybo.space.space import Space
 
 
@@ -110,7 +110,7 @@ def test_all_local_maxima_of_a_known_curve_are_found(rng: np.random.Generator) -
     inner = np.flatnonzero((curve[1:-1] > curve[:-2]) & (curve[1:-1] > curve[2:])) + 1
     edges = [i for i, j in ((0, 1), (4000, 3999)) if curve[i] > curve[j]]
     tops = grid[[*inner, *edges], 0]
-    pool = Pool(sobol_points(space, rng, 256))
+    pool = Pool(space.spread(rng, 256))
     found = find_maxima(gp, space, pool, log_expected_improvement, best, x[:2], nothing_taken, rng, 40)
     places = np.array([maximum.x[0] for maximum in found])
     for top in tops:
@@ -139,7 +139,7 @@ def test_discrete_moves_find_the_best_of_a_small_space(rng: np.random.Generator)
         return np.array([point.tobytes() in known for point in points])
 
     values[taken(every)] = -np.inf
-    pool = Pool(sobol_points(space, rng, 128))
+    pool = Pool(space.spread(rng, 128))
     found = find_maxima(gp, space, pool, log_expected_improvement, best, x[:4], taken, rng)
     assert found[0].value == pytest.approx(values.max(), abs=1e-6)
     assert not taken(np.array([maximum.x for maximum in found])).any()
@@ -152,7 +152,7 @@ def test_a_maximum_is_to_the_last_bit_the_point_of_its_configuration(seed: int) 
     space = Space({"a": FloatDistribution(1e-5, 0.3, log=True), "b": FloatDistribution(1e-9, 11.0, log=True)})
     gp, x = Process(Matern52([0.08, 0.08]), 1e-4), rng.random((40, 2))
     gp.append(x, np.sin(7 * x).sum(axis=1))
-    pool, best = Pool(sobol_points(space, rng, 64)), float(gp.targets.min())
+    pool, best = Pool(space.spread(rng, 64)), float(gp.targets.min())
     found = find_maxima(gp, space, pool, log_expected_improvement, best, x[:2], nothing_taken, rng)
     for maximum in found:
         np.testing.assert_array_equal(maximum.x, space.encode(space.decode(maximum.x)))
@@ -172,7 +172,7 @@ def test_every_maximum_of_a_mixed_space_is_one_along_its_numbers(seed: int) -> N
         mean, variance = gp.posterior(points)
         return log_expected_improvement(mean, np.sqrt(variance), best).value
 
-    pool = Pool(sobol_points(space, rng, 64))
+    pool = Pool(space.spread(rng, 64))
     found = find_maxima(gp, space, pool, log_expected_improvement, best, x[:4], nothing_taken, rng)
     for maximum in found:
         beside = np.repeat(maximum.x[None], 2, axis=0)
@@ -189,7 +189,7 @@ def test_if_the_only_optimum_is_taken_its_start_is_suggested(rng: np.random.Gene
         return np.abs(points[:, 0] - 0.5) < 0.05
 
     pool, least_mean = (
-        Pool(sobol_points(space, rng, 64)),
+        Pool(space.spread(rng, 64)),
         lambda mean, std, best: Acquired(-mean, mean * 0 - 1, std * 0),
     )
     found = find_maxima(gp, space, pool, least_mean, 0.0, x[4:6], taken, rng)

@@ -12,7 +12,7 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 
 from lazybo import Condition, Optimizer, Prediction, Recommendation
 from lazybo.gp.targets import WARPINGS
-from lazybo.search.prediction import BLOCK_POINTS
+from lazybo.search.predictions import BLOCK_POINTS
 from lazybo.space.space import Space
 
 LINE = {"x": FloatDistribution(-5.0, 5.0)}

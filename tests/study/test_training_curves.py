@@ -13,7 +13,7 @@ from scipy.stats import spearmanr
 
 from lazybo.report import predictions
 from lazybo.report.predictions import recommend
-from lazybo.search.curves import MIN_COMPLETE
+from lazybo.search.curve_forecasts import MIN_COMPLETE
 from lazybo.search.optimizer import Optimizer
 from lazybo.space.space import Space
 from lazybo.study.model import StudyModel, model_of

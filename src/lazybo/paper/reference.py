@@ -18,8 +18,8 @@ from lazybo.gp.lazy_gp import LazyGP
 from lazybo.gp.targets import WARPINGS, Targets
 from lazybo.paper.presets import XI
 from lazybo.search.acquisition import expected_improvement
-from lazybo.search.judgement import Best
 from lazybo.search.optimizer import Suggestion
+from lazybo.search.queries import Best
 
 CANDIDATES = 10_000
 STARTS = 10

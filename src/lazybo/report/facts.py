@@ -18,10 +18,9 @@ from lazybo.core.checks import Array
 from lazybo.core.codec import Advised
 from lazybo.report import health, predictions, records
 from lazybo.report.page_data import portable_model
-from lazybo.search.contenders import Contender
-from lazybo.search.judgement import Relation
 from lazybo.search.optimizer import Optimizer
-from lazybo.search.prediction import Predictor
+from lazybo.search.predictions import Contender, Predictor
+from lazybo.search.queries import Relation
 from lazybo.study.model import model_of
 from lazybo.study.store import Store
 from lazybo.study.trial import (
@@ -125,10 +124,10 @@ def model_facts_of(facts: Facts) -> ModelFacts | NoModel:
     try:
         optimizer = model_of(study, trials).optimizer
         optimizer.learn()
-        predictors = [optimizer.predictor(j) for j in range(len(facts.objectives))]
+        predictors = [optimizer.model.predictor(j) for j in range(len(facts.objectives))]
     except ValueError as error:
         return NoModel(f"There is no model: {error}.", error if isinstance(error, Advised) else None)
-    gains = optimizer.expected_gains(HORIZONS) if single and optimizer.n_feasible else []
+    gains = optimizer.model.gain_parts(HORIZONS).expected() if single and optimizer.planner.n_feasible else []
     return ModelFacts(
         optimizer,
         predictors,
@@ -136,7 +135,7 @@ def model_facts_of(facts: Facts) -> ModelFacts | NoModel:
         advice=unless_missing(lambda: predictions.advise(study, predictors[0])) if single else None,
         contenders=predictions.contenders_of(trials, optimizer) if single else [],
         gains=dict(zip(HORIZONS, gains, strict=False)),
-        related=optimizer.related(),
+        related=optimizer.model.related(),
     )
 
 

@@ -27,7 +27,7 @@ from lazybo.report.facts import Content, ModelFacts, content_of
 from lazybo.report.health import Finding
 from lazybo.report.page_data import as_json, data_of, name_of
 from lazybo.report.records import Epochs, Failures
-from lazybo.search.prediction import Prediction, Recommendation
+from lazybo.search.predictions import Prediction, Recommendation
 
 # The files of the page, in this order.
 SCRIPTS = ("model.js", "charts.js", "explorer.js", "page.js")

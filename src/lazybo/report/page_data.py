@@ -42,7 +42,7 @@ from lazybo.gp.posterior import NO_VALUE
 from lazybo.gp.process import Process
 from lazybo.search.acquisition import MIN_STD
 from lazybo.search.optimizer import Optimizer
-from lazybo.search.prediction import HALF_WIDTH, Limit, Predictor
+from lazybo.search.predictions import HALF_WIDTH, Limit, Predictor
 from lazybo.space.space import Space
 from lazybo.study.trial import point_of
 
@@ -190,7 +190,7 @@ def portable_model(
     ``predictors`` are those of the objectives, with their ``names``. At most ``most`` rows are used for variances.
     Raises a ValueError for a kernel that the page cannot compute.
     """
-    limits, success = optimizer.limits()
+    limits, success = optimizer.model.limits()
     first = predictors[0].process
     if first.kernel.name not in KERNELS:
         raise ValueError(f"the page cannot compute the kernel {first.kernel.name!r}, only {', '.join(KERNELS)}")

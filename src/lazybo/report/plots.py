@@ -13,7 +13,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution
 from lazybo.core.text import printable, shortened
 from lazybo.report.predictions import Coordinates, Slice
 from lazybo.report.records import Front, History, LearningCurve, LearningCurves, Times
-from lazybo.search.prediction import Recommendation
+from lazybo.search.predictions import Recommendation
 
 try:
     from matplotlib.axes import Axes

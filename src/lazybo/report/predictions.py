@@ -18,9 +18,8 @@ from optuna.trial import FrozenTrial
 from lazybo.core.blas import one_thread
 from lazybo.core.checks import Array, shortened
 from lazybo.gp.process import leave_one_out
-from lazybo.search.contenders import Contender
 from lazybo.search.optimizer import Optimizer
-from lazybo.search.prediction import HALF_WIDTH, Prediction, Predictor, Recommendation
+from lazybo.search.predictions import HALF_WIDTH, Contender, Prediction, Predictor, Recommendation
 from lazybo.space.feasible import Feasibility
 from lazybo.space.space import Predicate, Space
 from lazybo.study.model import StudyModel, model_of
@@ -66,7 +65,7 @@ def model_for(study: Study) -> StudyModel:
 @one_thread()
 def predictor_of(study: Study) -> Predictor:
     """The model of a study, for predictions. Reports that use the same model share it."""
-    return model_for(study).optimizer.predictor()
+    return model_for(study).optimizer.model.predictor()
 
 
 # ------------------------------------------------------------------------- parameters
@@ -121,7 +120,7 @@ def slices(study: Study) -> list[Slice]:
     optimizer = model_for(study).optimizer
     if optimizer.space.dim == 0:
         return []
-    gp, warping = optimizer.surrogate()
+    gp, warping = optimizer.model.surrogate()
     sign = -1.0 if _maximizes(study) else 1.0
     space, every = optimizer.space, Store(study).trials()
     best, point = _center(study, every, space)
@@ -150,7 +149,7 @@ def slices(study: Study) -> list[Slice]:
                 high=high,
                 seen=[(trial.params[name], _value(trial)) for trial in with_it],
                 best=(best.params[name], _value(best)),
-                feasible=optimizer.predict_feasible(configurations) if bounded else [],
+                feasible=optimizer.model.predict_feasible(configurations) if bounded else [],
                 infeasible=[trial.number not in kept for trial in with_it] if bounded else [],
             )
         )
@@ -257,9 +256,9 @@ def recommended_of(study: Study, trials: Sequence[FrozenTrial], predictor: Predi
 @one_thread()
 def contenders_of(trials: Sequence[FrozenTrial], optimizer: Optimizer) -> list[Contender]:
     """The configurations of some trials that may be the best one, with the probability of each, best first."""
-    promising = most_promising(trials, maximize=optimizer.direction == "maximize", most=MOST_COMPARED)
+    promising = most_promising(trials, maximize=optimizer.directions[0] == "maximize", most=MOST_COMPARED)
     evaluations = evaluations_of(promising, optimizer.space)
-    return optimizer.race(evaluations).contenders() if evaluations else []
+    return optimizer.model.final_check(evaluations).contenders() if evaluations else []
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,7 @@ class ByHand:
         found = self._claim_queued(model, trials, n)
         number = len(trials)
         while len(found) < n:
-            for params in model.optimizer.propose_batch(number, n - len(found)):
+            for params in model.optimizer.planner.propose(number, n - len(found)):
                 self._ledger.note(model.unsaved_attributes())
                 entry = self._ledger.begin(number, params, partial(self._propose_again, model))
                 assert entry is not None, "there is no last number"
@@ -82,7 +82,7 @@ class ByHand:
     def _propose_again(self, model: StudyModel, number: int) -> dict[str, Any]:
         """The proposal for ``number``, after others took the numbers before it."""
         model.absorb(self._store.trials(), number)
-        return model.optimizer.propose(number)
+        return model.optimizer.planner.propose(number)[0]
 
     def _claim_queued(self, model: StudyModel, trials: Sequence[FrozenTrial], n: int) -> list[Entry]:
         """Up to n feasible trials of the queue; the model chooses the parameters that they leave open."""
@@ -94,8 +94,8 @@ class ByHand:
                 continue  # somebody else was faster
             fixed = as_given(trial.params or trial.system_attrs.get("fixed_params", {}), self.space.distributions)
             try:
-                params = dict(fixed) if self.space.has(fixed) else model.optimizer.complete(fixed, trial.number)
-                model.optimizer.check_feasible(params)
+                params = dict(fixed) if self.space.has(fixed) else model.optimizer.planner.complete(fixed, trial.number)
+                model.optimizer.planner.check_feasible(params)
             except ValueError as error:
                 self._finish(trial, _skipped(f"it was enqueued with {fixed}: {error}"))
                 continue

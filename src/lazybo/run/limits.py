@@ -296,16 +296,16 @@ class GainLimit:
             return False
         if self._checked is None and self._earlier(searched) < self._min_gain:
             return True
-        if not self._is_due() or not self._optimizer.n_feasible:
+        if not self._is_due() or not self._optimizer.planner.n_feasible:
             return False
-        gain = self._optimizer.expected_gain(self.HORIZON)
+        gain = self._optimizer.model.expected_gain(self.HORIZON)
         if gain >= self._min_gain:
             return False
         Store(self._study).set_attributes({GAIN_KEY: {"trials": searched, "gain": gain}})
         return True
 
     def _is_due(self) -> bool:
-        n = self._optimizer.n_complete
+        n = self._optimizer.planner.records.n_complete
         # A run that resumes at a multiple repeats that check, since nobody knows whether it was made before.
         before = (n - 1 if n % self.EVERY == 0 else n) if self._checked is None else self._checked
         self._checked = n

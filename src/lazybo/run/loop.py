@@ -219,7 +219,7 @@ class Driver:
     @property
     def _is_timed(self) -> bool:
         """Whether the study records how long trials took."""
-        return self.model.optimizer.cost is not None
+        return self.model.optimizer.options.cost is not None
 
     def _pause(self, trial: OpenTrial, outcome: Outcome, step: int) -> None:
         """A trial is stopped for now: record that, call the callbacks, tell the optimiser what to expect of it."""

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.run.limits import Budget, GainLimit, Stopping, StopReason, or_inf
-from lazybo.search.curves import MIN_COMPLETE
+from lazybo.search.curve_forecasts import MIN_COMPLETE
 from lazybo.study.attributes import ATTEMPTS_KEY, REPEAT_KEY, TO_END_KEY, announced_params, count_of
 from lazybo.study.ledger import Entry, Ledger, Params, was_enqueued
 from lazybo.study.trial import as_given, is_paused, measured_seconds
@@ -183,12 +183,12 @@ class TrialSource:
         left = self._n_trials - self._shared.finished - begun
         if self._stopping.search_ended is None:
             return left
-        return min(left, self._confirm - self._shared.repeats) if self._model.optimizer.n_feasible else 0
+        return min(left, self._confirm - self._shared.repeats) if self._model.optimizer.planner.n_feasible else 0
 
     @property
     def _is_checking(self) -> bool:
         """Whether new trials belong to the final check. There is none if nothing feasible has completed."""
-        if not self._confirm or not self._model.optimizer.n_feasible:
+        if not self._confirm or not self._model.optimizer.planner.n_feasible:
             return False
         return self._stopping.search_ended is not None or self.left <= self._confirm
 
@@ -233,7 +233,7 @@ class TrialSource:
 
     def _note_budget(self) -> None:
         """Tell the optimiser how much of the budget is left."""
-        self._model.optimizer.budget_left = self._budget.left(self.left)
+        self._model.optimizer.planner.budget_left = self._budget.left(self.left)
 
     def _search_ends(self) -> bool:
         """Whether the model expects too little from the search, which then ends."""
@@ -288,8 +288,8 @@ class TrialSource:
             self._model.watch(running, values)
         self._note_budget()
         if count > 1:
-            return self._model.optimizer.propose_batch(number, count)
-        return [self._model.optimizer.propose(number)]
+            return self._model.optimizer.planner.propose(number, count)
+        return [self._model.optimizer.planner.propose(number)[0]]
 
     def _propose_again(self, number: int) -> Params | None:
         """The proposal for ``number``, after other processes took the numbers before it."""
@@ -348,9 +348,9 @@ class TrialSource:
         fixed = as_given(written, self._model.space.distributions)
         params = dict(fixed)
         try:
-            if not optimizer.is_complete(fixed):
-                params = optimizer.complete(fixed, trial.number)
-            optimizer.check_feasible(params)
+            if not optimizer.space.has(fixed):
+                params = optimizer.planner.complete(fixed, trial.number)
+            optimizer.planner.check_feasible(params)
         except ValueError as error:
             entry = Entry(trial._trial_id, trial.number, params)
             return Started(entry, invalid=f"it was enqueued with {fixed}: {error}")

@@ -383,11 +383,11 @@ def check_initial(initial: Iterable[Mapping[str, Any]], space: Space) -> list[di
 
 def check_initial_feasible(initial: Sequence[Mapping[str, Any]], optimizer: Optimizer) -> None:
     """Raise a ValueError if an initial configuration is not feasible, whatever its missing parameters are."""
-    if not optimizer.constrained:
+    if optimizer.space.feasible is None:
         return
     for i, params in enumerate(initial):
         try:
-            optimizer.complete(params, i)
+            optimizer.planner.complete(params, i)
         except ValueError as error:
             raise ValueError(f"initial configuration {i}: {error}") from None
 

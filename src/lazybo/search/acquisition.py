@@ -1,5 +1,7 @@
 """Acquisition functions, which are maximised; the objective is minimised.
 
+Functions of one output:
+
 ======  =====================================================  =====
 symbol  meaning                                                shape
 ======  =====================================================  =====
@@ -12,15 +14,35 @@ z       γ / σ                                                  (m,)
 ======  =====================================================  =====
 
 Each function returns its value and its derivatives by μ and by σ, from which the chain rule gives the gradient at a
-point.
+point. An `Acquisition` is such a function with its logarithm: one with the same maxima that can be added to other
+logarithms.
+
+Functions of several outputs:
+
+======  =====================================================================  ======
+symbol  meaning                                                                shape
+======  =====================================================================  ======
+p, m    outputs: q objectives, then constraints; candidates                    scalar
+μ, σ    posterior mean and standard deviation of each output                   (p, m)
+t       the threshold of a constraint: feasible where its output is below      scalar
+w       weights of the objectives                                              (q,)
+α       the weight of the logarithm of the cost                                scalar
+b       the best Chebyshev value of a front                                    scalar
+======  =====================================================================  ======
+
+A joint acquisition is log a(objectives) + c Σ log P(constraint ≤ t), a sum of one part for the objectives and one for
+the constraints. While nothing is feasible, only the second part counts. With c = 1 it is the expected improvement among
+feasible points, and about half of the points that it suggests near an active constraint violate it. If the cost of an
+evaluation counts, α times the expected logarithm of the cost is subtracted.
 """
 
 import math
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
-from scipy.special import erfcx, expit, log_ndtr, ndtr
+from scipy.special import erfcx, expit, log_ndtr, logsumexp, ndtr
 
 from lazybo.core.checks import Array, one_of, shortened
 
@@ -36,29 +58,40 @@ LARGE_RATIO = 30.0
 SOFTNESS = 0.1
 SMALLEST_LOG = -30.0
 SQRT_2PI, LOG_SQRT_2PI, SQRT_HALF = math.sqrt(2 * math.pi), 0.5 * math.log(2 * math.pi), math.sqrt(0.5)
+# Nodes of the integral of the Chebyshev improvement, evenly spaced in the logarithm over this many decades.
+NODES = 48
+DECADES = 5.0
+# The integral ends this many standard deviations beyond the means.
+TAIL = 6.0
 
 
 class Acquired(NamedTuple):
-    """Values of an acquisition function and its partial derivatives, each (m,)."""
+    """Values of an acquisition, (m,), and its partial derivatives by the means and standard deviations.
+
+    The derivatives are (m,) for one output and (p, m) for several.
+    """
 
     value: Array
     by_mean: Array
     by_std: Array
 
 
-Acquisition = Callable[[Array, Array, float], Acquired]
-
-
-class Judged(NamedTuple):
-    """Values of an acquisition of p outputs, (m,), and its partial derivatives by their means and stds, each (p, m)."""
-
-    value: Array
-    by_mean: Array
-    by_std: Array
-
-
+# An acquisition of one output: a function of its mean and standard deviation, each (m,), and the incumbent.
+Function: TypeAlias = Callable[[Array, Array, float], Acquired]
 # An acquisition of several outputs: a function of their means and standard deviations, each (p, m).
-Judge = Callable[[Array, Array], Judged]
+Joint: TypeAlias = Callable[[Array, Array], Acquired]
+
+
+@dataclass(frozen=True)
+class Acquisition:
+    """A function to maximise, and its ``logarithm``: one with the same maxima that can be added to logarithms.
+
+    Where the model finds noise, the acquisition ``if_noisy`` is used instead.
+    """
+
+    function: Function
+    logarithm: Function
+    if_noisy: "Acquisition | None" = None
 
 
 def expected_improvement(mean: Array, std: Array, best: float, xi: float = 0.0) -> Acquired:
@@ -108,41 +141,40 @@ def log_confidence_bound(mean: Array, std: Array, best: float, kappa: float = 2.
     return Acquired(value, -slope, kappa * slope)
 
 
-def automatic(mean: Array, std: Array, best: float) -> Acquired:
-    """Log expected improvement. Where the model finds noise, the optimiser uses the confidence bound instead.
-
-    Under noise the improvements that can be expected near the incumbent are soon too small to be measured, and expected
-    improvement stays there. The confidence bound goes on exploring (docs/tuning.md).
-    """
-    return log_expected_improvement(mean, std, best)
-
-
-ACQUISITIONS: dict[str, Acquisition] = {
-    "auto": automatic,
-    "logei": log_expected_improvement,
-    "ei": expected_improvement,
-    "pi": probability_of_improvement,
-    "ucb": confidence_bound,
+LOG_EI = Acquisition(log_expected_improvement, log_expected_improvement)
+UCB = Acquisition(confidence_bound, log_confidence_bound)
+ACQUISITIONS = {
+    # Under noise the improvements that can be expected near the incumbent are soon too small to be measured, and
+    # expected improvement stays there. The confidence bound goes on exploring (docs/tuning.md).
+    "auto": replace(LOG_EI, if_noisy=UCB),
+    "logei": LOG_EI,
+    "ei": Acquisition(expected_improvement, log_expected_improvement),
+    "pi": Acquisition(probability_of_improvement, probability_of_improvement),
+    "ucb": UCB,
 }
 
 
-def check_acquisition(acquisition: str | Acquisition) -> Acquisition:
-    """The function of this name, or the function itself."""
-    if callable(acquisition):
-        return _tried(acquisition)
-    return ACQUISITIONS[one_of("acquisition", acquisition, tuple(ACQUISITIONS))]
+def check_acquisition(given: object) -> Acquisition:
+    """The acquisition of this name, or the one that was given. A plain function counts as a logarithm."""
+    if isinstance(given, Acquisition):
+        for function in (given.function, given.logarithm):
+            _try(function)
+        return given
+    if callable(given):
+        _try(given)
+        return Acquisition(given, given)
+    return ACQUISITIONS[one_of("acquisition", given, tuple(ACQUISITIONS))]
 
 
-def _tried(acquisition: Acquisition) -> Acquisition:
-    """``acquisition`` itself if it works on two points: its first real use may be hours later."""
-    expected = "acquisition(mean, std, best) must return lazybo.acquisition.Acquired of three arrays as long as mean"
+def _try(function: Function) -> None:
+    """Raise a ValueError if a function does not work on two points: its first real use may be hours later."""
+    expected = "acquisition(mean, std, best) must return lazybo.search.acquisition.Acquired of three arrays like mean"
     try:
-        found = acquisition(np.array([0.0, 1.0]), np.array([1.0, 0.5]), 0.5)
+        found = function(np.array([0.0, 1.0]), np.array([1.0, 0.5]), 0.5)
     except Exception as error:  # the function is the user's: anything can go wrong in it
         raise ValueError(f"{expected}, but raised {type(error).__name__}: {error}") from error
     if not isinstance(found, Acquired) or [np.shape(part) for part in found] != [(2,)] * 3:
         raise ValueError(f"{expected}, not {shortened(found)}")
-    return acquisition
 
 
 def _density(z: Array) -> Array:
@@ -176,3 +208,101 @@ def _log_h(z: Array) -> tuple[Array, Array]:
     large = np.maximum(z, LARGE)
     h = _density(large) + large * ndtr(large)
     return np.where(z < LARGE, log_h, np.log(h)), np.where(z < LARGE, slope, ndtr(large) / h)
+
+
+# ---------------------------------------------------------------- several outputs
+
+
+def improvement(function: Function, best: float) -> Joint:
+    """An acquisition of one objective."""
+
+    def joint(mean: Array, std: Array) -> Acquired:
+        value, by_mean, by_std = function(mean[0], std[0], best)
+        return Acquired(value, by_mean[None], by_std[None])
+
+    return joint
+
+
+def feasibility(thresholds: Sequence[float]) -> Joint:
+    """Σ log P(constraint ≤ t) of independent constraints."""
+
+    def joint(mean: Array, std: Array) -> Acquired:
+        parts = [probability_of_improvement(*each) for each in zip(mean, std, thresholds, strict=True)]
+        value = np.sum([part.value for part in parts], axis=0)
+        return Acquired(value, np.array([part.by_mean for part in parts]), np.array([part.by_std for part in parts]))
+
+    return joint
+
+
+def constrained(objectives: Joint, count: int, constraints: Joint, caution: float = 1.0) -> Joint:
+    """The sum of a part of the first ``count`` outputs, and ``caution`` times a part of the others."""
+
+    def joint(mean: Array, std: Array) -> Acquired:
+        first, second = objectives(mean[:count], std[:count]), constraints(mean[count:], std[count:])
+        return Acquired(
+            first.value + caution * second.value,
+            np.concatenate((first.by_mean, caution * second.by_mean)),
+            np.concatenate((first.by_std, caution * second.by_std)),
+        )
+
+    return joint
+
+
+def per_cost(others: Joint, weight: float) -> Joint:
+    """An acquisition of all outputs but the last, minus ``weight`` times the mean of the last, the logarithm of cost.
+
+    The uncertainty of the cost does not count.
+    """
+
+    def joint(mean: Array, std: Array) -> Acquired:
+        value, by_mean, by_std = others(mean[:-1], std[:-1])
+        return Acquired(
+            value - weight * mean[-1],
+            np.concatenate((by_mean, np.full_like(mean[-1:], -weight))),
+            np.concatenate((by_std, np.zeros_like(std[-1:]))),
+        )
+
+    return joint
+
+
+def widened(joint: Joint, factor: float) -> Joint:
+    """The same with larger standard deviations: it explores more, for a model that is too sure."""
+
+    def wide(mean: Array, std: Array) -> Acquired:
+        value, by_mean, by_std = joint(mean, factor * std)
+        return Acquired(value, by_mean, factor * by_std)
+
+    return wide
+
+
+class ChebyshevImprovement:
+    """The logarithm of the expected improvement of maxⱼ wⱼ (yⱼ - idealⱼ), for any number of objectives.
+
+    The maximum of independent normal variables is below τ with the probability Πⱼ Φ(zⱼ(τ)), so its expected improvement
+    on b is the integral of this product up to b. With τ = b - e^s it is smooth in s, and the trapezoidal rule is exact
+    enough with few nodes.
+    """
+
+    def __init__(self, front: Array, weights: Array) -> None:
+        self._ideal = front.min(axis=0)
+        width = front.max(axis=0) - self._ideal
+        self._weights = weights / np.where(width > 0, width, 1.0)
+        self._best = float((self._weights * (front - self._ideal)).max(axis=1).min())
+
+    def __call__(self, mean: Array, std: Array) -> Acquired:
+        """The value, (m,), and its derivatives by μ and σ, each (q, m)."""
+        w = self._weights[:, None]
+        center, spread = w * (mean - self._ideal[:, None]), w * np.maximum(std, MIN_STD)
+        reach = np.maximum(self._best - center.max(axis=0), 0.0) + TAIL * spread.max(axis=0)
+        shares = 10.0 ** np.linspace(-DECADES, 0.0, NODES)
+        below = reach[:, None] * shares  # b - τ, (m, nodes)
+        z = (self._best - below - center[:, :, None]) / spread[:, :, None]
+        # dτ = (b - τ) ds; the constant step of s does not change the maxima.
+        logs = log_ndtr(z).sum(axis=0) + np.log(below)
+        value = logsumexp(logs, axis=1)
+        share = np.exp(logs - value[:, None])
+        # d log Φ(z) = φ/Φ dz
+        ratio = np.exp(-0.5 * z * z - 0.5 * np.log(2 * np.pi) - log_ndtr(z))
+        by_center = -np.einsum("mk,jmk->jm", share, ratio) / spread
+        by_spread = -np.einsum("mk,jmk->jm", share, ratio * z) / spread
+        return Acquired(value + np.log(np.log(10.0) * DECADES / (NODES - 1)), w * by_center, w * by_spread)

@@ -29,7 +29,7 @@ from typing import NamedTuple
 import numpy as np
 
 from lazybo.core.checks import Array
-from lazybo.gp.process import Process
+from lazybo.gp.posterior import Posterior
 from lazybo.gp.targets import LARGEST, Warping
 from lazybo.search.acquisition import log_expected_improvement
 
@@ -39,7 +39,7 @@ LEAST_SHARE = 0.02
 
 
 def play(
-    process: Process, points: Array, evaluated: int, horizon: int, rng: np.random.Generator, futures: int = FUTURES
+    process: Posterior, points: Array, evaluated: int, horizon: int, rng: np.random.Generator, futures: int = FUTURES
 ) -> Array:
     """The best mean of each future before and after each of ``horizon`` evaluations, (s, h + 1).
 
@@ -68,7 +68,7 @@ def play(
 
 
 def played_gains(best: Array, warping: Warping, horizons: Sequence[int]) -> Array:
-    """The mean gain of the futures after so many evaluations, in the units of the objective, for each horizon."""
+    """The mean gain of the futures after this many evaluations, in the units of the objective, for each horizon."""
     start = warping.inverse(best[:1, 0])[0]
     improved = _difference(start, warping.inverse(best[:, list(horizons)].ravel()).reshape(len(best), -1))
     # Divided before they are added, since the sum may overflow.
@@ -76,7 +76,7 @@ def played_gains(best: Array, warping: Warping, horizons: Sequence[int]) -> Arra
 
 
 def earlier_gains(means: Array, warping: Warping, horizons: Sequence[int]) -> Array:
-    """What the evaluations before gained, in the same proportion: from n²/(n + h) to n, as h from n to n + h.
+    """What the last evaluations gained: over the last equally long stretch in log n, from n²/(n + h) to n.
 
     ``means`` are the posterior means of the evaluations in their order, (n,).
     """

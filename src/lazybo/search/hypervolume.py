@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from lazybo.core.checks import Array
-from lazybo.search.acquisition import Judged, log_expected_improvement
+from lazybo.search.acquisition import Acquired, log_expected_improvement
 
 # A factor is at least this share of its first term: below it the difference of the two terms is a rounding error.
 LEAST_SHARE = 2.0**-52
@@ -104,7 +104,7 @@ def hypervolume(points: Array, reference: Array) -> float:
 
 
 class HypervolumeImprovement:
-    """The logarithm of the expected hypervolume improvement, with its derivatives: a `Judge`."""
+    """The logarithm of the expected hypervolume improvement, with its derivatives."""
 
     def __init__(self, front: Array, reference: Array) -> None:
         self.reference = reference
@@ -120,7 +120,7 @@ class HypervolumeImprovement:
             self._lower.append(np.searchsorted(levels, low) - infinite)  # -1 for -inf
             self._upper.append(np.searchsorted(levels, high) - infinite)
 
-    def __call__(self, mean: Array, std: Array) -> Judged:
+    def __call__(self, mean: Array, std: Array) -> Acquired:
         """The value, (m,), and its derivatives by μ and σ, each (q, m)."""
         factors = [self._factor(j, mean[j], std[j]) for j in range(len(mean))]
         logs = np.sum([factor[0] for factor in factors], axis=0)
@@ -129,7 +129,7 @@ class HypervolumeImprovement:
         share = np.exp(logs - value[:, None])
         by_mean = np.array([np.einsum("ij,ij->i", share, factor[1]) for factor in factors])
         by_std = np.array([np.einsum("ij,ij->i", share, factor[2]) for factor in factors])
-        return Judged(value, by_mean, by_std)
+        return Acquired(value, by_mean, by_std)
 
     def _factor(self, j: int, mean: Array, std: Array) -> tuple[Array, Array, Array]:
         """log(E(u - y)₊ - E(l - y)₊) of one objective in every box, with its derivatives by μ and σ, each (m, B)."""

@@ -1,45 +1,31 @@
-"""The optimiser: ask and tell. It does not know the objective, and uses no clock or executor, and a file only to save.
-
-It has three parts: the observations (`observations`), the Gaussian processes that are learned from them, one for each
-objective, each measured constraint and the failures (`outputs`), and the choice of the next points (`chooser`).
-Internally, values are minimised: with the direction "maximize" they are negated. What the model says, `recommend` and
-`predict`, is in `judgement`; corrections, `save` and `load` are in `resumable`.
+"""The optimiser: ask, tell, predict, save. It knows no objective, clock or executor, and uses a file only to save.
 
 Every configuration that was suggested or observed is one row of every process, in that order. A row without a value is
 pending: it lowers the variance around it and does not change the mean. When its value is told, only the right-hand side
-changes. A failed row has no value; it teaches where evaluations fail.
+changes. A failed row has no value; it teaches where evaluations fail. Internally, values are minimised.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, Self, overload
+from pathlib import Path
+from typing import Any, Literal, Self
 
 import numpy as np
 
-from lazybo.core.blas import one_thread
-from lazybo.core.checks import (
-    Direction,
-    check_directions,
-    check_seed,
-    finite_number,
-    hinting,
-    shortened,
-    whole,
-)
+from lazybo.core import text
+from lazybo.core.checks import Direction, check_directions, check_seed, hinting, whole
+from lazybo.core.codec import readable, write_whole
 from lazybo.gp.fit import Lag, Priors
-from lazybo.gp.kernels.base import Kernel
-from lazybo.search.acquisition import Acquisition
-from lazybo.search.contenders import Race
-from lazybo.search.core import Core
-from lazybo.search.earlier import earlier_studies
-from lazybo.search.observations import Suggestion
+from lazybo.gp.kernels import Kernel
+from lazybo.search import saved
+from lazybo.search.acquisition import Acquisition, Function
 from lazybo.search.options import Options, check_sources
-from lazybo.search.parts import default_startup, make_parts, tasks_of
-from lazybo.search.prediction import Evaluation
+from lazybo.search.planner import Planner
+from lazybo.search.predictions import Recommendation
+from lazybo.search.queries import Best, Queries, best_of, feasible_rows, front_of, one_objective, signs_of
+from lazybo.search.records import Suggestion, Table, pending_row, result_row, rows_of
 from lazybo.search.results import PENDING, Result, State, Values, cost_of
-from lazybo.search.resumable import Resumable
-from lazybo.search.takeover import local_models_are_due
-from lazybo.space.space import Space, as_space
+from lazybo.space.space import Predicate, Space, as_space
 
 __all__ = ["Optimizer", "Suggestion"]
 
@@ -49,15 +35,20 @@ HINTS = {
     "directions": "use direction=, which also takes a list",
     **{name: _SPACE % name for name in ("conditions", "feasible", "optional")},
 }
+# A notebook shows this many of the last observations.
+ROWS_SHOWN = 10
 
 
-class Optimizer(Resumable):
+class Optimizer:
     """Bayesian optimisation with a lazy Gaussian process: ask for configurations, and tell their values.
 
     ``space`` is a dict of parameters or a `lazybo.Space`. ``direction`` is "minimize", "maximize", or a list with one
     of them for each of several objectives: `tell` then takes a list of values, and `front` has the best observations.
-    The other options are described in `lazybo.search.options.Options`.
+    The other options are described in `lazybo.search.options.Options`; ``options`` has them, and none can be changed.
+    ``model`` answers further questions about what was learned, and ``planner`` proposes without recording.
     """
+
+    __slots__ = ("_next_number", "_signs", "directions", "options", "planner", "space")
 
     @hinting(HINTS)
     def __init__(
@@ -94,97 +85,31 @@ class Optimizer(Resumable):
             local_after=local_after,
             deterministic=deterministic,
         )
-        self._begin(as_space(space), check_directions(direction), options)
+        self.planner = Planner(as_space(space), check_directions(direction), options)
+        self.space, self.directions, self.options = self.planner.space, self.planner.directions, self.planner.options
+        self._signs, self._next_number = signs_of(self.directions), 0
 
     @classmethod
     def with_options(cls, space: Space, directions: tuple[Direction, ...], options: Options) -> Self:
-        """An optimiser with options that were checked before."""
-        made = cls.__new__(cls)
-        made._begin(space, directions, options)
-        return made
-
-    def _begin(self, space: Space, directions: tuple[Direction, ...], options: Options) -> None:
-        self.space, self.directions, self.seed = space, directions, options.seed
-        self.options = replace(options, earlier=earlier_studies(options.earlier, directions))
-        tasks = tasks_of(self.options.earlier, space, len(directions), options.kernel, options.learned_priors)
-        self.n_startup = default_startup(space, tasks) if options.n_startup is None else options.n_startup
-        self._signs = tuple(-1.0 if each == "maximize" else 1.0 for each in directions)
-        self._next_number = 0
-        self.lag, self.batch, self.cost, self._local_after = (
-            options.lag,
-            options.batch,
-            options.cost,
-            options.local_after,
-        )
-        self._all, self._regions = make_parts(space, tasks, self.n_startup, self.options)
-        self._observations, self._feasible = self._all.observations, self._all.feasible
-        self._whole: tuple[int, Core] | None = None  # the version of the observations, and their core
-        if self._feasible is not None:
-            self._feasible.check(self.seed)
-
-    @property
-    def budget_left(self) -> float | None:
-        """The share of the budget that is left, from 1 to 0: the weight of the cost. None if that is not known.
-
-        Set it before each `ask` if you know when the search ends: for example to ``1 - spent / budget``. If it is
-        None, the weight falls slowly with the number of suggestions.
-        """
-        return self._all.outputs.budget_left
-
-    @budget_left.setter
-    def budget_left(self, share: float | None) -> None:
-        given = None if share is None else finite_number("budget_left", share)
-        if given is not None and not 0.0 <= given <= 1.0:
-            raise ValueError(f"budget_left must be a share from 0 to 1, or None, not {shortened(share)}")
-        self._all.outputs.budget_left = given
+        """An optimiser with these options."""
+        return cls(space, direction=directions, **options.arguments())
 
     # ------------------------------------------------------------------- ask
 
-    @overload
-    def ask(self) -> Suggestion: ...
-    @overload
-    def ask(self, n: int) -> list[Suggestion]: ...
-    def ask(self, n: int | None = None) -> Suggestion | list[Suggestion]:
-        """One suggestion, or a list of n. Each is pending until it is told; later suggestions take it into account."""
-        return self._ask(self._next_number, 1)[0] if n is None else self._ask(self._next_number, whole("n", n, 1))
+    def ask(self, n: int | None = None, *, budget_left: float | None = None) -> Any:
+        """One `Suggestion`, or a list of n. Each is pending until it is told; later ones take it into account.
 
-    def propose(self, number: int) -> dict[str, Any]:
-        """The configuration that `ask` would suggest with this number; nothing is recorded.
-
-        If nothing changes in between, an `ask` that follows suggests the same. As in `ask`, what is due is learned, and
-        stays learned.
+        ``budget_left`` is the share of the budget that is left, from 1 to 0: the weight of the cost, if evaluations
+        have one. Without it, the weight falls slowly with the number of suggestions.
         """
-        return self._choose(whole("number", number, 0), 1)[0]
-
-    def propose_batch(self, number: int, n: int) -> list[dict[str, Any]]:
-        """The configurations that ``ask(n)`` would suggest, the first with this number; nothing is recorded.
-
-        If nothing changes in between, an ``ask(n)`` that follows suggests the same. What is due for the first one is
-        learned, and stays learned.
-        """
-        number, n, before = whole("number", number, 0), whole("n", n, 1), self._next_number
-        rows = len(self._observations)
-        self._settle()
-        try:
-            with self._all.outputs.without_changes():
-                return [suggestion.params for suggestion in self._ask(number, n)]
-        finally:
-            while len(self._observations) > rows:
-                self._remove(len(self._observations) - 1)
-            self._next_number = before
-
-    def complete(self, fixed: Mapping[str, Any], number: int) -> dict[str, Any]:
-        """A configuration with the ``fixed`` values; the others are those of the proposal with this number.
-
-        If that is not feasible, the others are chosen so that it is. Raises a ValueError if that is impossible.
-        """
-        rng = np.random.default_rng((self.seed, number))
-        if self._feasible is None:
-            return self.space.complete(fixed, self.space.encode(self.propose(number)), rng)
-        if self.is_complete(fixed):
-            self.check_feasible(fixed)
-            return dict(fixed)
-        return self._feasible.completed(self.seed, fixed, self.space.encode(self.propose(number)), rng)
+        if budget_left is not None:
+            self.planner.budget_left = budget_left
+        suggestions: list[Suggestion] = []
+        wanted = 1 if n is None else whole("n", n, 1)
+        while len(suggestions) < wanted:
+            count = wanted - len(suggestions) if self.options.batch == "maxima" else 1
+            suggestions += [self._pend(params) for params in self.planner.choose(self._next_number, count)]
+        return suggestions[0] if n is None else suggestions
 
     def announce(self, params: Mapping[str, Any], *, outside: bool = False) -> Suggestion:
         """Add an evaluation that another process has started. It is pending until it is told, like a suggestion.
@@ -194,78 +119,19 @@ class Optimizer(Resumable):
         return self._pend(self.space.plain(params, outside=outside))
 
     def confirm(self) -> Suggestion | None:
-        """An evaluated configuration to evaluate once more, so that one of the `contenders` leads with 95 %.
+        """An evaluated configuration to evaluate once more, so that one of the contenders leads with 95 %.
 
-        None if one does; or if the values of pending suggestions are needed first. Like a suggestion of `ask` it is
+        None if one does, or if the values of pending suggestions are needed first. Like a suggestion of `ask` it is
         pending until it is told. If the model knows of hardly any noise and nothing was repeated yet, the leader is
         repeated once to test that. The kernel and the noise are learned from all values.
         """
-        chosen = self.propose_repeat()
+        chosen = self.planner.propose_repeat()
         return None if chosen is None else self._pend(self.space.plain(chosen.params))
-
-    @one_thread()
-    def propose_repeat(self, evaluations: Sequence[Evaluation] | None = None) -> Evaluation | None:
-        """The configuration that `confirm` would repeat, by its first evaluation; nothing is recorded.
-
-        ``evaluations`` are those to choose from, by default all that have a value.
-        """
-        self._one_objective("there is no single best to confirm", "front")
-        possible = self._evaluations() if evaluations is None else evaluations
-        inside = [each for each in possible if self.space.has(each.params) and self._may_evaluate(each.params)]
-        if not inside or self._observations.n_complete == 0:
-            return None
-        process = self._surrogate.sync(fresh=True)
-        predictor = self._predictor_of(process, self._surrogate, self._signs[0])
-        return Race(predictor, inside, self.seed).to_repeat(learns=self._surrogate.learns)
-
-    def _ask(self, number: int, wanted: int) -> list[Suggestion]:
-        """Suggest a batch; its random numbers are those of ``number`` and the following numbers."""
-        suggestions: list[Suggestion] = []
-        while len(suggestions) < wanted:
-            count = wanted - len(suggestions) if self.batch == "maxima" else 1
-            chosen = self._choose(number + len(suggestions), count)
-            suggestions += [self._pend(params) for params in chosen]
-        return suggestions
-
-    def _choose(self, number: int, count: int) -> list[dict[str, Any]]:
-        """At least one and at most ``count`` configurations; the first is the suggestion with this number."""
-        self._settle()
-        if self._is_local():
-            return [self._regions.propose(self.seed, number)]
-        points = self._all.chooser.choose(self.seed, number, count)
-        return [self._observations.configuration(point) for point in points]
-
-    @one_thread()
-    def _settle(self) -> None:
-        """Learn what is due for the next suggestion, whatever its number is. A second call changes nothing."""
-        if not self._is_local() and self._all.chooser.uses_model(self.seed):
-            self._all.learn()
-        if self._is_local():  # perhaps since it was learned that there is no noise
-            self._regions.settle(self.seed, self.budget_left)
-            self._all.outputs.release()
-
-    def _is_local(self) -> bool:
-        """Whether local models choose. Once they do, they always do."""
-        if self._regions or self.lag is None:
-            return bool(self._regions)
-        return local_models_are_due(self._all, self._local_after, self.n_startup)
-
-    @property
-    def _core(self) -> Core:
-        """The core to ask what the model says: that with all observations, or with as many as one factor serves."""
-        if not self._is_local():
-            return self._all
-        version = self._observations.version
-        if self._whole is None or self._whole[0] != version:
-            core = self._regions.of_whole_space(self.seed)
-            core.learn()
-            self._whole = version, core
-        return self._whole[1]
 
     def _pend(self, params: dict[str, Any]) -> Suggestion:
         number = self._next_number
         self._next_number += 1
-        self._observations.add(params, PENDING, number)
+        self.planner.records.add(params, PENDING, number)
         return Suggestion(number, dict(params))
 
     # ------------------------------------------------------------------ tell
@@ -288,9 +154,9 @@ class Optimizer(Resumable):
         evaluation took, and counts if the optimiser was made with ``cost="seconds"``; ``cost`` is what it cost if that
         has another name. A cost that is not known is left out.
         """
-        row = self._observations.pending_row(suggestion)
-        result = Result.of(value, self._signs, variance, constraints, cost_of(self.cost, seconds, cost))
-        self._all.resolve(row, result)
+        row = pending_row(self.planner.records, suggestion)
+        result = Result.of(value, self._signs, variance, constraints, cost_of(self.options.cost, seconds, cost))
+        self.planner.resolve(row, result)
 
     def forecast(
         self,
@@ -310,14 +176,10 @@ class Optimizer(Resumable):
         unless it was ``stopped`` for good. A new forecast replaces an earlier one. ``constraints`` are those that it
         has measured already; ``seconds`` and ``cost`` are what it has cost, as in `tell`.
         """
-        row = self._observations.pending_row(suggestion)
-        state, paid = State.STOPPED if stopped else State.PENDING, cost_of(self.cost, seconds, cost)
+        row = pending_row(self.planner.records, suggestion)
+        state, paid = State.STOPPED if stopped else State.PENDING, cost_of(self.options.cost, seconds, cost)
         result = Result.forecast(value, variance, self._signs, objective, constraints, state=state, cost=paid)
-        self._all.resolve(row, result)
-
-    def repeats(self, suggestion: Suggestion | int) -> bool:
-        """Whether a pending suggestion has the configuration of another evaluation."""
-        return self._observations.repeats(self._observations.pending_row(suggestion))
+        self.planner.resolve(row, result)
 
     def observe(
         self,
@@ -336,28 +198,167 @@ class Optimizer(Resumable):
         example because the range was narrowed since.
         """
         plain = self.space.plain(params, outside=outside)
-        result = Result.of(value, self._signs, variance, constraints, cost_of(self.cost, seconds, cost))
-        self._observations.add(plain, result, None)
+        result = Result.of(value, self._signs, variance, constraints, cost_of(self.options.cost, seconds, cost))
+        self.planner.records.add(plain, result, None)
 
     def forget(self, suggestion: Suggestion | int) -> None:
         """Remove a pending suggestion that will never be told."""
-        self._remove(self._observations.pending_row(suggestion))
+        self.planner.remove(pending_row(self.planner.records, suggestion))
 
-    def _remove(self, row: int) -> None:
-        self._regions.remove(row)
-        self._all.remove(row)
+    def correct(
+        self,
+        which: Suggestion | int | Mapping[str, Any],
+        value: Values,
+        *,
+        constraints: Mapping[str, float | None] | None = None,
+        variance: float | Sequence[float] | None = None,
+        seconds: float | None = None,
+        cost: float | None = None,
+    ) -> None:
+        """Change a value that was told or observed, by its suggestion, its number, or its configuration.
+
+        The arguments are those of `tell`. Constraints, variance and cost that are not given stay as they are. The model
+        forgets what it had learned, also from the wrong value, and learns again from all observations.
+        """
+        row = result_row(self.planner.records, self.space, which)
+        paid = cost_of(self.options.cost, seconds, cost)
+        result = self.planner.records[row].result.corrected(value, self._signs, variance, constraints, paid)
+        self.planner.correct(row, result)
+
+    # --------------------------------------------------------------- predict
+
+    @property
+    def model(self) -> Queries:
+        """Read-only queries: contenders, expected gain, predictions of all objectives, earlier studies, maxima."""
+        return self.planner.model(self._next_number)
+
+    def learn(self) -> None:
+        """Learn the kernels now if that is due, as the next `ask` would.
+
+        Queries learn for themselves and forget it. If there are several and nothing is suggested, this saves time; they
+        return the same numbers.
+        """
+        self.model.search.learn()
+
+    def predict(self, params: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> Any:
+        """The `Prediction` for a configuration, or a list of them for several: the median and the 95 % interval.
+
+        Both are those of the objective itself, without the noise of a measurement.
+        """
+        one_objective(self.directions, "a prediction has one value", "model.predict_all")
+        return self.model.predict_all(params)[0]
+
+    def recommend(self) -> Recommendation:
+        """The configuration to use: the evaluated one that the model predicts to be best.
+
+        It has the median and the 95 % interval of the objective there. `best` has the best value seen, which may be the
+        luckiest one if the objective is noisy. Only evaluations that satisfy all measured constraints are recommended,
+        and results at configurations that are not ``feasible`` only if there are no others.
+        """
+        return self.model.recommend()
+
+    @property
+    def best(self) -> Best:
+        """The best value told or observed; failures do not count, nor do those that violate a constraint."""
+        one_objective(self.directions, "there is no single best", "front")
+        records = self.planner.records
+        rows = feasible_rows(records, "there is no best yet")
+        return best_of(records[int(rows[np.argmin(records.values()[rows])])], self._signs)
+
+    @property
+    def front(self) -> list[Best]:
+        """The observations that no other dominates, in the order in which they were added; empty if there are none.
+
+        Failures do not count, nor do observations that violate a constraint or have not measured it.
+        """
+        return front_of(self.planner.records, self._signs)
 
     @property
     def pending(self) -> list[Suggestion]:
         """The suggestions that were not told yet."""
-        rows = [self._observations[row] for row in self._observations.rows(State.PENDING)]
+        records = self.planner.records
+        rows = [records[row] for row in records.rows(State.PENDING)]
         return [Suggestion(each.number, dict(each.params)) for each in rows if each.number is not None]
 
-    @one_thread()
-    def learn(self) -> None:
-        """Learn the kernels now if that is due, as the next `ask` would.
+    def records(self) -> Table:
+        """All observations as rows of plain data, in their order: number, values, parameters, constraints, state.
 
-        Methods that do not change what is suggested later learn each time they are called, and forget it. If several
-        of them are called and nothing is suggested, this saves time; they return the same numbers.
+        The columns are those of ``lazybo export``. ``number`` is None for what was observed rather than asked for, and
+        the state of a pending suggestion is RUNNING. The list has methods ``to_dataframe()`` and ``to_csv(path)``.
         """
-        self._core.learn()
+        return rows_of([*self.planner.records], self._signs, self.options.cost)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {_summary(self)}>"
+
+    def _repr_html_(self) -> str:
+        rows = rows_of([*self.planner.records], self._signs, None)
+        shown = rows[-ROWS_SHOWN:]
+        headings = [name.removeprefix("params_").removeprefix("constraints_") for name in shown[0]] if shown else []
+        cells = [["" if cell is None else cell for cell in row.values()] for row in shown]
+        left_out = len(rows) - len(shown)
+        note = f"{left_out} earlier observations are not shown; records() has all of them." if left_out else ""
+        return text.table(f"Optimizer {_summary(self)}", headings, cells, note)
+
+    # ------------------------------------------------------------------ save
+
+    def save(self, path: str | Path) -> None:
+        """Write the whole optimiser to a JSON file: space, options, observations, and what was learned.
+
+        `load` continues from it to the last bit. A file that is there is replaced as a whole, or not at all.
+        """
+        content = saved.to_text(self.space, self.directions, self.options, self.state())
+        write_whole(Path(path).expanduser(), content)
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path,
+        *,
+        feasible: Predicate | None = None,
+        acquisition: Acquisition | Function | None = None,
+        kernel: Kernel | None = None,
+    ) -> Self:
+        """The optimiser that `save` wrote. Functions are not in the file: give the same ones again.
+
+        Raises a ValueError if the file cannot be read, or if such a function is missing.
+        """
+        given = {"feasible": feasible, "acquisition": acquisition, "kernel": kernel}
+        with readable(f"the file {str(path)!r}", "give a file as Optimizer.save() wrote it"):
+            read = saved.from_text(saved.read(path), given)
+            found = cls.with_options(read.space, read.directions, read.options)
+            found.restore(read.state)
+        return found
+
+    def state(self) -> dict[str, Any]:
+        """The whole state as plain data for JSON: observations, kernel parameters, counters."""
+        planner, seed = self.planner, self.options.seed
+        budget = {} if self.options.cost is None else {"budget_left": planner.budget_left}
+        return saved.to_state(seed, self._next_number, planner.records, planner.state()) | budget
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continue from a `state`. Call it on a new optimiser that was made with the same arguments."""
+        planner = self.planner
+        if len(planner.records) or self._next_number:
+            raise ValueError("restore() needs a new optimiser, but this one has been used")
+        found = saved.from_state(state, planner.space, planner.records.objectives)
+        with readable("this state"):
+            planner.restore(found.model)
+            planner.budget_left = found.budget_left
+        for row in found.rows:
+            planner.records.add(*row)
+        self.options = planner.options = replace(planner.options, seed=found.seed)
+        self._next_number = found.next_number
+
+
+def _summary(optimizer: Optimizer) -> str:
+    """An optimiser in one line: its parameters and directions, how many evaluations there are, and the best."""
+    states = [row["state"] for row in optimizer.records()]
+    counts = {"values": states.count("COMPLETE"), "failed": states.count("FAIL"), "pending": states.count("RUNNING")}
+    parts = [", ".join(optimizer.directions), f"{counts['values']} values"]
+    parts += [f"{counts[name]} {name}" for name in ("failed", "pending") if counts[name]]
+    front = optimizer.front
+    if front:
+        one = len(optimizer.directions) == 1
+        parts.append(f"best {text.shown(front[0].value)}" if one else f"a front of {len(front)}")
+    return f"of {len(optimizer.space.distributions)} parameters: {', '.join(parts)}"

@@ -19,7 +19,7 @@ from lazybo.gp.fit import Lag, Priors, check_lag, priors_for
 from lazybo.gp.kernels import KERNELS, Kernel, check_choice, kernel_for
 from lazybo.gp.targets import WARPINGS
 from lazybo.search.acquisition import ACQUISITIONS, Acquisition, check_acquisition
-from lazybo.search.earlier import EarlierStudy
+from lazybo.search.earlier_studies import EarlierStudy
 from lazybo.space.space import Space
 
 # Results of earlier studies, unpacked, are not longer than this. A short text that was edited may unpack to any length.
@@ -60,7 +60,7 @@ def _transform(given: Any) -> Any:
 
 
 def check_sources(given: Any) -> tuple[Any, ...]:
-    """Earlier studies as they were given; `lazybo.search.earlier` reads them."""
+    """Earlier studies as they were given; `lazybo.search.earlier_studies` reads them."""
     if isinstance(given, str | bytes | Mapping | Study) or not isinstance(given, Iterable):
         raise ValueError(f"earlier must be a list of studies, names of studies and tables, not {shortened(given)}")
     return tuple(given)
@@ -177,6 +177,10 @@ class Options:
     def learned_priors(self) -> Priors | None:
         """The priors that learning uses: without noise if the objective is deterministic."""
         return priors_for(self.priors, self.noise, deterministic=self.deterministic)
+
+    def arguments(self) -> dict[str, Any]:
+        """The options by name, as arguments of `Optimizer`."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
     # ------------------------------------------------------------------------ JSON
 

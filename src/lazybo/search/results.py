@@ -140,7 +140,7 @@ def check_constraints(given: Mapping[str, float | None] | None) -> dict[str, flo
     measured = {}
     for name, value in (given or {}).items():
         if not isinstance(name, str):
-            raise ValueError(f"the name of a constraint must be a text, not {shortened(name)}")
+            raise ValueError(f"the name of a constraint must be a string, not {shortened(name)}")
         double = math.nan if value is None else as_number(f"the constraint {name!r}", value)
         if not math.isnan(double):
             # An infinite violation is as bad as the largest one.

@@ -19,9 +19,11 @@ from optuna.distributions import (
 
 from lazybo.core.checks import Direction, check_directions, shortened, whole
 from lazybo.core.codec import Advised, from_json, from_plain, readable, to_plain
-from lazybo.search.observations import Observations
 from lazybo.search.options import Options, given_again
+from lazybo.search.records import Records
 from lazybo.search.results import Result
+from lazybo.search.results import from_plain as result_from_plain
+from lazybo.search.results import to_plain as result_to_plain
 from lazybo.space.space import Condition, Space
 
 FORMAT = "lazybo optimizer"
@@ -95,7 +97,7 @@ def read(path: str | Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """A state that was read. ``rows`` are arguments of `Observations.add`; ``model`` is still plain data."""
+    """A state that was read. ``rows`` are arguments of `Records.add`; ``model`` is still plain data."""
 
     seed: int
     next_number: int
@@ -104,21 +106,22 @@ class Parsed:
     budget_left: Any
 
 
-def to_state(
-    seed: int, next_number: int, rows: Sequence[Mapping[str, Any]], model: Mapping[str, Any]
-) -> dict[str, Any]:
+def to_state(seed: int, next_number: int, records: Records, model: Mapping[str, Any]) -> dict[str, Any]:
     """The state of an optimiser as plain data for JSON."""
+    rows = [{"params": dict(each.params), **result_to_plain(each.result, each.number)} for each in records]
     return {"version": STATE_VERSION, "seed": seed, "next_number": next_number, "rows": rows, "model": model}
 
 
-def from_state(state: Any, observations: Observations) -> Parsed:
-    """Read a state. ``observations`` are those of the optimiser that it is for; they are not changed."""
+def from_state(state: Any, space: Space, objectives: int) -> Parsed:
+    """Read a state of an optimiser of this space."""
     if not isinstance(state, Mapping) or state.get("version") not in READABLE_VERSIONS:
         found = state.get("version") if isinstance(state, Mapping) else state
         raise ValueError(f"the state must be of version {STATE_VERSION}, not {shortened(found)}")
     with readable("this state"):
         seed, next_number = whole("seed", state["seed"], 0), whole("next_number", state["next_number"], 0)
-        rows = [observations.parse(row) for row in state["rows"]]
+        rows = [
+            (space.plain(row["params"], outside=True), *result_from_plain(row, objectives)) for row in state["rows"]
+        ]
         numbers = [number for *_, number in rows if number is not None]
         if len(set(numbers)) < len(numbers) or max(numbers, default=-1) >= next_number:
             raise ValueError(f"the numbers of its rows must be different and below {next_number}")

@@ -34,6 +34,8 @@ from lazybo.space.shorthand import as_distributions, warn_of_misreading
 Predicate: TypeAlias = Callable[[dict[str, Any]], bool]
 # Spaces with more configurations than this are never listed.
 MAX_LISTED = 100_000
+# Distances are computed for this many points at a time.
+CHUNK = 10_000
 
 
 @dataclass(frozen=True)
@@ -123,6 +125,26 @@ class Space:
             if name not in parents
         }
         return self.changed({**self.distributions, **narrow})
+
+    def box(self, center: Array, side: float) -> "Space":
+        """The part of the space around a point, (d,), as wide as ``side`` in each number; all choices stay."""
+        half = np.where(self.categorical, np.inf, side / 2.0)
+        around = np.nan_to_num(center, nan=0.5)
+        low = np.where(np.isnan(center), 0.0, np.clip(around - half, 0.0, 1.0))
+        high = np.where(np.isnan(center), 1.0, np.clip(around + half, 0.0, 1.0))
+        return self.narrowed(low, high)
+
+    def distances(self, points: Array, center: Array) -> Array:
+        """The largest difference between numbers, plus one for each choice that differs, (m,)."""
+        found = np.zeros(len(points))
+        for start in range(0, len(points), CHUNK):
+            part = points[start : start + CHUNK]
+            gaps = np.abs(part - center)
+            gaps[np.isnan(part) & np.isnan(center)] = 0.0
+            gaps[np.isnan(gaps)] = 1.0
+            differ = np.count_nonzero(gaps[:, self.categorical], axis=1)
+            found[start : start + CHUNK] = gaps[:, ~self.categorical].max(axis=1, initial=0.0) + differ
+        return found
 
     def changed(self, distributions: Mapping[str, BaseDistribution]) -> "Space":
         """The same space with other distributions for its parameters."""
@@ -230,6 +252,16 @@ class Space:
     def sample(self, rng: np.random.Generator, n: int) -> Array:
         """Random points, (n, d): uniform, with all levels of a discrete parameter equally likely."""
         return self.from_uniform(rng.random((n, self.dim)))
+
+    def spread(self, rng: np.random.Generator, n: int) -> Array:
+        """Points that fill the space evenly (scrambled Sobol), (n, d)."""
+        if self.dim == 0:
+            return np.zeros((n, 0))
+        # Imported here: it takes as long as all other imports of an optimiser, and reports on a study do not need it.
+        from scipy.stats import qmc
+
+        # Sobol points are balanced only if their number is a power of two.
+        return self.from_uniform(qmc.Sobol(self.dim, rng=rng).random_base2(max(n - 1, 1).bit_length())[:n])
 
     def from_uniform(self, u: Array) -> Array:
         """Points for uniform numbers in [0, 1), (n, d): all levels of a discrete parameter are equally likely."""

@@ -6,8 +6,8 @@ one: `optimize()` stores them and its space with the study (`OPTIONS_KEY`), `Laz
 that it writes, which saves a commit.
 
 `optimize()`, `LazySampler` and the command take earlier studies as ``name@storage``, names of CSV files, and everything
-that `lazybo.search.earlier` takes. Their results are stored with the options, so that a resumed study and reports need
-neither the other storages nor the files.
+that `lazybo.search.earlier_studies` takes. Their results are stored with the options, so that a resumed study and
+reports need neither the other storages nor the files.
 """
 
 import json
@@ -26,7 +26,7 @@ from optuna.trial import FrozenTrial
 from lazybo.core.checks import Direction, check_seed, shortened, whole
 from lazybo.core.codec import as_object, readable
 from lazybo.core.text import without_password
-from lazybo.search.earlier import EarlierStudy, earlier_studies, from_rows, from_study
+from lazybo.search.earlier_studies import EarlierStudy, earlier_studies, from_rows, from_study
 from lazybo.search.options import Options, check_sources
 from lazybo.space.space import Condition, Space
 from lazybo.space.tables import csv_rows

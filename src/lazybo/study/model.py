@@ -21,6 +21,7 @@ from lazybo.core.checks import whole
 from lazybo.core.codec import readable
 from lazybo.search.optimizer import Optimizer, Suggestion
 from lazybo.search.options import Options
+from lazybo.search.records import repeats
 from lazybo.search.results import Values
 from lazybo.space.space import Space
 from lazybo.study.attributes import (
@@ -120,7 +121,7 @@ class StudyModel:
 
     def next_repeat(self, trials: Sequence[FrozenTrial]) -> tuple[dict[str, Any], int | None] | None:
         """The configuration to repeat in a final check, and the number of its first trial; None if one leads."""
-        chosen = self.optimizer.propose_repeat(evaluations_of(trials, self.space))
+        chosen = self.optimizer.planner.propose_repeat(evaluations_of(trials, self.space))
         return None if chosen is None else (params_in(self.space.distributions, chosen.params), chosen.number)
 
     def finish(self, trial: FrozenTrial) -> None:
@@ -144,7 +145,7 @@ class StudyModel:
         least = max(MIN_WATCHED, WATCHED_GROWTH * self._watched.get(number, 0))
         if not self.watches or suggestion is None or count < least:
             return
-        if not math.isfinite(values[max(values)]) or self.optimizer.repeats(suggestion):
+        if not math.isfinite(values[max(values)]) or repeats(self.optimizer.planner.records, suggestion):
             return
         forecast = self.curves.final_forecast(suggestion.params, values)
         if forecast is not None:
@@ -187,7 +188,7 @@ class StudyModel:
 
     def _teach(self, trial: FrozenTrial, value: Values, variance: float) -> None:
         """Observe a value of a trial, its measured constraints, and its cost."""
-        measured = {**_measured(trial, self.optimizer.cost), "variance": variance}
+        measured = {**_measured(trial, self.optimizer.options.cost), "variance": variance}
         params = params_in(self.space.distributions, trial.params)
         suggestion = self._pending.pop(trial.number, None)
         if suggestion is not None and suggestion.params == params:
@@ -210,16 +211,16 @@ class StudyModel:
         if not (self._without_forecast or self._forecast or self._paused):
             if self._forecast_at:  # the curves count only while there are forecasts
                 self._forecast_at = 0
-                self.optimizer.revise({}, objective=self.reports)
+                self.optimizer.planner.revise({}, objective=self.reports)
             return
         forecasts = self.curves.forecasts()
         if forecasts and self.curves.learned_at != self._forecast_at:
             self._forecast_at = self.curves.learned_at
             told = {number: suggestion for number, suggestion in self._forecast.items() if number in forecasts}
             revised = {suggestion.number: forecasts[number] for number, suggestion in told.items()}
-            self.optimizer.revise(revised, objective=self.reports, noise_range=self.curves.noise())
+            self.optimizer.planner.revise(revised, objective=self.reports, noise_range=self.curves.noise())
         for number in [each for each in self._without_forecast if each in forecasts]:
-            measured = _measured(self._without_forecast.pop(number), self.optimizer.cost)
+            measured = _measured(self._without_forecast.pop(number), self.optimizer.options.cost)
             suggestion = self._pending.pop(number, None)
             if suggestion is not None:
                 self.optimizer.forecast(
@@ -273,7 +274,7 @@ class StudyModel:
                     finished = whole("finished", saved.get("finished", 0), 0)
                     learned_at = whole("curves", saved.get("curves", 0), 0)
                     if finished >= latest:
-                        self.optimizer.restore_model(saved["model"])
+                        self.optimizer.planner.restore(saved["model"])
                         self._forecast_at, latest = learned_at, finished
             except ValueError as error:
                 _logger.warning(f"What this study learned earlier cannot be used ({error}); it is learned again.")
@@ -303,7 +304,7 @@ class StudyModel:
 
     def _learned(self) -> str:
         curves = {"curves": self._forecast_at} if self._forecast_at else {}
-        return json.dumps({"columns": self._columns, "model": self.optimizer.model_state(), **curves})
+        return json.dumps({"columns": self._columns, "model": self.optimizer.planner.state(), **curves})
 
 
 def _short_columns(columns: Iterable[Sequence[str]]) -> list[list[str]]:

@@ -38,7 +38,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.core.checks import Array, whole
-from lazybo.search.curves import MIN_COMPLETE, Forecast
+from lazybo.search.curve_forecasts import MIN_COMPLETE, Forecast
 from lazybo.study.definition import reporting_of
 from lazybo.study.feed import StudyReader, StudyReaders
 from lazybo.study.model import model_of
@@ -62,7 +62,7 @@ class Rivals:
         optimizer, reports = model_of(study, ended).optimizer, reporting_of(study)
         self.space = optimizer.space
         objectives = range(len(optimizer.directions))
-        self._predictors = [optimizer.predictor(j) for j in objectives if j != reports]
+        self._predictors = [optimizer.model.predictor(j) for j in objectives if j != reports]
         self._z = np.random.default_rng(0).standard_normal((DRAWS, len(self._predictors)))
         sign = -1.0 if optimizer.directions[reports] == "maximize" else 1.0
         rivals = [t for t in feasible_trials(ended) if t.last_step is not None]

@@ -27,7 +27,7 @@ from lazybo.core.checks import check_seed, hinting, shortened, whole
 from lazybo.gp.fit import Lag, Priors
 from lazybo.gp.kernels import Kernel
 from lazybo.search.acquisition import Acquisition
-from lazybo.search.earlier import EarlierStudy, best_of
+from lazybo.search.earlier_studies import EarlierStudy, best_of
 from lazybo.search.options import Options, check_sources
 from lazybo.space.axis import contains, only_value
 from lazybo.space.space import Predicate, Space
@@ -191,7 +191,7 @@ class LazySampler(BaseSampler):
             reader.wait_for_earlier(study)
             options, known = self._options_for(study, reader.state), reader.state
             model = self._model(study, reader, options, search_space)
-            params = model.optimizer.propose(trial.number)
+            params = model.optimizer.planner.propose(trial.number)[0]
             model.announce(trial.number, {**params, **trial.system_attrs.get("fixed_params", {})})
             # Other processes know what this trial will evaluate before it has asked for its parameters.
             known.unstored = known.unstored or unstored_options(study, options, reader.trials)

@@ -19,9 +19,8 @@ import numpy as np
 from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.core.checks import Array
-from lazybo.search import curves
-from lazybo.search.curves import Curve, CurveModel
-from lazybo.search.pool import sobol_points
+from lazybo.search import curve_forecasts as curves
+from lazybo.search.curve_forecasts import Curve, CurveModel
 from lazybo.space.space import Space
 from lazybo.study.feed import Feed
 from lazybo.study.trial import is_paused, point_in
@@ -77,7 +76,7 @@ class TrainingCurves:
         self._objective = objective
         self._sign = -1.0 if direction == "maximize" else 1.0
         self._model = CurveModel(space.columns, max_step=max_step)
-        self.random_points = sobol_points(space, np.random.default_rng(0), RANDOM_POINTS)
+        self.random_points = space.spread(np.random.default_rng(0), RANDOM_POINTS)
         self._random = space.as_rows(self.random_points)
         self._random_improvement = (0, 0.0, 0.0)  # number of curves, value, expected improvement of a random point
         self._numbers: list[int] = []  # of the trial of each curve

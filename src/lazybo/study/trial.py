@@ -26,7 +26,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.core.checks import Array, Direction, as_number, is_number, shortened
 from lazybo.search.hypervolume import non_dominated
-from lazybo.search.prediction import Evaluation
+from lazybo.search.predictions import Evaluation
 from lazybo.space.space import Condition, Predicate, Space
 from lazybo.study.attributes import (
     CONSTRAINT_KEY,

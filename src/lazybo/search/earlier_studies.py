@@ -23,7 +23,9 @@ from optuna.study import Study, StudyDirection
 from optuna.trial import TrialState
 
 from lazybo.core.checks import Array, Direction, shortened
-from lazybo.gp.earlier import MAX_ROWS, MAX_TASK_ROWS, Task
+from lazybo.gp.earlier import MAX_ROWS, MAX_TASK_ROWS, EarlierTasks, Task
+from lazybo.gp.fit import Priors, check_priors
+from lazybo.gp.kernels import Kernel, kernel_for
 from lazybo.gp.targets import warping
 from lazybo.space.space import Space
 from lazybo.space.tables import frame_rows, is_frame
@@ -34,7 +36,7 @@ _logger = logging.getLogger("lazybo")
 COMPLETE = TrialState.COMPLETE.name
 # A study with fewer results says next to nothing.
 FEWEST = 3
-# If a study has too many trials, so large a share of those that are kept are its best ones; the others are random.
+# If a study has too many trials, this share of those that are kept are its best ones; the others are random.
 BEST_SHARE = 0.25
 
 
@@ -170,7 +172,7 @@ def best_of(studies: Sequence[EarlierStudy], number: int, name: str) -> Any:
 
 
 def fitting(studies: Sequence[EarlierStudy], space: Space) -> Fitting:
-    """What of the earlier studies fits a space; the log says what was left out."""
+    """Usable results of earlier studies; the log says what was left out."""
     missing = [_missing(study, space) for study in studies]
     unknown = {name for name in space.names if sum(name in each for each in missing) * 2 > len(studies)}
     names: list[str] = []
@@ -237,13 +239,24 @@ def _say_what_is_left_out(study: EarlierStudy, space: Space, used: int, unknown:
 
 
 def thinned(values: Array, most: int) -> NDArray[np.intp]:
-    """At most so many rows: the best ones (`BEST_SHARE`), and others at random, always the same."""
+    """At most this many rows: the best ones (`BEST_SHARE`), and others at random, always the same."""
     if len(values) <= most:
         return np.arange(len(values))
     order = np.argsort(values, kind="stable")
     best = order[: math.ceil(BEST_SHARE * most)]
     others = np.random.default_rng(len(values)).choice(order[len(best) :], most - len(best), replace=False)
     return np.sort(np.concatenate((best, others)))
+
+
+def tasks_of(
+    studies: Sequence[EarlierStudy], space: Space, objectives: int, kernel: str | Kernel | None, priors: Priors | None
+) -> list[EarlierTasks | None]:
+    """What earlier studies say about each objective."""
+    if not studies or space.dim == 0:
+        return [None] * objectives
+    fits, start = fitting(studies, space), kernel_for(kernel, space.columns)
+    every = [fits.tasks(objective) for objective in range(objectives)]
+    return [EarlierTasks(tasks, start, check_priors(priors), fits.unknown) if tasks else None for tasks in every]
 
 
 @cache

@@ -1,21 +1,28 @@
-"""The observations of an optimiser: one record for each configuration that it suggested or was told.
+"""The records of an optimiser: one for each configuration that it suggested or was told, with its result.
 
-The index of a record is its *row*, here and in the Gaussian process.
+A record has a *serial* number that never changes, and a *row*: its place among the records, here and in the Gaussian
+processes. Rows move up when a record before them is removed; serial numbers do not change.
 """
 
+import bisect
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lazybo.core import text
 from lazybo.core.checks import Array, shortened
-from lazybo.search.results import PENDING, Result, State, from_plain, to_plain
+from lazybo.core.codec import write_whole
+from lazybo.search.results import PENDING, Result, State
 from lazybo.space.axis import contains
 from lazybo.space.space import Space
+from lazybo.space.tables import csv_text
+
+Index: TypeAlias = NDArray[np.intp]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,64 +37,66 @@ class Suggestion:
 
 
 @dataclass(slots=True)
-class Observation:
+class Record:
     """A configuration, its point in the unit cube, and its result.
 
     ``number`` is None if the configuration was given to `Optimizer.observe`, not suggested.
     """
 
+    serial: int
     params: dict[str, Any]
     point: Array
     number: int | None
     result: Result
 
 
-class Observations:
-    """All observations, in the order in which they were added, with arrays of their points and values."""
+class Records:
+    """All records, in the order in which they were added, with arrays of their points and values."""
 
     def __init__(self, space: Space, objectives: int = 1) -> None:
-        self._space = space
-        self._rows: list[Observation] = []
+        self._space, self.objectives = space, objectives
+        self._rows: list[Record] = []
+        self._serials: list[int] = []
+        self.next_serial = 0
         self._row_of: dict[int, int] = {}
         self._at: dict[bytes, list[int]] = {}  # the rows at each point
         # The rows again as arrays, of which the first len(self) entries are in use.
         self._points = np.zeros((0, space.dim))
         self._values, self._variances = np.zeros((2, 0, objectives))
         self._states = np.zeros(0, dtype=np.int8)
-        self._names: set[str] | None = set()  # cache of the names of `constraints`; None if it must be made anew
+        self._names: set[str] | None = set()  # cache of the names of `constraints`; None if it must be made again
         self._violations: dict[str, Array] = {}  # cache of constraints by name
         self._costs: Array | None = None  # cache of `costs`
-        self._by_state: dict[State, NDArray[np.intp]] = {}  # cache of `rows`
+        self._by_state: dict[State, Index] = {}  # cache of `rows`
         self.version = 0  # counts all changes
 
     def __len__(self) -> int:
         return len(self._rows)
 
-    @property
-    def objectives(self) -> int:
-        """The number of objectives."""
-        return self._values.shape[1]
-
-    def __iter__(self) -> Iterator[Observation]:
+    def __iter__(self) -> Iterator[Record]:
         return iter(self._rows)
 
-    def __getitem__(self, row: int) -> Observation:
+    def __getitem__(self, row: int) -> Record:
         return self._rows[row]
 
     # ---------------------------------------------------------------- change
 
-    def add(self, params: dict[str, Any], result: Result, number: int | None) -> None:
-        """Add a row for a validated configuration."""
-        point = self._space.encode(params)
-        row = len(self._rows)
+    def add(self, params: dict[str, Any], result: Result, number: int | None) -> Record:
+        """Add a record of a validated configuration."""
+        row, serial = len(self._rows), self.next_serial
+        self.next_serial += 1
+        record = Record(serial, params, self._space.encode(params), number, result)
+        point = record.point
         if number is not None:
             self._row_of[number] = row
-        self._rows.append(Observation(params, point, number, result))
+        self._rows.append(record)
+        self._serials.append(serial)
         self._at.setdefault(point.tobytes(), []).append(row)
         if row == len(self._values):
             self._grow()
         self._points[row] = point
         self._write(row, result)
+        return record
 
     def resolve(self, row: int, result: Result) -> None:
         """Set the result of a row."""
@@ -99,6 +108,7 @@ class Observations:
     def remove(self, row: int) -> None:
         """Remove a row; the rows after it move up."""
         gone = self._rows.pop(row)
+        del self._serials[row]
         if gone.result.constraints:
             self._names = None
         if row == len(self._rows):  # nothing moves
@@ -137,56 +147,20 @@ class Observations:
 
     # ------------------------------------------------------------------ look
 
-    def pending_row(self, suggestion: object) -> int:
-        """The row of a suggestion that was not told yet, by itself or its number."""
-        number = suggestion.number if isinstance(suggestion, Suggestion) else suggestion
-        row = self._row_with(number)
-        if row is None:
-            given = shortened(number)
-            if isinstance(number, Mapping):
-                raise ValueError(
-                    f"give a suggestion or its number, not the parameters {given}; use observe() for results that were "
-                    "not asked for"
-                )
-            raise ValueError(f"no suggestion has the number {given}; use observe() for results that were not asked for")
-        if self._rows[row].result.state is not State.PENDING:
-            raise ValueError(
-                f"number {number} was told already; use correct() to change it, or observe() to add another value"
-            )
-        return row
+    def row_of(self, serial: int) -> int:
+        """The first row whose record has at least this serial number."""
+        return bisect.bisect_left(self._serials, serial)
 
-    def _row_with(self, number: object) -> int | None:
+    def row_with(self, number: object) -> int | None:
         """The row of the suggestion with this number; None if there is none."""
         is_number = isinstance(number, int | np.integer) and not isinstance(number, bool)
         return self._row_of.get(int(number)) if is_number else None  # type: ignore[call-overload]
 
-    def told_row(self, number: int) -> int:
-        """The row of a suggestion that was told, or has a forecast, by its number."""
-        row = self._row_of.get(number)
-        if row is None or self._rows[row].result == PENDING:
-            raise ValueError(f"no suggestion with the number {shortened(number)} was told")
-        return row
+    def at(self, point: Array) -> list[int]:
+        """The rows at a point."""
+        return self._at.get(point.tobytes(), [])
 
-    def result_row(self, which: object) -> int:
-        """The row with a result, by a suggestion, its number, or the configuration if that has one result."""
-        if not isinstance(which, Mapping):
-            number = which.number if isinstance(which, Suggestion) else which
-            row = self._row_with(number)
-            if row is None or self._rows[row].result.state is State.PENDING:
-                raise ValueError(f"no suggestion with the number {shortened(number)} was told; tell() its value")
-            return row
-        point = self._space.encode(self._space.plain(which, outside=True))
-        rows = [row for row in self._at.get(point.tobytes(), []) if self._rows[row].result.state is not State.PENDING]
-        if len(rows) != 1:
-            found = "no result" if not rows else f"{len(rows)} results: give the number of the suggestion"
-            raise ValueError(f"{shortened(dict(which), 200)} has {found}")
-        return rows[0]
-
-    def repeats(self, row: int) -> bool:
-        """Whether another row has the point of this one."""
-        return len(self._at[self._rows[row].point.tobytes()]) > 1
-
-    def rows(self, state: State) -> NDArray[np.intp]:
+    def rows(self, state: State) -> Index:
         """The rows in this state."""
         if state not in self._by_state:
             self._by_state[state] = np.flatnonzero(self._states[: len(self)] == state.value)
@@ -197,21 +171,11 @@ class Observations:
         """The number of evaluations with a value."""
         return len(self.rows(State.COMPLETE))
 
-    @property
-    def n_ended(self) -> int:
-        """The number of evaluations that are not pending."""
-        return len(self) - len(self.rows(State.PENDING))
-
-    @property
-    def values(self) -> Array:
-        """The values of the first objective, NaN where there is none, (n,)."""
-        return self.values_of(0)
-
-    def values_of(self, objective: int) -> Array:
+    def values(self, objective: int = 0) -> Array:
         """The values of an objective, NaN where there is none, (n,)."""
         return self._values[: len(self), objective].copy()
 
-    def variances(self, rows: slice | NDArray[np.intp] = slice(None), objective: int = 0) -> Array:
+    def variances(self, rows: slice | Index = slice(None), objective: int = 0) -> Array:
         """The known variances of some rows."""
         return np.array(self._variances[: len(self), objective][rows])
 
@@ -237,9 +201,9 @@ class Observations:
         return self._costs.copy()
 
     def feasible(self, *, forecasts: bool = False) -> NDArray[np.bool_]:
-        """Which rows have measured their values, and have measured and satisfied all constraints, (n,).
+        """Rows with measured values that have measured and satisfied all constraints, as a mask, (n,).
 
-        With ``forecasts``, also rows that were stopped and have a forecast of each objective.
+        With ``forecasts`` also stopped rows with a forecast of each objective.
         """
         found = np.zeros(len(self._rows), dtype=bool)
         found[self.rows(State.COMPLETE)] = True
@@ -250,7 +214,7 @@ class Observations:
             found &= self.violations(name) <= 0.0  # not where it is NaN
         return found
 
-    def points(self, rows: slice | NDArray[np.intp] = slice(None)) -> Array:
+    def points(self, rows: slice | Index = slice(None)) -> Array:
         """The points of some rows, (n, d)."""
         return np.array(self._points[: len(self)][rows])
 
@@ -276,26 +240,106 @@ class Observations:
             return []
         return [rows for rows in self._at.values() if len(rows) > 1]
 
-    def has_failed_at(self, row: int) -> bool:
-        """Whether any row at the point of this one has failed."""
-        rows = self._at[self._rows[row].point.tobytes()]
-        return any(self._rows[other].result.state is State.FAILED for other in rows)
-
-    def has_ended_at(self, point: Array) -> bool:
-        """Whether any evaluation of this point has ended."""
-        return any(self._rows[row].result.state is not State.PENDING for row in self._at.get(point.tobytes(), []))
-
     @property
     def remaining(self) -> float:
         """The number of points of the space without a row."""
         return self._space.size - len(self._at)
 
-    # ----------------------------------------------------------------- state
 
-    def state(self) -> list[dict[str, Any]]:
-        """All rows as plain data for JSON."""
-        return [{"params": dict(each.params), **to_plain(each.result, each.number)} for each in self._rows]
+# ----------------------------------------------------------------- rows by what users give
 
-    def parse(self, row: Mapping[str, Any]) -> tuple[dict[str, Any], Result, int | None]:
-        """The arguments of `add` for a row of `state`."""
-        return self._space.plain(row["params"], outside=True), *from_plain(row, self.objectives)
+
+def pending_row(records: Records, suggestion: object) -> int:
+    """The row of a suggestion that was not told yet, by itself or its number."""
+    number = suggestion.number if isinstance(suggestion, Suggestion) else suggestion
+    row = records.row_with(number)
+    if row is None:
+        given, instead = shortened(number), "use observe() for results that were not asked for"
+        if isinstance(number, Mapping):
+            raise ValueError(f"give a suggestion or its number, not the parameters {given}; {instead}")
+        raise ValueError(f"no suggestion has the number {given}; {instead}")
+    if records[row].result.state is not State.PENDING:
+        raise ValueError(
+            f"number {number} was told already; use correct() to change it, or observe() to add another value"
+        )
+    return row
+
+
+def repeats(records: Records, suggestion: object) -> bool:
+    """Whether a pending suggestion has the configuration of another evaluation."""
+    return len(records.at(records[pending_row(records, suggestion)].point)) > 1
+
+
+def told_row(records: Records, number: int) -> int:
+    """The row of a suggestion that was told, or has a forecast, by its number."""
+    row = records.row_with(number)
+    if row is None or records[row].result == PENDING:
+        raise ValueError(f"no suggestion with the number {shortened(number)} was told")
+    return row
+
+
+def result_row(records: Records, space: Space, which: object) -> int:
+    """The row with a result, by a suggestion, its number, or the configuration if that has one result."""
+    if not isinstance(which, Mapping):
+        number = which.number if isinstance(which, Suggestion) else which
+        row = records.row_with(number)
+        if row is None or records[row].result.state is State.PENDING:
+            raise ValueError(f"no suggestion with the number {shortened(number)} was told; tell() its value")
+        return row
+    at = records.at(space.encode(space.plain(which, outside=True)))
+    rows = [row for row in at if records[row].result.state is not State.PENDING]
+    if len(rows) != 1:
+        found = "no result" if not rows else f"{len(rows)} results: give the number of the suggestion"
+        raise ValueError(f"{shortened(dict(which), 200)} has {found}")
+    return rows[0]
+
+
+# ------------------------------------------------------------------------ tables
+
+# Optuna's names of the states of trials.
+STATES = {State.COMPLETE: "COMPLETE", State.FAILED: "FAIL", State.PENDING: "RUNNING", State.STOPPED: "PRUNED"}
+
+
+class Table(list[dict[str, Any]]):
+    """Rows of plain data, all with the same columns."""
+
+    def to_dataframe(self) -> Any:
+        """A pandas data frame of the rows."""
+        try:
+            import pandas
+        except ImportError:
+            raise ImportError("a data frame needs pandas, which is not installed: pip install pandas") from None
+        return pandas.DataFrame.from_records(self)
+
+    def to_csv(self, path: str | Path) -> None:
+        """Write a CSV file, which ``optimize(warm_start=path)`` and ``lazybo tell --table`` read; None is empty."""
+        columns = list(self[0]) if self else ["number", "value", "state"]
+        write_whole(path, csv_text(columns, self).encode(errors="backslashreplace"))
+
+
+def rows_of(records: Sequence[Record], signs: Sequence[float], cost: str | None) -> Table:
+    """One row for each record, with the columns of ``lazybo export``; None where a record lacks one."""
+    values = ["value"] if len(signs) == 1 else [f"values_{i}" for i in range(len(signs))]
+    params = dict.fromkeys(f"params_{name}" for each in records for name in each.params)
+    measured = sorted({name for each in records for name in each.result.constraints})
+    known = any(any(each.result.variances) for each in records if each.result.state is State.COMPLETE)
+    variances = [name.replace("value", "variance", 1) for name in values] if known else []
+    costs = ["cost" if cost != "seconds" else "seconds"] if cost is not None else []
+    columns = ["number", *values, *params, *(f"constraints_{name}" for name in measured), *variances, *costs, "state"]
+    return Table(
+        {column: row.get(column) for column in columns}
+        for row in (_row(each, signs, values, variances, costs) for each in records)
+    )
+
+
+def _row(
+    each: Record, signs: Sequence[float], values: Sequence[str], variances: Sequence[str], costs: Sequence[str]
+) -> dict[str, Any]:
+    result = each.result
+    row: dict[str, Any] = {"number": each.number, "state": STATES[result.state]}
+    if result.state is State.COMPLETE:
+        row |= {name: sign * value for name, sign, value in zip(values, signs, result.values, strict=True)}
+        row |= dict(zip(variances, result.variances, strict=False))
+    row |= {f"params_{name}": value for name, value in each.params.items()}
+    row |= {f"constraints_{name}": value for name, value in result.constraints.items()}
+    return row | dict.fromkeys(costs, result.cost)
