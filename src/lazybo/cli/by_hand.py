@@ -44,7 +44,7 @@ from lazybo.core.codec import Advised, readable
 from lazybo.report.facts import facts_of
 from lazybo.run.by_hand import ByHand, Measurement
 from lazybo.run.goals import Goals, check_goals
-from lazybo.run.optimize import check_initial, check_initial_feasible
+from lazybo.run.warm_start import check_initial, check_initial_feasible
 from lazybo.search.optimizer import Optimizer
 from lazybo.search.options import Options
 from lazybo.space.space import Space

@@ -22,9 +22,9 @@ from lazybo.programs import placeholders
 from lazybo.programs.output import Reading
 from lazybo.programs.placeholders import nearest
 from lazybo.programs.program import GRACE, kind_of
-from lazybo.run.goals import Goals, check_goals
+from lazybo.run.goals import Goals, check_goals, check_pruner
 from lazybo.run.limits import Limits
-from lazybo.run.optimize import check_initial, check_initial_feasible, check_pruner
+from lazybo.run.warm_start import check_initial, check_initial_feasible
 from lazybo.search.optimizer import Optimizer
 from lazybo.space.space import Predicate, Space
 from lazybo.study.attributes import REQUIRE_KEY
