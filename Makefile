@@ -6,8 +6,10 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # One BLAS thread: small matrices gain nothing from more, and competing threads are slow.
 export OMP_NUM_THREADS := 1
 export OPENBLAS_NUM_THREADS := 1
+# Tests start many processes: compiled modules are kept, even if the environment says otherwise.
+export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-extra test-lowest package test-package lint format docs bench peers clean
+.PHONY: demo test fuzz test-extra test-lowest package test-package lint format docs bench peers clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python -m lazybo.demo
@@ -15,6 +17,11 @@ demo: $(VENV)/.demo
 # Several pytest processes (tests/conftest.py says how many); tests that must not run at the same time share an xdist_group.
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest --numprocesses=auto --dist=loadgroup
+
+# The tests of laws with other examples on every run. One that fails prints how to repeat it.
+fuzz: $(VENV)/.dev
+	$(BIN)/python -m pytest --numprocesses=auto --dist=loadgroup --hypothesis-profile=random \
+		-m 'hypothesis and not extra and not array_api' $(FUZZ)
 
 # Tests that need torch, Dask, Ray, MPI, PostgreSQL, Jupyter or a browser (Chromium), in a second environment.
 test-extra: $(VENV)-extra/.installed

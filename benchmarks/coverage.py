@@ -71,7 +71,7 @@ def run(how: str, same: bool, seed: int) -> optuna.Study:
         with tempfile.TemporaryDirectory() as folder:
             return lazybo.optimize(train_in_parts, SPACE, max_steps=EPOCHS, checkpoints=folder, **options)
     if how == "confirm":
-        options["confirm"] = 10
+        options["limits"] = lazybo.Limits(confirm=10)
     pruner = optuna.pruners.NopPruner() if how.endswith("%") else lazybo.LazyPruner()
     return lazybo.optimize(train, SPACE, pruner=pruner, **options)
 

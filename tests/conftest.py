@@ -16,12 +16,22 @@ from hypothesis import settings  # noqa: E402
 # The same examples on every run and no deadline: a shared machine may stall for a second.
 settings.register_profile("repeatable", derandomize=True, deadline=None, print_blob=True)
 settings.load_profile("repeatable")
+# Other examples on every run: `make fuzz`.
+settings.register_profile("random", derandomize=False, deadline=None, print_blob=True)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """One process more than there are cores: many tests wait for other processes."""
     return min((os.cpu_count() or 1) + 1, 8)
+
+
+# Files whose tests take long start first, so that no process waits for the last of them at the end.
+LONG = ("test_documents.py", "test_benchmarks.py", "test_examples.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.path.name not in LONG)
 
 
 @pytest.fixture

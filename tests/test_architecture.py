@@ -1,18 +1,44 @@
-"""The picture in docs/architecture.md, held: who may import whom, and what a bare import costs."""
+"""The shape of the package: its size, the picture in docs/architecture.md, and what a bare import costs."""
 
 import ast
 import re
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 import lazybo
+from benchmarks import shape
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "lazybo"
+
+# These numbers may go down. To raise one, explain why in docs/architecture.md, in the same commit.
+LIMITS = {
+    "modules": 197,
+    "lines": 33_000,
+    "lines of a module": 500,
+    "modules in an import chain": 35,
+    "methods of a class": 43,
+    "parameters of a function": 42,
+    "lines of the picture": 46,
+    "modules visited by ask": 35,
+    "modules visited by a sampler's trial": 47,
+}
+# Pairs of packages that import each other.
+MUTUAL = {("run", "study"), ("search", "space")}
+# How often a name may be used for a module or a class. Files of these names are in every package.
+SAME_MODULE, SAME_CLASS = 4, 3
+EVERYWHERE = ("__init__", "__main__", "base")
+
+
+@cache
+def written() -> shape.Shape:
+    return shape.Shape(PACKAGE)
 
 
 def layers() -> list[set[str]]:
@@ -25,12 +51,8 @@ def layers() -> list[set[str]]:
 
 def imports_of(path: Path, rooms: Iterable[str]) -> set[str]:
     """The entries of the picture that a file imports from. Imports for type checkers only do not count."""
-    tree, found = ast.parse(path.read_text()), set()
-    guarded = (
-        node for node in ast.walk(tree) if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
-    )
-    for_types = {id(node) for guard in guarded for node in ast.walk(guard)}
-    for node in (node for node in ast.walk(tree) if id(node) not in for_types):
+    found = set()
+    for node in shape.running(ast.parse(path.read_text())):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         if isinstance(node, ast.ImportFrom) and node.module:
             assert node.level == 0, f"{path}: relative import"
@@ -66,6 +88,51 @@ def test_a_module_imports_only_from_lines_below_its_own() -> None:
         assert name is not None
         for imported in imports_of(PACKAGE / path, level) - {name}:
             assert level[imported] > level[name], f"{path} must not import {imported}"
+
+
+def sizes() -> dict[str, dict[str, int]]:
+    """What LIMITS are about: for each of them what is counted, by name."""
+    return {
+        "modules": {"all": len(written().files)},
+        "lines": {"all": sum(written().lines.values())},
+        "lines of a module": written().lines,
+        "modules in an import chain": {" > ".join(chain := written().longest_chain()): len(chain)},
+        "methods of a class": written().methods(),
+        "parameters of a function": written().parameters(),
+        "lines of the picture": {"all": len(layers())},
+    }
+
+
+def test_nothing_is_larger_than_its_limit() -> None:
+    too_large = {
+        f"{what}: {name}": count
+        for what, counts in sizes().items()
+        for name, count in counts.items()
+        if count > LIMITS[what]
+    }
+    assert not too_large
+
+
+@pytest.mark.parametrize(
+    ("what", "visit"),
+    [
+        ("modules visited by ask", shape.ask),
+        ("modules visited by a sampler's trial", shape.sampler_trial),
+    ],
+)
+def test_a_suggestion_visits_few_modules(what: str, visit: Callable[[], set[str]]) -> None:
+    assert len(visit()) <= LIMITS[what]
+
+
+def test_packages_import_in_one_direction() -> None:
+    assert set(written().mutual_packages()) <= MUTUAL
+
+
+def test_a_name_means_one_thing() -> None:
+    modules = Counter(path.stem for path in written().files.values() if path.stem not in EVERYWHERE)
+    classes = Counter(name.rpartition(".")[2] for name in written().methods())
+    assert not {name: count for name, count in modules.items() if count > SAME_MODULE}
+    assert not {name: count for name, count in classes.items() if count > SAME_CLASS}
 
 
 def test_only_its_own_package_imports_scikit_learn() -> None:

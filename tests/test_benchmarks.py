@@ -409,8 +409,8 @@ def test_the_worst_value_rule_gives_each_failure_the_worst_value() -> None:
     contestant = failures.WorstValue({"x": FloatDistribution(0.0, 1.0)}, 0)
     for value in (1.0, 3.0, None, 2.0, None, 5.0, None):
         failures.tell(contestant, contestant.ask(1)[0], value)
-    process, _ = contestant.optimizer.surrogate()
+    process, _ = contestant.optimizer.model.surrogate()
     assert (process.targets[[2, 4, 6]] == process.targets.max()).all()
     assert not process.known_variances.any()
     contestant.ask(1)
-    assert "failures" not in contestant.optimizer.model_state()
+    assert "failures" not in contestant.optimizer.planner.state()

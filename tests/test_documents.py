@@ -4,10 +4,13 @@ import re
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
 import lazybo
+from lazybo.cli.app import app
 from lazybo.study import attributes
 from tests import postgres
 from tests.documents import PAGES, ROOT, RUN, SHOWN, Block, blocks_of, run, same
@@ -65,11 +68,44 @@ def test_lines_wrap(path: Path) -> None:
     assert [line for line in lines if len(line) > 120] == []
 
 
+PACKAGES = "core|space|gp|search|study|run|report|sklearn|programs|cli|paper"
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_the_files_and_names_of_a_page_exist(path: Path) -> None:
+    text = path.read_text()
+    files = {f"src/lazybo/{name}" for name in re.findall(rf"`((?:{PACKAGES})/[\w/]*(?:\.\w+)?)`", text)}
+    files |= set(re.findall(r"`((?:tests|benchmarks|tools)/[\w/]+\.py)", text))
+    files |= {f"benchmarks/{name}.py" for name in re.findall(r"python -m\s+benchmarks\.(\w+)", text)}
+    assert {name for name in files if not (ROOT / name).exists()} == set()
+    names = set(re.findall(r"`lazybo\.((?:[a-z]\w*\.)*\w+)\b(?!\.\w|@)", text)) - {"db", "toml"}
+    assert {name for name in names if not is_importable(f"lazybo.{name}")} == set()
+
+
+def is_importable(name: str) -> bool:
+    """Whether this is a module, or a name in one."""
+    module, _, last = name.rpartition(".")
+    try:
+        return hasattr(import_module(module), last) or bool(import_module(name))
+    except ImportError:
+        return False
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_the_commands_and_flags_of_a_page_exist(path: Path) -> None:
+    commands: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    wrong = []
+    for line in re.findall(r"(?:^|[`$ (])lazybo ((?:[a-z]+\b|[^`\n]*\\\n)[^`\n]*)", path.read_text(), re.M):
+        name, *words = line.split(" -- ")[0].split()
+        if name in commands and not hasattr(commands[name], "commands"):
+            known = {flag for each in commands[name].params for flag in (*each.opts, *each.secondary_opts)} | {"--help"}
+            wrong += [f"{name} {flag}" for flag in re.findall(r"(?<!\S)--[a-z-]+", " ".join(words)) if flag not in known]
+    assert wrong == []
+
+
 def test_the_reference_has_every_public_name() -> None:
     pages = "".join(path.read_text() for path in (ROOT / "docs").glob("api*.md"))
-    modules = [lazybo, *(import_module(f"lazybo.{name}") for name in ("gp", "kernels", "fit", "targets", "cholesky"))]
-    names = {name for module in modules for name in module.__all__} - {"__version__"} - {"Lag", "Parameter", "Slope"}
-    assert {name for name in names if not re.search(rf"\b{name}\b", pages)} == set()
+    assert {name for name in lazybo.__all__ if not re.search(rf"\b{name}\b", pages)} - {"__version__"} == set()
 
 
 def test_the_reference_has_every_attribute() -> None:

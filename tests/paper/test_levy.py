@@ -11,11 +11,18 @@ from typer.testing import CliRunner
 
 import lazybo.paper
 from lazybo.gp.cholesky import GrowingCholesky
-from lazybo.paper import algorithm2, factorisation, lag, levy, published, tables, workers
+from lazybo.paper import levy, tables, workers
 from lazybo.paper.command import app
-from lazybo.paper.presets import LABELS, optimizer_options, unit_kernel
-from lazybo.paper.records import first_at, improvements, quartiles, read_rows
-from lazybo.paper.reference import Reference
+from lazybo.paper.common import (
+    LABELS,
+    append_rows,
+    first_at,
+    improvements,
+    optimizer_options,
+    quartiles,
+    read_rows,
+    unit_kernel,
+)
 from lazybo.search.optimizer import Optimizer
 
 
@@ -48,7 +55,7 @@ def test_the_lag_experiment_end_to_end_and_again(tmp_path: Path) -> None:
     call("lag", *options)
     assert (tmp_path / "lag.csv").read_bytes() == before
     assert {row["reached"] for row in read_rows(tmp_path / "lag.csv")} <= {"0", "1"}
-    assert len(lag.summary(tmp_path / "lag.csv", "ours")) == len(lag.LAGS)
+    assert len(levy.lag_summary(tmp_path / "lag.csv", "ours")) == len(levy.LAGS)
 
 
 @pytest.mark.parametrize(
@@ -74,13 +81,13 @@ def test_bad_input_is_one_line(arguments: tuple[str, ...], message: str) -> None
 def test_a_recorded_course_is_the_course(tmp_path: Path) -> None:
     run = levy.Run("ours", 1, 0, 50, 2)
     best = np.repeat([-9.0, -2.5, -0.1234], [7, 13, 30])
-    course = levy.Course(best, np.arange(50) * 0.5)
+    history = levy.History(best, np.arange(50) * 0.5)
     path = tmp_path / "levy.csv"
-    levy.append_rows(path, levy.FIELDS, levy.rows_of(run, course))
+    append_rows(path, levy.FIELDS, levy.rows_of(run, history))
     (again,) = levy.recorded(path).items()
     assert again[0] == run
     np.testing.assert_allclose(again[1].best, best)
-    np.testing.assert_allclose(again[1].seconds, course.seconds)
+    np.testing.assert_allclose(again[1].seconds, history.seconds)
     assert levy.reached([again[1]], -1.0) == [21.0]
 
 
@@ -100,12 +107,12 @@ def test_the_paper_s_length_scale_is_1_in_raw_coordinates() -> None:
 
 
 def test_the_naive_and_the_lazy_factor_are_the_same() -> None:
-    k = factorisation.covariance(30, 3)
+    k = levy.covariance(30, 3)
     extended = GrowingCholesky()
     for n in range(30):
         extended.append(k[:n, n], k[n, n])
     anew = np.tril(lapack.dpotrf(k, lower=1)[0])
-    np.testing.assert_allclose(algorithm2.cholesky(k.tolist()), anew, atol=1e-12)
+    np.testing.assert_allclose(levy.algorithm2(k.tolist()), anew, atol=1e-12)
     np.testing.assert_allclose(np.tril(extended.factor), anew, atol=1e-12)
 
 
@@ -113,7 +120,7 @@ def test_the_operations_of_algorithm_2_are_counted_right() -> None:
     def counted(n: int) -> int:
         return sum(sum(j + 1 for j in range(i)) + i + 1 for i in range(n))
 
-    assert [factorisation.operations(n) for n in (1, 2, 7, 40)] == [counted(n) for n in (1, 2, 7, 40)]
+    assert [levy.operations(n) for n in (1, 2, 7, 40)] == [counted(n) for n in (1, 2, 7, 40)]
 
 
 def test_summaries() -> None:
@@ -125,8 +132,8 @@ def test_summaries() -> None:
 
 
 def test_the_paper_s_tables_only_improve() -> None:
-    every = [*published.LEVY[1].values(), *published.LEVY[100].values()]
-    for steps in (*every, *published.LENET.values(), *published.RESNET.values()):
+    every = [*tables.PAPER_LEVY[1].values(), *tables.PAPER_LEVY[100].values()]
+    for steps in (*every, *tables.PAPER_LENET.values(), *tables.PAPER_RESNET.values()):
         assert list(steps) == sorted(steps)
         assert [value for _, value in steps] == sorted(value for _, value in steps)
 
@@ -193,21 +200,21 @@ def test_the_paper_s_search_sees_the_expected_improvement_of_the_optimiser(metho
     optimizer = levy.seeded_optimizer(options, 2, 6, seed=0)
     reference = levy.seeded_optimizer(options, 2, 6, seed=0, paper_search=True)
     assert isinstance(optimizer, Optimizer)
-    assert isinstance(reference, Reference)
+    assert isinstance(reference, levy.PaperSearch)
     assert reference.best.value == optimizer.best.value
     params, value = optimizer.maxima()[0]
     point = (np.array([list(params.values())]) + levy.BOUND) / (2 * levy.BOUND)
     # The optimiser improves on a denoised value, which noise of 1e-6 hardly moves.
-    assert math.log(reference._improvement(point)[0]) == pytest.approx(value, rel=1e-3)
+    assert math.log(reference.improvement(point)[0]) == pytest.approx(value, rel=1e-3)
 
 
 def test_the_gradient_of_the_paper_s_search() -> None:
     reference = levy.seeded_optimizer(optimizer_options("lazy-scaled", levy.space(2)), 2, 6, 0, paper_search=True)
-    assert isinstance(reference, Reference)
-    x = reference._gp.X[0] + 0.03
-    _, slope = reference._negative(x)
+    assert isinstance(reference, levy.PaperSearch)
+    x = np.array([0.4, 0.7])
+    _, slope = reference.negative(x)
     steps = 1e-6 * np.eye(2)
-    numeric = [(reference._negative(x + h)[0] - reference._negative(x - h)[0]) / 2e-6 for h in steps]
+    numeric = [(reference.negative(x + h)[0] - reference.negative(x - h)[0]) / 2e-6 for h in steps]
     np.testing.assert_allclose(slope, numeric, rtol=1e-4)
 
 

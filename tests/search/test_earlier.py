@@ -337,7 +337,7 @@ def test_thinning_keeps_the_best(values: list[float], most: int) -> None:
 def test_a_related_study_saves_evaluations() -> None:
     cold, _ = best_after(6)
     warm, optimizer = best_after(6, earlier=[results(40, shift=0.02)])
-    assert optimizer.n_startup == EARLIER_STARTUP
+    assert optimizer.options.n_startup == EARLIER_STARTUP
     assert warm < cold / 3
 
 
@@ -421,9 +421,9 @@ def test_earlier_studies_that_no_longer_count_cost_nothing() -> None:
     for params, _ in results(70, seed=5):
         optimizer.observe(params, bowl(params))
     optimizer.ask()
-    process, _ = optimizer.surrogate()
+    process, _ = optimizer.model.surrogate()
     assert process.prior is None
-    assert optimizer.related()[0].name == "table 1"
+    assert optimizer.model.related()[0].name == "table 1"
 
 
 def test_predictions_have_the_prior_mean() -> None:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from lazybo.search.failures import MOST_CAUTION, caution
+
 from lazybo.search.optimizer import Optimizer
 from lazybo.search.results import State
 from lazybo.space.space import Space
@@ -97,7 +97,7 @@ def test_the_best_value_at_the_border_of_what_fails_is_found() -> None:
     optimizer = Optimizer(SPACE, seed=0)
     run(optimizer, half, 40)
     assert optimizer.best.value == pytest.approx(0.01, abs=1e-3)
-    assert optimizer.n_complete >= 20
+    assert optimizer.planner.records.n_complete >= 20
 
 
 def test_one_crash_near_the_optimum_does_not_keep_the_search_away() -> None:
@@ -149,8 +149,8 @@ def test_while_nothing_is_feasible_the_search_avoids_failures_too() -> None:
         p = suggestion.params
         value = half(p)
         optimizer.tell(suggestion, value, constraints={} if value is None else {"c": 1.5 - p["x"] - p["y"]})
-    assert optimizer.n_feasible >= 3
-    assert optimizer.n_complete >= 12
+    assert optimizer.planner.n_feasible >= 3
+    assert optimizer.planner.records.n_complete >= 12
 
 
 @pytest.mark.parametrize("acquisition", ["auto", "ei", "logei", "pi", "ucb"])
@@ -181,16 +181,16 @@ def test_a_restored_optimiser_continues_to_the_last_bit(stops: tuple[int, ...]) 
         if i in stops:
             saved, restored = json.loads(json.dumps(restored.state())), Optimizer(SPACE, seed=4)
             restored.restore(saved)
-            restored.maxima()
+            restored.model.maxima()
             assert restored.state() == saved == plain.state()
-    assert "failures" in plain.model_state()
+    assert "failures" in plain.planner.state()
 
 
 def test_looking_does_not_change_what_is_suggested() -> None:
     one, other = (observed(half, 12) for _ in range(2))
-    one.expected_gain(5)
-    one.maxima()
-    assert "failures" not in one.model_state()
+    one.model.expected_gain(5)
+    one.model.maxima()
+    assert "failures" not in one.planner.state()
     assert one.ask() == other.ask()
 
 
@@ -209,7 +209,7 @@ def test_a_state_from_before_failures_were_modelled_is_read() -> None:
 def test_a_state_that_cannot_be_read_is_refused() -> None:
     optimizer = Optimizer(SPACE, seed=4)
     run(optimizer, half, 12)
-    state = {**optimizer.model_state(), "failures": {"kernel": "additive"}}
+    state = {**optimizer.planner.state(), "failures": {"kernel": "additive"}}
     with pytest.raises(ValueError, match="cannot be read"):
         Optimizer(SPACE, seed=4).restore_model(state)
 
@@ -221,7 +221,7 @@ def test_without_failures_there_is_no_model_of_them() -> None:
     landscape, _ = outputs.landscape(0, np.random.default_rng(0), lambda *_: pytest.fail("not needed"))
     assert len(landscape.layers) == 1
     assert not landscape.layers[0].process.known_variances.any()
-    assert "failures" not in optimizer.model_state()
+    assert "failures" not in optimizer.planner.state()
 
 
 def test_a_value_after_a_failure_at_the_same_point_counts() -> None:
@@ -229,10 +229,10 @@ def test_a_value_after_a_failure_at_the_same_point_counts() -> None:
     for order in ((0, 1), (1, 0)):
         optimizer = observed(bowl, 10)
         repeats = [optimizer.announce({"x": 0.5, "y": 0.5}) for _ in range(2)]
-        optimizer.propose(0)
+        optimizer.planner.propose(0)[0]
         for i in order:
             optimizer.tell(repeats[i], None if i else 0.05)
-        process, _ = optimizer.surrogate()
+        process, _ = optimizer.model.surrogate()
         assert process.targets[-1] == np.nanmax(process.targets)
         assert not process.known_variances.any()
         assert math.isfinite(optimizer.ask().params["x"])

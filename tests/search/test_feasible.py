@@ -77,7 +77,7 @@ def test_linear_constraints_always_hold(seed: int, dim: int, share: float, at_on
         optimizer, lambda params: float(((np.array([*params.values()]) - center) ** 2).sum()), 14, at_once=at_once
     )
     assert all(map(feasible, asked))
-    assert all(feasible(params) for params, _ in optimizer.maxima())
+    assert all(feasible(params) for params, _ in optimizer.model.maxima())
 
 
 @given(st.integers(0, 10_000), st.floats(0.02, 0.5))
@@ -159,8 +159,8 @@ def test_steps_that_leave_the_feasible_set_end_at_its_border(rng: np.random.Gene
 def test_the_maximum_is_better_than_all_of_many_feasible_points(dim: int) -> None:
     optimizer = Optimizer(Space(cube(dim), feasible=lambda params: sum(params.values()) <= 0.4 * dim), seed=2)
     run(optimizer, lambda params: sum((value - 0.9) ** 2 for value in params.values()), 15)
-    found = optimizer.maxima()
-    process, _ = optimizer.surrogate()
+    found = optimizer.model.maxima()
+    process, _ = optimizer.model.surrogate()
     points = np.random.default_rng(0).random((40_000, dim))
     points = points[points.sum(axis=1) <= 0.4 * dim]
     mean, variance = process.posterior(points)
@@ -221,7 +221,7 @@ def test_a_few_feasible_points_of_a_large_space_are_not_left() -> None:
 def test_startup_points_go_on_after_the_sequence_has_ended() -> None:
     optimizer = Optimizer(Space(cube(2), feasible=lambda params: params["x0"] < 0.01), seed=0, n_startup=3)
     for number in (0, POPULATION - 1, POPULATION, 100_000):
-        assert optimizer.propose(number)["x0"] < 0.01
+        assert optimizer.planner.propose(number)[0]["x0"] < 0.01
 
 
 def test_a_space_without_a_choice_is_checked_too() -> None:
@@ -247,13 +247,13 @@ def test_results_that_are_not_feasible_are_facts_but_not_recommended() -> None:
 def test_missing_parameters_are_completed_to_a_feasible_configuration() -> None:
     optimizer = Optimizer(Space(cube(3), feasible=lambda params: params["x0"] + params["x1"] <= 1.0), seed=0)
     for number in range(5):
-        params = optimizer.complete({"x0": 0.95}, number)
+        params = optimizer.planner.complete({"x0": 0.95}, number)
         assert params["x0"] == 0.95
         assert params["x1"] <= 0.05 + 1e-12
     with pytest.raises(ValueError, match=r"'x1': 0.5.* is not feasible"):
-        optimizer.complete({"x0": 0.95, "x1": 0.5, "x2": 0.0}, 0)
+        optimizer.planner.complete({"x0": 0.95, "x1": 0.5, "x2": 0.0}, 0)
     with pytest.raises(ValueError, match=r"no feasible values were found for the parameters beside .*'x1': 0.5"):
-        optimizer.complete({"x0": 0.95, "x1": 0.5}, 0)
+        optimizer.planner.complete({"x0": 0.95, "x1": 0.5}, 0)
 
 
 # -------------------------------------------------------------------- errors

@@ -4,11 +4,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from lazybo.search.acquisition import log_expected_improvement
 from lazybo.search.joint import improvement
 from lazybo.search.landscape import Landscape, Layer
 from lazybo.search.maxima import find_maxima, joint_maxima
+
+from lazybo.search.acquisition import log_expected_improvement
 from lazybo.search.optimizer import Optimizer
 from lazybo.space.space import Space
 
@@ -145,10 +145,10 @@ def test_contenders_and_gains_count_feasible_evaluations_only() -> None:
 def test_a_gain_needs_something_feasible() -> None:
     optimizer = Optimizer(SPACE, seed=0)
     optimizer.observe({"a": 0.5, "b": 0.5, "kind": "p"}, 1.0, constraints={"memory": 1.0})
-    assert optimizer.contenders() == []
-    assert optimizer.propose_repeat() is None
+    assert optimizer.model.contenders() == []
+    assert optimizer.planner.propose_repeat() is None
     with pytest.raises(ValueError, match="no evaluation is feasible"):
-        optimizer.expected_gain()
+        optimizer.model.expected_gain()
 
 
 def test_contenders_and_gains_are_for_one_objective() -> None:

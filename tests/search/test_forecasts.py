@@ -38,7 +38,7 @@ def test_the_model_learns_a_forecast_which_is_never_the_best() -> None:
     assert optimizer.best == best
     assert optimizer.recommend().number != pending.number
     assert [each.params for each in optimizer.pending] == [AT]
-    assert optimizer.n_complete == 12
+    assert optimizer.planner.records.n_complete == 12
 
 
 def test_a_sure_forecast_teaches_more_than_an_unsure_one() -> None:
@@ -90,9 +90,9 @@ def test_wrong_forecasts_change_nothing(value: float, variance: float) -> None:
 
 def test_of_several_objectives_one_may_be_known() -> None:
     optimizer = told(direction=["minimize", "minimize"])
-    front, (first, second) = optimizer.front, optimizer.predict_all(AT)
+    front, (first, second) = optimizer.front, optimizer.model.predict_all(AT)
     optimizer.forecast(optimizer.announce(AT), 7.0, 1e-4, objective=1, constraints={"memory": 2.0})
-    learned = optimizer.predict_all(AT)
+    learned = optimizer.model.predict_all(AT)
     assert learned[0].value == pytest.approx(first.value), "a pending row does not change the mean"
     assert learned[1].value > second.value + 1
     assert optimizer.front == front or not optimizer.front, "it is not on the front"
@@ -107,7 +107,7 @@ def test_forecasts_are_part_of_the_state(directions: list[str]) -> None:
     optimizer.ask()
     restored = Optimizer(SPACE, direction=directions)  # type: ignore[arg-type]
     restored.restore(json.loads(json.dumps(optimizer.state())))
-    assert restored.predict_all(AT) == optimizer.predict_all(AT)
+    assert restored.model.predict_all(AT) == optimizer.model.predict_all(AT)
     assert restored.ask() == optimizer.ask()
 
 
@@ -115,12 +115,12 @@ def test_a_forecast_of_another_objective_replaces_the_first_one() -> None:
     optimizer = told(direction=["minimize", "minimize"])
     pending = optimizer.announce(AT)
     optimizer.forecast(pending, -9.0, 5.0, objective=0)
-    optimizer.propose(99)
+    optimizer.planner.propose(99)[0]
     optimizer.forecast(pending, -5.0, 0.1, objective=1)
     restored = Optimizer(SPACE, direction=["minimize", "minimize"])
     restored.restore(json.loads(json.dumps(optimizer.state())))
-    assert restored.predict_all(AT) == optimizer.predict_all(AT)
-    assert restored.propose(99) == optimizer.propose(99)
+    assert restored.model.predict_all(AT) == optimizer.model.predict_all(AT)
+    assert restored.planner.propose(99)[0] == optimizer.planner.propose(99)[0]
 
 
 def test_forecasts_of_repeats_do_not_count_as_noise() -> None:
@@ -129,7 +129,7 @@ def test_forecasts_of_repeats_do_not_count_as_noise() -> None:
     row = optimizer.best
     optimizer.observe(AT, 1.0)
     pending = optimizer.announce(AT)
-    assert optimizer.repeats(pending)
+    assert repeats(optimizer.planner.records, pending)
     optimizer.forecast(pending, 3.0, 0.1)
     surrogate = optimizer._outputs.objectives[0]
     repeats = surrogate._repeats(np.where(np.isnan(t := surrogate._targets()), np.nan, t))
@@ -146,7 +146,7 @@ def test_a_stopped_evaluation_has_a_forecast_and_is_never_told() -> None:
     assert optimizer.best == best
     assert optimizer.recommend().number != suggestion.number
     assert optimizer.pending == []
-    assert optimizer.n_complete == 12
+    assert optimizer.planner.records.n_complete == 12
     assert optimizer.records()[-1]["state"] == "PRUNED"
     with pytest.raises(ValueError, match="told already"):
         optimizer.tell(suggestion, 1.0)
@@ -156,7 +156,7 @@ def test_a_stopped_evaluation_has_a_forecast_and_is_never_told() -> None:
 def test_a_saved_optimiser_keeps_what_was_stopped(directions: list[str], tmp_path: Path) -> None:
     optimizer = told(direction=directions[0]) if len(directions) == 1 else told(direction=directions)
     optimizer.forecast(optimizer.announce(AT), 0.5, 0.01, stopped=True)
-    optimizer.revise({}, noise_range=(0.02, 0.5))
+    optimizer.planner.revise({}, noise_range=(0.02, 0.5))
     optimizer.save(tmp_path / "optimizer.json")
     loaded = Optimizer.load(tmp_path / "optimizer.json")
     assert loaded.records() == optimizer.records()
@@ -191,7 +191,7 @@ def test_a_stopped_repeat_measures_no_noise() -> None:
         optimizer = told()
         again = optimizer.announce(optimizer.best.params)
         optimizer.forecast(again, forecast, 0.1, stopped=True)
-        return optimizer.surrogate()[0].noise
+        return optimizer.model.surrogate()[0].noise
 
     assert repeated(0.5) == pytest.approx(told().surrogate()[0].noise, rel=0.5)
 
@@ -201,8 +201,8 @@ def bowl_with_noise(noise: float, noise_range: tuple[float, float] | None) -> fl
     optimizer, rng = Optimizer(SPACE, seed=0), np.random.default_rng(0)
     for x, y in rng.random((25, 2)).tolist():
         optimizer.observe({"x": x, "y": y}, (x - 0.3) ** 2 + (y - 0.5) ** 2 + noise * rng.standard_normal())
-    optimizer.revise({}, noise_range=noise_range)
-    process, warping = optimizer.surrogate()
+    optimizer.planner.revise({}, noise_range=noise_range)
+    process, warping = optimizer.model.surrogate()
     return process.noise / float(warping.variances(np.ones(1))[0])
 
 

@@ -120,7 +120,7 @@ class History(RuleBasedStateMachine):
     @rule(n=counts)
     def ask(self, n: int) -> None:
         number = self.optimizers[PROPOSING]._next_number
-        proposed = [self.optimizers[PROPOSING].propose_batch(number, n) for _ in range(2)]
+        proposed = [self.optimizers[PROPOSING].planner.propose(number, n) for _ in range(2)]
         asked = self.each(lambda optimizer: [suggestion.params for suggestion in optimizer.ask(n)])
         assert proposed == [asked, asked]
 
@@ -128,7 +128,7 @@ class History(RuleBasedStateMachine):
     def ask_one_by_one(self, n: int) -> None:
         for _ in range(n):
             number = self.optimizers[PROPOSING]._next_number
-            proposed = [self.optimizers[PROPOSING].propose(number) for _ in range(2)]
+            proposed = [self.optimizers[PROPOSING].planner.propose(number)[0] for _ in range(2)]
             asked = self.each(lambda optimizer: optimizer.ask().params)
             assert proposed == [asked, asked]
 
@@ -189,14 +189,14 @@ class History(RuleBasedStateMachine):
 
     @rule(number=seeds, n=counts)
     def propose(self, number: int, n: int) -> None:
-        self.each(lambda optimizer: (optimizer.propose(number), optimizer.propose_batch(number, n)))
+        self.each(lambda optimizer: (optimizer.planner.propose(number)[0], optimizer.planner.propose(number, n)))
 
     @rule(number=seeds)
     def complete(self, number: int) -> None:
         def call(optimizer: Optimizer) -> Any:
             name, value = next(iter(somewhere(optimizer, number).items()))
             try:
-                return optimizer.complete({name: value}, number)
+                return optimizer.planner.complete({name: value}, number)
             except ValueError as error:
                 return str(error)
 
@@ -232,8 +232,8 @@ class History(RuleBasedStateMachine):
             optimizer.expected_gain,
             lambda: optimizer.best,
             lambda: optimizer.front,
-            lambda: optimizer.predict_all([at, at]),
-            lambda: optimizer.predict_feasible(at),
+            lambda: optimizer.model.predict_all([at, at]),
+            lambda: optimizer.model.predict_feasible(at),
             lambda: repr(optimizer),
         ]
         for read in (reads[self.reads % len(reads)], reads[-self.reads % 5]):

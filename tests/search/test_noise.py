@@ -52,7 +52,7 @@ def test_noise_of_random_points_is_learned_within_a_factor_of_two(dim: int, shar
         optimizer = Optimizer({f"x{j}": (0.0, 1.0) for j in range(dim)}, seed=seed)
         for point, value in zip(x.tolist(), y.tolist(), strict=True):
             optimizer.observe({f"x{j}": u for j, u in enumerate(point)}, value)
-        found.append(optimizer.surrogate()[0].noise * y.var() / noise)
+        found.append(optimizer.model.surrogate()[0].noise * y.var() / noise)
     assert sum(0.5 <= ratio <= 2.0 for ratio in found) >= 7
 
 
@@ -60,7 +60,7 @@ def test_a_rugged_objective_is_repeated_at_most_once_and_has_no_noise() -> None:
     for seed in range(3):
         optimizer = Optimizer(SPACE, seed=seed)
         assert repeated(run(optimizer, rastrigin, 40)) <= 1
-        assert optimizer.surrogate()[0].noise <= NOISY * (1 + 1e-9)
+        assert optimizer.model.surrogate()[0].noise <= NOISY * (1 + 1e-9)
 
 
 def test_noise_is_found_shown_by_one_repeat_and_no_longer_doubted() -> None:
@@ -68,7 +68,7 @@ def test_noise_is_found_shown_by_one_repeat_and_no_longer_doubted() -> None:
         rng, optimizer = np.random.default_rng(seed), Optimizer(SPACE, seed=seed)
         points = run(optimizer, lambda x, rng=rng: bowl(x) + 15 * rng.standard_normal(), 40)
         assert repeated(points) == 1
-        assert optimizer.surrogate()[0].noise > NOISY
+        assert optimizer.model.surrogate()[0].noise > NOISY
 
 
 def test_an_objective_that_is_said_to_be_deterministic_is_never_repeated() -> None:
@@ -83,7 +83,7 @@ def test_with_deterministic_nothing_is_repeated_and_the_best_is_recommended(tmp_
     assert (found.params, found.number) == (best.params, best.number)
     assert found.measured == best.value
     assert found.value == pytest.approx(best.value, abs=1.0)
-    first = optimizer.contenders()[0]
+    first = optimizer.model.contenders()[0]
     assert (first.params, first.chance, first.measured) == (best.params, 1.0, best.value)
     assert optimizer.confirm() is None
     optimizer.save(tmp_path / "saved.json")
@@ -95,8 +95,8 @@ def test_with_deterministic_nothing_is_repeated_and_the_best_is_recommended(tmp_
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"noise": 0.1}, "deterministic says that there is no noise, but noise is 0.1; give one of them"),
-        ({"priors": Priors(noise=0.1)}, "deterministic says that there is no noise, but the priors expect 0.1"),
+        ({"noise": 0.1}, "deterministic=True excludes noise, but noise is 0.1; drop one of them"),
+        ({"priors": Priors(noise=0.1)}, "deterministic=True excludes noise, but the priors expect a noise of 0.1"),
         ({"deterministic": "yes"}, "deterministic must be True or False, not 'yes'"),
     ],
 )
@@ -111,7 +111,7 @@ def test_other_priors_and_a_small_noise_stay_with_deterministic() -> None:
     assert priors_for(given, 1e-6, deterministic=True) == expected
     assert priors_for(None, None, deterministic=False) is None
     optimizer = Optimizer(SPACE, seed=0, deterministic=True, noise=1e-6, priors=given)
-    assert optimizer.model_state()["noise"] == 1e-6
+    assert optimizer.planner.state()["noise"] == 1e-6
 
 
 def test_noise_that_was_learned_before_an_objective_was_called_deterministic_is_forgotten() -> None:
@@ -136,12 +136,12 @@ def test_repeats_that_agree_make_the_best_value_the_recommended_one_and_others_d
         optimizer = Optimizer({"x": (0.0, 1.0)}, seed=0)
         for x, more in [*((x, 0.0) for x in points), (points[3], other), (points[3], 0.0), (best, 0.0)]:
             optimizer.observe({"x": x}, rugged(x) + more)
-        assert optimizer.predictor().exact == exact
+        assert optimizer.model.predictor().exact == exact
         assert not exact or optimizer.recommend().measured == optimizer.best.value
     optimizer = Optimizer({"x": (0.0, 1.0)}, seed=0, deterministic=True)
     for x, value in ((0.1, 1.0), (0.2, 0.5), (0.1, 2.0)):
         optimizer.observe({"x": x}, value)
-    assert not optimizer.predictor().exact, "a repeat has shown that it is not deterministic"
+    assert not optimizer.model.predictor().exact, "a repeat has shown that it is not deterministic"
 
 
 def test_known_variances_are_believed_and_nothing_is_repeated() -> None:
@@ -229,7 +229,7 @@ def test_a_repeat_is_the_same_configuration_to_the_last_bit() -> None:
     for value in np.random.default_rng(0).uniform(0.1, 0.7, 64).tolist():
         optimizer = in_doubt({"a": (0.1, 0.7)})
         optimizer.observe({"a": value}, 0.0)
-        assert optimizer.propose(0) == {"a": value}
+        assert optimizer.planner.propose(0)[0] == {"a": value}
         assert optimizer.ask().params == {"a": value}
 
 
@@ -238,10 +238,10 @@ def test_nothing_is_repeated_next_to_an_evaluation_that_still_runs() -> None:
     for x in rng.uniform(-5, 5, (40, 3)):
         optimizer.observe(dict(zip(SPACE, x.tolist(), strict=True)), bowl(x) + 15 * rng.standard_normal())
     known = {tuple(row["params"].values()) for row in optimizer.state()["rows"]}
-    first = optimizer.propose(0)
+    first = optimizer.planner.propose(0)[0]
     assert tuple(first.values()) in known
     optimizer.announce({name: value + 1e-4 for name, value in first.items()})
-    assert optimizer.propose(0) != first
+    assert optimizer.planner.propose(0)[0] != first
 
 
 def test_a_few_known_variances_do_not_hide_the_noise_of_the_other_values() -> None:
@@ -250,7 +250,7 @@ def test_a_few_known_variances_do_not_hide_the_noise_of_the_other_values() -> No
     for i, x in enumerate(rng.uniform(-5, 5, (60, 3))):
         params = dict(zip(SPACE, x.tolist(), strict=True))
         optimizer.observe(params, bowl(x) + 15 * rng.standard_normal(), variance=1.0 if i % 6 == 0 else 0.0)
-    assert optimizer.surrogate()[0].noise > NOISY
+    assert optimizer.model.surrogate()[0].noise > NOISY
 
 
 @pytest.mark.parametrize("n", [41, 58, 437])
@@ -259,4 +259,4 @@ def test_noise_is_found_however_many_values_are_known_from_the_start(n: int) -> 
     rng, optimizer = np.random.default_rng(n), Optimizer({"x": (0.0, 1.0), "y": (0.0, 1.0)}, seed=0)
     for x, y in rng.random((n, 2)).tolist():
         optimizer.observe({"x": x, "y": y}, (x - 0.3) ** 2 + (y - 0.5) ** 2 + 0.1 * rng.standard_normal())
-    assert optimizer.surrogate()[0].noise > 0.1
+    assert optimizer.model.surrogate()[0].noise > 0.1

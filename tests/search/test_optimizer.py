@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from lazybo.search.pool import Pool
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
 from lazybo.gp.fit import Priors
 from lazybo.gp.kernels import AdditiveMatern52, Matern52
 from lazybo.gp.process import Process
 from lazybo.search.optimizer import Optimizer, Suggestion
-from lazybo.search.pool import Pool
 from lazybo.space.space import Condition, Space
 
 PLANE = {"x": FloatDistribution(-5.0, 5.0), "y": FloatDistribution(-5.0, 5.0)}
@@ -86,9 +86,9 @@ def test_a_space_of_constants_has_no_model_and_no_maxima() -> None:
     for _ in range(3):
         optimizer.tell(optimizer.ask(), 1.0)
     assert optimizer.ask().params == {"x": 1, "y": 2}
-    assert optimizer.maxima() == []
+    assert optimizer.model.maxima() == []
     with pytest.raises(ValueError, match="no parameter of this space can vary"):
-        optimizer.surrogate()
+        optimizer.model.surrogate()
 
 
 def test_it_finds_the_best_of_a_mixed_space() -> None:
@@ -195,7 +195,7 @@ def test_centred_targets_keep_the_units_of_the_values_and_scaled_ones_do_not() -
         optimizer = Optimizer(PLANE, seed=0, lag=None, value_transform=targets)
         for x in (-2.0, 0.5, 3.0):
             optimizer.observe({"x": x, "y": 0.0}, factor * x)
-        return [round(t, 12) for t in optimizer.surrogate()[0].targets]
+        return [round(t, 12) for t in optimizer.model.surrogate()[0].targets]
 
     assert seen("centred", 10.0) == [-25.0, 0.0, 25.0]
     assert seen("scaled", 10.0) == seen("scaled", 1.0)
@@ -293,12 +293,12 @@ def test_results_outside_a_range_that_was_narrowed_are_believed() -> None:
 def test_a_forgotten_suggestion_may_come_again() -> None:
     optimizer = Optimizer(PLANE, seed=1)
     run(optimizer, bowl, 12)
-    before = optimizer.propose(99)
+    before = optimizer.planner.propose(99)[0]
     first, second = optimizer.ask(2)
     optimizer.forget(first)
     assert optimizer.pending == [second]
     optimizer.forget(second)
-    assert close([optimizer.propose(99)], [before])
+    assert close([optimizer.planner.propose(99)[0]], [before])
     optimizer.tell(optimizer.announce(second.params), 3.0)
     optimizer.ask()
     process = optimizer._surrogate._process
@@ -353,7 +353,7 @@ def test_only_failures_so_far() -> None:
     assert len({tuple(params.items()) for params in asked}) == 12
     with pytest.raises(ValueError, match="no evaluation has succeeded"):
         optimizer.best  # noqa: B018
-    assert optimizer.maxima() == []
+    assert optimizer.model.maxima() == []
 
 
 def test_points_go_on_filling_the_space_while_no_value_is_known() -> None:
@@ -494,16 +494,16 @@ def act(optimizer: Optimizer, action: str, seed: int) -> None:
             params = somewhere(optimizer, seed + i)
             optimizer.observe(params, some_value(params, seed + i), variance=variance)
     elif action == "propose":
-        optimizer.propose(seed)
+        optimizer.planner.propose(seed)[0]
     elif action == "propose_batch":
-        optimizer.propose_batch(seed, 2)
+        optimizer.planner.propose(seed, 2)
 
 
 def look(optimizer: Optimizer) -> None:
     optimizer.state()
-    optimizer.maxima()
+    optimizer.model.maxima()
     if optimizer._observations.n_complete:
-        optimizer.surrogate()
+        optimizer.model.surrogate()
         optimizer.best  # noqa: B018
 
 
@@ -583,7 +583,7 @@ def test_no_finite_value_stops_the_optimiser(values: list[float], variance: floa
     optimizer = Optimizer(PLANE, seed=0, n_startup=2, value_transform=targets, direction="maximize")
     for value in values:
         optimizer.tell(optimizer.ask(), value, variance=variance)
-    gp, warping = optimizer.surrogate()
+    gp, warping = optimizer.model.surrogate()
     assert np.isfinite(warping.inverse(gp.posterior(gp.X).mean)).all()
     assert optimizer.space.check(optimizer.ask().params) is None
 
@@ -693,16 +693,16 @@ def test_a_forgotten_duplicate_leaves_the_observed_point_taken() -> None:
     optimizer = Optimizer(space, seed=0, n_startup=0)
     optimizer.observe({"a": 0}, 1.0)
     optimizer.forget(optimizer.announce({"a": 0}))
-    assert [optimizer.propose(number) for number in range(6)] == [{"a": 1}] * 6
+    assert [optimizer.planner.propose(number)[0] for number in range(6)] == [{"a": 1}] * 6
 
 
 def test_proposing_a_batch_records_nothing() -> None:
     one, other = Optimizer(PLANE, seed=1), Optimizer(PLANE, seed=1)
     for optimizer in (one, other):
         run(optimizer, bowl, 7)
-        optimizer.propose(7)
+        optimizer.planner.propose(7)[0]
     before = one.state()
-    one.propose_batch(7, 3)
+    one.planner.propose(7, 3)
     assert one.state() == before
     assert one.ask() == other.ask()
 
@@ -725,7 +725,7 @@ def test_a_batch_that_begins_with_startup_points_is_as_proposed(batch: Any) -> N
             params = somewhere(optimizer, i)
             optimizer.observe(params, bowl(params))
     before = one.state()
-    proposed = one.propose_batch(0, 8)
+    proposed = one.planner.propose(0, 8)
     assert one.state() == before
     assert proposed == [suggestion.params for suggestion in one.ask(8)]
     assert other.ask(8) == one.pending

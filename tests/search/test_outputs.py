@@ -110,7 +110,7 @@ def test_a_constraint_without_a_name_in_an_old_file_stays_readable() -> None:
     state["model"]["constraints"] = {"": state["model"]["constraints"]["c"]}
     restored = Optimizer(SPACE, seed=0)
     restored.restore(state)
-    assert restored.n_feasible == optimizer.n_feasible == 5
+    assert restored.planner.n_feasible == optimizer.planner.n_feasible == 5
     assert restored.ask().params == optimizer.ask().params
     restored.correct(0, 2.0)
     with pytest.raises(ValueError, match="a constraint needs a name"):
@@ -202,14 +202,14 @@ def test_batches_pending_points_and_failures_with_two_objectives_and_a_constrain
 def test_one_best_of_several_objectives_is_a_clear_error() -> None:
     optimizer = Optimizer(SPACE, direction=["minimize", "minimize"], seed=0)
     run(optimizer, lambda p: (two(p), None), 6)
-    for look in (lambda: optimizer.best, optimizer.recommend, lambda: optimizer.direction):
+    for look in (lambda: optimizer.best, optimizer.recommend, lambda: optimizer.directions[0]):
         with pytest.raises(ValueError, match="2 objectives; use"):
             look()
     with pytest.raises(ValueError, match="predict_all"):
         optimizer.predict({"x": 0.5, "y": 0.5})
-    first, second = optimizer.predict_all({"x": 0.5, "y": 0.0})
+    first, second = optimizer.model.predict_all({"x": 0.5, "y": 0.0})
     assert first.low <= first.value <= first.high
-    assert [len(each) for each in optimizer.predict_all([{"x": 0.5, "y": 0.0}] * 3)] == [3, 3]
+    assert [len(each) for each in optimizer.model.predict_all([{"x": 0.5, "y": 0.0}] * 3)] == [3, 3]
     assert second.value != first.value
     with pytest.raises(ValueError, match="2 objectives; use values"):
         optimizer.front[0].value  # noqa: B018
@@ -270,7 +270,7 @@ def test_a_restored_optimiser_continues_to_the_last_bit(stops: tuple[int, ...]) 
         if i in stops:
             saved, restored = json.loads(json.dumps(restored.state())), new()
             restored.restore(saved)
-            restored.maxima()
+            restored.model.maxima()
             assert restored.state() == saved == plain.state()
 
 
@@ -291,7 +291,7 @@ def test_a_state_of_other_objectives_is_refused() -> None:
     with pytest.raises(ValueError, match="cannot be read"):
         Optimizer(SPACE, seed=4).restore(optimizer.state())
     with pytest.raises(ValueError, match="2 objectives, not 1"):
-        Optimizer(SPACE, seed=4).restore_model(optimizer.model_state())
+        Optimizer(SPACE, seed=4).restore_model(optimizer.planner.state())
 
 
 # ------------------------------------------------------------- the chance of being feasible
@@ -300,13 +300,13 @@ def test_a_state_of_other_objectives_is_refused() -> None:
 def test_the_chance_of_being_feasible_is_the_product_over_the_constraints() -> None:
     optimizer = Optimizer({"x": (0.0, 1.0), "y": (0.0, 1.0)}, seed=0)
     places = [{"x": float(x), "y": float(y)} for x, y in np.random.default_rng(0).random((6, 2))]
-    assert optimizer.predict_feasible(places) == [1.0] * 6, "no constraint was measured"
+    assert optimizer.model.predict_feasible(places) == [1.0] * 6, "no constraint was measured"
     for _ in range(14):
         suggestion = optimizer.ask()
         x, y = suggestion.params["x"], suggestion.params["y"]
         optimizer.tell(suggestion, x + y, constraints={"a": 0.4 - x, "b": np.sin(7 * y)})
     state = optimizer.state()
-    chances = optimizer.predict_feasible(places)
+    chances = optimizer.model.predict_feasible(places)
     assert optimizer.state() == state
     points = np.array([optimizer.space.encode(place) for place in places])
     expected = np.ones(6)
@@ -314,9 +314,9 @@ def test_the_chance_of_being_feasible_is_the_product_over_the_constraints() -> N
         posterior = surrogate.sync().posterior(points)
         expected *= norm.cdf((surrogate.warping(np.zeros(1)) - posterior.mean) / np.sqrt(posterior.variance))
     assert chances == pytest.approx(expected, abs=1e-9)
-    assert optimizer.predict_feasible(places[0]) == chances[0]
+    assert optimizer.model.predict_feasible(places[0]) == chances[0]
     with pytest.raises(ValueError, match="params must be a configuration"):
-        optimizer.predict_feasible("x")  # type: ignore[call-overload]
+        optimizer.model.predict_feasible("x")  # type: ignore[call-overload]
 
 
 def test_the_chance_of_being_feasible_does_not_change_what_is_suggested() -> None:
@@ -328,7 +328,7 @@ def test_the_chance_of_being_feasible_does_not_change_what_is_suggested() -> Non
             optimizer.tell(suggestion, suggestion.params["x"], constraints={"c": 0.5 - suggestion.params["x"]})
             found.append(suggestion.params)
             if asked:
-                optimizer.predict_feasible({"x": 0.3})
+                optimizer.model.predict_feasible({"x": 0.3})
         return found
 
     assert suggested(asked=True) == suggested(asked=False)

@@ -46,7 +46,7 @@ def test_predictions_are_quantiles_of_the_posterior_in_the_units_of_the_objectiv
     direction: Any, transform: Any
 ) -> None:
     optimizer = run(Optimizer(PLANE, seed=0, direction=direction, value_transform=transform), bowl, 15)
-    process, warping = optimizer.surrogate()
+    process, warping = optimizer.model.surrogate()
     rng = np.random.default_rng(0)
     configurations = [{"x": x, "y": y} for x, y in rng.uniform(-5, 5, (BLOCK_POINTS + 3, 2)).tolist()]
     found = optimizer.predict(configurations)

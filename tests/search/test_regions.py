@@ -67,7 +67,7 @@ def test_the_models_of_regions_have_a_bounded_number_of_rows() -> None:
     most = regions.NEIGHBOURS + regions.ROUND + 1
     assert [len(core.observations) <= most for core in cores(optimizer)] == [True] * 3
     assert all(each._process is None for each in optimizer._all.outputs.objectives), "its memory was given back"
-    assert optimizer.n_complete == 110
+    assert optimizer.planner.records.n_complete == 110
 
 
 def test_before_the_limit_and_without_one_nothing_changes() -> None:
@@ -146,7 +146,7 @@ def test_a_row_that_was_pending_when_a_round_began_may_be_forgotten() -> None:
         for one in (copy, optimizer):
             one.forget(each)
         later = restored(optimizer, local_after=40)
-        assert later.propose(99) == copy.propose(99) == optimizer.propose(99)
+        assert later.propose(99) == copy.planner.propose(99)[0] == optimizer.planner.propose(99)[0]
 
 
 def test_a_long_round_is_not_begun_again_after_a_restoration(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,7 +156,7 @@ def test_a_long_round_is_not_begun_again_after_a_restoration(monkeypatch: pytest
     for _ in range(8):
         run(optimizer, sphere, 4)
         copy = restored(optimizer, local_after=20)
-        assert copy.propose(99) == optimizer.propose(99)
+        assert copy.planner.propose(99)[0] == optimizer.planner.propose(99)[0]
         assert copy.state() == optimizer.state()
 
 
@@ -168,7 +168,7 @@ def test_states_of_earlier_versions_do_not_say_what_was_pending() -> None:
     assert [region.pop("waiting") for region in state["model"]["regions"]] == [[0, 1, 2]] * 3
     old = Optimizer(NUMBERS, seed=3, local_after=20)
     old.restore(state)
-    assert old.propose(99) == optimizer.propose(99), "as long as they are still pending"
+    assert old.propose(99) == optimizer.planner.propose(99)[0], "as long as they are still pending"
     old.forget(waiting[0])
     assert run(old, sphere, 5)
 
@@ -188,7 +188,7 @@ def test_what_is_proposed_is_asked_next(noise: float, count: int) -> None:
     rng = np.random.default_rng(0)
     optimizer = Optimizer(NUMBERS, seed=0, local_after=20)
     for number in range(0, 100, count):
-        proposed = [optimizer.propose_batch(number, count) if count > 1 else [optimizer.propose(number)]] * 2
+        proposed = [optimizer.planner.propose(number, count) if count > 1 else [optimizer.planner.propose(number)[0]]] * 2
         asked = optimizer.ask(count)
         assert proposed == [[suggestion.params for suggestion in asked]] * 2
         for suggestion in asked:
@@ -227,7 +227,7 @@ def test_several_objectives_constraints_failures_and_costs() -> None:
         optimizer.tell(suggestion, values, constraints={"c": x[0] - 1.5}, seconds=1.0 + abs(x[1]))
     assert len(optimizer.front) > 5
     assert all(best.constraints["c"] <= 0 for best in optimizer.front)
-    assert len(optimizer.predict_all(optimizer.front[0].params)) == 2
+    assert len(optimizer.model.predict_all(optimizer.front[0].params)) == 2
 
 
 def test_nothing_feasible_yet() -> None:
@@ -235,7 +235,7 @@ def test_nothing_feasible_yet() -> None:
     for _ in range(60):
         suggestion = optimizer.ask()
         optimizer.tell(suggestion, sphere(suggestion.params), constraints={"c": 100.0 + suggestion.params["x0"]})
-    assert optimizer.n_feasible == 0
+    assert optimizer.planner.n_feasible == 0
     assert optimizer._regions
 
 
@@ -249,20 +249,20 @@ def test_pending_and_forgotten_suggestions() -> None:
     for suggestion in reversed(waiting[1::2]):
         optimizer.tell(suggestion, sphere(suggestion.params))
     run(optimizer, sphere, 30)
-    optimizer.propose(64)
+    optimizer.planner.propose(64)[0]
     for region in optimizer._regions._regions:
         assert region.core is not None
         later = [*optimizer._observations][region.start :]
         mine = [each.params for each in region.core.observations]
         assert all(each.params in mine for each in later if region.core.space.has(each.params))
-    assert optimizer.n_complete == len(optimizer._observations) == 64
+    assert optimizer.planner.records.n_complete == len(optimizer._observations) == 64
 
 
 def test_a_proposed_batch_leaves_nothing_behind() -> None:
     one, two = (Optimizer(NUMBERS, seed=0, local_after=20) for _ in range(2))
     for optimizer in (one, two):
         run(optimizer, sphere, 30)
-    one.propose_batch(30, 7)
+    one.planner.propose(30, 7)
     assert len(one._observations) == 30
     assert run(one, sphere, 20) == run(two, sphere, 20)
 
@@ -279,13 +279,13 @@ def test_a_corrected_value_counts() -> None:
 def test_what_the_model_says_is_asked_of_a_bounded_model() -> None:
     optimizer = Optimizer(NUMBERS, seed=0, local_after=20)
     run(optimizer, sphere, 90)
-    process, _ = optimizer.surrogate()
+    process, _ = optimizer.model.surrogate()
     assert process.n == regions.BEST_OF_ALL + regions.SPREAD_OVER_ALL
     assert optimizer.recommend().number == optimizer.best.number
     found = optimizer.predict(optimizer.best.params)
     assert found.low <= optimizer.best.value <= found.high or abs(found.value - optimizer.best.value) < 0.1
-    assert optimizer.expected_gain() >= 0
-    assert optimizer.maxima()
+    assert optimizer.model.expected_gain() >= 0
+    assert optimizer.model.maxima()
 
 
 def test_a_region_that_finds_nothing_shrinks_and_starts_anew(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -336,7 +336,7 @@ def test_a_model_of_fewer_rows_is_restored() -> None:
     first, second = (Optimizer(NUMBERS, seed=0, local_after=20) for _ in range(2))
     run(first, sphere, 40)
     run(second, sphere, 15)
-    second.restore_model(first.model_state())
+    second.planner.restore(first.planner.state())
     assert run(second, sphere, 5)
 
 
@@ -344,7 +344,7 @@ def test_a_state_with_another_kernel_is_refused() -> None:
     first = Optimizer(NUMBERS, seed=0, local_after=20)
     run(first, sphere, 30)
     with pytest.raises(ValueError, match="kernel"):
-        Optimizer(NUMBERS, seed=0, local_after=20, kernel="additive").restore_model(first.model_state())
+        Optimizer(NUMBERS, seed=0, local_after=20, kernel="additive").restore_model(first.planner.state())
 
 
 def test_regions_have_no_startup_points() -> None:
@@ -358,7 +358,7 @@ def test_the_last_row_can_be_forgotten() -> None:
     run(optimizer, sphere, 10)
     for _ in range(3):
         optimizer.forget(optimizer.ask())
-        optimizer.propose(99)
+        optimizer.planner.propose(99)[0]
     for region in optimizer._regions._regions:
         assert region.core is not None
         assert sorted(region.pending.values()) == region.core.observations.rows(State.PENDING).tolist() == []
@@ -368,14 +368,14 @@ def test_revised_values_and_forecasts_count() -> None:
     optimizer = Optimizer(NUMBERS, seed=0, local_after=20)
     run(optimizer, sphere, 40)
     waiting = optimizer.ask()
-    optimizer.propose(41)
+    optimizer.planner.propose(41)[0]
     optimizer.forecast(waiting, -30.0, 0.01)
-    optimizer.propose(41)
+    optimizer.planner.propose(41)[0]
     assert any(-30.0 in each.result.values for core in cores(optimizer) for each in core.observations), (
         "a forecast after the row has entered a region"
     )
     optimizer.tell(waiting, sphere(waiting.params))
-    optimizer.revise({3: (-100.0, 0.0)})
+    optimizer.planner.revise({3: (-100.0, 0.0)})
     assert optimizer.recommend().number == 3
 
 
@@ -384,7 +384,7 @@ def test_what_is_observed_first_is_not_put_into_one_model() -> None:
     for _ in range(60):
         params = {name: float(value) for name, value in zip(NUMBERS, rng.uniform(-5, 5, 4), strict=True)}
         optimizer.observe(params, sphere(params))
-    assert optimizer.surrogate()[0].n == regions.BEST_OF_ALL + regions.SPREAD_OVER_ALL
+    assert optimizer.model.surrogate()[0].n == regions.BEST_OF_ALL + regions.SPREAD_OVER_ALL
 
 
 def test_many_results_that_were_not_asked_for_end_a_round(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -415,7 +415,7 @@ def test_what_is_proposed_is_asked_next_when_local_models_take_over(monkeypatch:
     for _ in range(70):
         params = {name: float(value) for name, value in zip(NUMBERS, rng.uniform(-5, 5, 4), strict=True)}
         optimizer.observe(params, sphere(params))
-    proposed = optimizer.propose(0)
+    proposed = optimizer.planner.propose(0)[0]
     assert optimizer.ask().params == proposed
     assert optimizer._regions
 
@@ -423,7 +423,7 @@ def test_what_is_proposed_is_asked_next_when_local_models_take_over(monkeypatch:
 def test_a_batch_is_as_proposed_where_results_are_fewer_than_local_models_need() -> None:
     optimizer = Optimizer(NUMBERS, seed=0, local_after=12)
     run(optimizer, sphere, 10)
-    proposed = optimizer.propose_batch(10, 5)
+    proposed = optimizer.planner.propose(10, 5)
     assert [suggestion.params for suggestion in optimizer.ask(5)] == proposed
 
 

@@ -276,7 +276,7 @@ def test_what_is_not_given_stays() -> None:
     assert (row["variance"], row["cost"], optimizer.best.value) == (0.5, 3.0, 2.0)
     optimizer.correct(0, None)
     assert optimizer.records()[0]["state"] == "FAIL"
-    assert optimizer.n_complete == 0
+    assert optimizer.planner.records.n_complete == 0
     optimizer.correct(suggestion.params, 4.0, variance=0.0, cost=1.0)
     assert optimizer.best.value == 4.0
 
@@ -307,11 +307,11 @@ def test_the_table_has_the_columns_of_export_and_can_be_read_back(tmp_path: Path
     optimizer = used(9)
     records = optimizer.records()
     assert [row["state"] for row in records].count("RUNNING") == 2
-    frame = optimizer.to_dataframe()
+    frame = optimizer.records().to_dataframe()
     assert list(frame.columns) == list(records[0])
-    assert frame["value"].notna().sum() == optimizer.n_complete
-    assert frame["value"].min() == optimizer.best.value or optimizer.n_feasible < optimizer.n_complete
-    optimizer.to_csv(tmp_path / "all.csv")
+    assert frame["value"].notna().sum() == optimizer.planner.records.n_complete
+    assert frame["value"].min() == optimizer.best.value or optimizer.planner.n_feasible < optimizer.planner.records.n_complete
+    optimizer.records().to_csv(tmp_path / "all.csv")
     with (tmp_path / "all.csv").open(newline="") as file:
         assert [row["number"] for row in csv.DictReader(file)] == [str(i) for i in range(11)]
     space = {name: SPACE[name] for name in ("x", "n")}
@@ -336,8 +336,8 @@ def test_several_objectives_have_a_column_each() -> None:
 def test_an_empty_optimiser_has_an_empty_table(tmp_path: Path) -> None:
     optimizer = Optimizer({"x": (0.0, 1.0)})
     assert optimizer.records() == []
-    assert optimizer.to_dataframe().empty
-    optimizer.to_csv(tmp_path / "none.csv")
+    assert optimizer.records().to_dataframe().empty
+    optimizer.records().to_csv(tmp_path / "none.csv")
     assert (tmp_path / "none.csv").read_text().splitlines() == ["number,value,state"]
 
 
@@ -375,5 +375,5 @@ def test_a_front_is_counted() -> None:
             r"<Optimizer of 6 parameters: minimize, maximize, 11 values, 1 failed, 2 pending, a front of \d+>",
             repr(optimizer),
         )
-        or not optimizer.n_feasible
+        or not optimizer.planner.n_feasible
     )

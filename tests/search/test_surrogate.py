@@ -25,8 +25,8 @@ def test_the_incumbent_is_the_best_posterior_mean_and_not_the_luckiest_value() -
         optimizer.observe({"x": float(x)}, x**2 + 3 * rng.standard_normal())
     optimizer.observe({"x": 4.0}, -8.0)
     given.clear()  # the optimiser has tried the function
-    optimizer.propose(0)
-    process, _ = optimizer.surrogate()
+    optimizer.planner.propose(0)[0]
+    process, _ = optimizer.model.surrogate()
     denoised = process.posterior(process.X).mean
     np.testing.assert_allclose(given, denoised.min(), atol=1e-6)
     assert given[0] > process.targets.min() + 1.0, "the lucky value is far below"
@@ -46,14 +46,14 @@ def test_a_cut_in_the_middle_of_a_built_chunk_is_repeated_to_the_last_bit_after_
     observe(original, CHUNK_ROWS + 36)
     waiting = original.announce({"x": 4.9, "y": 4.9})
     observe(original, 40)
-    original.propose(0)
-    learned = original.model_state()
+    original.planner.propose(0)[0]
+    learned = original.planner.state()
     early.restore(json.loads(json.dumps(original.state())))
     for optimizer in (original, early):
         optimizer.tell(waiting, 3.0, variance=0.5)
     late.restore(json.loads(json.dumps(original.state())))
-    assert original.model_state() == early.model_state() == late.model_state() == learned, "a result teaches later"
-    factors = [optimizer.surrogate()[0].factor.factor for optimizer in (original, early, late)]
+    assert original.planner.state() == early.model_state() == late.model_state() == learned, "a result teaches later"
+    factors = [optimizer.model.surrogate()[0].factor.factor for optimizer in (original, early, late)]
     np.testing.assert_array_equal(factors[0], factors[1])
     np.testing.assert_array_equal(factors[0], factors[2])
     assert original.ask(2) == early.ask(2) == late.ask(2)
@@ -66,12 +66,12 @@ def test_a_row_that_is_removed_from_a_built_chunk_is_removed_after_a_restoration
         if n == row:
             waiting = original.announce({"x": 4.9, "y": 4.9})
         if n == 140:
-            original.propose(0)
+            original.planner.propose(0)[0]
         original.observe({"x": x, "y": y}, x**2 + np.sin(3 * y))
     restored.restore(json.loads(json.dumps(original.state())))
     for optimizer in (original, restored):
         optimizer.forget(waiting)
-    factors = [optimizer.surrogate()[0].factor.factor for optimizer in (original, restored)]
+    factors = [optimizer.model.surrogate()[0].factor.factor for optimizer in (original, restored)]
     np.testing.assert_array_equal(*factors)
     assert original.ask(2) == restored.ask(2)
 
@@ -84,9 +84,9 @@ def test_a_restored_process_is_built_from_as_many_rows_as_the_original() -> None
     for _ in range(12):
         suggestion = optimizers[0].ask()
         optimizers[0].tell(suggestion, suggestion.params["x"] ** 2)
-    optimizers[0].propose(99)
+    optimizers[0].planner.propose(99)[0]
     optimizers[1].restore(optimizers[0].state())
-    factors = [optimizer.surrogate()[0].factor.factor for optimizer in optimizers]
+    factors = [optimizer.model.surrogate()[0].factor.factor for optimizer in optimizers]
     np.testing.assert_array_equal(*factors)
 
 
@@ -107,7 +107,7 @@ def test_a_repeat_that_failed_is_as_bad_as_the_worst_value() -> None:
     for x in (-4.0, -1.0, 0.5, 3.0):
         optimizer.observe({"x": x}, x**2)
     optimizer.observe({"x": 0.5}, None)
-    process, warping = optimizer.surrogate()
+    process, warping = optimizer.model.surrogate()
     assert process.targets[-1] == process.targets[:-1].max() == warping(np.array([16.0]))[0]
     assert not process.known_variances.any()
 
@@ -118,14 +118,14 @@ def test_known_variances_follow_the_scale_of_the_values_and_small_changes_cost_n
     def observe(xs: np.ndarray, factor: float) -> Any:
         for x in xs:
             optimizer.observe({"x": float(x)}, factor * np.sin(x), variance=0.01)
-        optimizer.propose(0)
+        optimizer.planner.propose(0)[0]
         return optimizer._surrogate._process
 
     built = observe(np.linspace(-5, 5, 20), 1.0)
     assert observe(np.linspace(-4.9, 4.9, 4), 1.2) is built, "their scale has hardly changed"
     rebuilt = observe(np.linspace(-4.8, 4.8, 20), 100.0)
     assert rebuilt is not built
-    _, warping = optimizer.surrogate()
+    _, warping = optimizer.model.surrogate()
     np.testing.assert_allclose(rebuilt.known_variances, warping.variances(np.full(44, 0.01)))
 
 
@@ -135,8 +135,8 @@ def test_values_are_warped_again_when_there_are_two_percent_more() -> None:
     for n, x in enumerate(np.linspace(-5, 5, 103)):
         optimizer.observe({"x": float(x)}, x**2)
         if n >= 99:
-            optimizer.propose(0)
-            warped_at.append(optimizer.model_state()["warped_at"])
+            optimizer.planner.propose(0)[0]
+            warped_at.append(optimizer.planner.state()["warped_at"])
     assert warped_at == [100, 100, 100, 103]
 
 
@@ -145,7 +145,7 @@ def test_nothing_is_suggested_next_to_a_pending_point() -> None:
     optimizer = Optimizer(LINE, seed=0, lag=None, noise=1.0, n_startup=0)
     for x in np.linspace(-5, 5, 21):
         optimizer.observe({"x": float(x)}, x**2)
-    length = optimizer.surrogate()[0].kernel.ranges[0] * 10.0
+    length = optimizer.model.surrogate()[0].kernel.ranges[0] * 10.0
     asked = np.sort([optimizer.ask().params["x"] for _ in range(8)])
     assert np.diff(asked).min() >= 0.0199 * length
     assert np.diff(asked).min() < 0.1 * length, "the gap is what keeps them apart"
@@ -155,10 +155,10 @@ def test_a_look_leaves_what_was_learned_as_it_was() -> None:
     optimizer = Optimizer(LINE, seed=0)
     for x in np.linspace(-5, 5, 8):
         optimizer.observe({"x": float(x)}, x**2)
-    before = optimizer.model_state()
-    optimizer.maxima()
-    assert optimizer.surrogate()[0].n == 8
-    assert optimizer.model_state() == before
+    before = optimizer.planner.state()
+    optimizer.model.maxima()
+    assert optimizer.model.surrogate()[0].n == 8
+    assert optimizer.planner.state() == before
 
 
 def test_the_pool_follows_a_process_whose_last_rows_were_cut() -> None:
@@ -166,12 +166,12 @@ def test_the_pool_follows_a_process_whose_last_rows_were_cut() -> None:
     optimizer = Optimizer(PLANE, seed=0, lag=None, n_startup=0)
     for x, y in rng.uniform(-5, 5, (30, 2)):
         optimizer.observe({"x": x, "y": y}, x**2 + np.sin(3 * y))
-    optimizer.propose(0)
+    optimizer.planner.propose(0)[0]
     waiting = optimizer.announce({"x": 1.0, "y": 2.0})
     optimizer.announce({"x": -3.0, "y": 1.0})
-    optimizer.propose(0)
+    optimizer.planner.propose(0)[0]
     optimizer.tell(waiting, 3.0, variance=50.0)
-    optimizer.propose(0)
+    optimizer.planner.propose(0)[0]
     process, pool = optimizer._surrogate._process, optimizer._surrogate._pool
     assert process is not None
     assert pool is not None
@@ -189,7 +189,7 @@ def test_forecasts_do_not_change_the_warping_of_measured_values() -> None:
             optimizer.observe({"x": float(x)}, x**2)
     for x in np.linspace(-4.9, 4.9, 40):
         optimizers[0].forecast(optimizers[0].announce({"x": float(x)}), 9.0, 4.0, stopped=True)
-    with_forecasts, without = (optimizer.surrogate()[1] for optimizer in optimizers)
+    with_forecasts, without = (optimizer.model.surrogate()[1] for optimizer in optimizers)
     assert with_forecasts == without
 
 
@@ -198,5 +198,5 @@ def test_with_few_measured_values_the_warping_is_fitted_to_all() -> None:
     optimizer.observe({"x": 0.0}, 0.0)
     for x in np.linspace(-4.9, 4.9, 20):
         optimizer.observe({"x": float(x)}, x**2, variance=0.01)
-    _, warping = optimizer.surrogate()
+    _, warping = optimizer.model.surrogate()
     assert np.ptp(warping(np.array([0.0, 24.0]))) < 10

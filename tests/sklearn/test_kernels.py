@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.gaussian_process.kernels import (
     RBF,
@@ -54,6 +54,7 @@ def phi(kernel: Kernel) -> np.ndarray:
     return np.append(parsed.kernel.theta, np.log(max(parsed.noise, 1e-300)))
 
 
+@settings(max_examples=50)
 @given(expressions(), st.integers(0, 1000))
 def test_the_parsed_kernel_is_what_scikit_learn_computes(kernel: Kernel, seed: int) -> None:
     x = np.random.default_rng(seed).random((6, DIM))
@@ -62,6 +63,7 @@ def test_the_parsed_kernel_is_what_scikit_learn_computes(kernel: Kernel, seed: i
     np.testing.assert_allclose(parsed.kernel(x, x[:2]), kernel(x, x[:2]), rtol=1e-10, atol=1e-12)
 
 
+@settings(max_examples=50)
 @given(expressions())
 def test_the_jacobian_is_that_of_scikit_learns_theta(kernel: Kernel) -> None:
     own = validate(kernel)

@@ -393,7 +393,7 @@ BAD_PARAMETERS = {
     "optimizer": ("adam", "optimizer must be"),
     "n_restarts_optimizer": (-1, "n_restarts_optimizer must be a whole number of at least 0"),
     "lag": (0, "lag must be a positive whole number"),
-    "priors": ("flat", "priors must be lazybo.gp.fit.Priors or None"),
+    "priors": ("flat", "priors must be lazybo.Priors"),
     "max_points": (1, "max_points must be a whole number of at least 2"),
 }
 

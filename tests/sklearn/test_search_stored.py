@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -62,6 +63,19 @@ def scores(ours: LazySearchCV) -> dict[str, Any]:
     return {name: np.asarray(column).tolist() for name, column in ours.cv_results_.items() if "_test_" in name}
 
 
+@pytest.fixture(scope="module")
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("made") / "search.db"
+    search(path, n_iter=2).fit(X, Y)
+    return path
+
+
+@pytest.fixture
+def stored(made_once: Path, tmp_path: Path) -> Path:
+    """A copy of a stored search with two candidates."""
+    return Path(shutil.copy(made_once, tmp_path / "search.db"))
+
+
 # -------------------------------------------------------------- to go on
 
 
@@ -76,7 +90,7 @@ OPTIONS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("options", OPTIONS, ids=["plain", "train", "metrics", "recommended", "function"])
 def test_a_stored_search_goes_on_and_ends_as_if_it_had_never_stopped(tmp_path: Path, options: dict[str, Any]) -> None:
-    storage = tmp_path / "search.db"
+    storage = InMemoryStorage() if options else tmp_path / "search.db"
     assert counted(search(storage, n_iter=6, **options)) == 6 * 3 + 1
     resumed = search(storage, n_iter=9, **options)
     assert counted(resumed) == 3 * 3 + 1
@@ -231,16 +245,14 @@ CHANGES: dict[str, tuple[dict[str, Any], Any, Any, str]] = {
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_a_search_about_something_else_is_refused_and_the_stored_one_stays(tmp_path: Path, name: str) -> None:
+def test_a_search_about_something_else_is_refused_and_the_stored_one_stays(stored: Path, name: str) -> None:
     options, x, y, message = CHANGES[name]
-    path = tmp_path / "search.db"
-    search(path, n_iter=2).fit(X, Y)
-    before = path.read_bytes()
+    before = stored.read_bytes()
     with pytest.raises(ValueError, match=f"'Counted' was made {message}.*use another study_name") as error:
-        search(path, n_iter=3).set_params(**options).fit(x, y)
+        search(stored, n_iter=3).set_params(**options).fit(x, y)
     assert "\n" not in str(error.value)
-    assert path.read_bytes() == before
-    search(path, n_iter=2, study_name="another").set_params(**options).fit(x, y)
+    assert stored.read_bytes() == before
+    search(stored, n_iter=2, study_name="another").set_params(**options).fit(x, y)
 
 
 def test_other_quantiles_are_another_space(tmp_path: Path) -> None:
@@ -378,16 +390,13 @@ def test_an_edited_fingerprint_is_one_error_that_names_it(value: Any) -> None:
 
 
 @pytest.mark.parametrize("value", [7, "x", None, [], [{}] * 3, {"a": 1}, "a score"])
-def test_edited_folds_are_one_error_that_names_them_before_anything_runs(value: Any, tmp_path: Path) -> None:
-    storage = f"sqlite:///{tmp_path}/s.db"
-    search(storage, n_iter=2, study_name="s").fit(X, Y)
-    study = optuna.load_study(study_name="s", storage=storage)
+def test_edited_folds_are_one_error_that_names_them_before_anything_runs(value: Any, stored: Path) -> None:
+    study = optuna.load_study(study_name="Counted", storage=f"sqlite:///{stored}")
     kept = study.trials[0].user_attrs["folds"]
     edited = [{**fold, "test_scores": "high"} for fold in kept] if value == "a score" else value
-    with contextlib.closing(sqlite3.connect(tmp_path / "s.db")) as connection, connection:
+    with contextlib.closing(sqlite3.connect(stored)) as connection, connection:
         update = "UPDATE trial_user_attributes SET value_json = ? WHERE key = 'folds' AND trial_id = 1"
         connection.execute(update, (json.dumps(edited),))
-    again = search(storage, n_iter=3, study_name="s")
     with pytest.raises(ValueError, match=r"the attribute 'folds' of trial 0 cannot be read: .*; use another"):
-        counted(again)
+        counted(search(stored, n_iter=3))
     assert fits.count == 0

@@ -95,7 +95,7 @@ def test_the_table_of_an_optimiser_runs_nothing_and_is_read_back(tmp_path: Path)
     for _ in range(6):
         suggestion = optimizer.ask()
         optimizer.tell(suggestion, suggestion.params["value"])
-    optimizer.to_csv(tmp_path / "t.csv")
+    optimizer.records().to_csv(tmp_path / "t.csv")
     rows = csv_rows(tmp_path / "t.csv", "the table", space)
     written = (tmp_path / "t.csv").read_bytes().decode()
     assert not any(is_run(cell) for row in csv.reader(io.StringIO(written, newline="")) for cell in row)

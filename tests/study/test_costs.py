@@ -56,7 +56,7 @@ def test_seconds_are_optunas_times() -> None:
     study.add_trials([finished(i / 10, price(i / 10)) for i in range(10)])
     trial = study.ask(SPACE)
     model = model_of(study, study.trials)
-    assert model.optimizer.cost == "seconds"
+    assert model.optimizer.options.cost == "seconds"
     told = [row["cost"] for row in model.optimizer.state()["rows"] if "cost" in row]
     assert told == pytest.approx([price(i / 10) for i in range(10)], abs=1e-6)
     without = optuna.create_study(sampler=LazySampler(seed=0))

@@ -59,14 +59,14 @@ def replayed(study: optuna.Study, **options: Any) -> Optimizer:
 def assert_same(one: Optimizer, other: Optimizer) -> None:
     """Both see the same model, to the last bit."""
     points = np.random.default_rng(0).random((8, one.space.dim))
-    (gp, warping), (gp_other, warping_other) = one.surrogate(), other.surrogate()
+    (gp, warping), (gp_other, warping_other) = one.model.surrogate(), other.model.surrogate()
     assert gp.kernel.name == gp_other.kernel.name
     assert gp.kernel.values.tolist() == gp_other.kernel.values.tolist()
     assert gp.noise == gp_other.noise
     assert warping == warping_other
     assert gp.posterior(points).mean.tolist() == gp_other.posterior(points).mean.tolist()
-    if one.seed == other.seed:  # a sampler keeps its seed when it first writes for another reason
-        assert one.propose(99) == other.propose(99)
+    if one.options.seed == other.options.seed:  # a sampler keeps its seed when it first writes for another reason
+        assert one.planner.propose(99)[0] == other.planner.propose(99)[0]
 
 
 # ----------------------------------------------------------- the same model
@@ -119,18 +119,18 @@ def test_reports_show_the_model_of_the_sampler(options: dict[str, Any], trials: 
     assert pending.params == trial.params
     theirs.optimizer.forget(pending)
     assert_same(shown.optimizer, theirs.optimizer)
-    assert trials == 3 or shown.optimizer.seed == 5
+    assert trials == 3 or shown.optimizer.options.seed == 5
 
 
 def test_the_latest_options_count() -> None:
     study = optimize(bowl, SPACE, n_trials=8, seed=3, lag=5, progress=False)
-    lags: list[Any] = [model_of(study, study.trials).optimizer.lag]
+    lags: list[Any] = [model_of(study, study.trials).optimizer.options.lag]
     for sampler in (LazySampler(seed=3, lag=7), LazySampler(seed=3)):
         study.sampler = sampler
         study.optimize(suggested, n_trials=2)
-        lags.append(model_of(study, study.trials).optimizer.lag)
+        lags.append(model_of(study, study.trials).optimizer.options.lag)
     optimize(bowl, SPACE, n_trials=14, storage=study._storage, lag=5, progress=False)
-    lags.append(model_of(study, study.trials).optimizer.lag)
+    lags.append(model_of(study, study.trials).optimizer.options.lag)
     assert lags == [5, 7, "auto", 5]
 
 
@@ -286,7 +286,7 @@ def test_what_was_edited_works_or_is_one_error_that_names_the_attribute(where: A
     complaint = ""
     try:
         if use == "model":
-            model_of(study, study.trials).optimizer.propose(99)
+            model_of(study, study.trials).optimizer.planner.propose(99)[0]
         else:
             use(study)
     except ValueError as error:
@@ -305,7 +305,7 @@ def test_options_that_cannot_be_read_are_named_and_written_again_by_the_next_run
     write_report(study, tmp_path / "study.html")
     assert re.search(named.replace("'", "(&#x27;|')"), (tmp_path / "study.html").read_text())
     optimize(bowl, SPACE, n_trials=7, storage=study._storage, lag=5, progress=False)
-    assert model_of(study, study.trials).optimizer.lag == 5
+    assert model_of(study, study.trials).optimizer.options.lag == 5
 
 
 @pytest.mark.parametrize("value", [7, "{", "[1]", '{"space": {"x": 1}, "seed": 0}', '{"space": {}, "seed": true}'])

@@ -128,7 +128,7 @@ def test_reports_and_resumed_runs_need_no_other_storage(tmp_path: Path) -> None:
     assert [trial.params for trial in study.trials] == [trial.params for trial in whole.trials]
     (tmp_path / "old.db").unlink()
     loaded = optuna.load_study(study_name=study.study_name, storage=f"sqlite:///{tmp_path}/new.db")
-    (relation,) = model_for(loaded).optimizer.related()
+    (relation,) = model_for(loaded).optimizer.model.related()
     assert relation.name == "old"
     assert relation.results == 30
     assert relation.share > 0.5

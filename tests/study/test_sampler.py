@@ -244,12 +244,12 @@ def test_a_study_may_go_on_with_another_kernel(caplog: pytest.LogCaptureFixture)
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     optuna.logging.disable_propagation()
     assert any("the kernel 'matern52', not 'additive'" in record.message for record in caplog.records)
-    assert model_of(study).optimizer.model_state()["kernel"] == "additive"
+    assert model_of(study).optimizer.planner.state()["kernel"] == "additive"
     written = json.loads(study.trials[-1].system_attrs[f"{SUGGESTION_KEY}:0"])["model"]
     assert (written["kernel"], len(written["parameters"])) == ("additive", 4)
     study.sampler = LazySampler(seed=0)
     study.ask({"x": FloatDistribution(-5, 5), "y": FloatDistribution(-5, 5)})
-    parameters = model_of(study).optimizer.model_state()["parameters"]
+    parameters = model_of(study).optimizer.planner.state()["parameters"]
     np.testing.assert_allclose(np.log(parameters[:3]), np.log(written["parameters"][:3]), atol=1.5)
 
 
@@ -690,7 +690,7 @@ def test_a_deterministic_has_next_to_no_noise() -> None:
     sampler = LazySampler(seed=0, deterministic=True)
     study = optuna.create_study(sampler=sampler)
     study.optimize(bowl, n_trials=25)
-    assert model_of(study).optimizer.model_state()["noise"] < 1e-6
+    assert model_of(study).optimizer.planner.state()["noise"] < 1e-6
     assert study.best_value < 1e-2
 
 

@@ -171,7 +171,7 @@ def test_results_outside_a_narrowed_range_still_count() -> None:
     study.optimize(lambda trial: layered(trial, 4), n_trials=15)
     study.optimize(lambda trial: layered(trial, 2), n_trials=2)
     model = model_of(study, study.trials)
-    assert model.optimizer.n_complete == 17
+    assert model.optimizer.planner.records.n_complete == 17
     assert model.space.conditions["units2"] == Condition("layers", (3, 4)), "never active in the new range"
 
 

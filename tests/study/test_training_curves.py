@@ -7,11 +7,11 @@ from typing import Literal
 import numpy as np
 import optuna
 import pytest
+from lazybo.report.recommendation import recommend
 from optuna.distributions import FloatDistribution
 from optuna.trial import TrialState
 from scipy.stats import spearmanr
 
-from lazybo.report import predictions
 from lazybo.report.predictions import recommend
 from lazybo.search.curve_forecasts import MIN_COMPLETE
 from lazybo.search.optimizer import Optimizer
@@ -59,7 +59,7 @@ def test_pruned_trials_do_not_poison_the_model() -> None:
     assert spearmanr(truths, [forecasts[trial.number].value for trial in pruned]).statistic > 0.6
     errors = [abs(forecasts[trial.number].value - truth) for trial, truth in zip(pruned, truths, strict=True)]
     assert np.mean(errors) < 0.2, "not a third of it"
-    gp, warping = model.optimizer.surrogate()
+    gp, warping = model.optimizer.model.surrogate()
     for trial, truth in zip(pruned, truths, strict=True):
         point = (np.array([trial.params["x"], trial.params["y"]]) + 1) / 2
         seen, sure = (float(number[0]) for number in gp.posterior(point[None]))
@@ -125,7 +125,7 @@ def test_slices_have_no_spikes_where_trials_were_pruned() -> None:
     study = optuna.create_study(direction="maximize", sampler=LazySampler(seed=0), pruner=optuna.pruners.MedianPruner())
     study.optimize(learns, n_trials=30)
     assert sum(trial.state == TrialState.PRUNED for trial in study.trials) >= 3
-    middle = next(s.middle for s in predictions.slices(study) if s.name == "lr")
+    middle = next(s.middle for s in records.slices(study) if s.name == "lr")
     rises = np.diff(middle) > 0
     assert np.sum(rises[1:] != rises[:-1]) <= 3, "one maximum; towards an end the mean may turn once more"
 

@@ -44,7 +44,7 @@ PANEL_ROWS = 256
 CHUNK_ROWS = 64
 PIVOT_FLOOR = 1e-10
 MAX_ROW_JITTER = 1e-6
-# OpenBLAS treats products of up to so many multiply-adds as small. Slabs with fewer rows are not worth a call.
+# OpenBLAS treats products of up to this many multiply-adds as small. Slabs with fewer rows are not worth a call.
 SMALL_PRODUCT = 1_000_000
 MIN_SLAB_ROWS = 8
 REFACTOR_JITTERS = (1e-8, 1e-7, 1e-6, 1e-5, 1e-4)
@@ -62,8 +62,8 @@ class _Panel:
 class GrowingCholesky:
     """Lower Cholesky factor that is extended by rows in O(t n²) and shortened in O(1).
 
-    ``work`` counts the multiply-adds of all solves and factorisations so far, ``refactorisations`` how often stage 2
-    ran, so that tests can check the cost of a step without a clock.
+    ``work`` counts the multiply-adds of all solves and factorisations, ``refactorisations`` how often stage 2 ran, so
+    that tests can check the cost of a step without a clock.
     """
 
     def __init__(self) -> None:
@@ -80,7 +80,7 @@ class GrowingCholesky:
 
     @property
     def jitter(self) -> Array:
-        """The jitter that was added to each diagonal entry, (n,)."""
+        """The jitter added to each diagonal entry, (n,)."""
         return self._jitter[: self._n].copy()
 
     @property
@@ -96,9 +96,9 @@ class GrowingCholesky:
     def append(self, cross: ArrayLike, block: ArrayLike, *, solved: Array | None = None) -> None:
         """Grow K to [[K, P], [Pᵀ, C]]: solve L Q = P, factor C - QᵀQ = D Dᵀ, add the rows [Qᵀ D].
 
-        ``cross`` is P, (n, t); ``block`` is C, (t, t), of which the lower triangle is read. For a single row ``cross``
-        may be (n,) and ``block`` a number. If Q is already known for a single row, give it as ``solved``: then the row
-        costs O(n).
+        ``cross`` is P, (n, t); ``block`` is C, (t, t), and only its lower triangle is read. For a single row ``cross``
+        may be (n,) and ``block`` a number. If Q of a single row is known, pass it as ``solved``: the row then costs
+        O(n).
         """
         cross, block = self._checked(cross, block)
         before = self._n
@@ -109,7 +109,7 @@ class GrowingCholesky:
         except _PivotError as pivot:
             self._n = before
             self._refactorise(cross, block, pivot)
-        except BaseException:  # for example MemoryError or Ctrl-C: add all rows or none
+        except BaseException:  # MemoryError or Ctrl-C, for example: add all rows or none
             self._n = before
             raise
 

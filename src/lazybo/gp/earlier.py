@@ -9,13 +9,13 @@ X, A    all points of the tasks, and their weights: gᵢ(u) = Σⱼ Aᵢⱼ k(u,
 t, G    targets of the new task, and gᵢ at its points                       (n,), (M, n)
 ======  ==================================================================  ==========
 
-Each task's values are transformed by themselves, so that only their order and shape count. The new task is
+Each task's values are transformed separately, so only their order and shape count. The new task is
 
     t = b + s gᵢ(x) / qᵢ + residual,    s ~ N(s₀, τ²),    qᵢ² = var gᵢ(X) + σᵣ²
 
-under the hypothesis that it is like task i; like the mean of all tasks; or like none, s = 0. The residual is a Gaussian
-process. The probabilities of the hypotheses, given t, weigh their means to one prior mean. A task that does not fit
-loses its weight, and so do all if the new task is like none of them. The prior mean fades as n grows.
+if it is like task i; or like the mean of all tasks; or like none (s = 0). The residual is a Gaussian process. The prior
+mean is the average over these hypotheses, weighted by their probabilities given t. A task that does not fit loses its
+weight; if the new task is like none of them, all do. The prior mean fades as n grows.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,34 +39,34 @@ Mask: TypeAlias = NDArray[np.bool_]
 # Tasks together have at most MAX_ROWS trials; a single one at most MAX_TASK_ROWS. More are thinned.
 MAX_ROWS = 10_000
 MAX_TASK_ROWS = 1_000
-# How many trials of each task are used to learn the kernel, and of all of them together.
+# How many trials are used to learn the kernel: from each task, and in total.
 KERNEL_ROWS, ALL_KERNEL_ROWS = 100, 1_200
-# The hypotheses before anything is known: like the mean of all tasks, like one of them, like none.
+# Prior probabilities of the hypotheses: like the mean of all tasks, like one task, like none.
 LIKE_ALL, LIKE_ONE, LIKE_NONE = 0.5, 0.4, 0.1
-# s₀, τ, σᵣ²: the slope that is expected, its standard deviation, and the variance that tasks do not share.
+# s₀, τ, σᵣ²: the expected slope, its standard deviation, and the variance that tasks do not share.
 SLOPE, SLOPE_SPREAD, UNSHARED = 0.9, 0.35, 0.3
 # The standard deviation of b, in units of the targets.
 OFFSET_SPREAD = 0.5
 # The variances that the residual may have.
 RESIDUALS = np.array([0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6])
-# This share of the residual's variance is rugged. A smooth residual alone would make every hypothesis nearly impossible
-# if the kernel does not fit, and which of them wins would mean nothing.
+# This share of the residual's variance is rugged. If the kernel does not fit, a smooth residual alone would make every
+# hypothesis nearly impossible, and the winner would mean nothing.
 RUGGED = 0.02
-# The prior mean counts 1 / (1 + (n / TRUSTED)²) after n values of the new task: half after TRUSTED. Later it would keep
-# the search where the earlier tasks were good, although the best of the new one is elsewhere (docs/earlier.md).
+# After n values of the new task the prior mean counts 1 / (1 + (n / TRUSTED)²): half after TRUSTED. Later it would keep
+# the search where the earlier tasks were good, even if the best of the new one is elsewhere (docs/earlier.md).
 TRUSTED = 6.0
-# Below this it does not count at all, and a step costs no more than without earlier tasks.
+# Below this it is dropped, and a step costs no more than without earlier tasks.
 LEAST_TRUST = 0.01
-# The probabilities are computed from at most so many observations.
+# The probabilities are computed from at most this many observations.
 MOST_COMPARED = 200
 # A length scale at which a column makes no difference.
 ENDLESS = 1e6
-# The means at so many points are remembered.
-REMEMBERED_POINTS = 128
+# The means at the last array of at least this many points are cached.
+CACHED_POINTS = 128
 
 
 class Task(NamedTuple):
-    """An earlier task: its points, (n, d), and its targets, (n,), in units in which small is good."""
+    """An earlier task: its points, (n, d), and its targets, (n,); small is good."""
 
     name: str
     points: Array
@@ -77,8 +77,8 @@ class Task(NamedTuple):
 class Related:
     """What the new task has in common with the earlier ones: its prior mean is offset + Σᵢ wᵢ gᵢ.
 
-    ``shares`` are the probabilities that it is like each of them, (M,); ``none`` that it is like none. ``residual`` is
-    the variance that is left.
+    ``shares`` are the probabilities that it is like each task, (M,); ``none`` that it is like none. ``residual`` is the
+    variance that is left.
     """
 
     offset: float
@@ -119,9 +119,9 @@ class Related:
 
 
 class EarlierTasks:
-    """The processes of all earlier tasks, at least one. They are learned when they are first used, and never change.
+    """The processes of all earlier tasks, at least one. They are learned at first use and never change.
 
-    ``unknown`` are the columns that the tasks say nothing about, (d,).
+    ``unknown`` marks the columns that the tasks say nothing about, (d,).
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class EarlierTasks:
 
     @cached_property
     def kernel(self) -> Kernel:
-        """The kernel of the tasks; in it, columns that they say nothing about make no difference."""
+        """The kernel of the tasks, in which unknown columns make no difference."""
         kernel, values = self.learned.kernel, self.learned.kernel.values.copy()
         scales = [i for i, parameter in enumerate(kernel.layout) if parameter.kind == "length_scale"]
         values[np.array(scales)[self._unknown]] = ENDLESS
@@ -149,7 +149,7 @@ class EarlierTasks:
 
     @cached_property
     def _expansion(self) -> tuple[Array, Array]:
-        """The features of X, (N, D), and A, (M, N). Points that several tasks have are there once."""
+        """The features of X, (N, D), and A, (M, N). Points that several tasks share appear once."""
         points, place = np.unique(np.vstack([task.points for task in self.tasks]), axis=0, return_inverse=True)
         place = place.ravel()  # NumPy 2.0.0 gives it a second axis
         weights, start = np.zeros((len(self.tasks), len(points))), 0
@@ -165,7 +165,7 @@ class EarlierTasks:
 
     @one_thread()
     def means(self, u: Array) -> Array:
-        """gᵢ at the rows of U, (M, m). Those of the last array of many points are remembered, by its identity."""
+        """gᵢ at the rows of U, (M, m). The means at the last array of many points are cached by its identity."""
         if u is self._last[0]:
             return self._last[1]
         z, weights = self._expansion
@@ -173,7 +173,7 @@ class EarlierTasks:
         blocks = [u[start : start + BLOCK_POINTS] for start in range(0, len(u), BLOCK_POINTS)]
         found = [weights @ self.kernel.between(self.kernel.features(block), prepared).T for block in blocks]
         means = np.hstack([*found, np.zeros((len(self), 0))])
-        if len(u) >= REMEMBERED_POINTS:
+        if len(u) >= CACHED_POINTS:
             self._last = u, means
         return means
 
@@ -184,7 +184,7 @@ class EarlierTasks:
 
     @one_thread()
     def related(self, points: Array, targets: Array, means: Array) -> Related:
-        """Compare the new task with the earlier ones: its points, (n, d), its targets, and gᵢ there, (M, n)."""
+        """Compare the new task with the earlier ones: from its points, (n, d), targets, (n,), and gᵢ there, (M, n)."""
         rows, count = subset(len(targets), MOST_COMPARED), len(self)
         t, shift, unit = standardize(targets[rows])
         g = np.vstack((means[:, rows], means[:, rows].mean(axis=0), np.zeros(len(t))))
@@ -216,7 +216,7 @@ class EarlierTasks:
 
 @dataclass(frozen=True, eq=False)
 class TaskMean(PriorMean):
-    """A weighted sum of the means of earlier tasks; those at the points of a pool are computed only once."""
+    """A weighted sum of the means of earlier tasks; at the points of a pool they are computed only once."""
 
     tasks: EarlierTasks
     by_task: Array
@@ -258,9 +258,9 @@ def _posteriors(g: Array, t: Array, k: Array, noise: float) -> _Found:
 
 @one_thread()
 def portfolio(tasks: Sequence[EarlierTasks], candidates: Array, count: int) -> Array:
-    """At most ``count`` of the candidates, (m, d), that are good for all tasks together, the best ones first.
+    """At most ``count`` of the candidates, (m, d), that are good for all tasks together, best first.
 
-    Each one makes the mean over the tasks of the best gᵢ so far as small as possible.
+    Each one minimises the average over the tasks of the best gᵢ so far.
     """
     means = np.vstack([each.means(candidates) for each in tasks])
     best, chosen = np.full((len(means), 1), np.inf), list[int]()

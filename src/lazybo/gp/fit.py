@@ -33,25 +33,25 @@ K = TypeVar("K", bound=Kernel)
 
 # Learning uses at most this many observations. A few hundred determine ten parameters well, and the cost is cubic.
 MAX_POINTS = 400
-# The posterior often has two modes, "rugged" and "noisy", and an ascent stays in the mode in which it starts. Up to
+# The posterior often has two modes, "rugged" and "noisy", and an ascent stays in the mode where it starts. Up to
 # SECOND_START_POINTS observations the other mode is always tried too, which costs little. From there to `MAX_POINTS` it
-# is tried if the number of observations is a multiple of SECOND_START_EVERY, about a fifth more work. Without it, noise
-# of 0.5 was not found within 160 observations (docs/tuning.md). It is also tried when nothing was learned before.
+# is tried if the number of observations is a multiple of SECOND_START_EVERY: about a fifth more work, but without it,
+# noise of 0.5 was not found within 160 observations (docs/tuning.md). The first learning always tries both.
 SECOND_START_POINTS = 30
 SECOND_START_EVERY = 5
-# With fewer observations noise is not considered: they cannot tell it from anything else.
+# With fewer observations noise is not considered: too few to tell it from anything else.
 NOISY_POINTS = 10
-# Less noise than NOISY is the rugged mode. The search for the noisy mode starts from the noise NOISY_START, that for
-# the rugged mode from the prior's length scales times RUGGED_START.
+# Less noise than NOISY is the rugged mode. The search for the noisy mode starts from the noise NOISY_START, the search
+# for the rugged mode from the prior's length scales times RUGGED_START.
 NOISY = 1e-3
 NOISY_START = 1e-2
 RUGGED_START = 0.3
-# The noise, when repeats have shown that there is some, before they have measured it: median, and spread of the
-# logarithm. Many repeats leave at least LEAST_MEASURED_SPREAD, since the noise may differ elsewhere.
+# The prior of noise that repeats have shown: median, and spread of the logarithm. However many repeats there are, the
+# spread stays at least LEAST_MEASURED_SPREAD, since the noise may differ elsewhere.
 MEASURED_NOISE = 0.05
 MEASURED_SPREAD = 2.0
 LEAST_MEASURED_SPREAD = 0.4
-# The spreads of parameters around those of the kernel of similar functions, as a share of their usual spreads.
+# If the kernel of similar functions is known, spreads around its parameters are this share of the usual spreads.
 LIKE_SPREAD = 0.5
 # With more columns than this, the median of the length scales grows more slowly.
 MANY_COLUMNS = 10
@@ -69,7 +69,7 @@ LEARNING_PER_POINT_CUBED = 10
 ALLOWANCE = 4_000_000
 ALLOWANCE_PER_ENTRY = 8
 
-# Smaller spreads fix a parameter, larger ones are no prior at all. The squares of both would overflow.
+# Smaller spreads fix a parameter, larger ones mean no prior. The squares of both would overflow.
 SMALLEST_SPREAD, LARGEST_SPREAD = 1e-9, 1e9
 
 # Bounds far outside what the priors allow in practice, but narrow enough that K stays positive definite in doubles.
@@ -81,23 +81,20 @@ _UPPER = {"length_scale": 1e3, "output_scale": 1e2, "share": 0.99, "noise": 1.0}
 class Priors:
     """Log-normal priors of the kernel parameters and the noise.
 
-    Each prior is given by its median and by a ``…_spread``, the standard deviation of the logarithm. A spread of 0
-    fixes the parameter. Priors matter most while there are few observations. Distances in the unit cube grow with √d,
-    so the median of the length scales is multiplied by √d: the correlation of two random points is then the same in
-    every dimension. With many columns it is less, down to half: points that were suggested are near the best ones, and
-    long scales send the search to the border of the space (docs/dimensions.md).
+    Each prior has a median and a ``…_spread``, the standard deviation of the logarithm. A spread of 0 fixes the
+    parameter. Priors matter most while there are few observations. Distances in the unit cube grow with √d, so the
+    median of the length scales is multiplied by √d: two random points then have the same correlation in every
+    dimension. With many columns the factor is smaller, down to half: suggested points are near the best ones, and long
+    scales send the search to the border of the space (docs/dimensions.md).
 
-    There are two hypotheses about the noise. In the first one there is next to none: ``noise`` is small and its prior
-    narrow. In the second one there is some, ``noisy``, and the objective is smoother, since its length scales vary less
-    (``noisy_length_scale_spread``). ``noisy_odds`` are the odds of the second one before any value is known; 0 excludes
-    it. Learning compares the best parameters under each. With few values a rugged and a noisy objective look alike;
-    what repeated evaluations show decides (`given`). ``noise_limit`` is an upper bound, ``noise_floor`` a lower one.
+    There are two hypotheses about the noise. Quiet: next to none, ``noise`` is small and its prior narrow. Noisy: there
+    is some, ``noisy``, and the objective is smoother: its length scales vary less (``noisy_length_scale_spread``).
+    ``noisy_odds`` are the prior odds of the noisy one; 0 excludes it. Learning compares the best parameters under each.
+    With few values a rugged and a noisy objective look alike; repeated evaluations decide (`given`). ``noise_limit`` is
+    an upper bound, ``noise_floor`` a lower one.
 
-    ``share`` is the share of the variance that an additive kernel gives to the sum over single columns, between 0 and
-    1. Its odds, share / (1 - share), are log-normal.
-
-    If ``like`` is the kernel of similar functions, its length scales and its share are the medians, and the spreads
-    around them are smaller.
+    ``share`` is the additive share of an additive kernel's variance. Its odds, share / (1 - share), are log-normal. If
+    ``like`` is the kernel of similar functions, its length scales and share are the medians, with smaller spreads.
     """
 
     length_scale: float = 0.5
@@ -132,7 +129,7 @@ class Priors:
                 raise ValueError(f"the prior's {name} must be between {low:g} and {high:g}, not {median:g}")
 
     def within(self, least: float, most: float) -> "Priors":
-        """The priors of a noise that is known to lie in this range. It stays if it is excluded, fixed or measured."""
+        """The priors of noise within this range. Noise that is excluded, fixed or measured stays as it is."""
         if not self.may_be_noisy:
             return self
         limit = max(min(most, self.noise_limit), self.noise)
@@ -143,7 +140,7 @@ class Priors:
     def given(self, repeats: Repeats) -> "Priors":
         """The priors after repeated evaluations: equal values exclude noise, different ones measure it.
 
-        The measurement and a wide prior around `MEASURED_NOISE` are weighed by their precisions.
+        The measurement and a wide prior around `MEASURED_NOISE` are weighted by their precisions.
         """
         if not self.may_be_noisy or not (repeats.differ or repeats.agree):
             return self
@@ -162,18 +159,18 @@ class Priors:
 
     @property
     def exclude_noise(self) -> bool:
-        """Whether there is no noise by these priors, whatever the values are."""
+        """Whether these priors exclude noise, whatever the values are."""
         return self.noisy_odds == 0 and self.noise_limit <= NOISY
 
     def like_others(self, kernel: Kernel, output_scale: float) -> "Priors":
-        """The priors of a function that is like others with this kernel; parameters that are fixed stay as they are."""
+        """The priors of a function that is like others with this kernel; fixed parameters stay as they are."""
         if self.output_scale_spread == 0:
             return replace(self, like=kernel)
         bounded = min(max(output_scale, _LOWER["output_scale"]), _UPPER["output_scale"])
         return replace(self, like=kernel, output_scale=bounded)
 
     def hypotheses(self) -> list["Hypothesis"]:
-        """The hypotheses about the noise: quiet, and noisy unless it is excluded. Each has one prior of the noise."""
+        """The hypotheses about the noise, each with one prior of the noise: quiet, and noisy unless it is excluded."""
         quiet = replace(self, noisy_odds=0.0)
         if not self.may_be_noisy:
             return [Hypothesis(quiet, 0.0)]
@@ -224,12 +221,12 @@ class Priors:
 
 
 def shortening(dim: int) -> float:
-    """By how much the median of the length scales of numbers is shorter than √d times `Priors.length_scale`."""
+    """The median length scale of numbers, as a share of √d times `Priors.length_scale`."""
     return min(max(MANY_COLUMNS / dim, 0.5), 1.0)
 
 
 class Hypothesis(NamedTuple):
-    """Priors, and the logarithm of the odds that they are the right ones."""
+    """Priors, and the logarithm of the odds that they are right."""
 
     priors: Priors
     log_odds: float
@@ -252,7 +249,7 @@ class Data(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Learned(Generic[K]):
-    """The result of `learn`: parameters, their log posterior density (up to a constant), evaluations and rows used."""
+    """Learned parameters, their log posterior density up to a constant, and how many evaluations and rows it took."""
 
     kernel: K
     noise: float
@@ -262,33 +259,30 @@ class Learned(Generic[K]):
 
 
 def check_priors(priors: object) -> Priors:
-    """``priors`` itself, the default ones for None."""
+    """Validated priors; the default ones for None."""
     if not isinstance(priors, Priors | None):
         raise ValueError(f"priors must be lazybo.Priors(...) or None, not {shortened(priors)}")
     return priors or Priors()
 
 
 def priors_for(priors: Priors | None, noise: float | None, *, deterministic: bool) -> Priors | None:
-    """The priors to use if an objective is said to be deterministic, or not. Contradictions raise a ValueError.
-
-    A deterministic objective has the priors of one whose repeated evaluations were equal.
-    """
+    """The priors to use: without noise if the objective is deterministic. Contradictions raise a ValueError."""
     if not isinstance(deterministic, bool):
         raise ValueError(f"deterministic must be True or False, not {shortened(deterministic)}")
     if not deterministic:
         return priors
     given = check_priors(priors)
     if given.noise >= NOISY:
-        raise ValueError(f"deterministic says that there is no noise, but the priors expect {given.noise:g}; give one")
-    if noise is not None and positive("noise", noise) >= NOISY:
         raise ValueError(
-            f"deterministic says that there is no noise, but noise is {shortened(noise)}; give one of them"
+            f"deterministic=True excludes noise, but the priors expect a noise of {given.noise:g}; drop one of them"
         )
+    if noise is not None and positive("noise", noise) >= NOISY:
+        raise ValueError(f"deterministic=True excludes noise, but noise is {shortened(noise)}; drop one of them")
     return given.without_noise()
 
 
 def prior_kernel(kernel: K, priors: Priors | None = None) -> tuple[K, float]:
-    """The kernel and the noise at the medians of the priors: the start before there is data."""
+    """The kernel and the noise at the medians of the priors, to start with."""
     center = (priors or Priors()).center(kernel)
     return kernel.with_theta(center[:-1]), float(np.exp(center[-1]))
 
@@ -313,10 +307,10 @@ def maximum_a_posteriori(
     max_points: int = MAX_POINTS,
     first: bool = False,
 ) -> Learned[K]:
-    """Maximum a posteriori parameters. Starts from ``kernel`` and ``noise``, and in the other mode if it is cheap.
+    """Maximum a posteriori parameters. Starts from ``kernel`` and ``noise``, and in the other mode if that is cheap.
 
-    ``first`` says that these were not learned: then both modes are tried at any number of observations.
-    If the priors have two hypotheses about the noise, each mode is the best under one of them.
+    ``first`` means that these were not learned: both modes are tried at any number of observations. If the priors have
+    two hypotheses about the noise, each mode is the best under one hypothesis.
     """
     n = len(data.x)
     if n < 2:
@@ -337,17 +331,14 @@ def maximum_a_posteriori(
 def learn_together(
     parts: Sequence[Data], kernel: K, priors: Priors | None = None, *, max_points: int = MAX_POINTS
 ) -> Learned[K]:
-    """Maximum a posteriori parameters that independent functions share, each with its own data.
-
-    At most ``max_points`` observations of each are used. Both modes are tried.
-    """
+    """Maximum a posteriori parameters shared by independent functions, from at most ``max_points`` rows of each."""
     used = [part.part(subset(len(part.x), max_points)) for part in parts]
     start, noise = prior_kernel(kernel, priors)
     return _best_mode(used, start, noise, priors or Priors(), n=sum(len(part.x) for part in used), both=True)
 
 
 def _best_mode(parts: Sequence[Data], kernel: K, noise: float, priors: Priors, *, n: int, both: bool) -> Learned[K]:
-    """The more probable one of the modes."""
+    """The more probable mode."""
     hypotheses = priors.hypotheses() if n >= NOISY_POINTS else priors.hypotheses()[:1]
     found = [_ascend(parts, kernel, *start) for start in _starts(kernel, noise, hypotheses, both=both)]
     best = max(found, key=lambda learned: learned.log_posterior)
@@ -364,7 +355,7 @@ def subset(n: int, size: int) -> Index:
 def _starts(
     kernel: Kernel, noise: float, hypotheses: Sequence[Hypothesis], *, both: bool
 ) -> list[tuple[Hypothesis, Array]]:
-    """The current parameters, and the start in the other mode if ``both`` are wanted; each with its hypothesis."""
+    """The current parameters, and with ``both`` a start in the other mode; each with its hypothesis."""
     mine, other = hypotheses[0], hypotheses[-1]
     if noise >= NOISY:
         mine, other = other, mine
@@ -403,7 +394,7 @@ def _ascend(parts: Sequence[Data], kernel: K, hypothesis: Hypothesis, start: Arr
 
     lower, upper = priors.bounds(kernel)
     lower[held] = upper[held] = center[held]
-    # Each observation adds about so much curvature: it sets the length of the first steps.
+    # Each observation adds about this much curvature: it sets the length of the first steps.
     hessian = np.diag(deviations**-2 + CURVATURE * n)
     found = minimise(
         negative_log_posterior,
@@ -415,9 +406,8 @@ def _ascend(parts: Sequence[Data], kernel: K, hypothesis: Hypothesis, start: Arr
         max_evaluations=MAX_EVALUATIONS,
     )
     learned_kernel, noise = kernel.with_theta(found.x[:-1]), float(np.exp(found.x[-1]))
-    # What makes two hypotheses comparable is not the height of the mode but the probability around it. Laplace: the
-    # precision of a parameter is that of its prior and of the observations, so the mode is as wide as the prior while
-    # there are few of them.
+    # Compare hypotheses by the probability around the mode, not by its height (Laplace). The precisions of prior and
+    # observations add up, so while there are few observations the mode is as wide as the prior.
     narrower = 1.0 + CURVATURE * n * deviations[~held] ** 2
     log_posterior = log_odds - found.value - 0.5 * float(np.log(narrower).sum())
     return Learned(learned_kernel, noise, log_posterior, found.evaluations, n)
@@ -437,7 +427,7 @@ def _positive(kind: str, value: float) -> float:
 
 
 def check_lag(lag: object) -> Lag:
-    """``lag`` itself if it is one of 1, 2, …, None or "auto"."""
+    """A validated lag: 1, 2, …, None or "auto"."""
     if lag is None or (isinstance(lag, str) and lag == "auto"):
         return lag  # type: ignore[return-value]
     if isinstance(lag, int | np.integer) and not isinstance(lag, bool) and lag >= 1:
@@ -451,7 +441,7 @@ def is_due(lag: Lag, learned_at: int, n: int) -> bool:
     - An integer l: every l observations; 1 is standard Bayesian optimisation.
     - None: never, the paper's fully lazy mode.
     - "auto": when the budget covers the work. Each observation since then adds `ALLOWANCE`, and `ALLOWANCE_PER_ENTRY`
-      for each of the n² entries of K. That is every observation while n is small; later, learning costs O(n²) a step.
+      for each of the n² entries of K. While n is small that is every observation; later, learning costs O(n²) a step.
       No clock is used, so runs are repeatable.
     """
     lag = check_lag(lag)

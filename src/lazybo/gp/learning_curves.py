@@ -66,7 +66,7 @@ class CurveRows(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class CurveKernel:
-    """The covariance of values of curves; immutable. ``values`` are those of `NAMES`, (9,)."""
+    """The covariance of values of curves; immutable. ``values`` are the parameters `NAMES`, (9,)."""
 
     configurations: Matern52
     values: Array
@@ -83,7 +83,7 @@ class CurveKernel:
         return float(self.values[6])
 
     def own(self, t: float) -> float:
-        """The variance of a single value at t that curves do not share: h t + e + σ²."""
+        """The part of the variance of a value at t that other curves do not share: h t + e + σ²."""
         return float(self.values[4] * t + self.values[5] + self.noise)
 
     @property
@@ -197,7 +197,7 @@ def learn(columns: Sequence[Column], rows: CurveRows, targets: Array) -> CurveKe
 
 
 class CurveProcess:
-    """The process: rows are appended in O(n²) each, and the last ones removed in O(1)."""
+    """The process of all curves. It appends rows in O(n²) each, and removes the last ones in O(1)."""
 
     def __init__(self, kernel: CurveKernel) -> None:
         self.kernel = kernel
@@ -239,7 +239,7 @@ class CurveProcess:
 
     @one_thread()
     def posterior(self, rows: CurveRows) -> tuple[Array, Array]:
-        """Mean and variance of the curves themselves, without the noise of a single value, each (m,)."""
+        """Mean and variance of the curves, without the noise of a single value, each (m,)."""
         z = self.kernel.features(rows)
         v = self.factor.solve_lower(self.kernel.between(self._z, z))
         variance = self.kernel.diagonal(z) - np.einsum("ij,ij->j", v, v)

@@ -24,10 +24,11 @@ from lazybo.core.checks import Array
 from lazybo.gp.cholesky import CHUNK_ROWS, inverted
 
 if TYPE_CHECKING:
-    from lazybo.gp.kernels.base import PriorMean, Slope
+    from lazybo.gp.kernels.base import Kernel, PriorMean, Slope
     from lazybo.gp.process import Process
 
 Index: TypeAlias = NDArray[np.intp]
+Mask: TypeAlias = NDArray[np.bool_]
 
 # The known variance of a row that has no value and never will have one, in units of t²: the row changes nothing.
 NO_VALUE = 1e10
@@ -205,55 +206,76 @@ def groups_of_rows(first: int, stop: int, built: int) -> list[slice]:
     return [slice(a, b) for a, b in pairwise(starts)]
 
 
+class NearSum:
+    """Σᵢ wᵢ k(u, zᵢ) around some centers: the ``most`` nearest terms exactly, the others linear around each center.
+
+    ``usable`` marks the terms that may be near ones, (n,).
+    """
+
+    def __init__(
+        self, kernel: "Kernel", z: Array, weights: Array, centers: Array, most: int, usable: Mask | None = None
+    ) -> None:
+        self._centers = centers
+        self._far: tuple[Array, Array] | None = None
+        self.rows: Index | None = None  # the near ones; None if all are
+        if len(z) > most:
+            k, slope = kernel.with_slope(kernel.features(centers), z)
+            nearness = k.max(axis=0) if usable is None else np.where(usable, k.max(axis=0), -np.inf)
+            self.rows = np.sort(np.argpartition(nearness, -most)[-most:])
+            far = weights.copy()
+            far[self.rows] = 0.0
+            self._far = k @ far, slope.by_points(far)
+            z, weights = z[self.rows], weights[self.rows]
+        self.z, self.weights = kernel.prepared(z), weights
+
+    def add_far(self, mean: Array, u: Array, center: Index) -> Array:
+        """Add the terms that are far away to the sum of the near ones at the rows of U, (m,)."""
+        if self._far is not None:
+            values, gradients = self._far
+            way = u - self._centers[center]
+            way[np.isnan(way)] = 0.0  # inactive entries
+            mean += values[center] + np.vecdot(gradients[center], way)
+        return mean
+
+    def far_gradient(self, center: Index) -> Array | None:
+        """The derivatives of the terms that are far away, (m, d); None if there are none."""
+        return None if self._far is None else self._far[1][center]
+
+
 class NearField:
     """A cheap approximation of the posterior of a process around some centers.
 
-    The rows nearest to the centers enter the mean exactly; the part of all other rows is linear around each center. The
-    variance is the one given only the nearest rows. With at most `NEAR_ROWS` rows both are exact.
+    The mean is a `NearSum`. The variance is the one given only the nearest rows. With at most `NEAR_ROWS` rows both are
+    exact.
     """
 
     def __init__(self, process: "Process", centers: Array) -> None:
         self._kernel = process.kernel
-        self._centers = centers
-        self._far: tuple[Array, Array] | None = None
         self._prior = None if process.prior is None else NearMean(process.prior, centers)
-        if process.n <= NEAR_ROWS:
-            self._z, self._alpha = process.kernel.prepared(process.features), process.alpha
-            self._inverse = inverse_of(process)
-            return
-        k, slope = process.kernel.with_slope(process.kernel.features(centers), process.features)
-        nearness = np.where(process.known_variances < NO_VALUE, k.max(axis=0), -np.inf)
-        rows = np.sort(np.argpartition(nearness, -NEAR_ROWS)[-NEAR_ROWS:])
-        alpha = process.alpha
-        self._z, self._alpha = process.kernel.prepared(process.features[rows]), alpha[rows]
-        far = alpha.copy()
-        far[rows] = 0.0
-        self._far = k @ far, slope.by_points(far)
-        self._inverse = inverse_of(process, rows)
+        usable = process.known_variances < NO_VALUE
+        self._sum = NearSum(process.kernel, process.features, process.alpha, centers, NEAR_ROWS, usable)
+        self._inverse = inverse_of(process, self._sum.rows)
 
     def posterior(self, u: Array, center: Index) -> tuple[Array, Array]:
         """Mean and standard deviation at the rows of U, each near its center, (m,)."""
         z = self._kernel.features(u)
-        k = self._kernel.between(z, self._z)
+        k = self._kernel.between(z, self._sum.z)
         return self._mean(u, center, k), self._std(z, k, k @ self._inverse)
 
     def with_slope(self, u: Array, center: Index) -> tuple[Array, Array, "NearSlope"]:
         """Mean and standard deviation at the rows of U, each near its center, (m,), and their derivatives."""
         z = self._kernel.features(u)
-        k, slope = self._kernel.with_slope(z, self._z)
+        k, slope = self._kernel.with_slope(z, self._sum.z)
         beta = k @ self._inverse
         std = self._std(z, k, beta)
-        other_gradient = None if self._far is None else self._far[1][center]
+        other_gradient = self._sum.far_gradient(center)
         if self._prior is not None:
             by_prior = self._prior.gradient(u, center)
             other_gradient = by_prior if other_gradient is None else by_prior + other_gradient
-        return self._mean(u, center, k), std, NearSlope(std, slope, self._alpha, beta, other_gradient)
+        return self._mean(u, center, k), std, NearSlope(std, slope, self._sum.weights, beta, other_gradient)
 
     def _mean(self, u: Array, center: Index, k: Array) -> Array:
-        mean: Array = k @ self._alpha
-        if self._far is not None:
-            far_mean, far_gradient = self._far
-            mean += far_mean[center] + np.vecdot(far_gradient[center], _steps(u, self._centers[center]))
+        mean = self._sum.add_far(k @ self._sum.weights, u, center)
         return mean if self._prior is None else mean + self._prior(u, center)
 
     def _std(self, z: Array, k: Array, beta: Array) -> Array:
@@ -285,40 +307,22 @@ class NearSlope(NamedTuple):
 
 
 class NearMean:
-    """A cheap approximation of a prior mean around some centers: the parts that are far away are linear."""
+    """A cheap approximation of a prior mean around some centers."""
 
     def __init__(self, prior: "PriorMean", centers: Array) -> None:
-        self._kernel, self._centers, self._offset = prior.kernel, centers, prior.offset
-        self._far: tuple[Array, Array] | None = None
-        if len(prior.z) <= NEAR_CENTERS:
-            self._z, self._weights = prior.kernel.prepared(prior.z), prior.weights
-            return
-        k, slope = prior.kernel.with_slope(prior.kernel.features(centers), prior.z)
-        near = np.sort(np.argpartition(k.max(axis=0), -NEAR_CENTERS)[-NEAR_CENTERS:])
-        self._z, self._weights = prior.kernel.prepared(prior.z[near]), prior.weights[near]
-        far = prior.weights.copy()
-        far[near] = 0.0
-        self._far = k @ far, slope.by_points(far)
+        self._kernel, self._offset = prior.kernel, prior.offset
+        self._sum = NearSum(prior.kernel, prior.z, prior.weights, centers, NEAR_CENTERS)
 
     def __call__(self, u: Array, center: Index) -> Array:
         """The prior mean at the rows of U, each near its center, (m,)."""
-        mean: Array = self._offset + self._kernel.between(self._kernel.features(u), self._z) @ self._weights
-        if self._far is not None:
-            far_mean, far_gradient = self._far
-            mean += far_mean[center] + np.vecdot(far_gradient[center], _steps(u, self._centers[center]))
-        return mean
+        k = self._kernel.between(self._kernel.features(u), self._sum.z)
+        return self._sum.add_far(self._offset + k @ self._sum.weights, u, center)
 
     def gradient(self, u: Array, center: Index) -> Array:
         """Its derivatives by U, (m, d)."""
-        found = self._kernel.with_slope(self._kernel.features(u), self._z)[1].by_points(self._weights)
-        return found if self._far is None else found + self._far[1][center]
-
-
-def _steps(u: Array, centers: Array) -> Array:
-    """The way from each center, (m, d); 0 where an entry is inactive."""
-    way = u - centers
-    way[np.isnan(way)] = 0.0
-    return way
+        slope = self._kernel.with_slope(self._kernel.features(u), self._sum.z)[1]
+        near, far = slope.by_points(self._sum.weights), self._sum.far_gradient(center)
+        return near if far is None else near + far
 
 
 @one_thread()

@@ -35,7 +35,7 @@ from lazybo.gp.posterior import NO_VALUE, MomentGradients, Moments, NearField, P
 from lazybo.gp.targets import product, relative_variances
 from lazybo.gp.weights import CovarianceCache, SolutionCache, Weights
 
-# Rows to append at a time; this limits the temporary memory to this many columns of K.
+# Rows to append at a time, to limit temporary memory to this many columns of K.
 BLOCK_ROWS = 512
 # Rows to leave out at a time, for the same reason.
 LEFT_OUT_ROWS = 256
@@ -280,9 +280,9 @@ class Process:
 
 
 class LeftOut(NamedTuple):
-    """What a process predicts for the targets of some rows without each of them, in units of the targets.
+    """What a process predicts for each of some rows without that row, in units of the targets.
 
-    ``mean`` and ``deviation`` are those of a measurement, with its noise.
+    ``mean`` and ``deviation`` describe a measurement, with its noise.
     """
 
     rows: NDArray[np.intp]
@@ -329,7 +329,7 @@ def as_targets(name: str, values: ArrayLike, shape: tuple[int, ...]) -> Array:
 
 
 def as_variances(variance: ArrayLike, n: int) -> Array:
-    """``variance`` as n finite numbers, none of them negative."""
+    """``variance`` as n finite numbers that are not negative."""
     known = as_shape("variance", variance, (n,))
     if (known < 0).any():
         raise ValueError(f"variance must not be negative, but its smallest entry is {known.min()}")

@@ -1,4 +1,4 @@
-"""What a process keeps beside its factor: weights of the targets, w = L⁻¹ t and α = K⁻¹ t, and two caches.
+"""What a process keeps with its factor: the weights w = L⁻¹ t and α = K⁻¹ t of its targets, and two caches.
 
 A *pending* row has a point and no target yet (NaN). It lowers the variance and does not change the mean: its target is
 what the other rows predict there, so its weight in α is 0. With p the pending rows, A = K⁻¹ and α⁰ = A [t; 0], that

@@ -12,9 +12,9 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from lazybo.core.codec import write_whole
-from lazybo.paper import factorisation, lag, levy, tables, tuning, workers
-from lazybo.paper.data import Images, load_cifar10, load_mnist
-from lazybo.paper.presets import LABELS
+from lazybo.paper import levy, tables, tuning, workers
+from lazybo.paper.common import LABELS
+from lazybo.paper.tuning import Images, load_cifar10, load_mnist
 
 F = TypeVar("F", bound=Callable[..., None])
 
@@ -87,7 +87,7 @@ def levy_command(
     points = _whole_numbers("--seed-points", seed_points)
     chosen = _methods(methods, tuple(LABELS))
     levy.run_all(out / "levy.csv", levy.plan(chosen, points, seeds, iterations, dim), _say)
-    factorisation.record(out / "factorisation.csv", iterations)
+    levy.record_factors(out / "factorisation.csv", iterations)
     _show(out, "levy", "factorisation")
 
 
@@ -96,14 +96,14 @@ def lag_command(
     out: Out = OUT,
     seeds: Seeds = 5,
     iterations: Iterations = 300,
-    accuracy: Annotated[float, typer.Option(help="The value at which a run ends.")] = lag.ACCURACY,
-    seed_points: Annotated[int, typer.Option(min=1, help="Random seed points.")] = lag.SEED_POINTS,
+    accuracy: Annotated[float, typer.Option(help="The value at which a run ends.")] = levy.LAG_ACCURACY,
+    seed_points: Annotated[int, typer.Option(min=1, help="Random seed points.")] = levy.LAG_SEED_POINTS,
     dim: Annotated[int, typer.Option(min=1, help="Dimensions of the function.")] = 5,
 ) -> None:
     """Figure 6: time and iterations to a fixed accuracy over the lag, from 200 seed points."""
     path = out / "lag.csv"
     sizes: dict[str, Any] = {"dim": dim, "accuracy": accuracy, "seed_points": seed_points}
-    lag.run_all(path, seeds=seeds, iterations=iterations, kernels=("ours", "paper"), say=_say, **sizes)
+    levy.run_lags(path, seeds=seeds, iterations=iterations, kernels=("ours", "paper"), say=_say, **sizes)
     _show(out, "lag")
 
 

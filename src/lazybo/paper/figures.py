@@ -1,11 +1,11 @@
 """The paper's six figures as PNG and SVG, drawn from recorded numbers.
 
-Each figure first collects its numbers, here or in the module of its experiment, then draws them. Numbers that are not
-recorded are left out, and the figure says so.
+Each figure first collects its numbers, here or in the module of its experiment, then draws them.
 """
 
 import io
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +14,26 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from numpy.typing import NDArray
 
 from lazybo.core.checks import Array
 from lazybo.core.codec import write_whole
-from lazybo.paper import factorisation, illustrations, lag, levy
-from lazybo.paper.presets import LABELS
-from lazybo.paper.records import read_rows
+from lazybo.demo import levy as demo_levy
+from lazybo.gp.lazy_gp import LazyGP
+from lazybo.gp.targets import standardize
+from lazybo.paper import levy
+from lazybo.paper.common import LABELS, NOISE, XI, read_rows, unit_kernel
+from lazybo.search.acquisition import expected_improvement
 
 COLOURS = {"naive": "#d95f02", "lazy": "#1f78b4", "ours": "#33a02c", "lag3": "#7570b3", "algorithm2": "#666666"}
 STYLE: Any = {"font.size": 9, "axes.grid": True, "grid.alpha": 0.3, "svg.hashsalt": "lazybo", "svg.fonttype": "none"}
-# Times are smoothed over so many iterations: a shared machine stalls now and then.
+# Times are smoothed over this many iterations: a shared machine stalls now and then.
 WINDOW = 15
+# Figures 2 to 4: the seed points, their seed, and the sizes of the grids.
+SEED_POINTS = 12
+SEED = 4
+GRID = 401
+SURFACE = 121
 
 
 def draw_all(folder: Path, say: Callable[[str], None]) -> list[Path]:
@@ -56,14 +65,14 @@ def smooth(values: Array, window: int = WINDOW) -> Array:
 def step_seconds(folder: Path, method: str) -> Array:
     """Seconds of the optimiser at each iteration of Levy from one seed point, the median over seeds, (n,)."""
     recorded = levy.recorded(folder / "levy.csv").items()
-    courses = [course for run, course in recorded if (run.method, run.seed_points) == (method, 1)]
-    steps = [np.diff(course.seconds, prepend=0.0) for course in courses]
+    histories = [history for run, history in recorded if (run.method, run.seed_points) == (method, 1)]
+    steps = [np.diff(history.seconds, prepend=0.0) for history in histories]
     shortest = min((len(step) for step in steps), default=0)
     return np.median([step[:shortest] for step in steps], axis=0) if steps else np.zeros(0)
 
 
 def overhead(folder: Path) -> Figure | None:
-    """Figure 1: the optimiser's overhead beside the training of LeNet5, and over 1000 steps in as many dimensions."""
+    """Figure 1: the optimiser's overhead when LeNet5 is trained, and over 1000 steps on 5-D Levy."""
     rows = read_rows(folder / "lenet.csv")
     if not rows:
         return None
@@ -98,7 +107,66 @@ def overhead(folder: Path) -> Figure | None:
 # -------------------------------------------------------------------- figures 2 to 4
 
 
-def _draw_process(axes: Axes, p: illustrations.Process, *, draws: bool) -> None:
+@dataclass(frozen=True)
+class Illustration:
+    """A process given 12 points of the negative 1-D Levy function, on a grid, (m,); values in units of the function."""
+
+    x: Array
+    truth: Array
+    points: Array
+    values: Array
+    mean: Array
+    std: Array
+    draws: Array  # (3, m)
+    improvement: Array
+    maxima: NDArray[np.intp]  # where expected improvement has its local maxima, best first
+
+
+def illustration() -> Illustration:
+    """The paper's kernel on 12 random points, with values scaled so that a variance of 1 is visible."""
+    rng = np.random.default_rng(SEED)
+    points = np.sort(rng.random(SEED_POINTS))
+    values = negative_levy(points)
+    gp = LazyGP(unit_kernel(levy.space(1)), NOISE, transform=standardize)
+    gp.append(points[:, None], values)
+    grid = np.linspace(0.0, 1.0, GRID)
+    mean, variance = gp.posterior(grid[:, None])
+    std = np.sqrt(variance)
+    draws = gp.sample(grid[:, None], 3, rng)
+    # The acquisition functions minimise.
+    improvement = expected_improvement(-mean, std, -float(values.max()), XI).value
+    return Illustration(
+        *(raw(grid), negative_levy(grid), raw(points), values, mean, std, draws, improvement),
+        local_maxima(improvement),
+    )
+
+
+def raw(u: Array) -> Array:
+    """Map points of the unit interval to [-10, 10]."""
+    return (2.0 * u - 1.0) * levy.BOUND
+
+
+def negative_levy(u: Array) -> Array:
+    """The negative 1-D Levy function at points of the unit interval (paper, equation 7)."""
+    w = 1.0 + (raw(u) - 1.0) / 4.0
+    return -(np.sin(np.pi * w) ** 2 + (w - 1.0) ** 2 * (1.0 + np.sin(2.0 * np.pi * w) ** 2))
+
+
+def local_maxima(values: Array, least: float = 1e-3) -> NDArray[np.intp]:
+    """Indices of the local maxima on a grid, best first; those below ``least`` times the best are left out."""
+    padded = np.concatenate(([-np.inf], values, [-np.inf]))
+    top = (padded[1:-1] > padded[:-2]) & (padded[1:-1] >= padded[2:]) & (values >= least * values.max())
+    rows = np.flatnonzero(top)
+    return rows[np.argsort(-values[rows], kind="stable")]
+
+
+def levy_surface() -> tuple[Array, Array]:
+    """The axis, (m,), and the negative 2-D Levy function over it, (m, m)."""
+    axis = np.linspace(-levy.BOUND, levy.BOUND, SURFACE)
+    return axis, np.array([[-demo_levy(np.array((x, y))) for x in axis] for y in axis])
+
+
+def _draw_process(axes: Axes, p: Illustration, *, draws: bool) -> None:
     axes.fill_between(p.x, p.mean - 2 * p.std, p.mean + 2 * p.std, alpha=0.18, color="#1f78b4", label="mean ± 2 std")
     axes.plot(p.x, p.truth, color="black", lw=0.8, label="−Levy")
     axes.plot(p.x, p.mean, "--", color="#1f78b4", label="posterior mean")
@@ -113,7 +181,7 @@ def posterior(_folder: Path) -> Figure:
     """Figure 2: the process on 12 seed points, with three functions drawn from it."""
     figure = Figure(figsize=(7, 3.4), layout="constrained")
     axes = figure.subplots()
-    _draw_process(axes, illustrations.process(), draws=True)
+    _draw_process(axes, illustration(), draws=True)
     axes.set(title="1-D Levy, 12 random seed points; three functions drawn from the posterior", xlabel="x")
     axes.legend(fontsize=8, loc="lower center", ncols=2)
     return figure
@@ -121,7 +189,7 @@ def posterior(_folder: Path) -> Figure:
 
 def suggestions(_folder: Path) -> Figure:
     """Figure 3: the process, expected improvement with its maximum, and with all its local maxima."""
-    p = illustrations.process()
+    p = illustration()
     figure = Figure(figsize=(7, 6), layout="constrained")
     top, middle, bottom = figure.subplots(3, 1, sharex=True, height_ratios=(2, 1, 1))
     _draw_process(top, p, draws=False)
@@ -139,7 +207,7 @@ def suggestions(_folder: Path) -> Figure:
 
 def surface(_folder: Path) -> Figure:
     """Figure 4: the negative Levy function in two dimensions."""
-    axis, values = illustrations.surface()
+    axis, values = levy_surface()
     figure = Figure(figsize=(5.6, 4.6), layout="constrained")
     axes: Any = figure.add_subplot(projection="3d")
     x, y = np.meshgrid(axis, axis)
@@ -161,14 +229,14 @@ def factorisations(folder: Path) -> Figure | None:
     if not rows:
         return None
     n = np.array([int(row["n"]) for row in rows])
-    series = {name: np.array([float(row[name]) for row in rows]) for name in factorisation.FIELDS[1:4]}
+    series = {name: np.array([float(row[name]) for row in rows]) for name in levy.FACTOR_FIELDS[1:4]}
     figure = Figure(figsize=(7, 3.8), layout="constrained")
     axes = figure.subplots()
     measured = np.array([row["algorithm2_measured"] == "1" for row in rows]) & (n % 10 == 0)
     loops = series["algorithm2_seconds"]
     axes.plot(n, loops, "--", color=COLOURS["algorithm2"], label="algorithm 2, by operation count")
     axes.plot(n[measured], loops[measured], "o", color=COLOURS["algorithm2"], ms=4, label="algorithm 2, measured")
-    axes.plot(n, smooth(series["lapack_seconds"]), color=COLOURS["naive"], label="LAPACK anew")
+    axes.plot(n, smooth(series["lapack_seconds"]), color=COLOURS["naive"], label="LAPACK from scratch")
     axes.plot(n, smooth(series["extended_seconds"]), color=COLOURS["lazy"], label="extended (algorithm 3)")
     axes.set(yscale="log", xlabel="observations", ylabel="seconds", title="One factorisation")
     axes.legend(fontsize=8)
@@ -178,7 +246,7 @@ def factorisations(folder: Path) -> Figure | None:
 def lags(folder: Path) -> Figure | None:
     """Figure 6: iterations and time to a fixed accuracy by lag; runs that never reached it count as infinite."""
     path = folder / "lag.csv"
-    rows = lag.latest(path)
+    rows = levy.latest_lags(path)
     if not rows:
         return None
     figure = Figure(figsize=(9, 3.8), layout="constrained")
@@ -186,7 +254,7 @@ def lags(folder: Path) -> Figure | None:
     names = list(dict.fromkeys(row["lag"] for row in rows))
     budget = max(int(row["budget"]) for row in rows)
     for kernel, colour, shift in (("paper", COLOURS["lazy"], -0.12), ("ours", COLOURS["ours"], 0.12)):
-        for row in lag.summary(path, kernel):
+        for row in levy.lag_summary(path, kernel):
             x = names.index(str(row["lag"])) + shift
             text = f"{row['reached']}/{row['runs']}"
             _bar(left, x, row["iterations"], colour, budget)

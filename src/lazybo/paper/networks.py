@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lazybo.paper.data import Images
+from lazybo.paper.tuning import Images
 
 CLASSES = 10
 # Images predicted at a time.

@@ -6,24 +6,54 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from lazybo.paper import factorisation, lag, levy, published, workers
-from lazybo.paper.presets import LABELS
-from lazybo.paper.published import Steps
-from lazybo.paper.records import Row, improvements, quartiles, read_rows
+from lazybo.paper import levy, workers
+from lazybo.paper.common import LABELS, Row, improvements, quartiles, read_rows
 
 # Smaller improvements of an accuracy are not shown.
 ACCURACY_STEP = 0.005
 
+# What the paper prints: single runs each, as (iteration, value) where the best value improved.
+Steps = tuple[tuple[int, float], ...]
+
+# Table 1, by seed points and method.
+PAPER_LEVY: dict[int, dict[str, Steps]] = {
+    1: {
+        "naive": ((82, -5.23), (126, -4.5), (386, -4.3), (479, -4.1)),
+        "lazy": ((103, -1.3), (139, -0.77), (156, -0.33), (297, -0.18), (318, -0.14), (611, -0.01)),
+    },
+    100: {
+        "naive": ((168, -0.52), (169, -0.41), (170, -0.30), (232, -0.04)),
+        "lazy": ((648, -0.95), (673, -0.61), (731, -0.23), (838, -0.19), (972, -0.18), (975, -0.09)),
+        "lag3": ((192, -0.21),),
+    },
+}
+# Table 2.
+PAPER_LENET: dict[str, Steps] = {
+    "naive": (
+        *((13, 0.25), (15, 0.67), (24, 0.83), (26, 0.88)),
+        *((63, 0.90), (198, 0.93), (239, 0.96), (732, 0.97)),
+    ),
+    "lazy": ((1, 0.11), (4, 0.12), (11, 0.96), (168, 0.97)),
+}
+# Tables 3 and 4, by method and workers.
+PAPER_RESNET: dict[tuple[str, int], Steps] = {
+    ("naive", 1): ((16, 0.74), (26, 0.75), (43, 0.77), (50, 0.78), (176, 0.79)),
+    ("lazy", 1): ((24, 0.77), (53, 0.78), (62, 0.79), (117, 0.80), (237, 0.81)),
+    ("lazy", 20): ((1, 0.11), (16, 0.51), (21, 0.77), (35, 0.79), (61, 0.80)),
+}
+# The factorisations of all iterations together, naive over lazy (section 4.1).
+PAPER_FACTORISATION_RATIO = 162
+
 
 def recorded(folder: Path) -> dict[str, str]:
     """The tables of all recorded numbers in a folder, by experiment."""
-    lenet = {(method, 1): steps for method, steps in published.LENET.items()}
+    lenet = {(method, 1): steps for method, steps in PAPER_LENET.items()}
     makers: dict[str, Callable[[Path], str]] = {
         "levy": levy_tables,
         "factorisation": factorisation_table,
         "lag": lag_table,
         "lenet": lambda path: network_table(path, lenet),
-        "resnet": lambda path: network_table(path, published.RESNET),
+        "resnet": lambda path: network_table(path, PAPER_RESNET),
         "workers": workers_table,
     }
     paths = {name: folder / f"{name}.csv" for name in makers}
@@ -62,30 +92,30 @@ def count(values: Sequence[float]) -> str:
 
 def levy_tables(path: Path) -> str:
     """A summary of each setting, then the rows of the paper's table."""
-    runs: dict[tuple[int, str], list[levy.Course]] = defaultdict(list)
-    for run, course in levy.recorded(path).items():
-        runs[run.seed_points, run.method].append(course)
+    runs: dict[tuple[int, str], list[levy.History]] = defaultdict(list)
+    for run, history in levy.recorded(path).items():
+        runs[run.seed_points, run.method].append(history)
     parts = []
     for points in sorted({points for points, _ in runs}):
         own = {method: runs[points, method] for method in LABELS if (points, method) in runs}
         parts.append(f"### {points} seed point{'s' if points > 1 else ''}\n\n{_levy_summary(own)}")
-        if points in published.LEVY:
-            parts.append(f"The rows of the paper's table:\n\n{_levy_rows(published.LEVY[points], own)}")
+        if points in PAPER_LEVY:
+            parts.append(f"The rows of the paper's table:\n\n{_levy_rows(PAPER_LEVY[points], own)}")
     return "\n\n".join(parts)
 
 
-def _levy_summary(runs: dict[str, list[levy.Course]]) -> str:
+def _levy_summary(runs: dict[str, list[levy.History]]) -> str:
     head = ["method", "runs", "best: median (quartiles)", *(f"to {target:g}" for target in levy.TARGETS), "ms a step"]
     rows = []
-    for method, courses in runs.items():
-        ends = spread([float(course.best[-1]) for course in courses])
-        reached = [count(levy.reached(courses, target)) for target in levy.TARGETS]
-        step = quartiles([1e3 * float(course.seconds[-1]) / len(course.seconds) for course in courses])[1]
-        rows.append([LABELS[method], str(len(courses)), ends, *reached, f"{step:.1f}"])
+    for method, histories in runs.items():
+        ends = spread([float(history.best[-1]) for history in histories])
+        reached = [count(levy.reached(histories, target)) for target in levy.TARGETS]
+        step = quartiles([1e3 * float(history.seconds[-1]) / len(history.seconds) for history in histories])[1]
+        rows.append([LABELS[method], str(len(histories)), ends, *reached, f"{step:.1f}"])
     return markdown(head, rows)
 
 
-def _levy_rows(paper: dict[str, Steps], runs: dict[str, list[levy.Course]]) -> str:
+def _levy_rows(paper: dict[str, Steps], runs: dict[str, list[levy.History]]) -> str:
     head = [
         "method",
         "iteration",
@@ -99,33 +129,33 @@ def _levy_rows(paper: dict[str, Steps], runs: dict[str, list[levy.Course]]) -> s
     for method, steps in paper.items():
         same, ours = runs.get(method, []), runs.get("ours", [])
         for iteration, value in steps:
-            cells = [_at(courses, iteration) for courses in (same, ours)]
-            counts = [count(levy.reached(courses, value)) if courses else "" for courses in (same, ours)]
+            cells = [_at(histories, iteration) for histories in (same, ours)]
+            counts = [count(levy.reached(histories, value)) if histories else "" for histories in (same, ours)]
             rows.append([LABELS[method], str(iteration), f"{value:g}", *cells, *counts])
     return markdown(head, rows)
 
 
-def _at(courses: Sequence[levy.Course], iteration: int) -> str:
-    values = [float(course.best[iteration - 1]) for course in courses if len(course.best) >= iteration]
+def _at(histories: Sequence[levy.History], iteration: int) -> str:
+    values = [float(history.best[iteration - 1]) for history in histories if len(history.best) >= iteration]
     return spread(values) if values else ""
 
 
 def factorisation_table(path: Path) -> str:
     """Seconds of all factorisations of a run, and their ratio to the extended factor."""
-    rows = [{name: float(row[name]) for name in factorisation.FIELDS} for row in read_rows(path)]
+    rows = [{name: float(row[name]) for name in levy.FACTOR_FIELDS} for row in read_rows(path)]
     names = {
         "extended_seconds": "extended (algorithm 3)",
-        "lapack_seconds": "LAPACK anew at every step",
-        "algorithm2_seconds": f"algorithm 2 in Python (beyond {factorisation.LOOP_SIZES[-1]} by operation count)",
+        "lapack_seconds": "LAPACK from scratch at every step",
+        "algorithm2_seconds": f"algorithm 2 in Python (beyond {levy.LOOP_SIZES[-1]} by operation count)",
     }
     lengths = sorted({min(100, len(rows)), len(rows)})
     head, cells = ["factorisation"], [[label] for label in names.values()]
     for length in lengths:
-        totals = factorisation.totals(rows[:length])
+        totals = levy.total_seconds(rows[:length])
         head += [f"{length} steps: seconds", "ratio"]
         for cell, key in zip(cells, names, strict=True):
             cell += [f"{totals[key]:.3g}", f"{totals[key] / totals['extended_seconds']:.3g}"]
-    ratio = ["", "", str(published.FACTORISATION_RATIO)]
+    ratio = ["", "", str(PAPER_FACTORISATION_RATIO)]
     return markdown([*head, "paper's ratio (100 steps)"], [[*row, r] for row, r in zip(cells, ratio, strict=True)])
 
 
@@ -136,7 +166,7 @@ def lag_table(path: Path) -> str:
     """Iterations and time to the fixed accuracy for each lag."""
     rows = []
     for kernel in ("paper", "ours"):
-        for row in lag.summary(path, kernel):
+        for row in levy.lag_summary(path, kernel):
             iterations, seconds, step = (
                 tuple("∞" if math.isinf(value) else f"{value:.3g}" for value in row[name])  # type: ignore[attr-defined]
                 for name in ("iterations", "seconds", "seconds_a_step")
@@ -152,7 +182,7 @@ def lag_table(path: Path) -> str:
 
 
 def network_table(path: Path, paper: dict[tuple[str, int], Steps]) -> str:
-    """The improvements of each study beside the paper's, with the time of the optimiser and the trainings."""
+    """The improvements of each study next to the paper's, with the times of the optimiser and the trainings."""
     studies: dict[tuple[str, int, int], list[Row]] = defaultdict(list)
     for row in read_rows(path):
         studies[row["method"], int(row["workers"]), int(row["seed"])].append(row)

@@ -68,7 +68,8 @@ class Search:
         self.records = Records(space, len(earlier))
         self.feasible = None if space.feasible is None else FeasibleSet(space, space.feasible)
         self.models = Models(space, self.records, learning, earlier, self.feasible, has_cost=has_cost)
-        self._learning, self._acquisition, self._has_cost, self._repeats = learning, acquisition, has_cost, repeats
+        self.has_cost = has_cost
+        self._learning, self._acquisition, self._repeats = learning, acquisition, repeats
         self._earlier = [each for each in earlier if each is not None]
         self._portfolio: Array | None = None
 
@@ -82,7 +83,7 @@ class Search:
             self._acquisition,
             nothing,
             n_startup=0,
-            has_cost=self._has_cost,
+            has_cost=self.has_cost,
             repeats=False,
         )
 

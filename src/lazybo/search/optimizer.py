@@ -19,7 +19,7 @@ from lazybo.gp.fit import Lag, Priors
 from lazybo.gp.kernels import Kernel
 from lazybo.search import saved
 from lazybo.search.acquisition import Acquisition, Function
-from lazybo.search.options import Options, check_sources
+from lazybo.search.options import LocalModels, Options, check_sources
 from lazybo.search.planner import Planner
 from lazybo.search.predictions import Recommendation
 from lazybo.search.queries import Best, Queries, best_of, feasible_rows, front_of, one_objective, signs_of
@@ -67,7 +67,7 @@ class Optimizer:
         value_transform: Literal["warped", "scaled", "centred"] = "warped",
         cost: str | None = None,
         earlier: Sequence[Any] = (),
-        local_after: int | Literal["auto"] | None = "auto",
+        local_after: LocalModels | int | Literal["auto"] | None = "auto",
         deterministic: bool = False,
     ) -> None:
         options = Options(

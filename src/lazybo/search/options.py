@@ -7,7 +7,7 @@ import base64
 import json
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -25,6 +25,34 @@ from lazybo.space.space import Space
 # Results of earlier studies, unpacked, are not longer than this. A short text that was edited may unpack to any length.
 MOST_BYTES = 1 << 28
 PLAIN = str | int | float | bool | None
+
+
+@dataclass(frozen=True)
+class LocalModels:
+    """When local models take over from the single model of all records, and how large they are.
+
+    - ``after``: this many results; None disables them. "auto" is ``early_after`` for one objective without noise,
+      constraints and costs, where local models are better and cost less, and otherwise ``late_after``: the factor of all
+      records has 0.4 GB then.
+    - ``neighbours``: a round starts with this many records: half of them the nearest ones, half spread over twice the
+      box. ``round`` is the number of evaluations in it, or of parameters if there are more.
+    - ``first_side``, ``least_side``: the side of a new box, and the side below which a region is replaced.
+    - ``most_pending``: a search begins with at most this many of the newest pending records. A round with ``most_new``
+      results more than it needs begins again: they were not asked for, and are too many for one search.
+    - ``best_of_all``, ``spread_over_all``: what the model of the whole space has: the best records, and others.
+    """
+
+    after: int | Literal["auto"] | None = "auto"
+    early_after: int = 1000
+    late_after: int = 10_000
+    neighbours: int = 200
+    round: int = 100
+    first_side: float = 0.4
+    least_side: float = 2.0**-10
+    most_pending: int = 500
+    most_new: int = 500
+    best_of_all: int = 250
+    spread_over_all: int = 500
 
 
 def _about(check: Callable[[Any], Any], text: str, metavar: str = "") -> dict[str, Any]:
@@ -67,6 +95,8 @@ def check_sources(given: Any) -> tuple[Any, ...]:
 
 
 def _local_after(given: Any) -> Any:
+    if isinstance(given, LocalModels):
+        return replace(given, after=_local_after(given.after))
     if given is None or (isinstance(given, str) and given == "auto"):
         return given
     try:
@@ -108,7 +138,7 @@ class Options:
       which of them resemble this problem.
     - ``local_after``: after this many results, local models take over from the single model of all observations, whose
       memory grows with their square. "auto": 1,000 for one objective without noise, constraints and costs, otherwise
-      10,000. None disables it; so does ``lag=None``.
+      10,000. None disables it; so does ``lag=None``. A `LocalModels` also says how large they are.
     - ``deterministic``: the same configuration always has the same value. Nothing is evaluated twice, and the best
       value is the recommended one.
     """
@@ -157,7 +187,7 @@ class Options:
             metavar="STUDY[@STORAGE]",
         ),
     )
-    local_after: int | Literal["auto"] | None = field(
+    local_after: LocalModels | int | Literal["auto"] | None = field(
         default="auto", metadata=_about(_local_after, "Use local models after this many trials.", metavar="N|auto")
     )
     deterministic: bool = field(
@@ -177,6 +207,11 @@ class Options:
     def learned_priors(self) -> Priors | None:
         """The priors that learning uses: without noise if the objective is deterministic."""
         return priors_for(self.priors, self.noise, deterministic=self.deterministic)
+
+    @property
+    def local_models(self) -> LocalModels:
+        """When local models take over, and how large they are."""
+        return self.local_after if isinstance(self.local_after, LocalModels) else LocalModels(self.local_after)
 
     def arguments(self) -> dict[str, Any]:
         """The options by name, as arguments of `Optimizer`."""
@@ -204,7 +239,7 @@ def _to_plain(value: Any) -> Any:
         return value.item()
     if isinstance(value, PLAIN):
         return value
-    if isinstance(value, Priors):
+    if isinstance(value, Priors | LocalModels):
         return {each.name: _to_plain(getattr(value, each.name)) for each in fields(value)}
     if isinstance(value, Kernel) and KERNELS.get(value.name) is type(value):
         return {"name": value.name, "values": value.values.tolist()}
@@ -219,6 +254,8 @@ def _from_plain(name: str, plain: Any, space: Space, given: Mapping[str, Any] | 
         return Priors(**{**value, "like": _from_plain("kernel", value.get("like"), space, None)})
     if name == "kernel" and isinstance(value, Mapping):
         return kernel_for(value["name"], space.columns).with_values(value["values"])
+    if name == "local_after" and isinstance(value, Mapping):
+        return LocalModels(**value)
     return unpack(value) if name == "earlier" else value
 
 

@@ -52,7 +52,7 @@ class Planner:
             n_startup=default if options.n_startup is None else options.n_startup,
             has_cost=options.cost is not None,
         )
-        self._regions = Regions(self._search)
+        self._regions = Regions(self._search, options.local_models)
         self._whole: tuple[int, Search] | None = None  # the version of the records, and a search with some of them
         self._feasible = self._search.feasible
         if self._feasible is not None:
@@ -112,7 +112,7 @@ class Planner:
 
     def _is_local(self) -> bool:
         """Whether local models choose. Once they do, they always do."""
-        return bool(self._regions) or (self.options.lag is not None and self._regions.are_due(self.options))
+        return bool(self._regions) or (self.options.lag is not None and self._regions.are_due())
 
     def complete(self, fixed: Mapping[str, Any], number: int) -> dict[str, Any]:
         """A configuration with the ``fixed`` values; the others are those of the proposal with this number.

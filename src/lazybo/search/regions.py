@@ -33,18 +33,12 @@ from lazybo.core.blas import one_thread
 from lazybo.core.checks import Array, finite_number, positive, whole
 from lazybo.search.decide import Search
 from lazybo.search.hypervolume import non_dominated
-from lazybo.search.options import Options
+from lazybo.search.options import LocalModels
 from lazybo.search.records import Index, Record, Records
 from lazybo.search.results import State
 
 # Which region each suggestion is for, by its number: the regions are sorted by their best value.
 TURNS = (0, 1, 0, 2)
-# A round starts with this many records: half of them the nearest ones, half spread over twice the box.
-NEIGHBOURS = 200
-# Evaluations in a round; as many as there are parameters if there are more.
-ROUND = 100
-# A region begins with this side. It is replaced if its side falls below the least.
-FIRST_SIDE, LEAST_SIDE = 0.4, 2.0**-10
 # The first region is as large as this many of the best records are apart.
 BEST_APART = 50
 # This many improvements in a round double the side.
@@ -53,18 +47,8 @@ MANY_IMPROVEMENTS = 4
 MATTERS = 1e-3
 # Random configurations that are tried if the proposed one was evaluated before.
 OTHER_TRIES = 64
-# A search begins with at most this many of the newest pending records. A round with this many results more than it
-# needs begins again: they were not asked for, and are too many for one search.
-MOST_PENDING, MOST_NEW = 500, 500
 # No study has more observations. A state that was edited may say so.
 MAX_ROWS = 2**53
-# The model of the whole space has this many of the best records, and this many others.
-BEST_OF_ALL, SPREAD_OVER_ALL = 250, 500
-
-# With this many results, local models take over: the factor of all has 0.4 GB then.
-LOCAL_AFTER = 10_000
-# The same for one objective without noise, constraints and costs: local models are better there, and cost less.
-EARLY_LOCAL_AFTER = 1000
 
 
 @dataclass
@@ -92,8 +76,8 @@ class Region:
 class Regions:
     """The regions of a space. They read the records of the search in the whole space and propose configurations."""
 
-    def __init__(self, everything: Search) -> None:
-        self._everything = everything
+    def __init__(self, everything: Search, sizes: LocalModels) -> None:
+        self._everything, self._sizes = everything, sizes
         self._space, self._records = everything.space, everything.records
         self._regions: list[Region] = []
 
@@ -101,20 +85,20 @@ class Regions:
         """Whether there are regions."""
         return bool(self._regions)
 
-    def are_due(self, options: Options) -> bool:
+    def are_due(self) -> bool:
         """Whether local models take over from the search with all records. Those that are pending do not count."""
-        records, models, after = self._records, self._everything.models, options.local_after
+        records, models, after = self._records, self._everything.models, self._sizes.after
         if after is None or self._space.dim == 0 or records.n_complete < max(self._everything.n_startup, 1):
             return False
         ended = len(records) - len(records.rows(State.PENDING))
         if isinstance(after, int):
             return ended >= after
-        if ended < EARLY_LOCAL_AFTER or records.objectives > 1 or options.cost is not None:
-            return ended >= LOCAL_AFTER
+        if ended < self._sizes.early_after or records.objectives > 1 or self._everything.has_cost:
+            return ended >= self._sizes.late_after
         fitted = models.objectives[0].fitted
         # Whether there is noise is known once the kernel was learned.
         noisy = fitted.learned_at == 0 or fitted.is_noisy or records.variances().any()
-        return ended >= LOCAL_AFTER or not (noisy or records.constraints)
+        return ended >= self._sizes.late_after or not (noisy or records.constraints)
 
     @one_thread()
     def settle(self, seed: int, budget_left: float | None) -> None:
@@ -166,12 +150,12 @@ class Regions:
     def of_whole_space(self, seed: int) -> Search:
         """A search in the whole space, with the best records and as many others as it can serve."""
         rows = self._with_result()
-        best = rows[np.argsort(_ranks(self._records)[rows], kind="stable")[:BEST_OF_ALL]]
+        best = rows[np.argsort(_ranks(self._records)[rows], kind="stable")[: self._sizes.best_of_all]]
         others = np.setdiff1d(rows, best)
         rng = np.random.default_rng((seed, len(self._records), 4))
-        spread = rng.choice(others, min(SPREAD_OVER_ALL, len(others)), replace=False)
+        spread = rng.choice(others, min(self._sizes.spread_over_all, len(others)), replace=False)
         search = self._everything.part(self._space, local=False)
-        waiting = self._without_result()[-MOST_PENDING:]
+        waiting = self._without_result()[-self._sizes.most_pending :]
         for row in np.sort(np.concatenate((best, spread, waiting))):
             found = self._records[row]
             search.records.add(found.params, found.result, found.number)
@@ -195,7 +179,7 @@ class Regions:
             if record.serial < region.start:
                 assert region.waiting is not None, "it is known once the search was made"
                 others = [serial for serial in region.waiting if serial != record.serial]
-                if len(others) == len(region.waiting) or len(others) >= MOST_PENDING:
+                if len(others) == len(region.waiting) or len(others) >= self._sizes.most_pending:
                     region.forget_search()  # without this record, the search would have begun with others
                 region.waiting = others
 
@@ -248,16 +232,19 @@ class Regions:
         """A region around the best point, as large as the best points are apart, and others away from it."""
         rows = self._with_result()
         rows = rows[np.argsort(_ranks(self._records)[rows], kind="stable")]
-        rows = rows[self._everything.models.inside(rows, MOST_NEW)]
+        rows = rows[self._everything.models.inside(rows, self._sizes.most_new)]
         points = self._space.clip(self._records.points(rows))
         centers: list[Array] = []
         for point in points:
-            if all(self._space.distances(point[None], center)[0] > FIRST_SIDE / 2 for center in centers):
+            if all(self._space.distances(point[None], center)[0] > self._sizes.first_side / 2 for center in centers):
                 centers.append(point)
             if len(centers) == len(set(TURNS)):
                 break
         apart = 2.0 * float(np.median(self._space.distances(points[:BEST_APART], centers[0])))
-        sides = [min(max(apart, 16 * LEAST_SIDE), FIRST_SIDE), *[FIRST_SIDE] * (len(centers) - 1)]
+        sides = [
+            min(max(apart, 16 * self._sizes.least_side), self._sizes.first_side),
+            *[self._sizes.first_side] * (len(centers) - 1),
+        ]
         return [self._begun(center, side) for center, side in zip(centers, sides, strict=True)]
 
     def _begun(self, center: Array, side: float) -> Region:
@@ -267,8 +254,8 @@ class Regions:
 
     def _continued(self, region: Region, seed: int, index: int) -> Region:
         """A region, or its successor: its next round, or a new region if nothing is left to evaluate in it."""
-        needed = max(ROUND, self._space.dim)
-        if self._count_results(region) > needed + MOST_NEW:
+        needed = max(self._sizes.round, self._space.dim)
+        if self._count_results(region) > needed + self._sizes.most_new:
             return self._begun(region.center, region.side)
         search = self._synced(region)
         if _results(search, region.before) >= needed:
@@ -305,7 +292,7 @@ class Regions:
         """The region around the best point of its last round; a new region if the box has become tiny."""
         count = _improvements(search, region.before)
         side = region.side * (2.0 if count >= MANY_IMPROVEMENTS else 0.5 if count == 0 else 1.0)
-        if side < LEAST_SIDE:
+        if side < self._sizes.least_side:
             return self._new_region(seed, index)
         rng = np.random.default_rng((seed, len(self._records), 5))
         best = search.records[_best_row(search, rng)].params
@@ -315,7 +302,7 @@ class Regions:
     def _new_region(self, seed: int, index: int) -> Region:
         """A region where the model of the whole space expects most; ``index`` is that of the region it replaces."""
         center = self.of_whole_space(seed).choose(seed, len(self._records) + index, 1)[0]
-        return self._begun(center, FIRST_SIDE)
+        return self._begun(center, self._sizes.first_side)
 
     def _synced(self, region: Region) -> Search:
         """The search of a region with all records that belong there."""
@@ -340,7 +327,7 @@ class Regions:
         search = self._everything.part(self._space.box(region.center, region.side), local=True)
         for row in self._neighbours(region):
             self._add(region, search, int(row), outside=True)
-        for serial in region.waiting[-MOST_PENDING:]:
+        for serial in region.waiting[-self._sizes.most_pending :]:
             self._add(region, search, self._records.row_of(serial))
         region.search, region.before, region.seen = search, search.records.next_serial, region.start
         if region.learned is not None:
@@ -363,10 +350,10 @@ class Regions:
         rows = np.setdiff1d(np.arange(self._records.row_of(region.start)), np.array(waiting, dtype=np.intp))
         distances = self._space.distances(self._records.points(rows), region.center)
         near = np.argsort(distances, kind="stable")
-        first, rest = near[: NEIGHBOURS // 2], near[NEIGHBOURS // 2 :]
-        inside = np.sort(rest[: max(np.count_nonzero(distances[rest] <= region.side), NEIGHBOURS // 2)])
+        first, rest = near[: self._sizes.neighbours // 2], near[self._sizes.neighbours // 2 :]
+        inside = np.sort(rest[: max(np.count_nonzero(distances[rest] <= region.side), self._sizes.neighbours // 2)])
         rng = np.random.default_rng(len(rows))
-        spread = rng.choice(inside, min(NEIGHBOURS // 2, len(inside)), replace=False)
+        spread = rng.choice(inside, min(self._sizes.neighbours // 2, len(inside)), replace=False)
         return np.sort(rows[np.concatenate((first, spread))])
 
     def _with_result(self) -> Index:

@@ -62,7 +62,7 @@ class Candidates:
         """The mean score, or one for each objective; NaN if a fit failed. Other errors stop the search.
 
         All candidates have the same folds, and differences between folds say nothing about differences between
-        candidates. So the variance over the folds is not told: the search was worse with it (docs/sklearn.md).
+        candidates. So the variance over the folds is not reported: it made the search worse (docs/sklearn.md).
         """
         try:
             with config_context(**self._config):
@@ -135,7 +135,7 @@ def front_rows(results: Mapping[str, Any], metrics: Sequence[str]) -> NDArray[np
 
 
 def counts(trial: FrozenTrial) -> bool:
-    """Whether a trial counts as an evaluated candidate. A trial that stopped the search does not."""
+    """Whether a trial counts as an evaluated candidate. One that stopped the search does not."""
     return FOLDS_KEY in trial.user_attrs or (trial.state == TrialState.FAIL and ERROR_KEY not in trial.user_attrs)
 
 

@@ -10,8 +10,8 @@ c       product of the constants in a term                                      
 ======  =======================================================================  ========
 
 Sums and products are multiplied out, so ``2.0 * (WhiteKernel() + Matern(nu=2.5))`` is accepted too. Each term must then
-be a product of constants and either a WhiteKernel or the Matern, of which there must be exactly one. Then σ² = Σ c over
-the terms with the Matern, and σₙ² = Σ c · level over the others.
+be a product of constants and either a WhiteKernel or the Matern, and there must be exactly one Matern. Then σ² = Σ c
+over the terms with the Matern, and σₙ² = Σ c · level over the others.
 
 The parameters of a scikit-learn kernel are learned by maximum likelihood within the kernel's own bounds. Other kernels
 are learned by maximum a posteriori with `lazybo.gp.fit.Priors`, which suit the unit cube and values of about size 1.
@@ -36,7 +36,7 @@ from lazybo.gp.kernels.matern import Matern52
 Minimizer: TypeAlias = Callable[..., tuple[Array, float]]
 
 SUPPORTED = (
-    "ConstantKernel * Matern(nu=2.5) + WhiteKernel in any order, of which only the Matern is required; "
+    "ConstantKernel * Matern(nu=2.5) + WhiteKernel in any order (only the Matern is required); "
     "a kernel of lazybo.gp.kernels; or None"
 )
 # The size of y and the ranges of X are clipped to these limits, so that nothing overflows.
@@ -67,8 +67,7 @@ class _Term(NamedTuple):
 
 def validate(kernel: Any) -> Kernel | OwnKernel:
     """Raise a ValueError if the kernel is not supported. Returns a copy, or the kernel itself if it is immutable."""
-    # scikit-learn's class first: the check of our protocol reads properties, and theirs may warn.
-    if not isinstance(kernel, Kernel) and isinstance(kernel, OwnKernel):
+    if isinstance(kernel, OwnKernel):
         return kernel
     # An object that occurs twice has two entries in θ; cloning makes it two objects.
     own = clone(kernel) if isinstance(kernel, Kernel) else kernel

@@ -65,7 +65,7 @@ class Model:
         return cls(process, parameters, rows.y, targets)
 
     def with_rows(self, new: Observations, targets: Targets) -> "Model":
-        """A model with t more rows, in O(t n²). ``targets`` are those of all rows."""
+        """A model with t more rows, in O(t n²). ``targets`` has all rows."""
         self.process.append(new.x, targets.values[len(self.y) :], variance=new.known)
         self.process.set_targets(targets.values)
         return replace(self, y=np.concatenate((self.y, new.y)), targets=targets)
@@ -99,7 +99,7 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
     Parameters
     ----------
     kernel : scikit-learn kernel, kernel of lazybo.gp.kernels or None, default=None
-        ``ConstantKernel * Matern(nu=2.5) + WhiteKernel`` in any order, of which only the Matern is required. It is
+        ``ConstantKernel * Matern(nu=2.5) + WhiteKernel`` in any order (only the Matern is required). It is
         learned by maximum likelihood within its bounds. None: this kernel with a length scale for each column, learned
         with ``priors`` in units of the columns' ranges and of the size of y. A kernel of lazybo.gp.kernels may have
         categorical and conditional columns (NaN: inactive). It is learned together with a white noise, with ``priors``
@@ -108,7 +108,8 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
         Noise variance of the rows in a call of `fit` or `partial_fit`, in units of the normalised y: one number for
         all of them, or one for each row.
     optimizer : "fmin_l_bfgs_b", callable or None, default="fmin_l_bfgs_b"
-        None: the parameters are not learned. A callable is called as scikit-learn does, and needs one of its kernels.
+        None: the parameters are not learned. A callable is called as scikit-learn calls it, and needs one of its
+        kernels.
     n_restarts_optimizer : int, default=0
         Number of restarts when parameters are learned, drawn from the kernel's bounds or from the priors.
     normalize_y : bool, default=False
@@ -120,7 +121,7 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
     priors : lazybo.gp.fit.Priors or None, default=None
         Priors of the parameters, for kernels that are not scikit-learn's.
     max_points : int or None, default=400
-        Parameters are learned from at most so many rows, drawn at random. None: all rows, O(n³) each evaluation.
+        Parameters are learned from at most this many rows, drawn at random. None: all rows, O(n³) each evaluation.
     random_state : int, RandomState instance or None, default=None
         For the restarts.
 
@@ -223,10 +224,10 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
         """The mean at the rows of X, (m,).
 
         ``return_std`` adds the standard deviations, (m,); ``return_cov`` adds the joint covariance, (m, m). With
-        several outputs each has one more axis. Before `fit` they are those of the prior.
+        several outputs each has one more axis. Before `fit` the prior predicts.
         """
         if return_std and return_cov:
-            raise RuntimeError("return_std and return_cov exclude each other; give one of them")
+            raise RuntimeError("return_std and return_cov exclude each other; set only one")
         model, u = self._at(X)
         scale = model.targets.scale
         if return_std:
@@ -406,7 +407,7 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
 
 @contextmanager
 def _all_or_nothing(estimator: LazyGPRegressor) -> Iterator[None]:
-    """Undo all changes to the estimator and its process if the block raises, also at Ctrl-C."""
+    """Undo all changes to the estimator and its process if the block raises, even on Ctrl-C."""
     before = estimator.__dict__.copy()
     try:
         yield

@@ -85,7 +85,7 @@ class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no ty
     search_spaces : dict or list of dicts
         For each parameter a list of values, a range ``(low, high)`` or ``(low, high, "log")``, a frozen distribution of
         scipy.stats, or an Optuna distribution. A list of three or more numbers is ordered: the model knows which are
-        neighbours. In a list of dicts each dict is a sub-space, and each candidate belongs to one of them.
+        neighbours. In a list of dicts each dict is a sub-space, and each candidate belongs to one sub-space.
     n_iter : int, default=50
         Total number of candidates; fewer if the space has fewer.
     scoring, refit, cv, error_score, return_train_score, pre_dispatch
@@ -248,7 +248,7 @@ class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no ty
         return isinstance(self.scoring, list | tuple | set | Mapping)
 
     def _check_recommended(self) -> None:
-        """With several metrics ``refit`` must say which one is searched for, unless one of them has that name."""
+        """With several metrics ``refit`` must name the one to maximise, unless a metric is called "recommended"."""
         if self.refit == RECOMMENDED and self._names_metrics() and RECOMMENDED not in self.scoring:
             raise ValueError(
                 f"refit={RECOMMENDED!r} needs a single metric, but scoring has several: name the one to maximise with "

@@ -1,8 +1,8 @@
 """Convert the search spaces of scikit-learn users to Optuna distributions.
 
 A parameter is a list of values, a range, a frozen distribution of scipy.stats, or an Optuna distribution. A tuple of
-two numbers is a range, as in scikit-optimize, also with "log" after them; any other tuple is a list. The optimiser sees
-an Optuna distribution of plain numbers and names; the values themselves are looked up when a candidate is made.
+two numbers, with or without "log" after them, is a range, as in scikit-optimize; any other tuple is a list. The
+optimiser sees an Optuna distribution of plain numbers and names; a candidate gets the values themselves.
 
 With several sub-spaces, one categorical parameter selects the sub-space. A parameter is active while a sub-space that
 has it is selected. Equal parameters of several sub-spaces are one parameter, so that the model shares their data.
@@ -37,7 +37,7 @@ TAIL = 1e-3
 # Share of a uniform range that is cut off at each end. scipy.stats never draws the ends, which may be invalid
 # (a penalty of 0), but the optimiser often suggests them.
 END = 1e-6
-# A list of at least so many numbers is ordered; with two, the order means nothing.
+# A list of at least this many numbers is ordered; with two, the order means nothing.
 ORDERED_FROM = 3
 LABEL_LENGTH = 60
 
@@ -122,7 +122,7 @@ class SearchSpace:
 
     @property
     def text(self) -> str:
-        """A description of the space, to compare it with that of a stored search."""
+        """A description of the space, to compare it with a stored search."""
         return "; ".join(f"{inside}: {axis.text}" for inside, (_, axis) in self._axes.items())
 
 

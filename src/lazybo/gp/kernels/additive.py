@@ -13,12 +13,12 @@ gⱼ      (1 + sⱼ) exp(-sⱼ)                                             (d, 
 ======  ============================================================  ==========
 
 Two points that agree in one coordinate and differ in all others are far apart for M(r), so they are uncorrelated there.
-In the additive part they stay correlated by that coordinate. Objectives that are nearly a sum over their parameters are
-therefore learned from far fewer observations.
+The additive part keeps them correlated through that coordinate. So objectives that are nearly a sum over their
+parameters are learned from far fewer observations.
 
 Why √d: distances in the unit cube grow with √d, and so do the length scales, but the distance in one column does not.
-With the factor √d, -∂²k/∂x² at a point is the same for every a, so ℓⱼ is the distance that matters along column j for
-every share.
+With the factor √d, -∂²k/∂x² at a point is the same for every a, so ℓⱼ is the distance that matters along column j
+whatever the share is.
 
 Sums and positive multiples of positive semidefinite kernels are positive semidefinite, so k is too, for all columns.
 """
@@ -33,17 +33,17 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from lazybo.core.checks import Array, as_shape, positive
-from lazybo.gp.kernels.base import INACTIVE_VALUE, Column, Coordinates, Parameter, StationaryKernel, check_scales, upper
+from lazybo.gp.kernels.base import INACTIVE_VALUE, Column, Coordinates, Kernel, Parameter, upper
 from lazybo.gp.kernels.matern import MAX_DISTANCE, Matern52, MaternPairs, MaternSlope
 
-# How many entries of sⱼ are computed at a time, so that temporary arrays stay in the CPU cache.
+# Entries of sⱼ to compute at a time, so that temporary arrays stay in the CPU cache.
 BLOCK_ENTRIES = 8_192
 # For numbers up to this, quotients of their exponentials do not overflow.
 MAX_EXPONENT = 350.0
 
 
 @dataclass(frozen=True, eq=False)
-class AdditiveMatern52(StationaryKernel):
+class AdditiveMatern52(Kernel):
     """Matérn 5/2 in which a ``share`` of the variance is a sum of one-dimensional kernels. Immutable."""
 
     length_scales: Array
@@ -57,16 +57,8 @@ class AdditiveMatern52(StationaryKernel):
         share = positive("share", self.share)
         if share >= 1:
             raise ValueError(f"share must be between 0 and 1, not {share}")
-        scales, columns = check_scales(self.length_scales, self.columns)
-        object.__setattr__(self, "length_scales", scales)
-        object.__setattr__(self, "output_scale", positive("output_scale", self.output_scale))
         object.__setattr__(self, "share", share)
-        object.__setattr__(self, "columns", columns)
-
-    def __call__(self, x: ArrayLike, other: ArrayLike | None = None) -> Array:
-        """k between the rows of two sets of points, (m, n); among the rows of ``x`` if there is no other."""
-        z = self.features(self.check(x))
-        return self.between(z, z if other is None else self.features(self.check(other)))
+        self._check()
 
     @property
     def theta(self) -> Array:
@@ -96,7 +88,7 @@ class AdditiveMatern52(StationaryKernel):
         return replace(self, length_scales=checked[:-2], output_scale=checked[-2], share=checked[-1])
 
     def prepared(self, z: Array) -> "Lines":
-        """Z with its exponentials, to be given as ``other`` several times."""
+        """Z with its exponentials."""
         coordinates = self.coordinates
         first = z.T[coordinates.first] if coordinates.coded else z.T
         values = np.multiply(first, self._unit, order="C")
@@ -179,7 +171,7 @@ class AdditiveMatern52(StationaryKernel):
         return total, g, difference
 
     def _blocks(self, k: Array) -> list[slice]:
-        """The rows of k in blocks, each computed at a time."""
+        """The rows of k in blocks that are computed one after the other."""
         size = max(1, BLOCK_ENTRIES // max(1, self.dim * k.shape[1]))
         return [slice(start, start + size) for start in range(0, len(k), size)]
 

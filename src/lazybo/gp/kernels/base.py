@@ -23,16 +23,17 @@ The coordinates of a column:
 So a kernel that is positive definite in Euclidean space is positive definite on these points.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, ClassVar, Literal, Protocol, Self, TypeAlias, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.spatial.distance import cdist
 
-from lazybo.core.checks import Array, as_array
+from lazybo.core.checks import Array, as_array, positive
 
 Index: TypeAlias = NDArray[np.intp]
 Mask: TypeAlias = NDArray[np.bool_]
@@ -106,90 +107,9 @@ class Pairs(Protocol):
         """Σ_ab W_ab ∂k_ab/∂θ of the last covariance, (p,), from W_ab of the pairs, (P,), and W_aa, (n,); W = Wᵀ."""
 
 
-@runtime_checkable
-class Kernel(Protocol):
-    """A covariance function of points with given columns; immutable, so changing a parameter makes a new kernel."""
-
-    # The name of the kernel in `Optimizer(kernel=…)`.
-    name: ClassVar[str]
-
-    @property
-    def columns(self) -> Sequence[Column]:
-        """What the columns of a point hold."""
-
-    @property
-    def dim(self) -> int:
-        """Number of columns, d."""
-
-    @property
-    def theta(self) -> Array:
-        """θ, (p,)."""
-
-    @property
-    def layout(self) -> Sequence[Parameter]:
-        """The kind of each entry of θ."""
-
-    @property
-    def ranges(self) -> Array:
-        """The distance along each column that makes a difference, (d,), for example its length scale."""
-
-    def with_theta(self, theta: ArrayLike) -> Self:
-        """The same kernel with other parameters."""
-
-    @property
-    def values(self) -> Array:
-        """The parameters without logarithm, (p,). Save these: exp(log x) is not x to the last bit."""
-
-    def with_values(self, values: ArrayLike) -> Self:
-        """The same kernel with these parameters, to the last bit."""
-
-    def check(self, x: ArrayLike, name: str = "X") -> Array:
-        """Validated points of this kernel, (n, d)."""
-
-    def features(self, x: Array) -> Array:
-        """Z of validated points, (n, D)."""
-
-    def diagonal(self, z: Array) -> Array:
-        """k of each point with itself, (n,)."""
-
-    def prepared(self, z: Array) -> Any:
-        """Features in the form that `between` and `with_slope` need for ``other``; saves time if it is used again."""
-
-    def between(self, z: Array, other: Any) -> Array:
-        """k between the rows of two feature arrays, (m, n)."""
-
-    def with_slope(self, z: Array, other: Any) -> tuple[Array, Slope]:
-        """k between the rows of two feature arrays, (m, n), and its derivatives."""
-
-    def pairs(self, x: Array) -> Pairs:
-        """k between all pairs of validated points, for learning."""
-
-    def __call__(self, x: ArrayLike, other: ArrayLike | None = None) -> Array:
-        """k between the rows of two sets of points, (m, n); among the rows of ``x`` if there is no other."""
-
-
 def upper(n: int) -> Mask:
     """Where a square matrix is above its diagonal, (n, n): the places of the pairs a < b, row by row."""
     return np.triu(np.ones((n, n), dtype=bool), 1)
-
-
-def distances(kernel: Kernel, z: Array, other: Array) -> Array:
-    """Distances between the rows of two feature arrays, (m, n), in units of the kernel's ranges."""
-    return coordinates_of(tuple(kernel.columns)).distances(z, other, kernel.ranges)
-
-
-def scaled_distances(columns: Sequence[Column], ranges: Array, u: Array, other: Array) -> Array:
-    """Distances between the rows of two sets of points with these columns, (m, n), in units of ``ranges``, (d,)."""
-    coordinates = coordinates_of(tuple(columns))
-    scales = coordinates.scales(ranges)
-    return coordinates.distances(coordinates.of(u) / scales, coordinates.of(other) / scales, ranges)
-
-
-def as_kernel(kernel: object) -> Kernel:
-    """Return ``kernel``; raise a ValueError if it is not a kernel."""
-    if isinstance(kernel, type) or not isinstance(kernel, Kernel):
-        raise ValueError(f"the kernel must be one of lazybo.gp.kernels, such as Matern52, not {kernel!r}")
-    return kernel
 
 
 class Coordinates:
@@ -327,26 +247,35 @@ def _coordinates(values: Array, column: Column) -> Array:
     return coordinates
 
 
-def check_scales(length_scales: ArrayLike, columns: Sequence[Column]) -> tuple[Array, tuple[Column, ...]]:
-    """Validated read-only length scales, (d,), and one column for each; numeric columns by default."""
-    scales = as_array("length_scales", length_scales, 1).copy()
-    if len(scales) == 0 or not (np.isfinite(scales).all() and (scales >= MIN_LENGTH_SCALE).all()):
-        raise ValueError(f"length_scales must be positive finite numbers, one for each column, not {scales}")
-    scales.flags.writeable = False
-    columns = tuple(columns) or (Column(),) * len(scales)
-    if not all(isinstance(column, Column) for column in columns):
-        raise ValueError(f"columns must be Column objects, not {columns}")
-    if len(columns) != len(scales):
-        raise ValueError(f"there are {len(scales)} length scales but {len(columns)} columns")
-    return scales, columns
+def scaled_distances(columns: Sequence[Column], ranges: Array, u: Array, other: Array) -> Array:
+    """Distances between the rows of two sets of points with these columns, (m, n), in units of ``ranges``, (d,)."""
+    coordinates = coordinates_of(tuple(columns))
+    scales = coordinates.scales(ranges)
+    return coordinates.distances(coordinates.of(u) / scales, coordinates.of(other) / scales, ranges)
 
 
-class StationaryKernel:
-    """What kernels of distances have in common: a length scale for each column, and the same k(x, x) everywhere."""
+class Kernel(ABC):
+    """A covariance function with a length scale for each column; immutable, so a changed parameter is a new kernel."""
 
+    # The name of the kernel in `Optimizer(kernel=…)`.
+    name: ClassVar[str]
     length_scales: Array
     output_scale: float
     columns: Sequence[Column]
+
+    def _check(self) -> None:
+        """Validate length scales, output scale and columns (numeric by default), and make the scales read-only."""
+        scales = as_array("length_scales", self.length_scales, 1).copy()
+        if len(scales) == 0 or not (np.isfinite(scales).all() and (scales >= MIN_LENGTH_SCALE).all()):
+            raise ValueError(f"length_scales must be positive finite numbers, one for each column, not {scales}")
+        scales.flags.writeable = False
+        columns = tuple(self.columns) or (Column(),) * len(scales)
+        if not all(isinstance(column, Column) for column in columns):
+            raise ValueError(f"columns must be Column objects, not {columns}")
+        if len(columns) != len(scales):
+            raise ValueError(f"there are {len(scales)} length scales but {len(columns)} columns")
+        self.__dict__.update(length_scales=scales, columns=columns)
+        self.__dict__["output_scale"] = positive("output_scale", self.output_scale)
 
     def __setstate__(self, state: dict[str, object]) -> None:
         """After a copy or unpickling NumPy arrays are writable: make them read-only again."""
@@ -360,8 +289,31 @@ class StationaryKernel:
 
     @property
     def ranges(self) -> Array:
-        """The length scales, (d,)."""
+        """The distance along each column that makes a difference, (d,): its length scale."""
         return self.length_scales
+
+    @property
+    @abstractmethod
+    def layout(self) -> Sequence[Parameter]:
+        """The kind of each entry of θ."""
+
+    @property
+    @abstractmethod
+    def theta(self) -> Array:
+        """θ, (p,)."""
+
+    @abstractmethod
+    def with_theta(self, theta: ArrayLike) -> Self:
+        """The same kernel with other parameters."""
+
+    @property
+    @abstractmethod
+    def values(self) -> Array:
+        """The parameters without logarithm, (p,). Save these: exp(log x) is not x to the last bit."""
+
+    @abstractmethod
+    def with_values(self, values: ArrayLike) -> Self:
+        """The same kernel with these parameters, to the last bit."""
 
     @cached_property
     def coordinates(self) -> Coordinates:
@@ -382,8 +334,41 @@ class StationaryKernel:
         return z
 
     def diagonal(self, z: Array) -> Array:
-        """σ² for each point, (n,)."""
+        """k of each point with itself, (n,)."""
         return np.full(len(z), self.output_scale)
+
+    def prepared(self, z: Array) -> Any:
+        """Features in the form that `between` and `with_slope` need for ``other``; saves time if it is used again."""
+        return z
+
+    @abstractmethod
+    def between(self, z: Array, other: Any) -> Array:
+        """k between the rows of two feature arrays, (m, n)."""
+
+    @abstractmethod
+    def with_slope(self, z: Array, other: Any) -> tuple[Array, Slope]:
+        """k between the rows of two feature arrays, (m, n), and its derivatives."""
+
+    @abstractmethod
+    def pairs(self, x: Array) -> Pairs:
+        """k between all pairs of validated points, for learning."""
+
+    def __call__(self, x: ArrayLike, other: ArrayLike | None = None) -> Array:
+        """k between the rows of two sets of points, (m, n); among the rows of ``x`` if there is no other."""
+        z = self.features(self.check(x))
+        return self.between(z, z if other is None else self.features(self.check(other)))
+
+
+def as_kernel(kernel: object) -> Kernel:
+    """Return ``kernel``; raise a ValueError if it is not a kernel."""
+    if not isinstance(kernel, Kernel):
+        raise ValueError(f"the kernel must be one of lazybo.gp.kernels, such as Matern52, not {kernel!r}")
+    return kernel
+
+
+def distances(kernel: Kernel, z: Array, other: Array) -> Array:
+    """Distances between the rows of two feature arrays, (m, n), in units of the kernel's ranges."""
+    return kernel.coordinates.distances(z, other, kernel.ranges)
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,8 +23,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.spatial.distance import pdist
 
-from lazybo.core.checks import Array, as_shape, positive
-from lazybo.gp.kernels.base import Column, Coordinates, Parameter, StationaryKernel, check_scales, upper
+from lazybo.core.checks import Array, as_shape
+from lazybo.gp.kernels.base import Column, Coordinates, Kernel, Parameter, upper
 
 # Beyond this distance the kernel is 0 in doubles, and infinity · 0 would be NaN.
 MAX_DISTANCE = 1e3
@@ -32,7 +32,7 @@ SQRT_5 = math.sqrt(5.0)
 
 
 @dataclass(frozen=True, eq=False)
-class Matern52(StationaryKernel):
+class Matern52(Kernel):
     """Matérn 5/2 with a length scale for each column. Immutable: methods that change parameters return a new kernel."""
 
     length_scales: Array
@@ -42,15 +42,7 @@ class Matern52(StationaryKernel):
     name: ClassVar[str] = "matern52"
 
     def __post_init__(self) -> None:
-        scales, columns = check_scales(self.length_scales, self.columns)
-        object.__setattr__(self, "length_scales", scales)
-        object.__setattr__(self, "output_scale", positive("output_scale", self.output_scale))
-        object.__setattr__(self, "columns", columns)
-
-    def __call__(self, x: ArrayLike, other: ArrayLike | None = None) -> Array:
-        """k between the rows of two sets of points, (m, n); among the rows of ``x`` if there is no other."""
-        z = self.features(self.check(x))
-        return self.between(z, z if other is None else self.features(self.check(other)))
+        self._check()
 
     @property
     def theta(self) -> Array:
@@ -75,10 +67,6 @@ class Matern52(StationaryKernel):
         """The same kernel with other length scales and another output scale, (d + 1,)."""
         checked = as_shape("values", values, (self.dim + 1,))
         return replace(self, length_scales=checked[:-1], output_scale=checked[-1])
-
-    def prepared(self, z: Array) -> Array:
-        """Z itself."""
-        return z
 
     def between(self, z: Array, other: Array) -> Array:
         """k between the rows of two feature arrays, (m, n)."""

@@ -1,0 +1,202 @@
+"""The shape of the package as one table: ``python -m benchmarks.shape``.
+
+Modules, lines, the longest chain of imports, the classes with most methods, the longest parameter lists, and how many
+modules run code for one suggestion. ``tests/test_architecture.py`` has a limit for each of them.
+
+A chain of imports counts modules: a, b and c if a imports b, which imports c. Imports inside functions count, those
+under TYPE_CHECKING do not. A module is visited if one of its functions runs; all imports were made before. The three
+visits are ``ask()`` with ten results, a trial of `LazySampler` after ten others, and a whole ``optimize()`` in memory
+with two trials, one of which the model suggests.
+"""
+
+import ast
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from statistics import median
+from types import FrameType
+from typing import Any
+
+import optuna
+
+import lazybo
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+ROOT = Path(lazybo.__file__).parent
+SPACE = {"x": (0.0, 1.0), "y": (0.0, 1.0)}
+SHOWN = 4
+
+
+class Shape:
+    """A package as it is written."""
+
+    def __init__(self, root: Path = ROOT) -> None:
+        self.root, self.name = root, root.name
+        self.files = {self._module(path): path for path in sorted(root.rglob("*.py"))}
+        self.trees = {name: ast.parse(path.read_text()) for name, path in self.files.items()}
+
+    def _module(self, path: Path) -> str:
+        return ".".join((self.name, *path.relative_to(self.root).with_suffix("").parts)).removesuffix(".__init__")
+
+    @property
+    def lines(self) -> dict[str, int]:
+        """The length of each module."""
+        return {name: len(path.read_text().splitlines()) for name, path in self.files.items()}
+
+    @cached_property
+    def imports(self) -> dict[str, set[str]]:
+        """The modules that each module imports. The package itself is left out: it only gives names to users."""
+        return {name: self._imported_by(name) for name in self.files if name != self.name}
+
+    def _imported_by(self, module: str) -> set[str]:
+        found: set[str] = set()
+        for node in running(self.trees[module]):
+            if isinstance(node, ast.Import):
+                found |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                # `from lazybo.run import ledger` imports the module `run.ledger`.
+                names = {f"{node.module}.{alias.name}" for alias in node.names}
+                found |= {name if name in self.files else node.module for name in names}
+        return {name for name in found if name in self.files and name not in (module, self.name)}
+
+    def longest_chain(self) -> list[str]:
+        """The longest chain of modules, each of which imports the next. Raises a ValueError if there is a cycle."""
+        chains: dict[str, list[str]] = {}
+
+        def chain(module: str, above: tuple[str, ...]) -> list[str]:
+            if module in above:
+                raise ValueError(f"modules import each other: {' > '.join((*above, module))}")
+            if module not in chains:
+                below = [chain(each, (*above, module)) for each in sorted(self.imports[module])]
+                chains[module] = [module, *max(below, key=len, default=[])]
+            return chains[module]
+
+        return max((chain(module, ()) for module in self.imports), key=len)
+
+    def mutual_packages(self) -> list[tuple[str, str]]:
+        """Pairs of packages that import each other."""
+        pairs = {(_package(a), _package(b)) for a, found in self.imports.items() for b in found}
+        return sorted((a, b) for a, b in pairs if a < b and (b, a) in pairs)
+
+    def methods(self) -> dict[str, int]:
+        """How many methods each class has."""
+        return {
+            f"{module}.{node.name}": sum(isinstance(each, Function) for each in node.body)
+            for module, tree in self.trees.items()
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ClassDef)
+        }
+
+    def functions(self) -> Iterator[tuple[str, Function]]:
+        """All functions and methods, with the names of their modules."""
+        for module, tree in self.trees.items():
+            for node in ast.walk(tree):
+                if isinstance(node, Function):
+                    yield module, node
+
+    def parameters(self) -> dict[str, int]:
+        """How many parameters each function has; overloads and methods of the same name count once."""
+        found: dict[str, int] = {}
+        for module, node in self.functions():
+            key, count = f"{module}.{node.name}", len(node.args.args) + len(node.args.kwonlyargs)
+            found[key] = max(count, found.get(key, 0))
+        return found
+
+
+def running(tree: ast.AST) -> Iterator[ast.AST]:
+    """All nodes that are not under TYPE_CHECKING."""
+    if isinstance(tree, ast.If) and "TYPE_CHECKING" in ast.unparse(tree.test):
+        return
+    yield tree
+    for child in ast.iter_child_nodes(tree):
+        yield from running(child)
+
+
+def _package(module: str) -> str:
+    return module.split(".")[1]
+
+
+def visited(call: Callable[[], object]) -> set[str]:
+    """The files of the package whose functions run during a call, in any thread."""
+    found: set[str] = set()
+
+    def note(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call" and frame.f_code.co_name != "<module>":
+            found.add(frame.f_code.co_filename)
+
+    threading.setprofile(note)
+    sys.setprofile(note)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+    return {name for name in found if Path(name).is_relative_to(ROOT)}
+
+
+def ask() -> set[str]:
+    """What one suggestion visits."""
+    optimizer = lazybo.Optimizer(SPACE, seed=0, n_startup=5)
+    for _ in range(10):
+        suggestion = optimizer.ask()
+        optimizer.tell(suggestion, suggestion.params["x"])
+    return visited(optimizer.ask)
+
+
+def sampler_trial() -> set[str]:
+    """What one trial of the sampler visits."""
+    study = optuna.create_study(sampler=lazybo.LazySampler(seed=0, n_startup_trials=5))
+
+    def objective(trial: optuna.Trial) -> float:
+        return trial.suggest_float("x", 0, 1) + trial.suggest_float("y", 0, 1)
+
+    study.optimize(objective, n_trials=10)
+    return visited(lambda: study.optimize(objective, n_trials=1))
+
+
+def optimize_trial() -> set[str]:
+    """What `optimize` visits, from its arguments to the end."""
+
+    def run() -> object:
+        sampler = lazybo.LazySampler(n_startup_trials=1)
+        return lazybo.optimize(lambda x, y: x + y, SPACE, n_trials=2, seed=0, sampler=sampler, progress=False)
+
+    run()
+    return visited(run)
+
+
+def _largest(counts: Mapping[str, int]) -> str:
+    first = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:SHOWN]
+    return ", ".join(f"{name.rpartition('.')[2]} {count}" for name, count in first)
+
+
+def _spread(counts: list[int]) -> str:
+    return f"{median(counts):.0f} / {sorted(counts)[int(0.9 * len(counts))]} / {max(counts)}"
+
+
+def main() -> None:
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    shape = Shape()
+    chain = shape.longest_chain()
+    lengths = [(node.end_lineno or 0) - node.lineno + 1 for _, node in shape.functions()]
+    visits = [len(count()) for count in (ask, sampler_trial, optimize_trial)]
+    rows = {
+        "modules / lines": f"{len(shape.files)} / {sum(shape.lines.values()):,}",
+        "module lines, median / p90 / max": _spread(list(shape.lines.values())),
+        "function lines, median / p90 / max": _spread(lengths),
+        "longest import chain": str(len(chain)),
+        "methods in the largest classes": _largest(shape.methods()),
+        "longest parameter lists": _largest(shape.parameters()),
+        "packages that import each other": ", ".join(" and ".join(pair) for pair in shape.mutual_packages()) or "none",
+        "modules visited by: ask; a sampler's trial; `optimize` with one trial": "; ".join(map(str, visits)),
+    }
+    print("| | lazybo |\n|---|---|")
+    for name, value in rows.items():
+        print(f"| {name} | {value} |")
+    print("\n" + " > ".join(name.removeprefix(f"{shape.name}.") for name in chain))
+
+
+if __name__ == "__main__":
+    main()
