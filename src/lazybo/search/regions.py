@@ -23,7 +23,7 @@ changes only in `settle`, and depends on results only: pending suggestions, and 
 no difference.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -116,46 +116,36 @@ class Regions:
     @one_thread()
     def propose(self, seed: int, number: int) -> dict[str, Any]:
         """The configuration of the suggestion with this number. It changes nothing; call `settle` first."""
-        search, rng = self._turn(number), np.random.default_rng((seed, number, 6))
+        searches = [self._synced(region) for region in self._regions]
+        order = np.argsort([_ranks_without_noise(each).min(initial=np.inf) for each in searches], kind="stable")
+        search = searches[order[TURNS[number % len(TURNS)] % len(order)]]
+        rng = np.random.default_rng((seed, number, 6))
         if search.feasible is None or not search.feasible.is_empty(seed):
             params = search.records.configuration(search.choose(seed, number, 1)[0])
-            if not self._is_known(self._space.encode(params)) or self._everything.is_exhausted(seed):
+            if not self._records.at(self._space.encode(params)) or self._everything.is_exhausted(seed):
                 return params
-            if (other := self._other(search, rng, self._is_known)) is not None:
+            if (other := self._other(search, rng, ended=False)) is not None:
                 return other
         return self._records.configuration(self._everything.random_point(seed, rng))
 
-    def _turn(self, number: int) -> Search:
-        """The search of the region whose turn it is."""
-        searches = [self._synced(region) for region in self._regions]
-        order = np.argsort([_ranks_without_noise(each).min(initial=np.inf) for each in searches], kind="stable")
-        return searches[order[TURNS[number % len(TURNS)] % len(order)]]
-
-    def _is_known(self, point: Array) -> bool:
-        return bool(self._records.at(point))
-
-    def _has_ended(self, point: Array) -> bool:
-        return any(self._records[row].result.state is not State.PENDING for row in self._records.at(point))
-
-    def _other(
-        self, search: Search, rng: np.random.Generator, is_taken: Callable[[Array], bool]
-    ) -> dict[str, Any] | None:
-        """A random configuration of a box whose point is not taken; None if there seems to be none."""
+    def _other(self, search: Search, rng: np.random.Generator, *, ended: bool) -> dict[str, Any] | None:
+        """A random configuration of a box without a record, or without one that has ``ended``; None if there is none."""
         for params in search.space.decode_all(search.space.sample(rng, OTHER_TRIES)):
-            allowed = search.feasible is None or search.feasible.contains.holds(params)
-            if allowed and not is_taken(self._space.encode(params)):
+            rows = self._records.at(self._space.encode(params))
+            taken = [row for row in rows if not ended or self._records[row].result.state is not State.PENDING]
+            if not taken and (search.feasible is None or search.feasible.contains.holds(params)):
                 return params
         return None
 
     def of_whole_space(self, seed: int) -> Search:
         """A search in the whole space, with the best records and as many others as it can serve."""
-        rows = self._with_result()
+        rows = _with_result(self._records)
         best = rows[np.argsort(_ranks(self._records)[rows], kind="stable")[: self._sizes.best_of_all]]
         others = np.setdiff1d(rows, best)
         rng = np.random.default_rng((seed, len(self._records), 4))
         spread = rng.choice(others, min(self._sizes.spread_over_all, len(others)), replace=False)
         search = self._everything.part(self._space, local=False)
-        waiting = self._without_result()[-self._sizes.most_pending :]
+        waiting = _without_result(self._records)[-self._sizes.most_pending :]
         for row in np.sort(np.concatenate((best, spread, waiting))):
             found = self._records[row]
             search.records.add(found.params, found.result, found.number)
@@ -230,7 +220,7 @@ class Regions:
 
     def _first_regions(self) -> list[Region]:
         """A region around the best point, as large as the best points are apart, and others away from it."""
-        rows = self._with_result()
+        rows = _with_result(self._records)
         rows = rows[np.argsort(_ranks(self._records)[rows], kind="stable")]
         rows = rows[self._everything.models.inside(rows, self._sizes.most_new)]
         points = self._space.clip(self._records.points(rows))
@@ -249,7 +239,7 @@ class Regions:
 
     def _begun(self, center: Array, side: float) -> Region:
         """A region whose round begins now."""
-        waiting = [self._records[row].serial for row in self._without_result()]
+        waiting = [self._records[row].serial for row in _without_result(self._records)]
         return Region(center, side, self._records.next_serial, waiting)
 
     def _continued(self, region: Region, seed: int, index: int) -> Region:
@@ -260,7 +250,9 @@ class Regions:
         search = self._synced(region)
         if _results(search, region.before) >= needed:
             return self._next_round(region, search, seed, index)
-        if self._has_news(region) and self._is_exhausted(search, seed):
+        assert region.waiting is not None, "it is known once the search was made"
+        before = self._records.row_of(region.start) - len(region.waiting)
+        if len(_with_result(self._records)) > before and self._is_exhausted(search, seed):
             return self._new_region(seed, index)
         return region
 
@@ -272,21 +264,16 @@ class Regions:
             each.result.state is not State.PENDING and search.space.has(each.params) for each in new
         )
 
-    def _has_news(self, region: Region) -> bool:
-        """Whether there are more results than when the round of a region began."""
-        assert region.waiting is not None, "it is known once the search was made"
-        return len(self._with_result()) > self._records.row_of(region.start) - len(region.waiting)
-
     def _is_exhausted(self, search: Search, seed: int) -> bool:
         """Whether all configurations of a box seem to have a result, while others in the space have none."""
         if search.feasible is not None and search.feasible.is_empty(seed):
             return True
-        known = len(self._with_result())
+        known = len(_with_result(self._records))
         if search.space.size == np.inf or (search.feasible is None and search.space.size > known):
             return False
         if self._everything.is_exhausted(seed):
             return False
-        return self._other(search, np.random.default_rng((seed, known, 7)), self._has_ended) is None
+        return self._other(search, np.random.default_rng((seed, known, 7)), ended=True) is None
 
     def _next_round(self, region: Region, search: Search, seed: int, index: int) -> Region:
         """The region around the best point of its last round; a new region if the box has become tiny."""
@@ -321,7 +308,7 @@ class Regions:
         # Another process, in which this region began, may have had more records.
         region.start = min(region.start, self._records.next_serial)
         if region.waiting is None:
-            rows = self._without_result()
+            rows = _without_result(self._records)
             region.waiting = [self._records[row].serial for row in rows[rows < self._records.row_of(region.start)]]
         region.waiting = [serial for serial in region.waiting if serial < region.start]
         search = self._everything.part(self._space.box(region.center, region.side), local=True)
@@ -356,15 +343,17 @@ class Regions:
         spread = rng.choice(inside, min(self._sizes.neighbours // 2, len(inside)), replace=False)
         return np.sort(rows[np.concatenate((first, spread))])
 
-    def _with_result(self) -> Index:
-        """The rows that have ended, or have a forecast."""
-        return np.setdiff1d(np.arange(len(self._records)), self._without_result())
 
-    def _without_result(self) -> Index:
-        """The rows that have neither ended nor a forecast."""
-        pending = self._records.rows(State.PENDING)
-        forecast = [not np.isnan(self._records[row].result.values or np.nan).all() for row in pending]
-        return pending[~np.array(forecast, dtype=bool)]
+def _with_result(records: Records) -> Index:
+    """The rows that have ended, or have a forecast."""
+    return np.setdiff1d(np.arange(len(records)), _without_result(records))
+
+
+def _without_result(records: Records) -> Index:
+    """The rows that have neither ended nor a forecast."""
+    pending = records.rows(State.PENDING)
+    forecast = [not np.isnan(records[row].result.values or np.nan).all() for row in pending]
+    return pending[~np.array(forecast, dtype=bool)]
 
 
 def _results(search: Search, before: int) -> int:
