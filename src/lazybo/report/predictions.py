@@ -219,7 +219,7 @@ def recommend(study: Study, *, feasible: Predicate | None = None) -> Recommendat
 
     Under noise the best value may be the luckiest one; the posterior mean also uses the values around each trial. Works
     for any Optuna study with one objective, whichever sampler chose its trials. The model is the one that the last run
-    of lazybo would continue with, otherwise one with default options. ``number`` is that of the first trial with this
+    of lazybo would continue with, otherwise one with default options. ``number`` is the first trial with this
     configuration. Studies do not keep known constraints, so trials of another sampler or run may violate yours: pass
     the constraint as ``feasible`` to leave them out. If more than 1,000 configurations have completed, those with the
     best values are compared.
