@@ -26,7 +26,7 @@ from benchmarks import faults
 from benchmarks.drivers import race
 from lazybo.run.presence import born
 from lazybo.study.attributes import ATTEMPTS_KEY, BEGAN_KEY
-from lazybo.study.storage import DEFAULT_NAME
+from lazybo.study.definition import DEFAULT_NAME
 
 SPACE = {"x": FloatDistribution(-1.0, 1.0)}
 # Seconds after which something hangs, and does not merely take its time on a busy machine.

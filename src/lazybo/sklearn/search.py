@@ -49,7 +49,8 @@ from lazybo.sklearn.candidates import (
 )
 from lazybo.sklearn.spaces import SearchSpace
 from lazybo.space.space import Predicate, Space
-from lazybo.study.storage import About, open_storage, open_study
+from lazybo.study.definition import Definition, open_study
+from lazybo.study.store import open_storage
 
 MAX_SEED = 2**31 - 1
 # The value of ``refit`` that chooses by the model.
@@ -291,7 +292,7 @@ class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no ty
         check_fingerprint(storage, name, problem.fingerprint)
         seed = self._seed()
         directions: list[Direction] = ["maximize" for _ in problem.objectives or (None,)]
-        about = About(tuple(directions), problem.objectives or None)
+        about = Definition(tuple(directions), problem.objectives or None)
         with _no_log_of_new_studies():
             study, _ = open_study(storage, name, about, _structure(space), seed)
         write_fingerprint(study, problem.fingerprint)

@@ -264,9 +264,7 @@ def unstored_options(study: Study, options: Options, trials: Sequence[FrozenTria
     return UnstoredOptions({"options": ours}, needed=any(shown.get(name) != ours.get(name) for name in OF_PROCESS))
 
 
-def options_of(
-    study: Study, trials: Sequence[FrozenTrial], space: Space | None = None
-) -> tuple[Options, Space]:
+def options_of(study: Study, trials: Sequence[FrozenTrial], space: Space | None = None) -> tuple[Options, Space]:
     """The options of a study's last run or sampler, and its space unless that is known (``space``).
 
     A predicate is not stored, so the space has none.
