@@ -138,7 +138,7 @@ def _grace(settings: Settings, command: Sequence[str] | None) -> float:
 
 
 def _checkpoints(settings: Settings, command: Sequence[str] | None, output: Path) -> Path | None:
-    """The folder of all checkpoints; that of a program is in the folder of its output."""
+    """The folder of all checkpoints; for a program it is inside its output folder."""
     given = settings.get("checkpoints")
     if given is not None and command is not None and not _has_checkpoint(command):
         raise ValueError("checkpoints is the folder of what the command gets as {checkpoint}; add this placeholder")
@@ -227,7 +227,7 @@ def _command(settings: Settings) -> tuple[str, ...] | None:
     if command:
         for word in command:
             if not isinstance(word, str):
-                raise ValueError(f"the command must be a list of texts, but has {word!r}; write {str(word)!r}")
+                raise ValueError(f"the command must be a list of strings, but has {word!r}; write {str(word)!r}")
         return tuple(command)
     if not objective:
         raise ValueError("there is nothing to tune: give a command after --, a module:function, or a TOML file")

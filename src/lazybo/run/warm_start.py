@@ -9,6 +9,7 @@ import numpy as np
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
+from lazybo.search.optimizer import Optimizer
 from lazybo.space.space import Space
 from lazybo.space.tables import MARK, csv_rows, frame_rows, is_empty, is_frame, parameter_columns, params_of
 from lazybo.study.trial import as_given

@@ -27,6 +27,7 @@ from lazybo.run.worker import NoisyValue
 from lazybo.search.hypervolume import non_dominated
 from lazybo.sklearn.spaces import SearchSpace, described
 from lazybo.study.attributes import ERROR_KEY, FOLDS_KEY, SEARCH_KEY, object_of, of_study, of_trial, rewritable_parts
+from lazybo.study.store import Store
 
 # One fold as scikit-learn returns it: scores, times, and the error if there was one.
 Fold = dict[str, Any]
@@ -196,8 +197,7 @@ def check_fingerprint(storage: BaseStorage, study_name: str, ours: Mapping[str, 
 
 def write_fingerprint(study: Study, ours: Mapping[str, str]) -> None:
     """Store the fingerprint with the study."""
-    for key, part in rewritable_parts(SEARCH_KEY, json.dumps(ours)).items():
-        study._storage.set_study_system_attr(study._study_id, key, part)
+    Store(study).set_attributes(rewritable_parts(SEARCH_KEY, json.dumps(ours)))
 
 
 def _digest(thing: Any) -> str:
