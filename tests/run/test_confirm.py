@@ -115,7 +115,7 @@ def test_a_timeout_ends_the_run_at_once() -> None:
     assert stopped(study) == "timeout_reached"
 
 
-@pytest.mark.parametrize("executor", ["threads", "processes"])
+@pytest.mark.parametrize("executor", ["threads", "processes"], indirect=True)
 def test_several_workers_share_the_check(executor: str) -> None:
     study = run(noisy_by_number, n_parallel=4, executor=executor)
     assert len(study.trials) == 22 + len(repeats(study))
@@ -224,18 +224,17 @@ def test_while_nothing_is_feasible_the_search_goes_on() -> None:
     assert not repeats(study)
 
 
-def test_more_trials_later_search_first_and_check_again(tmp_path: Path) -> None:
-    noisy = Noisy(2.0)
-    run(noisy, storage=tmp_path / "s.db", n_trials=20, confirm=4)
-    study = run(noisy, storage=tmp_path / "s.db", n_trials=32, confirm=4)
+def test_more_trials_later_search_first_and_check_again() -> None:
+    noisy, storage = Noisy(2.0), optuna.storages.InMemoryStorage()
+    run(noisy, storage=storage, n_trials=20, confirm=4)
+    study = run(noisy, storage=storage, n_trials=32, confirm=4)
     assert [trial.number for trial in repeats(study)] == [*range(16, 20), *range(28, 32)]
 
 
-def test_a_resumed_run_ends_as_if_it_had_never_stopped(tmp_path: Path) -> None:
-    noisy = Noisy(2.0)
-    whole = run(noisy, storage=tmp_path / "whole.db")
-    for stop in (20, 22, 23, 26):
-        again, place = Noisy(2.0), tmp_path / f"{stop}.db"
+def test_a_resumed_run_ends_as_if_it_had_never_stopped() -> None:
+    whole = run(Noisy(2.0))
+    for stop in (20, 23, 26):
+        again, place = Noisy(2.0), optuna.storages.InMemoryStorage()
 
         def stopping(study: optuna.Study, trial: FrozenTrial, stop: int = stop) -> None:
             if trial.number == stop:

@@ -65,7 +65,7 @@ def curve(x: float, steps: int) -> dict[int, float]:
 # -------------------------------------------------------------------- generators
 
 
-@pytest.mark.parametrize("executor", ["serial", "threads", "processes"])
+@pytest.mark.parametrize("executor", ["serial", "threads", "processes"], indirect=True)
 def test_each_yielded_value_is_a_step(executor: str, tmp_path: Path) -> None:
     training = Training(tmp_path / "log")
     workers = 1 if executor == "serial" else 2
@@ -184,7 +184,11 @@ def test_max_steps_makes_the_model_of_curves_the_pruner() -> None:
 # ----------------------------------------------------------------- pause, resume
 
 
-@pytest.mark.parametrize(("executor", "file"), [("serial", "s.db"), ("threads", "journal.log"), ("processes", "s.db")])
+@pytest.mark.parametrize(
+    ("executor", "file"),
+    [("serial", "s.db"), ("threads", "journal.log"), ("processes", "s.db")],
+    indirect=["executor"],
+)
 def test_a_training_that_is_stopped_is_paused_and_can_be_resumed_by_hand(
     executor: str, file: str, tmp_path: Path
 ) -> None:
