@@ -28,6 +28,7 @@ LIMITS = {
     "lines of the picture": 46,
     "modules visited by ask": 35,
     "modules visited by a sampler's trial": 47,
+    "modules visited by optimize": 84,
 }
 # Pairs of packages that import each other.
 MUTUAL = {("run", "study"), ("search", "space")}
@@ -118,6 +119,7 @@ def test_nothing_is_larger_than_its_limit() -> None:
     [
         ("modules visited by ask", shape.ask),
         ("modules visited by a sampler's trial", shape.sampler_trial),
+        ("modules visited by optimize", shape.optimize_trial),
     ],
 )
 def test_a_suggestion_visits_few_modules(what: str, visit: Callable[[], set[str]]) -> None:
