@@ -19,8 +19,7 @@ import lazybo
 from benchmarks import pause
 from lazybo.run.checkpoints import place_of
 from lazybo.study.attributes import ATTEMPTS_KEY, CHECKPOINTS_KEY, PAUSED_KEY, SECONDS_KEY
-from lazybo.study.costs import cost_of
-from lazybo.study.paused import is_paused, paused_trials
+from lazybo.study.trial import cost_of, is_paused, paused_trials
 
 SPACE = {"x": (-1.0, 1.0)}
 STEPS = 6
@@ -278,7 +277,8 @@ def test_checkpoints_of_ended_trials_stay_without_copies(tmp_path: Path) -> None
 
 def test_the_time_of_all_parts_of_a_training_counts(tmp_path: Path) -> None:
     training, storage = Training(tmp_path / "log"), tmp_path / "s.db"
-    options: dict[str, Any] = {"n_trials": 2, "max_steps": STEPS, "storage": storage, "cost": "seconds"}
+    sampler = lazybo.LazySampler(cost="seconds")
+    options: dict[str, Any] = {"n_trials": 2, "max_steps": STEPS, "storage": storage, "sampler": sampler}
     study = run(training, SPACE, pruner=StopAt({1}), **options)
     paused = study.trials[1]
     assert is_paused(paused)
