@@ -472,7 +472,7 @@ def test_an_edited_requirement_is_one_error_that_names_it(value: Any, asked_once
     edit("lazybo:require", value)
     line = refused("ask", "lab.db")
     assert "the attribute 'lazybo:require' of the study 'lazybo' cannot be read: " in line
-    assert "; set it to a list of texts" in line
+    assert "; set it to a list of strings" in line
 
 
 def test_edited_options_are_named_and_written_again_if_the_parameters_are_given(asked_once: Path) -> None:

@@ -225,7 +225,7 @@ def test_bad_input_is_one_line(arguments: str, message: str) -> None:
         ('command = "train', 'objective = "a:b"\ncommand = "train', "a command and a Python objective"),
         ("[parameters]", "[parameters", "is not TOML"),
         ("trials = 30", f"trials = {'[' * 10_000}", "is not TOML"),
-        ("trials = 30", "trials = 30\nvalue_key = 3", "value_key must be a text, not 3"),
+        ("trials = 30", "trials = 30\nvalue_key = 3", "value_key must be a string, not 3"),
         ("trials = 30", "trials = 30\nvalue_regex = 'x'", "value_regex 'x' must have one group"),
         ("trials = 30", "trials = 30\ntarget = inf", "target must be a finite number, not inf"),
         ("trials = 30", f"trials = 30\ntarget = {10**400}", "target must be a finite number"),

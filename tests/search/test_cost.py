@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lazybo.search.joint import constrained, feasibility, improvement, per_cost
+from lazybo.search.views import Cost
 from scipy.optimize import approx_fprime
 
 from lazybo.search.acquisition import ACQUISITIONS, Judge, confidence_bound, log_confidence_bound
-from lazybo.search.joint import constrained, feasibility, improvement, per_cost
 from lazybo.search.optimizer import Optimizer
 from lazybo.search.results import State
-from lazybo.search.views import Cost
 
 SPACE = {"x": (0.0, 1.0), "y": (0.0, 1.0)}
 GRID = {"a": (0, 9), "b": (0, 9), "c": ["p", "q", "r"]}

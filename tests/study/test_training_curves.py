@@ -7,12 +7,12 @@ from typing import Literal
 import numpy as np
 import optuna
 import pytest
-from lazybo.report.recommendation import recommend
 from optuna.distributions import FloatDistribution
 from optuna.trial import TrialState
 from scipy.stats import spearmanr
 
-from lazybo.report import records
+from lazybo.report import predictions
+from lazybo.report.predictions import recommend
 from lazybo.search.curve_forecasts import MIN_COMPLETE
 from lazybo.search.optimizer import Optimizer
 from lazybo.space.space import Space
@@ -125,7 +125,7 @@ def test_slices_have_no_spikes_where_trials_were_pruned() -> None:
     study = optuna.create_study(direction="maximize", sampler=LazySampler(seed=0), pruner=optuna.pruners.MedianPruner())
     study.optimize(learns, n_trials=30)
     assert sum(trial.state == TrialState.PRUNED for trial in study.trials) >= 3
-    middle = next(s.middle for s in records.slices(study) if s.name == "lr")
+    middle = next(s.middle for s in predictions.slices(study) if s.name == "lr")
     rises = np.diff(middle) > 0
     assert np.sum(rises[1:] != rises[:-1]) <= 3, "one maximum; towards an end the mean may turn once more"
 

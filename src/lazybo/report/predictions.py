@@ -17,7 +17,7 @@ from optuna.trial import FrozenTrial
 
 from lazybo.core.blas import one_thread
 from lazybo.core.checks import Array, shortened
-from lazybo.gp.process import leave_one_out
+from lazybo.gp.posterior import leave_one_out
 from lazybo.search.optimizer import Optimizer
 from lazybo.search.predictions import HALF_WIDTH, Contender, Prediction, Predictor, Recommendation
 from lazybo.space.feasible import Feasibility
@@ -141,7 +141,7 @@ def slices(study: Study) -> list[Slice]:
         found.append(
             Slice(
                 name,
-                choice=bool(space.categorical[j]),
+                choice=not space.numeric[j],
                 log=bool(getattr(space.distributions[name], "log", False)),
                 places=[params[name] for params in configurations],
                 middle=middle,
@@ -197,7 +197,7 @@ def coordinates(study: Study) -> Coordinates:
     space = model_for(study).optimizer.space
     trials = sorted(complete_trials(Store(study).trials()), key=_value, reverse=not _maximizes(study))
     lines = space.clip(np.array([space.encode(trial.params) for trial in trials]).reshape(len(trials), space.dim))
-    scale = np.where(space.categorical, np.maximum(space.levels - 1, 1.0), 1.0)
+    scale = np.where(space.numeric, 1.0, np.maximum(space.levels - 1, 1.0))
     distributions = [space.distributions[name] for name in space.names]
     return Coordinates(list(space.names), distributions, lines / scale, [_value(trial) for trial in trials])
 
@@ -219,7 +219,7 @@ def recommend(study: Study, *, feasible: Predicate | None = None) -> Recommendat
 
     Under noise the best value may be the luckiest one; the posterior mean also uses the values around each trial. Works
     for any Optuna study with one objective, whichever sampler chose its trials. The model is the one that the last run
-    of lazybo would continue with, otherwise one with default options. ``number`` is that of the first trial with this
+    of lazybo would continue with, otherwise one with default options. ``number`` is the first trial with this
     configuration. Studies do not keep known constraints, so trials of another sampler or run may violate yours: pass
     the constraint as ``feasible`` to leave them out. If more than 1,000 configurations have completed, those with the
     best values are compared.

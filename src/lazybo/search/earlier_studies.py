@@ -178,7 +178,7 @@ def fitting(studies: Sequence[EarlierStudy], space: Space) -> Fitting:
     names: list[str] = []
     points: list[Array] = []
     values: list[Array] = []
-    middle = space.decode(space.repair(np.where(space.categorical, 0.0, 0.5)[None])[0]) if space.dim else {}
+    middle = space.decode(space.repair(np.where(space.numeric, 0.5, 0.0)[None])[0]) if space.dim else {}
     for study, lacks in zip(studies, missing, strict=True):
         if lacks - unknown:
             lacking = ", ".join(map(repr, sorted(lacks - unknown)))
