@@ -60,7 +60,7 @@ def case(q: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.
 def test_the_expected_improvement_is_the_mean_over_samples(q: int) -> None:
     front, reference, mean, std = case(q)
     rng, before = np.random.default_rng(1), hypervolume(front, reference)
-    draws = mean[:, :, None] + std[:, :, None] * rng.standard_normal((q, 5, 4000))
+    draws = mean[:, :, None] + std[:, :, None] * rng.standard_normal((q, 5, 1000))
     found = np.exp(HypervolumeImprovement(front, reference)(mean, std).value)
     for i in range(5):
         gains = [hypervolume(np.vstack((front, y)), reference) - before for y in draws[:, i].T]

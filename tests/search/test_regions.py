@@ -188,7 +188,9 @@ def test_what_is_proposed_is_asked_next(noise: float, count: int) -> None:
     rng = np.random.default_rng(0)
     optimizer = Optimizer(NUMBERS, seed=0, local_after=20)
     for number in range(0, 100, count):
-        proposed = [optimizer.planner.propose(number, count) if count > 1 else [optimizer.planner.propose(number)[0]]] * 2
+        proposed = [
+            optimizer.planner.propose(number, count) if count > 1 else [optimizer.planner.propose(number)[0]]
+        ] * 2
         asked = optimizer.ask(count)
         assert proposed == [[suggestion.params for suggestion in asked]] * 2
         for suggestion in asked:
