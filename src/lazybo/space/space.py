@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 from optuna.distributions import BaseDistribution
 
-from lazybo.core.checks import Array, shortened
+from lazybo.core.checks import Array, hinting, shortened
 from lazybo.gp.kernels.base import Column
 from lazybo.space.axis import Axis, allowed_values, contains, has_place, only_value, plain_value
 from lazybo.space.shorthand import as_distributions, warn_of_misreading
@@ -61,6 +61,7 @@ class Space:
     - ``optional``: names of parameters that observations may lack for other reasons.
     """
 
+    @hinting({})
     def __init__(
         self,
         parameters: Mapping[str, Any],
