@@ -201,14 +201,6 @@ def test_a_restored_optimiser_continues_to_the_last_bit(stops: tuple[int, ...]) 
     assert "failures" in plain.planner.state()
 
 
-def test_looking_does_not_change_what_is_suggested() -> None:
-    one, other = (observed(half, 12) for _ in range(2))
-    one.model.expected_gain(5)
-    one.model.maxima()
-    assert "failures" not in one.planner.state()
-    assert one.ask() == other.ask()
-
-
 def test_a_state_from_before_failures_were_modelled_is_read() -> None:
     optimizer = Optimizer(SPACE, seed=4)
     run(optimizer, half, 20)

@@ -102,16 +102,6 @@ def test_both_directions_and_any_scale_expect_the_same() -> None:
     assert searched(10, scale=2.0**40).model.expected_gain(5) == pytest.approx(2.0**40 * one)
 
 
-def test_looking_changes_nothing_and_gives_the_same_again() -> None:
-    optimizer = searched(12)
-    state = optimizer.state()
-    first = optimizer.model.expected_gain(10)
-    assert optimizer.model.expected_gain(10) == first
-    assert optimizer.state() == state
-    twin = searched(12)
-    assert twin.ask().params == optimizer.ask().params
-
-
 def test_spaces_that_are_small_or_do_not_vary() -> None:
     space = {"kind": CategoricalDistribution(["a", "b"]), "n": IntDistribution(1, 3)}
     optimizer = Optimizer(space, seed=0)

@@ -315,18 +315,3 @@ def test_the_chance_of_being_feasible_is_the_product_over_the_constraints() -> N
     assert optimizer.model.predict_feasible(places[0]) == chances[0]
     with pytest.raises(ValueError, match="params must be a configuration"):
         optimizer.model.predict_feasible("x")  # type: ignore[call-overload]
-
-
-def test_the_chance_of_being_feasible_does_not_change_what_is_suggested() -> None:
-    def suggested(*, asked: bool) -> list[dict[str, Any]]:
-        optimizer = Optimizer({"x": (0.0, 1.0)}, seed=1)
-        found = []
-        for _ in range(10):
-            suggestion = optimizer.ask()
-            optimizer.tell(suggestion, suggestion.params["x"], constraints={"c": 0.5 - suggestion.params["x"]})
-            found.append(suggestion.params)
-            if asked:
-                optimizer.model.predict_feasible({"x": 0.3})
-        return found
-
-    assert suggested(asked=True) == suggested(asked=False)

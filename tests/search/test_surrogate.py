@@ -153,16 +153,6 @@ def test_nothing_is_suggested_next_to_a_pending_point() -> None:
     assert np.diff(asked).min() < 0.1 * length, "the gap is what keeps them apart"
 
 
-def test_a_look_leaves_what_was_learned_as_it_was() -> None:
-    optimizer = Optimizer(LINE, seed=0)
-    for x in np.linspace(-5, 5, 8):
-        optimizer.observe({"x": float(x)}, x**2)
-    before = optimizer.planner.state()
-    optimizer.model.maxima()
-    assert optimizer.model.surrogate()[0].n == 8
-    assert optimizer.planner.state() == before
-
-
 def test_the_pool_follows_a_process_whose_last_rows_were_cut() -> None:
     rng = np.random.default_rng(3)
     optimizer = Optimizer(PLANE, seed=0, lag=None, n_startup=0)
