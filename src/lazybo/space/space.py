@@ -60,6 +60,7 @@ class Space:
     - ``optional``: names of parameters that observations may lack for other reasons.
     """
 
+    @hinting({})
     def __init__(
         self,
         parameters: Mapping[str, Any],
