@@ -8,11 +8,19 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lazybo.search.joint import constrained, feasibility, improvement, per_cost
-from lazybo.search.views import Cost
 from scipy.optimize import approx_fprime
 
-from lazybo.search.acquisition import ACQUISITIONS, Judge, confidence_bound, log_confidence_bound
+from lazybo.search.acquisition import (
+    ACQUISITIONS,
+    Joint,
+    confidence_bound,
+    constrained,
+    feasibility,
+    improvement,
+    log_confidence_bound,
+    log_expected_improvement,
+    per_cost,
+)
 from lazybo.search.optimizer import Optimizer
 from lazybo.search.output import Cost
 from lazybo.search.results import State

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 from optuna.distributions import BaseDistribution
 
-from lazybo.core.checks import Array, shortened
+from lazybo.core.checks import Array, hinting, shortened
 from lazybo.space.axis import Perturbation, allowed_values, axis_of, contains, has_place, only_value, plain_value
 from lazybo.space.shorthand import as_distributions, warn_of_misreading
 
