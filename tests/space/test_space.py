@@ -10,8 +10,11 @@ from hypothesis import strategies as st
 from optuna.distributions import (
     BaseDistribution,
     CategoricalDistribution,
+    DiscreteUniformDistribution,
     FloatDistribution,
     IntDistribution,
+    IntUniformDistribution,
+    UniformDistribution,
 )
 
 from lazybo.space.axis import contains
@@ -431,3 +434,15 @@ def test_a_predicate_that_is_no_function_is_refused() -> None:
 def test_an_unknown_argument_of_a_space_is_an_error_with_a_hint(name: str, hint: str) -> None:
     with pytest.raises(TypeError, match=rf"Space\(\) has no argument {name}=; {hint}"):
         Space({"x": (0.0, 1.0)}, **{name: None})
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_the_older_kinds_of_distributions_are_read_like_the_newer_ones() -> None:
+    older = [UniformDistribution(0.0, 1.0), IntUniformDistribution(1, 9), DiscreteUniformDistribution(0.0, 1.0, 0.25)]
+    newer = [FloatDistribution(0.0, 1.0), IntDistribution(1, 9), FloatDistribution(0.0, 1.0, step=0.25)]
+    one, other = (Space({f"x{i}": each for i, each in enumerate(kinds)}) for kinds in (older, newer))
+    points = one.sample(np.random.default_rng(0), 10)
+    np.testing.assert_array_equal(points, other.sample(np.random.default_rng(0), 10))
+    assert one.decode_all(points) == other.decode_all(points)
+    middle = np.full(3, 0.5)
+    assert one.box(middle, 0.5).decode_all(points) == other.box(middle, 0.5).decode_all(points)

@@ -194,6 +194,8 @@ def portable_model(
     first = predictors[0].process
     if first.kernel.name not in KERNELS:
         raise ValueError(f"the page cannot compute the kernel {first.kernel.name!r}, only {', '.join(KERNELS)}")
+    if optimizer.space.dim > len(optimizer.space.names):
+        raise ValueError("the page has no slider for a parameter with several columns")
     rows = variance_rows(first, most)
     whole = rows is None
     return {

@@ -128,7 +128,7 @@ def slices(study: Study) -> list[Slice]:
     trials, bounded = complete_trials(every), bool(constraints_of(every))
     kept = {trial.number for trial in feasible_trials(every)}
     found = []
-    for j, name in enumerate(space.names):
+    for j, name in _columns(space):
         if math.isnan(center[j]):
             continue
         x = space.repair(_along(space, center, j))
@@ -198,8 +198,14 @@ def coordinates(study: Study) -> Coordinates:
     trials = sorted(complete_trials(Store(study).trials()), key=_value, reverse=not _maximizes(study))
     lines = space.clip(np.array([space.encode(trial.params) for trial in trials]).reshape(len(trials), space.dim))
     scale = np.where(space.numeric, 1.0, np.maximum(space.levels - 1, 1.0))
-    distributions = [space.distributions[name] for name in space.names]
-    return Coordinates(list(space.names), distributions, lines / scale, [_value(trial) for trial in trials])
+    columns, names = [j for j, _ in _columns(space)], [name for _, name in _columns(space)]
+    distributions = [space.distributions[name] for name in names]
+    return Coordinates(names, distributions, (lines / scale)[:, columns], [_value(trial) for trial in trials])
+
+
+def _columns(space: Space) -> list[tuple[int, str]]:
+    """The parameters that can be drawn along a line, each after its column; one with several columns cannot."""
+    return [(columns.start, name) for name, columns in space.slices.items() if columns.stop - columns.start == 1]
 
 
 def _value(trial: FrozenTrial) -> float:

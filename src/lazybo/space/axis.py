@@ -306,7 +306,8 @@ class NumberAxis(Axis):
         ends = type(self._low)(origin + first * step), type(self._low)(origin + last * step)
         if (origin + last * step) != Decimal(str(ends[1])) or not all(contains(whole, end) for end in ends):
             return whole  # doubles cannot hold the ends
-        return type(whole)(*ends, log=self._log, step=whole.step)  # type: ignore[arg-type]
+        kind = IntDistribution if isinstance(whole, IntDistribution) else FloatDistribution  # also of an older kind
+        return kind(*ends, log=self._log, step=whole.step)  # type: ignore[arg-type]
 
     def _level(self, x: Any) -> Any:
         """The level nearest to a coordinate."""
