@@ -66,7 +66,7 @@ class Failing:
         self.problem = problems.load(name, instance=1 + seed % 5)
         self.kind = kind
         self._space = Space(self.problem.space)
-        self._levels = np.where(self._space.categorical, self._space.levels - 1, 1.0)
+        self._levels = np.where(self._space.numeric, 1.0, self._space.levels - 1)
         rng = np.random.default_rng((zlib.crc32(f"{name} {kind}".encode()), seed))
         points = self._everything() if name in problems.table_names() else self._space.sample(rng, SAMPLES)
         values = np.array([self._value(x) for x in points])

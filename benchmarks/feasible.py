@@ -75,7 +75,7 @@ class Problem:
 
     def unit(self, points: np.ndarray) -> np.ndarray:
         """Points with their choices scaled to [0, 1] and without gaps."""
-        return np.nan_to_num(points / np.where(self.space.categorical, self.space.levels - 1, 1.0), nan=0.5)
+        return np.nan_to_num(points / np.where(self.space.numeric, 1.0, self.space.levels - 1), nan=0.5)
 
     def excess(self, u: np.ndarray) -> np.ndarray:
         """What must be at most ``bound``."""
@@ -94,7 +94,7 @@ class Problem:
 
     def searched(self, x: np.ndarray, rng: np.random.Generator) -> float:
         """The best value that a long random local search finds from a feasible point."""
-        best, width, categorical = float(self.values(self.unit(x[None]))[0]), 0.1, self.space.categorical
+        best, width, categorical = float(self.values(self.unit(x[None]))[0]), 0.1, ~self.space.numeric
         for _ in range(200):
             shape = (20, len(x))
             there = np.where(categorical, x, np.clip(x + width * rng.standard_normal(shape), 0.0, 1.0))

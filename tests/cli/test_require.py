@@ -208,7 +208,7 @@ def test_flags_and_the_file_are_a_conjunction(tmp_path: Any) -> None:
     ("change", "message"),
     [
         ({"require": ["a + c <= 1"]}, "no parameter 'c'"),
-        ({"require": [3]}, "require must be a list of texts"),
+        ({"require": [3]}, "require must be a list of strings"),
         ({"require": ["a > 1"]}, "no feasible configuration was found: none of 81,920"),
         ({"require": ["a + b <= 1"], "initial": [{"a": 0.7, "b": 0.7}]}, "initial configuration 0: .* is not feasible"),
         ({"require": ["a / (b - b) <= 1"]}, "feasible cannot be evaluated .*ZeroDivisionError"),

@@ -115,6 +115,21 @@ def test_the_page_predicts_as_the_optimiser_does(pages: Any, kind: str) -> None:
 
 
 @pytest.mark.extra
+def test_the_page_refuses_a_kernel_that_it_does_not_know(pages: Any) -> None:
+    said = pages(mixed_study(20)).run(
+        """(() => {
+          const { model } = window.lazyboReport;
+          try {
+            new model.constructor({ ...model.data, kernel: "other" });
+          } catch (error) {
+            return error.message;
+          }
+        })()"""
+    )
+    assert said == 'this page cannot compute the kernel "other"'
+
+
+@pytest.mark.extra
 def test_of_many_rows_the_page_has_the_median_of_all_and_wider_intervals(pages: Any) -> None:
     study = mixed_study(150, noise=0.1)
     page, optimizer = pages(study, most=60), ours(study)

@@ -117,9 +117,10 @@ def model_of_page(content: Content) -> ModelFacts:
 
 
 def success_chance(optimizer: Optimizer, points: np.ndarray) -> np.ndarray:
-    """The chance of success by the model of the failures."""
+    """The chance of success by the model of the failures; 1 if nothing has failed."""
     _, success = optimizer.model.limits()
-    assert success is not None
+    if success is None:
+        return np.ones(len(points))
     found = success.process.posterior(points)
     chance: np.ndarray = ndtr((success.threshold - found.mean) / np.sqrt(found.variance))
     return chance

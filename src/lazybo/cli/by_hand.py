@@ -44,7 +44,7 @@ from lazybo.core.codec import Advised, readable
 from lazybo.report.facts import facts_of
 from lazybo.run.by_hand import ByHand, Measurement
 from lazybo.run.goals import Goals, check_goals
-from lazybo.run.optimize import check_initial, check_initial_feasible
+from lazybo.run.warm_start import check_initial, check_initial_feasible
 from lazybo.search.optimizer import Optimizer
 from lazybo.search.options import Options
 from lazybo.space.space import Space
@@ -153,7 +153,7 @@ def tell(
         bool, typer.Option("--skip", help="Nobody makes this experiment; nothing is learned of it.")
     ] = False,
     correct: Annotated[
-        bool, typer.Option("--correct", help="Change a result that was told; the earlier one is kept beside it.")
+        bool, typer.Option("--correct", help="Change a result that was told; the earlier result is kept as well.")
     ] = False,
     repeat: Annotated[
         bool, typer.Option("--repeat", help="Another measurement of an experiment that was told: both values are kept.")
@@ -235,7 +235,7 @@ def _stored_goals(study: Study, cost: str | None) -> Goals:
 
 def _with_stored_requirement(space: Space, study: Study) -> Space:
     """The space with the expressions that must hold, as they are stored with a study."""
-    with readable(of_study(REQUIRE_KEY, study.study_name), "set it to a list of texts such as ['a + b <= 1']"):
+    with readable(of_study(REQUIRE_KEY, study.study_name), "set it to a list of strings such as ['a + b <= 1']"):
         texts = check_texts("it", Store(study).attributes().get(REQUIRE_KEY) or [])
         required = requirement_of(texts, space.distributions)
     return Space(space.distributions, conditions=space.conditions, optional=space.optional, feasible=required)
@@ -271,7 +271,7 @@ def _create(settings: Mapping[str, Any], name: str | None) -> ByHand:
     name = name or (names[0] if len(names) == 1 else DEFAULT_NAME)
     if name in names:
         there = load_study(study_name=name, storage=storage)
-        goals, options = _completed_goals(goals, settings, there), _completed_options(options, there)
+        goals, options = _completed_goals(goals, settings, there), _completed_options(options, space, there)
         space = space if settings["require"] else _with_stored_requirement(space, there)
     try:
         study, seed = open_study(storage, name, definition_of(goals), space, settings.get("seed"))
@@ -286,19 +286,22 @@ def _create(settings: Mapping[str, Any], name: str | None) -> ByHand:
 
 
 def _completed_goals(goals: Goals, settings: Mapping[str, Any], study: Study) -> Goals:
-    """The goals with those of an existing study where the settings say nothing."""
+    """The goals, completed by those of an existing study."""
     stored = _stored_goals(study, None)
     if "direction" not in settings and "directions" not in settings:
         goals = replace(goals, directions=stored.directions, names=stored.names)
     return goals if settings.get("constraints") else replace(goals, bounds=stored.bounds)
 
 
-def _completed_options(given: Options, study: Study) -> Options:
-    """The options with those of an existing study where nothing is given. Damaged ones are written again."""
+def _completed_options(given: Options, space: Space, study: Study) -> Options:
+    """The options, completed by those of an existing study. Damaged ones are replaced."""
+    trials = Store(study).trials()
     try:
-        stored, _ = options_of(study, Store(study).trials())
+        if not stored_options(study, trials).options:
+            return given
+        stored, _ = options_of(study, trials, space)
     except Advised as error:
-        console.say(f"lazybo: {error}; here those of a new study are used")
+        console.say(f"lazybo: {error}; the options of a new study are used")
         return given
     changed = {key: value for key in ("cost", "deterministic", "earlier") if (value := getattr(given, key))}
     return replace(stored, **changed)

@@ -32,7 +32,7 @@ BAD_INPUT = 2
 INTERRUPTED = 130
 # Wider than any table: in a pipe nothing is wrapped or cut.
 _PIPE_WIDTH = 4000
-# A text, or a text and its style.
+# Text, or text and its style.
 Cell = str | tuple[str, str]
 # Control characters that JSON does not escape and a terminal may execute.
 _UNSAFE_IN_JSON = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
@@ -49,7 +49,7 @@ def field(text: object) -> str:
 
 
 def line(*parts: Cell, style: str = "", soft_wrap: bool = False) -> None:
-    """Print one line of results; each part is a text, or a text and its style."""
+    """Print one line of results; each part is text, or text and its style."""
     pairs = [part if isinstance(part, tuple) else (part, "") for part in parts]
     text = Text.assemble(*((field(part), its_style) for part, its_style in pairs), style=style)
     _out().print(text, soft_wrap=soft_wrap)

@@ -15,7 +15,7 @@ from lazybo.space.tables import MARK, csv_rows, parameter_columns, params_of, pa
 from lazybo.study.store import Store
 from lazybo.study.trial import as_given
 
-# What `lazybo export` writes beside parameters, values and metrics.
+# Columns of `lazybo export` besides parameters, values and metrics.
 EXPORTED = ("number", "datetime_start", "datetime_complete", "duration", "feasible", "state", "reason", "repeat_of")
 # Columns of an export that lazybo has computed.
 OWN = ("constraints_", "user_attrs_lazybo:")
@@ -26,7 +26,7 @@ FAILED = "failed"
 class Step:
     """Something to record: what it is called (told, added, corrected), and the call that does it.
 
-    ``number`` is that of the trial. One that is added gets its number from the call.
+    ``number`` is the trial's; a trial that is added gets its number from the call.
     """
 
     kind: str
@@ -53,7 +53,7 @@ class Words:
 
 
 def split_words(words: Sequence[str], *, numbered: bool) -> Words:
-    """The parts of the words. With ``numbered``, the first number is that of a trial, else all numbers are values."""
+    """Parse the words. With ``numbered``, the first number names a trial; otherwise all numbers are values."""
     rest = list(words)
     place: list[str] = []
     while rest and _number(rest[0]) is None and ("://" in rest[0] or "=" not in rest[0]) and len(place) < 2:
@@ -162,7 +162,7 @@ def steps_of(path: Path, by_hand: ByHand, *, correct: bool) -> list[Step]:
 
 
 class _Table:
-    """The rows of a table beside the trials of a study. Each trial without a number in the table is used once."""
+    """Matches the rows of a table with the trials of a study. Rows without a number use each trial once."""
 
     def __init__(self, by_hand: ByHand, trials: Sequence[FrozenTrial], *, correct: bool) -> None:
         self._by_hand, self._correct = by_hand, correct

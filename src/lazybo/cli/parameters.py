@@ -158,7 +158,7 @@ def _categorical(table: Mapping[str, Any]) -> BaseDistribution:
         raise ValueError('choices must be a list such as ["sgd", "adam"]')
     for choice in choices:
         if not isinstance(choice, str | int | float):
-            raise ValueError(f"a choice must be a text, a number, true or false, not {choice!r}")
+            raise ValueError(f"a choice must be text, a number, true or false, not {choice!r}")
         if choices.count(choice) > 1:
             raise ValueError(f"the choice {choice!r} is given twice")
     return CategoricalDistribution(choices)
@@ -253,13 +253,13 @@ class _Parser:
         negative = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub)
         inner = node.operand if negative and isinstance(node, ast.UnaryOp) else node
         if not isinstance(inner, ast.Constant) or not isinstance(inner.value, bool | int | float | str):
-            raise self._error(f"{_shown(node)} is not a number, a text, True or False; {ALLOWED}")
+            raise self._error(f"{_shown(node)} is not a number, text, True or False; {ALLOWED}")
         if negative and not is_number(inner.value):
             raise self._error(f"{_shown(node)} is not a number")
         return -inner.value if negative else inner.value  # type: ignore[operator]
 
     def value(self, node: ast.AST, depth: int) -> Value:
-        """A node that is a number, a text, True or False."""
+        """A node that is a number, text, True or False."""
         self._check_depth(depth)
         if isinstance(node, ast.Constant):
             return _constant(self._literal(node))

@@ -22,9 +22,9 @@ from lazybo.programs import placeholders
 from lazybo.programs.output import Reading
 from lazybo.programs.placeholders import nearest
 from lazybo.programs.program import GRACE, kind_of
-from lazybo.run.goals import Goals, check_goals
+from lazybo.run.goals import Goals, check_goals, check_pruner
 from lazybo.run.limits import Limits
-from lazybo.run.optimize import check_initial, check_initial_feasible, check_pruner
+from lazybo.run.warm_start import check_initial, check_initial_feasible
 from lazybo.search.optimizer import Optimizer
 from lazybo.space.space import Predicate, Space
 from lazybo.study.attributes import REQUIRE_KEY
@@ -138,7 +138,7 @@ def _grace(settings: Settings, command: Sequence[str] | None) -> float:
 
 
 def _checkpoints(settings: Settings, command: Sequence[str] | None, output: Path) -> Path | None:
-    """The folder of all checkpoints; that of a program is in the folder of its output."""
+    """The folder of all checkpoints; for a program it is inside its output folder."""
     given = settings.get("checkpoints")
     if given is not None and command is not None and not _has_checkpoint(command):
         raise ValueError("checkpoints is the folder of what the command gets as {checkpoint}; add this placeholder")
@@ -227,7 +227,7 @@ def _command(settings: Settings) -> tuple[str, ...] | None:
     if command:
         for word in command:
             if not isinstance(word, str):
-                raise ValueError(f"the command must be a list of texts, but has {word!r}; write {str(word)!r}")
+                raise ValueError(f"the command must be a list of strings, but has {word!r}; write {str(word)!r}")
         return tuple(command)
     if not objective:
         raise ValueError("there is nothing to tune: give a command after --, a module:function, or a TOML file")

@@ -1,7 +1,7 @@
 """The settings of `lazybo tune` and `lazybo ask`: one table of flags, TOML keys, types, checks and help.
 
 Commands get their flags from the table (`with_settings`), and it says what a TOML file may contain. The
-help and the checks of model options and limits are those of `Options` and `Limits`.
+help and the checks of model options and limits come from `Options` and `Limits`.
 """
 
 import inspect
@@ -75,7 +75,7 @@ def _wait(name: str, value: Any) -> float:
 
 
 def _choice(name: str, value: Any, known: Sequence[str]) -> Any:
-    """One of a few texts. The error names the nearest one."""
+    """One of a few strings. The error names the nearest one."""
     try:
         return one_of(name, value, known)
     except ValueError as error:
@@ -88,11 +88,11 @@ def _directions(_: str, value: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_texts(name: str, value: Any, like: str = "'a + b <= 1'") -> list[str]:
-    """A list of texts, or one text."""
+    """A list of strings, or one string."""
     texts = [value] if isinstance(value, str) else list(value)
     wrong = [text for text in texts if not isinstance(text, str)]
     if wrong:
-        raise ValueError(f"{name} must be a list of texts such as {like}, not {shortened(wrong[0])}")
+        raise ValueError(f"{name} must be a list of strings such as {like}, not {shortened(wrong[0])}")
     return texts
 
 
@@ -107,7 +107,7 @@ class Kind(NamedTuple):
     option: Any
 
 
-TEXT = Kind(str, "a text", str | None)
+TEXT = Kind(str, "a string", str | None)
 WHOLE = Kind(int, "a whole number", int | None)
 SECONDS = Kind(int | float, "seconds", float | None)
 NUMBER = Kind(int | float, "a number", float | None)
@@ -167,8 +167,8 @@ def _described(setting: Setting, about: Mapping[str, Any], check: Check | None) 
 
 
 SETTINGS = (
-    Setting("command", Kind(list | str, "a list of texts, or one text", None)),
-    Setting("objective", Kind(str, 'a text such as "module:function"', None)),
+    Setting("command", Kind(list | str, "a list of strings, or one string", None)),
+    Setting("objective", Kind(str, 'a string such as "module:function"', None)),
     Setting("parameters", Kind(dict, "a table", None)),
     Setting("direction", TEXT, check=partial(_choice, known=DIRECTIONS)),
     Setting(
@@ -179,10 +179,10 @@ SETTINGS = (
     Setting("initial", Kind(list, "a list of tables", None)),
     _flag("float", "NAME=LOW:HIGH[:log|:STEP]", "A number."),
     _flag("int", "NAME=LOW:HIGH[:log|:STEP]", "A whole number."),
-    _flag("choice", "NAME=A,B,C", "One of these texts."),
+    _flag("choice", "NAME=A,B,C", "One of these strings."),
     Setting(
         "require",
-        Kind(list | str, 'a text such as "a + b <= 1", or a list of texts', list[str] | None),
+        Kind(list | str, 'a string such as "a + b <= 1", or a list of strings', list[str] | None),
         "Only suggest configurations for which this holds, for example 'a + b <= 1'. All of them, if several.",
         metavar="EXPRESSION",
         check=check_texts,
@@ -196,7 +196,7 @@ SETTINGS = (
     _flag("minimize", "[METRIC]", "Smaller values are better (default). Give several objectives by their names."),
     Setting(
         "constraints",
-        _list('a list of texts such as "memory<=4000"'),
+        _list('a list of strings such as "memory<=4000"'),
         "Only trials with such a metric are feasible and count; also METRIC>=NUMBER.",
         metavar="METRIC<=NUMBER",
         flag="--constraint",
@@ -206,7 +206,7 @@ SETTINGS = (
     _option("deterministic", SWITCH),
     _option(
         "earlier",
-        _list('a list of texts such as "study@other.db"'),
+        _list('a list of strings such as "study@other.db"'),
         check=partial(check_texts, like="NAME or NAME@STORAGE"),
     ),
     Setting("value_file", TEXT, "The file that holds the value; may have placeholders.", metavar="PATH"),
@@ -272,7 +272,7 @@ KEYS = {setting.key: setting for setting in SETTINGS if setting.in_file}
 
 
 def with_settings(*, before: str, in_ask: bool = False) -> Callable[[Command], Command]:
-    """Give a command the flags of the table, or only those of `lazybo ask`, as the parameters of its ``**given``.
+    """Give a command the flags of the table, or those that `lazybo ask` has, as the parameters of its ``**given``.
 
     In the help they come before the command's own parameter ``before``.
     """

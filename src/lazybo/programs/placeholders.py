@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from string import Formatter
 from typing import Any
 
-# Placeholders of every trial beside its parameters: its number, the folder of its output, and that of its checkpoint.
+# Placeholders of every trial besides its parameters: its number, its output folder and its checkpoint folder.
 CHECKPOINT = "checkpoint"
 RESERVED = ("trial", "folder", CHECKPOINT)
 

@@ -19,7 +19,7 @@ contain it: its script factors K again, O(m³). With L the mean is m(u) + (L⁻�
 Until L is ready the script uses k(u, X) α, which is the same with larger rounding errors.
 
 If there are more than `EXACT_ROWS` rows, only some of them (S) are factored, and there is no t. The mean still uses all
-rows. The variance is that of a model that has seen only S, so intervals are too wide and never too narrow. `widening`
+rows. The variance comes from a model that has seen only S, so intervals are too wide and never too narrow. `widening`
 says by how much. Arrays are base64 of little-endian doubles.
 """
 
@@ -187,7 +187,7 @@ def portable_model(
 ) -> dict[str, Any]:
     """The models of all objectives, of the measured constraints and of success, as plain data for JSON.
 
-    ``predictors`` are those of the objectives, with their ``names``. At most ``most`` rows are used for variances.
+    ``predictors`` belong to the objectives with these ``names``. At most ``most`` rows are used for variances.
     Raises a ValueError for a kernel that the page cannot compute.
     """
     limits, success = optimizer.model.limits()
@@ -238,7 +238,7 @@ def active_if(space: Space, name: str) -> list[tuple[int, list[float]]]:
     while name in space.conditions:
         condition = space.conditions[name]
         if condition.parent in space.names:  # a parent with one value always has it
-            needs.append((space.names.index(condition.parent), space.places(condition)))
+            needs.append((space.slices[condition.parent].start, [place for (place,) in space.places(condition)]))
         name = condition.parent
     return needs
 

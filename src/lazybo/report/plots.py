@@ -228,7 +228,7 @@ def draw_slices(records: Sequence[Slice], title: str) -> Figure:
 
 
 def _grid(title: str, count: int, size: tuple[float, float], **options: Any) -> tuple[Figure, list[Axes]]:
-    """A figure of this many axes, in rows of at most three; ``size`` is that of one."""
+    """A figure of this many axes, in rows of at most three; ``size`` is the size of each."""
     columns = min(COLUMNS, count)
     rows = math.ceil(count / columns)
     figure = Figure(figsize=(size[0] * columns + 0.6, size[1] * rows + 0.7), layout="constrained")

@@ -17,7 +17,7 @@ from optuna.trial import FrozenTrial
 
 from lazybo.core.blas import one_thread
 from lazybo.core.checks import Array, shortened
-from lazybo.gp.process import leave_one_out
+from lazybo.gp.posterior import leave_one_out
 from lazybo.search.optimizer import Optimizer
 from lazybo.search.predictions import HALF_WIDTH, Contender, Prediction, Predictor, Recommendation
 from lazybo.space.feasible import Feasibility
@@ -79,16 +79,16 @@ def importances(study: Study, predictor: Predictor | None = None) -> dict[str, f
     mean when only this parameter is resampled.
     """
     predictor = predictor or predictor_of(study)
-    space, gp, rng = predictor.space, predictor.process, np.random.default_rng(0)
+    space, posterior, rng = predictor.space, predictor.posterior, np.random.default_rng(0)
     if space.dim == 0:
         return {}
     x, other = space.sample(rng, SAMPLE), space.sample(rng, SAMPLE)
-    mean = gp.mean(x)
+    mean = posterior.mean(x)
     effects = {}
-    for j, name in enumerate(space.names):
+    for name, columns in space.slices.items():
         moved = x.copy()
-        moved[:, j] = other[:, j]
-        effects[name] = float(np.mean((gp.mean(space.repair(moved, rng)) - mean) ** 2)) / 2
+        moved[:, columns] = other[:, columns]
+        effects[name] = float(np.mean((posterior.mean(space.repair(moved, rng)) - mean) ** 2)) / 2
     total = sum(effects.values()) or 1.0
     return {name: effect / total for name, effect in sorted(effects.items(), key=lambda item: -item[1])}
 
@@ -120,7 +120,7 @@ def slices(study: Study) -> list[Slice]:
     optimizer = model_for(study).optimizer
     if optimizer.space.dim == 0:
         return []
-    gp, warping = optimizer.model.surrogate()
+    predictor = optimizer.model.predictor()
     sign = -1.0 if _maximizes(study) else 1.0
     space, every = optimizer.space, Store(study).trials()
     best, point = _center(study, every, space)
@@ -132,16 +132,16 @@ def slices(study: Study) -> list[Slice]:
         if math.isnan(center[j]):
             continue
         x = space.repair(_along(space, center, j))
-        posterior = gp.posterior(x)
-        spread = BAND * np.sqrt(posterior.variance)
-        band = [sign * warping.inverse(posterior.mean + k * spread) for k in (-sign, 0.0, sign)]
+        mean, variance = predictor.posterior.posterior(x)
+        spread = BAND * np.sqrt(variance)
+        band = [sign * predictor.warping.inverse(mean + k * spread) for k in (-sign, 0.0, sign)]
         low, middle, high = (part.tolist() for part in band)
         configurations = [space.decode(row) for row in x]
         with_it = [trial for trial in trials if name in trial.params]
         found.append(
             Slice(
                 name,
-                choice=bool(space.categorical[j]),
+                choice=not space.numeric[j],
                 log=bool(getattr(space.distributions[name], "log", False)),
                 places=[params[name] for params in configurations],
                 middle=middle,
@@ -197,7 +197,7 @@ def coordinates(study: Study) -> Coordinates:
     space = model_for(study).optimizer.space
     trials = sorted(complete_trials(Store(study).trials()), key=_value, reverse=not _maximizes(study))
     lines = space.clip(np.array([space.encode(trial.params) for trial in trials]).reshape(len(trials), space.dim))
-    scale = np.where(space.categorical, np.maximum(space.levels - 1, 1.0), 1.0)
+    scale = np.where(space.numeric, 1.0, np.maximum(space.levels - 1, 1.0))
     distributions = [space.distributions[name] for name in space.names]
     return Coordinates(list(space.names), distributions, lines / scale, [_value(trial) for trial in trials])
 
@@ -219,7 +219,7 @@ def recommend(study: Study, *, feasible: Predicate | None = None) -> Recommendat
 
     Under noise the best value may be the luckiest one; the posterior mean also uses the values around each trial. Works
     for any Optuna study with one objective, whichever sampler chose its trials. The model is the one that the last run
-    of lazybo would continue with, otherwise one with default options. ``number`` is that of the first trial with this
+    of lazybo would continue with, otherwise one with default options. ``number`` is the first trial with this
     configuration. Studies do not keep known constraints, so trials of another sampler or run may violate yours: pass
     the constraint as ``feasible`` to leave them out. If more than 1,000 configurations have completed, those with the
     best values are compared.

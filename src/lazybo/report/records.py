@@ -17,7 +17,7 @@ from lazybo.study.store import Store
 from lazybo.study.training_curves import Ending
 from lazybo.study.trial import complete_trials, directions_of, feasible_trials, front_of, is_paused, names_of
 
-# With more stopped trainings than this, their forecasts are not shown: they would hide those of running ones.
+# With more stopped trainings than this, their forecasts are not shown: they would hide the forecasts of running ones.
 FEW_STOPPED = 8
 PAUSED = "paused"
 STATES = {
@@ -85,7 +85,7 @@ class Front:
 
 
 def front(study: Study) -> Front:
-    """The complete trials of a study, and which of them no other feasible trial dominates."""
+    """The complete trials of a study; those on the front are not dominated by any feasible trial."""
     trials = Store(study).trials()
     complete = complete_trials(trials)
     best = {trial.number for trial in front_of(study, trials)}

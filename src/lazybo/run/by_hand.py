@@ -191,7 +191,7 @@ class ByHand:
         if not params.keys() <= theirs.keys():
             return False
         given, known = (self.space.encode(each) for each in ({**theirs, **params}, theirs))
-        numeric = ~self.space.categorical
+        numeric = self.space.numeric
         close = np.allclose(given[numeric], known[numeric], rtol=0, atol=ROUNDING, equal_nan=True)
         return bool(close and np.array_equal(given[~numeric], known[~numeric], equal_nan=True))
 

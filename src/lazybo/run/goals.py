@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from optuna.pruners import BasePruner, NopPruner, ThresholdPruner
 
 from lazybo.core.checks import (
     DIRECTIONS,
@@ -126,3 +127,13 @@ def check_bounds(constraints: object) -> tuple[Bound, ...]:
             raise ValueError(f"the constraint on {metric!r} is empty: {low:g} is more than {high:g}; give (low, high)")
         found += [Bound(metric, end, at_least) for end, at_least in ((low, True), (high, False)) if end is not None]
     return tuple(found)
+
+
+def check_pruner(pruner: BasePruner | None, goals: Goals) -> None:
+    """Reject pruners that judge by one objective if there are several: they fail, or stop the wrong trials."""
+    of_optuna = type(pruner).__module__.startswith("optuna.") and not isinstance(pruner, NopPruner | ThresholdPruner)
+    if goals.several and of_optuna:
+        raise ValueError(
+            f"{type(pruner).__name__} compares one objective, and there are several; leave pruner out for "
+            "lazybo.LazyPruner(), or give optuna.pruners.NopPruner() to stop nothing"
+        )

@@ -8,8 +8,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from optuna.pruners import BasePruner, NopPruner, ThresholdPruner
+from optuna.pruners import BasePruner
 from optuna.samplers import BaseSampler
 from optuna.storages import BaseStorage
 from optuna.study import Study
@@ -20,14 +19,14 @@ from lazybo.run.channel import StudyReporter, listening
 from lazybo.run.checkpoints import checkpoint_root
 from lazybo.run.engines import Engine, SerialEngine, make_engine
 from lazybo.run.failure import attach_study
-from lazybo.run.goals import Goals, check_goals
+from lazybo.run.goals import Goals, check_goals, check_pruner
 from lazybo.run.limits import Limits, StopReason, check_count, or_inf
 from lazybo.run.loop import Driver
 from lazybo.run.objective import Call, KFold, Reporter, call_of
 from lazybo.run.open_trials import Callback, RunOptions
 from lazybo.run.presence import present
 from lazybo.run.shared_study import EVALUATES_HERE, RECORDS_ALL
-from lazybo.run.warm_start import known_results
+from lazybo.run.warm_start import check_initial, check_initial_feasible, known_results
 from lazybo.run.worker import Steps
 from lazybo.search.optimizer import Optimizer
 from lazybo.search.options import Options
@@ -131,7 +130,7 @@ def optimize(
     better than a new one (docs/curves.md). ``checkpoints`` is the folder for all of them; by default one next to the
     storage. ``pruner`` decides on trials that report (default: `lazybo.LazyPruner`).
 
-    ``callbacks`` are called as ``f(study, trial)`` after each trial, also when it is paused.
+    ``callbacks`` are called as ``f(study, trial)`` after each trial, and when it is paused.
     """
     limits, n_trials = _check_limits(limits), check_count("n_trials", n_trials)
     limits.check_ends(n_trials)
@@ -179,7 +178,7 @@ def optimize(
         # A kernel object has the columns of this space; the sampler infers its own space from the trials.
         by_name = options.kernel if isinstance(options.kernel, str) else None
         study.sampler = LazySampler.with_options(replace(options, kernel=by_name), space.feasible)
-        study.pruner = LazyPruner(max_steps) if pruner is None else pruner
+        study.pruner = _pruner(pruner, max_steps)
         model = open_model(study, options, space, trials)
         for params, value in known:
             model.optimizer.observe(params, value, outside=True)
@@ -222,6 +221,13 @@ def _call(objective: Callable[..., Any], space: Space) -> Call:
     if isinstance(objective, KFold):
         return call_of(objective.objective, space.distributions, space.conditions, folds=True)
     return replace(call_of(objective, space.distributions, space.conditions), space=space.distributions)
+
+
+def _pruner(pruner: BasePruner | None, max_steps: int | None) -> BasePruner:
+    """The pruner of a run. Ours knows the last step of a training."""
+    if pruner is None or (isinstance(pruner, LazyPruner) and pruner.max_step is None):
+        return LazyPruner(max_steps, None if pruner is None else pruner.reports)
+    return pruner
 
 
 def _sendable(call: Call) -> bytes:
@@ -321,16 +327,6 @@ def _check_combination(
     check_pruner(pruner, goals)
 
 
-def check_pruner(pruner: BasePruner | None, goals: Goals) -> None:
-    """Reject pruners that judge by one objective if there are several: they fail, or stop the wrong trials."""
-    of_optuna = type(pruner).__module__.startswith("optuna.") and not isinstance(pruner, NopPruner | ThresholdPruner)
-    if goals.several and of_optuna:
-        raise ValueError(
-            f"{type(pruner).__name__} compares one objective, and there are several; leave pruner out for "
-            "lazybo.LazyPruner(), or give optuna.pruners.NopPruner() to stop nothing"
-        )
-
-
 def _check_objects(callbacks: object, pruner: object, study_name: object) -> None:
     """Reject wrong types, which would otherwise be noticed while trials run, or never."""
     if not isinstance(callbacks, Sequence) or isinstance(callbacks, str):
@@ -363,51 +359,6 @@ def _check_steps(call: Call, max_steps: int | None, checkpoints: object) -> None
         raise ValueError(
             "checkpoints is for objectives that have some: a generator function with an argument called checkpoint"
         )
-
-
-def check_initial(initial: Iterable[Mapping[str, Any]], space: Space) -> list[dict[str, Any]]:
-    """The initial configurations, complete or in part. The error names the first that does not fit the space.
-
-    A parameter that is active for only one value of its parent sets the parent to that value.
-    """
-    if isinstance(initial, Mapping | str) or not isinstance(initial, Iterable):
-        raise ValueError(f"initial must be a list of dicts of parameters, not {initial!r}")
-    first = []
-    for i, params in enumerate(initial):
-        try:
-            first.append(_known_part(params, space))
-        except ValueError as error:
-            raise ValueError(f"initial configuration {i}: {error}") from None
-    return first
-
-
-def check_initial_feasible(initial: Sequence[Mapping[str, Any]], optimizer: Optimizer) -> None:
-    """Raise a ValueError if an initial configuration is not feasible, whatever its missing parameters are."""
-    if optimizer.space.feasible is None:
-        return
-    for i, params in enumerate(initial):
-        try:
-            optimizer.planner.complete(params, i)
-        except ValueError as error:
-            raise ValueError(f"initial configuration {i}: {error}") from None
-
-
-def _known_part(params: Mapping[str, Any], space: Space) -> dict[str, Any]:
-    if not isinstance(params, Mapping):
-        raise ValueError(f"it must be a dict of parameters, not {params!r}")
-    known = dict(params)
-    for name in params:
-        while (condition := space.conditions.get(name)) is not None and condition.parent not in known:
-            if len(condition.values) > 1:
-                raise ValueError(
-                    f"{name!r} is only active while {condition.parent!r} is one of {condition.values}; "
-                    f"give {condition.parent!r} too"
-                )
-            known[condition.parent], name = condition.values[0], condition.parent
-    # Raises ValueError if no values of the other parameters make this a configuration of the space.
-    space.complete(known, np.full(space.dim, np.nan), np.random.default_rng(0))
-    distributions = {name: space.distributions[name] for name in known}
-    return {name: d.to_external_repr(d.to_internal_repr(known[name])) for name, d in distributions.items()}
 
 
 def _warn_of_repeats(space: Space, n_trials: int | None, limits: Limits, trials: Sequence[FrozenTrial]) -> None:

@@ -1,16 +1,21 @@
-"""Known results for a run to start with: earlier studies, or tables."""
+"""What a run starts with: known results from studies or tables, and initial configurations to evaluate first."""
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
+from lazybo.search.optimizer import Optimizer
 from lazybo.space.space import Space
 from lazybo.space.tables import MARK, csv_rows, frame_rows, is_empty, is_frame, parameter_columns, params_of
 from lazybo.study.trial import as_given
+
+if TYPE_CHECKING:
+    from lazybo.search.optimizer import Optimizer
 
 _logger = logging.getLogger("lazybo")
 
@@ -139,3 +144,51 @@ def _split(row: Any, space: Space) -> Known:
     if isinstance(value, str | bytes):
         raise ValueError(f"the value must be a number, not {value!r}")
     return params_of(cells, space.distributions, space.conditions), None if is_empty(value) else float(value)
+
+
+# ------------------------------------------------- initial configurations
+
+
+def check_initial(initial: Iterable[Mapping[str, Any]], space: Space) -> list[dict[str, Any]]:
+    """The initial configurations, complete or in part. The error names the first that does not fit the space.
+
+    A parameter that is active for only one value of its parent sets the parent to that value.
+    """
+    if isinstance(initial, Mapping | str) or not isinstance(initial, Iterable):
+        raise ValueError(f"initial must be a list of dicts of parameters, not {initial!r}")
+    first = []
+    for i, params in enumerate(initial):
+        try:
+            first.append(_known_part(params, space))
+        except ValueError as error:
+            raise ValueError(f"initial configuration {i}: {error}") from None
+    return first
+
+
+def check_initial_feasible(initial: Sequence[Mapping[str, Any]], optimizer: "Optimizer") -> None:
+    """Raise a ValueError if an initial configuration is not feasible, whatever its missing parameters are."""
+    if optimizer.space.feasible is None:
+        return
+    for i, params in enumerate(initial):
+        try:
+            optimizer.planner.complete(params, i)
+        except ValueError as error:
+            raise ValueError(f"initial configuration {i}: {error}") from None
+
+
+def _known_part(params: Mapping[str, Any], space: Space) -> dict[str, Any]:
+    if not isinstance(params, Mapping):
+        raise ValueError(f"it must be a dict of parameters, not {params!r}")
+    known = dict(params)
+    for name in params:
+        while (condition := space.conditions.get(name)) is not None and condition.parent not in known:
+            if len(condition.values) > 1:
+                raise ValueError(
+                    f"{name!r} is only active while {condition.parent!r} is one of {condition.values}; "
+                    f"give {condition.parent!r} too"
+                )
+            known[condition.parent], name = condition.values[0], condition.parent
+    # Raises ValueError if no values of the other parameters make this a configuration of the space.
+    space.complete(known, np.full(space.dim, np.nan), np.random.default_rng(0))
+    distributions = {name: space.distributions[name] for name in known}
+    return {name: d.to_external_repr(d.to_internal_repr(known[name])) for name, d in distributions.items()}

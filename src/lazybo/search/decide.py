@@ -276,5 +276,5 @@ def startup_point(space: Space, seed: int, number: int) -> Array:
     point = space.spread(np.random.default_rng(seed), number + 1)[number]
     if number > 0 or space.dim <= FEW_PARAMETERS:
         return point
-    middle = np.where(space.categorical | np.isnan(point), point, 0.5)
+    middle = np.where(space.numeric & ~np.isnan(point), 0.5, point)
     return space.snap(middle[None])[0]

@@ -178,7 +178,7 @@ def fitting(studies: Sequence[EarlierStudy], space: Space) -> Fitting:
     names: list[str] = []
     points: list[Array] = []
     values: list[Array] = []
-    middle = space.decode(space.repair(np.where(space.categorical, 0.0, 0.5)[None])[0]) if space.dim else {}
+    middle = space.decode(space.repair(np.where(space.numeric, 0.5, 0.0)[None])[0]) if space.dim else {}
     for study, lacks in zip(studies, missing, strict=True):
         if lacks - unknown:
             lacking = ", ".join(map(repr, sorted(lacks - unknown)))
@@ -193,7 +193,10 @@ def fitting(studies: Sequence[EarlierStudy], space: Space) -> Fitting:
         names.append(study.name)
         points.append(np.array([fits[i] for i in rows]))
         values.append(np.array([study.values[i] for i in rows]))
-    return Fitting(names, points, values, np.array([name in unknown for name in space.names], dtype=bool))
+    without = np.zeros(space.dim, dtype=bool)
+    for name in unknown:
+        without[space.slices[name]] = True
+    return Fitting(names, points, values, without)
 
 
 def _missing(study: EarlierStudy, space: Space) -> set[str]:

@@ -157,9 +157,9 @@ def find_maxima(
     start, center = candidates[chosen], center[chosen]
     u = start
     # The optimum may be elsewhere for another choice: if there are choices, run BFGS again after the moves.
-    for _ in range(2 if space.categorical.any() else 1):
-        if not space.categorical.all():
-            free = ~space.categorical & ~np.isnan(u)
+    for _ in range(1 if space.numeric.all() else 2):
+        if space.numeric.any():
+            free = space.numeric & ~np.isnan(u)
             shortened = None if border is None else border.shortened
             u = space.repair(space.snap(climb(field.gradient, u, center, free, ranges, shortened)), rng)
         u = move_discrete(space, value, u, center, rng)
@@ -167,7 +167,8 @@ def find_maxima(
         u = border.followed(value, field.gradient, u, center)
     # If the optimum was evaluated already, fall back to its start.
     u = np.where(taken(u)[:, None], start, u)
-    u = space.settle(u[~taken(u)])
+    # Decoded and encoded again, points equal those of their configurations to the last bit.
+    u = np.array([space.encode(space.decode(row)) for row in u[~taken(u)]]).reshape(-1, space.dim)
     if feasible is not None:
         u = u[feasible(u)]  # settling may have moved a point over the border, by a rounding error
     return _distinct(kernel, u, surface.exact(u))
@@ -191,15 +192,7 @@ def _apart(kernel: Kernel, z: Array, count: int) -> list[int]:
 def around(space: Space, centers: Array, ranges: Array, rng: np.random.Generator) -> tuple[Array, Index]:
     """The centers and new candidates around each; and the index of the center that each belongs to."""
     center = np.repeat(np.arange(len(centers)), CANDIDATES_PER_CENTER)
-    u = centers[center].copy()
-    m, d = u.shape
-    width = 10 ** rng.uniform(-3.0, 0.0, (m, 1)) * np.minimum(ranges, 1.0)
-    touched = rng.random((m, d)) < np.maximum(rng.random((m, 1)), 1.5 / d)
-    numeric = touched & ~space.categorical
-    u = np.where(numeric, np.clip(u + width * rng.standard_normal((m, d)), 0.0, 1.0), u)
-    flipped = space.categorical & (rng.random((m, d)) < 1.0 / d) & ~np.isnan(u)
-    choices = np.where(space.categorical, space.levels, 1.0)
-    u = np.where(flipped, np.floor(rng.random((m, d)) * choices), u)
+    u = space.perturbed(centers[center], ranges, rng)
     u[::CANDIDATES_PER_CENTER] = centers
     return space.repair(space.snap(u), rng), center
 
@@ -393,7 +386,7 @@ class Border:
             steps = self._steps(gradient(x, at)[1] * self._scale) * length[:, None, None]
             start = np.repeat(x, k, axis=0)
             end = start + self._scale * steps.reshape(start.shape)
-            end = np.where(self._space.categorical | np.isnan(start), start, np.clip(end, 0.0, 1.0))
+            end = np.where(self._space.numeric & ~np.isnan(start), np.clip(end, 0.0, 1.0), start)
             there = self.pulled_back(start, end)
             values = value(there, np.repeat(at, k)).reshape(-1, k)
             top = np.argmax(values, axis=1)

@@ -32,8 +32,8 @@ class LocalModels:
     """When local models take over from the single model of all records, and how large they are.
 
     - ``after``: this many results; None disables them. "auto" is ``early_after`` for one objective without noise,
-      constraints and costs, where local models are better and cost less, and otherwise ``late_after``: the factor of all
-      records has 0.4 GB then.
+      constraints and costs, where local models are better and cost less, and otherwise ``late_after``: the factor of
+      all records has 0.4 GB then.
     - ``neighbours``: a round starts with this many records: half of them the nearest ones, half spread over twice the
       box. ``round`` is the number of evaluations in it, or of parameters if there are more.
     - ``first_side``, ``least_side``: the side of a new box, and the side below which a region is replaced.

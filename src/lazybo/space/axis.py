@@ -1,12 +1,16 @@
-"""One parameter: convert its values to coordinates of a point and back."""
+"""The kinds of parameters: an axis converts the values of one to coordinates of a point and back."""
 
 import math
 import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from optuna.distributions import (
     BaseDistribution,
     CategoricalDistribution,
@@ -15,9 +19,10 @@ from optuna.distributions import (
 )
 
 from lazybo.core.checks import Array, is_float_like, shortened
+from lazybo.gp.kernels.base import Column
 
 # If the distribution rejects the value of a level because of rounding, the nearest level that it accepts is used. First
-# so many levels on either side are tried, then so many.
+# a few levels on either side are tried, then many.
 NEAR_LEVELS = 8
 FAR_LEVELS = 2**15
 # Up to MAX_MOVES choices, a move tries all others; with more, those at hand and RANDOM_MOVES at random.
@@ -31,58 +36,180 @@ FAR = 1e6
 LARGEST = sys.float_info.max
 
 
-class Axis:
-    """One parameter that can vary: converts its values to [0, 1], or to 0, 1, … for choices, and back.
+class Axis(ABC):
+    """One parameter that can vary: converts its values to coordinates of a point and back.
+
+    An axis has ``width`` coordinates. ``numeric``, (w,), says which of them are numbers in [0, 1] that may move
+    continuously. ``levels`` is the number of values, infinity if there are too many to count. Arrays of coordinates are
+    (n, w). To add a kind of parameter, write a subclass, and add its distribution to `AXES`.
+    """
+
+    width = 1
+    numeric: NDArray[np.bool_]
+    levels: float
+
+    @abstractmethod
+    def columns(self, *, conditional: bool) -> tuple[Column, ...]:
+        """What a kernel has to know of each coordinate."""
+
+    @abstractmethod
+    def encode(self, value: Any) -> tuple[float, ...]:
+        """The coordinates of a value."""
+
+    @abstractmethod
+    def decode(self, x: Sequence[float]) -> Any:
+        """The value at some coordinates, (w,)."""
+
+    def decode_all(self, x: Array) -> list[Any]:
+        """The values at coordinates that belong to values: those of `decode` to the last bit, perhaps faster."""
+        return [self.decode(each) for each in x.tolist()]
+
+    @abstractmethod
+    def from_uniform(self, u: Array) -> Array:
+        """Coordinates for uniform numbers in [0, 1): all values are equally likely."""
+
+    def listed(self) -> Array:
+        """The coordinates of all values, (levels, w), if there are few."""
+        return self.from_uniform((np.arange(0.5, self.levels) / self.levels)[:, None])
+
+    def snap(self, x: Array) -> Array:
+        """The nearest coordinates that belong to a value."""
+        return x
+
+    @abstractmethod
+    def perturbed(self, x: Array, draws: "Perturbation") -> Array:
+        """Coordinates of values nearby, by random draws that are the same for every kind of axis."""
+
+    @abstractmethod
+    def next_to(self, x: Array, at_hand: Array, rng: np.random.Generator) -> list[Sequence[float]]:
+        """The coordinates one discrete move away from x, (w,); ``at_hand`` are coordinates of other points, (s, w)."""
+
+    def distances(self, x: Array, center: Array) -> Array:
+        """How far coordinates are from some center, (n,): NaN where only one of them is known."""
+        return np.abs(x - center).max(axis=1)
+
+    @abstractmethod
+    def narrowed(self, low: Array, high: Array) -> BaseDistribution:
+        """The distribution between two coordinates, each (w,); the whole one if it has no order."""
+
+
+@dataclass(frozen=True)
+class Perturbation:
+    """Random draws for each coordinate, each (n, w).
+
+    ``touched`` numbers move by ``step``; ``flipped`` choices become others, by the uniform numbers ``fresh``.
+    """
+
+    touched: NDArray[np.bool_]
+    step: Array
+    flipped: NDArray[np.bool_]
+    fresh: Array
+
+    def part(self, columns: slice) -> "Perturbation":
+        """The draws for some coordinates."""
+        return Perturbation(
+            self.touched[:, columns], self.step[:, columns], self.flipped[:, columns], self.fresh[:, columns]
+        )
+
+
+class ChoiceAxis(Axis):
+    """A choice: its coordinate is its position, which counts from 0."""
+
+    def __init__(self, distribution: CategoricalDistribution) -> None:
+        self.distribution = distribution
+        self.levels, self.numeric = float(len(distribution.choices)), np.array([False])
+
+    def columns(self, *, conditional: bool) -> tuple[Column, ...]:
+        """One categorical column."""
+        return (Column(int(self.levels), conditional=conditional),)
+
+    def encode(self, value: Any) -> tuple[float, ...]:
+        """The position of a choice."""
+        return (float(self.distribution.to_internal_repr(value)),)
+
+    def decode(self, x: Sequence[float]) -> Any:
+        """The choice at a position."""
+        return self.distribution.choices[int(x[0])]
+
+    def from_uniform(self, u: Array) -> Array:
+        """Positions for uniform numbers."""
+        return np.minimum(np.floor(u * self.levels), self.levels - 1)
+
+    def perturbed(self, x: Array, draws: Perturbation) -> Array:
+        """Some choices become others."""
+        return np.where(draws.flipped & ~np.isnan(x), np.floor(draws.fresh * self.levels), x)
+
+    def next_to(self, x: Array, at_hand: Array, rng: np.random.Generator) -> list[Sequence[float]]:
+        """All other choices; if there are more than `MAX_MOVES`, those at hand and some at random."""
+        count = int(self.levels)
+        if count <= MAX_MOVES:
+            return [(float(c),) for c in range(count) if c != x[0]]
+        drawn = rng.integers(count, size=RANDOM_MOVES)
+        tried = np.unique(np.concatenate((at_hand[~np.isnan(at_hand)], drawn)))
+        return [(float(c),) for c in tried if c != x[0]]
+
+    def distances(self, x: Array, center: Array) -> Array:
+        """1 for another choice, else 0."""
+        differ = np.abs(x - center)[:, 0]
+        return np.where(np.isnan(differ), np.nan, differ != 0)
+
+    def narrowed(self, low: Array, high: Array) -> BaseDistribution:  # noqa: ARG002 - choices have no order
+        """All choices."""
+        return self.distribution
+
+
+class NumberAxis(Axis):
+    """A number: its coordinate is in [0, 1], on a linear or logarithmic scale.
 
     A discrete number has one of ``levels`` values. Its coordinate is always computed from its level, so that equal
     values have equal coordinates to the last bit.
     """
 
-    def __init__(self, distribution: BaseDistribution) -> None:
+    def __init__(self, distribution: FloatDistribution | IntDistribution) -> None:
         self.distribution = distribution
-        self.categories = len(distribution.choices) if isinstance(distribution, CategoricalDistribution) else 0
-        self.levels = float(self.categories) if self.categories else _levels(distribution)
+        self.levels, self.numeric = _levels(distribution), np.array([True])
         self._continuous = math.isinf(self.levels)
         self._values: dict[float, Any] = {}  # decoded values of discrete coordinates
-        if not self.categories:
-            assert isinstance(distribution, FloatDistribution | IntDistribution)
-            self._log = distribution.log
-            self._low, self._high, self._step = distribution.low, distribution.high, distribution.step or 0
-            # If high - low would overflow, the axis has units of 2.
-            self._half = 0.5 if math.isinf(float(self._high) - float(self._low)) else 1.0
+        self._log = distribution.log
+        self._low, self._high, self._step = distribution.low, distribution.high, distribution.step or 0
+        # If high - low would overflow, the axis has units of 2.
+        self._half = 0.5 if math.isinf(float(self._high) - float(self._low)) else 1.0
+        self._origin = self._measure(self._low)
+        self._extent = self._measure(self._high) - self._origin
+        if self._log and not self._extent:  # so narrow that the logarithms of its ends are equal
+            self._log = False
             self._origin = self._measure(self._low)
             self._extent = self._measure(self._high) - self._origin
-            if self._log and not self._extent:  # so narrow that the logarithms of its ends are equal
-                self._log = False
-                self._origin = self._measure(self._low)
-                self._extent = self._measure(self._high) - self._origin
+
+    def columns(self, *, conditional: bool) -> tuple[Column, ...]:
+        """One numeric column."""
+        return (Column(0, conditional=conditional),)
 
     def _measure(self, value: float) -> float:
         """The position of a number on the linear or logarithmic scale."""
         return math.log(value) if self._log else float(value) * self._half
 
-    def encode(self, value: Any) -> float:
-        """The coordinate of a value."""
-        if self.categories:
-            return float(self.distribution.to_internal_repr(value))
+    def encode(self, value: Any) -> tuple[float, ...]:
+        """The coordinate of a number."""
         if not self._continuous:
             level = self._level_of(value)
             if self._log and self._low + level * self._step <= 0:
                 raise ValueError(f"{value} is not positive, so it has no place on a logarithmic scale")
             x = float(self._at_level(level))
-            return x if abs(x) <= FAR else _far(x, math.log(abs(x)))
+            return (x if abs(x) <= FAR else _far(x, math.log(abs(x))),)
         x = (self._measure(value) - self._origin) / self._extent
         if abs(x) <= FAR:
-            return x
+            return (x,)
         # In halves, since the difference may overflow.
         gap = self._measure(value) / 2.0 - self._origin / 2.0
-        return _far(gap, math.log(abs(gap)) + math.log(2.0) - math.log(self._extent))
+        return (_far(gap, math.log(abs(gap)) + math.log(2.0) - math.log(self._extent)),)
 
-    def decode(self, x: float) -> Any:
-        """The value at a coordinate."""
+    def decode(self, x: Sequence[float]) -> Any:
+        """The number at a coordinate."""
+        return self._decode(float(x[0]))
+
+    def _decode(self, x: float) -> Any:
         distribution = self.distribution
-        if isinstance(distribution, CategoricalDistribution):
-            return distribution.choices[int(x)]
         # The ends are returned exactly, without rounding errors.
         end = self._low if x <= 0.0 else self._high if x >= 1.0 else None
         if end is not None and contains(distribution, float(end)):
@@ -93,13 +220,14 @@ class Axis:
         return min(max(math.exp(scaled) if self._log else scaled / self._half, self._low), self._high)
 
     def decode_all(self, x: Array) -> list[Any]:
-        """The values at coordinates that belong to a value: those of `decode` to the last bit, many times faster."""
+        """The numbers at coordinates, many times faster than one by one."""
+        x = x[:, 0]
         if not self._continuous:
-            places = self.snap(x).tolist()
+            places = self._at_level(self._level(x)).tolist()
             for place in set(places) - self._values.keys():
                 if len(self._values) >= MAX_VALUES:
-                    return [self.decode(each) for each in places]
-                self._values[place] = self.decode(place)
+                    return [self._decode(each) for each in places]
+                self._values[place] = self._decode(place)
             return [self._values[place] for place in places]
         if self._log:
             low, high, origin, extent, exp = self._low, self._high, self._origin, self._extent, math.exp
@@ -142,46 +270,35 @@ class Axis:
         return round(min(max(level, -LARGEST), LARGEST))
 
     def from_uniform(self, u: Array) -> Array:
-        """Coordinates for uniform numbers in [0, 1): all levels are equally likely."""
-        if self._continuous:
-            return u
-        level = np.minimum(np.floor(u * self.levels), self.levels - 1)
-        return level if self.categories else self._at_level(level)
+        """Coordinates for uniform numbers: all levels are equally likely."""
+        return u if self._continuous else self._at_level(np.minimum(np.floor(u * self.levels), self.levels - 1))
 
     def snap(self, x: Array) -> Array:
-        """The nearest coordinates that belong to a value."""
-        return x if self.categories or self._continuous else self._at_level(self._level(x))
+        """The nearest coordinates that belong to a level."""
+        return x if self._continuous else self._at_level(self._level(x))
 
-    def next_to(self, x: float, at_hand: Array, rng: np.random.Generator) -> list[float]:
-        """The coordinates one discrete move away: the next levels, or other choices.
+    def perturbed(self, x: Array, draws: Perturbation) -> Array:
+        """Some numbers make a step."""
+        return np.where(draws.touched, np.clip(x + draws.step, 0.0, 1.0), x)
 
-        If there are more than `MAX_MOVES` choices, these are the ones ``at_hand`` and some at random.
-        """
-        if self.categories > MAX_MOVES:
-            drawn = rng.integers(self.categories, size=RANDOM_MOVES)
-            tried = np.unique(np.concatenate((at_hand[~np.isnan(at_hand)], drawn)))
-            return [float(c) for c in tried if c != x]
-        if self.categories:
-            return [float(c) for c in range(self.categories) if c != x]
+    def next_to(self, x: Array, at_hand: Array, rng: np.random.Generator) -> list[Sequence[float]]:  # noqa: ARG002
+        """The next levels up and down; none if the number is continuous."""
         if self._continuous:
             return []
-        level = self._level(x)
+        level = self._level(x[0])
         near = np.array([k for k in (level - 1, level + 1) if 0 <= k < self.levels])
-        return [float(value) for value in self._at_level(near)]
+        return [(float(value),) for value in self._at_level(near)]
 
-    def narrowed(self, low: float, high: float) -> BaseDistribution:
-        """The distribution between two coordinates; of a discrete number at least two levels, and all choices.
+    def narrowed(self, low: Array, high: Array) -> BaseDistribution:
+        """The distribution between two coordinates; of a discrete number at least two levels.
 
         It is the whole distribution if doubles cannot tell the two ends apart.
         """
-        whole = self.distribution
-        if isinstance(whole, CategoricalDistribution):
-            return whole
-        assert isinstance(whole, FloatDistribution | IntDistribution)
+        whole, (first_end,), (last_end,) = self.distribution, low.tolist(), high.tolist()
         if self._continuous:
-            ends = self.decode(low), self.decode(high)
+            ends = self._decode(first_end), self._decode(last_end)
             return FloatDistribution(*ends, log=self._log) if self._measure(ends[0]) < self._measure(ends[1]) else whole
-        first, last = int(self._level(max(low, 0.0))), int(self._level(min(high, 1.0)))
+        first, last = int(self._level(max(first_end, 0.0))), int(self._level(min(last_end, 1.0)))
         if first == last:
             first, last = max(first - 1, 0), min(last + 1, int(self.levels) - 1)
         # As decimals: Optuna cuts ranges that steps do not divide as such, and warns.
@@ -206,6 +323,19 @@ class Axis:
         return (np.log(value) - self._origin) / self._extent
 
 
+# The axis of each distribution.
+AXES: dict[type[BaseDistribution], Callable[[Any], Axis]] = {
+    CategoricalDistribution: ChoiceAxis,
+    FloatDistribution: NumberAxis,
+    IntDistribution: NumberAxis,
+}
+
+
+def axis_of(distribution: BaseDistribution) -> Axis:
+    """The axis of a distribution, which may also be one of Optuna's older kinds: they are subclasses."""
+    return next(make(distribution) for kind, make in AXES.items() if isinstance(distribution, kind))
+
+
 def _far(side: float, log_distance: float) -> float:
     """A coordinate on this side of [0, 1] that grows with the logarithm of its distance from 0."""
     return math.copysign(FAR * (1.0 + log_distance - math.log(FAR)), side)
@@ -224,7 +354,7 @@ def _levels(distribution: BaseDistribution) -> float:
 
 def contains(distribution: BaseDistribution, value: Any) -> bool:
     """Whether a value from a user belongs to the distribution."""
-    numeric = not isinstance(distribution, CategoricalDistribution)
+    numeric = isinstance(distribution, FloatDistribution | IntDistribution)
     try:
         if numeric and not is_float_like(value):
             return False
@@ -262,8 +392,8 @@ def allowed_values(distribution: BaseDistribution) -> str:
 def has_place(axis: Axis | None, value: Any) -> bool:
     """Whether a number has a coordinate on this axis, which may be outside of [0, 1]."""
     try:
-        if axis is None or axis.categories or not is_float_like(value) or not math.isfinite(float(value)):
+        if not isinstance(axis, NumberAxis) or not is_float_like(value) or not math.isfinite(float(value)):
             return False
-        return math.isfinite(axis.encode(value))
+        return math.isfinite(axis.encode(value)[0])
     except (TypeError, ValueError, OverflowError):
         return False

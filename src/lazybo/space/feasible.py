@@ -105,7 +105,7 @@ class Feasibility:
         found, low, high = first, np.zeros(len(rows)), np.ones(len(rows))
         for _ in range(bisections):
             middle = (low + high) / 2
-            there = np.where(self._space.categorical, last, first + middle[:, None] * (last - first))
+            there = np.where(self._space.numeric, first + middle[:, None] * (last - first), last)
             there = np.where(np.isnan(there), last, there)
             inside = self(there)
             found = np.where(inside[:, None], there, found)
@@ -263,16 +263,16 @@ class FeasibleSet:
         return points
 
     def _moved(self, points: Array, others: Array, rng: np.random.Generator) -> Array:
-        """A step of each walker: along the difference of two others, a random one, or one parameter drawn anew."""
-        (m, d), categorical = points.shape, self._space.categorical
+        """A step of each walker: along the difference of two others, a random one, or one parameter drawn again."""
+        (m, d), numeric = points.shape, self._space.numeric
         i, j = rng.integers(len(others), size=(2, m))
         touched = rng.random((m, d)) < np.maximum(rng.random((m, 1)), 1.5 / d)
         count = np.maximum(touched.sum(axis=1, keepdims=True), 1)
         along = rng.uniform(0.3, 1.0, (m, 1)) * 2.4 / np.sqrt(2 * count) * np.nan_to_num(others[i] - others[j])
         width = 10 ** rng.uniform(-3.0, -0.3, (m, 1))
         step = np.where(rng.random((m, 1)) < 0.6, along, width * rng.standard_normal((m, d)))
-        u = np.where(touched & ~categorical, _reflected(points + step), points)
-        u = np.where(touched & categorical & (rng.random((m, 1)) < 0.3), others[i], u)
+        u = np.where(touched & numeric, _reflected(points + step), points)
+        u = np.where(touched & ~numeric & (rng.random((m, 1)) < 0.3), others[i], u)
         new, one = self._space.sample(rng, m), rng.integers(0, d, (m, 1)) == np.arange(d)
         anew = (rng.random((m, 1)) < 0.25) & ~np.isnan(new)
         u = np.where(anew, np.where(one, new, points), u)

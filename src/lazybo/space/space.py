@@ -18,7 +18,7 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import product
+from itertools import pairwise, product
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -26,8 +26,7 @@ from numpy.typing import NDArray
 from optuna.distributions import BaseDistribution
 
 from lazybo.core.checks import Array, hinting, shortened
-from lazybo.gp.kernels.base import Column
-from lazybo.space.axis import Axis, allowed_values, contains, has_place, only_value, plain_value
+from lazybo.space.axis import Perturbation, allowed_values, axis_of, contains, has_place, only_value, plain_value
 from lazybo.space.shorthand import as_distributions, warn_of_misreading
 
 # Whether a configuration may be evaluated.
@@ -81,15 +80,18 @@ class Space:
             )
         self.feasible = feasible
         warn_of_misreading(parameters)
-        self._axes = {name: Axis(d) for name, d in self.distributions.items() if not d.single()}
+        self._axes = {name: axis_of(d) for name, d in self.distributions.items() if not d.single()}
         self.names = tuple(self._axes)
+        ends = np.cumsum([0, *(axis.width for axis in self._axes.values())]).tolist()
+        self.slices = {name: slice(*pair) for name, pair in zip(self._axes, pairwise(ends), strict=True)}
+        """The columns of each parameter that can vary."""
         self._parents_first = _parents_first(self.distributions, self.conditions)
-        self.columns = tuple(
-            Column(axis.categories, conditional=name in self.conditions or name in self.optional)
-            for name, axis in self._axes.items()
-        )
-        self.categorical = np.array([column.categories > 0 for column in self.columns], dtype=bool)
-        self.levels = np.array([axis.levels for axis in self._axes.values()])
+        maybe = self.conditions.keys() | self.optional
+        axes = self._axes.items()
+        self.columns = tuple(each for name, axis in axes for each in axis.columns(conditional=name in maybe))
+        self.numeric = np.array([each for axis in self._axes.values() for each in axis.numeric], dtype=bool)
+        """Which columns are numbers in [0, 1] that may move continuously, (d,)."""
+        self.levels = np.array([axis.levels for axis in self._axes.values() for _ in range(axis.width)])
         """How many values each column can take, infinity for a continuous one, (d,)."""
 
     def __eq__(self, other: object) -> bool:
@@ -103,8 +105,8 @@ class Space:
 
     @property
     def dim(self) -> int:
-        """Number of parameters that can vary, d."""
-        return len(self.names)
+        """Number of columns: of parameters that can vary, if each has one; d."""
+        return len(self.columns)
 
     @cached_property
     def size(self) -> float:
@@ -112,44 +114,46 @@ class Space:
 
         Configurations that differ only in inactive parameters count once, unless there are too many to list.
         """
-        product_of_levels = math.prod(self.levels.tolist())
+        product_of_levels = math.prod(axis.levels for axis in self._axes.values())
         if self.conditions and product_of_levels <= MAX_LISTED:
             return float(sum(1 for _ in self.listed()))
         return product_of_levels
 
-    def narrowed(self, low: Array, high: Array) -> "Space":
-        """The space between two points, each (d,). Choices, and parameters that others depend on, keep all values."""
-        parents = {condition.parent for condition in self.conditions.values()}
-        narrow = {
-            name: axis.narrowed(float(low[j]), float(high[j]))
-            for j, (name, axis) in enumerate(self._axes.items())
-            if name not in parents
-        }
-        return self.changed({**self.distributions, **narrow})
-
     def box(self, center: Array, side: float) -> "Space":
-        """The part of the space around a point, (d,), as wide as ``side`` in each number; all choices stay."""
-        half = np.where(self.categorical, np.inf, side / 2.0)
+        """The part of the space around a point, (d,), as wide as ``side`` in each number.
+
+        Choices, and parameters that others depend on, keep all values.
+        """
+        half = np.where(self.numeric, side / 2.0, np.inf)
         around = np.nan_to_num(center, nan=0.5)
         low = np.where(np.isnan(center), 0.0, np.clip(around - half, 0.0, 1.0))
         high = np.where(np.isnan(center), 1.0, np.clip(around + half, 0.0, 1.0))
-        return self.narrowed(low, high)
+        parents = {condition.parent for condition in self.conditions.values()}
+        narrow = {
+            name: axis.narrowed(low[self.slices[name]], high[self.slices[name]])
+            for name, axis in self._axes.items()
+            if name not in parents
+        }
+        distributions = {**self.distributions, **narrow}
+        return Space(distributions, conditions=self.conditions, feasible=self.feasible, optional=self.optional)
 
     def distances(self, points: Array, center: Array) -> Array:
-        """The largest difference between numbers, plus one for each choice that differs, (m,)."""
+        """The largest difference between numbers, plus the distances of other kinds of parameters, (m,)."""
         found = np.zeros(len(points))
         for start in range(0, len(points), CHUNK):
             part = points[start : start + CHUNK]
-            gaps = np.abs(part - center)
-            gaps[np.isnan(part) & np.isnan(center)] = 0.0
-            gaps[np.isnan(gaps)] = 1.0
-            differ = np.count_nonzero(gaps[:, self.categorical], axis=1)
-            found[start : start + CHUNK] = gaps[:, ~self.categorical].max(axis=1, initial=0.0) + differ
+            largest, others = np.zeros(len(part)), np.zeros(len(part))
+            for name, axis in self._axes.items():
+                x, middle = part[:, self.slices[name]], center[self.slices[name]]
+                gaps = axis.distances(x, middle)
+                gaps[np.isnan(x[:, 0]) & np.isnan(middle[0])] = 0.0
+                gaps[np.isnan(gaps)] = 1.0
+                if axis.numeric.all():
+                    largest = np.maximum(largest, gaps)
+                else:
+                    others += gaps
+            found[start : start + CHUNK] = largest + others
         return found
-
-    def changed(self, distributions: Mapping[str, BaseDistribution]) -> "Space":
-        """The same space with other distributions for its parameters."""
-        return Space(distributions, conditions=self.conditions, feasible=self.feasible, optional=self.optional)
 
     # ------------------------------------------------------------ values and points
 
@@ -170,7 +174,7 @@ class Space:
                 allowed = allowed_values(self.distributions[name])
                 raise ValueError(f"{name} must be {allowed}, not {shortened(value)}")
         for name in self.distributions:
-            active = self._is_active(name, params)
+            active = _is_active(self.conditions, name, params)
             if active and name not in params and name not in self.optional:
                 raise ValueError(f"parameter {name!r} is missing")
             if not active and name in params:
@@ -194,59 +198,58 @@ class Space:
 
     def encode(self, params: Mapping[str, Any]) -> Array:
         """The point of a validated configuration, (d,)."""
-        return np.array([axis.encode(params[name]) if name in params else np.nan for name, axis in self._axes.items()])
+        parts = [
+            axis.encode(params[name]) if name in params else (np.nan,) * axis.width for name, axis in self._axes.items()
+        ]
+        return np.array([x for part in parts for x in part])
 
     def decode(self, x: Array) -> dict[str, Any]:
         """The configuration at a point, in the order of the distributions."""
-        place = dict(zip(self.names, x.tolist(), strict=True))
-        params: dict[str, Any] = {}
+        place, params = x.tolist(), dict[str, Any]()
         for name in self._parents_first:
-            if name in self.conditions and not self._is_active(name, params):
+            if name in self.conditions and not _is_active(self.conditions, name, params):
                 continue
-            params[name] = (
-                self._axes[name].decode(place[name]) if name in place else only_value(self.distributions[name])
-            )
+            if name in self._axes:
+                params[name] = self._axes[name].decode(place[self.slices[name]])
+            else:
+                params[name] = only_value(self.distributions[name])
         return {name: params[name] for name in self.distributions if name in params}
 
     def decode_all(self, x: Array) -> list[dict[str, Any]]:
         """The configurations at some points: those of `decode`, many times faster."""
-        column = {name: j for j, name in enumerate(self.names)}
         values = {}
         for name in self.distributions:
-            if name not in column:
+            if name not in self._axes:
                 values[name] = [only_value(self.distributions[name])] * len(x)
                 continue
-            place = x[:, column[name]]
-            known = ~np.isnan(place)
+            place = x[:, self.slices[name]]
+            known = ~np.isnan(place[:, 0])
             rest = iter(self._axes[name].decode_all(place[known]))
             values[name] = [next(rest) if each else None for each in known.tolist()] if not known.all() else [*rest]
         rows = [dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)]
         for name in self._parents_first:
             if name in self.conditions:
                 for row in rows:
-                    if not self._is_active(name, row):
+                    if not _is_active(self.conditions, name, row):
                         del row[name]
         return rows
 
     def complete(self, fixed: Mapping[str, Any], x: Array, rng: np.random.Generator) -> dict[str, Any]:
         """A configuration with the ``fixed`` values; the others are those of a point, or random if it has none."""
         params: dict[str, Any] = {}
-        column = {name: j for j, name in enumerate(self.names)}
         for name in self._parents_first:
-            if not self._is_active(name, params):
+            if not _is_active(self.conditions, name, params):
                 continue
-            if name in fixed or name not in column:
+            if name in fixed or name not in self._axes:
                 params[name] = fixed[name] if name in fixed else only_value(self.distributions[name])
                 continue
-            axis, place = self._axes[name], x[column[name]]
-            params[name] = axis.decode(axis.from_uniform(rng.random(1))[0] if np.isnan(place) else place)
+            axis, place = self._axes[name], x[self.slices[name]]
+            if np.isnan(place[0]):
+                place = axis.from_uniform(rng.random((1, axis.width)))[0]
+            params[name] = axis.decode(place.tolist())
         complete = {name: params[name] for name in self.distributions if name in params} | dict(fixed)
         self.check(complete)
         return complete
-
-    def _is_active(self, name: str, params: Mapping[str, Any]) -> bool:
-        condition = self.conditions.get(name)
-        return condition is None or (condition.parent in params and params[condition.parent] in condition.values)
 
     # ------------------------------------------------------------------- points
 
@@ -266,58 +269,66 @@ class Space:
 
     def from_uniform(self, u: Array) -> Array:
         """Points for uniform numbers in [0, 1), (n, d): all levels of a discrete parameter are equally likely."""
-        parts = [axis.from_uniform(u[:, j]) for j, axis in enumerate(self._axes.values())]
-        return self.repair(np.column_stack(parts)) if parts else np.zeros((len(u), 0))
+        parts = [axis.from_uniform(u[:, self.slices[name]]) for name, axis in self._axes.items()]
+        return self.repair(np.hstack(parts)) if parts else np.zeros((len(u), 0))
+
+    def perturbed(self, x: Array, ranges: Array, rng: np.random.Generator) -> Array:
+        """Points near some others, (m, d): numbers make random steps up to their ``ranges``, and choices change."""
+        m, d = x.shape
+        width = 10 ** rng.uniform(-3.0, 0.0, (m, 1)) * np.minimum(ranges, 1.0)
+        touched = rng.random((m, d)) < np.maximum(rng.random((m, 1)), 1.5 / d)
+        step = width * rng.standard_normal((m, d))
+        draws = Perturbation(touched, step, rng.random((m, d)) < 1.0 / d, rng.random((m, d)))
+        slices = self.slices
+        parts = [axis.perturbed(x[:, slices[name]], draws.part(slices[name])) for name, axis in self._axes.items()]
+        return np.hstack(parts)
 
     def snap(self, x: Array) -> Array:
         """The nearest points that belong to configurations, (n, d); NaN is kept."""
-        parts = [axis.snap(x[:, j]) for j, axis in enumerate(self._axes.values())]
-        return np.column_stack(parts) if parts else x
+        parts = [axis.snap(x[:, self.slices[name]]) for name, axis in self._axes.items()]
+        return np.hstack(parts) if parts else x
 
     def clip(self, x: Array) -> Array:
         """Points with their numbers clipped to [0, 1], (n, d)."""
-        return np.where(self.categorical, x, np.clip(x, 0.0, 1.0))
+        return np.where(self.numeric, np.clip(x, 0.0, 1.0), x)
 
     def as_rows(self, x: Array) -> Array:
         """Points as rows of a process, (n, max(d, 1)): if nothing varies, one column in which all are equal."""
         return x if self.dim else np.zeros((len(x), 1))
-
-    def settle(self, x: Array) -> Array:
-        """Points decoded and encoded again, (n, d): equal to the last bit to the points of their configurations."""
-        return np.array([self.encode(self.decode(row)) for row in x]).reshape(x.shape)
 
     def repair(self, x: Array, rng: np.random.Generator | None = None) -> Array:
         """Make points obey the conditions, in place: set inactive entries to NaN, and fill newly active ones.
 
         Entries are filled at random, or with the middle of their range if there is no ``rng``. Returns the points.
         """
-        column = {name: j for j, name in enumerate(self.names)}
         for name in self._parents_first:
-            if name not in column or not (name in self.conditions or name in self.optional):
+            if name not in self._axes or not (name in self.conditions or name in self.optional):
                 continue
-            j = column[name]
-            active = self._active_rows(name, x, column) if name in self.conditions else np.full(len(x), True)
-            x[~active, j] = np.nan
-            empty = active & np.isnan(x[:, j])
+            axis, columns = self._axes[name], self.slices[name]
+            active = self._active_rows(name, x) if name in self.conditions else np.full(len(x), True)
+            x[~active, columns] = np.nan
+            empty = active & np.isnan(x[:, columns.start])
             if empty.any():
-                u = np.full(int(empty.sum()), 0.5) if rng is None else rng.random(int(empty.sum()))
-                x[empty, j] = self._axes[name].from_uniform(u)
+                shape = (int(empty.sum()), axis.width)
+                x[empty, columns] = axis.from_uniform(np.full(shape, 0.5) if rng is None else rng.random(shape))
         return x
 
-    def _active_rows(self, name: str, x: Array, column: dict[str, int]) -> NDArray[np.bool_]:
+    def _active_rows(self, name: str, x: Array) -> NDArray[np.bool_]:
         condition = self.conditions[name]
         parent = condition.parent
-        if parent not in column:
+        if parent not in self._axes:
             active = only_value(self.distributions[parent]) in condition.values
             rows = np.full(len(x), active)
-            return rows & self._active_rows(parent, x, column) if parent in self.conditions else rows
-        near = np.abs(x[:, column[parent]][:, None] - np.array(self.places(condition))) <= 1e-12
-        return np.asarray(near.any(axis=1))
+            return rows & self._active_rows(parent, x) if parent in self.conditions else rows
+        places = np.array(self.places(condition)).reshape(-1, self._axes[parent].width)
+        gaps = np.abs(x[:, None, self.slices[parent]] - places)
+        return np.asarray((gaps <= 1e-12).all(axis=2).any(axis=1))
 
-    def places(self, condition: Condition) -> list[float]:
+    def places(self, condition: Condition) -> list[tuple[float, ...]]:
         """The coordinates of a parent that can vary at which a condition holds; values outside its range have none."""
         axis = self._axes[condition.parent]
-        return [axis.encode(value) for value in condition.values if contains(axis.distribution, value)]
+        distribution = self.distributions[condition.parent]
+        return [axis.encode(value) for value in condition.values if contains(distribution, value)]
 
     def neighbours(self, x: Array, others: Array, rng: np.random.Generator) -> Array:
         """The discrete neighbours of one point, (m, d): the next levels up and down, and every other choice.
@@ -325,25 +336,30 @@ class Space:
         Of a parameter with very many choices only those of ``others``, (s, d), and some at random.
         """
         moves = []
-        for j, axis in enumerate(self._axes.values()):
-            if np.isnan(x[j]):
+        for name, axis in self._axes.items():
+            columns = self.slices[name]
+            if np.isnan(x[columns.start]):
                 continue
-            for value in axis.next_to(x[j], others[:, j], rng):
+            for place in axis.next_to(x[columns], others[:, columns], rng):
                 move = x.copy()
-                move[j] = value
+                move[columns] = place
                 moves.append(move)
         return self.repair(np.array(moves), rng) if moves else np.zeros((0, self.dim))
 
     def listed(self) -> Iterator[Array]:
         """All points of a finite space, each once."""
-        levels = [axis.from_uniform(np.arange(0.5, axis.levels) / axis.levels) for axis in self._axes.values()]
         seen = set()
-        for values in product(*levels):
-            x = self.repair(np.array([values]))[0]
+        for values in product(*(axis.listed() for axis in self._axes.values())):
+            x = self.repair(np.concatenate(values)[None])[0]
             key = x.tobytes()
             if key not in seen:
                 seen.add(key)
                 yield x
+
+
+def _is_active(conditions: Mapping[str, Condition], name: str, params: Mapping[str, Any]) -> bool:
+    condition = conditions.get(name)
+    return condition is None or (condition.parent in params and params[condition.parent] in condition.values)
 
 
 def as_space(given: Any) -> Space:

@@ -47,7 +47,7 @@ function percent(share) {
   return share > 0 && share < 0.01 ? "< 1 %" : share < 1 && share > 0.99 ? "> 99 %" : `${Math.round(100 * share)} %`;
 }
 
-/* Round numbers between two ends, about so many. */
+/* About this many round numbers between two ends. */
 function niceTicks(low, high, count, whole = false) {
   const raw = (high / 2 - low / 2) * 2 / Math.max(count, 1);
   if (!(raw > 0) || !Number.isFinite(raw)) return [low];

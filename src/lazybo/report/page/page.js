@@ -303,7 +303,7 @@ function drawForecast(plot, { points, forecast: [value, low, high], state }, end
 
 /* -------------------------------------------------------------------- quality */
 
-/* Each value beside what the model predicts of it from all others. */
+/* Each value against its prediction from all others. */
 function quality(parent, width, j) {
   const { measured, expected, low, high } = data.quality[j];
   const limits = limitsOf([...measured, ...expected]);
