@@ -36,9 +36,9 @@ import lazybo
 from benchmarks.timing import alternate
 from lazybo.search.optimizer import Optimizer
 from lazybo.study import ledger
-from lazybo.study.ledger import DatabaseLedger, Result
+from lazybo.study.ledger import Ledger, Result
 from lazybo.study.sampler import LazySampler
-from lazybo.study.storage import open_storage
+from lazybo.study.store import open_storage
 
 SPACE: dict[str, BaseDistribution] = {f"x{i}": FloatDistribution(0.0, 1.0) for i in range(5)}
 OPTIMISER = ("propose", "propose_batch", "announce", "tell", "observe", "model_state")
@@ -91,7 +91,7 @@ def recording(folder: Path, trials: int) -> dict[str, Counts]:
     storage = open_storage(folder / "recording.db")
     study = optuna.create_study(storage=storage)
     book = ledger.open_ledger(study, SPACE, "benchmark")
-    assert isinstance(book, DatabaseLedger)
+    assert isinstance(book, Ledger)
     optunas = optuna.create_study(storage=open_storage(folder / "recording-optuna.db"), sampler=RandomSampler(seed=0))
     numbers = iter(range(trials + 1))
 
@@ -166,7 +166,7 @@ def optimize_block(database: Path, n_trials: int, counts: Counts) -> None:
         for name in OPTIMISER:
             stack.enter_context(patch.object(Optimizer, name, _watched(Optimizer, name, "optimiser", counts)))
         for name in ("begin", "finish"):
-            stack.enter_context(patch.object(DatabaseLedger, name, _watched(DatabaseLedger, name, "ledger", counts)))
+            stack.enter_context(patch.object(Ledger, name, _watched(Ledger, name, "ledger", counts)))
         lazybo.optimize(objective, SPACE, n_trials=n_trials, storage=database, seed=0, progress=False)
     counts.milliseconds += [1e3 * (later - earlier) for earlier, later in pairwise(moments)]
     counts.trials += len(moments) - 1

@@ -22,7 +22,7 @@ from lazybo.gp.kernels import (
     kernel_for,
     upper,
 )
-from lazybo.gp.kernels.additive import BLOCK_ENTRIES
+from lazybo.gp.kernels.matern import BLOCK_ENTRIES
 from lazybo.gp.lazy_gp import LazyGP
 from lazybo.gp.targets import standardize
 

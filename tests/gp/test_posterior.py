@@ -6,7 +6,7 @@ from scipy.optimize import approx_fprime
 
 from lazybo.gp.kernels import AdditiveMatern52, Column, Matern52
 from lazybo.gp.kernels.base import Kernel, PriorMean, distances, scaled_distances
-from lazybo.gp.posterior import NEAR_CENTERS, NEAR_ROWS, NearMean, Posterior, groups_of_rows, inverse_of
+from lazybo.gp.posterior import NEAR_CENTERS, NEAR_ROWS, NearMean, Posterior, groups_of_rows
 from lazybo.gp.process import Process
 
 
@@ -133,7 +133,7 @@ def test_the_near_field_knows_the_jitter_and_the_variances_of_its_rows(rng: np.r
     process.append(x, np.zeros(5), variance=np.array([0.0, 0.1, 0.2, 0.3, 0.0]))
     assert process.factor.jitter[4] > 0
     lower = process.factor.factor
-    identity = inverse_of(process, np.arange(5)) @ lower @ lower.T
+    identity = process.inverse_among(np.arange(5)) @ lower @ lower.T
     np.testing.assert_allclose(identity, np.eye(5), atol=1e-4)
 
 

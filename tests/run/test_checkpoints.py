@@ -18,7 +18,7 @@ import lazybo
 from lazybo.run.checkpoints import OWNER, SAVED, STATE, Checkpoint, TakenOver, checkpoint_root, opened, place_of, tidy
 from lazybo.run.presence import machine
 from lazybo.study.attributes import CHECKPOINTS_KEY
-from lazybo.study.storage import open_storage
+from lazybo.study.store import open_storage
 
 
 def files(folder: Path) -> dict[str, str]:
@@ -447,7 +447,7 @@ def test_a_full_disk_keeps_the_last_good_copy_and_the_training_goes_on(tmp_path:
     for number, line in zip((1, 3), said, strict=True):
         assert line.startswith(f"trial {number}: ")
         assert "step 2 was not saved: File too large" in line
-        assert "the last good copy is that of step 1" in line
+        assert "the last good copy is from step 1" in line
 
 
 def test_a_checkpoint_that_cannot_be_restored_is_a_start_from_zero(tmp_path: Path) -> None:

@@ -252,17 +252,17 @@ def test_a_dask_scheduler_that_is_killed_ends_the_run_with_what_to_do_and_it_goe
 
 def test_counting_the_workers_of_a_dask_scheduler_that_was_killed_raises_nothing(tmp_path: Path) -> None:
     import dask
-    import distributed  # noqa: F401 (brings its settings)
+    import distributed
 
     from lazybo.run.engines import EngineBroken
-    from lazybo.run.engines.dask import connect
+    from lazybo.run.engines.dask import DaskEngine
 
     with dask.config.set({"distributed.comm.timeouts.connect": "2s"}), dask_processes(tmp_path) as (scheduler, address):
-        engine = connect(address, None)
-        until(lambda: engine._client.nthreads())
+        client = distributed.Client(address, set_as_default=False)
+        engine = DaskEngine(client, None, owned=(client,), recount_interval=0.0)
+        until(lambda: client.nthreads())
         scheduler.kill()
-        while engine._client.status == "running":
-            engine._counted = -1e9
+        while client.status == "running":
             assert engine.workers >= 1
         with pytest.raises(EngineBroken, match="Start the cluster again"):
             engine.submit(abs, -1).result(60)

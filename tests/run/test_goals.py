@@ -17,9 +17,9 @@ from lazybo.run.goals import Goals, check_goals
 from lazybo.run.limits import Limits, Stopping, StopReason, Tally
 from lazybo.run.objective import Trial
 from lazybo.run.worker import Outcome
-from lazybo.study.factory import reporting_of
-from lazybo.study.feasible import measured_constraints
+from lazybo.study.definition import reporting_of
 from lazybo.study.ledger import Result
+from lazybo.study.trial import measured_constraints
 
 SPACE = {"x": (0.0, 1.0), "y": (0.0, 1.0)}
 # Storages with and without transactions.
@@ -69,7 +69,7 @@ def test_a_pair_is_a_range() -> None:
     assert 3500 <= study.best_trial.user_attrs["memory"] <= 3600
 
 
-@pytest.mark.parametrize("executor", [None, "processes"])
+@pytest.mark.parametrize("executor", [None, "processes"], indirect=True)
 def test_a_trial_may_set_constraints(executor: str | None) -> None:
     def objective(x: float, y: float, trial: Trial) -> float:
         trial.set_constraint("x is small", x - 0.5)
@@ -240,7 +240,7 @@ def train(params: dict[str, Any], trial: Trial) -> dict[str, float]:
     return {"size": params["x"], "loss": loss_after(params, EPOCHS)}
 
 
-@pytest.mark.parametrize("executor", [None, "threads", "processes"])
+@pytest.mark.parametrize("executor", [None, "threads", "processes"], indirect=True)
 def test_a_training_that_would_end_behind_the_front_is_stopped(executor: str | None) -> None:
     bad = [{"x": 0.5, "y": 1.0}, {"x": 0.9, "y": 0.9}, {"x": 0.3, "y": 1.0}]
     good = [{"x": x, "y": 0.3} for x in (0.0, 0.25, 0.5, 0.75, 1.0)]
@@ -344,7 +344,7 @@ def test_the_objective_that_reports_is_kept_with_the_study() -> None:
         optimize(train, SPACE, n_trials=6, **both)
 
 
-@pytest.mark.parametrize("reports", ["accuracy", 2, -1, True, 1.0])
+@pytest.mark.parametrize("reports", ["accuracy", 2])
 def test_an_objective_that_reports_must_exist(reports: Any) -> None:
     with pytest.raises(ValueError, match="'size', 'loss', or a position from 0 to 1"):
         optimize(

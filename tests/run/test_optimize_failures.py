@@ -158,7 +158,7 @@ def of_another_space(trial: Trial) -> float:
     return trial.suggest_float("x", 0.0, 1.0, log=False)
 
 
-@pytest.mark.parametrize("executor", ["serial", "threads", "processes"])
+@pytest.mark.parametrize("executor", ["serial", "threads", "processes"], indirect=True)
 @pytest.mark.parametrize(
     ("objective", "kind"),
     [
@@ -315,7 +315,7 @@ def hostile(trial: Trial) -> Any:
     return {"value": 1.0 + trial.number, (1, 2): {(3, 4): math.nan}, "array": np.ones(10**7), "kept": np.ones(2)}
 
 
-@pytest.mark.parametrize("executor", ["serial", "threads", "processes"])
+@pytest.mark.parametrize("executor", ["serial", "threads", "processes"], indirect=True)
 def test_no_objective_stops_a_run_or_fills_its_storage(
     executor: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

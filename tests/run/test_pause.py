@@ -19,8 +19,7 @@ import lazybo
 from benchmarks import pause
 from lazybo.run.checkpoints import place_of
 from lazybo.study.attributes import ATTEMPTS_KEY, CHECKPOINTS_KEY, PAUSED_KEY, SECONDS_KEY
-from lazybo.study.costs import cost_of
-from lazybo.study.paused import is_paused, paused_trials
+from lazybo.study.trial import cost_of, is_paused, paused_trials
 
 SPACE = {"x": (-1.0, 1.0)}
 STEPS = 6
@@ -66,7 +65,7 @@ def curve(x: float, steps: int) -> dict[int, float]:
 # -------------------------------------------------------------------- generators
 
 
-@pytest.mark.parametrize("executor", ["serial", "threads", "processes"])
+@pytest.mark.parametrize("executor", ["serial", "threads", "processes"], indirect=True)
 def test_each_yielded_value_is_a_step(executor: str, tmp_path: Path) -> None:
     training = Training(tmp_path / "log")
     workers = 1 if executor == "serial" else 2
@@ -185,7 +184,11 @@ def test_max_steps_makes_the_model_of_curves_the_pruner() -> None:
 # ----------------------------------------------------------------- pause, resume
 
 
-@pytest.mark.parametrize(("executor", "file"), [("serial", "s.db"), ("threads", "journal.log"), ("processes", "s.db")])
+@pytest.mark.parametrize(
+    ("executor", "file"),
+    [("serial", "s.db"), ("threads", "journal.log"), ("processes", "s.db")],
+    indirect=["executor"],
+)
 def test_a_training_that_is_stopped_is_paused_and_can_be_resumed_by_hand(
     executor: str, file: str, tmp_path: Path
 ) -> None:
@@ -274,7 +277,8 @@ def test_checkpoints_of_ended_trials_stay_without_copies(tmp_path: Path) -> None
 
 def test_the_time_of_all_parts_of_a_training_counts(tmp_path: Path) -> None:
     training, storage = Training(tmp_path / "log"), tmp_path / "s.db"
-    options: dict[str, Any] = {"n_trials": 2, "max_steps": STEPS, "storage": storage, "cost": "seconds"}
+    sampler = lazybo.LazySampler(cost="seconds")
+    options: dict[str, Any] = {"n_trials": 2, "max_steps": STEPS, "storage": storage, "sampler": sampler}
     study = run(training, SPACE, pruner=StopAt({1}), **options)
     paused = study.trials[1]
     assert is_paused(paused)

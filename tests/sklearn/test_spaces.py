@@ -16,7 +16,7 @@ from lazybo.space.space import Condition
 
 
 def inside(spec: object) -> object:
-    return SearchSpace({"p": spec}).distributions["p"]
+    return SearchSpace({"p": spec}).space.distributions["p"]
 
 
 # ------------------------------------------------------------------- lists
@@ -25,11 +25,11 @@ def inside(spec: object) -> object:
 @given(st.lists(st.floats(-1e6, 1e6) | st.integers(-1000, 1000), min_size=3, max_size=8, unique=True))
 def test_numbers_are_ordered_and_every_one_can_be_had(numbers: list[float]) -> None:
     space = SearchSpace({"p": numbers})
-    d = space.distributions["p"]
+    d = space.space.distributions["p"]
     assert isinstance(d, IntDistribution)
     values = [space.candidate({"p": level})["p"] for level in range(d.low, d.high + 1, d.step)]
     assert values == sorted(numbers)
-    assert space.size == len(numbers)
+    assert space.space.size == len(numbers)
 
 
 @given(
@@ -41,7 +41,7 @@ def test_numbers_are_ordered_and_every_one_can_be_had(numbers: list[float]) -> N
 )
 def test_whatever_is_in_a_list_can_be_had(values: list[object]) -> None:
     space = SearchSpace({"p": values})
-    d = space.distributions["p"]
+    d = space.space.distributions["p"]
     if isinstance(d, CategoricalDistribution):
         assert len(set(d.choices)) == len(values), "no two choices are equal"
         had = [space.candidate({"p": choice})["p"] for choice in d.choices]
@@ -76,7 +76,7 @@ def test_tuples_of_two_numbers_are_ranges_as_in_scikit_optimize_and_all_others_a
 def test_objects_are_told_apart_by_their_place_and_come_out_as_they_are() -> None:
     values = [PCA(2), None, np.mean, (50, 50), np.arange(3)]
     space = SearchSpace({"p": values})
-    choices = space.distributions["p"].choices  # type: ignore[attr-defined]
+    choices = space.space.distributions["p"].choices  # type: ignore[attr-defined]
     assert choices[:3] == ("0: PCA(n_components=2)", "1: None", f"2: {described(np.mean)}")
     assert all(space.candidate({"p": choice})["p"] is value for choice, value in zip(choices, values, strict=True))
     assert "0x" not in described([PCA(), lambda: 0])
@@ -103,7 +103,7 @@ def test_distributions_of_scipy_that_optuna_has_are_the_same() -> None:
 )
 def test_other_continuous_ones_are_searched_by_their_quantiles(frozen: object) -> None:
     space = SearchSpace({"p": frozen})
-    assert space.distributions["p"] == FloatDistribution(TAIL, 1 - TAIL)
+    assert space.space.distributions["p"] == FloatDistribution(TAIL, 1 - TAIL)
     for u in (TAIL, 0.5, 1 - TAIL):
         value = space.candidate({"p": u})["p"]
         assert type(value) is float
@@ -126,11 +126,11 @@ def test_what_is_the_same_in_several_sub_spaces_is_one_parameter() -> None:
             {"kernel": ["linear"], "C": stats.loguniform(1, 10)},
         ]
     )
-    assert space.distributions[WHICH] == CategoricalDistribution([0, 1, 2])
-    assert "C" not in space.conditions
-    assert space.conditions["gamma"] == Condition(WHICH, (0, 1))
-    assert space.conditions[f"tol ({WHICH} 1)"] == Condition(WHICH, (1,))
-    optimizer = Optimizer(space.distributions, conditions=space.conditions, seed=0)
+    assert space.space.distributions[WHICH] == CategoricalDistribution([0, 1, 2])
+    assert "C" not in space.space.conditions
+    assert space.space.conditions["gamma"] == Condition(WHICH, (0, 1))
+    assert space.space.conditions[f"tol ({WHICH} 1)"] == Condition(WHICH, (1,))
+    optimizer = Optimizer(space.space, seed=0)
     seen = set()
     for suggestion in optimizer.ask(30):
         candidate = space.candidate(suggestion.params)
@@ -146,17 +146,17 @@ def test_objects_are_shared_between_sub_spaces_only_if_they_are_the_same() -> No
 
     same = [[StandardScaler(), PCA(2)], [StandardScaler(), PCA(2)]]
     different = [[MinMaxScaler(), PCA(2)], [StandardScaler(), PCA(2)]], [[lambda: 0, one], [lambda: 0, one]]
-    assert len(SearchSpace([{"p": values} for values in same]).distributions) == 2
+    assert len(SearchSpace([{"p": values} for values in same]).space.distributions) == 2
     for specs in different:
-        assert len(SearchSpace([{"p": values} for values in specs]).distributions) == 3
+        assert len(SearchSpace([{"p": values} for values in specs]).space.distributions) == 3
 
 
 def test_a_sub_space_may_be_empty_and_the_size_counts_candidates_once() -> None:
     space = SearchSpace([{}, {"p": [1, 2, 3]}, {"p": [1, 2, 3], "q": ["a", "b"]}])
-    assert space.size == 1 + 3 + 6
+    assert space.space.size == 1 + 3 + 6
     assert space.candidate({WHICH: 0}) == {}
-    assert SearchSpace({"p": [1], "q": ["x"]}).size == 1
-    assert SearchSpace({"p": stats.norm()}).size == np.inf
+    assert SearchSpace({"p": [1], "q": ["x"]}).space.size == 1
+    assert SearchSpace({"p": stats.norm()}).space.size == np.inf
 
 
 # --------------------------------------------------------------- bad input

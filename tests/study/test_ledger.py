@@ -30,8 +30,8 @@ from lazybo.study import ledger
 from lazybo.study.attributes import ATTEMPTS_KEY, DRIVER_KEY
 from lazybo.study.definition import Definition, open_study
 from lazybo.study.journal import WholeLines
-from lazybo.study.ledger import DatabaseLedger, Entry, Ledger, Result, StorageLedger, open_ledger
-from lazybo.study.store import Store, open_storage
+from lazybo.study.ledger import Entry, Ledger, Result, open_ledger
+from lazybo.study.store import open_storage
 
 SPACE: dict[str, BaseDistribution] = {
     "lr": FloatDistribution(1e-5, 1e-1, log=True),
@@ -73,16 +73,6 @@ def begin(writer: Ledger, number: int) -> Entry:
 
 def complete(value: float, **attributes: Any) -> Result:
     return Result(TrialState.COMPLETE, value, attributes, {"lazybo:variance": 0.5})
-
-
-@pytest.mark.parametrize("storage", ["sqlite"], indirect=True)
-def test_databases_are_written_in_transactions(writer: Ledger) -> None:
-    assert isinstance(writer, DatabaseLedger)
-
-
-@pytest.mark.parametrize("storage", ["memory", "journal"], indirect=True)
-def test_other_storages_are_written_through_optuna(writer: Ledger) -> None:
-    assert isinstance(writer, StorageLedger)
 
 
 def test_a_trial_that_begins_is_running_with_all_its_parameters(writer: Ledger, study: optuna.Study) -> None:
@@ -241,7 +231,6 @@ def test_a_driver_that_loses_every_race_gets_a_needed_number_with_a_proposal_for
 @pytest.mark.parametrize("storage", ["plain journal"], indirect=True)
 def test_without_a_lock_a_trial_that_is_not_needed_waits_in_the_queue(writer: Ledger, study: optuna.Study) -> None:
     """Its number cannot be given back, but nobody has to evaluate it."""
-    writer = StorageLedger(Store(study), SPACE, "me")
     study.ask(SPACE)
     assert writer.begin(0, PARAMS, lambda _: None, lambda: 1) is None
     assert [trial.state for trial in study.trials] == [TrialState.RUNNING, TrialState.WAITING]

@@ -271,7 +271,7 @@ def _create(settings: Mapping[str, Any], name: str | None) -> ByHand:
     name = name or (names[0] if len(names) == 1 else DEFAULT_NAME)
     if name in names:
         there = load_study(study_name=name, storage=storage)
-        goals, options = _completed_goals(goals, settings, there), _completed_options(options, there)
+        goals, options = _completed_goals(goals, settings, there), _completed_options(options, space, there)
         space = space if settings["require"] else _with_stored_requirement(space, there)
     try:
         study, seed = open_study(storage, name, definition_of(goals), space, settings.get("seed"))
@@ -293,13 +293,10 @@ def _completed_goals(goals: Goals, settings: Mapping[str, Any], study: Study) ->
     return goals if settings.get("constraints") else replace(goals, bounds=stored.bounds)
 
 
-def _completed_options(given: Options, study: Study) -> Options:
+def _completed_options(given: Options, space: Space, study: Study) -> Options:
     """The options, completed by those of an existing study. Damaged ones are replaced."""
-    trials = Store(study).trials()
     try:
-        if not stored_options(study, trials).options:
-            return given
-        stored, _ = options_of(study, trials)
+        stored, _ = options_of(study, Store(study).trials(), space)
     except Advised as error:
         console.say(f"lazybo: {error}; the options of a new study are used")
         return given

@@ -7,14 +7,15 @@ down.
 import math
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lazybo.paper.tuning import Images
+if TYPE_CHECKING:
+    from lazybo.paper.tuning import Images
 
 CLASSES = 10
 # Images predicted at a time.
@@ -83,7 +84,7 @@ def make_network(name: str, params: dict[str, float]) -> nn.Module:
 
 
 def train(
-    name: str, images: Images, rows: np.ndarray, params: dict[str, float], epochs: int, batch: int, seed: int
+    name: str, images: "Images", rows: np.ndarray, params: dict[str, float], epochs: int, batch: int, seed: int
 ) -> nn.Module:
     """Train a network on some of the images; stops early if the loss is no longer finite."""
     torch.set_num_threads(1)
@@ -105,7 +106,7 @@ def train(
     return network
 
 
-def accuracy(network: nn.Module, images: Images, rows: np.ndarray) -> float:
+def accuracy(network: nn.Module, images: "Images", rows: np.ndarray) -> float:
     """The share of images that the network classifies correctly."""
     network.eval()
     x, labels = to_tensor(images, rows), images.labels[rows]
@@ -114,7 +115,7 @@ def accuracy(network: nn.Module, images: Images, rows: np.ndarray) -> float:
     return float((torch.cat(guesses).numpy() == labels).mean())
 
 
-def to_tensor(images: Images, rows: np.ndarray) -> Tensor:
+def to_tensor(images: "Images", rows: np.ndarray) -> Tensor:
     """Some images as input of the networks: channels first, with mean 0 and standard deviation 1."""
     pixels: Any = images.pixels[rows].astype(np.float32) / 255.0
     mean, std = images.pixels.mean() / 255.0, images.pixels.std() / 255.0

@@ -27,7 +27,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 import lazybo
 from lazybo.paper.common import optimizer_options, write_rows
-from lazybo.study.storage import open_storage
+from lazybo.study.store import open_storage
 
 Pixels = NDArray[np.uint8]
 Labels = NDArray[np.int64]
@@ -289,7 +289,7 @@ def tune(
     options = optimizer_options(method, space)
     if not method.startswith("ours"):
         # Rounds of the best local maxima, as in the paper (section 3.4).
-        options |= {"n_startup_trials": 1, "batch": "maxima", "synchronous": n_parallel > 1}
+        options |= {"n_startup_trials": 1, "batch": "maxima"}
     storage.parent.mkdir(parents=True, exist_ok=True)
     return lazybo.optimize(
         objective,
@@ -301,8 +301,9 @@ def tune(
         storage=storage,
         study_name=study_name(method, n_parallel, seed, training),
         seed=seed,
+        sampler=lazybo.LazySampler(seed=seed, **options),
+        synchronous=n_parallel > 1 and not method.startswith("ours"),
         progress=progress,
-        **options,
     )
 
 

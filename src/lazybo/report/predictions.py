@@ -17,7 +17,7 @@ from optuna.trial import FrozenTrial
 
 from lazybo.core.blas import one_thread
 from lazybo.core.checks import Array, shortened
-from lazybo.gp.process import leave_one_out
+from lazybo.gp.posterior import leave_one_out
 from lazybo.search.optimizer import Optimizer
 from lazybo.search.predictions import HALF_WIDTH, Contender, Prediction, Predictor, Recommendation
 from lazybo.space.feasible import Feasibility

@@ -41,16 +41,8 @@ def _seconds(name: str, value: object) -> float | None:
     return limit if math.isfinite(limit) else None
 
 
-def _least_zero(name: str, value: object) -> int:
-    return whole(name, value, 0)
-
-
-def _number(name: str, value: object) -> float | None:
-    return None if value is None else finite_number(name, value)
-
-
-def _gain(name: str, value: object) -> float | None:
-    return None if value is None else positive(name, value)
+def _optional(check: Callable[[str, Any], float]) -> Callable[[str, object], float | None]:
+    return lambda name, value: None if value is None else check(name, value)
 
 
 def _limit(name: str, default: Any, check: Callable[..., Any], text: str, metavar: str) -> Any:
@@ -62,36 +54,43 @@ def _limit(name: str, default: Any, check: Callable[..., Any], text: str, metava
 class Limits:
     """When a run of `lazybo.optimize` ends, and what it tolerates. None sets no limit.
 
-    ============= =====================================================================================================
-    timeout       seconds after which no more trials start
-    target_value  stop at this value or a better one
-    patience      stop after this many trials in a row without a better value
-    min_gain      stop when the model expects the next 10 evaluations to improve the best value by less than this
-    max_failures  stop after this many failures in a row; None: failures never end the run
-    trial_timeout seconds after which an evaluation fails
-    retries       how often a trial is run again after its worker or its whole process died
-    confirm       up to this many of the trials, the last ones, repeat the configurations that may be the best, until
-                  one of them leads with a probability of 95 %. If the search ends early, the repeats follow then
-    ============= =====================================================================================================
+    - ``timeout``: start no more trials after this many seconds.
+    - ``target_value``, ``patience``: stop at this value or a better one; after this many trials without a better value.
+    - ``min_gain``: stop when the model expects the next 10 evaluations to improve the best value by less than this.
+    - ``max_failures``: stop after this many failures in a row.
+    - ``trial_timeout``, ``retries``: an evaluation that takes longer fails; how often a trial is run again after its
+      worker or its whole process died.
+    - ``confirm``: up to this many of the trials, the last ones, repeat the configurations that may be the best, until
+      one of them leads with a probability of 95 %. If the search ends early, the repeats follow then.
 
     Only feasible trials count for ``target_value`` and ``patience``.
     """
 
     timeout: float | None = _limit("timeout", None, _seconds, "Start no more trials after this time.", "SECONDS")
-    target_value: float | None = _limit("target_value", None, _number, "Stop at this value or a better one.", "NUMBER")
+    target_value: float | None = _limit(
+        "target_value", None, _optional(finite_number), "Stop at this value or a better one.", "NUMBER"
+    )
     patience: int | None = _limit(
         "patience", None, check_count, "Stop after this many trials in a row without a better value.", "N"
     )
     min_gain: float | None = _limit(
-        "min_gain", None, _gain, "Stop when the next 10 trials are expected to gain less than this.", "NUMBER"
+        "min_gain",
+        None,
+        _optional(positive),
+        "Stop when the next 10 trials are expected to gain less than this.",
+        "NUMBER",
     )
     max_failures: int | None = _limit("max_failures", 10, check_count, "Stop after this many failures in a row.", "N")
     trial_timeout: float | None = _limit(
         "trial_timeout", None, _seconds, "Fail a trial that takes longer than this.", "SECONDS"
     )
-    retries: int = _limit("retries", 2, _least_zero, "How often to rerun a trial whose worker died.", "N")
+    retries: int = _limit("retries", 2, partial(whole, least=0), "How often to rerun a trial whose worker died.", "N")
     confirm: int = _limit(
-        "confirm", 0, _least_zero, "How many of the trials, the last ones, may repeat the best configurations.", "N"
+        "confirm",
+        0,
+        partial(whole, least=0),
+        "How many of the trials, the last ones, may repeat the best configurations.",
+        "N",
     )
 
     def __post_init__(self) -> None:
@@ -123,44 +122,37 @@ def or_inf(limit: float | None) -> float:
 
 
 class StopReason(StrEnum):
-    """Why a run starts no more trials. Studies keep these codes: change none of them."""
+    """Why a run starts no more trials, with a description. Studies keep the codes: change none of them."""
 
-    TARGET = "target_reached"
-    TIMEOUT = "timeout_reached"
-    PATIENCE = "no_improvement"
-    FAILURES = "too_many_failures"
-    INVALID_VALUE = "invalid_value"
-    NO_FIRST_VALUE = "no_first_value"
-    CALLBACK_FAILED = "callback_failed"
-    STOP_CALLED = "stop_called"
-    INTERRUPTED = "interrupted"
-    GAIN = "small_gain"
-    CONFIRMED = "confirmed"
-    BUG = "objective_has_bug"
+    description: str
+
+    def __new__(cls, code: str, description: str) -> "StopReason":
+        """A reason with its code and its description."""
+        reason = str.__new__(cls, code)
+        reason._value_, reason.description = code, description
+        return reason
+
+    TARGET = "target_reached", "the target was reached"
+    TIMEOUT = "timeout_reached", "the timeout was reached"
+    PATIENCE = "no_improvement", "no better value in as many trials as patience allows"
+    FAILURES = "too_many_failures", "too many evaluations in a row failed"
+    INVALID_VALUE = "invalid_value", "the objective returned something that is not a number"
+    NO_FIRST_VALUE = "no_first_value", "the first trial gave no value"
+    CALLBACK_FAILED = "callback_failed", "a callback failed"
+    STOP_CALLED = "stop_called", "study.stop() was called"
+    INTERRUPTED = "interrupted", "it was interrupted"
+    GAIN = "small_gain", "the model expects less than min_gain from the next evaluations"
+    CONFIRMED = "confirmed", "one configuration leads, so the final check needs no more repeats"
+    BUG = "objective_has_bug", "the first evaluations failed with an error that looks like a bug in the objective"
 
 
 # These end the search. The final check follows, if there is one.
 ENDS_SEARCH = frozenset({StopReason.TARGET, StopReason.PATIENCE, StopReason.GAIN})
 
-DESCRIPTIONS = {
-    StopReason.TARGET: "the target was reached",
-    StopReason.TIMEOUT: "the timeout was reached",
-    StopReason.PATIENCE: "no better value in as many trials as patience allows",
-    StopReason.FAILURES: "too many evaluations in a row failed",
-    StopReason.INVALID_VALUE: "the objective returned something that is not a number",
-    StopReason.NO_FIRST_VALUE: "the first trial gave no value",
-    StopReason.CALLBACK_FAILED: "a callback failed",
-    StopReason.STOP_CALLED: "study.stop() was called",
-    StopReason.INTERRUPTED: "it was interrupted",
-    StopReason.GAIN: "the model expects less than min_gain from the next evaluations",
-    StopReason.CONFIRMED: "one configuration leads, so the final check needs no more repeats",
-    StopReason.BUG: "the first evaluations failed with an error that looks like a bug in the objective",
-}
-
 
 def describe_stop(code: str) -> str:
     """The description of a stored `StopReason`. Earlier versions stored the description itself."""
-    return DESCRIPTIONS[StopReason(code)] if code in [*StopReason] else str(code)
+    return next((reason.description for reason in StopReason if reason == code), str(code))
 
 
 # ------------------------------------------------------------------------ counts

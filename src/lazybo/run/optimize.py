@@ -178,7 +178,7 @@ def optimize(
         # A kernel object has the columns of this space; the sampler infers its own space from the trials.
         by_name = options.kernel if isinstance(options.kernel, str) else None
         study.sampler = LazySampler.with_options(replace(options, kernel=by_name), space.feasible)
-        study.pruner = LazyPruner(max_steps) if pruner is None else pruner
+        study.pruner = _pruner(pruner, max_steps)
         model = open_model(study, options, space, trials)
         for params, value in known:
             model.optimizer.observe(params, value, outside=True)
@@ -221,6 +221,13 @@ def _call(objective: Callable[..., Any], space: Space) -> Call:
     if isinstance(objective, KFold):
         return call_of(objective.objective, space.distributions, space.conditions, folds=True)
     return replace(call_of(objective, space.distributions, space.conditions), space=space.distributions)
+
+
+def _pruner(pruner: BasePruner | None, max_steps: int | None) -> BasePruner:
+    """The pruner of a run. Ours knows the last step of a training."""
+    if pruner is None or (isinstance(pruner, LazyPruner) and pruner.max_step is None):
+        return LazyPruner(max_steps, None if pruner is None else pruner.reports)
+    return pruner
 
 
 def _sendable(call: Call) -> bytes:

@@ -1,9 +1,9 @@
-"""What a run starts with: known results of studies and tables, and initial configurations."""
+"""What a run starts with: known results from studies or tables, and initial configurations to evaluate first."""
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from optuna.study import Study
@@ -13,6 +13,9 @@ from lazybo.search.optimizer import Optimizer
 from lazybo.space.space import Space
 from lazybo.space.tables import MARK, csv_rows, frame_rows, is_empty, is_frame, parameter_columns, params_of
 from lazybo.study.trial import as_given
+
+if TYPE_CHECKING:
+    from lazybo.search.optimizer import Optimizer
 
 _logger = logging.getLogger("lazybo")
 
@@ -143,7 +146,7 @@ def _split(row: Any, space: Space) -> Known:
     return params_of(cells, space.distributions, space.conditions), None if is_empty(value) else float(value)
 
 
-# --------------------------------------------------------------- initial configurations
+# ------------------------------------------------- initial configurations
 
 
 def check_initial(initial: Iterable[Mapping[str, Any]], space: Space) -> list[dict[str, Any]]:
@@ -162,7 +165,7 @@ def check_initial(initial: Iterable[Mapping[str, Any]], space: Space) -> list[di
     return first
 
 
-def check_initial_feasible(initial: Sequence[Mapping[str, Any]], optimizer: Optimizer) -> None:
+def check_initial_feasible(initial: Sequence[Mapping[str, Any]], optimizer: "Optimizer") -> None:
     """Raise a ValueError if an initial configuration is not feasible, whatever its missing parameters are."""
     if optimizer.space.feasible is None:
         return

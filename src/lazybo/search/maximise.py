@@ -167,7 +167,8 @@ def find_maxima(
         u = border.followed(value, field.gradient, u, center)
     # If the optimum was evaluated already, fall back to its start.
     u = np.where(taken(u)[:, None], start, u)
-    u = space.settle(u[~taken(u)])
+    # Decoded and encoded again, points equal those of their configurations to the last bit.
+    u = np.array([space.encode(space.decode(row)) for row in u[~taken(u)]]).reshape(-1, space.dim)
     if feasible is not None:
         u = u[feasible(u)]  # settling may have moved a point over the border, by a rounding error
     return _distinct(kernel, u, surface.exact(u))

@@ -5,7 +5,7 @@ If learning is due, a query learns for itself, and nothing is kept. `Optimizer.l
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 import numpy as np
 
@@ -14,12 +14,14 @@ from lazybo.core.blas import one_thread
 from lazybo.core.checks import Array, Direction, shortened, whole
 from lazybo.gp.process import Process
 from lazybo.gp.targets import Warping
-from lazybo.search.decide import Search
 from lazybo.search.gain import GainParts, earlier_gains, play, played_gains
 from lazybo.search.hypervolume import non_dominated
 from lazybo.search.predictions import Contender, Evaluation, FinalCheck, Limit, Prediction, Predictor, Recommendation
 from lazybo.search.records import Index, Record, Records
 from lazybo.search.surrogate import POOL_POINTS, Current
+
+if TYPE_CHECKING:
+    from lazybo.search.decide import Search
 
 Configurations: TypeAlias = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 
@@ -96,7 +98,7 @@ def best_of(record: Record, signs: Sequence[float]) -> Best:
 class Queries:
     """What a search knows about its space: `Optimizer.model`. The next suggestion has ``number``."""
 
-    search: Search
+    search: "Search"
     directions: tuple[Direction, ...]
     seed: int
     number: int

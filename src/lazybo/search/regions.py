@@ -25,17 +25,19 @@ no difference.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lazybo.core.blas import one_thread
 from lazybo.core.checks import Array, finite_number, positive, whole
-from lazybo.search.decide import Search
 from lazybo.search.hypervolume import non_dominated
 from lazybo.search.options import LocalModels
 from lazybo.search.records import Index, Record, Records
 from lazybo.search.results import State
+
+if TYPE_CHECKING:
+    from lazybo.search.decide import Search
 
 # Which region each suggestion is for, by its number: the regions are sorted by their best value.
 TURNS = (0, 1, 0, 2)
@@ -62,7 +64,7 @@ class Region:
     side: float
     start: int
     waiting: list[int] | None = None
-    search: Search | None = None  # made when it is needed
+    search: "Search | None" = None  # made when it is needed
     learned: Mapping[str, Any] | None = None  # what the search had learned before this region was restored
     before: int = 0  # the first serial number of the search that belongs to the round
     seen: int = 0  # records before this serial number are in the search, if they belong there
@@ -76,7 +78,7 @@ class Region:
 class Regions:
     """The regions of a space. They read the records of the search in the whole space and propose configurations."""
 
-    def __init__(self, everything: Search, sizes: LocalModels) -> None:
+    def __init__(self, everything: "Search", sizes: LocalModels) -> None:
         self._everything, self._sizes = everything, sizes
         self._space, self._records = everything.space, everything.records
         self._regions: list[Region] = []
@@ -84,21 +86,6 @@ class Regions:
     def __bool__(self) -> bool:
         """Whether there are regions."""
         return bool(self._regions)
-
-    def are_due(self) -> bool:
-        """Whether local models take over from the search with all records. Those that are pending do not count."""
-        records, models, after = self._records, self._everything.models, self._sizes.after
-        if after is None or self._space.dim == 0 or records.n_complete < max(self._everything.n_startup, 1):
-            return False
-        ended = len(records) - len(records.rows(State.PENDING))
-        if isinstance(after, int):
-            return ended >= after
-        if ended < self._sizes.early_after or records.objectives > 1 or self._everything.has_cost:
-            return ended >= self._sizes.late_after
-        fitted = models.objectives[0].fitted
-        # Whether there is noise is known once the kernel was learned.
-        noisy = fitted.learned_at == 0 or fitted.is_noisy or records.variances().any()
-        return ended >= self._sizes.late_after or not (noisy or records.constraints)
 
     @one_thread()
     def settle(self, seed: int, budget_left: float | None) -> None:
@@ -128,8 +115,8 @@ class Regions:
                 return other
         return self._records.configuration(self._everything.random_point(seed, rng))
 
-    def _other(self, search: Search, rng: np.random.Generator, *, ended: bool) -> dict[str, Any] | None:
-        """A random configuration of a box without a record, or without one that has ``ended``; None if there is none."""
+    def _other(self, search: "Search", rng: np.random.Generator, *, ended: bool) -> dict[str, Any] | None:
+        """A random configuration of a box without a record, or without one that ``ended``; None if there is none."""
         for params in search.space.decode_all(search.space.sample(rng, OTHER_TRIES)):
             rows = self._records.at(self._space.encode(params))
             taken = [row for row in rows if not ended or self._records[row].result.state is not State.PENDING]
@@ -137,7 +124,7 @@ class Regions:
                 return params
         return None
 
-    def of_whole_space(self, seed: int) -> Search:
+    def of_whole_space(self, seed: int) -> "Search":
         """A search in the whole space, with the best records and as many others as it can serve."""
         rows = _with_result(self._records)
         best = rows[np.argsort(_ranks(self._records)[rows], kind="stable")[: self._sizes.best_of_all]]
@@ -190,8 +177,8 @@ class Regions:
             )
         return found
 
-    def parse(self, state: Any) -> list[Region]:
-        """The inverse of `state`. Raises errors if it is not a state of regions of this space."""
+    def restore(self, state: Any) -> None:
+        """Continue from a `state`. Raises errors if it is not a state of regions of this space."""
         found, models = [], self._everything.part(self._space, local=True).models
         for each in state:
             center = np.array([np.nan if x is None else finite_number("center", x) for x in each["center"]])
@@ -205,11 +192,7 @@ class Regions:
             if "model" in each:
                 models.parse(each["model"])  # raises if it is of another kernel or space
             found.append(Region(center, side, self._serial(start), waiting, learned=each.get("model")))
-        return found
-
-    def restore(self, regions: list[Region]) -> None:
-        """Continue with regions that were read by `parse`."""
-        self._regions = regions
+        self._regions = found
 
     def _serial(self, row: int) -> int:
         """The serial number of the record in a row, which may be added later."""
@@ -264,7 +247,7 @@ class Regions:
             each.result.state is not State.PENDING and search.space.has(each.params) for each in new
         )
 
-    def _is_exhausted(self, search: Search, seed: int) -> bool:
+    def _is_exhausted(self, search: "Search", seed: int) -> bool:
         """Whether all configurations of a box seem to have a result, while others in the space have none."""
         if search.feasible is not None and search.feasible.is_empty(seed):
             return True
@@ -275,7 +258,7 @@ class Regions:
             return False
         return self._other(search, np.random.default_rng((seed, known, 7)), ended=True) is None
 
-    def _next_round(self, region: Region, search: Search, seed: int, index: int) -> Region:
+    def _next_round(self, region: Region, search: "Search", seed: int, index: int) -> Region:
         """The region around the best point of its last round; a new region if the box has become tiny."""
         count = _improvements(search, region.before)
         side = region.side * (2.0 if count >= MANY_IMPROVEMENTS else 0.5 if count == 0 else 1.0)
@@ -291,7 +274,7 @@ class Regions:
         center = self.of_whole_space(seed).choose(seed, len(self._records) + index, 1)[0]
         return self._begun(center, self._sizes.first_side)
 
-    def _synced(self, region: Region) -> Search:
+    def _synced(self, region: Region) -> "Search":
         """The search of a region with all records that belong there."""
         search = region.search or self._built(region)
         for record, mine in region.pending:
@@ -303,7 +286,7 @@ class Regions:
         region.seen = self._records.next_serial
         return search
 
-    def _built(self, region: Region) -> Search:
+    def _built(self, region: Region) -> "Search":
         """The search as it was when the round began: the records near the box, and those that were pending in it."""
         # Another process, in which this region began, may have had more records.
         region.start = min(region.start, self._records.next_serial)
@@ -322,7 +305,7 @@ class Regions:
             region.learned = None
         return search
 
-    def _add(self, region: Region, search: Search, row: int, *, outside: bool = False) -> None:
+    def _add(self, region: Region, search: "Search", row: int, *, outside: bool = False) -> None:
         """Add a record to the search of a region if it is in its box, or may be ``outside``."""
         record = self._records[row]
         if not outside and not search.space.has(record.params):
@@ -356,7 +339,7 @@ def _without_result(records: Records) -> Index:
     return pending[~np.array(forecast, dtype=bool)]
 
 
-def _results(search: Search, before: int) -> int:
+def _results(search: "Search", before: int) -> int:
     """How many of the records from the serial number ``before`` on have ended."""
     first = search.records.row_of(before)
     pending = search.records.rows(State.PENDING)
@@ -374,7 +357,7 @@ def _ranks(records: Records) -> Array:
     return ranks
 
 
-def _ranks_without_noise(search: Search) -> Array:
+def _ranks_without_noise(search: "Search") -> Array:
     """The ranks in a search; where its model has found noise, by what it expects instead of what was measured."""
     ranks, surrogate = _ranks(search.records), search.models.objectives[0]
     if search.records.objectives == 1 and surrogate.fitted.is_noisy:
@@ -386,7 +369,7 @@ def _ranks_without_noise(search: Search) -> Array:
     return ranks
 
 
-def _ranks_or_violations(search: Search) -> Array:
+def _ranks_or_violations(search: "Search") -> Array:
     """The ranks in a search; by how much constraints are violated if nothing is feasible, (n,)."""
     ranks, records = _ranks_without_noise(search), search.records
     if np.isfinite(ranks).any():
@@ -395,7 +378,7 @@ def _ranks_or_violations(search: Search) -> Array:
     return np.where(np.isnan(excess), np.inf, excess)
 
 
-def _best_row(search: Search, rng: np.random.Generator) -> int:
+def _best_row(search: "Search", rng: np.random.Generator) -> int:
     """A row of the best ones that satisfy the known constraint, if any does."""
     ranks = _ranks_or_violations(search)
     rows = np.argsort(ranks, kind="stable")
@@ -403,7 +386,7 @@ def _best_row(search: Search, rng: np.random.Generator) -> int:
     return int(rng.choice(rows[ranks[rows] == ranks[rows[0]]]))
 
 
-def _improvements(search: Search, before: int) -> int:
+def _improvements(search: "Search", before: int) -> int:
     """How often the records from the serial number ``before`` on have improved on all earlier ones."""
     ranks, first = _ranks_or_violations(search), search.records.row_of(before)
     if search.records.objectives > 1:

@@ -20,7 +20,6 @@ from typing import Any
 
 import joblib
 import numpy as np
-from optuna.distributions import BaseDistribution
 from optuna.storages import BaseStorage
 from optuna.study import Study
 from optuna.trial import FrozenTrial
@@ -48,8 +47,10 @@ from lazybo.sklearn.candidates import (
     write_fingerprint,
 )
 from lazybo.sklearn.spaces import SearchSpace
-from lazybo.space.space import Predicate, Space
-from lazybo.study.storage import About, open_storage, open_study
+from lazybo.space.feasible import FeasibleSet
+from lazybo.space.space import MAX_LISTED, Space
+from lazybo.study.definition import Definition, open_study
+from lazybo.study.store import open_storage
 
 MAX_SEED = 2**31 - 1
 # The value of ``refit`` that chooses by the model.
@@ -286,14 +287,13 @@ class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no ty
 
     def _search(self, problem: _Problem) -> Study:
         """Run the search and return its study."""
-        space, storage = problem.space, open_storage(self.storage)
+        space, storage = problem.space.where(self.feasible), open_storage(self.storage)
         name = self.study_name or type(self.estimator).__name__
         check_fingerprint(storage, name, problem.fingerprint)
         seed = self._seed()
         directions: list[Direction] = ["maximize" for _ in problem.objectives or (None,)]
-        about = About(tuple(directions), problem.objectives or None)
         with _no_log_of_new_studies():
-            study, _ = open_study(storage, name, about, _structure(space), seed)
+            study, _ = open_study(storage, name, Definition(tuple(directions), problem.objectives or None), space, seed)
         write_fingerprint(study, problem.fingerprint)
         wanted = self._wanted(space)
         known = [trial for trial in study.get_trials(deepcopy=False) if trial.state.is_finished()]
@@ -306,7 +306,7 @@ class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no ty
         )
         optimize(
             Call(problem.candidates, (Given.PARAMS,)),  # a space may have a parameter called "params"
-            Space(space.distributions, conditions=space.conditions, feasible=self._feasible(space)),
+            space,
             n_trials=n_trials,
             direction=dict(zip(problem.objectives, directions, strict=True)) if problem.objectives else directions,
             n_parallel=at_once,
@@ -329,13 +329,11 @@ class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no ty
             return None
         return int(check_random_state(self.random_state).randint(MAX_SEED))
 
-    def _feasible(self, space: SearchSpace) -> Predicate | None:
-        """The user's function, for configurations of the optimiser."""
-        feasible = self.feasible
-        return None if feasible is None else lambda params: feasible(space.candidate(params))
-
-    def _wanted(self, space: SearchSpace) -> int:
-        count = space.count(self.feasible)
+    def _wanted(self, space: Space) -> int:
+        """The number of candidates: ``n_iter``, or all feasible ones of a small space if they are fewer."""
+        count = space.size
+        if space.feasible is not None and count <= MAX_LISTED:
+            count = len(FeasibleSet(space, space.feasible).everything(0))
         if count >= self.n_iter:
             return int(self.n_iter)
         size = int(count)
@@ -428,11 +426,6 @@ def _recommended_index(study: Study, trials: Sequence[FrozenTrial]) -> int:
     """The row of the table that the model recommends; the table has these trials."""
     number = recommended_of(study, trials, predictor_of(study)).number
     return next(row for row, trial in enumerate(trials) if trial.number == number)
-
-
-def _structure(space: SearchSpace) -> Space:
-    distributions: dict[str, BaseDistribution] = space.distributions
-    return Space(distributions, conditions=space.conditions)
 
 
 @contextmanager

@@ -26,9 +26,8 @@ from optuna.distributions import (
 from scipy import stats
 from sklearn.base import BaseEstimator
 
-from lazybo.space.feasible import FeasibleSet
 from lazybo.space.shorthand import check_ends, is_range, range_of
-from lazybo.space.space import MAX_LISTED, Condition, Space
+from lazybo.space.space import Condition, Space
 
 # The parameter that selects the sub-space. No estimator can have a parameter of this name.
 WHICH = "sub-space"
@@ -72,24 +71,27 @@ class Axis:
 
 
 class SearchSpace:
-    """One or several spaces of an estimator's parameters. Errors name the argument ``called``."""
+    """One or several spaces of an estimator's parameters, as one ``space`` of the optimiser.
+
+    Errors name the argument ``called``.
+    """
 
     def __init__(self, search_spaces: Any, called: str = "search_spaces") -> None:
         subspaces = [dict(_axes(subspace, called)) for subspace in _subspaces(search_spaces, called)]
         self._axes: dict[str, tuple[str, Axis]] = {}  # by the optimiser's name: the estimator's name, and the axis
-        self.conditions: dict[str, Condition] = {}
+        conditions: dict[str, Condition] = {}
         if len(subspaces) > 1:
             self._axes[WHICH] = (WHICH, Axis(CategoricalDistribution(range(len(subspaces))), f"{len(subspaces)}"))
         for name in dict.fromkeys(name for subspace in subspaces for name in subspace):
-            self._add(name, {i: axes[name] for i, axes in enumerate(subspaces) if name in axes}, len(subspaces))
-        self.distributions = {inside: axis.distribution for inside, (_, axis) in self._axes.items()}
-        self._space = Space(self.distributions, conditions=self.conditions)
-        self.size = self._space.size
-        """How many different candidates there are."""
+            found = {i: axes[name] for i, axes in enumerate(subspaces) if name in axes}
+            conditions |= self._add(name, found, len(subspaces))
+        distributions = {inside: axis.distribution for inside, (_, axis) in self._axes.items()}
+        self.space = Space(distributions, conditions=conditions)
 
-    def _add(self, name: str, found: Mapping[int, Axis], count: int) -> None:
-        """Add one parameter for all sub-spaces in which it is equal."""
+    def _add(self, name: str, found: Mapping[int, Axis], count: int) -> dict[str, Condition]:
+        """Add a parameter, once for all sub-spaces in which it is equal, and return when it is active."""
         groups: list[tuple[Axis, list[int]]] = []
+        conditions = {}
         for i, axis in found.items():
             members = next((members for other, members in groups if other.same(axis)), None)
             if members is None:
@@ -100,25 +102,30 @@ class SearchSpace:
             inside = name if len(groups) == 1 else f"{name} ({WHICH} {members[0]})"
             self._axes[inside] = (name, axis)
             if len(members) < count:
-                self.conditions[inside] = Condition(WHICH, tuple(members))
+                conditions[inside] = Condition(WHICH, tuple(members))
+        return conditions
 
     def candidate(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """The estimator's parameters for a configuration of the optimiser, sorted by name as in scikit-learn."""
         active = {name: axis.value(params[key]) for key, (name, axis) in self._axes.items() if key in params}
         return {name: active[name] for name in sorted(active) if name != WHICH}
 
-    def count(self, feasible: Callable[[dict[str, Any]], bool] | None) -> float:
-        """How many different candidates are ``feasible``; of a large space, how many there are."""
-        if feasible is None or self.size > MAX_LISTED:
-            return self.size
-        return len(FeasibleSet(self._space, lambda params: feasible(self.candidate(params))).everything(0))
+    def where(self, feasible: Callable[[dict[str, Any]], bool] | None) -> Space:
+        """The space of the optimiser, with a predicate on the estimator's parameters."""
+        if feasible is None:
+            return self.space
+        return Space(
+            self.space.distributions,
+            conditions=self.space.conditions,
+            feasible=lambda params: feasible(self.candidate(params)),
+        )
 
     def examples(self) -> Iterator[dict[str, Any]]:
         """One candidate of each sub-space."""
-        anywhere, rng = np.full(self._space.dim, np.nan), np.random.default_rng(0)
-        for which in getattr(self.distributions.get(WHICH), "choices", (None,)):
+        anywhere, rng = np.full(self.space.dim, np.nan), np.random.default_rng(0)
+        for which in getattr(self.space.distributions.get(WHICH), "choices", (None,)):
             fixed = {} if which is None else {WHICH: which}
-            yield self.candidate(self._space.complete(fixed, anywhere, rng))
+            yield self.candidate(self.space.complete(fixed, anywhere, rng))
 
     @property
     def text(self) -> str:

@@ -117,8 +117,15 @@ class Space:
             return float(sum(1 for _ in self.listed()))
         return product_of_levels
 
-    def narrowed(self, low: Array, high: Array) -> "Space":
-        """The space between two points, each (d,). Choices, and parameters that others depend on, keep all values."""
+    def box(self, center: Array, side: float) -> "Space":
+        """The part of the space around a point, (d,), as wide as ``side`` in each number.
+
+        Choices, and parameters that others depend on, keep all values.
+        """
+        half = np.where(self.numeric, side / 2.0, np.inf)
+        around = np.nan_to_num(center, nan=0.5)
+        low = np.where(np.isnan(center), 0.0, np.clip(around - half, 0.0, 1.0))
+        high = np.where(np.isnan(center), 1.0, np.clip(around + half, 0.0, 1.0))
         parents = {condition.parent for condition in self.conditions.values()}
         narrow = {
             name: axis.narrowed(low[self._slices[name]], high[self._slices[name]])
@@ -127,14 +134,6 @@ class Space:
         }
         distributions = {**self.distributions, **narrow}
         return Space(distributions, conditions=self.conditions, feasible=self.feasible, optional=self.optional)
-
-    def box(self, center: Array, side: float) -> "Space":
-        """The part of the space around a point, (d,), as wide as ``side`` in each number; all choices stay."""
-        half = np.where(self.numeric, side / 2.0, np.inf)
-        around = np.nan_to_num(center, nan=0.5)
-        low = np.where(np.isnan(center), 0.0, np.clip(around - half, 0.0, 1.0))
-        high = np.where(np.isnan(center), 1.0, np.clip(around + half, 0.0, 1.0))
-        return self.narrowed(low, high)
 
     def distances(self, points: Array, center: Array) -> Array:
         """The largest difference between numbers, plus the distances of other kinds of parameters, (m,)."""
@@ -173,7 +172,7 @@ class Space:
                 allowed = allowed_values(self.distributions[name])
                 raise ValueError(f"{name} must be {allowed}, not {shortened(value)}")
         for name in self.distributions:
-            active = self._is_active(name, params)
+            active = _is_active(self.conditions, name, params)
             if active and name not in params and name not in self.optional:
                 raise ValueError(f"parameter {name!r} is missing")
             if not active and name in params:
@@ -206,7 +205,7 @@ class Space:
         """The configuration at a point, in the order of the distributions."""
         place, params = x.tolist(), dict[str, Any]()
         for name in self._parents_first:
-            if name in self.conditions and not self._is_active(name, params):
+            if name in self.conditions and not _is_active(self.conditions, name, params):
                 continue
             if name in self._axes:
                 params[name] = self._axes[name].decode(place[self._slices[name]])
@@ -229,7 +228,7 @@ class Space:
         for name in self._parents_first:
             if name in self.conditions:
                 for row in rows:
-                    if not self._is_active(name, row):
+                    if not _is_active(self.conditions, name, row):
                         del row[name]
         return rows
 
@@ -237,7 +236,7 @@ class Space:
         """A configuration with the ``fixed`` values; the others are those of a point, or random if it has none."""
         params: dict[str, Any] = {}
         for name in self._parents_first:
-            if not self._is_active(name, params):
+            if not _is_active(self.conditions, name, params):
                 continue
             if name in fixed or name not in self._axes:
                 params[name] = fixed[name] if name in fixed else only_value(self.distributions[name])
@@ -249,10 +248,6 @@ class Space:
         complete = {name: params[name] for name in self.distributions if name in params} | dict(fixed)
         self.check(complete)
         return complete
-
-    def _is_active(self, name: str, params: Mapping[str, Any]) -> bool:
-        condition = self.conditions.get(name)
-        return condition is None or (condition.parent in params and params[condition.parent] in condition.values)
 
     # ------------------------------------------------------------------- points
 
@@ -298,10 +293,6 @@ class Space:
     def as_rows(self, x: Array) -> Array:
         """Points as rows of a process, (n, max(d, 1)): if nothing varies, one column in which all are equal."""
         return x if self.dim else np.zeros((len(x), 1))
-
-    def settle(self, x: Array) -> Array:
-        """Points decoded and encoded again, (n, d): equal to the last bit to the points of their configurations."""
-        return np.array([self.encode(self.decode(row)) for row in x]).reshape(x.shape)
 
     def repair(self, x: Array, rng: np.random.Generator | None = None) -> Array:
         """Make points obey the conditions, in place: set inactive entries to NaN, and fill newly active ones.
@@ -361,6 +352,11 @@ class Space:
             if key not in seen:
                 seen.add(key)
                 yield x
+
+
+def _is_active(conditions: Mapping[str, Condition], name: str, params: Mapping[str, Any]) -> bool:
+    condition = conditions.get(name)
+    return condition is None or (condition.parent in params and params[condition.parent] in condition.values)
 
 
 def as_space(given: Any) -> Space:

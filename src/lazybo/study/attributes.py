@@ -40,7 +40,7 @@ HEARTBEAT_KEY = "lazybo:heartbeat"
 # Why the last run started no more trials, a `StopReason`; None if it had all of them; `run.optimize`, `cli.tune`.
 STOPPED_KEY = "lazybo:stopped"
 # The expected gain that ended the search of a run (``gain``), and the number of trials without repeats (``trials``);
-# `run.gain`.
+# `run.limits`.
 GAIN_KEY = "lazybo:gain"
 # The conditions on parameters that must hold (`--require`), as strings; `cli.storages`.
 REQUIRE_KEY = "lazybo:require"
@@ -52,9 +52,9 @@ CHECKPOINTS_KEY = "lazybo:checkpoints"
 # The announcement of a trial: its parameters, and perhaps what was learned (``columns``, ``model``, ``finished``) and
 # the options of the sampler (``options``). In parts; `study.sampler`, `study.ledger`.
 SUGGESTION_KEY = "lazybo:suggestion"
-# The known variance of the noise in the value of a trial; `run.driver`.
+# The known variance of the noise in the value of a trial; `run.loop`.
 VARIANCE_KEY = "lazybo:variance"
-# The seconds that the evaluation of a trial took in its worker, if the run has a cost; `run.driver`.
+# The seconds that the evaluation of a trial took in its worker, if the run has a cost; `run.loop`.
 SECONDS_KEY = "lazybo:seconds"
 # Optuna's own: followed by ":" and a name, the value of a constraint; `trial.set_constraint`.
 CONSTRAINT_KEY = "constraints"
@@ -63,17 +63,17 @@ CONSTRAINT_KEY = "constraints"
 FOLDS_KEY = "folds"
 ERROR_KEY = "error"
 # In the final check of a run: the number of the first trial with the configuration that this trial repeats;
-# `run.source`.
+# `run.next_trial`.
 REPEAT_KEY = "lazybo:repeat"
-# How a program failed: a code (``kind``), and the reason without paths (``summary``); `run.driver`.
+# How a program failed: a code (``kind``), and the reason without paths (``summary``); `run.loop`.
 FAILURE_KEY = "lazybo:failure"
 # The name of the driver that runs a trial; `study.ledger`.
 DRIVER_KEY = "lazybo:driver"
 # How many evaluations of a trial died with their worker or driver; `study.ledger`, `run.open_trials`.
 ATTEMPTS_KEY = "lazybo:attempts"
-# The driver whose worker started a trial, and the value of ATTEMPTS_KEY then; `run.orphans`.
+# The driver whose worker started a trial, and the value of ATTEMPTS_KEY then; `run.shared_study`.
 BEGAN_KEY = "lazybo:began"
-# How many values a training with a checkpoint had reported when its driver last died; `run.orphans`.
+# How many values a training with a checkpoint had reported when its driver last died; `run.shared_study`.
 STEPS_KEY = "lazybo:steps"
 # The initial configuration that a trial was queued for, as it was given. In parts; `study.ledger`.
 INITIAL_KEY = "lazybo:initial"

@@ -5,9 +5,10 @@ functions. `lazybo.study.store` retries what fails here.
 """
 
 import json
+import math
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
 from datetime import UTC, datetime
 from functools import cache, partial
@@ -208,8 +209,18 @@ def repair_values(database: RDBStorage) -> int:
 # ------------------------------------------------------------------ transactions
 
 
+class NumberTaken(Exception):
+    """A trial cannot get one of the numbers that were asked for; the next free one is ``number``."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
 class Tables:
-    """Statements on Optuna's tables for one study, within the transaction of a connection (`within`)."""
+    """Statements on Optuna's tables for one study, within the transaction of a connection (`within`).
+
+    Optuna commits every parameter, attribute and value by itself: eight commits a trial.
+    """
 
     _connection: "Connection"
 
@@ -235,27 +246,36 @@ class Tables:
         unchanged = {"study_name": self._studies.c.study_name}
         self._connection.execute(self._sql.update(self._studies).where(self._this_study).values(unchanged))
 
-    def lock_numbers(self) -> None:
-        """Lock the numbering of trials, as Optuna does. SQLite locks the file with the first insertion."""
-        self._connection.execute(self._sql.select(self._studies.c.study_id).where(self._this_study).with_for_update())
-
     def configurations(self, keys: str) -> list[tuple[dict[str, float], dict[str, Any]]]:
-        """For each trial its parameters as internal numbers, and its attributes ``fixed_params`` and like ``keys``."""
+        """For each trial its parameters as internal numbers, and its attributes ``fixed_params`` and ``keys:...``.
+
+        Nobody adds trials until this transaction ends.
+        """
+        self.lock_study()
         sql, params = self._sql, self._models.TrialParamModel.__table__
         attributes = self._models.TrialSystemAttributeModel.__table__
         ids = sql.select(self._trials.c.trial_id).where(self._trials.c.study_id == self._study_id)
         columns = (params.c.trial_id, params.c.param_name, params.c.param_value)
         given = self._connection.execute(sql.select(*columns).where(params.c.trial_id.in_(ids)))
         numbers = _by_trial((i, name, value) for i, name, value in given if name in self._space)
-        wanted = attributes.c.key.like(keys) | (attributes.c.key == "fixed_params")
+        wanted = attributes.c.key.like(f"{keys}:%") | (attributes.c.key == "fixed_params")
         columns = (attributes.c.trial_id, attributes.c.key, attributes.c.value_json)
         kept = self._connection.execute(sql.select(*columns).where(attributes.c.trial_id.in_(ids) & wanted))
         marks = _by_trial((i, key, json.loads(text)) for i, key, text in kept)
         return [(numbers[i], marks[i]) for i in self._connection.execute(ids).scalars()]
 
-    def insert_trial(self, state: TrialState) -> tuple[int, int]:
-        """Insert a trial without parameters; its id and number."""
+    def add_trial(
+        self,
+        state: TrialState,
+        params: Mapping[str, Any],
+        attributes: Mapping[str, Any],
+        low: int = 0,
+        high: float = math.inf,
+    ) -> tuple[int, int]:
+        """Add a trial with a number in [low, high): its id and number. Otherwise raise `NumberTaken` to roll back."""
         sql, trials = self._sql, self._trials
+        # Lock the numbering, as Optuna does. SQLite locks the file with the first insertion.
+        self._connection.execute(sql.select(self._studies.c.study_id).where(self._this_study).with_for_update())
         start = _now() if state == TrialState.RUNNING else None
         blank = {"study_id": self._study_id, "state": state, "datetime_start": start}
         key = self._connection.execute(sql.insert(trials).values(blank)).inserted_primary_key
@@ -263,13 +283,28 @@ class Tables:
         trial_id = int(key[0])
         before = (trials.c.study_id == self._study_id) & (trials.c.trial_id < trial_id)
         number = int(self._connection.execute(sql.select(sql.func.count()).where(before)).scalar_one())
+        if not low <= number < high:
+            raise NumberTaken(number)
         self._connection.execute(sql.update(trials).where(trials.c.trial_id == trial_id).values(number=number))
+        self.set_params(trial_id, params)
+        self.set_trial_attributes(trial_id, attributes)
         return trial_id, number
 
     def change_state(
-        self, trial_id: int, before: Sequence[TrialState], after: TrialState, driver: str | None = None
+        self,
+        trial_id: int,
+        before: Sequence[TrialState],
+        after: TrialState,
+        *,
+        driver: str | None = None,
+        values: Sequence[float] | None = None,
+        user_attrs: Mapping[str, Any] | None = None,
+        system_attrs: Mapping[str, Any] | None = None,
     ) -> bool:
-        """Change the state of a trial if it is one of ``before`` (and ``driver`` runs it); whether it was changed."""
+        """Change the state of a trial, its values and attributes, if its state is one of ``before``.
+
+        With ``driver``, also only if this driver runs it. Returns whether it was changed.
+        """
         sql, trials = self._sql, self._trials
         matching = (trials.c.trial_id == trial_id) & trials.c.state.in_(before)
         if driver is not None:
@@ -277,42 +312,49 @@ class Tables:
             name = (names.c.trial_id == trial_id) & (names.c.key == DRIVER_KEY)
             name &= names.c.value_json == json.dumps(driver)
             matching &= sql.select(names.c.trial_id).where(name).exists()
-        values: dict[str, Any] = {"state": after}
+        changes: dict[str, Any] = {"state": after}
         if after == TrialState.RUNNING:
-            values["datetime_start"] = _now()
+            changes["datetime_start"] = _now()
         elif after.is_finished():
-            values["datetime_complete"] = _now()
-        return bool(self._connection.execute(sql.update(trials).where(matching).values(values)).rowcount == 1)
+            changes["datetime_complete"] = _now()
+        if self._connection.execute(sql.update(trials).where(matching).values(changes)).rowcount != 1:
+            return False
+        self._set_values(trial_id, values)
+        self.set_user_attributes(trial_id, user_attrs or {})
+        self.set_trial_attributes(trial_id, system_attrs or {})
+        return True
 
     def restart(self, trial_id: int) -> None:
         """Set the start of a trial to now: until now it was only being proposed."""
         statement = self._sql.update(self._trials).where(self._trials.c.trial_id == trial_id)
         self._connection.execute(statement.values(datetime_start=_now()))
 
-    def lock_unfinished(self, trial_ids: Sequence[int]) -> set[int]:
+    def unfinished(self, trial_ids: Iterable[int]) -> set[int]:
         """The trials among these that have not ended. Nobody can end them until this transaction ends."""
         trials = self._trials
-        matching = trials.c.trial_id.in_(trial_ids) & trials.c.state.in_([TrialState.RUNNING, TrialState.WAITING])
+        matching = trials.c.trial_id.in_(list(trial_ids))
+        matching &= trials.c.state.in_([TrialState.RUNNING, TrialState.WAITING])
         self._connection.execute(self._sql.update(trials).where(matching).values(state=trials.c.state))
         return set(self._connection.execute(self._sql.select(trials.c.trial_id).where(matching)).scalars())
 
-    def set_intermediate_values(self, trial_id: int, values: Mapping[int, float]) -> None:
-        """Write intermediate values of a trial; those at the same steps are replaced."""
+    def report(self, values: Mapping[int, Mapping[int, float]]) -> None:
+        """Write intermediate values by step, by the id of their trial; those at the same steps are replaced."""
         model = self._models.TrialIntermediateValueModel
         table = model.__table__
-        of_trial = table.c.trial_id == trial_id
-        known = self._sql.select(table.c.step).where(of_trial & table.c.step.between(min(values), max(values)))
-        for step in values.keys() & set(self._connection.execute(known).scalars()):
-            self._connection.execute(self._sql.delete(table).where(of_trial & (table.c.step == step)))
-        stored = {step: model.intermediate_value_to_stored_repr(value) for step, value in values.items()}
-        rows = [
-            {"trial_id": trial_id, "step": step, "intermediate_value": number, "intermediate_value_type": kind}
-            for step, (number, kind) in stored.items()
-        ]
-        self._connection.execute(self._sql.insert(table), rows)
+        for trial_id, steps in values.items():
+            of_trial = table.c.trial_id == trial_id
+            known = self._sql.select(table.c.step).where(of_trial & table.c.step.between(min(steps), max(steps)))
+            for step in steps.keys() & set(self._connection.execute(known).scalars()):
+                self._connection.execute(self._sql.delete(table).where(of_trial & (table.c.step == step)))
+            stored = {step: model.intermediate_value_to_stored_repr(value) for step, value in steps.items()}
+            rows = [
+                {"trial_id": trial_id, "step": step, "intermediate_value": number, "intermediate_value_type": kind}
+                for step, (number, kind) in stored.items()
+            ]
+            self._connection.execute(self._sql.insert(table), rows)
 
-    def insert_params(self, trial_id: int, params: Mapping[str, Any]) -> None:
-        """Insert parameters of a trial."""
+    def set_params(self, trial_id: int, params: Mapping[str, Any], known: Collection[str] = ()) -> None:
+        """Write the parameters of a trial, without those that it has (``known``)."""
         rows = [
             {
                 "trial_id": trial_id,
@@ -321,14 +363,14 @@ class Tables:
                 "distribution_json": self._space_json[name],
             }
             for name, value in params.items()
+            if name not in known
         ]
         if rows:
             self._connection.execute(self._sql.insert(self._models.TrialParamModel.__table__), rows)
 
-    def insert_values(self, trial_id: int, values: Sequence[float]) -> None:
-        """Insert the values of a trial, one for each objective."""
+    def _set_values(self, trial_id: int, values: Sequence[float] | None) -> None:
         model = self._models.TrialValueModel
-        stored = [model.value_to_stored_repr(value) for value in values]
+        stored = [model.value_to_stored_repr(value) for value in values or ()]
         rows = [
             {"trial_id": trial_id, "objective": objective, "value": number, "value_type": kind}
             for objective, (number, kind) in enumerate(stored)
@@ -352,16 +394,14 @@ class Tables:
             record[kind] = {key: json.loads(text) for key, text in self._connection.execute(rows)}
         return record
 
-    def remove_result(self, trial_id: int) -> None:
-        """Remove the values and the system attributes of a trial."""
+    def replace_result(self, trial_id: int, state: TrialState, values: Sequence[float] | None) -> None:
+        """Replace the state and the values of a trial that has ended, and remove its system attributes."""
+        matching = self._trials.c.trial_id == trial_id
+        self._connection.execute(self._sql.update(self._trials).where(matching).values(state=state))
         for model in (self._models.TrialValueModel, self._models.TrialSystemAttributeModel):
             table = model.__table__
             self._connection.execute(self._sql.delete(table).where(table.c.trial_id == trial_id))
-
-    def set_state(self, trial_id: int, state: TrialState) -> None:
-        """Replace the state of a trial; it keeps its times."""
-        matching = self._trials.c.trial_id == trial_id
-        self._connection.execute(self._sql.update(self._trials).where(matching).values(state=state))
+        self._set_values(trial_id, values)
 
     def set_study_attributes(self, attributes: Mapping[str, Any]) -> None:
         """Write system attributes of the study."""

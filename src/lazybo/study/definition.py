@@ -264,13 +264,17 @@ def unstored_options(study: Study, options: Options, trials: Sequence[FrozenTria
     return UnstoredOptions({"options": ours}, needed=any(shown.get(name) != ours.get(name) for name in OF_PROCESS))
 
 
-def options_of(study: Study, trials: Sequence[FrozenTrial]) -> tuple[Options, Space]:
-    """The options and the space of a study's last run or sampler. The space has no predicate, which is not stored."""
+def options_of(study: Study, trials: Sequence[FrozenTrial], space: Space | None = None) -> tuple[Options, Space]:
+    """The options of a study's last run or sampler, and its space unless that is known (``space``).
+
+    A predicate is not stored, so the space has none.
+    """
     stored, where = stored_options(study, trials)
     if not stored:
-        return Options(seed=0), _seen_space(trials)
+        return Options(seed=0), space or _seen_space(trials)
     with readable(where, OPTIONS_REMEDY):
-        space = _stored_space(stored["structure"], trials) if stored.get("structure") else _seen_space(trials)
+        if space is None:
+            space = _stored_space(stored["structure"], trials) if stored.get("structure") else _seen_space(trials)
         missing = _to_stored(Options(seed=0)).keys() - stored.keys() - {"not kept"}
         if missing:
             raise KeyError(min(missing))

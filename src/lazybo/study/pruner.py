@@ -121,7 +121,7 @@ class LazyPruner(BasePruner):
     BY_VALUES = True  # it reads the values of the trial that it judges, and other trials only if they have ended
 
     def __init__(self, max_step: int | None = None, reports: str | int | None = None) -> None:
-        self._max_step = None if max_step is None else whole("max_step", max_step, 1)
+        self.max_step = None if max_step is None else whole("max_step", max_step, 1)
         self.reports = reports if isinstance(reports, str | None) else whole("reports", reports, 0)
         self._readers = StudyReaders(_Known)
 
@@ -162,7 +162,7 @@ class LazyPruner(BasePruner):
         if known.curves is None or known.curves.space.distributions != space.distributions:
             reports = reporting_of(study)
             direction = directions_of(study)[reports]
-            known.curves = TrainingCurves(space, direction, objective=reports, max_step=self._max_step)
+            known.curves = TrainingCurves(space, direction, objective=reports, max_step=self.max_step)
         known.curves.add_new(reader.trials)
         return is_dominated(known.curves, known.rivals, trial)
 
@@ -173,7 +173,7 @@ class LazyPruner(BasePruner):
         curves = reader.state.curves
         if curves is None or curves.space.distributions != space:
             inferred = infer_space(space, reader.trials)
-            curves = TrainingCurves(inferred, directions_of(study)[0], max_step=self._max_step)
+            curves = TrainingCurves(inferred, directions_of(study)[0], max_step=self.max_step)
             reader.state.curves = curves
         curves.add_new(reader.trials)
         return curves

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from lazybo.gp.kernels.additive import AdditiveMatern52
 from lazybo.gp.kernels.base import Column, Kernel, Pairs, Parameter, Slope, as_kernel, distances, upper
-from lazybo.gp.kernels.matern import Matern52
+from lazybo.gp.kernels.matern import AdditiveMatern52, Matern52
 
 __all__ = [
     "KERNELS",

@@ -100,6 +100,9 @@ class Pairs(Protocol):
     The P = n (n - 1)/2 pairs a < b are in the order of `upper`, row by row. The next `covariance` reuses the arrays.
     """
 
+    # Where an (n, n) matrix is above its diagonal.
+    upper: Mask
+
     def covariance(self, kernel: Any) -> Array:
         """k of each pair, (P,), for a kernel that differs only in θ from the one that made this object."""
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import math
 import os
 import threading
 import time
@@ -47,12 +48,19 @@ class DaskEngine(Engine):
     Dask itself retries a task when its worker dies, on up to ``allowed-failures`` more workers.
     """
 
-    def __init__(self, client: distributed.Client, workers: int | None, *, owned: tuple[Any, ...] = ()) -> None:
+    def __init__(
+        self,
+        client: distributed.Client,
+        workers: int | None,
+        *,
+        owned: tuple[Any, ...] = (),
+        recount_interval: float = RECOUNT_INTERVAL,
+    ) -> None:
         if client.asynchronous:
             raise ValueError("a distributed.Client must not be asynchronous here: make it with asynchronous=False")
         super().__init__(workers or 1)
         self._client, self._owned, self._given = client, owned, workers
-        self._counted = -RECOUNT_INTERVAL
+        self._recount_interval, self._counted = recount_interval, -math.inf
         known = client.scheduler_info()["workers"].values()
         self.can_stop = all(worker["nthreads"] == 1 and worker["nanny"] for worker in known)
         self._address = client.scheduler.address
@@ -70,7 +78,7 @@ class DaskEngine(Engine):
 
         A worker that is being restarted is missing only for a while.
         """
-        due = time.monotonic() - self._counted > RECOUNT_INTERVAL
+        due = time.monotonic() - self._counted > self._recount_interval
         if self._given is None and due and self._client.status == "running":
             self._counted = time.monotonic()
             # If the scheduler is gone, its tasks will fail and say so.

@@ -63,22 +63,48 @@ class _SlotEngine(Engine):
 
     def __init__(self, workers: int) -> None:
         super().__init__(workers)
-        self._slots = _Slots(workers, self._start)
+        self._slots = threading.Lock()  # held to change the two collections below
+        self._waiting: deque[_Task] = deque()
+        self._running: set[_Task] = set()
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """A future of one call, which waits for a slot."""
         task = _Task(partial(fn, *args, **kwargs))
         task.future = self._open.add(task)
-        self._slots.enqueue(task)
+        with self._slots:
+            self._waiting.append(task)
+        self._advance()
         return task.future
 
     def _abandon(self, task: _Task) -> bool:
         """End one task and free its slot. Returns whether the task has really ended."""
-        if self._slots.drop(task) or not self._slots.leave(task):
+        with self._slots:
+            if task in self._waiting:
+                self._waiting.remove(task)
+                return True
+        if not self._leave(task):
             return True
         ended = self._kill(task)
-        self._slots.advance()
+        self._advance()
         return ended
+
+    def _leave(self, task: _Task) -> bool:
+        """Free the slot of a task; False if it had none. `_advance` starts the next task."""
+        with self._slots:
+            if task not in self._running:
+                return False
+            self._running.remove(task)
+            return True
+
+    def _advance(self) -> None:
+        """Start waiting tasks in the free slots."""
+        while True:
+            with self._slots:
+                if not self._waiting or len(self._running) >= self._workers:
+                    return
+                task = self._waiting.popleft()
+                self._running.add(task)
+            self._start(task)
 
     @abstractmethod
     def _start(self, task: _Task) -> None:
@@ -112,8 +138,8 @@ class ThreadEngine(_SlotEngine):
             self._finish(task, result=result)
 
     def _finish(self, task: _Task, *, result: object = None, error: BaseException | None = None) -> None:
-        if self._slots.leave(task):
-            self._slots.advance()
+        if self._leave(task):
+            self._advance()
         self._open.end(task.future, result=result, error=error)
 
     def _kill(self, task: _Task) -> bool:  # noqa: ARG002
@@ -147,7 +173,7 @@ class ProcessEngine(_SlotEngine):
                     return
                 task.pool, running = self._send(task.call)
         except Exception as error:  # the system has no processes, memory or file descriptors left
-            if self._slots.leave(task):
+            if self._leave(task):
                 self._open.end(task.future, error=error)
         else:
             running.add_done_callback(partial(self._finish, task))
@@ -164,7 +190,7 @@ class ProcessEngine(_SlotEngine):
                 self._retire(pool, kill=True)
 
     def _finish(self, task: _Task, running: Future[Any]) -> None:
-        if not self._slots.leave(task):
+        if not self._leave(task):
             return  # it was stopped
         error = running.exception()
         assert task.pool is not None, "a task that ended was sent"
@@ -175,7 +201,7 @@ class ProcessEngine(_SlotEngine):
                 error = caused(WorkerDied(text), error)
             else:
                 self._idle.append(task.pool)
-        self._slots.advance()
+        self._advance()
         self._open.end(task.future, result=None if error else running.result(), error=error)
 
     def _kill(self, task: _Task) -> bool:
@@ -198,49 +224,6 @@ class ProcessEngine(_SlotEngine):
             retiring = self._retiring
         for thread in retiring:
             thread.join()
-
-
-class _Slots:
-    """A number of slots, and the queue of tasks that wait for one."""
-
-    def __init__(self, count: int, start: Callable[[_Task], None]) -> None:
-        self._count = count
-        self._start = start
-        self._lock = threading.Lock()
-        self._waiting: deque[_Task] = deque()
-        self._running: set[_Task] = set()
-
-    def enqueue(self, task: _Task) -> None:
-        """Add a task to the queue."""
-        with self._lock:
-            self._waiting.append(task)
-        self.advance()
-
-    def drop(self, task: _Task) -> bool:
-        """Take a task out of the queue; False if it was not there."""
-        with self._lock:
-            if task not in self._waiting:
-                return False
-            self._waiting.remove(task)
-            return True
-
-    def leave(self, task: _Task) -> bool:
-        """Free the slot of a task; False if it had none. `advance` starts the next task."""
-        with self._lock:
-            if task not in self._running:
-                return False
-            self._running.remove(task)
-            return True
-
-    def advance(self) -> None:
-        """Start waiting tasks in the free slots."""
-        while True:
-            with self._lock:
-                if not self._waiting or len(self._running) >= self._count:
-                    return
-                task = self._waiting.popleft()
-                self._running.add(task)
-            self._start(task)
 
 
 def _new_pool() -> "ProcessPoolExecutor":

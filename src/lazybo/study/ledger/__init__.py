@@ -13,28 +13,15 @@ from optuna.distributions import BaseDistribution
 from optuna.study import Study
 from optuna.trial import FrozenTrial
 
-from lazybo.study.ledger.base import Entry, Ledger, Params, Result, was_enqueued
-from lazybo.study.ledger.database import DatabaseLedger
-from lazybo.study.ledger.storage import StorageLedger
+from lazybo.study.ledger.ledger import Entry, Ledger, Params, Result, was_enqueued
 from lazybo.study.store import Store
 
-__all__ = [
-    "DatabaseLedger",
-    "Entry",
-    "Ledger",
-    "Params",
-    "Result",
-    "StorageLedger",
-    "open_ledger",
-    "read",
-    "was_enqueued",
-]
+__all__ = ["Entry", "Ledger", "Params", "Result", "open_ledger", "read", "was_enqueued"]
 
 
 def open_ledger(study: Study, space: Mapping[str, BaseDistribution], driver: str | None) -> Ledger:
     """The ledger of a study for the driver with this name; None for people, whose trials nobody takes over."""
-    store = Store(study)
-    return StorageLedger(store, space, driver) if store.database is None else DatabaseLedger(store, space, driver)
+    return Ledger(Store(study), space, driver)
 
 
 def read(study: Study) -> list[FrozenTrial]:

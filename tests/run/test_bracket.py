@@ -1,4 +1,4 @@
-"""The opening of runs whose trainings can be paused: the bracket by itself, and in runs of optimize()."""
+"""The first trials of runs whose trainings can be paused: the bracket by itself, and in runs of optimize()."""
 
 import math
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 import lazybo
 from lazybo.run.next_trial import MAX_TRAININGS, MIN_SIZE, Bracket, bracket_for
 from lazybo.study.attributes import PAUSED_KEY
-from lazybo.study.paused import is_paused
+from lazybo.study.trial import is_paused
 
 STEPS = 10
 SPACE = {"x": (-1.0, 1.0)}
@@ -49,46 +49,46 @@ def trial_at(number: int, steps: int, value: float, state: TrialState = TrialSta
 
 @given(st.integers(1, 10_000), st.one_of(st.integers(1, 200), st.just(math.inf)))
 def test_rungs_grow_and_fewer_and_fewer_trainings_reach_them(max_step: int, n_trials: float) -> None:
-    opening = bracket_for(max_step, n_trials, 1.0)
-    if opening is None:
+    bracket = bracket_for(max_step, n_trials, 1.0)
+    if bracket is None:
         assert max_step <= 2 or n_trials < 3 * MIN_SIZE
         return
-    assert MIN_SIZE <= opening.counts[0] <= n_trials / 3
-    assert opening.steps <= MAX_TRAININGS * max_step
-    assert all(1 < rung < max_step for rung in opening.rungs)
-    assert list(opening.rungs) == sorted(set(opening.rungs))
-    assert list(opening.counts) == sorted(opening.counts, reverse=True)
-    assert len(opening.counts) == len(opening.rungs) + 1
-    rest = [*opening.rungs, math.inf]
-    assert [opening.pause_at(step) for step in (0, *opening.rungs)] == rest
+    assert MIN_SIZE <= bracket.counts[0] <= n_trials / 3
+    assert bracket.steps <= MAX_TRAININGS * max_step
+    assert all(1 < rung < max_step for rung in bracket.rungs)
+    assert list(bracket.rungs) == sorted(set(bracket.rungs))
+    assert list(bracket.counts) == sorted(bracket.counts, reverse=True)
+    assert len(bracket.counts) == len(bracket.rungs) + 1
+    rest = [*bracket.rungs, math.inf]
+    assert [bracket.pause_at(step) for step in (0, *bracket.rungs)] == rest
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_the_best_goes_on_when_enough_have_reached_its_rung(sign: float) -> None:
-    opening = Bracket(32, 8, sign)
-    assert opening.rungs == (2, 4, 11)
-    assert opening.counts == (8, 3, 2, 2)
-    assert opening.steps == 8 * 2 + 3 * 2 + 2 * 7 + 2 * 21
+    bracket = Bracket(32, 8, sign)
+    assert bracket.rungs == (2, 4, 11)
+    assert bracket.counts == (8, 3, 2, 2)
+    assert bracket.steps == 8 * 2 + 3 * 2 + 2 * 7 + 2 * 21
     trials = [trial_at(i, 2, sign * (i - 3) ** 2) for i in range(7)]
-    assert opening.next_of(trials, needed=True) is None
-    chosen = opening.next_of(trials, needed=False)
+    assert bracket.next_of(trials, needed=True) is None
+    chosen = bracket.next_of(trials, needed=False)
     assert chosen is trials[3], "no more trials will begin"
     trials.append(trial_at(7, 2, 99.0 * sign))
-    assert opening.next_of(trials, needed=True) is trials[3]
+    assert bracket.next_of(trials, needed=True) is trials[3]
     trials[3] = trial_at(3, 3, 0.0, TrialState.RUNNING)
-    assert opening.next_of(trials, needed=True) is trials[2], "three go on from the first rung"
+    assert bracket.next_of(trials, needed=True) is trials[2], "three go on from the first rung"
     trials[2], trials[4] = (trial_at(number, 3, sign, TrialState.RUNNING) for number in (2, 4))
-    assert opening.next_of(trials, needed=True) is None
+    assert bracket.next_of(trials, needed=True) is None
     trials[2], trials[3], trials[4] = (trial_at(n, 4, value * sign) for n, value in ((2, 1.0), (3, 2.0), (4, 3.0)))
-    assert opening.next_of(trials, needed=True) is trials[2], "by their values at the second rung"
+    assert bracket.next_of(trials, needed=True) is trials[2], "by their values at the second rung"
 
 
 def test_a_training_that_fails_is_replaced_by_the_next_best() -> None:
-    opening = Bracket(32, 4)
+    bracket = Bracket(32, 4)
     trials = [trial_at(i, 2, float(i)) for i in range(5)]
     trials[0] = trial_at(0, 3, 0.0, TrialState.FAIL)
     trials[1] = trial_at(1, 3, 1.0, TrialState.RUNNING)
-    assert opening.next_of(trials, needed=True) is trials[2]
+    assert bracket.next_of(trials, needed=True) is trials[2]
 
 
 def test_steps_between_the_rungs() -> None:
@@ -110,24 +110,24 @@ def test_many_begin_and_the_best_two_are_finished(workers: int) -> None:
         order.append(steps_of(study))
 
     study = run(train, SPACE, n_trials=24, executor=executor, n_parallel=workers, callbacks=[note])
-    opening = bracket_for(STEPS, 24, 1.0)
-    assert opening is not None
+    bracket = bracket_for(STEPS, 24, 1.0)
+    assert bracket is not None
     finished = [trial for trial in study.trials if trial.state == TrialState.COMPLETE]
     assert all(trial.state == TrialState.COMPLETE or is_paused(trial) for trial in study.trials)
     assert all(len(trial.intermediate_values) == STEPS for trial in finished)
     assert len(finished) >= 2
-    assert order[0] == [opening.rungs[0]] if workers == 1 else order[0].count(STEPS) == 0
+    assert order[0] == [bracket.rungs[0]] if workers == 1 else order[0].count(STEPS) == 0
     if workers == 1:
-        assert order[opening.size - 1] == [opening.rungs[0]] * opening.size
+        assert order[bracket.size - 1] == [bracket.rungs[0]] * bracket.size
         first = next(steps for steps in order if STEPS in steps)
-        assert len(first) == opening.size
-        ends = [trial.params["x"] ** 2 for trial in study.trials[: opening.size]]
+        assert len(first) == bracket.size
+        ends = [trial.params["x"] ** 2 for trial in study.trials[: bracket.size]]
         assert first.index(STEPS) == ends.index(min(ends)), "the best of them is the first to be finished"
 
 
 @pytest.mark.parametrize("kind", ["few trials", "another pruner", "two finished"])
-def test_when_there_is_none(kind: str, tmp_path: Path) -> None:
-    options: dict[str, Any] = {"n_trials": 12, "storage": tmp_path / "s.db"}
+def test_when_there_is_none(kind: str) -> None:
+    options: dict[str, Any] = {"n_trials": 12}
     if kind == "few trials":
         options["n_trials"] = 3 * MIN_SIZE - 1
     elif kind == "another pruner":
@@ -138,16 +138,18 @@ def test_when_there_is_none(kind: str, tmp_path: Path) -> None:
     assert steps_of(study)[:2] == [STEPS, STEPS]
 
 
-def test_a_resumed_run_continues_the_bracket(tmp_path: Path) -> None:
+def test_a_resumed_run_continues_the_bracket() -> None:
+    storage = optuna.storages.InMemoryStorage()
+
     def stop_after(count: int, study: optuna.Study, _: FrozenTrial) -> None:
         if len(study.trials) >= count:
             study.stop()
 
-    whole = run(train, SPACE, n_trials=15, storage=tmp_path / "whole.db")
+    whole = run(train, SPACE, n_trials=15)
     for count in (2, 4):
-        part = run(train, SPACE, n_trials=15, storage=tmp_path / "s.db", callbacks=[partial(stop_after, count)])
+        part = run(train, SPACE, n_trials=15, storage=storage, callbacks=[partial(stop_after, count)])
         assert steps_of(part) == [2] * count
-    resumed = run(train, SPACE, n_trials=15, storage=tmp_path / "s.db")
+    resumed = run(train, SPACE, n_trials=15, storage=storage)
     size = 5
     assert [trial.params for trial in resumed.trials[:size]] == [trial.params for trial in whole.trials[:size]]
     assert [t.number for t in resumed.trials[:size] if t.state == TrialState.COMPLETE] == [
@@ -184,15 +186,15 @@ def test_pauses_do_not_hide_that_every_training_crashes() -> None:
 
 def test_with_a_worker_for_each_trial_the_bracket_is_the_same() -> None:
     study = run(train, SPACE, n_trials=15, executor="threads", n_parallel=15)
-    opening = bracket_for(STEPS, 15, 1.0)
-    assert opening is not None
-    stayed = [len(trial.intermediate_values) == opening.rungs[0] for trial in study.trials]
+    bracket = bracket_for(STEPS, 15, 1.0)
+    assert bracket is not None
+    stayed = [len(trial.intermediate_values) == bracket.rungs[0] for trial in study.trials]
     assert sum(stayed) >= 15 // 3, "not all of them are resumed as soon as they are paused"
     assert sum(trial.state == TrialState.COMPLETE for trial in study.trials) >= 2
 
 
-def test_what_was_enqueued_is_not_paused_after_its_driver_died(tmp_path: Path) -> None:
-    options: dict[str, Any] = {"storage": tmp_path / "s.db", "n_trials": 15, "initial": [{"x": 0.9}]}
+def test_what_was_enqueued_is_not_paused_after_its_driver_died() -> None:
+    options: dict[str, Any] = {"storage": optuna.storages.InMemoryStorage(), "n_trials": 15, "initial": [{"x": 0.9}]}
 
     def interrupted(params: dict[str, float], checkpoint: Path) -> Iterator[float]:
         for value in train(params, checkpoint):
