@@ -28,7 +28,7 @@ from benchmarks.optimizers import Lazy, Study
 from benchmarks.runner import append, read
 from lazybo.search.earlier_studies import EarlierStudy
 from lazybo.search.optimizer import Optimizer
-from lazybo.study.earlier import pack
+from lazybo.search.options import pack
 
 RESULTS = Path(__file__).parent / "results" / "earlier.csv"
 BUDGETS = (1, 5, 10, 15, 25, 50)

@@ -38,7 +38,7 @@ from optuna.trial import TrialState
 
 import lazybo
 from lazybo.run.objective import Trial
-from lazybo.study.storage import DEFAULT_NAME
+from lazybo.study.definition import DEFAULT_NAME
 
 # The longest random delay before a kill in each phase, in seconds; starting worker processes takes the longest.
 PHASES = {"imports": 0.8, "start": 1.0, "evaluations": 1.5}

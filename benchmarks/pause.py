@@ -34,8 +34,8 @@ import lazybo
 from benchmarks.faults import DEADLINE, Report, left_over
 from lazybo.run.objective import Trial
 from lazybo.run.presence import born
-from lazybo.study.paused import is_paused
-from lazybo.study.storage import DEFAULT_NAME
+from lazybo.study.definition import DEFAULT_NAME
+from lazybo.study.trial import is_paused
 
 # The longest random delay before a kill, in seconds, after the first epoch of a driver has begun.
 LONGEST_DELAY = 1.5

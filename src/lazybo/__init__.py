@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from lazybo.search.optimizer import Optimizer, Suggestion
     from lazybo.search.predictions import Prediction, Recommendation
     from lazybo.space.space import Condition, Space
-    from lazybo.study.paused import resume
     from lazybo.study.pruner import LazyPruner
     from lazybo.study.sampler import LazySampler
-    from lazybo.study.storage import repair_storage
+    from lazybo.study.store import repair_storage
+    from lazybo.study.trial import resume
 
 __version__ = "0.1.0"
 
@@ -44,8 +44,8 @@ _MODULES = {
     "kfold": "lazybo.run.objective",
     "optimize": "lazybo.run.optimize",
     "recommend": "lazybo.report.predictions",
-    "repair_storage": "lazybo.study.storage",
-    "resume": "lazybo.study.paused",
+    "repair_storage": "lazybo.study.store",
+    "resume": "lazybo.study.trial",
     "write_report": "lazybo.report.html",
 }
 

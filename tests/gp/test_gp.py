@@ -6,14 +6,14 @@ from scipy.optimize import approx_fprime
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 
-from lazybo.gp.cholesky import CHUNK_ROWS
+from lazybo.gp.cholesky import inverted
 from lazybo.gp.evidence import evidence
 from lazybo.gp.fit import learn
 from lazybo.gp.kernels import Column, Matern52
 from lazybo.gp.lazy_gp import LazyGP
-from lazybo.gp.process import Process
+from lazybo.gp.posterior import CHUNK_ROWS
+from lazybo.gp.process import CACHED_ROWS, Process
 from lazybo.gp.targets import Targets, Transform, identity, standardize
-from lazybo.gp.weights import CACHED_ROWS
 
 MIXED = (Column(), Column(conditional=True), Column(categories=3), Column())
 
@@ -542,14 +542,15 @@ def test_data_given_is_copied_and_data_shown_is_read_only(rng: np.random.Generat
             shown[0] = 1.0
 
 
-def test_the_covariance_among_rows_is_that_of_the_kernel(rng: np.random.Generator) -> None:
+def test_the_inverse_among_rows_does_not_depend_on_what_is_cached(rng: np.random.Generator) -> None:
     """To the last bit: however the rows were added, and also for rows beyond those that are cached."""
     process, x = Process(Matern52([0.4, 0.7])), rng.random((CACHED_ROWS + 60, 2))
     rows = np.sort(rng.permutation(60)[:20])
 
     def check(rows: np.ndarray) -> None:
         z = process.features[rows]
-        np.testing.assert_array_equal(process.covariance_among(rows), process.kernel.between(z, z))
+        k = process.kernel.between(z, z) + np.diag(process.noise + process.factor.jitter[rows])
+        np.testing.assert_array_equal(process.inverse_among(rows), inverted(k))
 
     process.append(x[:50], np.zeros(50))
     for point in x[50:70]:

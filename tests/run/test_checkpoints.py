@@ -18,7 +18,7 @@ import lazybo
 from lazybo.run.checkpoints import OWNER, SAVED, STATE, Checkpoint, TakenOver, checkpoint_root, opened, place_of, tidy
 from lazybo.run.presence import machine
 from lazybo.study.attributes import CHECKPOINTS_KEY
-from lazybo.study.storage import open_storage
+from lazybo.study.store import open_storage
 
 
 def files(folder: Path) -> dict[str, str]:

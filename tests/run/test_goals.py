@@ -17,9 +17,9 @@ from lazybo.run.goals import Goals, check_goals
 from lazybo.run.limits import Limits, Stopping, StopReason, Tally
 from lazybo.run.objective import Trial
 from lazybo.run.worker import Outcome
-from lazybo.study.factory import reporting_of
-from lazybo.study.feasible import measured_constraints
+from lazybo.study.definition import reporting_of
 from lazybo.study.ledger import Result
+from lazybo.study.trial import measured_constraints
 
 SPACE = {"x": (0.0, 1.0), "y": (0.0, 1.0)}
 # Storages with and without transactions.

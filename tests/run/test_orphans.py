@@ -15,7 +15,7 @@ from lazybo.run.presence import present
 from lazybo.run.shared_study import EVALUATES_HERE, RECORDS_ALL, Orphans
 from lazybo.study.attributes import ATTEMPTS_KEY, BEGAN_KEY, DRIVER_KEY, HEARTBEAT_KEY
 from lazybo.study.ledger import open_ledger
-from lazybo.study.storage import open_storage
+from lazybo.study.store import open_storage
 
 SPACE = {"x": FloatDistribution(-1, 1)}
 

@@ -19,8 +19,7 @@ import lazybo
 from benchmarks import pause
 from lazybo.run.checkpoints import place_of
 from lazybo.study.attributes import ATTEMPTS_KEY, CHECKPOINTS_KEY, PAUSED_KEY, SECONDS_KEY
-from lazybo.study.costs import cost_of
-from lazybo.study.paused import is_paused, paused_trials
+from lazybo.study.trial import cost_of, is_paused, paused_trials
 
 SPACE = {"x": (-1.0, 1.0)}
 STEPS = 6

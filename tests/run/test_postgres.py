@@ -26,7 +26,7 @@ from benchmarks.drivers import race
 from lazybo.study.attributes import ATTEMPTS_KEY
 from lazybo.study.databases import database_of
 from lazybo.study.ledger import open_ledger
-from lazybo.study.storage import open_storage
+from lazybo.study.store import open_storage
 from tests import postgres
 
 pytestmark = pytest.mark.extra

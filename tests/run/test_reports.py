@@ -19,7 +19,7 @@ import lazybo
 from lazybo.run.channel import BatchedWriter, StudyReporter
 from lazybo.study.journal import Journal, WholeLines
 from lazybo.study.ledger import open_ledger
-from lazybo.study.storage import open_storage
+from lazybo.study.store import open_storage
 
 DEADLINE = 60.0
 

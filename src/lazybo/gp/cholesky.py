@@ -37,11 +37,7 @@ from scipy.linalg import lapack
 
 from lazybo.core.checks import Array, as_array, as_shape, finite
 
-NOT_POSITIVE_DEFINITE = "the covariance is not positive definite: try a larger noise"
 PANEL_ROWS = 256
-# Solutions that grow with the factor are kept in whole chunks of this many rows; later rows are solved again. So a
-# solution is the same to the last bit however often rows were added.
-CHUNK_ROWS = 64
 PIVOT_FLOOR = 1e-10
 MAX_ROW_JITTER = 1e-6
 # OpenBLAS treats products of up to this many multiply-adds as small. Slabs with fewer rows are not worth a call.
@@ -304,7 +300,7 @@ def inverted(covariance: Array) -> Array:
     """The inverse of a positive definite matrix, (n, n)."""
     lower, info = lapack.dpotrf(covariance, lower=1)
     if info:
-        raise np.linalg.LinAlgError(NOT_POSITIVE_DEFINITE)
+        raise np.linalg.LinAlgError("the matrix is not positive definite: try a larger noise")
     return inverse_from(lower)
 
 

@@ -15,15 +15,16 @@ no scale, so its first step is short.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
 from lazybo.core.checks import Array
-from lazybo.gp.cholesky import NOT_POSITIVE_DEFINITE
-from lazybo.gp.kernels.base import Kernel, upper
+
+if TYPE_CHECKING:
+    from lazybo.gp.kernels.base import Kernel
 
 LOG_2PI = float(np.log(2 * np.pi))
 # A step changes no variable by more than this.
@@ -37,14 +38,14 @@ SHORTEST = 1e-4
 class Workspace:
     """Arrays for `evidence` of the same points with several kernels: large ones take longer to allocate than to use."""
 
-    def __init__(self, kernel: Kernel, x: Array) -> None:
+    def __init__(self, kernel: "Kernel", x: Array) -> None:
         self.pairs = kernel.pairs(x)
-        self.upper = upper(len(x))
+        self.upper = self.pairs.upper
         self.covariance, self.weights = np.zeros((2, len(x), len(x)))
 
 
 def evidence(
-    kernel: Kernel, noise: float, x: Array, targets: Array, known: Array, workspace: Workspace | None = None
+    kernel: "Kernel", noise: float, x: Array, targets: Array, known: Array, workspace: Workspace | None = None
 ) -> tuple[float, Array]:
     """log p(t | X) and its derivatives by (θ, log σₙ²), (p + 1,), for noise σₙ² + ``known`` on the diagonal; O(n³).
 
@@ -74,7 +75,7 @@ def likelihood(covariance: Array, targets: Array, out: Array | None = None) -> t
     # The upper triangle in C order is the lower one for LAPACK; both steps work in place, and leave the other one.
     lower, info = lapack.dpotrf(covariance.T, lower=1, clean=0, overwrite_a=1)
     if info:
-        raise np.linalg.LinAlgError(NOT_POSITIVE_DEFINITE)
+        raise np.linalg.LinAlgError("the covariance is not positive definite: try a larger noise")
     alpha, _ = lapack.dpotrs(lower, targets, lower=1)
     outputs = alpha.reshape(n, -1)
     q = outputs.shape[1]

@@ -10,7 +10,8 @@ V       L⁻¹ k(X, U)                                                   (n, m)
 ======  ============================================================  ==========
 
 Two approximations and caches make the search cheap: a `Pool` updates the posterior at fixed points as the factor grows,
-and a `NearField` approximates it around a few centers. All numbers are in units of the targets.
+and a `NearField` approximates it around a few centers. `leave_one_out` predicts each target without it. All numbers are
+in units of the targets.
 """
 
 from itertools import pairwise
@@ -21,7 +22,6 @@ from numpy.typing import NDArray
 
 from lazybo.core.blas import one_thread
 from lazybo.core.checks import Array
-from lazybo.gp.cholesky import CHUNK_ROWS, inverted
 
 if TYPE_CHECKING:
     from lazybo.gp.kernels.base import Kernel, PriorMean, Slope
@@ -32,9 +32,14 @@ Mask: TypeAlias = NDArray[np.bool_]
 
 # The known variance of a row that has no value and never will have one, in units of t²: the row changes nothing.
 NO_VALUE = 1e10
+# Solutions that grow with the factor are kept in whole chunks of this many rows; later rows are solved again. So a
+# solution is the same to the last bit however often rows were added.
+CHUNK_ROWS = 64
 # A near field has this many rows, and this many centers of a prior mean.
 NEAR_ROWS = 192
 NEAR_CENTERS = 384
+# Rows to leave out at a time, to limit temporary memory to this many columns of K.
+LEFT_OUT_ROWS = 256
 # The inverse is exact to about this; smaller variances are rounding errors.
 MIN_VARIANCE = 1e-9
 
@@ -254,7 +259,7 @@ class NearField:
         self._prior = None if process.prior is None else NearMean(process.prior, centers)
         usable = process.known_variances < NO_VALUE
         self._sum = NearSum(process.kernel, process.features, process.alpha, centers, NEAR_ROWS, usable)
-        self._inverse = inverse_of(process, self._sum.rows)
+        self._inverse = process.inverse_among(self._sum.rows)
 
     def posterior(self, u: Array, center: Index) -> tuple[Array, Array]:
         """Mean and standard deviation at the rows of U, each near its center, (m,)."""
@@ -325,11 +330,41 @@ class NearMean:
         return near if far is None else near + far
 
 
+class LeftOut(NamedTuple):
+    """What a process predicts for each of some rows without that row, in units of the targets.
+
+    ``mean`` and ``deviation`` describe a measurement, with its noise.
+    """
+
+    rows: NDArray[np.intp]
+    mean: Array
+    deviation: Array
+
+    def standardised(self, targets: Array) -> Array:
+        """The errors in units of the predicted deviations, for all targets of the process, (r,)."""
+        return (targets[self.rows] - self.mean) / self.deviation
+
+
 @one_thread()
-def inverse_of(process: "Process", rows: Index | None = None) -> Array:
-    """The inverse of K between some rows, (r, r), or all of them, with noise and jitter; O(r³)."""
-    if rows is None:
-        return process.factor.inverse()
-    k = process.covariance_among(rows)
-    k.reshape(-1)[:: len(k) + 1] += (process.noise + process.known_variances + process.factor.jitter)[rows]
-    return inverted(k)
+def leave_one_out(process: "Process", most: int | None = None) -> LeftOut:
+    """The predictions for all rows that have a target, or for ``most`` of them, spread evenly.
+
+    A process without row i predicts tᵢ - αᵢ/Bᵢᵢ there, with or without a prior mean, and a measurement has the variance
+    1/Bᵢᵢ. B is the inverse of K without the pending rows p: with A = K⁻¹, Bᵢᵢ = Aᵢᵢ - Aᵢₚ (Aₚₚ)⁻¹ Aₚᵢ. A row costs one
+    triangular solve, O(n²). Nothing is factored again.
+    """
+    known = ~np.isnan(process.targets) & (process.known_variances < NO_VALUE)
+    rows = np.flatnonzero(known)
+    if most is not None and len(rows) > most:
+        rows = rows[np.linspace(0, len(rows) - 1, most).round().astype(np.intp)]
+    pending = process.factor.unit_columns(np.flatnonzero(np.isnan(process.targets)))
+    precision = np.empty(len(rows))
+    for start in range(0, len(rows), LEFT_OUT_ROWS):
+        block = slice(start, start + LEFT_OUT_ROWS)
+        columns = process.factor.unit_columns(rows[block])
+        precision[block] = np.einsum("ij,ij->j", columns, columns)
+        if pending.shape[1]:
+            cross = pending.T @ columns
+            solved = np.linalg.solve(pending.T @ pending, cross)
+            precision[block] -= np.einsum("ij,ij->j", cross, solved)
+    return LeftOut(rows, process.targets[rows] - process.alpha[rows] / precision, 1.0 / np.sqrt(precision))

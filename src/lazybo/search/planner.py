@@ -22,7 +22,7 @@ from lazybo.search.predictions import Evaluation
 from lazybo.search.queries import Queries, one_objective, signs_of
 from lazybo.search.records import Records, told_row
 from lazybo.search.regions import Regions
-from lazybo.search.results import PENDING, Result
+from lazybo.search.results import PENDING, Result, State
 from lazybo.space.space import Space
 
 # The default number of startup points is the number of parameters, but at least this; and this with many parameters,
@@ -52,7 +52,7 @@ class Planner:
             n_startup=default if options.n_startup is None else options.n_startup,
             has_cost=options.cost is not None,
         )
-        self._regions = Regions(self._search, options.local_models)
+        self._regions: Regions | None = None  # made when local models take over
         self._whole: tuple[int, Search] | None = None  # the version of the records, and a search with some of them
         self._feasible = self._search.feasible
         if self._feasible is not None:
@@ -97,7 +97,7 @@ class Planner:
         """At least one and at most ``count`` configurations; the first is the suggestion with this number."""
         self.settle()
         if self._is_local():
-            return [self._regions.propose(self.options.seed, number)]
+            return [self._local().propose(self.options.seed, number)]
         points = self._search.choose(self.options.seed, number, count)
         return [self.records.configuration(point) for point in points]
 
@@ -107,12 +107,32 @@ class Planner:
         if not self._is_local() and self._search.uses_model(self.options.seed):
             self._search.learn()
         if self._is_local():  # perhaps since it was learned that there is no noise
+            self._regions = self._local()
             self._regions.settle(self.options.seed, self.budget_left)
             self._search.models.release()
 
     def _is_local(self) -> bool:
-        """Whether local models choose. Once they do, they always do."""
-        return bool(self._regions) or (self.options.lag is not None and self._regions.are_due())
+        """Whether local models choose. Once they do, they always do. Pending records do not count."""
+        if self._regions is not None:
+            return True
+        records, sizes, options = self.records, self.options.local_models, self.options
+        if options.lag is None or sizes.after is None or self.space.dim == 0:
+            return False
+        ended = len(records) - len(records.rows(State.PENDING))
+        if records.n_complete < max(self._search.n_startup, 1):
+            return False
+        if isinstance(sizes.after, int):
+            return ended >= sizes.after
+        if ended < sizes.early_after or records.objectives > 1 or options.cost is not None:
+            return ended >= sizes.late_after
+        fitted = self._search.models.objectives[0].fitted
+        # Whether there is noise is known once the kernel was learned.
+        noisy = fitted.learned_at == 0 or fitted.is_noisy or records.variances().any()
+        return ended >= sizes.late_after or not (noisy or records.constraints)
+
+    def _local(self) -> Regions:
+        """The regions of the local models. They stay once they have begun."""
+        return self._regions or Regions(self._search, self.options.local_models)
 
     def complete(self, fixed: Mapping[str, Any], number: int) -> dict[str, Any]:
         """A configuration with the ``fixed`` values; the others are those of the proposal with this number.
@@ -156,7 +176,7 @@ class Planner:
         if self._is_local():
             version = search.records.version
             if self._whole is None or self._whole[0] != version:
-                self._whole = version, self._regions.of_whole_space(self.options.seed)
+                self._whole = version, self._local().of_whole_space(self.options.seed)
                 self._whole[1].learn()
             search = self._whole[1]
         return Queries(search, self.directions, self.options.seed, number)
@@ -169,14 +189,16 @@ class Planner:
 
     def remove(self, row: int) -> None:
         """Remove a pending row."""
-        self._regions.remove(self.records[row])
+        if self._regions is not None:
+            self._regions.remove(self.records[row])
         self._search.remove(row)
 
     def correct(self, row: int, result: Result) -> None:
         """Replace a result that was wrong, and forget what was learned from it."""
         self.records.resolve(row, result)
         self._search.models.forget()
-        self._regions.changed()
+        if self._regions is not None:
+            self._regions.changed()
 
     def revise(
         self,
@@ -198,7 +220,8 @@ class Planner:
         for row, result in results.items():
             self._search.resolve(row, result)
         self._search.models.objectives[objective].revise(noise_range)
-        self._regions.changed()
+        if self._regions is not None:
+            self._regions.changed()
 
     @property
     def budget_left(self) -> float | None:
@@ -216,14 +239,15 @@ class Planner:
 
     def state(self) -> dict[str, Any]:
         """What was learned, as plain data for JSON: kernel parameters, warping, counters."""
-        regions = self._regions.state()
-        return {**self._search.models.state(), **({"regions": regions} if regions else {})}
+        regions = {} if self._regions is None else {"regions": self._regions.state()}
+        return {**self._search.models.state(), **regions}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue with what was learned before, from a `state`."""
         with readable("this model's state"):
             learned = self._search.models.parse(state)
-            regions = self._regions.parse(state.get("regions", ()))
+            regions = Regions(self._search, self.options.local_models)
+            regions.restore(state.get("regions", ()))
         self._search.models.restore(learned)
-        self._regions.restore(regions)
+        self._regions = regions if regions else None
         self._whole = None

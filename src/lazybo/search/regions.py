@@ -87,21 +87,6 @@ class Regions:
         """Whether there are regions."""
         return bool(self._regions)
 
-    def are_due(self) -> bool:
-        """Whether local models take over from the search with all records. Those that are pending do not count."""
-        records, models, after = self._records, self._everything.models, self._sizes.after
-        if after is None or self._space.dim == 0 or records.n_complete < max(self._everything.n_startup, 1):
-            return False
-        ended = len(records) - len(records.rows(State.PENDING))
-        if isinstance(after, int):
-            return ended >= after
-        if ended < self._sizes.early_after or records.objectives > 1 or self._everything.has_cost:
-            return ended >= self._sizes.late_after
-        fitted = models.objectives[0].fitted
-        # Whether there is noise is known once the kernel was learned.
-        noisy = fitted.learned_at == 0 or fitted.is_noisy or records.variances().any()
-        return ended >= self._sizes.late_after or not (noisy or records.constraints)
-
     @one_thread()
     def settle(self, seed: int, budget_left: float | None) -> None:
         """Update the regions to all results: end the rounds that are over, and learn what is due.
@@ -192,8 +177,8 @@ class Regions:
             )
         return found
 
-    def parse(self, state: Any) -> list[Region]:
-        """The inverse of `state`. Raises errors if it is not a state of regions of this space."""
+    def restore(self, state: Any) -> None:
+        """Continue from a `state`. Raises errors if it is not a state of regions of this space."""
         found, models = [], self._everything.part(self._space, local=True).models
         for each in state:
             center = np.array([np.nan if x is None else finite_number("center", x) for x in each["center"]])
@@ -207,11 +192,7 @@ class Regions:
             if "model" in each:
                 models.parse(each["model"])  # raises if it is of another kernel or space
             found.append(Region(center, side, self._serial(start), waiting, learned=each.get("model")))
-        return found
-
-    def restore(self, regions: list[Region]) -> None:
-        """Continue with regions that were read by `parse`."""
-        self._regions = regions
+        self._regions = found
 
     def _serial(self, row: int) -> int:
         """The serial number of the record in a row, which may be added later."""

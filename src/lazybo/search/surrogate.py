@@ -18,11 +18,10 @@ import numpy as np
 
 from lazybo.core.blas import one_thread
 from lazybo.core.checks import Array, positive, shortened, whole
-from lazybo.gp.cholesky import CHUNK_ROWS
 from lazybo.gp.earlier import EarlierTasks, Related
 from lazybo.gp.fit import NOISY, Data, Priors, check_priors, is_due, maximum_a_posteriori, prior_kernel
 from lazybo.gp.kernels import Kernel, kernel_for
-from lazybo.gp.posterior import NO_VALUE, PoolPosterior, Posterior, groups_of_rows
+from lazybo.gp.posterior import CHUNK_ROWS, NO_VALUE, PoolPosterior, Posterior, groups_of_rows
 from lazybo.gp.process import Process
 from lazybo.gp.targets import PROOF_IF_DISCRETE, Repeats, Warping, repeats_of
 from lazybo.search.output import Learning, Output

@@ -13,7 +13,7 @@ import joblib
 import numpy as np
 from numpy.typing import NDArray
 from optuna.storages import BaseStorage
-from optuna.study import Study
+from optuna.study import Study, load_study
 from optuna.trial import FrozenTrial, TrialState
 from sklearn import config_context, get_config
 from sklearn.base import clone
@@ -181,11 +181,13 @@ def fingerprint(settings: Mapping[str, Any], data: Mapping[str, Any]) -> dict[st
 
 def check_fingerprint(storage: BaseStorage, study_name: str, ours: Mapping[str, str]) -> None:
     """Raise a ValueError if the stored study is another search. Nothing is written."""
-    found = next((study for study in storage.get_all_studies() if study.study_name == study_name), None)
-    if found is None or not storage.get_n_trials(found._study_id):
+    if study_name not in {study.study_name for study in storage.get_all_studies()}:
+        return
+    store = Store(load_study(study_name=study_name, storage=storage))
+    if not store.trials():
         return
     with readable(of_study(SEARCH_KEY, study_name), REMEDY):
-        theirs = object_of(storage.get_study_system_attrs(found._study_id), SEARCH_KEY)
+        theirs = object_of(store.attributes(), SEARCH_KEY)
     if not theirs:
         raise ValueError(f"the study {study_name!r} has trials that were not made by LazySearchCV; {REMEDY}")
     for name, text in ours.items():

@@ -200,7 +200,7 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
 
     def _build(self, rows: Observations, parameters: Parameters, *, learn: bool) -> None:
         """Build a new model of all rows; ``learn`` its parameters first."""
-        targets = self._targets(rows.y)
+        targets = _targets(self, rows.y)
         if learn and self.optimizer is not None and parameters.free:
             parameters = self._learning(len(rows.y)).learned(parameters, Data(rows.x, targets.values, rows.known))
         self._model = Model.build(rows, targets, parameters)
@@ -215,7 +215,7 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
             x, known = np.concatenate((old.process.X, new.x)), np.concatenate((old.process.known_variances, new.known))
             self._build(Observations(x, y, known), parameters, learn=True)
         else:
-            self._model = old.with_rows(new, self._targets(y))
+            self._model = old.with_rows(new, _targets(self, y))
 
     # ---------------------------------------------------------------- predict
 
@@ -400,9 +400,11 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
             self.priors or PRIORS,
         )
 
-    def _targets(self, y: Array) -> Targets:
-        transform = standardize if self.normalize_y else in_units if self.kernel is None else identity
-        return transform(y)
+
+def _targets(estimator: LazyGPRegressor, y: Array) -> Targets:
+    """The targets for all values y, (n,) or (n, q)."""
+    transform = standardize if estimator.normalize_y else in_units if estimator.kernel is None else identity
+    return transform(y)
 
 
 @contextmanager

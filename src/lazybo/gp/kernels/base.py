@@ -100,6 +100,9 @@ class Pairs(Protocol):
     The P = n (n - 1)/2 pairs a < b are in the order of `upper`, row by row. The next `covariance` reuses the arrays.
     """
 
+    # Where an (n, n) matrix is above its diagonal.
+    upper: Mask
+
     def covariance(self, kernel: Any) -> Array:
         """k of each pair, (P,), for a kernel that differs only in θ from the one that made this object."""
 
@@ -245,13 +248,6 @@ def _coordinates(values: Array, column: Column) -> Array:
     if column.conditional:
         coordinates[:, -1] = inactive
     return coordinates
-
-
-def scaled_distances(columns: Sequence[Column], ranges: Array, u: Array, other: Array) -> Array:
-    """Distances between the rows of two sets of points with these columns, (m, n), in units of ``ranges``, (d,)."""
-    coordinates = coordinates_of(tuple(columns))
-    scales = coordinates.scales(ranges)
-    return coordinates.distances(coordinates.of(u) / scales, coordinates.of(other) / scales, ranges)
 
 
 class Kernel(ABC):

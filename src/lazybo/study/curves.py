@@ -1,3 +1,0 @@
-"""Moved."""
-
-from lazybo.study.training_curves import Ending as Ending

@@ -1,3 +1,0 @@
-"""Moved."""
-
-from lazybo.study.store import with_retries as with_retries
