@@ -99,7 +99,9 @@ def test_the_commands_and_flags_of_a_page_exist(path: Path) -> None:
         name, *words = line.split(" -- ")[0].split()
         if name in commands and not hasattr(commands[name], "commands"):
             known = {flag for each in commands[name].params for flag in (*each.opts, *each.secondary_opts)} | {"--help"}
-            wrong += [f"{name} {flag}" for flag in re.findall(r"(?<!\S)--[a-z-]+", " ".join(words)) if flag not in known]
+            wrong += [
+                f"{name} {flag}" for flag in re.findall(r"(?<!\S)--[a-z-]+", " ".join(words)) if flag not in known
+            ]
     assert wrong == []
 
 
