@@ -1,6 +1,6 @@
 """The same suggestions to the last bit, before and after a change: ``python -m benchmarks.identical record FILE``.
 
-It writes the suggestions of 54 runs to a JSON file, every float with all its bits: ten problems with two seeds and 60
+It writes the suggestions of 55 runs to a JSON file, every float with all its bits: ten problems with two seeds and 60
 evaluations each; constraints, several objectives, failures, costs, earlier studies, local models, batches, forecasts
 and other options of `Optimizer`; studies with `LazySampler` and `optimize()`, one of which is resumed by new processes.
 ``compare FILE`` runs them again and names the first difference of each run. Use the same machine and libraries for
@@ -44,6 +44,23 @@ def make_space(parameters: dict[str, Any], conditions: Any = None, feasible: Any
 
 def make_optimizer(space: lazybo.Space, directions: Any = "minimize", **options: Any) -> lazybo.Optimizer:
     return lazybo.Optimizer(space, direction=directions, **options)
+
+
+def set_budget(optimizer: lazybo.Optimizer, share: float) -> None:
+    optimizer.planner.budget_left = share
+
+
+def propose(optimizer: lazybo.Optimizer, number: int) -> dict[str, Any]:
+    return optimizer.planner.propose(number)[0]
+
+
+def propose_batch(optimizer: lazybo.Optimizer, number: int, n: int) -> list[dict[str, Any]]:
+    return optimizer.planner.propose(number, n)
+
+
+def planner_of(optimizer: lazybo.Optimizer) -> Any:
+    """What completes configurations and revises values."""
+    return optimizer.planner
 
 
 def run_optimize(
@@ -269,7 +286,7 @@ def cost(n: int) -> Record:
         seconds = None if number % 11 == 5 else 0.01 * params["width"] * params["layers"]
         optimizer.tell(suggestion, training(params), seconds=seconds)
         if number > n // 2:
-            optimizer.budget_left = 1.0 - number / n
+            set_budget(optimizer, 1.0 - number / n)
 
     return simple(PROBLEMS["mixed"], 7, n, tell, cost="seconds")
 
@@ -374,6 +391,22 @@ def by_hand(n: int) -> Record:
     return [*record, *expected(optimizer)]
 
 
+def proposals(n: int) -> Record:
+    """Batches that are proposed and not recorded, by one model and by local ones."""
+    record: Record = []
+    variants: tuple[dict[str, Any], ...] = ({"batch": "fantasy"}, {"batch": "maxima"}, {"local_after": 15})
+    for options in variants:
+        optimizer = make_optimizer(PROBLEMS["levy 3-D"].space, seed=18, **options)
+        for number in range(n // 2):
+            if number % 6 == 5:
+                record += [exact(each) for each in propose_batch(optimizer, number, 3)]
+            suggestion = optimizer.ask()
+            record.append(exact(suggestion.params))
+            if number % 7 != 4:
+                optimizer.tell(suggestion, levy(suggestion.params))
+    return record
+
+
 def confirmed(n: int) -> Record:
     """A noisy objective whose best configurations are repeated at the end."""
     problem = PROBLEMS["levy 3-D, noisy"]
@@ -413,6 +446,7 @@ def optimizer_runs(*, quick: bool) -> Iterator[tuple[str, Callable[[], Record]]]
         "forecasts": forecasts,
         "by hand": by_hand,
         "confirmed": confirmed,
+        "proposals": proposals,
         "matern52, ucb": with_options(kernel="matern52", acquisition="ucb"),
         "ei, scaled, lag 4": with_options(acquisition="ei", value_transform="scaled", lag=4),
         "pi, centred, no lag": with_options(acquisition="pi", value_transform="centred", lag=None, noise=1e-4),

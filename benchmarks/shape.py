@@ -7,8 +7,11 @@ A chain of imports counts modules: a, b and c if a imports b, which imports c. I
 under TYPE_CHECKING do not. A module is visited if one of its functions runs; all imports were made before. The three
 visits are ``ask()`` with ten results, a trial of `LazySampler` after ten others, and a whole ``optimize()`` in memory
 with two trials, one of which the model suggests.
+
+``--layers`` prints the import picture of docs/architecture.md instead: every module as low as its imports allow.
 """
 
+import argparse
 import ast
 import sys
 import threading
@@ -27,6 +30,8 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 ROOT = Path(lazybo.__file__).parent
 SPACE = {"x": (0.0, 1.0), "y": (0.0, 1.0)}
 SHOWN = 4
+# Packages that count as one module in the picture.
+WHOLE = ("cli", "gp.kernels", "paper", "programs", "run.engines", "sklearn", "study.ledger")
 
 
 class Shape:
@@ -80,6 +85,22 @@ class Shape:
         pairs = {(_package(a), _package(b)) for a, found in self.imports.items() for b in found}
         return sorted((a, b) for a, b in pairs if a < b and (b, a) in pairs)
 
+    def layers(self) -> list[list[str]]:
+        """The lines of the import picture, top first. Raises a ValueError if there is a cycle."""
+        rooms: dict[str, set[str]] = {}
+        for module, imported in self.imports.items():
+            if len(self.trees[module].body) > 1:  # more than the docstring of a package
+                rooms.setdefault(_room(module), set()).update(map(_room, imported))
+        found: list[list[str]] = []
+        left = set(rooms)
+        while left:
+            line = {room for room in left if not rooms[room] & (left - {room})}
+            if not line:
+                raise ValueError(f"these import each other: {sorted(left)}")
+            found.insert(0, sorted(line))
+            left -= line
+        return found
+
     def methods(self) -> dict[str, int]:
         """How many methods each class has."""
         return {
@@ -112,6 +133,12 @@ def running(tree: ast.AST) -> Iterator[ast.AST]:
     yield tree
     for child in ast.iter_child_nodes(tree):
         yield from running(child)
+
+
+def _room(module: str) -> str:
+    """The entry of the picture that a module belongs to."""
+    name = module.partition(".")[2]
+    return next((package for package in WHOLE if f"{name}.".startswith(f"{package}.")), name)
 
 
 def _package(module: str) -> str:
@@ -177,6 +204,11 @@ def _spread(counts: list[int]) -> str:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--layers", action="store_true", help="print the import picture")
+    if parser.parse_args().layers:
+        print("\n".join(" | ".join(line) for line in Shape().layers()))
+        return
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     shape = Shape()
     chain = shape.longest_chain()

@@ -4,7 +4,6 @@
 are never written again: later versions must read them, say the same of them, and continue them.
 """
 
-import inspect
 import json
 import math
 import shutil
@@ -24,10 +23,7 @@ from typer.testing import CliRunner
 
 import lazybo
 from lazybo.cli.app import app
-from lazybo.space.space import Space
 
-NEW = "conditions" not in inspect.signature(lazybo.Optimizer.__init__).parameters
-NEW_RUN = "conditions" not in inspect.signature(lazybo.optimize).parameters
 DATABASE, JOURNAL, TABLE, EXPECTED = "studies.db", "journal.log", "table.csv", "expected.json"
 OPTIMIZER, LOCAL, CHECKPOINTS = "optimizer.json", "local.json", "checkpoints"
 HAND = ("--float", "temperature=180:250:5", "--int", "minutes=20:60", "--choice", "flour=rye,wheat", "--maximize")
@@ -103,15 +99,12 @@ def earlier_results() -> list[dict[str, Any]]:
 # ------------------------------------------------------------------------------------------------------ writing
 
 
-def _conditions() -> Any:
-    return {"momentum": lazybo.Condition("optimiser", ("sgd",))}
+def space(feasible: Any = None) -> lazybo.Space:
+    return lazybo.Space(PARAMETERS, conditions={"momentum": lazybo.Condition("optimiser", ("sgd",))}, feasible=feasible)
 
 
-def new_optimizer(**options: Any) -> Any:
-    if NEW:
-        feasible = options.pop("feasible", None)
-        return lazybo.Optimizer(Space(PARAMETERS, conditions=_conditions(), feasible=feasible), **options)
-    return lazybo.Optimizer(PARAMETERS, conditions=_conditions(), **options)
+def new_optimizer(feasible: Any = None, **options: Any) -> lazybo.Optimizer:
+    return lazybo.Optimizer(space(feasible), **options)
 
 
 def write_optimizer(path: Path) -> None:
@@ -147,13 +140,20 @@ def write_local(path: Path) -> None:
 
 def run_training(path: Path, n_trials: int, **ends: Any) -> optuna.Study:
     """A run with paused trainings. It is stopped at a target when it is written."""
-    arguments: dict[str, Any] = {"n_trials": n_trials, "storage": path, "study_name": "training", "seed": 5}
-    arguments |= {"max_steps": STEPS, "initial": [{"lr": 0.5, "layers": 6}], "progress": False}
-    arguments |= {"checkpoints": path.with_name(CHECKPOINTS)}
-    if not NEW_RUN:
-        return lazybo.optimize(train, PARAMETERS, conditions=_conditions(), lag=3, **ends, **arguments)
-    space, sampler = Space(PARAMETERS, conditions=_conditions()), lazybo.LazySampler(lag=3)
-    return lazybo.optimize(train, space, sampler=sampler, limits=lazybo.Limits(**ends), **arguments)
+    return lazybo.optimize(
+        train,
+        space(),
+        n_trials=n_trials,
+        sampler=lazybo.LazySampler(lag=3),
+        seed=5,
+        storage=path,
+        study_name="training",
+        limits=lazybo.Limits(**ends),
+        initial=[{"lr": 0.5, "layers": 6}],
+        max_steps=STEPS,
+        checkpoints=path.with_name(CHECKPOINTS),
+        progress=False,
+    )
 
 
 def keep_paused(database: Path) -> None:
@@ -166,24 +166,32 @@ def keep_paused(database: Path) -> None:
 
 def run_objectives(path: Path, n_trials: int) -> optuna.Study:
     """A run with two objectives, a constraint, and failures."""
-    directions = {"loss": "minimize", "speed": "maximize"}
-    arguments: dict[str, Any] = {"n_trials": n_trials, "storage": path, "study_name": "objectives", "seed": 6}
-    arguments |= {"constraints": {"memory": 450.0}, "progress": False}
-    if not NEW_RUN:
-        return lazybo.optimize(measure, PARAMETERS, conditions=_conditions(), directions=directions, **arguments)
-    space = Space(PARAMETERS, conditions=_conditions())
-    return lazybo.optimize(measure, space, direction=directions, **arguments)
+    return lazybo.optimize(
+        measure,
+        space(),
+        n_trials=n_trials,
+        direction={"loss": "minimize", "speed": "maximize"},
+        constraints={"memory": 450.0},
+        seed=6,
+        storage=path,
+        study_name="objectives",
+        progress=False,
+    )
 
 
 def run_repeated(path: Path, n_trials: int) -> optuna.Study:
     """A noisy objective with a cost, earlier results, and a final check."""
-    arguments: dict[str, Any] = {"n_trials": n_trials, "storage": path, "study_name": "repeated", "seed": 10}
-    options: dict[str, Any] = {"cost": "price", "earlier": [earlier_results()], "n_startup_trials": 3}
-    if not NEW_RUN:
-        options |= {"conditions": _conditions(), "confirm": 3}
-        return lazybo.optimize(noisy, PARAMETERS, progress=False, **options, **arguments)
-    options = {"sampler": lazybo.LazySampler(**options), "limits": lazybo.Limits(confirm=3)}
-    return lazybo.optimize(noisy, Space(PARAMETERS, conditions=_conditions()), progress=False, **options, **arguments)
+    return lazybo.optimize(
+        noisy,
+        space(),
+        n_trials=n_trials,
+        sampler=lazybo.LazySampler(cost="price", earlier=[earlier_results()], n_startup_trials=3),
+        seed=10,
+        storage=path,
+        study_name="repeated",
+        limits=lazybo.Limits(confirm=3),
+        progress=False,
+    )
 
 
 def run_sampler(path: Path, n_trials: int) -> optuna.Study:
@@ -331,11 +339,7 @@ def of_journal() -> dict[str, Any]:
 def of_table() -> dict[str, Any]:
     """The columns of the table, and what a run suggests that starts from it."""
     table = pandas.read_csv(TABLE)
-    if NEW_RUN:
-        space = {"space": Space(PARAMETERS, conditions=_conditions())}
-    else:
-        space = {"space": PARAMETERS, "conditions": _conditions()}
-    study = lazybo.optimize(loss, **space, n_trials=1, seed=9, warm_start=table, progress=False)
+    study = lazybo.optimize(loss, space(), n_trials=1, seed=9, warm_start=table, progress=False)
     exported = command("export", DATABASE, "training").splitlines()
     return {"columns": list(table), "rows": len(table), "next": study.trials[0].params, "exported": exported[:3]}
 

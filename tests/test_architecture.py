@@ -19,20 +19,21 @@ PACKAGE = ROOT / "src" / "lazybo"
 
 # These numbers may go down. To raise one, explain why in docs/architecture.md, in the same commit.
 LIMITS = {
-    "modules": 197,
-    "lines": 33_000,
+    "modules": 130,
+    "lines": 31_500,
     "lines of a module": 500,
-    "modules in an import chain": 35,
-    "methods of a class": 43,
-    "parameters of a function": 42,
-    "lines of the picture": 46,
-    "modules visited by ask": 35,
-    "modules visited by a sampler's trial": 47,
+    "modules in an import chain": 18,
+    "methods of a class": 25,
+    "parameters of a function": 22,
+    "lines of the picture": 18,
+    "modules visited by ask": 22,
+    "modules visited by a sampler's trial": 32,
+    "modules visited by optimize": 58,
 }
 # Pairs of packages that import each other.
-MUTUAL = {("run", "study"), ("search", "space")}
+MUTUAL: set[tuple[str, str]] = set()
 # How often a name may be used for a module or a class. Files of these names are in every package.
-SAME_MODULE, SAME_CLASS = 4, 3
+SAME_MODULE, SAME_CLASS = 2, 2
 EVERYWHERE = ("__init__", "__main__", "base")
 
 
@@ -83,7 +84,7 @@ def test_a_module_imports_only_from_lines_below_its_own() -> None:
     level = {name: i for i, line in enumerate(picture) for name in line}
     files = [path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py"]
     modules = {path: room_of(".".join(path.with_suffix("").parts), level) for path in files if is_code(PACKAGE / path)}
-    assert set(modules.values()) == set(level), "the picture and the package name the same modules"
+    assert set(modules.values()) == set(level), "see python -m benchmarks.shape --layers"
     for path, name in modules.items():
         assert name is not None
         for imported in imports_of(PACKAGE / path, level) - {name}:
@@ -118,6 +119,7 @@ def test_nothing_is_larger_than_its_limit() -> None:
     [
         ("modules visited by ask", shape.ask),
         ("modules visited by a sampler's trial", shape.sampler_trial),
+        ("modules visited by optimize", shape.optimize_trial),
     ],
 )
 def test_a_suggestion_visits_few_modules(what: str, visit: Callable[[], set[str]]) -> None:

@@ -2,10 +2,10 @@
 
 import sys
 import time
+from collections.abc import Sequence
 from statistics import median
 
 import numpy as np
-from optuna.distributions import FloatDistribution
 from scipy.linalg import cho_factor
 
 from lazybo.core.checks import Array
@@ -13,13 +13,10 @@ from lazybo.gp.kernels import Matern52
 from lazybo.gp.lazy_gp import LazyGP
 from lazybo.search.optimizer import Optimizer
 
-EVALUATIONS = 200
-SIZES = (200, 500, 1000, 2000)
 
-
-def main() -> None:
-    """Run both parts and print them."""
-    improvements, seconds = minimise_levy()
+def main(evaluations: int = 200, sizes: Sequence[int] = (200, 500, 1000, 2000)) -> None:
+    """Run both parts and print them: a search, and one more observation for factors of these sizes."""
+    improvements, seconds = minimise_levy(evaluations)
     print(f"\n{'evaluation':>11} {'best':>10}")
     for number, value in improvements:
         print(f"{number:11} {value:10.5f}")
@@ -28,18 +25,18 @@ def main() -> None:
     print(f"\ntime per step: {overall:.1f} ms on average (first 20: {early:.1f}, last 20: {late:.1f})\n")
     print("one more observation, with the kernel's parameters kept:")
     print(f"{'n':>6} {'extend':>10} {'rebuild':>12} {'ratio':>7}")
-    for n in SIZES:
-        extend, anew = one_more(n)
-        print(f"{n:6} {1e3 * extend:7.2f} ms {1e3 * anew:9.2f} ms {anew / extend:6.0f}×")
+    for n in sizes:
+        extend, rebuild = one_more(n)
+        print(f"{n:6} {1e3 * extend:7.2f} ms {1e3 * rebuild:9.2f} ms {rebuild / extend:6.0f}×")
 
 
-def minimise_levy() -> tuple[list[tuple[int, float]], list[float]]:
+def minimise_levy(evaluations: int) -> tuple[list[tuple[int, float]], list[float]]:
     """Run the optimiser; returns the improvements and the seconds of each step."""
-    optimizer = Optimizer({f"x{j}": FloatDistribution(-10.0, 10.0) for j in range(5)}, seed=0)
+    optimizer = Optimizer({f"x{j}": (-10.0, 10.0) for j in range(5)}, seed=0)
     improvements: list[tuple[int, float]] = []
     seconds: list[float] = []
-    print(f"minimising Levy's function in 5-D (optimum 0), {EVALUATIONS} evaluations")
-    for number in range(1, EVALUATIONS + 1):
+    print(f"minimising Levy's function in 5-D (optimum 0), {evaluations} evaluations")
+    for number in range(1, evaluations + 1):
         start = time.perf_counter()
         suggestion = optimizer.ask()
         seconds.append(time.perf_counter() - start)
@@ -47,16 +44,16 @@ def minimise_levy() -> tuple[list[tuple[int, float]], list[float]]:
         optimizer.tell(suggestion, value)
         if not improvements or value < improvements[-1][1]:
             improvements.append((number, value))
-        _progress(number, improvements[-1][1])
+        _progress(number, evaluations, improvements[-1][1])
     return improvements, seconds
 
 
-def _progress(number: int, best: float) -> None:
+def _progress(number: int, evaluations: int, best: float) -> None:
     """Rewrite one line on a terminal; in a log, print a line every 50 evaluations."""
     if sys.stdout.isatty():
-        print(f"\r{number:4}/{EVALUATIONS}  best {best:.5f}", end="\n" if number == EVALUATIONS else "", flush=True)
+        print(f"\r{number:4}/{evaluations}  best {best:.5f}", end="\n" if number == evaluations else "", flush=True)
     elif number % 50 == 0:
-        print(f"{number:4}/{EVALUATIONS}  best {best:.5f}", flush=True)
+        print(f"{number:4}/{evaluations}  best {best:.5f}", flush=True)
 
 
 def one_more(n: int) -> tuple[float, float]:
@@ -65,7 +62,7 @@ def one_more(n: int) -> tuple[float, float]:
     x = rng.random((n + 1, 5))
     gp = LazyGP(Matern52(np.full(5, 0.5)), 1e-4)
     gp.append(x[:n], x[:n].sum(axis=1))
-    extend, anew = [], []
+    extend, rebuild = [], []
     for _ in range(9):
         start = time.perf_counter()
         gp.append(x[n:], x[n:].sum(axis=1))
@@ -75,8 +72,8 @@ def one_more(n: int) -> tuple[float, float]:
         covariance = gp.kernel(x)
         covariance[np.diag_indices_from(covariance)] += gp.noise
         cho_factor(covariance, lower=True, overwrite_a=True, check_finite=False)
-        anew.append(time.perf_counter() - start)
-    return median(extend), median(anew)
+        rebuild.append(time.perf_counter() - start)
+    return median(extend), median(rebuild)
 
 
 def levy(x: Array) -> float:

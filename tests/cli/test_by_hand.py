@@ -9,6 +9,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,12 @@ def asked(*arguments: str) -> list[dict[str, Any]]:
     found = json.loads(done("ask", "lab.db", *arguments, "--json"))
     assert isinstance(found, list)
     return found
+
+
+def tell_all(storage: str, values: Iterable[object]) -> None:
+    """Tell the values of the first trials in one call."""
+    Path("all.csv").write_text("\n".join(["number,value", *(f"{i},{value}" for i, value in enumerate(values))]))
+    done("tell", storage, "--table", "all.csv")
 
 
 def exported() -> list[dict[str, str]]:
@@ -211,18 +218,15 @@ def test_a_correction_keeps_what_there_was_and_changes_the_model() -> None:
 def test_after_a_correction_the_next_question_is_that_of_a_study_without_the_mistake() -> None:
     for storage, wrong in (("right.db", ""), ("lab.db", "40")):
         done("ask", storage, *SPACE, "-n", "8")
-        for number in range(8):
-            done("tell", storage, str(number), (wrong or "0.3") if number == 4 else str(abs(number - 3) / 10))
+        tell_all(storage, [(wrong or 0.3) if number == 4 else abs(number - 3) / 10 for number in range(8)])
         if wrong:
             done("tell", storage, "4", "0.3", "--correct")
     assert done("ask", "right.db", "--json") == done("ask", "lab.db", "--json")
 
 
 def test_a_skipped_experiment_teaches_nothing() -> None:
-    for storage in ("lab.db", "other.db"):
-        done("ask", storage, *SPACE, "-n", "6")
-        for number in range(5):
-            done("tell", storage, str(number), str(number))
+    done("ask", "lab.db", *SPACE, "-n", "6")
+    tell_all("lab.db", range(5))
     done("tell", "lab.db", "5", "--skip")
     assert json.loads(done("ask", "lab.db", "--pending", "--json")) == []
     assert refused("tell", "lab.db", "5", "1") == "trial 5 was told already, as skipped; give --correct to change it"

@@ -26,7 +26,7 @@ from lazybo import Condition, optimize, recommend
 from lazybo.cli.app import app
 from lazybo.cli.parameters import space_of, tables_of
 from lazybo.cli.plan import make_plan
-from lazybo.cli.settings import DEFAULT_STORAGE, KEYS, settings_of
+from lazybo.cli.settings import DEFAULT_STORAGE, KEYS, named_place, settings_of
 from lazybo.gp.process import Process
 from lazybo.programs.program import reopen
 from lazybo.run.limits import Limits
@@ -818,16 +818,25 @@ def test_storage_and_study_may_be_given_as_for_tune(words: str) -> None:
     kind = [rest.pop(0)] if command == "plot" else []
     expected = call(command, *kind, "k.db", "second", *rest)
     assert "no such option" not in expected.output.lower()
-    for place in (
-        ["--storage", "k.db", "--study", "second"],
-        ["k.db", "--study", "second"],
-        ["second", "--storage", "k.db"],
-        ["--study=second", "--storage=k.db"],
-    ):
-        result = call(command, *kind, *place, *rest)
-        assert (result.exit_code, result.output) == (expected.exit_code, expected.output)
+    result = call(command, *kind, "second", "--storage=k.db", *rest)
+    assert (result.exit_code, result.output) == (expected.exit_code, expected.output)
     message = refused(command, *kind, "k.db", "second", "--study", "first", *rest)
     assert message.startswith("'second' is one too many: the storage is 'k.db' and the study 'first'; give each once")
+
+
+@pytest.mark.parametrize(
+    ("words", "storage", "study"),
+    [
+        (["k.db", "second"], None, None),
+        ([None, None], "k.db", "second"),
+        (["k.db", None], None, "second"),
+        (["second", None], "k.db", None),
+    ],
+)
+def test_a_study_is_named_by_position_or_by_flags(
+    words: list[str | None], storage: str | None, study: str | None
+) -> None:
+    assert named_place(words, storage, study) == ("k.db", "second")
 
 
 def test_the_reference_names_every_setting() -> None:

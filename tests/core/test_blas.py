@@ -161,10 +161,10 @@ import optuna
 from optuna.distributions import FloatDistribution
 import lazybo
 from lazybo import LazyGP, Matern52
-from lazybo.fit import learn, prior_kernel
+from lazybo.gp.fit import learn, prior_kernel
 from lazybo.report import predictions
 from lazybo.report.predictions import advise
-from lazybo.search.near_field import inverse_of
+from lazybo.gp.posterior import inverse_of
 from lazybo.search.optimizer import Optimizer
 from lazybo.sklearn import LazyGPRegressor
 from lazybo.study.sampler import LazySampler
@@ -230,10 +230,10 @@ entry_points = {
     "regressor.log_marginal_likelihood": lambda: regressor.log_marginal_likelihood(regressor.kernel_.theta),
     "optimizer.ask": ask_and_tell,
     "optimizer.ask(2)": lambda: optimizer.ask(2),
-    "optimizer.propose": lambda: optimizer.planner.propose(20)[0],
-    "optimizer.propose_batch": lambda: optimizer.planner.propose(20, 2),
-    "optimizer.maxima": lambda: optimizer.model.maxima(),
-    "optimizer.surrogate": lambda: Optimizer.surrogate(optimizer),
+    "planner.propose": lambda: optimizer.planner.propose(20),
+    "planner.propose(2)": lambda: optimizer.planner.propose(20, 2),
+    "model.maxima": lambda: optimizer.model.maxima(),
+    "model.surrogate": lambda: optimizer.model.surrogate(),
     "optimizer.recommend": lambda: optimizer.recommend(),
     "optimizer.predict": lambda: optimizer.predict(optimizer.best.params),
     "sampler": sampler,
@@ -249,6 +249,6 @@ for name, call in entry_points.items():
     seen.clear()
     in_a_thread(call)
     assert set(seen) <= {frozenset({1})}, (name, set(seen))
-    assert seen or name in ("predictions.coordinates", "optimizer.surrogate"), f"{name} was not watched"
+    assert seen or name in ("predictions.coordinates", "model.surrogate"), f"{name} was not watched"
     assert threads() == {2}, name
 """)

@@ -1,17 +1,29 @@
 """Validation of arguments: what passes, and what the error says."""
 
 import math
+import re
 import subprocess
 import sys
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 
-from lazybo.core.checks import finite_number, is_float_like, is_number, one_of, seconds, shortened, whole
+from lazybo.core.checks import (
+    check_optuna,
+    finite_number,
+    hinting,
+    is_float_like,
+    is_number,
+    one_of,
+    seconds,
+    shortened,
+    whole,
+)
 
 
 @pytest.mark.parametrize(
@@ -68,13 +80,35 @@ def test_one_of_names_the_choices() -> None:
         one_of("batch", "all", ("auto", "maxima"))
 
 
+def test_an_unknown_argument_is_an_error_with_a_hint() -> None:
+    @hinting({"old": "use new="})
+    def made(*, new: int = 0, other: int = 0) -> int:
+        return new + other
+
+    assert made(new=3) == 3
+    for given, hint in (("old", "use new="), ("othr", "did you mean other=?"), ("zzz", "it has new, other")):
+        with pytest.raises(TypeError, match=re.escape(f"() has no argument {given}=; {hint}")):
+            made(**{given: 1})
+
+
 def test_long_values_are_cut_in_messages() -> None:
     assert shortened("short") == "'short'"
     assert len(shortened("x" * 1000)) == 80
     assert shortened(10**5000) == "a int"
 
 
-@pytest.mark.parametrize("version", ["2.10.1", "3.6.2", "4.5.0"])
+@pytest.mark.parametrize("version", ["2.10.1", "3.6.2", "4.5.0", "5.0.0", "12.1", "unknown"])
+def test_only_an_old_optuna_is_refused(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    installed = ModuleType("optuna")
+    installed.__version__ = version  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "optuna", installed)
+    if version[0] not in "234":
+        check_optuna()
+        return
+    with pytest.raises(ImportError, match=f"needs Optuna 5 or newer, but Optuna {version} is installed; pip "):
+        check_optuna()
+
+
 @pytest.mark.parametrize(
     "code",
     [
@@ -84,14 +118,14 @@ def test_long_values_are_cut_in_messages() -> None:
         "import runpy; runpy.run_module('lazybo', run_name='__main__')",
     ],
 )
-def test_an_old_optuna_is_one_clear_error(version: str, code: str, tmp_path: Path) -> None:
+def test_an_old_optuna_is_one_clear_error_at_every_entry(code: str, tmp_path: Path) -> None:
     (tmp_path / "optuna").mkdir()
-    (tmp_path / "optuna" / "__init__.py").write_text(f"__version__ = {version!r}")
+    (tmp_path / "optuna" / "__init__.py").write_text("__version__ = '4.5.0'")
     program = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); {code}"
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert ended.returncode != 0
     last = ended.stderr.splitlines()[-1]
-    assert last.startswith(f"ImportError: lazybo needs Optuna 5 or newer, but Optuna {version} is installed; pip ")
+    assert last.startswith("ImportError: lazybo needs Optuna 5 or newer, but Optuna 4.5.0 is installed; pip ")
 
 
 def test_what_needs_no_optuna_works_with_an_old_one(tmp_path: Path) -> None:

@@ -12,16 +12,8 @@ from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 
 from lazybo.gp.evidence import evidence
 from lazybo.gp.fit import Priors, learn, prior_kernel
-from lazybo.gp.kernels import (
-    KERNELS,
-    AdditiveMatern52,
-    Column,
-    Kernel,
-    Matern52,
-    as_kernel,
-    kernel_for,
-    upper,
-)
+from lazybo.gp.kernels import KERNELS, AdditiveMatern52, Column, Kernel, Matern52, kernel_for
+from lazybo.gp.kernels.base import as_kernel, upper
 from lazybo.gp.kernels.matern import BLOCK_ENTRIES
 from lazybo.gp.lazy_gp import LazyGP
 from lazybo.gp.targets import standardize

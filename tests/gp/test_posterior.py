@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy.optimize import approx_fprime
 
-from lazybo.gp.kernels import AdditiveMatern52, Column, Matern52
-from lazybo.gp.kernels.base import Kernel, PriorMean, distances, scaled_distances
+from lazybo.gp.kernels import Matern52
+from lazybo.gp.kernels.base import PriorMean
 from lazybo.gp.posterior import NEAR_CENTERS, NEAR_ROWS, NearMean, Posterior, groups_of_rows
 from lazybo.gp.process import Process
 
@@ -135,13 +135,3 @@ def test_the_near_field_knows_the_jitter_and_the_variances_of_its_rows(rng: np.r
     lower = process.factor.factor
     identity = process.inverse_among(np.arange(5)) @ lower @ lower.T
     np.testing.assert_allclose(identity, np.eye(5), atol=1e-4)
-
-
-@pytest.mark.parametrize("make", [Matern52, AdditiveMatern52])
-def test_scaled_distances_are_those_of_the_kernel(rng: np.random.Generator, make: type[Matern52]) -> None:
-    columns = (Column(), Column(3), Column(70), Column(0, True))
-    kernel: Kernel = make(np.array([0.3, 0.5, 2.0, 1.0]), columns=columns)
-    x = np.column_stack((rng.random(9), rng.integers(0, 3, 9), rng.integers(0, 70, 9), rng.random(9)))
-    x[::3, 3] = np.nan
-    z = kernel.features(x)
-    np.testing.assert_array_equal(scaled_distances(columns, kernel.ranges, x, x), distances(kernel, z, z))

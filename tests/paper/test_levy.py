@@ -202,7 +202,7 @@ def test_the_paper_s_search_sees_the_expected_improvement_of_the_optimiser(metho
     assert isinstance(optimizer, Optimizer)
     assert isinstance(reference, levy.PaperSearch)
     assert reference.best.value == optimizer.best.value
-    params, value = optimizer.maxima()[0]
+    params, value = optimizer.model.maxima()[0]
     point = (np.array([list(params.values())]) + levy.BOUND) / (2 * levy.BOUND)
     # The optimiser improves on a denoised value, which noise of 1e-6 hardly moves.
     assert math.log(reference.improvement(point)[0]) == pytest.approx(value, rel=1e-3)

@@ -159,7 +159,8 @@ def test_quality_is_that_of_models_refitted_without_each_value(sign: float) -> N
         process.append(x[rows], warp(sign * y[rows]))
         return process
 
-    predictor = Predictor(Space({"x": FloatDistribution(0, 1)}), process_of(list(range(25))), warp, sign)
+    process = process_of(list(range(25)))
+    predictor = Predictor(Space({"x": FloatDistribution(0, 1)}), process, process, warp, sign)
     found = quality_of(predictor)
     assert found is not None
     np.testing.assert_allclose(found.measured, y)
@@ -182,7 +183,7 @@ def test_noise_is_in_the_units_of_the_objective() -> None:
     warp = warping(y)
     process = Process(Matern52(np.array([1.0])), 0.25)
     process.append(rng.random((400, 1)), warp(y))
-    found = noise_of(Predictor(Space({"x": FloatDistribution(0, 1)}), process, warp, 1.0))
+    found = noise_of(Predictor(Space({"x": FloatDistribution(0, 1)}), process, process, warp, 1.0))
     assert found is not None
     assert found.share == pytest.approx(0.25, rel=0.02)
     assert found.deviation == pytest.approx(50, rel=0.25)

@@ -1,6 +1,8 @@
+"""Acquisition functions, alone and together with constraints, failures and costs."""
+
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.optimize import approx_fprime
@@ -8,22 +10,30 @@ from scipy.stats import norm
 
 from lazybo.search.acquisition import (
     ACQUISITIONS,
+    Acquired,
     Acquisition,
+    confidence_bound,
     expected_improvement,
+    log_confidence_bound,
     log_expected_improvement,
     probability_of_improvement,
 )
+from lazybo.search.models import CAUTION
+from lazybo.search.optimizer import Optimizer
+from lazybo.search.output import FailureLabels
 
 
-@pytest.mark.parametrize("name", list(ACQUISITIONS))
+@pytest.mark.parametrize("part", ["function", "logarithm"])
+@pytest.mark.parametrize("name", ["ei", "pi", "ucb"])
+@settings(max_examples=40)
 @given(mean=st.floats(-3, 3), std=st.floats(0.05, 3), best=st.floats(-3, 3))
-def test_derivatives(name: str, mean: float, std: float, best: float) -> None:
-    acquisition: Acquisition = ACQUISITIONS[name]
+def test_derivatives(name: str, part: str, mean: float, std: float, best: float) -> None:
+    function = getattr(ACQUISITIONS[name], part)
 
     def value(at: np.ndarray) -> float:
-        return float(acquisition(at[:1], at[1:], best).value[0])
+        return float(function(at[:1], at[1:], best).value[0])
 
-    got = acquisition(np.array([mean]), np.array([std]), best)
+    got = function(np.array([mean]), np.array([std]), best)
     numeric = approx_fprime(np.array([mean, std]), value, 1e-7)
     np.testing.assert_allclose([got.by_mean[0], got.by_std[0]], numeric, rtol=1e-3, atol=1e-4)
 
@@ -67,3 +77,61 @@ def test_exploration_moves_expected_improvement_away_from_the_mean() -> None:
     greedy = expected_improvement(mean, std, 0.0, 0.0).value
     bold = expected_improvement(mean, std, 0.0, 0.5).value
     assert bold[1] / bold[0] > greedy[1] / greedy[0]
+
+
+# ------------------------------------------------- together with other outputs
+
+
+def told(acquisition: str | Acquisition, *, constraint: bool, failure: bool, cost: bool = False) -> Optimizer:
+    optimizer = Optimizer(
+        {"x": (0.0, 1.0), "y": (0.0, 1.0)}, seed=0, acquisition=acquisition, cost="seconds" if cost else None
+    )
+    for i, (x, y) in enumerate(np.random.default_rng(0).random((10, 2)).tolist()):
+        value = None if failure and i % 4 == 3 else (x - 0.7) ** 2 + y
+        constraints = {"c": 0.4 - x} if constraint else None
+        optimizer.observe({"x": x, "y": y}, value, constraints=constraints, seconds=1.0 + i)
+    return optimizer
+
+
+@pytest.mark.parametrize("others", [{"constraint"}, {"failure"}, {"cost"}, {"constraint", "failure", "cost"}, set()])
+def test_only_logarithms_are_added_to_logarithms(others: set[str]) -> None:
+    """The function itself is maximised only if nothing is added to it."""
+    used: list[str] = []
+
+    def function(mean: np.ndarray, std: np.ndarray, best: float) -> Acquired:
+        used.append("function")
+        return confidence_bound(mean, std, best)
+
+    def logarithm(mean: np.ndarray, std: np.ndarray, best: float) -> Acquired:
+        used.append("logarithm")
+        return log_confidence_bound(mean, std, best)
+
+    acquisition = Acquisition(function, logarithm)
+    arguments = {name: name in others for name in ("constraint", "failure", "cost")}
+    optimizer = told(acquisition, **arguments)
+    used.clear()  # both were tried
+    suggestion = optimizer.ask()
+    assert set(used) == ({"logarithm"} if others else {"function"})
+    assert suggestion == told("ucb", **arguments).ask()
+
+
+@pytest.mark.parametrize(("constraint", "failure"), [(True, False), (False, True), (True, True)])
+@pytest.mark.parametrize("name", ["logei", "ei", "pi", "ucb"])
+def test_the_joint_acquisition_is_a_sum_of_logarithms(name: str, constraint: bool, failure: bool) -> None:
+    optimizer = told(name, constraint=constraint, failure=failure)
+    models, u = optimizer.model.search.models, np.random.default_rng(1).random((7, 2))
+    surface, rows = models.surface(0, np.random.default_rng(0), ACQUISITIONS[name])
+    limits, success = optimizer.model.limits()
+    process, _ = optimizer.model.surrogate()
+    mean, variance = process.posterior(u)
+    best = float(process.smoothed()[rows[0]])
+    expected = ACQUISITIONS[name].logarithm(mean, np.sqrt(variance), best).value
+    assert len(limits) == constraint
+    assert (success is not None) == failure
+    weighted = [(limit, CAUTION) for limit in limits.values()]
+    if success is not None:
+        weighted.append((success, FailureLabels(optimizer.planner.records).caution))
+    for limit, weight in weighted:
+        mean, variance = limit.process.posterior(u)
+        expected = expected + weight * norm.logcdf((limit.threshold - mean) / np.sqrt(variance))
+    np.testing.assert_allclose(surface.exact(u), expected, rtol=1e-9)

@@ -117,7 +117,7 @@ def test_contenders_are_evaluated_configurations_with_their_chances(direction: A
     assert (same.value, same.low, same.high) == pytest.approx((recommended.value, recommended.low, recommended.high))
     assert optimizer.model.contenders() == found
     assert optimizer.state() == state
-    assert Optimizer(PLANE).contenders() == []
+    assert Optimizer(PLANE).model.contenders() == []
 
 
 def test_many_configurations_are_cut_to_the_best() -> None:
@@ -163,7 +163,7 @@ def test_without_noise_one_repeat_tests_that_and_no_more() -> None:
     assert optimizer.confirm() is None
 
 
-def test_a_repeat_with_another_value_shows_the_noise_and_the_race_goes_on() -> None:
+def test_a_repeat_with_another_value_shows_the_noise_and_the_check_goes_on() -> None:
     optimizer, rng = Optimizer(PLANE, seed=0), np.random.default_rng(0)
     for _ in range(100):  # so many that the lag alone would not learn at once
         params = {"x": float(rng.uniform(-5, 5)), "y": float(rng.uniform(-5, 5))}

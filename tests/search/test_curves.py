@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lazybo.gp.kernels.base import Column
+from lazybo.gp.targets import warping
 from lazybo.search import curve_forecasts as curves
-from lazybo.search.curve_forecasts import Clock, Curve, CurveModel, kept_steps, learn_point
+from lazybo.search.curve_forecasts import Clock, Curve, CurveModel, Targets, kept_steps, learn_point
 
 STEPS = 30
 
@@ -163,6 +164,6 @@ def test_the_model_is_learned_at_growing_numbers_of_curves(n: int) -> None:
 
 @given(st.floats(-1e12, 1e12))
 def test_targets_can_be_converted_back(value: float) -> None:
-    targets = curves._targets([curve(x) for x in np.linspace(0, 1, 6)], Clock(1, 1, math.log(STEPS)))
-    targets = targets._replace(worst=math.inf)
+    ends = np.array([end_of(x) for x in np.linspace(0, 1, 6)])
+    targets = Targets(warping(ends), worst=math.inf, low=ends.min(), high=ends.max())
     assert targets.inverse(targets(np.array([value])))[0] == pytest.approx(value, rel=1e-6, abs=1e-6)

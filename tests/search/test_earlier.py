@@ -9,10 +9,6 @@ import optuna
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lazybo.search.chooser import CONTROL
-from lazybo.search.near_field import NEAR_PARTS, NearField, NearMean
-from lazybo.search.parts import EARLIER_STARTUP
-from lazybo.search.pool import Pool
 from optuna.distributions import FloatDistribution
 from scipy.stats import multivariate_normal
 
@@ -23,7 +19,9 @@ from lazybo.gp.fit import Data, Priors, learn_together, maximum_a_posteriori
 from lazybo.gp.kernels import AdditiveMatern52, Matern52, kernel_for
 from lazybo.gp.kernels.base import PriorMean
 from lazybo.gp.process import Process
+from lazybo.search.decide import CONTROL
 from lazybo.search.earlier_studies import EarlierStudy, earlier_studies, fitting, say, thinned
+from lazybo.search.planner import EARLIER_STARTUP
 from lazybo.space.space import Space
 
 SPACE = {"x": (0.0, 1.0), "y": (0.0, 1.0)}
@@ -94,28 +92,6 @@ def test_its_gradient_is_that_of_finite_differences(rng: np.random.Generator) ->
         np.testing.assert_allclose(found.mean_gradient[:, j], by_mean, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("parts", [5, NEAR_PARTS + 100])
-def test_the_search_sees_the_prior_mean(rng: np.random.Generator, parts: int) -> None:
-    """The pool exactly; the near field at its centers exactly, with the exact gradient there."""
-    process = Process(Matern52([0.5, 0.8]), 1e-4, prior_of(rng, parts))
-    process.append(rng.random((6, 2)), rng.standard_normal(6))
-    centers, index = rng.random((3, 2)), np.arange(3)
-    exact = process.posterior_gradient(centers)
-    np.testing.assert_allclose(Pool(centers).posterior(process)[0], exact.mean, atol=1e-10)
-    field = NearField(process, centers)
-    np.testing.assert_allclose(field.posterior(centers, index)[0], exact.mean, atol=1e-9)
-    sloped = field.with_slope(centers, index)
-    np.testing.assert_allclose(sloped.pulled_back(np.ones(3), np.zeros(3)), exact.mean_gradient, atol=1e-8)
-
-
-def test_far_parts_of_a_near_mean_are_linear(rng: np.random.Generator) -> None:
-    prior, centers = prior_of(rng, NEAR_PARTS + 100), rng.random((2, 2))
-    near, index = NearMean(prior, centers), np.arange(2)
-    step = 1e-3 * rng.standard_normal((2, 2))
-    np.testing.assert_allclose(near(centers + step, index), prior(centers + step), atol=1e-4)
-    np.testing.assert_allclose(near.gradient(centers, index), prior.gradient(centers), atol=1e-9)
-
-
 # -------------------------------------------------------------- the earlier tasks
 
 
@@ -158,22 +134,33 @@ def test_the_prior_is_the_weighted_sum_of_the_means(rng: np.random.Generator) ->
     assert related.shares.sum() + related.none == pytest.approx(1.0)
 
 
-def test_the_evidence_is_that_of_a_normal_distribution(rng: np.random.Generator) -> None:
+def test_the_shares_follow_from_the_densities_of_normal_distributions(rng: np.random.Generator) -> None:
     """The fast comparison in the eigenvectors of K, against the density of t with b and s integrated out."""
-    n, noise = 6, 0.03
-    root = rng.standard_normal((n, n))
-    k, g, t = root @ root.T / n, rng.standard_normal((3, n)), rng.standard_normal(n)
-    found = model_earlier._posteriors(g, t, k, noise)
-    for i, slope in enumerate([model_earlier.SLOPE, model_earlier.SLOPE, 0.0]):
-        for j, residual in enumerate(RESIDUALS):
+    earlier, x = tasks_of(rng), rng.random((6, 2))
+    n, count, noise = len(x), len(earlier), earlier.learned.noise
+    targets, means = np.sin(3 * x[:, 0]) + rng.standard_normal(n), earlier.means(x)
+    found = earlier.related(x, targets, means)
+    t, z = (targets - targets.mean()) / targets.std(), earlier.kernel.features(x)
+    k = earlier.kernel.between(z, z) / earlier.kernel.diagonal(z)[0]
+    logs = []
+    for g, slope, prior in [
+        *((mean, model_earlier.SLOPE, model_earlier.LIKE_ONE / count) for mean in means),
+        (means.mean(axis=0), model_earlier.SLOPE, model_earlier.LIKE_ALL),
+        (np.zeros(n), 0.0, model_earlier.LIKE_NONE),
+    ]:
+        g = (g - g.mean()) / np.sqrt(g.var() + model_earlier.UNSHARED)
+        for residual in RESIDUALS:
             covariance = (
                 residual * (k + model_earlier.RUGGED * np.eye(n))
                 + noise * np.eye(n)
                 + model_earlier.OFFSET_SPREAD**2
-                + model_earlier.SLOPE_SPREAD**2 * np.outer(g[i], g[i])
+                + model_earlier.SLOPE_SPREAD**2 * np.outer(g, g)
             )
-            exact = multivariate_normal(slope * g[i], covariance).logpdf(t)
-            assert found.evidence[i, j] == pytest.approx(exact + n / 2 * math.log(2 * math.pi), rel=1e-8)
+            logs.append(math.log(prior) + multivariate_normal(slope * g, covariance).logpdf(t))
+    chances = np.exp(np.array(logs) - max(logs)).reshape(count + 2, -1).sum(axis=1)
+    chances /= chances.sum()
+    np.testing.assert_allclose(found.shares, chances[:count] + chances[count] / count, rtol=1e-7)
+    assert found.none == pytest.approx(chances[-1], rel=1e-7)
 
 
 def test_the_task_that_fits_gets_the_weight(rng: np.random.Generator) -> None:
@@ -307,7 +294,7 @@ def test_a_study_that_lacks_what_others_have_is_left_out(caplog: pytest.LogCaptu
 
 def test_unknown_parameters_make_no_difference(rng: np.random.Generator) -> None:
     optimizer = Optimizer({**SPACE, "new": (0.0, 1.0)}, earlier=[results(30)], seed=0)
-    (earlier,) = (each.earlier for each in optimizer._outputs.objectives)
+    (earlier,) = (each.earlier for each in optimizer.model.search.models.objectives)
     assert earlier is not None
     u = rng.random((5, 3))
     moved = u.copy()
@@ -337,7 +324,7 @@ def test_thinning_keeps_the_best(values: list[float], most: int) -> None:
 def test_a_related_study_saves_evaluations() -> None:
     cold, _ = best_after(6)
     warm, optimizer = best_after(6, earlier=[results(40, shift=0.02)])
-    assert optimizer.options.n_startup == EARLIER_STARTUP
+    assert optimizer.model.search.n_startup == EARLIER_STARTUP
     assert warm < cold / 3
 
 
@@ -371,7 +358,7 @@ def test_several_objectives() -> None:
     for _ in range(8):
         suggestion = optimizer.ask()
         optimizer.tell(suggestion, [bowl(suggestion.params), suggestion.params["x"]])
-    assert all(each.fitted.related is not None for each in optimizer._outputs.objectives)
+    assert all(each.fitted.related is not None for each in optimizer.model.search.models.objectives)
     assert optimizer.front
 
 
@@ -403,7 +390,7 @@ def test_a_restored_optimiser_continues_to_the_last_bit(lag: Any) -> None:
         two.tell(second, bowl(second.params))
 
 
-def test_other_earlier_studies_after_a_restoration_are_learned_anew() -> None:
+def test_other_earlier_studies_after_a_restoration_are_learned_again() -> None:
     one = Optimizer(SPACE, seed=3, earlier=[results(25)])
     for _ in range(5):
         suggestion = one.ask()
@@ -412,7 +399,7 @@ def test_other_earlier_studies_after_a_restoration_are_learned_anew() -> None:
         two = Optimizer(SPACE, seed=3, earlier=earlier)
         two.restore(one.state())
         two.ask()
-        related = two._outputs.objectives[0].fitted.related
+        related = two.model.search.models.objectives[0].fitted.related
         assert (0 if related is None else len(related.weights)) == len(earlier)
 
 
@@ -450,7 +437,7 @@ def test_known_variances_and_earlier_studies() -> None:
     for _ in range(6):
         suggestion = optimizer.ask()
         optimizer.tell(suggestion, bowl(suggestion.params), variance=1e-4)
-    related = optimizer._outputs.objectives[0].fitted.related
+    related = optimizer.model.search.models.objectives[0].fitted.related
     assert related is not None
     assert related.counts
 

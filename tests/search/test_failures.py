@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lazybo.search.failures import MOST_CAUTION, caution
+from scipy.stats import norm
 
 from lazybo.search.optimizer import Optimizer
-from lazybo.search.results import State
+from lazybo.search.output import MOST_CAUTION, FailureLabels
+from lazybo.search.records import Records
+from lazybo.search.results import PENDING, Result, State
 from lazybo.space.space import Space
 
 SPACE = {"x": (0.0, 1.0), "y": (0.0, 1.0)}
@@ -45,7 +47,10 @@ def observed(evaluate: Any, n: int, seed: int = 0, **options: Any) -> Optimizer:
 
 
 def chances(optimizer: Optimizer, points: np.ndarray) -> np.ndarray:
-    return optimizer._outputs.success_chance(optimizer.space.as_rows(points))
+    success = optimizer.model.limits()[1]
+    assert success is not None
+    mean, variance = success.process.posterior(optimizer.space.as_rows(points))
+    return norm.cdf((success.threshold - mean) / np.sqrt(variance))
 
 
 # ------------------------------------------------------------ chance of success
@@ -66,7 +71,7 @@ def test_random_crashes_are_noise_and_the_chance_is_flat(seed: int) -> None:
     optimizer = observed(lambda p: None if rng.random() < 0.1 else bowl(p), 100, seed)
     found = chances(optimizer, np.random.default_rng(1).random((200, 2)))
     assert found.min() > 0.75
-    crashed = optimizer._observations.points(optimizer._observations.rows(State.FAILED))
+    crashed = optimizer.planner.records.points(optimizer.planner.records.rows(State.FAILED))
     assert len(crashed) >= 5
     assert chances(optimizer, crashed).min() > 0.75, "also where one has crashed"
 
@@ -78,16 +83,26 @@ def test_far_from_all_evaluations_the_chance_is_about_the_share_of_successes() -
     assert chances(optimizer, np.array([[1.0]]))[0] == pytest.approx(0.8, abs=0.1)
 
 
-@settings(max_examples=50)
-@given(labels=st.lists(st.sampled_from([0.0, 1.0, np.nan]), max_size=200))
-def test_caution_grows_with_failures_and_three_successes_undo_one(labels: list[float]) -> None:
-    weight = caution(np.array(labels))
+FAILED, FINE = Result(State.FAILED), Result(State.COMPLETE, (1.0,), (0.0,))
+
+
+def caution(*results: Result) -> float:
+    records = Records(Space({"x": (0.0, 1.0)}))
+    for i, result in enumerate(results):
+        records.add({"x": i / 1000}, result, None)
+    return FailureLabels(records).caution
+
+
+@settings(max_examples=30)
+@given(results=st.lists(st.sampled_from([FINE, FAILED, PENDING]), max_size=60))
+def test_caution_grows_with_failures_and_three_successes_undo_one(results: list[Result]) -> None:
+    weight = caution(*results)
     assert 1.0 <= weight <= MOST_CAUTION
-    assert caution(np.array([*labels, np.nan])) == weight, "one that still runs says nothing"
-    assert caution(np.array([*labels, 1.0])) == min(2 * weight, MOST_CAUTION)
+    assert caution(*results, PENDING) == weight, "one that still runs says nothing"
+    assert caution(*results, FAILED) == min(2 * weight, MOST_CAUTION)
     if weight <= MOST_CAUTION / 2:
-        assert caution(np.array([*labels, 1.0, 0.0, 0.0, 0.0])) == pytest.approx(weight)
-    assert caution(np.array([*labels, *[0.0] * 18])) == pytest.approx(1.0)
+        assert caution(*results, FAILED, FINE, FINE, FINE) == pytest.approx(weight)
+    assert caution(*results, *[FINE] * 18) == pytest.approx(1.0)
 
 
 # ------------------------------------------------------------------ suggestions
@@ -186,14 +201,6 @@ def test_a_restored_optimiser_continues_to_the_last_bit(stops: tuple[int, ...]) 
     assert "failures" in plain.planner.state()
 
 
-def test_looking_does_not_change_what_is_suggested() -> None:
-    one, other = (observed(half, 12) for _ in range(2))
-    one.model.expected_gain(5)
-    one.model.maxima()
-    assert "failures" not in one.planner.state()
-    assert one.ask() == other.ask()
-
-
 def test_a_state_from_before_failures_were_modelled_is_read() -> None:
     optimizer = Optimizer(SPACE, seed=4)
     run(optimizer, half, 20)
@@ -211,16 +218,15 @@ def test_a_state_that_cannot_be_read_is_refused() -> None:
     run(optimizer, half, 12)
     state = {**optimizer.planner.state(), "failures": {"kernel": "additive"}}
     with pytest.raises(ValueError, match="cannot be read"):
-        Optimizer(SPACE, seed=4).restore_model(state)
+        Optimizer(SPACE, seed=4).planner.restore(state)
 
 
 def test_without_failures_there_is_no_model_of_them() -> None:
     optimizer = Optimizer(SPACE, seed=0)
     run(optimizer, bowl, 12)
-    outputs = optimizer._outputs
-    landscape, _ = outputs.landscape(0, np.random.default_rng(0), lambda *_: pytest.fail("not needed"))
-    assert len(landscape.layers) == 1
-    assert not landscape.layers[0].process.known_variances.any()
+    assert optimizer.model.search.models.failures is None
+    assert optimizer.model.limits() == ({}, None)
+    assert not optimizer.model.surrogate()[0].known_variances.any()
     assert "failures" not in optimizer.planner.state()
 
 

@@ -51,7 +51,7 @@ def total(params: dict[str, Any]) -> float:
 def test_many_points_are_decoded_as_one_is(seed: int) -> None:
     space = Space(
         {**MIXED, "far": FloatDistribution(-1e308, 1e308), "tiny": FloatDistribution(1e-300, 1e300, log=True)},
-        CONDITIONS,
+        conditions=CONDITIONS,
     )
     points = space.sample(np.random.default_rng(seed), 20)
     points[0] = np.where(np.isnan(points[0]) | space.categorical, points[0], 0.0)

@@ -4,11 +4,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from lazybo.search.joint import improvement
-from lazybo.search.landscape import Landscape, Layer
-from lazybo.search.maxima import find_maxima, joint_maxima
 
-from lazybo.search.acquisition import log_expected_improvement
+from lazybo.search.acquisition import ACQUISITIONS
 from lazybo.search.optimizer import Optimizer
 from lazybo.space.space import Space
 
@@ -55,9 +52,9 @@ def test_the_search_improves_on_what_satisfies_both_kinds_of_constraints(objecti
     for _ in range(12):
         suggestion = optimizer.ask()
         optimizer.tell(suggestion, values(suggestion.params, objectives), constraints=excess(suggestion.params))
-    _, rows = optimizer._outputs.landscape(0, np.random.default_rng(0), log_expected_improvement)
+    _, rows = optimizer.model.search.models.surface(0, np.random.default_rng(0), ACQUISITIONS["logei"])
     assert len(rows)
-    assert all(inside(optimizer._observations[int(row)].params) for row in rows)
+    assert all(inside(optimizer.planner.records[int(row)].params) for row in rows)
     assert [each.params for each in optimizer.front] == [outside]  # it stays a fact
     if objectives == 1:
         assert inside(optimizer.recommend().params)
@@ -87,38 +84,6 @@ def test_a_known_constraint_that_always_holds_changes_nothing_with_several_outpu
     assert asked[:12] == asked[12:]
 
 
-def test_one_layer_has_the_maxima_of_its_process_within_the_feasible_set() -> None:
-    optimizer = Optimizer(Space(SPACE, feasible=inside), seed=0)
-    for _ in range(10):
-        suggestion = optimizer.ask()
-        optimizer.tell(suggestion, values(suggestion.params, 1))
-    surrogate, feasible = optimizer._surrogate, optimizer._feasible
-    assert feasible is not None
-    process, pool = surrogate.sync(), surrogate.pool(0)
-    best, built = float(process.targets.min()), surrogate.fitted.built_rows
-
-    def taken(points: np.ndarray) -> np.ndarray:
-        return ~feasible.contains(points)
-
-    arguments = (optimizer.space, process.X[:3], taken)
-    landscape = Landscape([Layer(process, pool, built)], improvement(log_expected_improvement, best))
-    joint = joint_maxima(landscape, *arguments, np.random.default_rng(0), feasible=feasible.contains)
-    alone = find_maxima(
-        process,
-        optimizer.space,
-        pool,
-        log_expected_improvement,
-        best,
-        process.X[:3],
-        taken,
-        np.random.default_rng(0),
-        built=built,
-        feasible=feasible.contains,
-    )
-    assert [each.x.tolist() for each in joint] == [each.x.tolist() for each in alone]
-    assert all(inside(optimizer.space.decode(each.x)) for each in joint)
-
-
 # ------------------------------------------------------- contenders and expected gain
 
 
@@ -130,16 +95,15 @@ def test_contenders_and_gains_count_feasible_evaluations_only() -> None:
         params = {"a": float(a), "b": float(rng.random()), "kind": "p"}
         free.observe(params, (a - 1.0) ** 2)
         bounded.observe(params, (a - 1.0) ** 2, constraints={"memory": a - 0.6})
-    assert {each.params["a"] for each in free.contenders()} == {1.0}
-    assert all(each.params["a"] <= 0.6 for each in bounded.contenders())
-    assert bounded.contenders()[0].params["a"] == 0.5
-    repeat = bounded.propose_repeat()
+    assert {each.params["a"] for each in free.model.contenders()} == {1.0}
+    assert all(each.params["a"] <= 0.6 for each in bounded.model.contenders())
+    assert bounded.model.contenders()[0].params["a"] == 0.5
+    repeat = bounded.planner.propose_repeat()
     assert repeat is None or repeat.params["a"] <= 0.6
-    with bounded._outputs.without_changes():
-        points, evaluated = bounded._core.chooser.prospects(0, np.random.default_rng(0))
+    points, evaluated = bounded.model.search.prospects(0, np.random.default_rng(0))
     assert (points[:, 0] <= 0.75).all()
     assert evaluated == 5
-    assert bounded.expected_gain(5) > 0.0
+    assert bounded.model.expected_gain(5) > 0.0
 
 
 def test_a_gain_needs_something_feasible() -> None:
@@ -154,6 +118,7 @@ def test_a_gain_needs_something_feasible() -> None:
 def test_contenders_and_gains_are_for_one_objective() -> None:
     optimizer = Optimizer(SPACE, direction=["minimize", "minimize"], seed=0)
     optimizer.observe({"a": 0.5, "b": 0.5, "kind": "p"}, [1.0, 2.0])
-    for call in (optimizer.contenders, optimizer.expected_gain, optimizer.confirm, optimizer.propose_repeat):
+    model = optimizer.model
+    for call in (model.contenders, model.expected_gain, optimizer.confirm, optimizer.planner.propose_repeat):
         with pytest.raises(ValueError, match="there are 2 objectives; use front"):
             call()

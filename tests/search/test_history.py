@@ -1,5 +1,6 @@
 """What is suggested next depends on the records and the saved state, not on the calls that led to them.
 
+Queries change nothing, nor do pending rows that are removed again. The last test joins all of that in random order.
 Four optimisers get the same calls in random order. After each call one is replaced by a copy, one is saved and loaded,
 and one is read from; the fourth proposes all suggestions before it makes them. All of them must suggest the same to the
 last bit.
@@ -10,6 +11,7 @@ import math
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from optuna.distributions import FloatDistribution
 
 from lazybo import Condition, Optimizer
-from lazybo.search import regions
+from lazybo.search.options import LocalModels
+from lazybo.search.queries import Queries
 from lazybo.space.space import Space
 
 PLANE: dict[str, Any] = {"x": (-5.0, 5.0), "y": (-5.0, 5.0)}
@@ -37,11 +40,8 @@ SPACES = [(PLANE, None), (MIXED, {"width": Condition("kind", ("a", "b"))}), (FIN
 COPIED, LOADED, READ, PROPOSING = range(4)
 
 
-@pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small rounds, so that several of them fit into a test."""
-    for name, value in {"NEIGHBOURS": 20, "ROUND": 6, "BEST_OF_ALL": 15, "SPREAD_OVER_ALL": 15}.items():
-        monkeypatch.setattr(regions, name, value)
+# Small rounds, so that several of them fit into a test.
+SMALL = LocalModels(neighbours=20, round=6, best_of_all=15, spread_over_all=15)
 
 
 def numbers(params: dict[str, Any]) -> list[float]:
@@ -61,7 +61,7 @@ counts = st.integers(1, 4)
 options = st.fixed_dictionaries(
     {
         "lag": st.sampled_from([1, 5, "auto", None]),
-        "local_after": st.sampled_from([8, 8, 15, 30, None]),
+        "local_after": st.sampled_from([8, 8, 15, 30, None]).map(lambda after: replace(SMALL, after=after)),
         "batch": st.sampled_from(["fantasy", "maxima"]),
         "n_startup": st.sampled_from([2, 6]),
         "direction": st.sampled_from([["minimize"], ["maximize"], ["minimize", "maximize"]]),
@@ -70,6 +70,108 @@ options = st.fixed_dictionaries(
         "seed": seeds,
     }
 )
+
+
+# ---------------------------------------------------------------- single laws
+
+# What an optimiser may have besides one objective: options, whether a constraint is measured, whether some fail.
+KINDS: dict[str, tuple[dict[str, Any], bool, bool]] = {
+    "one objective": ({}, False, False),
+    "never learned": ({"lag": None}, False, False),
+    "constraint": ({}, True, False),
+    "failures": ({}, False, True),
+    "cost": ({"cost": "seconds"}, False, False),
+    "two objectives": ({"direction": ["minimize", "maximize"]}, True, True),
+    "local models": ({"local_after": replace(SMALL, after=12)}, False, False),
+    "local models with a constraint and failures": ({"local_after": replace(SMALL, after=12)}, True, True),
+}
+
+
+def used(kind: str, asked: int = 3) -> Optimizer:
+    """An optimiser with values that it has not learned from yet, and one that is pending."""
+    options, constrained, fails = KINDS[kind]
+    optimizer = Optimizer(PLANE, seed=5, **options)
+    pending = optimizer.announce(somewhere(optimizer, 99))
+    optimizer.forecast(pending, 1.0, 0.5)
+    for i in range(14 + asked):
+        params = somewhere(optimizer, i) if i < 14 else optimizer.ask().params
+        value = sum((each - 1.0) ** 2 for each in params.values())
+        told = None if fails and i % 6 == 5 else value if len(optimizer.directions) == 1 else [value, params["x"]]
+        measured = {"constraints": {"c": params["x"] - 2.0}} if constrained else {}
+        if i < 14:
+            optimizer.observe(params, told, seconds=1.0 + i % 3, **measured)
+        else:
+            optimizer.tell(optimizer.pending[-1], told, seconds=1.0, **measured)
+    return optimizer
+
+
+AT = {"x": 1.0, "y": -2.0}
+QUERIES: dict[str, Callable[[Optimizer], Any]] = {
+    "predictor": lambda optimizer: optimizer.model.predictor(),
+    "surrogate": lambda optimizer: optimizer.model.surrogate(),
+    "predict_all": lambda optimizer: optimizer.model.predict_all([AT, AT]),
+    "predict_feasible": lambda optimizer: optimizer.model.predict_feasible(AT),
+    "limits": lambda optimizer: optimizer.model.limits(),
+    "related": lambda optimizer: optimizer.model.related(),
+    "maxima": lambda optimizer: optimizer.model.maxima(),
+    "contenders": lambda optimizer: optimizer.model.contenders(),
+    "final_check": lambda optimizer: optimizer.model.final_check(optimizer.model.evaluations()).contenders(),
+    "expected_gain": lambda optimizer: optimizer.model.expected_gain(5),
+    "gain_parts": lambda optimizer: optimizer.model.gain_parts([1, 9]).expected(),
+    "predict": lambda optimizer: optimizer.predict(AT),
+    "recommend": lambda optimizer: optimizer.recommend(),
+    "records": lambda optimizer: optimizer.records(),
+    "repr": repr,
+}
+
+
+def test_every_query_is_tried() -> None:
+    public = {name for name in vars(Queries) if not name.startswith("_") and callable(getattr(Queries, name))}
+    assert public - QUERIES.keys() == {"evaluations", "to_repeat"}, "final_check and confirm use them"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_query_changes_neither_the_state_nor_what_is_suggested(kind: str) -> None:
+    """Also if learning is due: each query then learns for itself, and the same again."""
+    curious, quiet = used(kind), used(kind)
+    state, answers = curious.state(), {}
+    for name, query in QUERIES.items():
+        with suppress(ValueError):  # it is for one objective
+            answers[name] = str(query(curious))
+        assert curious.state() == state, name
+    assert len(answers) >= 9
+    assert curious.ask(2) == quiet.ask(2)
+    assert curious.state() == quiet.state()
+
+
+@pytest.mark.parametrize("between", ["nothing", "a query", "a proposal"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_pending_rows_that_are_removed_again_leave_no_trace(kind: str, between: str) -> None:
+    optimizer = used(kind)
+    before = optimizer.planner.propose(99, 2)
+    state = optimizer.state()
+    added = [optimizer.announce(somewhere(optimizer, 200 + i)) for i in range(3)]
+    optimizer.forecast(added[1], 3.0, 0.1)
+    if between == "a query":
+        optimizer.model.maxima()
+    elif between == "a proposal":
+        optimizer.planner.propose(100)
+    for i in (1, 0, 2):
+        optimizer.forget(added[i])
+    assert optimizer.state() == {**state, "next_number": state["next_number"] + 3}
+    assert optimizer.planner.propose(99, 2) == before
+
+
+@pytest.mark.parametrize("name", ["lag", "seed", "cost", "direction", "kernel", "anything"])
+def test_no_option_of_an_optimiser_can_be_changed(name: str) -> None:
+    optimizer = Optimizer(PLANE, seed=0)
+    for where in (optimizer, optimizer.options, optimizer.model):
+        with pytest.raises(AttributeError):
+            setattr(where, name, 3)
+    assert optimizer.options == Optimizer(PLANE, seed=0).options
+
+
+# ------------------------------------------------------------- in random order
 
 
 class History(RuleBasedStateMachine):
@@ -87,7 +189,8 @@ class History(RuleBasedStateMachine):
     def begin(self, where: Any, options: dict[str, Any], constrained: bool, noise: float, before: int) -> None:
         space, conditions = where
         self.predicate, self.constrained, self.noise, self.reads = options["feasible"], constrained, noise, 0
-        self.optimizers = [Optimizer(Space(space, conditions=conditions), **options) for _ in range(4)]
+        given = Space(space, conditions=conditions, feasible=options.pop("feasible"))
+        self.optimizers = [Optimizer(given, **options) for _ in range(4)]
         self.observe(before, 0)
 
     def each(self, call: Callable[[Optimizer], Any]) -> Any:
@@ -108,6 +211,9 @@ class History(RuleBasedStateMachine):
         several = len(self.optimizers[0].directions) == 2
         return {"variance": [variance, 0.02] if several else variance, "seconds": 1.0 + seed % 7, **constraint}
 
+    def next_number(self) -> int:
+        return self.optimizers[PROPOSING].state()["next_number"]
+
     # ------------------------------------------------------------------ records
 
     @rule(rounds=st.integers(2, 4), seed=seeds)
@@ -119,7 +225,7 @@ class History(RuleBasedStateMachine):
 
     @rule(n=counts)
     def ask(self, n: int) -> None:
-        number = self.optimizers[PROPOSING]._next_number
+        number = self.next_number()
         proposed = [self.optimizers[PROPOSING].planner.propose(number, n) for _ in range(2)]
         asked = self.each(lambda optimizer: [suggestion.params for suggestion in optimizer.ask(n)])
         assert proposed == [asked, asked]
@@ -127,7 +233,7 @@ class History(RuleBasedStateMachine):
     @rule(n=counts)
     def ask_one_by_one(self, n: int) -> None:
         for _ in range(n):
-            number = self.optimizers[PROPOSING]._next_number
+            number = self.next_number()
             proposed = [self.optimizers[PROPOSING].planner.propose(number)[0] for _ in range(2)]
             asked = self.each(lambda optimizer: optimizer.ask().params)
             assert proposed == [asked, asked]
@@ -164,6 +270,16 @@ class History(RuleBasedStateMachine):
     def announce(self, seed: int) -> None:
         self.each(lambda optimizer: optimizer.announce(somewhere(optimizer, seed)))
 
+    @rule(n=counts, seed=seeds, proposes=st.booleans())
+    def announce_and_forget(self, n: int, seed: int, proposes: bool) -> None:
+        """Pending rows that are removed again change nothing, also if something was proposed in between."""
+        added = [self.each(lambda optimizer, i=i: optimizer.announce(somewhere(optimizer, seed + i))) for i in range(n)]
+        number = self.next_number()
+        if proposes:
+            self.optimizers[PROPOSING].model.maxima()
+        self.each(lambda optimizer: [optimizer.forget(each) for each in added])
+        self.each(lambda optimizer: optimizer.planner.propose(number))
+
     @rule(seed=seeds)
     def forget(self, seed: int) -> None:
         self.each(lambda optimizer: [optimizer.forget(each) for each in optimizer.pending[seed % 4 :][:1]])
@@ -189,7 +305,7 @@ class History(RuleBasedStateMachine):
 
     @rule(number=seeds, n=counts)
     def propose(self, number: int, n: int) -> None:
-        self.each(lambda optimizer: (optimizer.planner.propose(number)[0], optimizer.planner.propose(number, n)))
+        self.each(lambda optimizer: (optimizer.planner.propose(number), optimizer.planner.propose(number, n)))
 
     @rule(number=seeds)
     def complete(self, number: int) -> None:
@@ -204,7 +320,7 @@ class History(RuleBasedStateMachine):
 
     @rule(share=st.sampled_from([0.0, 0.3, 1.0, None]))
     def learn(self, share: float | None) -> None:
-        self.each(lambda optimizer: setattr(optimizer, "budget_left", share))
+        self.each(lambda optimizer: setattr(optimizer.planner, "budget_left", share))
         self.each(lambda optimizer: optimizer.learn())
 
     @invariant()
@@ -223,22 +339,24 @@ class History(RuleBasedStateMachine):
         optimizer, self.reads = self.optimizers[READ], self.reads + 1
         at = somewhere(optimizer, self.reads)
         reads: list[Callable[[], Any]] = [
-            optimizer.maxima,
-            optimizer.related,
-            optimizer.limits,
-            optimizer.surrogate,
+            optimizer.model.maxima,
+            optimizer.model.related,
+            optimizer.model.limits,
+            optimizer.model.surrogate,
             optimizer.recommend,
-            optimizer.contenders,
-            optimizer.expected_gain,
+            optimizer.model.contenders,
+            optimizer.model.expected_gain,
             lambda: optimizer.best,
             lambda: optimizer.front,
             lambda: optimizer.model.predict_all([at, at]),
             lambda: optimizer.model.predict_feasible(at),
             lambda: repr(optimizer),
         ]
+        before = optimizer.state()
         for read in (reads[self.reads % len(reads)], reads[-self.reads % 5]):
             with suppress(ValueError):  # it has no value yet, or several objectives
                 read()
+        assert optimizer.state() == before
 
     @invariant()
     def states_are_the_same(self) -> None:

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from optuna._hypervolume import compute_hypervolume
 
+from lazybo.search.acquisition import ChebyshevImprovement, constrained, feasibility
 from lazybo.search.hypervolume import HypervolumeImprovement, boxes, hypervolume, non_dominated
-from lazybo.search.joint import ChebyshevImprovement, constrained, feasibility
 
 # Few values, so that ties and duplicates are common.
 COARSE = st.sampled_from([0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0, 1.5])
@@ -60,7 +60,7 @@ def case(q: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.
 def test_the_expected_improvement_is_the_mean_over_samples(q: int) -> None:
     front, reference, mean, std = case(q)
     rng, before = np.random.default_rng(1), hypervolume(front, reference)
-    draws = mean[:, :, None] + std[:, :, None] * rng.standard_normal((q, 5, 4000))
+    draws = mean[:, :, None] + std[:, :, None] * rng.standard_normal((q, 5, 1000))
     found = np.exp(HypervolumeImprovement(front, reference)(mean, std).value)
     for i in range(5):
         gains = [hypervolume(np.vstack((front, y)), reference) - before for y in draws[:, i].T]
@@ -69,16 +69,21 @@ def test_the_expected_improvement_is_the_mean_over_samples(q: int) -> None:
 
 def test_the_chebyshev_improvement_is_the_mean_over_samples() -> None:
     front, _, mean, std = case(4)
-    judge = ChebyshevImprovement(front, np.array([0.1, 0.2, 0.3, 0.4]))
+    weights = np.array([0.1, 0.2, 0.3, 0.4])
     draws = mean[:, :, None] + 1.5 * std[:, :, None] * np.random.default_rng(1).standard_normal((4, 5, 200_000))
-    scaled = judge._weights[:, None, None] * (draws - judge._ideal[:, None, None])
-    gains = np.maximum(judge._best - scaled.max(axis=0), 0.0)
+    ideal, width = front.min(axis=0), np.ptp(front, axis=0)
+
+    def chebyshev(values: np.ndarray) -> np.ndarray:
+        """maxⱼ wⱼ (yⱼ - idealⱼ), with the weights in units of the front's extent; objectives are the last axis."""
+        return (weights / width * (values - ideal)).max(axis=-1)
+
+    gains = np.maximum(chebyshev(front).min() - chebyshev(np.moveaxis(draws, 0, -1)), 0.0)
     sampled, error = gains.mean(axis=1), gains.std(axis=1) / np.sqrt(gains.shape[1])
-    found = np.exp(judge(mean, 1.5 * std).value)
+    found = np.exp(ChebyshevImprovement(front, weights)(mean, 1.5 * std).value)
     assert (np.abs(found - sampled) <= 4 * error + 0.01 * sampled).all()
 
 
-def judges() -> list[tuple[str, object, np.ndarray, np.ndarray]]:
+def joints() -> list[tuple[str, object, np.ndarray, np.ndarray]]:
     found = []
     for q in (2, 3):
         front, reference, mean, std = case(q)
@@ -92,19 +97,19 @@ def judges() -> list[tuple[str, object, np.ndarray, np.ndarray]]:
     return found
 
 
-@pytest.mark.parametrize(("name", "judge", "mean", "std"), judges(), ids=[name for name, *_ in judges()])
+@pytest.mark.parametrize(("name", "joint", "mean", "std"), joints(), ids=[name for name, *_ in joints()])
 @pytest.mark.parametrize("shift", [0.0, 3.0], ids=["near", "in the tail"])
 def test_derivatives_are_finite_differences(
-    name: str, judge: object, mean: np.ndarray, std: np.ndarray, shift: float
+    name: str, joint: object, mean: np.ndarray, std: np.ndarray, shift: float
 ) -> None:
-    assert callable(judge)
+    assert callable(joint)
     mean, step = mean + shift, 1e-6
-    found = judge(mean, std)
+    found = joint(mean, std)
     for j in range(len(mean)):
         unit = np.zeros_like(mean)
         unit[j] = step
-        by_mean = (judge(mean + unit, std).value - judge(mean - unit, std).value) / (2 * step)
-        by_std = (judge(mean, std + unit).value - judge(mean, std - unit).value) / (2 * step)
+        by_mean = (joint(mean + unit, std).value - joint(mean - unit, std).value) / (2 * step)
+        by_std = (joint(mean, std + unit).value - joint(mean, std - unit).value) / (2 * step)
         # The nodes of the Chebyshev integral move with the point, which its derivatives leave out.
         close = {"rtol": 2e-2, "atol": 2e-2} if name == "chebyshev" else {"rtol": 1e-4, "atol": 1e-5}
         np.testing.assert_allclose(found.by_mean[j], by_mean, **close)

@@ -1,16 +1,19 @@
+"""The search for maxima of an acquisition function."""
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
 import numpy as np
 import pytest
-from lazybo.search.ascent import climb
-from lazybo.search.maxima import find_maxima
-from lazybo.search.near_field import NEAR_ROWS, NearField, inverse_of
-from lazybo.search.pool import Pool
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
-from scipy.optimize import approx_fprime
 
 from lazybo.gp.kernels import Matern52
 from lazybo.gp.process import Process
-from lazybo.search.acquisition import Acquired, expected_improvement, log_expected_improvement
+from lazybo.search.acquisition import Acquired, improvement, log_expected_improvement
+from lazybo.search.maximise import Maximum, Surface, climb, find_maxima
 from lazybo.space.space import Space
+
+Taken: TypeAlias = Callable[[np.ndarray], np.ndarray]
 
 
 def cube(dim: int) -> Space:
@@ -28,60 +31,13 @@ def nothing_taken(points: np.ndarray) -> np.ndarray:
     return np.zeros(len(points), dtype=bool)
 
 
-def test_the_pool_keeps_the_posterior_of_a_growing_process(rng: np.random.Generator) -> None:
-    gp, pool = filled(rng, 5), Pool(rng.random((40, 3)))
-    for step in range(12):
-        if step == 6:
-            gp.set_parameters(Matern52(np.full(3, 0.7)), 1e-3)
-        if step == 9:
-            gp.truncate(10)
-        if step == 10:
-            gp.append(rng.random((2, 3)), [np.nan, np.nan])
-        mean, std = pool.posterior(gp)
-        twin = gp.posterior(pool.points)
-        np.testing.assert_allclose(mean, twin.mean, atol=1e-8)
-        np.testing.assert_allclose(std**2, twin.variance, atol=1e-8)
-        gp.append(rng.random((step, 3)), rng.random(step))
-
-
-def test_a_row_costs_the_pool_one_pass_over_its_columns(rng: np.random.Generator) -> None:
-    gp, pool = filled(rng, 400), Pool(rng.random((40, 3)))
-    pool.posterior(gp)
-    gp.append(rng.random((1, 3)), [0.0])
-    gp.whitened  # noqa: B018 - not the pool's work
-    work = gp.factor.work
-    pool.posterior(gp)
-    assert gp.factor.work - work <= 401 * 40
-
-
-def test_the_near_field_of_few_rows_is_exact(rng: np.random.Generator) -> None:
-    gp, centers = filled(rng, 60), rng.random((4, 3))
-    field, u, center = NearField(gp, centers), rng.random((9, 3)), rng.integers(0, 4, 9)
-    mean, variance = gp.posterior(u)
-    exact = log_expected_improvement(mean, np.sqrt(variance), -1.0).value
-    np.testing.assert_allclose(field.value(u, center, log_expected_improvement, -1.0), exact, atol=1e-5)
-
-
-def test_the_near_field_of_many_rows_is_nearly_exact_around_its_centers(rng: np.random.Generator) -> None:
-    gp = filled(rng, 4 * NEAR_ROWS)
-    centers = rng.random((3, 3))
-    center = np.repeat(np.arange(3), 5)
-    u = np.clip(centers[center] + 0.02 * rng.standard_normal((15, 3)), 0, 1)
-    mean, variance = gp.posterior(u)
-    exact = expected_improvement(mean, np.sqrt(variance), 0.5).value
-    np.testing.assert_allclose(NearField(gp, centers).value(u, center, expected_improvement, 0.5), exact, atol=0.1)
-
-
-def test_the_gradient_of_the_near_field(rng: np.random.Generator) -> None:
-    gp, centers = filled(rng, 2 * NEAR_ROWS), rng.random((2, 3))
-    field, u = NearField(gp, centers), centers + 0.01
-    _, gradient = field.gradient(u, np.arange(2), log_expected_improvement, -1.0)
-    for i in range(2):
-        index = np.array([i])
-        numeric = approx_fprime(
-            u[i], lambda x, index=index: field.value(x[None], index, log_expected_improvement, -1.0)[0], 1e-6
-        )
-        np.testing.assert_allclose(gradient[i], numeric, rtol=1e-2, atol=1e-3)
+def found_on(
+    gp: Process, space: Space, pool: int, incumbents: np.ndarray, taken: Taken, rng: np.random.Generator, **options: Any
+) -> list[Maximum]:
+    """The maxima of log EI, or of another acquisition, with a pool of this many points."""
+    joint = options.pop("joint", improvement(log_expected_improvement, float(gp.targets.min())))
+    surface = Surface(gp.kernel, [gp], [gp.pool(space.spread(rng, pool))], joint)
+    return find_maxima(surface, space, incumbents, taken, rng, **options)
 
 
 def test_climbing_reaches_the_top_inside_and_on_the_border() -> None:
@@ -110,8 +66,7 @@ def test_all_local_maxima_of_a_known_curve_are_found(rng: np.random.Generator) -
     inner = np.flatnonzero((curve[1:-1] > curve[:-2]) & (curve[1:-1] > curve[2:])) + 1
     edges = [i for i, j in ((0, 1), (4000, 3999)) if curve[i] > curve[j]]
     tops = grid[[*inner, *edges], 0]
-    pool = Pool(space.spread(rng, 256))
-    found = find_maxima(gp, space, pool, log_expected_improvement, best, x[:2], nothing_taken, rng, 40)
+    found = found_on(gp, space, 256, x[:2], nothing_taken, rng, starts=40)
     places = np.array([maximum.x[0] for maximum in found])
     for top in tops:
         assert np.abs(places - top).min() < 0.01, f"the maximum at {top} is missing"
@@ -139,8 +94,7 @@ def test_discrete_moves_find_the_best_of_a_small_space(rng: np.random.Generator)
         return np.array([point.tobytes() in known for point in points])
 
     values[taken(every)] = -np.inf
-    pool = Pool(space.spread(rng, 128))
-    found = find_maxima(gp, space, pool, log_expected_improvement, best, x[:4], taken, rng)
+    found = found_on(gp, space, 128, x[:4], taken, rng)
     assert found[0].value == pytest.approx(values.max(), abs=1e-6)
     assert not taken(np.array([maximum.x for maximum in found])).any()
 
@@ -152,9 +106,7 @@ def test_a_maximum_is_to_the_last_bit_the_point_of_its_configuration(seed: int) 
     space = Space({"a": FloatDistribution(1e-5, 0.3, log=True), "b": FloatDistribution(1e-9, 11.0, log=True)})
     gp, x = Process(Matern52([0.08, 0.08]), 1e-4), rng.random((40, 2))
     gp.append(x, np.sin(7 * x).sum(axis=1))
-    pool, best = Pool(space.spread(rng, 64)), float(gp.targets.min())
-    found = find_maxima(gp, space, pool, log_expected_improvement, best, x[:2], nothing_taken, rng)
-    for maximum in found:
+    for maximum in found_on(gp, space, 64, x[:2], nothing_taken, rng):
         np.testing.assert_array_equal(maximum.x, space.encode(space.decode(maximum.x)))
 
 
@@ -172,9 +124,7 @@ def test_every_maximum_of_a_mixed_space_is_one_along_its_numbers(seed: int) -> N
         mean, variance = gp.posterior(points)
         return log_expected_improvement(mean, np.sqrt(variance), best).value
 
-    pool = Pool(space.spread(rng, 64))
-    found = find_maxima(gp, space, pool, log_expected_improvement, best, x[:4], nothing_taken, rng)
-    for maximum in found:
+    for maximum in found_on(gp, space, 64, x[:4], nothing_taken, rng):
         beside = np.repeat(maximum.x[None], 2, axis=0)
         beside[:, 1] = np.clip(beside[:, 1] + [-0.03, 0.03], 0, 1)
         assert acquisition(beside).max() < maximum.value + 0.05
@@ -188,19 +138,8 @@ def test_if_the_only_optimum_is_taken_its_start_is_suggested(rng: np.random.Gene
     def taken(points: np.ndarray) -> np.ndarray:
         return np.abs(points[:, 0] - 0.5) < 0.05
 
-    pool, least_mean = (
-        Pool(space.spread(rng, 64)),
-        lambda mean, std, best: Acquired(-mean, mean * 0 - 1, std * 0),
-    )
-    found = find_maxima(gp, space, pool, least_mean, 0.0, x[4:6], taken, rng)
+    def least_mean(mean: np.ndarray, std: np.ndarray) -> Acquired:
+        return Acquired(-mean[0], mean * 0 - 1, std * 0)
+
+    found = found_on(gp, space, 64, x[4:6], taken, rng, joint=least_mean)
     assert 0.05 <= abs(found[0].x[0] - 0.5) < 0.1
-
-
-def test_the_near_field_knows_the_jitter_and_the_variances_of_its_rows(rng: np.random.Generator) -> None:
-    gp, x = Process(Matern52([0.4, 0.4]), 1e-15), rng.random((5, 2))
-    x[4] = x[0]
-    gp.append(x, np.zeros(5), variance=np.array([0.0, 0.1, 0.2, 0.3, 0.0]))
-    assert gp.factor.jitter[4] > 0
-    lower = gp.factor.factor
-    identity = inverse_of(gp, np.arange(5)) @ lower @ lower.T
-    np.testing.assert_allclose(identity, np.eye(5), atol=1e-4)

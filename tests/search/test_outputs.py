@@ -75,11 +75,9 @@ def test_a_constraint_that_was_not_measured_is_unknown() -> None:
     optimizer.observe({"x": 0.4, "y": 0.1}, None, constraints={"c": 2.0})
     optimizer.observe({"x": 0.5, "y": 0.1}, None)
     assert optimizer.best.value == 1.0, "the others have not shown that they are feasible"
-    with optimizer._outputs.without_changes():
-        surrogate = optimizer._outputs.constraints["c"]
-        targets = surrogate.sync().targets
-    assert np.isnan(targets).tolist() == [False, True, True, False, True]
-    assert list(optimizer._outputs.constraints) == ["c"], "d was never measured"
+    limits, _ = optimizer.model.limits()
+    assert list(limits) == ["c"], "d was never measured"
+    assert np.isnan(limits["c"].process.targets).tolist() == [False, True, True, False, True]
 
 
 def test_an_infinite_violation_is_a_violation() -> None:
@@ -195,14 +193,14 @@ def test_batches_pending_points_and_failures_with_two_objectives_and_a_constrain
                 suggestion, None if failed else two(suggestion.params), constraints={"c": disk(suggestion.params)}
             )
         optimizer.forget(batch[-1])
-    assert len(optimizer._observations.rows(State.FAILED)) == 6
+    assert len(optimizer.planner.records.rows(State.FAILED)) == 6
     assert len(optimizer.ask(12)) == 12
 
 
 def test_one_best_of_several_objectives_is_a_clear_error() -> None:
     optimizer = Optimizer(SPACE, direction=["minimize", "minimize"], seed=0)
     run(optimizer, lambda p: (two(p), None), 6)
-    for look in (lambda: optimizer.best, optimizer.recommend, lambda: optimizer.directions[0]):
+    for look in (lambda: optimizer.best, optimizer.recommend):
         with pytest.raises(ValueError, match="2 objectives; use"):
             look()
     with pytest.raises(ValueError, match="predict_all"):
@@ -242,7 +240,7 @@ def test_wrong_directions_are_refused(arguments: dict[str, Any], message: str) -
 def test_known_variances_of_each_objective() -> None:
     optimizer = Optimizer(SPACE, direction=["minimize", "minimize"], seed=0)
     optimizer.observe({"x": 0.1, "y": 0.1}, [1.0, 2.0], variance=[0.0, 0.5])
-    assert optimizer._observations.variances(objective=1).tolist() == [0.5]
+    assert optimizer.planner.records.variances(objective=1).tolist() == [0.5]
     with pytest.raises(ValueError, match="a list of 2 numbers"):
         optimizer.observe({"x": 0.1, "y": 0.1}, [1.0, 2.0], variance=0.5)
 
@@ -291,7 +289,7 @@ def test_a_state_of_other_objectives_is_refused() -> None:
     with pytest.raises(ValueError, match="cannot be read"):
         Optimizer(SPACE, seed=4).restore(optimizer.state())
     with pytest.raises(ValueError, match="2 objectives, not 1"):
-        Optimizer(SPACE, seed=4).restore_model(optimizer.planner.state())
+        Optimizer(SPACE, seed=4).planner.restore(optimizer.planner.state())
 
 
 # ------------------------------------------------------------- the chance of being feasible
@@ -310,25 +308,10 @@ def test_the_chance_of_being_feasible_is_the_product_over_the_constraints() -> N
     assert optimizer.state() == state
     points = np.array([optimizer.space.encode(place) for place in places])
     expected = np.ones(6)
-    for surrogate in optimizer._outputs.constraints.values():
-        posterior = surrogate.sync().posterior(points)
-        expected *= norm.cdf((surrogate.warping(np.zeros(1)) - posterior.mean) / np.sqrt(posterior.variance))
+    for limit in optimizer.model.limits()[0].values():
+        posterior = limit.process.posterior(points)
+        expected *= norm.cdf((limit.threshold - posterior.mean) / np.sqrt(posterior.variance))
     assert chances == pytest.approx(expected, abs=1e-9)
     assert optimizer.model.predict_feasible(places[0]) == chances[0]
     with pytest.raises(ValueError, match="params must be a configuration"):
         optimizer.model.predict_feasible("x")  # type: ignore[call-overload]
-
-
-def test_the_chance_of_being_feasible_does_not_change_what_is_suggested() -> None:
-    def suggested(*, asked: bool) -> list[dict[str, Any]]:
-        optimizer = Optimizer({"x": (0.0, 1.0)}, seed=1)
-        found = []
-        for _ in range(10):
-            suggestion = optimizer.ask()
-            optimizer.tell(suggestion, suggestion.params["x"], constraints={"c": 0.5 - suggestion.params["x"]})
-            found.append(suggestion.params)
-            if asked:
-                optimizer.model.predict_feasible({"x": 0.3})
-        return found
-
-    assert suggested(asked=True) == suggested(asked=False)

@@ -1,8 +1,10 @@
 """Regions: local models beyond what one factor serves."""
 
+import gc
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import replace
 from decimal import Decimal
 from itertools import pairwise
 from typing import Any
@@ -16,8 +18,8 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 
 import lazybo
 from lazybo import Condition, Optimizer
-from lazybo.search import regions, takeover
-from lazybo.search.results import State
+from lazybo.gp.process import Process
+from lazybo.search.options import LocalModels
 from lazybo.space.axis import contains
 from lazybo.space.space import Space
 
@@ -32,11 +34,13 @@ MIXED = {
 CONDITIONS = {"width": Condition("kind", ("a", "b"))}
 
 
-@pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small rounds, so that many of them fit into a test."""
-    for name, value in {"NEIGHBOURS": 20, "ROUND": 12, "BEST_OF_ALL": 15, "SPREAD_OVER_ALL": 15}.items():
-        monkeypatch.setattr(regions, name, value)
+# Small rounds, so that many of them fit into a test.
+SMALL = LocalModels(neighbours=20, round=12, best_of_all=15, spread_over_all=15)
+
+
+def local(after: int | str | None, **sizes: Any) -> LocalModels:
+    """Small local models after this many results."""
+    return replace(SMALL, after=after, **sizes)
 
 
 def sphere(params: dict[str, Any]) -> float:
@@ -57,26 +61,37 @@ def run(optimizer: Optimizer, objective: Callable[[dict[str, Any]], Any], n: int
     return asked
 
 
-def cores(optimizer: Optimizer) -> Iterator[Any]:
-    return (region.core for region in optimizer._regions._regions if region.core is not None)
+def regions(optimizer: Optimizer) -> list[dict[str, Any]]:
+    """The regions as the state has them; empty before local models take over."""
+    return optimizer.state()["model"].get("regions", [])
+
+
+def observe_many(optimizer: Optimizer, n: int, low: float = -5.0, high: float = 5.0, noise: float = 0.0) -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(n):
+        params = {name: float(value) for name, value in zip(NUMBERS, rng.uniform(low, high, 4), strict=True)}
+        optimizer.observe(params, sphere(params) + noise * rng.normal())
 
 
 def test_the_models_of_regions_have_a_bounded_number_of_rows() -> None:
-    optimizer = Optimizer(NUMBERS, seed=0, local_after=30)
-    run(optimizer, sphere, 110)
-    most = regions.NEIGHBOURS + regions.ROUND + 1
-    assert [len(core.observations) <= most for core in cores(optimizer)] == [True] * 3
-    assert all(each._process is None for each in optimizer._all.outputs.objectives), "its memory was given back"
-    assert optimizer.planner.records.n_complete == 110
+    gc.collect()
+    others = {id(each) for each in gc.get_objects() if isinstance(each, Process)}
+    optimizer = Optimizer(NUMBERS, seed=0, local_after=local(30))
+    run(optimizer, sphere, 80)
+    gc.collect()
+    mine = [each for each in gc.get_objects() if isinstance(each, Process) and id(each) not in others]
+    assert len(regions(optimizer)) == len(mine) == 3, "the memory of the model of all was given back"
+    assert max(each.n for each in mine) <= SMALL.neighbours + SMALL.round + 1
+    assert optimizer.planner.records.n_complete == 80
 
 
 def test_before_the_limit_and_without_one_nothing_changes() -> None:
-    runs = [run(Optimizer(NUMBERS, seed=1, local_after=after), sphere, 40) for after in (40, None, 10_000)]
+    runs = [run(Optimizer(NUMBERS, seed=1, local_after=local(after)), sphere, 30) for after in (30, None, 10_000)]
     assert runs[0] == runs[1] == runs[2]
 
 
 def test_regions_come_nearer_to_the_optimum_than_the_model_of_all_does_by_chance() -> None:
-    optimizer = Optimizer(NUMBERS, seed=0, local_after=25)
+    optimizer = Optimizer(NUMBERS, seed=0, local_after=local(25))
     run(optimizer, sphere, 25)
     before = optimizer.best.value
     run(optimizer, sphere, 120)
@@ -84,9 +99,9 @@ def test_regions_come_nearer_to_the_optimum_than_the_model_of_all_does_by_chance
 
 
 def test_a_kernel_that_is_never_learned_has_no_local_models() -> None:
-    optimizer = Optimizer(NUMBERS, seed=0, local_after=10, lag=None)
+    optimizer = Optimizer(NUMBERS, seed=0, local_after=local(10), lag=None)
     run(optimizer, sphere, 20)
-    assert not optimizer._regions
+    assert not regions(optimizer)
 
 
 @pytest.mark.parametrize("space", [NUMBERS, MIXED])
@@ -95,7 +110,7 @@ def test_a_restored_optimiser_continues_to_the_last_bit(space: dict[str, Any]) -
     objective = mixed if space is MIXED else sphere
 
     def make() -> Optimizer:
-        return Optimizer(Space(space, conditions=conditions), seed=3, local_after=30)
+        return Optimizer(Space(space, conditions=conditions), seed=3, local_after=local(30))
 
     first = make()
     run(first, objective, 53)
@@ -105,7 +120,7 @@ def test_a_restored_optimiser_continues_to_the_last_bit(space: dict[str, Any]) -
 
 
 def test_a_saved_optimiser_has_its_regions(tmp_path: Any) -> None:
-    first = Optimizer(NUMBERS, seed=3, local_after=30)
+    first = Optimizer(NUMBERS, seed=3, local_after=local(30))
     run(first, sphere, 61)
     first.save(tmp_path / "o.json")
     second = Optimizer.load(tmp_path / "o.json")
@@ -113,14 +128,14 @@ def test_a_saved_optimiser_has_its_regions(tmp_path: Any) -> None:
 
 
 def restored(optimizer: Optimizer, **options: Any) -> Optimizer:
-    found = Optimizer(optimizer.space.distributions, seed=3, **options)
+    found = Optimizer(optimizer.space.distributions, **{"seed": 3, **options})
     found.restore(json.loads(json.dumps(optimizer.state())))
     return found
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_what_was_pending_when_a_round_began_stays_so_after_a_restoration(seed: int) -> None:
-    options: dict[str, Any] = {"local_after": 20, "lag": 5}
+    options: dict[str, Any] = {"local_after": local(20), "lag": 5}
     optimizer, rng = Optimizer(NUMBERS, seed=3, **options), np.random.default_rng(seed)
     for step in range(60):
         optimizer.ask(2 if step < 4 else 1)
@@ -137,58 +152,58 @@ def test_what_was_pending_when_a_round_began_stays_so_after_a_restoration(seed: 
 
 
 def test_a_row_that_was_pending_when_a_round_began_may_be_forgotten() -> None:
-    optimizer = Optimizer({"x": (-5.0, 5.0)}, seed=3, local_after=40)
+    optimizer = Optimizer({"x": (-5.0, 5.0)}, seed=3, local_after=local(40))
     waiting = optimizer.ask(6)
     optimizer.forecast(waiting[5], 3.0, 0.1)
     run(optimizer, sphere, 44)
     for each in (waiting[1], waiting[5], waiting[0]):
-        copy = restored(optimizer, local_after=40)
+        copy = restored(optimizer, local_after=local(40))
         for one in (copy, optimizer):
             one.forget(each)
-        later = restored(optimizer, local_after=40)
-        assert later.propose(99) == copy.planner.propose(99)[0] == optimizer.planner.propose(99)[0]
+        later = restored(optimizer, local_after=local(40))
+        assert later.planner.propose(99) == copy.planner.propose(99) == optimizer.planner.propose(99)
 
 
-def test_a_long_round_is_not_begun_again_after_a_restoration(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(regions, "MOST_NEW", 3)
-    optimizer = Optimizer(NUMBERS, seed=3, local_after=20)
+def test_a_long_round_is_not_begun_again_after_a_restoration() -> None:
+    sizes = local(20, most_new=3)
+    optimizer = Optimizer(NUMBERS, seed=3, local_after=sizes)
     run(optimizer, sphere, 20)
     for _ in range(8):
         run(optimizer, sphere, 4)
-        copy = restored(optimizer, local_after=20)
+        copy = restored(optimizer, local_after=sizes)
         assert copy.planner.propose(99)[0] == optimizer.planner.propose(99)[0]
         assert copy.state() == optimizer.state()
 
 
 def test_states_of_earlier_versions_do_not_say_what_was_pending() -> None:
-    optimizer = Optimizer(NUMBERS, seed=3, local_after=20)
+    optimizer = Optimizer(NUMBERS, seed=3, local_after=local(20))
     waiting = optimizer.ask(3)
     run(optimizer, sphere, 24)
     state = optimizer.state()
     assert [region.pop("waiting") for region in state["model"]["regions"]] == [[0, 1, 2]] * 3
-    old = Optimizer(NUMBERS, seed=3, local_after=20)
+    old = Optimizer(NUMBERS, seed=3, local_after=local(20))
     old.restore(state)
-    assert old.propose(99) == optimizer.planner.propose(99)[0], "as long as they are still pending"
+    assert old.planner.propose(99) == optimizer.planner.propose(99), "as long as they are still pending"
     old.forget(waiting[0])
     assert run(old, sphere, 5)
 
 
 @pytest.mark.parametrize("waiting", [[-1], ["a"], 3, [0.5]])
 def test_a_state_with_wrong_rows_is_refused(waiting: Any) -> None:
-    optimizer = Optimizer(NUMBERS, seed=3, local_after=20)
+    optimizer = Optimizer(NUMBERS, seed=3, local_after=local(20))
     run(optimizer, sphere, 22)
     state = optimizer.state()
     state["model"]["regions"][0]["waiting"] = waiting
     with pytest.raises(ValueError, match="cannot be read"):
-        Optimizer(NUMBERS, seed=3, local_after=20).restore(state)
+        Optimizer(NUMBERS, seed=3, local_after=local(20)).restore(state)
 
 
 @pytest.mark.parametrize(("noise", "count"), [(0.0, 1), (20.0, 1), (20.0, 4)])
 def test_what_is_proposed_is_asked_next(noise: float, count: int) -> None:
     rng = np.random.default_rng(0)
-    optimizer = Optimizer(NUMBERS, seed=0, local_after=20)
-    for number in range(0, 100, count):
-        proposed = [optimizer.planner.propose(number, count) if count > 1 else [optimizer.planner.propose(number)[0]]] * 2
+    optimizer = Optimizer(NUMBERS, seed=0, local_after=local(20))
+    for number in range(0, 60, count):
+        proposed = [optimizer.planner.propose(number, count) for _ in range(2)]
         asked = optimizer.ask(count)
         assert proposed == [[suggestion.params for suggestion in asked]] * 2
         for suggestion in asked:
@@ -196,7 +211,7 @@ def test_what_is_proposed_is_asked_next(noise: float, count: int) -> None:
 
 
 def test_mixed_and_conditional_parameters_move() -> None:
-    optimizer = Optimizer(Space(MIXED, conditions=CONDITIONS), seed=0, local_after=20)
+    optimizer = Optimizer(Space(MIXED, conditions=CONDITIONS), seed=0, local_after=local(20))
     asked = run(optimizer, mixed, 80)[20:]
     assert {params["kind"] for params in asked} == {"a", "b", "c"}
     assert len({params["layers"] for params in asked}) > 2
@@ -205,21 +220,21 @@ def test_mixed_and_conditional_parameters_move() -> None:
 
 
 def test_a_finite_space_is_evaluated_without_repeats() -> None:
-    optimizer = Optimizer({"a": (1, 12), "b": (1, 12)}, seed=0, local_after=20)
+    optimizer = Optimizer({"a": (1, 12), "b": (1, 12)}, seed=0, local_after=local(20))
     asked = run(optimizer, sphere, 110)
     assert len({tuple(params.values()) for params in asked}) == 110
 
 
 def test_known_constraints_hold_in_regions() -> None:
     optimizer = Optimizer(
-        Space(NUMBERS, feasible=lambda params: params["x0"] + params["x1"] <= 0.5), seed=0, local_after=20
+        Space(NUMBERS, feasible=lambda params: params["x0"] + params["x1"] <= 0.5), seed=0, local_after=local(20)
     )
     asked = run(optimizer, sphere, 80)
     assert all(params["x0"] + params["x1"] <= 0.5 for params in asked)
 
 
 def test_several_objectives_constraints_failures_and_costs() -> None:
-    optimizer = Optimizer(NUMBERS, direction=["minimize", "minimize"], seed=0, local_after=20, cost="seconds")
+    optimizer = Optimizer(NUMBERS, direction=["minimize", "minimize"], seed=0, local_after=local(20), cost="seconds")
     for n in range(60):
         suggestion = optimizer.ask()
         x = list(suggestion.params.values())
@@ -231,16 +246,16 @@ def test_several_objectives_constraints_failures_and_costs() -> None:
 
 
 def test_nothing_feasible_yet() -> None:
-    optimizer = Optimizer(NUMBERS, seed=0, local_after=15)
+    optimizer = Optimizer(NUMBERS, seed=0, local_after=local(15))
     for _ in range(60):
         suggestion = optimizer.ask()
         optimizer.tell(suggestion, sphere(suggestion.params), constraints={"c": 100.0 + suggestion.params["x0"]})
     assert optimizer.planner.n_feasible == 0
-    assert optimizer._regions
+    assert regions(optimizer)
 
 
 def test_pending_and_forgotten_suggestions() -> None:
-    optimizer = Optimizer(NUMBERS, seed=0, local_after=20)
+    optimizer = Optimizer(NUMBERS, seed=0, local_after=local(20))
     run(optimizer, sphere, 30)
     waiting = optimizer.ask(9)
     assert len({tuple(each.params.values()) for each in waiting}) == 9
@@ -249,26 +264,22 @@ def test_pending_and_forgotten_suggestions() -> None:
     for suggestion in reversed(waiting[1::2]):
         optimizer.tell(suggestion, sphere(suggestion.params))
     run(optimizer, sphere, 30)
-    optimizer.planner.propose(64)[0]
-    for region in optimizer._regions._regions:
-        assert region.core is not None
-        later = [*optimizer._observations][region.start :]
-        mine = [each.params for each in region.core.observations]
-        assert all(each.params in mine for each in later if region.core.space.has(each.params))
-    assert optimizer.planner.records.n_complete == len(optimizer._observations) == 64
+    assert optimizer.planner.records.n_complete == len(optimizer.planner.records) == 64
+    copy = restored(optimizer, local_after=local(20), seed=0)
+    assert copy.ask(4) == optimizer.ask(4), "what a region has does not depend on the order of results"
 
 
 def test_a_proposed_batch_leaves_nothing_behind() -> None:
-    one, two = (Optimizer(NUMBERS, seed=0, local_after=20) for _ in range(2))
+    one, two = (Optimizer(NUMBERS, seed=0, local_after=local(20)) for _ in range(2))
     for optimizer in (one, two):
         run(optimizer, sphere, 30)
     one.planner.propose(30, 7)
-    assert len(one._observations) == 30
+    assert len(one.planner.records) == 30
     assert run(one, sphere, 20) == run(two, sphere, 20)
 
 
 def test_a_corrected_value_counts() -> None:
-    optimizer = Optimizer(NUMBERS, seed=0, local_after=20)
+    optimizer = Optimizer(NUMBERS, seed=0, local_after=local(20))
     run(optimizer, sphere, 40)
     optimizer.correct(5, -50.0)
     run(optimizer, sphere, 5)
@@ -277,10 +288,10 @@ def test_a_corrected_value_counts() -> None:
 
 
 def test_what_the_model_says_is_asked_of_a_bounded_model() -> None:
-    optimizer = Optimizer(NUMBERS, seed=0, local_after=20)
+    optimizer = Optimizer(NUMBERS, seed=0, local_after=local(20))
     run(optimizer, sphere, 90)
     process, _ = optimizer.model.surrogate()
-    assert process.n == regions.BEST_OF_ALL + regions.SPREAD_OVER_ALL
+    assert process.n == SMALL.best_of_all + SMALL.spread_over_all
     assert optimizer.recommend().number == optimizer.best.number
     found = optimizer.predict(optimizer.best.params)
     assert found.low <= optimizer.best.value <= found.high or abs(found.value - optimizer.best.value) < 0.1
@@ -288,29 +299,29 @@ def test_what_the_model_says_is_asked_of_a_bounded_model() -> None:
     assert optimizer.model.maxima()
 
 
-def test_a_region_that_finds_nothing_shrinks_and_starts_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(regions, "LEAST_SIDE", 0.15)
-    optimizer = Optimizer({"x": (0.0, 1.0), "y": (0.0, 1.0)}, seed=0, local_after=20)
+def test_a_region_that_finds_nothing_shrinks_and_is_replaced() -> None:
+    options = {"seed": 0, "local_after": local(20, least_side=0.15)}
+    optimizer = Optimizer({"x": (0.0, 1.0), "y": (0.0, 1.0)}, **options)
     sides: list[list[float]] = []
-    for _ in range(120):
+    for _ in range(90):
         suggestion = optimizer.ask()
         optimizer.tell(suggestion, 1.0 + 1e-9 * suggestion.number)
-        sides.append([region.side for region in optimizer._regions._regions])
+        sides.append([region["side"] for region in regions(optimizer)])
     steps = {(a, b) for before, after in pairwise(sides[20:]) for a, b in zip(before, after, strict=True) if a != b}
     assert steps == {(0.4, 0.2), (0.2, 0.4)}, "half the side, and then a new region"
 
 
 def test_a_box_without_new_points_is_left() -> None:
-    optimizer = Optimizer({"a": (1, 30), "b": (1, 30)}, seed=0, local_after=30)
+    optimizer = Optimizer({"a": (1, 30), "b": (1, 30)}, seed=0, local_after=local(30))
     run(optimizer, sphere, 100)
-    before = [region.start for region in optimizer._regions._regions]
+    before = [region["start"] for region in regions(optimizer)]
     asked = run(optimizer, sphere, 60)
     assert len({tuple(params.values()) for params in asked}) == 60
-    assert all(region.start not in before for region in optimizer._regions._regions), "they have moved on"
+    assert all(region["start"] not in before for region in regions(optimizer)), "they have moved on"
 
 
 def test_an_exhausted_space_is_repeated_where_it_is_good() -> None:
-    optimizer, rng = Optimizer({"a": (1, 4), "b": (1, 4)}, seed=0, local_after=40), np.random.default_rng(0)
+    optimizer, rng = Optimizer({"a": (1, 4), "b": (1, 4)}, seed=0, local_after=local(40)), np.random.default_rng(0)
     asked = run(optimizer, lambda params: sphere(params) + rng.normal(), 80)
     assert np.mean([sphere(params) for params in asked[60:]]) < 2.0, "a random point has 7"
 
@@ -319,21 +330,21 @@ def test_a_noisy_run_is_restored_to_the_last_bit() -> None:
     def noisy(params: dict[str, Any]) -> float:
         return sphere(params) + 5.0 * math.sin(1e4 * params["x0"])
 
-    first, second = (Optimizer(NUMBERS, seed=3, local_after=30) for _ in range(2))
+    first, second = (Optimizer(NUMBERS, seed=3, local_after=local(30)) for _ in range(2))
     run(first, noisy, 53)
     second.restore(json.loads(json.dumps(first.state())))
     assert run(second, noisy, 15) == run(first, noisy, 15)
 
 
 def test_results_at_configurations_that_are_not_feasible_are_no_centers() -> None:
-    optimizer = Optimizer(Space(NUMBERS, feasible=lambda params: params["x0"] <= -4.0), seed=0, local_after=20)
+    optimizer = Optimizer(Space(NUMBERS, feasible=lambda params: params["x0"] <= -4.0), seed=0, local_after=local(20))
     for j in range(25):
         optimizer.observe({"x0": 4.0, "x1": j / 10, "x2": 0.0, "x3": 0.0}, float(j))
     assert all(params["x0"] <= -4.0 for params in run(optimizer, sphere, 20))
 
 
 def test_a_model_of_fewer_rows_is_restored() -> None:
-    first, second = (Optimizer(NUMBERS, seed=0, local_after=20) for _ in range(2))
+    first, second = (Optimizer(NUMBERS, seed=0, local_after=local(20)) for _ in range(2))
     run(first, sphere, 40)
     run(second, sphere, 15)
     second.planner.restore(first.planner.state())
@@ -341,105 +352,89 @@ def test_a_model_of_fewer_rows_is_restored() -> None:
 
 
 def test_a_state_with_another_kernel_is_refused() -> None:
-    first = Optimizer(NUMBERS, seed=0, local_after=20)
+    first = Optimizer(NUMBERS, seed=0, local_after=local(20))
     run(first, sphere, 30)
     with pytest.raises(ValueError, match="kernel"):
-        Optimizer(NUMBERS, seed=0, local_after=20, kernel="additive").restore_model(first.planner.state())
+        Optimizer(NUMBERS, seed=0, local_after=local(20), kernel="additive").planner.restore(first.planner.state())
 
 
 def test_regions_have_no_startup_points() -> None:
-    optimizer = Optimizer(NUMBERS, seed=0, local_after=45, n_startup=40)
+    optimizer = Optimizer(NUMBERS, seed=0, local_after=local(45), n_startup=40)
     run(optimizer, sphere, 110)
     assert optimizer.best.value < 1e-2
 
 
 def test_the_last_row_can_be_forgotten() -> None:
-    optimizer = Optimizer(NUMBERS, seed=0, local_after=6)
+    optimizer = Optimizer(NUMBERS, seed=0, local_after=local(6))
     run(optimizer, sphere, 10)
     for _ in range(3):
         optimizer.forget(optimizer.ask())
         optimizer.planner.propose(99)[0]
-    for region in optimizer._regions._regions:
-        assert region.core is not None
-        assert sorted(region.pending.values()) == region.core.observations.rows(State.PENDING).tolist() == []
+    copy = restored(optimizer, local_after=local(6), seed=0)
+    assert copy.planner.propose(99) == optimizer.planner.propose(99)
+    assert not optimizer.pending
 
 
 def test_revised_values_and_forecasts_count() -> None:
-    optimizer = Optimizer(NUMBERS, seed=0, local_after=20)
+    optimizer = Optimizer(NUMBERS, seed=0, local_after=local(20))
     run(optimizer, sphere, 40)
     waiting = optimizer.ask()
-    optimizer.planner.propose(41)[0]
+    before = optimizer.planner.propose(41)
     optimizer.forecast(waiting, -30.0, 0.01)
-    optimizer.planner.propose(41)[0]
-    assert any(-30.0 in each.result.values for core in cores(optimizer) for each in core.observations), (
-        "a forecast after the row has entered a region"
-    )
+    after = optimizer.planner.propose(41)
+    assert before != after, "a forecast after the row has entered a region"
+    assert after == restored(optimizer, local_after=local(20), seed=0).planner.propose(41)
     optimizer.tell(waiting, sphere(waiting.params))
     optimizer.planner.revise({3: (-100.0, 0.0)})
     assert optimizer.recommend().number == 3
 
 
 def test_what_is_observed_first_is_not_put_into_one_model() -> None:
-    optimizer, rng = Optimizer(NUMBERS, seed=0, local_after=20), np.random.default_rng(0)
-    for _ in range(60):
-        params = {name: float(value) for name, value in zip(NUMBERS, rng.uniform(-5, 5, 4), strict=True)}
-        optimizer.observe(params, sphere(params))
-    assert optimizer.model.surrogate()[0].n == regions.BEST_OF_ALL + regions.SPREAD_OVER_ALL
+    optimizer = Optimizer(NUMBERS, seed=0, local_after=local(20))
+    observe_many(optimizer, 60)
+    assert optimizer.model.surrogate()[0].n == SMALL.best_of_all + SMALL.spread_over_all
 
 
-def test_many_results_that_were_not_asked_for_end_a_round(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(regions, "MOST_NEW", 30)
-    optimizer, rng = Optimizer(NUMBERS, seed=0, local_after=20), np.random.default_rng(0)
+def test_many_results_that_were_not_asked_for_end_a_round() -> None:
+    optimizer = Optimizer(NUMBERS, seed=0, local_after=local(20, most_new=30))
     run(optimizer, sphere, 25)
-    for _ in range(300):
-        params = {name: float(value) for name, value in zip(NUMBERS, rng.uniform(0, 2, 4), strict=True)}
-        optimizer.observe(params, sphere(params))
+    observe_many(optimizer, 300, 0.0, 2.0)
     run(optimizer, sphere, 4)
-    assert all(len(core.observations) < 60 for core in cores(optimizer))
+    assert all(region["start"] >= 325 for region in regions(optimizer))
+    assert all(region["model"]["built_rows"] < 60 for region in regions(optimizer))
 
 
 @pytest.mark.parametrize("noise", [0.0, 20.0])
-def test_local_models_take_over_early_only_without_noise(noise: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(takeover, "EARLY_LOCAL_AFTER", 60)
-    optimizer, rng = Optimizer(NUMBERS, seed=0), np.random.default_rng(0)
-    for _ in range(100):
-        params = {name: float(value) for name, value in zip(NUMBERS, rng.uniform(-5, 5, 4), strict=True)}
-        optimizer.observe(params, sphere(params) + noise * rng.normal())
+def test_local_models_take_over_early_only_without_noise(noise: float) -> None:
+    optimizer = Optimizer(NUMBERS, seed=0, local_after=local("auto", early_after=60))
+    rng = np.random.default_rng(0)
+    observe_many(optimizer, 100, noise=noise)
     run(optimizer, lambda params: sphere(params) + noise * rng.normal(), 3)
-    assert bool(optimizer._regions) == (noise == 0.0)
+    assert bool(regions(optimizer)) == (noise == 0.0)
 
 
-def test_what_is_proposed_is_asked_next_when_local_models_take_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(takeover, "EARLY_LOCAL_AFTER", 60)
-    optimizer, rng = Optimizer(NUMBERS, seed=0), np.random.default_rng(0)
-    for _ in range(70):
-        params = {name: float(value) for name, value in zip(NUMBERS, rng.uniform(-5, 5, 4), strict=True)}
-        optimizer.observe(params, sphere(params))
+def test_what_is_proposed_is_asked_next_when_local_models_take_over() -> None:
+    optimizer = Optimizer(NUMBERS, seed=0, local_after=local("auto", early_after=60))
+    observe_many(optimizer, 70)
     proposed = optimizer.planner.propose(0)[0]
     assert optimizer.ask().params == proposed
-    assert optimizer._regions
+    assert regions(optimizer)
 
 
 def test_a_batch_is_as_proposed_where_results_are_fewer_than_local_models_need() -> None:
-    optimizer = Optimizer(NUMBERS, seed=0, local_after=12)
+    optimizer = Optimizer(NUMBERS, seed=0, local_after=local(12))
     run(optimizer, sphere, 10)
     proposed = optimizer.planner.propose(10, 5)
     assert [suggestion.params for suggestion in optimizer.ask(5)] == proposed
 
 
-@pytest.mark.parametrize("wrong", [-1, 1.5, "often", True])
-def test_wrong_limits_are_refused(wrong: Any) -> None:
-    with pytest.raises(ValueError, match='local_after must be a whole number, "auto" or None'):
-        Optimizer(NUMBERS, local_after=wrong)
-
-
 def test_a_state_of_other_regions_is_refused() -> None:
-    optimizer = Optimizer(NUMBERS, seed=0, local_after=20)
+    optimizer = Optimizer(NUMBERS, seed=0, local_after=local(20))
     run(optimizer, sphere, 25)
     state = optimizer.state()
     state["model"]["regions"][0]["center"].pop()
     with pytest.raises(ValueError, match="4 numbers"):
-        Optimizer(NUMBERS, seed=0, local_after=20).restore(state)
+        Optimizer(NUMBERS, seed=0, local_after=local(20)).restore(state)
 
 
 def test_a_resumed_study_continues_with_its_regions(tmp_path: Any) -> None:
@@ -449,7 +444,13 @@ def test_a_resumed_study_continues_with_its_regions(tmp_path: Any) -> None:
     def trials(name: str, *counts: int) -> list[dict[str, Any]]:
         for count in counts:
             study = lazybo.optimize(
-                objective, NUMBERS, n_trials=count, seed=0, storage=tmp_path / name, local_after=25, progress=False
+                objective,
+                NUMBERS,
+                n_trials=count,
+                seed=0,
+                storage=tmp_path / name,
+                sampler=lazybo.LazySampler(seed=0, local_after=local(25)),
+                progress=False,
             )
         return [trial.params for trial in study.trials]
 
@@ -458,11 +459,9 @@ def test_a_resumed_study_continues_with_its_regions(tmp_path: Any) -> None:
 
 def test_the_sampler_takes_the_limit() -> None:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    study = optuna.create_study(sampler=lazybo.LazySampler(seed=0, local_after=20))
+    study = optuna.create_study(sampler=lazybo.LazySampler(seed=0, local_after=local(20)))
     study.optimize(lambda trial: trial.suggest_float("x", -1, 1) ** 2 + trial.suggest_float("y", -1, 1) ** 2, 40)
     assert study.best_value < 1e-2
-    with pytest.raises(ValueError, match="local_after"):
-        lazybo.LazySampler(local_after=-3)
 
 
 distributions = st.one_of(

@@ -256,7 +256,7 @@ def test_a_corrected_value_leaves_no_trace_in_the_model() -> None:
         wrong.observe(params, 700.0 if i == 6 else value, variance=0.01)
         right.observe(params, value, variance=0.01)
     wrong.predict({"x": 0.5, "y": 0.5})
-    wrong.propose(3)  # the kernel is learned from the wrong value
+    wrong.planner.propose(3)  # the kernel is learned from the wrong value
     wrong.correct({"x": (6 * 0.37) % 1, "y": (6 * 0.61) % 1}, ((6 * 0.37) % 1 - 0.4) ** 2 + (6 * 0.61) % 1)
     assert wrong.ask() == right.ask()
     assert wrong.state() == right.state()
@@ -310,7 +310,10 @@ def test_the_table_has_the_columns_of_export_and_can_be_read_back(tmp_path: Path
     frame = optimizer.records().to_dataframe()
     assert list(frame.columns) == list(records[0])
     assert frame["value"].notna().sum() == optimizer.planner.records.n_complete
-    assert frame["value"].min() == optimizer.best.value or optimizer.planner.n_feasible < optimizer.planner.records.n_complete
+    assert (
+        frame["value"].min() == optimizer.best.value
+        or optimizer.planner.n_feasible < optimizer.planner.records.n_complete
+    )
     optimizer.records().to_csv(tmp_path / "all.csv")
     with (tmp_path / "all.csv").open(newline="") as file:
         assert [row["number"] for row in csv.DictReader(file)] == [str(i) for i in range(11)]
@@ -318,7 +321,7 @@ def test_the_table_has_the_columns_of_export_and_can_be_read_back(tmp_path: Path
     small = Optimizer(space, seed=0)
     for i in range(4):
         small.tell(small.ask(), float(i))
-    small.to_csv(tmp_path / "small.csv")
+    small.records().to_csv(tmp_path / "small.csv")
     study = optimize(lambda x, n: x + n, space, n_trials=1, warm_start=tmp_path / "small.csv", progress=False)
     assert len(study.trials) == 1
 

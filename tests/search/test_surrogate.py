@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from optuna.distributions import FloatDistribution
 
-from lazybo.gp.posterior import CHUNK_ROWS
+from lazybo.gp.cholesky import CHUNK_ROWS
 from lazybo.search.acquisition import Acquired, log_expected_improvement
 from lazybo.search.optimizer import Optimizer
 
@@ -52,7 +52,9 @@ def test_a_cut_in_the_middle_of_a_built_chunk_is_repeated_to_the_last_bit_after_
     for optimizer in (original, early):
         optimizer.tell(waiting, 3.0, variance=0.5)
     late.restore(json.loads(json.dumps(original.state())))
-    assert original.planner.state() == early.model_state() == late.model_state() == learned, "a result teaches later"
+    assert original.planner.state() == early.planner.state() == late.planner.state() == learned, (
+        "a result teaches later"
+    )
     factors = [optimizer.model.surrogate()[0].factor.factor for optimizer in (original, early, late)]
     np.testing.assert_array_equal(factors[0], factors[1])
     np.testing.assert_array_equal(factors[0], factors[2])
@@ -119,7 +121,7 @@ def test_known_variances_follow_the_scale_of_the_values_and_small_changes_cost_n
         for x in xs:
             optimizer.observe({"x": float(x)}, factor * np.sin(x), variance=0.01)
         optimizer.planner.propose(0)[0]
-        return optimizer._surrogate._process
+        return optimizer.model.surrogate()[0]
 
     built = observe(np.linspace(-5, 5, 20), 1.0)
     assert observe(np.linspace(-4.9, 4.9, 4), 1.2) is built, "their scale has hardly changed"
@@ -151,16 +153,6 @@ def test_nothing_is_suggested_next_to_a_pending_point() -> None:
     assert np.diff(asked).min() < 0.1 * length, "the gap is what keeps them apart"
 
 
-def test_a_look_leaves_what_was_learned_as_it_was() -> None:
-    optimizer = Optimizer(LINE, seed=0)
-    for x in np.linspace(-5, 5, 8):
-        optimizer.observe({"x": float(x)}, x**2)
-    before = optimizer.planner.state()
-    optimizer.model.maxima()
-    assert optimizer.model.surrogate()[0].n == 8
-    assert optimizer.planner.state() == before
-
-
 def test_the_pool_follows_a_process_whose_last_rows_were_cut() -> None:
     rng = np.random.default_rng(3)
     optimizer = Optimizer(PLANE, seed=0, lag=None, n_startup=0)
@@ -172,12 +164,12 @@ def test_the_pool_follows_a_process_whose_last_rows_were_cut() -> None:
     optimizer.planner.propose(0)[0]
     optimizer.tell(waiting, 3.0, variance=50.0)
     optimizer.planner.propose(0)[0]
-    process, pool = optimizer._surrogate._process, optimizer._surrogate._pool
-    assert process is not None
+    now = optimizer.model.search.models.objectives[0].current()
+    pool = now.built.pool
     assert pool is not None
-    assert process.rebuilds == 0
-    mean, std = pool.posterior(process, 30)
-    exact = process.posterior(pool.points)
+    assert now.process.rebuilds == 0
+    mean, std = pool.posterior()
+    exact = now.process.posterior(pool.points)
     np.testing.assert_allclose(mean, exact.mean, atol=1e-8)
     np.testing.assert_allclose(std**2, exact.variance, atol=1e-8)
 

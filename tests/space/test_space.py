@@ -1,6 +1,7 @@
 import json
 import math
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,8 @@ from optuna.distributions import (
     IntDistribution,
 )
 
-from lazybo.space.space import Condition, Space
+from lazybo.space.axis import contains
+from lazybo.space.space import Condition, Space, as_space
 
 SVM_OR_FOREST = {
     "model": CategoricalDistribution(["svm", "forest"]),
@@ -80,7 +82,7 @@ def test_decode_of_encode_is_the_same_configuration(data: st.DataObject, parts: 
     params = {name: data.draw(a_value(part)) for name, part in space.distributions.items()}
     space.check(params)
     x = space.encode(params)
-    assert ((x >= 0) & ((x <= 1) | ~space.numeric)).all()
+    assert ((x >= 0) & ((x <= 1) | space.categorical)).all()
     again = space.decode(x)
     assert list(again) == list(params)
     for name, value in params.items():
@@ -98,7 +100,7 @@ def test_points_are_what_will_really_be_evaluated(seed: int, parts: list[BaseDis
     space = Space({f"p{i}": part for i, part in enumerate(parts)})
     assume(space.dim)
     rng = np.random.default_rng(seed)
-    relaxed = np.where(space.numeric, rng.random((6, space.dim)), space.sample(rng, 6))
+    relaxed = np.where(space.categorical, space.sample(rng, 6), rng.random((6, space.dim)))
     for points in (
         space.sample(rng, 6),
         space.snap(relaxed),
@@ -263,7 +265,7 @@ def test_a_decoded_value_is_one_that_optuna_knows(distribution: BaseDistribution
     for place in (u, 0.0, 1.0):
         value = space.decode(space.snap(np.array([[place]]))[0])["p"]
         internal = distribution.to_internal_repr(value)
-        assert distribution._contains(internal)
+        assert contains(distribution, value)
         assert distribution.to_external_repr(internal) == value
         space.check({"p": value})
         assert 0.0 <= space.encode({"p": value})[0] <= 1.0
@@ -275,7 +277,7 @@ def test_the_ends_of_a_range_are_themselves(distribution: BaseDistribution) -> N
     space = Space({"p": distribution})
     assert space.decode(np.array([0.0]))["p"] == low
     assert space.decode(np.array([1.0]))["p"] == pytest.approx(high, rel=1e-9)
-    if distribution._contains(float(high)):
+    if contains(distribution, high):
         assert space.decode(np.array([1.0]))["p"] == high
         assert space.encode({"p": high})[0] == 1.0
     assert space.encode({"p": low})[0] == 0.0
@@ -347,3 +349,85 @@ def test_what_becomes_active_is_filled_with_another_value_in_every_row(rng: np.r
     repaired = space.repair(points, rng)
     assert len(set(repaired[:, space.names.index("C")])) == 5
     assert np.isnan(repaired[:, space.names.index("trees")]).all()
+
+
+# ------------------------------------------------------------ what users give
+
+
+@pytest.mark.parametrize(
+    ("conditions", "message"),
+    [
+        ({"y": ("x", 1)}, r"the condition of 'y' must be lazybo.Condition\(parent, values\)"),
+        (5, "conditions must be a dict"),
+        (["x"], "conditions must be a dict"),
+        ({"z": Condition("x", (1,))}, "conditions: .* no parameter 'z'; this space has"),
+        ({"y": Condition("z", (1,))}, "conditions: .* no parameter 'z'; this space has"),
+        ({"y": Condition(["x"], (1,))}, "conditions: .*: there is no parameter"),  # type: ignore[arg-type]
+        ({"y": Condition("x", 1)}, "conditions: .*'y' must have a list of values, not 1"),  # type: ignore[arg-type]
+        ({"y": Condition("x", "a")}, "conditions: .*'y' must have a list of values, not 'a'"),  # type: ignore[arg-type]
+        ({"y": Condition("x", {1})}, "conditions: .*'y' must have a list of values"),  # type: ignore[arg-type]
+        ({"y": Condition("x", ())}, "conditions: .*'y' has no values"),
+    ],
+)
+def test_wrong_conditions_are_refused(conditions: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Space({"x": (-5.0, 5.0), "y": (-5.0, 5.0)}, conditions=conditions)
+
+
+def test_a_dict_is_a_space_and_a_space_stays_what_it_is() -> None:
+    written = {"x": (0.0, 1.0), "kind": ["a", "b"], "n": IntDistribution(1, 9)}
+    space = Space(written)
+    assert as_space(space) is space
+    assert as_space(written) == space
+    assert space.distributions == {
+        "x": FloatDistribution(0.0, 1.0),
+        "kind": CategoricalDistribution(["a", "b"]),
+        "n": IntDistribution(1, 9),
+    }
+    assert (space.conditions, space.optional, space.feasible) == ({}, frozenset(), None)
+
+
+def test_spaces_are_equal_if_all_that_is_known_about_them_is() -> None:
+    def small(params: dict[str, Any]) -> bool:
+        return bool(params["x"] < 0.5)
+
+    def given(**known: Any) -> Space:
+        return Space({"x": (0.0, 1.0), "kind": ["a", "b"], "n": (1, 9)}, **known)
+
+    known: dict[str, Any] = {
+        "conditions": {"n": Condition("kind", ["a"])},  # type: ignore[arg-type]
+        "feasible": small,
+        "optional": ["n"],
+    }
+    assert given(**known) == given(**known) != given()
+    for name in known:
+        assert given(**{key: value for key, value in known.items() if key != name}) != given(**known)
+    narrow = given(**known).box(np.array([0.5, 0.0, 0.5]), 0.5)
+    assert (narrow.conditions, narrow.feasible, narrow.optional) == (
+        {"n": Condition("kind", ("a",))},
+        small,
+        frozenset({"n"}),
+    )
+
+
+def test_only_active_and_optional_parameters_may_be_missing() -> None:
+    parameters = {"x": (0.0, 1.0), "kind": ["a", "b"], "n": (1, 9)}
+    conditional = Space(parameters, conditions={"n": Condition("kind", ("a",))})
+    assert conditional.has({"x": 0.5, "kind": "b"})
+    assert not conditional.has({"x": 0.5, "kind": "a"})
+    assert not conditional.has({"x": 0.5, "kind": "b", "n": 1})
+    optional = Space(parameters, optional=["n"])
+    assert optional.has({"x": 0.5, "kind": "a"})
+    assert optional.has({"x": 0.5, "kind": "a", "n": 1})
+    assert not optional.has({"kind": "a", "n": 1})
+
+
+def test_a_predicate_that_is_no_function_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"feasible must be a function that takes a configuration .*, not 3"):
+        Space({"x": (0.0, 1.0)}, feasible=3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("name", "hint"), [("feasable", "did you mean feasible="), ("x", "it has parameters, ")])
+def test_an_unknown_argument_of_a_space_is_an_error_with_a_hint(name: str, hint: str) -> None:
+    with pytest.raises(TypeError, match=rf"Space\(\) has no argument {name}=; {hint}"):
+        Space({"x": (0.0, 1.0)}, **{name: None})

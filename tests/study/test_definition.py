@@ -76,7 +76,7 @@ def assert_same(one: Optimizer, other: Optimizer) -> None:
 def test_reports_show_the_model_of_the_run_also_after_a_resume(options: dict[str, Any], tmp_path: Path) -> None:
     storage = tmp_path / "s.db"
     for trials in (9, 14):
-        optimize(bowl, SPACE, n_trials=trials, seed=3, storage=storage, progress=False, **options)
+        optimize(bowl, SPACE, n_trials=trials, seed=3, storage=storage, progress=False, sampler=LazySampler(**options))
         study = optuna.load_study(study_name="lazybo", storage=f"sqlite:///{storage}")
         assert_same(model_of(study, study.trials).optimizer, replayed(study, seed=3, **options))
 
@@ -84,8 +84,8 @@ def test_reports_show_the_model_of_the_run_also_after_a_resume(options: dict[str
 def test_slices_are_those_of_the_model_of_the_run() -> None:
     """A run with fixed length scales of 0.1 was explained with learned ones of 0.61."""
     options = {"lag": None, "kernel": Matern52([0.1, 0.1]), "noise": 1e-6}
-    study = optimize(bowl, SPACE, n_trials=12, seed=0, progress=False, **options)
-    gp, warping = replayed(study, seed=0, **options).surrogate()
+    study = optimize(bowl, SPACE, n_trials=12, seed=0, progress=False, sampler=LazySampler(**options))
+    gp, warping = replayed(study, seed=0, **options).model.surrogate()
     record = predictions.slices(study)[0]
     best = study.best_params
     x = [[(place + 5) / 10, (best["y"] + 5) / 10] for place in record.places]
@@ -96,7 +96,7 @@ def test_a_parameter_that_no_trial_has_had_is_part_of_the_model() -> None:
     space = {"opt": CategoricalDistribution(["a", "b", "c"]), "late": FloatDistribution(0, 1), **SPACE}
     conditions = {"late": Condition("opt", ("c",))}
     fixed = [{"opt": "a", "x": 1.0, "y": 2.0}, {"opt": "b", "x": 2.0, "y": 2.0}, {"opt": "a", "x": 4.0, "y": 2.0}]
-    study = optimize(bowl, space, conditions=conditions, initial=fixed, n_trials=3, seed=0, progress=False)
+    study = optimize(bowl, Space(space, conditions=conditions), initial=fixed, n_trials=3, seed=0, progress=False)
     assert not any("late" in trial.params for trial in study.trials)
     model = model_of(study, study.trials)
     assert list(model.optimizer.space.names) == list(space)
@@ -123,13 +123,13 @@ def test_reports_show_the_model_of_the_sampler(options: dict[str, Any], trials: 
 
 
 def test_the_latest_options_count() -> None:
-    study = optimize(bowl, SPACE, n_trials=8, seed=3, lag=5, progress=False)
+    study = optimize(bowl, SPACE, n_trials=8, seed=3, sampler=LazySampler(lag=5), progress=False)
     lags: list[Any] = [model_of(study, study.trials).optimizer.options.lag]
     for sampler in (LazySampler(seed=3, lag=7), LazySampler(seed=3)):
         study.sampler = sampler
         study.optimize(suggested, n_trials=2)
         lags.append(model_of(study, study.trials).optimizer.options.lag)
-    optimize(bowl, SPACE, n_trials=14, storage=study._storage, lag=5, progress=False)
+    optimize(bowl, SPACE, n_trials=14, storage=study._storage, sampler=LazySampler(lag=5), progress=False)
     lags.append(model_of(study, study.trials).optimizer.options.lag)
     assert lags == [5, 7, "auto", 5]
 
@@ -149,7 +149,7 @@ def test_a_sampler_writes_its_options_once(tmp_path: Path) -> None:
 def test_a_run_writes_its_options_again_only_if_they_changed(tmp_path: Path) -> None:
     storage, texts = tmp_path / "s.db", []
     for trials, lag in ((3, 5), (6, 5), (9, 7)):
-        study = optimize(bowl, SPACE, n_trials=trials, storage=storage, lag=lag, progress=False)
+        study = optimize(bowl, SPACE, n_trials=trials, storage=storage, sampler=LazySampler(lag=lag), progress=False)
         texts.append(study._storage.get_study_system_attrs(study._study_id)[f"{OPTIONS_KEY}:0"])
     assert texts[0] == texts[1] != texts[2]
     assert json.loads(texts[2])["lag"] == 7
@@ -192,7 +192,14 @@ class OwnKernel(Matern52):
 
 def test_what_cannot_be_restored_is_named(caplog: pytest.LogCaptureFixture) -> None:
     kernel = OwnKernel(np.array([0.1, 0.1]), columns=(Column(), Column()))
-    study = optimize(bowl, SPACE, n_trials=7, seed=0, progress=False, kernel=kernel, acquisition=expected_improvement)
+    study = optimize(
+        bowl,
+        SPACE,
+        n_trials=7,
+        seed=0,
+        progress=False,
+        sampler=LazySampler(kernel=kernel, acquisition=expected_improvement),
+    )
     assert "expected_improvement" in stored_options(study, study.trials).options["not kept"]["acquisition"]
     assert "OwnKernel" in stored_options(study, study.trials).options["not kept"]["kernel"]
     optuna.logging.enable_propagation()
@@ -234,10 +241,9 @@ def measured() -> optuna.Study:
         SPACE,
         n_trials=8,
         seed=0,
-        cost="seconds",
+        sampler=LazySampler(cost="seconds", earlier=[[({"x": i / 2, "y": 0.0}, i / 9) for i in range(10)]]),
         constraints={"memory": 4.0},
         initial=[{"x": 1.0, "y": 1.0}],
-        earlier=[[({"x": i / 2, "y": 0.0}, i / 9) for i in range(10)]],
         progress=False,
     )
     study.sampler = LazySampler(seed=0, lag=3)
@@ -252,7 +258,7 @@ def continue_run(study: optuna.Study) -> None:
         n_trials=len(study.trials) + 1,
         storage=study._storage,
         study_name=study.study_name,
-        cost="seconds",
+        sampler=LazySampler(cost="seconds"),
         constraints={"memory": 4.0},
         initial=[{"x": 1.0, "y": 1.0}],
         progress=False,
@@ -298,13 +304,15 @@ def test_what_was_edited_works_or_is_one_error_that_names_the_attribute(where: A
 
 @pytest.mark.parametrize("text", ["{", '{"lag": 3}', '{"structure": {"space": 3}}', "[1]", "[" * DEPTH])
 def test_options_that_cannot_be_read_are_named_and_written_again_by_the_next_run(text: str, tmp_path: Path) -> None:
-    study = edited(optimize(bowl, SPACE, n_trials=6, seed=0, lag=5, progress=False), f"{OPTIONS_KEY}:0", text)
+    study = edited(
+        optimize(bowl, SPACE, n_trials=6, seed=0, sampler=LazySampler(lag=5), progress=False), f"{OPTIONS_KEY}:0", text
+    )
     named = r"the attribute 'lazybo:options' of the study 'lazybo' cannot be read: .*; continue the study with optimize"
     with pytest.raises(ValueError, match=named):
         model_of(study, study.trials)
     write_report(study, tmp_path / "study.html")
     assert re.search(named.replace("'", "(&#x27;|')"), (tmp_path / "study.html").read_text())
-    optimize(bowl, SPACE, n_trials=7, storage=study._storage, lag=5, progress=False)
+    optimize(bowl, SPACE, n_trials=7, storage=study._storage, sampler=LazySampler(lag=5), progress=False)
     assert model_of(study, study.trials).optimizer.options.lag == 5
 
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import lazybo
 from lazybo.cli.app import app
 from lazybo.report.predictions import model_for
-from lazybo.search.earlier_studies import EarlierStudy, say
+from lazybo.search.earlier_studies import EarlierStudy, fitting, say
 from lazybo.search.options import pack, unpack
 from lazybo.study.definition import read_earlier
 
@@ -67,19 +67,26 @@ def test_studies_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.chdir(tmp_path)
     old_study(storage="sqlite:///here.db", count=1)
     with pytest.raises(ValueError, match=reason):
-        lazybo.optimize(bowl, SPACE, n_trials=3, earlier=[source])
+        lazybo.optimize(bowl, SPACE, n_trials=3, sampler=lazybo.LazySampler(earlier=[source]))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["here.db"]
 
 
 def test_the_study_itself_is_no_earlier_one(tmp_path: Path) -> None:
     old_study("mine", f"sqlite:///{tmp_path}/a.db", 1)
     with pytest.raises(ValueError, match="its own trials count anyway"):
-        lazybo.optimize(bowl, SPACE, n_trials=3, storage=tmp_path / "a.db", study_name="mine", earlier=["mine"])
+        lazybo.optimize(
+            bowl,
+            SPACE,
+            n_trials=3,
+            storage=tmp_path / "a.db",
+            study_name="mine",
+            sampler=lazybo.LazySampler(earlier=["mine"]),
+        )
 
 
 def test_a_string_is_no_list() -> None:
     with pytest.raises(ValueError, match="earlier must be a list"):
-        lazybo.optimize(bowl, SPACE, n_trials=3, earlier="old@a.db")
+        lazybo.optimize(bowl, SPACE, n_trials=3, sampler=lazybo.LazySampler(earlier="old@a.db"))
     with pytest.raises(ValueError, match="earlier must be a list"):
         lazybo.LazySampler(earlier="old@a.db")  # type: ignore[arg-type]
 
@@ -95,12 +102,10 @@ def test_packed_studies_are_the_same() -> None:
 def test_choices_survive_as_texts_and_lists() -> None:
     choices = CategoricalDistribution([(1, 2), (3, 4), 5])
     study = EarlierStudy("a", ({"k": (1, 2)}, {"k": 5}, {"k": (3, 4)}), ((1.0,), (2.0,), (3.0,)))
-    points = []
-    for studies in ((study,), unpack(pack([study])), (EarlierStudy("a", ({"k": "5"},) * 3, study.values),)):
-        optimizer = lazybo.Optimizer({"k": choices}, earlier=studies)
-        (tasks,) = (each.earlier for each in optimizer._outputs.objectives)
-        assert tasks is not None
-        points.append(tasks.tasks[0].points[:, 0].tolist())
+    space, texts = lazybo.Space({"k": choices}), EarlierStudy("a", ({"k": "5"},) * 3, study.values)
+    points = [
+        fitting(studies, space).points[0][:, 0].tolist() for studies in ((study,), unpack(pack([study])), (texts,))
+    ]
     assert points == [[0.0, 2.0, 1.0], [0.0, 2.0, 1.0], [2.0, 2.0, 2.0]]
 
 
@@ -121,10 +126,11 @@ def test_the_sampler_respects_the_new_ranges() -> None:
 def test_reports_and_resumed_runs_need_no_other_storage(tmp_path: Path) -> None:
     """Also not to the last bit: the results of the earlier study are kept with the new one."""
     old_study(storage=f"sqlite:///{tmp_path}/old.db")
-    options: dict[str, Any] = {"seed": 1, "progress": False, "earlier": [f"old@{tmp_path}/old.db"]}
-    whole = lazybo.optimize(bowl, SPACE, n_trials=9, **options)
+    options: dict[str, Any] = {"seed": 1, "progress": False}
+    sampler = lazybo.LazySampler(earlier=[f"old@{tmp_path}/old.db"])
+    whole = lazybo.optimize(bowl, SPACE, n_trials=9, sampler=sampler, **options)
     for stop in (5, 9):
-        study = lazybo.optimize(bowl, SPACE, n_trials=stop, storage=tmp_path / "new.db", **options)
+        study = lazybo.optimize(bowl, SPACE, n_trials=stop, storage=tmp_path / "new.db", sampler=sampler, **options)
     assert [trial.params for trial in study.trials] == [trial.params for trial in whole.trials]
     (tmp_path / "old.db").unlink()
     loaded = optuna.load_study(study_name=study.study_name, storage=f"sqlite:///{tmp_path}/new.db")

@@ -89,7 +89,7 @@ def model_of(*trials: FrozenTrial) -> StudyModel:
 
 
 def values(model: StudyModel) -> list[tuple[float, float, float]]:
-    rows = model.optimizer._observations
+    rows = model.optimizer.planner.records
     return sorted((rows[i].params["x"], *rows[i].result.values, *rows[i].result.variances) for i in range(len(rows)))
 
 
@@ -113,8 +113,8 @@ def test_a_trial_that_was_paused_may_fail_or_be_pruned() -> None:
     model = model_of(*COMPLETE, paused(5, 0.2))
     model.announce(5, {"x": 0.2})
     model.finish(trial_of(5, 0.2, 4, TrialState.FAIL))
-    assert len(model.optimizer._observations) == 6
-    assert model.optimizer._observations.n_complete == 5
+    assert len(model.optimizer.planner.records) == 6
+    assert model.optimizer.planner.records.n_complete == 5
     model = model_of(*COMPLETE, paused(5, 0.2))
     model.announce(5, {"x": 0.2})
     model.finish(trial_of(5, 0.2, 5, TrialState.PRUNED))

@@ -152,7 +152,7 @@ def test_one_pruner_may_serve_several_studies() -> None:
 
 
 def test_it_can_be_pickled_and_refuses_wrong_steps() -> None:
-    assert pickle.loads(pickle.dumps(LazyPruner(max_step=5)))._max_step == 5
+    assert pickle.loads(pickle.dumps(LazyPruner(max_step=5))).max_step == 5
     assert lazybo.LazyPruner is LazyPruner
     with pytest.raises(ValueError, match="max_step must be a whole number"):
         LazyPruner(max_step=0)

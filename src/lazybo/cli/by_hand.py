@@ -294,9 +294,12 @@ def _completed_goals(goals: Goals, settings: Mapping[str, Any], study: Study) ->
 
 
 def _completed_options(given: Options, space: Space, study: Study) -> Options:
-    """The options with those of an existing study where nothing is given. Damaged ones are written again."""
+    """The options, completed by those of an existing study. Damaged ones are replaced."""
+    trials = Store(study).trials()
     try:
-        stored, _ = options_of(study, Store(study).trials(), space)
+        if not stored_options(study, trials).options:
+            return given
+        stored, _ = options_of(study, trials, space)
     except Advised as error:
         console.say(f"lazybo: {error}; the options of a new study are used")
         return given

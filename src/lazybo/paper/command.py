@@ -120,11 +120,8 @@ def lenet_command(
     seed: Annotated[int, typer.Option(min=0, help="The seed.")] = 0,
 ) -> None:
     """Table 2 and figure 1: LeNet5 on MNIST, five hyperparameters."""
-    chosen = _methods(methods, tuple(LABELS))
-    training = _training("lenet", load_mnist(data), images, tuning.Scale(epochs, batch, folds))
-    for method in chosen:
-        _tune(training, out, method, iterations, seed)
-    _show(out, "lenet")
+    chosen, scale = _methods(methods, tuple(LABELS)), tuning.Scale(epochs, batch, folds)
+    _tune("lenet", load_mnist(data), images, scale, chosen, out, iterations=iterations, seed=seed)
 
 
 @experiment("resnet")
@@ -142,11 +139,9 @@ def resnet_command(
     seed: Annotated[int, typer.Option(min=0, help="The seed.")] = 0,
 ) -> None:
     """Tables 3 and 4: ResNet32 on CIFAR-10, three hyperparameters, sequential or with parallel workers."""
-    chosen = _methods(methods, tuple(LABELS))
-    training = _training("resnet", load_cifar10(data), images, tuning.Scale(epochs, batch, folds))
-    for method in chosen:
-        _tune(training, out, method, iterations, seed, n_parallel=parallel, executor=executor)
-    _show(out, "resnet")
+    chosen, scale = _methods(methods, tuple(LABELS)), tuning.Scale(epochs, batch, folds)
+    options: dict[str, Any] = {"iterations": iterations, "seed": seed, "n_parallel": parallel, "executor": executor}
+    _tune("resnet", load_cifar10(data), images, scale, chosen, out, **options)
 
 
 @experiment("workers")
@@ -195,19 +190,19 @@ def _show(out: Path, *names: str) -> None:
     typer.echo("\n\n".join(found[name] for name in names))
 
 
-def _training(network: str, images: Images, count: int | None, scale: tuning.Scale) -> tuning.Training:
+def _tune(
+    network: str, images: Images, count: int | None, scale: tuning.Scale, methods: list[str], out: Path, **options: Any
+) -> None:
+    """Run one study for each method, and export all of them even if one is interrupted."""
     tuning.import_networks()
-    return tuning.Training(network, images.some(count), scale)
-
-
-def _tune(training: tuning.Training, out: Path, method: str, iterations: int, seed: int, **where: Any) -> None:
-    """Run one study, and export it even if it is interrupted."""
-    storage = out / f"{training.network}.db"
+    training, storage = tuning.Training(network, images.some(count), scale), out / f"{network}.db"
     try:
-        tuning.tune(training, method, iterations=iterations, seed=seed, storage=storage, **where)
+        for method in methods:
+            tuning.tune(training, method, storage=storage, **options)
     finally:
         if storage.exists():
-            tuning.export(storage, training, out / f"{training.network}.csv")
+            tuning.export(storage, training, out / f"{network}.csv")
+    _show(out, network)
 
 
 def _whole_numbers(option: str, text: str) -> list[int]:

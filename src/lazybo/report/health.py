@@ -99,8 +99,9 @@ def equal_values(values: Sequence[float], objective: str = "") -> Finding | None
 def edges_of(space: Space, point: Array) -> dict[str, str]:
     """The parameters that are at an end of their range at a point, each with ``lower`` or ``upper``."""
     found = {}
-    for name, place, levels, choice in zip(space.names, point, space.levels, ~space.numeric, strict=True):
-        if choice or np.isnan(place) or levels < 3:
+    for name, columns in space.slices.items():
+        place, levels = point[columns.start], space.levels[columns.start]
+        if columns.stop - columns.start > 1 or not space.numeric[columns.start] or np.isnan(place) or levels < 3:
             continue
         margin = 0.0 if levels <= FEW_LEVELS else EDGE
         if place <= margin or place >= 1.0 - margin:

@@ -238,7 +238,7 @@ def active_if(space: Space, name: str) -> list[tuple[int, list[float]]]:
     while name in space.conditions:
         condition = space.conditions[name]
         if condition.parent in space.names:  # a parent with one value always has it
-            needs.append((space.names.index(condition.parent), space.places(condition)))
+            needs.append((space.slices[condition.parent].start, [place for (place,) in space.places(condition)]))
         name = condition.parent
     return needs
 

@@ -79,16 +79,16 @@ def importances(study: Study, predictor: Predictor | None = None) -> dict[str, f
     mean when only this parameter is resampled.
     """
     predictor = predictor or predictor_of(study)
-    space, gp, rng = predictor.space, predictor.process, np.random.default_rng(0)
+    space, posterior, rng = predictor.space, predictor.posterior, np.random.default_rng(0)
     if space.dim == 0:
         return {}
     x, other = space.sample(rng, SAMPLE), space.sample(rng, SAMPLE)
-    mean = gp.mean(x)
+    mean = posterior.mean(x)
     effects = {}
-    for j, name in enumerate(space.names):
+    for name, columns in space.slices.items():
         moved = x.copy()
-        moved[:, j] = other[:, j]
-        effects[name] = float(np.mean((gp.mean(space.repair(moved, rng)) - mean) ** 2)) / 2
+        moved[:, columns] = other[:, columns]
+        effects[name] = float(np.mean((posterior.mean(space.repair(moved, rng)) - mean) ** 2)) / 2
     total = sum(effects.values()) or 1.0
     return {name: effect / total for name, effect in sorted(effects.items(), key=lambda item: -item[1])}
 
@@ -120,7 +120,7 @@ def slices(study: Study) -> list[Slice]:
     optimizer = model_for(study).optimizer
     if optimizer.space.dim == 0:
         return []
-    gp, warping = optimizer.model.surrogate()
+    predictor = optimizer.model.predictor()
     sign = -1.0 if _maximizes(study) else 1.0
     space, every = optimizer.space, Store(study).trials()
     best, point = _center(study, every, space)
@@ -132,9 +132,9 @@ def slices(study: Study) -> list[Slice]:
         if math.isnan(center[j]):
             continue
         x = space.repair(_along(space, center, j))
-        posterior = gp.posterior(x)
-        spread = BAND * np.sqrt(posterior.variance)
-        band = [sign * warping.inverse(posterior.mean + k * spread) for k in (-sign, 0.0, sign)]
+        mean, variance = predictor.posterior.posterior(x)
+        spread = BAND * np.sqrt(variance)
+        band = [sign * predictor.warping.inverse(mean + k * spread) for k in (-sign, 0.0, sign)]
         low, middle, high = (part.tolist() for part in band)
         configurations = [space.decode(row) for row in x]
         with_it = [trial for trial in trials if name in trial.params]

@@ -18,9 +18,9 @@ another name, and copies by the first one are refused.
 
 The output of a program lags behind its files. It gets ``files/`` as it is, and no copies are made.
 
-If a copy fails, for example on a full disk, the training goes on: the last good copy stays, a warning says so, and the
-next step tries again. Anyone may edit these files: a damaged one counts as missing, no path in it is trusted, and no
-link is followed.
+If a copy fails, for example on a full disk, the training continues: the last good copy stays, a warning says so, and
+the next step tries again. Anyone may edit these files: a damaged one counts as missing, no path in it is trusted, and
+no link is followed.
 """
 
 import contextlib

@@ -193,7 +193,10 @@ def fitting(studies: Sequence[EarlierStudy], space: Space) -> Fitting:
         names.append(study.name)
         points.append(np.array([fits[i] for i in rows]))
         values.append(np.array([study.values[i] for i in rows]))
-    return Fitting(names, points, values, np.array([name in unknown for name in space.names], dtype=bool))
+    without = np.zeros(space.dim, dtype=bool)
+    for name in unknown:
+        without[space.slices[name]] = True
+    return Fitting(names, points, values, without)
 
 
 def _missing(study: EarlierStudy, space: Space) -> set[str]:

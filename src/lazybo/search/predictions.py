@@ -34,7 +34,7 @@ import numpy as np
 
 from lazybo.core import text
 from lazybo.core.checks import Array
-from lazybo.gp.posterior import NO_VALUE, root_of
+from lazybo.gp.posterior import NO_VALUE, Posterior, root_of
 from lazybo.gp.process import Process
 from lazybo.gp.targets import Warping
 from lazybo.search.records import Index
@@ -115,14 +115,15 @@ class Evaluation(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Predictor:
-    """A process with the way from points to it and back to values.
+    """A posterior with the way from points to it and back to values.
 
-    ``sign`` is -1 if the objective is maximised: in the process and its warping small is good. ``forecasts`` are the
-    rows of the process whose value is a forecast, not a measurement. If the values are ``exact``, that is, have no
-    noise, what was measured is the objective itself.
+    ``process`` is the one that reports show. ``sign`` is -1 if the objective is maximised: in the posterior and its
+    warping small is good. ``forecasts`` are the rows whose value is a forecast, not a measurement. If the values are
+    ``exact``, that is, have no noise, what was measured is the objective itself.
     """
 
     space: Space
+    posterior: Posterior
     process: Process
     warping: Warping
     sign: float
@@ -133,9 +134,9 @@ class Predictor:
         """One prediction for each point, (m, d)."""
         found: list[Prediction] = []
         for rows in self._blocks(points):
-            posterior = self.process.posterior(rows)
-            half_width = self.sign * HALF_WIDTH * np.sqrt(posterior.variance)
-            quantiles = (posterior.mean, posterior.mean - half_width, posterior.mean + half_width)
+            mean, variance = self.posterior.posterior(rows)
+            half_width = self.sign * HALF_WIDTH * np.sqrt(variance)
+            quantiles = (mean, mean - half_width, mean + half_width)
             # Adding 0 makes 0 of -0.
             median, low, high = (self.sign * self.warping.inverse(quantile) + 0.0 for quantile in quantiles)
             # An inverse rounds, so the ends of a narrow interval may be on the wrong side by a rounding.
@@ -172,19 +173,19 @@ class Predictor:
 
     def means(self, points: Array) -> Array:
         """The posterior means at these points, in units of the targets, (m,)."""
-        return np.concatenate([self.process.mean(rows) for rows in self._blocks(points)])
+        return np.concatenate([self.posterior.mean(rows) for rows in self._blocks(points)])
 
     @property
     def known_variances(self) -> Array:
         """Known variances of the noise of all rows, 0 where none is known or nothing was measured, (n,)."""
-        known = np.where(self.process.known_variances < NO_VALUE, self.process.known_variances, 0.0)
+        known = np.where(self.posterior.known_variances < NO_VALUE, self.posterior.known_variances, 0.0)
         known[self.forecasts] = 0.0
         return known
 
     @property
     def equal(self) -> float:
         """Posterior means that differ by less count as equal, in units of the targets."""
-        return EQUAL_MEANS * float(np.nanstd(self.process.targets))
+        return EQUAL_MEANS * float(np.nanstd(self.posterior.targets))
 
     def _blocks(self, points: Array) -> Iterator[Array]:
         rows = self.space.as_rows(points)
@@ -273,7 +274,7 @@ class FinalCheck:
         self._mean = means[best]
         self._at = predictor.space.as_rows(self._points)
         size = len(best)
-        covariance = np.zeros((size, size)) if predictor.exact else predictor.process.told_covariance(self._at)
+        covariance = np.zeros((size, size)) if predictor.exact else predictor.posterior.told_covariance(self._at)
         self._chances = chances(self._mean, covariance, predictor.equal, np.random.default_rng((seed, 2)))
 
     @property
@@ -313,24 +314,24 @@ class FinalCheck:
         if self.is_decided:
             return None
         among = np.flatnonzero(self._chances >= NEGLIGIBLE)
-        _, covariance = self._predictor.process.posterior_covariance(self._at[among])
+        _, covariance = self._predictor.posterior.posterior_covariance(self._at[among])
         return self._configurations[among[next_repeat(self._mean[among], covariance, self._noise()[among])]][0]
 
     def _is_untested(self) -> bool:
-        process = self._predictor.process
-        pending = {row.tobytes() for row in process.X[np.isnan(process.targets)]}
+        posterior = self._predictor.posterior
+        pending = {row.tobytes() for row in posterior.X[np.isnan(posterior.targets)]}
         repeated = self._any_repeated or any(row.tobytes() in pending for row in self._at)
-        unknown = self._noise()[0] < UNTESTED_NOISE * float(np.nanvar(process.targets))
+        unknown = self._noise()[0] < UNTESTED_NOISE * float(np.nanvar(posterior.targets))
         return unknown and not repeated
 
     def _noise(self) -> Array:
         """s²: the shared noise, and the mean of the known variances at each contender, (m,)."""
-        process = self._predictor.process
+        posterior = self._predictor.posterior
         known = {row.tobytes(): i for i, row in enumerate(self._at)}
         total, count = np.zeros(len(self._at)), np.zeros(len(self._at))
-        for row, variance in zip(process.X, self._predictor.known_variances, strict=True):
+        for row, variance in zip(posterior.X, self._predictor.known_variances, strict=True):
             i = known.get(row.tobytes())
             if i is not None:
                 total[i] += variance
                 count[i] += 1
-        return process.noise + total / np.maximum(count, 1)
+        return posterior.noise + total / np.maximum(count, 1)

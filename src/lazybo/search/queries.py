@@ -114,7 +114,7 @@ class Queries:
 
     def _predictor(self, now: Current, objective: int) -> Predictor:
         sign = signs_of(self.directions)[objective]
-        return Predictor(self.search.space, now.process, now.warping, sign, now.forecasts, now.is_exact)
+        return Predictor(self.search.space, now.posterior, now.process, now.warping, sign, now.forecasts, now.is_exact)
 
     def surrogate(self) -> tuple[Process, Warping]:
         """The process with all records, and the warping from values to its targets. Both are for minimisation.

@@ -24,6 +24,7 @@ from lazybo.search.records import Records
 from lazybo.search.results import Result
 from lazybo.search.results import from_plain as result_from_plain
 from lazybo.search.results import to_plain as result_to_plain
+from lazybo.space.axis import AXES
 from lazybo.space.space import Condition, Space
 
 FORMAT = "lazybo optimizer"
@@ -140,7 +141,10 @@ def _distribution_to_plain(name: str, distribution: BaseDistribution) -> Any:
 def _distribution_from_plain(plain: Any) -> BaseDistribution:
     if "choices" in plain:
         return CategoricalDistribution([from_plain(choice) for choice in plain["choices"]])
-    return json_to_distribution(json.dumps(plain))
+    for kind in AXES:
+        if plain.get("name") == kind.__name__:
+            return kind(**plain["attributes"])
+    return json_to_distribution(json.dumps(plain))  # Optuna's older kinds
 
 
 def _unsaved(name: str) -> Callable[[Any], Any]:

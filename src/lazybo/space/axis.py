@@ -331,6 +331,11 @@ AXES: dict[type[BaseDistribution], Callable[[Any], Axis]] = {
 }
 
 
+def axis_of(distribution: BaseDistribution) -> Axis:
+    """The axis of a distribution, which may also be one of Optuna's older kinds: they are subclasses."""
+    return next(make(distribution) for kind, make in AXES.items() if isinstance(distribution, kind))
+
+
 def _far(side: float, log_distance: float) -> float:
     """A coordinate on this side of [0, 1] that grows with the logarithm of its distance from 0."""
     return math.copysign(FAR * (1.0 + log_distance - math.log(FAR)), side)
@@ -349,7 +354,7 @@ def _levels(distribution: BaseDistribution) -> float:
 
 def contains(distribution: BaseDistribution, value: Any) -> bool:
     """Whether a value from a user belongs to the distribution."""
-    numeric = not isinstance(distribution, CategoricalDistribution)
+    numeric = isinstance(distribution, FloatDistribution | IntDistribution)
     try:
         if numeric and not is_float_like(value):
             return False

@@ -25,8 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 from optuna.distributions import BaseDistribution
 
-from lazybo.core.checks import Array, shortened
-from lazybo.space.axis import AXES, Perturbation, allowed_values, contains, has_place, only_value, plain_value
+from lazybo.core.checks import Array, hinting, shortened
+from lazybo.space.axis import Perturbation, allowed_values, axis_of, contains, has_place, only_value, plain_value
 from lazybo.space.shorthand import as_distributions, warn_of_misreading
 
 # Whether a configuration may be evaluated.
@@ -60,6 +60,7 @@ class Space:
     - ``optional``: names of parameters that observations may lack for other reasons.
     """
 
+    @hinting({})
     def __init__(
         self,
         parameters: Mapping[str, Any],
@@ -79,10 +80,11 @@ class Space:
             )
         self.feasible = feasible
         warn_of_misreading(parameters)
-        self._axes = {name: AXES[type(d)](d) for name, d in self.distributions.items() if not d.single()}
+        self._axes = {name: axis_of(d) for name, d in self.distributions.items() if not d.single()}
         self.names = tuple(self._axes)
         ends = np.cumsum([0, *(axis.width for axis in self._axes.values())]).tolist()
-        self._slices = {name: slice(*pair) for name, pair in zip(self._axes, pairwise(ends), strict=True)}
+        self.slices = {name: slice(*pair) for name, pair in zip(self._axes, pairwise(ends), strict=True)}
+        """The columns of each parameter that can vary."""
         self._parents_first = _parents_first(self.distributions, self.conditions)
         maybe = self.conditions.keys() | self.optional
         axes = self._axes.items()
@@ -128,7 +130,7 @@ class Space:
         high = np.where(np.isnan(center), 1.0, np.clip(around + half, 0.0, 1.0))
         parents = {condition.parent for condition in self.conditions.values()}
         narrow = {
-            name: axis.narrowed(low[self._slices[name]], high[self._slices[name]])
+            name: axis.narrowed(low[self.slices[name]], high[self.slices[name]])
             for name, axis in self._axes.items()
             if name not in parents
         }
@@ -142,7 +144,7 @@ class Space:
             part = points[start : start + CHUNK]
             largest, others = np.zeros(len(part)), np.zeros(len(part))
             for name, axis in self._axes.items():
-                x, middle = part[:, self._slices[name]], center[self._slices[name]]
+                x, middle = part[:, self.slices[name]], center[self.slices[name]]
                 gaps = axis.distances(x, middle)
                 gaps[np.isnan(x[:, 0]) & np.isnan(middle[0])] = 0.0
                 gaps[np.isnan(gaps)] = 1.0
@@ -208,7 +210,7 @@ class Space:
             if name in self.conditions and not _is_active(self.conditions, name, params):
                 continue
             if name in self._axes:
-                params[name] = self._axes[name].decode(place[self._slices[name]])
+                params[name] = self._axes[name].decode(place[self.slices[name]])
             else:
                 params[name] = only_value(self.distributions[name])
         return {name: params[name] for name in self.distributions if name in params}
@@ -220,7 +222,7 @@ class Space:
             if name not in self._axes:
                 values[name] = [only_value(self.distributions[name])] * len(x)
                 continue
-            place = x[:, self._slices[name]]
+            place = x[:, self.slices[name]]
             known = ~np.isnan(place[:, 0])
             rest = iter(self._axes[name].decode_all(place[known]))
             values[name] = [next(rest) if each else None for each in known.tolist()] if not known.all() else [*rest]
@@ -241,7 +243,7 @@ class Space:
             if name in fixed or name not in self._axes:
                 params[name] = fixed[name] if name in fixed else only_value(self.distributions[name])
                 continue
-            axis, place = self._axes[name], x[self._slices[name]]
+            axis, place = self._axes[name], x[self.slices[name]]
             if np.isnan(place[0]):
                 place = axis.from_uniform(rng.random((1, axis.width)))[0]
             params[name] = axis.decode(place.tolist())
@@ -267,7 +269,7 @@ class Space:
 
     def from_uniform(self, u: Array) -> Array:
         """Points for uniform numbers in [0, 1), (n, d): all levels of a discrete parameter are equally likely."""
-        parts = [axis.from_uniform(u[:, self._slices[name]]) for name, axis in self._axes.items()]
+        parts = [axis.from_uniform(u[:, self.slices[name]]) for name, axis in self._axes.items()]
         return self.repair(np.hstack(parts)) if parts else np.zeros((len(u), 0))
 
     def perturbed(self, x: Array, ranges: Array, rng: np.random.Generator) -> Array:
@@ -277,13 +279,13 @@ class Space:
         touched = rng.random((m, d)) < np.maximum(rng.random((m, 1)), 1.5 / d)
         step = width * rng.standard_normal((m, d))
         draws = Perturbation(touched, step, rng.random((m, d)) < 1.0 / d, rng.random((m, d)))
-        slices = self._slices
+        slices = self.slices
         parts = [axis.perturbed(x[:, slices[name]], draws.part(slices[name])) for name, axis in self._axes.items()]
         return np.hstack(parts)
 
     def snap(self, x: Array) -> Array:
         """The nearest points that belong to configurations, (n, d); NaN is kept."""
-        parts = [axis.snap(x[:, self._slices[name]]) for name, axis in self._axes.items()]
+        parts = [axis.snap(x[:, self.slices[name]]) for name, axis in self._axes.items()]
         return np.hstack(parts) if parts else x
 
     def clip(self, x: Array) -> Array:
@@ -302,7 +304,7 @@ class Space:
         for name in self._parents_first:
             if name not in self._axes or not (name in self.conditions or name in self.optional):
                 continue
-            axis, columns = self._axes[name], self._slices[name]
+            axis, columns = self._axes[name], self.slices[name]
             active = self._active_rows(name, x) if name in self.conditions else np.full(len(x), True)
             x[~active, columns] = np.nan
             empty = active & np.isnan(x[:, columns.start])
@@ -318,14 +320,15 @@ class Space:
             active = only_value(self.distributions[parent]) in condition.values
             rows = np.full(len(x), active)
             return rows & self._active_rows(parent, x) if parent in self.conditions else rows
-        gaps = np.abs(x[:, None, self._slices[parent]] - np.array(self.places(condition)).reshape(1, -1, 1))
-        return np.asarray((gaps <= 1e-12).any(axis=(1, 2)))
+        places = np.array(self.places(condition)).reshape(-1, self._axes[parent].width)
+        gaps = np.abs(x[:, None, self.slices[parent]] - places)
+        return np.asarray((gaps <= 1e-12).all(axis=2).any(axis=1))
 
-    def places(self, condition: Condition) -> list[float]:
+    def places(self, condition: Condition) -> list[tuple[float, ...]]:
         """The coordinates of a parent that can vary at which a condition holds; values outside its range have none."""
         axis = self._axes[condition.parent]
         distribution = self.distributions[condition.parent]
-        return [axis.encode(value)[0] for value in condition.values if contains(distribution, value)]
+        return [axis.encode(value) for value in condition.values if contains(distribution, value)]
 
     def neighbours(self, x: Array, others: Array, rng: np.random.Generator) -> Array:
         """The discrete neighbours of one point, (m, d): the next levels up and down, and every other choice.
@@ -334,7 +337,7 @@ class Space:
         """
         moves = []
         for name, axis in self._axes.items():
-            columns = self._slices[name]
+            columns = self.slices[name]
             if np.isnan(x[columns.start]):
                 continue
             for place in axis.next_to(x[columns], others[:, columns], rng):

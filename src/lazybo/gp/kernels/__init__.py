@@ -4,24 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from lazybo.gp.kernels.base import Column, Kernel, Pairs, Parameter, Slope, as_kernel, distances, upper
+from lazybo.gp.kernels.base import Column, Kernel, Parameter, as_kernel
 from lazybo.gp.kernels.matern import AdditiveMatern52, Matern52
 
-__all__ = [
-    "KERNELS",
-    "AdditiveMatern52",
-    "Column",
-    "Kernel",
-    "Matern52",
-    "Pairs",
-    "Parameter",
-    "Slope",
-    "as_kernel",
-    "check_choice",
-    "distances",
-    "kernel_for",
-    "upper",
-]
+__all__ = ["KERNELS", "AdditiveMatern52", "Column", "Kernel", "Matern52", "Parameter", "check_choice", "kernel_for"]
 
 KERNELS: dict[str, type[Matern52] | type[AdditiveMatern52]] = {each.name: each for each in (Matern52, AdditiveMatern52)}
 

@@ -250,13 +250,6 @@ def _coordinates(values: Array, column: Column) -> Array:
     return coordinates
 
 
-def scaled_distances(columns: Sequence[Column], ranges: Array, u: Array, other: Array) -> Array:
-    """Distances between the rows of two sets of points with these columns, (m, n), in units of ``ranges``, (d,)."""
-    coordinates = coordinates_of(tuple(columns))
-    scales = coordinates.scales(ranges)
-    return coordinates.distances(coordinates.of(u) / scales, coordinates.of(other) / scales, ranges)
-
-
 class Kernel(ABC):
     """A covariance function with a length scale for each column; immutable, so a changed parameter is a new kernel."""
 

@@ -118,7 +118,7 @@ class _SlotEngine(Engine):
 class ThreadEngine(_SlotEngine):
     """Runs each task in its own daemon thread, so a task that hangs blocks neither a slot nor the interpreter's exit.
 
-    A thread cannot be ended: when its task is stopped, the slot is free, but the thread runs on.
+    A thread cannot be ended: when its task is stopped, the slot is free, but the thread continues.
     """
 
     remote = False

@@ -31,7 +31,7 @@ def use_pool(
 
 
 def _own_address() -> str:
-    """Where other nodes reach this rank: its address on the default route, or that of the host's name."""
+    """Where other nodes reach this rank: its address on the default route, or the one of its host name."""
     address = local_address("192.0.2.1")  # reserved for documentation, used by no host
     if not address.startswith("127."):
         return address
