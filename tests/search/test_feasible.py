@@ -54,8 +54,8 @@ def test_many_points_are_decoded_as_one_is(seed: int) -> None:
         conditions=CONDITIONS,
     )
     points = space.sample(np.random.default_rng(seed), 20)
-    points[0] = np.where(np.isnan(points[0]) | space.categorical, points[0], 0.0)
-    points[1] = np.where(np.isnan(points[1]) | space.categorical, points[1], 1.0)
+    points[0] = np.where(np.isnan(points[0]) | ~space.numeric, points[0], 0.0)
+    points[1] = np.where(np.isnan(points[1]) | ~space.numeric, points[1], 1.0)
     one_by_one = [space.decode(x) for x in points]
     together = space.decode_all(points)
     assert [repr(params) for params in together] == [repr(params) for params in one_by_one]

@@ -368,4 +368,4 @@ class History(RuleBasedStateMachine):
 
 
 TestHistory = History.TestCase
-TestHistory.settings = settings(max_examples=6, stateful_step_count=10)
+TestHistory.settings = settings(max_examples=8, stateful_step_count=10)

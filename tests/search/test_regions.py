@@ -488,9 +488,7 @@ distributions = st.one_of(
 
 
 @given(distributions, st.floats(0, 1), st.floats(1e-6, 1), st.integers(0, 2**31))
-def test_a_box_is_a_part_of_the_space(
-    distribution: BaseDistribution, center: float, side: float, seed: int
-) -> None:
+def test_a_box_is_a_part_of_the_space(distribution: BaseDistribution, center: float, side: float, seed: int) -> None:
     space = Space({"x": distribution})
     point = space.repair(space.snap(space.from_uniform(np.array([[min(center, 0.999)]]))))
     narrow = space.box(point[0], side)
