@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lazybo.gp.cholesky import GrowingCholesky
+    from lazybo.gp.fit import Priors
     from lazybo.gp.kernels import Column, Matern52
     from lazybo.gp.lazy_gp import LazyGP
     from lazybo.report.html import write_report
@@ -36,6 +37,7 @@ _MODULES = {
     "Matern52": "lazybo.gp.kernels",
     "Optimizer": "lazybo.search.optimizer",
     "Prediction": "lazybo.search.predictions",
+    "Priors": "lazybo.gp.fit",
     "Recommendation": "lazybo.search.predictions",
     "RunFailed": "lazybo.run.failure",
     "Space": "lazybo.space.space",
@@ -60,6 +62,7 @@ __all__ = [
     "Matern52",
     "Optimizer",
     "Prediction",
+    "Priors",
     "Recommendation",
     "RunFailed",
     "Space",

@@ -164,7 +164,6 @@ from lazybo import LazyGP, Matern52
 from lazybo.gp.fit import learn, prior_kernel
 from lazybo.report import predictions
 from lazybo.report.predictions import advise
-from lazybo.gp.posterior import inverse_of
 from lazybo.search.optimizer import Optimizer
 from lazybo.sklearn import LazyGPRegressor
 from lazybo.study.sampler import LazySampler
@@ -217,7 +216,7 @@ entry_points = {
     "gp.posterior_covariance": lambda: gp.posterior_covariance(u),
     "gp.sample": lambda: gp.sample(u, 2, rng),
     "process.mean": lambda: gp.process.mean(u),
-    "inverse_of": lambda: inverse_of(gp.process),
+    "process.inverse_among": lambda: gp.process.inverse_among(),
     "gp.replace_y": lambda: (gp.replace_y(y + 1), gp.log_marginal_likelihood()),
     "gp.append, pending": lambda: gp.append(u, np.full(3, np.nan)),
     "process.alpha": lambda: gp.process.alpha,

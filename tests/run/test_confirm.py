@@ -254,7 +254,8 @@ import lazybo
 
 def objective(x, y, trial):
     if trial.number > 14:
-        open(sys.argv[2], "a").write(f"{trial.number}\\n")
+        with open(sys.argv[2], "a") as log:
+            log.write(f"{trial.number}\\n")
         time.sleep(float(sys.argv[3]))
     luck = np.random.default_rng(trial.number).standard_normal()
     return (x - 1) ** 2 + (y + 2) ** 2 + 2.0 * luck

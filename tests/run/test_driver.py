@@ -16,13 +16,13 @@ from optuna.storages import BaseStorage, JournalStorage
 from optuna.storages.journal import BaseJournalBackend, JournalFileBackend
 from optuna.trial import TrialState
 
-from lazybo import Limits, RunFailed, Space, kfold, optimize
+from lazybo import LazySampler, Limits, RunFailed, Space, kfold, optimize
 from lazybo.run.limits import StopReason
 from lazybo.run.objective import Trial
 from lazybo.run.presence import present
 from lazybo.run.shared_study import Orphans, SharedStudy
-from lazybo.search.optimizer import Optimizer
 from lazybo.search.options import Options
+from lazybo.search.planner import Planner
 from lazybo.study.attributes import ATTEMPTS_KEY, DRIVER_KEY, STOPPED_KEY
 from lazybo.study.ledger import Entry, Ledger, Result, open_ledger
 from lazybo.study.model import StudyModel, open_model
@@ -177,14 +177,14 @@ def test_what_another_driver_does_meanwhile_is_known(study: optuna.Study, storag
 
 def interfering(monkeypatch: pytest.MonkeyPatch, interfere: Callable[[], object]) -> None:
     """Let something happen after every proposal, before the trial begins."""
-    propose = Optimizer.propose
+    propose = Planner.propose
 
-    def slow(optimizer: Optimizer, number: int) -> dict[str, Any]:
-        proposed = propose(optimizer, number)
+    def slow(planner: Planner, *arguments: int) -> list[dict[str, Any]]:
+        proposed = propose(planner, *arguments)
         interfere()
         return proposed
 
-    monkeypatch.setattr(Optimizer, "propose", slow)
+    monkeypatch.setattr(Planner, "propose", slow)
 
 
 @pytest.mark.parametrize("storage", ["sqlite", "journal", "without a lock"], indirect=True)
@@ -265,12 +265,15 @@ class Hooked(ThreadPoolExecutor):
         return future
 
 
+SOON = LazySampler(n_startup_trials=1)
+
+
 def test_proposals_of_a_batch_are_made_again_when_another_driver_has_come_in_between(
     study: optuna.Study, storage: BaseStorage
 ) -> None:
     """Another driver takes the second number and evaluates what was to be the fourth trial of the batch."""
     known = [({"x": x, "y": y}, bowl({"x": x, "y": y})) for x, y in [(-4, -4), (4, 3), (-2, 4), (3, -4), (0, -1)]]
-    options = {"n_trials": 5, "n_parallel": 4, "n_startup_trials": 1, "warm_start": known, "seed": 0}
+    options = {"n_trials": 5, "n_parallel": 4, "sampler": SOON, "warm_start": known, "seed": 0}
     batch = [trial.params for trial in optimize(bowl, SPACE, executor="threads", **{**options, "n_trials": 4}).trials]
 
     def interfere() -> None:
@@ -290,7 +293,7 @@ def test_proposals_of_a_batch_are_made_again_when_another_driver_has_come_in_bet
 def test_proposals_of_a_batch_are_made_again_also_if_the_study_was_read_in_between(study: optuna.Study) -> None:
     """The study is read before each trial while another driver runs one; what was proposed before is then too old."""
     known = [({"x": x, "y": y}, bowl({"x": x, "y": y})) for x, y in [(-4, -4), (4, 3), (-2, 4), (3, -4), (0, -1)]]
-    options = {"n_parallel": 4, "n_startup_trials": 1, "warm_start": known, "seed": 0}
+    options = {"n_parallel": 4, "sampler": SOON, "warm_start": known, "seed": 0}
 
     def beside_another(study: optuna.Study, interfere: Callable[[Ledger], object]) -> list[dict[str, Any]]:
         """The parameters of a run while another driver evaluates trial 0."""

@@ -383,7 +383,7 @@ TWO = ["minimize"] * 2
         ({"direction": TWO, "limits": lazybo.Limits(target_value=1.0)}, "target_value is for one objective"),
         ({"direction": TWO, "limits": lazybo.Limits(min_gain=1.0)}, "min_gain is for one objective"),
         ({"direction": TWO, "limits": lazybo.Limits(confirm=2)}, "confirm is for one objective"),
-        ({"direction": TWO, "warm_start": []}, "warm_start gives the values of one objective"),
+        ({"direction": TWO, "warm_start": []}, "warm_start has the values of one objective"),
     ],
 )
 def test_wrong_goals_are_refused_before_anything_is_evaluated(options: dict[str, Any], message: str) -> None:

@@ -61,7 +61,7 @@ def test_cheap_evaluations_are_preferred_while_much_of_the_budget_is_left(acquis
 
 
 @given(seed=st.integers(0, 2**16))
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=2, deadline=None)
 def test_at_the_end_of_the_budget_the_cost_has_no_influence_at_all(seed: int) -> None:
     assert run(Optimizer(SPACE, seed=seed, cost="seconds"), 12, left=0.0) == run(Optimizer(SPACE, seed=seed), 12)
 
@@ -76,12 +76,12 @@ def test_seconds_that_are_told_change_nothing_without_a_cost() -> None:
 
 
 @given(exponent=st.integers(-40, 40), seed=st.integers(0, 99))
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=3, deadline=None)
 def test_the_unit_of_the_cost_does_not_matter(exponent: int, seed: int) -> None:
     def grid(unit: float) -> list[dict[str, Any]]:
         optimizer = Optimizer(GRID, seed=seed, cost="seconds")
         asked = []
-        for _ in range(14):
+        for _ in range(11):
             suggestion = optimizer.ask(budget_left=1.0)
             a, b = suggestion.params["a"], suggestion.params["b"]
             optimizer.tell(suggestion, math.sin(a + 1.7 * b), seconds=unit * math.exp(0.7 * a))

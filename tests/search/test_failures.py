@@ -132,8 +132,8 @@ def test_the_front_of_two_objectives_is_found_where_evaluations_do_not_fail() ->
     def two(p: dict[str, Any]) -> list[float] | None:
         return None if p["x"] < 0.3 else [p["x"] ** 2 + p["y"], (p["x"] - 1) ** 2 + p["y"]]
 
-    asked = run(optimizer, two, 40)
-    assert sum(p["x"] < 0.3 for p in asked[20:]) <= 10
+    asked = run(optimizer, two, 32)
+    assert sum(p["x"] < 0.3 for p in asked[16:]) <= 8
     xs = np.sort([best.params["x"] for best in optimizer.front if best.params["y"] < 0.02])
     assert xs[0] < 0.36
     assert xs[-1] > 0.9
@@ -184,10 +184,10 @@ def mixed(i: int, params: dict[str, Any]) -> float | None:
     return None if i % 9 == 4 else half(params)
 
 
-@pytest.mark.parametrize("stops", [(3, 9), (6, 7, 12)])
-def test_a_restored_optimiser_continues_to_the_last_bit(stops: tuple[int, ...]) -> None:
+def test_a_restored_optimiser_continues_to_the_last_bit() -> None:
+    stops = (3, 6, 7)
     plain, restored = Optimizer(SPACE, seed=4), Optimizer(SPACE, seed=4)
-    for i in range(14):
+    for i in range(10):
         batches = [optimizer.ask(2) for optimizer in (plain, restored)]
         assert batches[0] == batches[1]
         for optimizer, batch in zip((plain, restored), batches, strict=True):

@@ -62,7 +62,7 @@ def test_many_points_are_decoded_as_one_is(seed: int) -> None:
 
 
 @given(st.integers(0, 10_000), st.integers(1, 6), st.floats(0.005, 0.6), st.integers(1, 3))
-@settings(max_examples=12)
+@settings(max_examples=6)
 def test_linear_constraints_always_hold(seed: int, dim: int, share: float, at_once: int) -> None:
     rng = np.random.default_rng(seed)
     weights = rng.standard_normal(dim)
@@ -74,14 +74,14 @@ def test_linear_constraints_always_hold(seed: int, dim: int, share: float, at_on
     center = rng.random(dim)
     optimizer = Optimizer(Space(cube(dim), feasible=feasible), seed=seed)
     asked = run(
-        optimizer, lambda params: float(((np.array([*params.values()]) - center) ** 2).sum()), 14, at_once=at_once
+        optimizer, lambda params: float(((np.array([*params.values()]) - center) ** 2).sum()), 9, at_once=at_once
     )
     assert all(map(feasible, asked))
     assert all(feasible(params) for params, _ in optimizer.model.maxima())
 
 
 @given(st.integers(0, 10_000), st.floats(0.02, 0.5))
-@settings(max_examples=8)
+@settings(max_examples=4)
 def test_constraints_of_mixed_and_conditional_parameters_always_hold(seed: int, share: float) -> None:
     space, rng = Space(MIXED, conditions=CONDITIONS), np.random.default_rng(seed)
     weights = rng.standard_normal(5)
@@ -95,7 +95,7 @@ def test_constraints_of_mixed_and_conditional_parameters_always_hold(seed: int, 
     optimizer = Optimizer(
         Space(MIXED, conditions=CONDITIONS, feasible=lambda params: score(params) <= bound), seed=seed
     )
-    asked = run(optimizer, lambda params: params["layers"] + params["lr"] - params["dropout"], 16)
+    asked = run(optimizer, lambda params: params["layers"] + params["lr"] - params["dropout"], 12)
     assert all(score(params) <= bound for params in asked)
     assert {"fixed"} <= set.intersection(*map(set, asked))
 

@@ -35,7 +35,7 @@ def excess(params: dict[str, Any]) -> dict[str, float]:
 @pytest.mark.parametrize("batch", ["fantasy", "maxima"])
 def test_only_feasible_configurations_are_suggested(objectives: int, measured: bool, batch: Any) -> None:
     optimizer = Optimizer(Space(SPACE, feasible=inside), direction=["minimize"] * objectives, batch=batch, seed=1)
-    for _ in range(5):
+    for _ in range(4):
         for suggestion in optimizer.ask(3):
             assert inside(suggestion.params)
             constraints = excess(suggestion.params) if measured else None

@@ -138,8 +138,9 @@ def test_forecasts_of_repeats_do_not_count_as_noise() -> None:
     assert optimizer.planner.state()["noise"] < NOISY * 1.01
     assert optimizer.best == row
     optimizer.tell(pending, 3.0)
+    optimizer.observe(AT, 2.0)
     optimizer.learn()
-    assert optimizer.planner.state()["noise"] > NOISY * 1.01, "the value itself shows it"
+    assert optimizer.planner.state()["noise"] > NOISY * 1.01, "values that differ show it"
 
 
 def test_a_stopped_evaluation_has_a_forecast_and_is_never_told() -> None:

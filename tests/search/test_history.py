@@ -151,7 +151,8 @@ def test_pending_rows_that_are_removed_again_leave_no_trace(kind: str, between: 
     before = optimizer.planner.propose(99, 2)
     state = optimizer.state()
     added = [optimizer.announce(somewhere(optimizer, 200 + i)) for i in range(3)]
-    optimizer.forecast(added[1], 3.0, 0.1)
+    if between != "a proposal":  # which would learn the forecast
+        optimizer.forecast(added[1], 3.0, 0.1)
     if between == "a query":
         optimizer.model.maxima()
     elif between == "a proposal":
@@ -184,7 +185,7 @@ class History(RuleBasedStateMachine):
         options=options,
         constrained=st.booleans(),
         noise=st.sampled_from([0.0, 0.5]),
-        before=st.sampled_from([0, 10, 30, 70]),
+        before=st.sampled_from([0, 10, 40]),
     )
     def begin(self, where: Any, options: dict[str, Any], constrained: bool, noise: float, before: int) -> None:
         space, conditions = where
@@ -201,7 +202,7 @@ class History(RuleBasedStateMachine):
 
     def value(self, params: dict[str, Any], seed: int) -> float | list[float]:
         value = sum((math.log1p(abs(number)) - 0.3) ** 2 for number in numbers(params))
-        value += self.noise * math.sin(1e4 * value + seed)
+        value += self.noise * math.sin(1e4 * value + seed) + 1e30 * (seed % 17 == 16)
         return value if len(self.optimizers[0].directions) == 1 else [value, numbers(params)[0] - value]
 
     def measured(self, params: dict[str, Any], seed: int) -> dict[str, Any]:
@@ -367,4 +368,4 @@ class History(RuleBasedStateMachine):
 
 
 TestHistory = History.TestCase
-TestHistory.settings = settings(max_examples=10, stateful_step_count=10)
+TestHistory.settings = settings(max_examples=8, stateful_step_count=10)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import lazybo
 from lazybo.gp.fit import Priors
+from lazybo.gp.kernels import AdditiveMatern52
 from lazybo.search.acquisition import Acquired, log_expected_improvement
 from lazybo.search.optimizer import Optimizer
 from lazybo.search.options import LocalModels, Options
@@ -87,7 +88,7 @@ OTHERS: dict[str, list[Any]] = {
     "n_startup": [0, 7],
     "kernel": ["matern52", KERNEL],
     "noise": [1e-4],
-    "priors": [Priors(noise=1e-3), Priors(like=KERNEL)],
+    "priors": [Priors(noise=1e-3), Priors(like=AdditiveMatern52([0.3, 2.0], 1.5, 0.4))],
     "value_transform": ["scaled", "centred"],
     "cost": ["seconds", "price"],
     "earlier": [[[({"x": i / 9, "y": 0.5}, (i / 9 - 0.3) ** 2) for i in range(10)]]],

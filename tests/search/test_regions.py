@@ -66,6 +66,12 @@ def regions(optimizer: Optimizer) -> list[dict[str, Any]]:
     return optimizer.state()["model"].get("regions", [])
 
 
+def processes() -> list[Process]:
+    """All processes in memory."""
+    gc.collect()
+    return [each for each in gc.get_objects() if isinstance(each, Process)]
+
+
 def observe_many(optimizer: Optimizer, n: int, low: float = -5.0, high: float = 5.0, noise: float = 0.0) -> None:
     rng = np.random.default_rng(0)
     for _ in range(n):
@@ -74,15 +80,13 @@ def observe_many(optimizer: Optimizer, n: int, low: float = -5.0, high: float = 
 
 
 def test_the_models_of_regions_have_a_bounded_number_of_rows() -> None:
-    gc.collect()
-    others = {id(each) for each in gc.get_objects() if isinstance(each, Process)}
+    others = processes()
     optimizer = Optimizer(NUMBERS, seed=0, local_after=local(30))
-    run(optimizer, sphere, 80)
-    gc.collect()
-    mine = [each for each in gc.get_objects() if isinstance(each, Process) and id(each) not in others]
-    assert len(regions(optimizer)) == len(mine) == 3, "the memory of the model of all was given back"
-    assert max(each.n for each in mine) <= SMALL.neighbours + SMALL.round + 1
-    assert optimizer.planner.records.n_complete == 80
+    run(optimizer, sphere, 60)
+    rows = [process.n for process in processes() if process not in others]
+    assert len(rows) == len(regions(optimizer)) == 3, "the memory of the model of all was given back"
+    assert max(rows) <= SMALL.neighbours + SMALL.round + 1
+    assert optimizer.planner.records.n_complete == 60
 
 
 def test_before_the_limit_and_without_one_nothing_changes() -> None:
@@ -94,7 +98,7 @@ def test_regions_come_nearer_to_the_optimum_than_the_model_of_all_does_by_chance
     optimizer = Optimizer(NUMBERS, seed=0, local_after=local(25))
     run(optimizer, sphere, 25)
     before = optimizer.best.value
-    run(optimizer, sphere, 120)
+    run(optimizer, sphere, 80)
     assert optimizer.best.value < 1e-2 * before
 
 
@@ -113,18 +117,18 @@ def test_a_restored_optimiser_continues_to_the_last_bit(space: dict[str, Any]) -
         return Optimizer(Space(space, conditions=conditions), seed=3, local_after=local(30))
 
     first = make()
-    run(first, objective, 53)
+    run(first, objective, 45)
     second = make()
     second.restore(json.loads(json.dumps(first.state())))
-    assert run(second, objective, 25) == run(first, objective, 25)
+    assert run(second, objective, 10) == run(first, objective, 10)
 
 
 def test_a_saved_optimiser_has_its_regions(tmp_path: Any) -> None:
     first = Optimizer(NUMBERS, seed=3, local_after=local(30))
-    run(first, sphere, 61)
+    run(first, sphere, 45)
     first.save(tmp_path / "o.json")
     second = Optimizer.load(tmp_path / "o.json")
-    assert run(second, sphere, 15) == run(first, sphere, 15)
+    assert run(second, sphere, 8) == run(first, sphere, 8)
 
 
 def restored(optimizer: Optimizer, **options: Any) -> Optimizer:
@@ -133,11 +137,11 @@ def restored(optimizer: Optimizer, **options: Any) -> Optimizer:
     return found
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_what_was_pending_when_a_round_began_stays_so_after_a_restoration(seed: int) -> None:
     options: dict[str, Any] = {"local_after": local(20), "lag": 5}
     optimizer, rng = Optimizer(NUMBERS, seed=3, **options), np.random.default_rng(seed)
-    for step in range(60):
+    for step in range(45):
         optimizer.ask(2 if step < 4 else 1)
         if step > 1:
             pending = optimizer.pending
@@ -220,22 +224,22 @@ def test_mixed_and_conditional_parameters_move() -> None:
 
 
 def test_a_finite_space_is_evaluated_without_repeats() -> None:
-    optimizer = Optimizer({"a": (1, 12), "b": (1, 12)}, seed=0, local_after=local(20))
-    asked = run(optimizer, sphere, 110)
-    assert len({tuple(params.values()) for params in asked}) == 110
+    optimizer = Optimizer({"a": (1, 8), "b": (1, 8)}, seed=0, local_after=local(20))
+    asked = run(optimizer, sphere, 64)
+    assert len({tuple(params.values()) for params in asked}) == 64
 
 
 def test_known_constraints_hold_in_regions() -> None:
     optimizer = Optimizer(
         Space(NUMBERS, feasible=lambda params: params["x0"] + params["x1"] <= 0.5), seed=0, local_after=local(20)
     )
-    asked = run(optimizer, sphere, 80)
+    asked = run(optimizer, sphere, 50)
     assert all(params["x0"] + params["x1"] <= 0.5 for params in asked)
 
 
 def test_several_objectives_constraints_failures_and_costs() -> None:
     optimizer = Optimizer(NUMBERS, direction=["minimize", "minimize"], seed=0, local_after=local(20), cost="seconds")
-    for n in range(60):
+    for n in range(40):
         suggestion = optimizer.ask()
         x = list(suggestion.params.values())
         values = None if n % 11 == 10 else [sum(v**2 for v in x), sum((v - 2.0) ** 2 for v in x)]
@@ -247,7 +251,7 @@ def test_several_objectives_constraints_failures_and_costs() -> None:
 
 def test_nothing_feasible_yet() -> None:
     optimizer = Optimizer(NUMBERS, seed=0, local_after=local(15))
-    for _ in range(60):
+    for _ in range(35):
         suggestion = optimizer.ask()
         optimizer.tell(suggestion, sphere(suggestion.params), constraints={"c": 100.0 + suggestion.params["x0"]})
     assert optimizer.planner.n_feasible == 0
@@ -275,7 +279,7 @@ def test_a_proposed_batch_leaves_nothing_behind() -> None:
         run(optimizer, sphere, 30)
     one.planner.propose(30, 7)
     assert len(one.planner.records) == 30
-    assert run(one, sphere, 20) == run(two, sphere, 20)
+    assert run(one, sphere, 8) == run(two, sphere, 8)
 
 
 def test_a_corrected_value_counts() -> None:
@@ -289,7 +293,7 @@ def test_a_corrected_value_counts() -> None:
 
 def test_what_the_model_says_is_asked_of_a_bounded_model() -> None:
     optimizer = Optimizer(NUMBERS, seed=0, local_after=local(20))
-    run(optimizer, sphere, 90)
+    run(optimizer, sphere, 60)
     process, _ = optimizer.model.surrogate()
     assert process.n == SMALL.best_of_all + SMALL.spread_over_all
     assert optimizer.recommend().number == optimizer.best.number
@@ -313,10 +317,10 @@ def test_a_region_that_finds_nothing_shrinks_and_is_replaced() -> None:
 
 def test_a_box_without_new_points_is_left() -> None:
     optimizer = Optimizer({"a": (1, 30), "b": (1, 30)}, seed=0, local_after=local(30))
-    run(optimizer, sphere, 100)
+    run(optimizer, sphere, 70)
     before = [region["start"] for region in regions(optimizer)]
-    asked = run(optimizer, sphere, 60)
-    assert len({tuple(params.values()) for params in asked}) == 60
+    asked = run(optimizer, sphere, 40)
+    assert len({tuple(params.values()) for params in asked}) == 40
     assert all(region["start"] not in before for region in regions(optimizer)), "they have moved on"
 
 
@@ -331,9 +335,9 @@ def test_a_noisy_run_is_restored_to_the_last_bit() -> None:
         return sphere(params) + 5.0 * math.sin(1e4 * params["x0"])
 
     first, second = (Optimizer(NUMBERS, seed=3, local_after=local(30)) for _ in range(2))
-    run(first, noisy, 53)
+    run(first, noisy, 45)
     second.restore(json.loads(json.dumps(first.state())))
-    assert run(second, noisy, 15) == run(first, noisy, 15)
+    assert run(second, noisy, 8) == run(first, noisy, 8)
 
 
 def test_results_at_configurations_that_are_not_feasible_are_no_centers() -> None:
@@ -379,11 +383,13 @@ def test_revised_values_and_forecasts_count() -> None:
     optimizer = Optimizer(NUMBERS, seed=0, local_after=local(20))
     run(optimizer, sphere, 40)
     waiting = optimizer.ask()
-    before = optimizer.planner.propose(41)
+    numbers = range(41, 45)  # the turns of all regions
+    before = [optimizer.planner.propose(number) for number in numbers]
     optimizer.forecast(waiting, -30.0, 0.01)
-    after = optimizer.planner.propose(41)
+    after = [optimizer.planner.propose(number) for number in numbers]
     assert before != after, "a forecast after the row has entered a region"
-    assert after == restored(optimizer, local_after=local(20), seed=0).planner.propose(41)
+    copy = restored(optimizer, local_after=local(20), seed=0)
+    assert after == [copy.planner.propose(number) for number in numbers]
     optimizer.tell(waiting, sphere(waiting.params))
     optimizer.planner.revise({3: (-100.0, 0.0)})
     assert optimizer.recommend().number == 3
@@ -396,12 +402,15 @@ def test_what_is_observed_first_is_not_put_into_one_model() -> None:
 
 
 def test_many_results_that_were_not_asked_for_end_a_round() -> None:
+    others = processes()
     optimizer = Optimizer(NUMBERS, seed=0, local_after=local(20, most_new=30))
     run(optimizer, sphere, 25)
     observe_many(optimizer, 300, 0.0, 2.0)
     run(optimizer, sphere, 4)
-    assert all(region["start"] >= 325 for region in regions(optimizer))
-    assert all(region["model"]["built_rows"] < 60 for region in regions(optimizer))
+    assert any(region["start"] >= 325 for region in regions(optimizer))
+    rows = [process.n for process in processes() if process not in others]
+    assert len(rows) == 3
+    assert max(rows) < 60
 
 
 @pytest.mark.parametrize("noise", [0.0, 20.0])
@@ -449,12 +458,12 @@ def test_a_resumed_study_continues_with_its_regions(tmp_path: Any) -> None:
                 n_trials=count,
                 seed=0,
                 storage=tmp_path / name,
-                sampler=lazybo.LazySampler(seed=0, local_after=local(25)),
+                sampler=lazybo.LazySampler(seed=0, local_after=local(22)),
                 progress=False,
             )
         return [trial.params for trial in study.trials]
 
-    assert trials("once.db", 50) == trials("twice.db", 37, 50)
+    assert trials("once.db", 38) == trials("twice.db", 31, 38)
 
 
 def test_the_sampler_takes_the_limit() -> None:
@@ -479,12 +488,10 @@ distributions = st.one_of(
 
 
 @given(distributions, st.floats(0, 1), st.floats(1e-6, 1), st.integers(0, 2**31))
-def test_a_narrowed_space_is_a_part_of_the_space(
-    distribution: BaseDistribution, center: float, side: float, seed: int
-) -> None:
+def test_a_box_is_a_part_of_the_space(distribution: BaseDistribution, center: float, side: float, seed: int) -> None:
     space = Space({"x": distribution})
     point = space.repair(space.snap(space.from_uniform(np.array([[min(center, 0.999)]]))))
-    narrow = space.narrowed(point[0] - side / 2, point[0] + side / 2)
+    narrow = space.box(point[0], side)
     assert narrow.dim == 1, "a parameter that varies still does"
     assert narrow.has(space.decode(point[0])), "the center is inside"
     for drawn in narrow.decode_all(narrow.sample(np.random.default_rng(seed), 20)):
@@ -493,6 +500,6 @@ def test_a_narrowed_space_is_a_part_of_the_space(
 
 def test_parents_of_conditions_are_not_narrowed() -> None:
     space = Space({"n": IntDistribution(1, 9), "x": FloatDistribution(0, 1)}, conditions={"x": Condition("n", (9,))})
-    narrow = space.narrowed(np.array([0.0, 0.4]), np.array([0.2, 0.6]))
+    narrow = space.box(np.array([0.1, 0.5]), 0.2)
     assert narrow.distributions["n"] == IntDistribution(1, 9)
     assert narrow.distributions["x"] == FloatDistribution(0.4, 0.6)

@@ -36,7 +36,7 @@ def value_of(params: dict[str, Any]) -> float:
     return float((params["x"] - 0.3) ** 2 + (math.log10(params["lr"]) + 3) ** 2 / 9 + 0.1 * params.get("momentum", 0.5))
 
 
-def used(n: int = 12, **options: Any) -> Optimizer:
+def used(n: int = 9, **options: Any) -> Optimizer:
     """An optimiser with values, a failure, pending suggestions, a result that was not asked for, and a repeat."""
     optimizer = Optimizer(Space(SPACE, conditions=CONDITIONS), seed=2**100, **options)
     for i in range(n):
@@ -49,7 +49,7 @@ def used(n: int = 12, **options: Any) -> Optimizer:
     return optimizer
 
 
-def continued(optimizer: Optimizer, steps: int = 6) -> list[Any]:
+def continued(optimizer: Optimizer, steps: int = 3) -> list[Any]:
     for _ in range(steps):
         suggestion = optimizer.ask()
         value = value_of(suggestion.params)
@@ -168,6 +168,7 @@ def test_a_file_that_is_not_there_is_an_os_error(tmp_path: Path) -> None:
         used(1).save(tmp_path / "none" / "saved.json")
 
 
+@settings(max_examples=30)
 @given(st.dictionaries(st.text(), st.text() | st.integers() | st.booleans() | st.none(), max_size=3))
 def test_no_text_in_place_of_a_file_raises_anything_but_a_value_error(written: dict[str, Any]) -> None:
     with TemporaryDirectory() as folder:
@@ -215,7 +216,7 @@ def all_places() -> st.SearchStrategy[tuple[str, Any]]:
 
 
 @pytest.mark.filterwarnings("ignore:The distribution is specified by", "ignore:Choices for a categorical")
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(where=st.deferred(all_places), damage=st.sampled_from(DAMAGE))
 @example(where=("all", ("state", "model", "warped_at")), damage=10**400)
 @example(where=("all", ("state", "model", "cost", "warping", 0)), damage=10**39)
@@ -375,7 +376,7 @@ def test_a_front_is_counted() -> None:
     optimizer = used(direction=["minimize", "maximize"])
     assert (
         re.fullmatch(
-            r"<Optimizer of 6 parameters: minimize, maximize, 11 values, 1 failed, 2 pending, a front of \d+>",
+            r"<Optimizer of 6 parameters: minimize, maximize, 8 values, 1 failed, 2 pending, a front of \d+>",
             repr(optimizer),
         )
         or not optimizer.planner.n_feasible

@@ -27,6 +27,7 @@ from lazybo.space.space import Space
 from lazybo.study.attributes import OPTIONS_KEY, REPORTS_KEY, RUN_KEY, SUGGESTION_KEY, VARIANCE_KEY
 from lazybo.study.definition import keep_options, options_of, reporting_of, stored_options
 from lazybo.study.model import model_of
+from lazybo.study.store import Store
 from tests.damaged import DAMAGE, DEPTH, MISSING, NESTED, damaged, places
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -129,7 +130,7 @@ def test_the_latest_options_count() -> None:
         study.sampler = sampler
         study.optimize(suggested, n_trials=2)
         lags.append(model_of(study, study.trials).optimizer.options.lag)
-    optimize(bowl, SPACE, n_trials=14, storage=study._storage, sampler=LazySampler(lag=5), progress=False)
+    optimize(bowl, SPACE, n_trials=14, storage=Store(study).storage, sampler=LazySampler(lag=5), progress=False)
     lags.append(model_of(study, study.trials).optimizer.options.lag)
     assert lags == [5, 7, "auto", 5]
 
@@ -150,7 +151,7 @@ def test_a_run_writes_its_options_again_only_if_they_changed(tmp_path: Path) -> 
     storage, texts = tmp_path / "s.db", []
     for trials, lag in ((3, 5), (6, 5), (9, 7)):
         study = optimize(bowl, SPACE, n_trials=trials, storage=storage, sampler=LazySampler(lag=lag), progress=False)
-        texts.append(study._storage.get_study_system_attrs(study._study_id)[f"{OPTIONS_KEY}:0"])
+        texts.append(Store(study).attributes()[f"{OPTIONS_KEY}:0"])
     assert texts[0] == texts[1] != texts[2]
     assert json.loads(texts[2])["lag"] == 7
 
@@ -216,7 +217,7 @@ def test_what_cannot_be_restored_is_named(caplog: pytest.LogCaptureFixture) -> N
 
 
 def stored(study: optuna.Study) -> dict[str, Any]:
-    return study._storage.get_study_system_attrs(study._study_id)
+    return Store(study).attributes()
 
 
 def edited(study: optuna.Study, key: str, value: Any, number: int | None = None) -> optuna.Study:
@@ -227,9 +228,9 @@ def edited(study: optuna.Study, key: str, value: Any, number: int | None = None)
             trial.system_attrs[key] = value
         copy.add_trial(trial)
     for name, kept in {**stored(study), **({} if number is not None else {key: value})}.items():
-        copy._storage.set_study_system_attr(copy._study_id, name, kept)
+        Store(copy).set_attributes({name: kept})
     if f"{key[:-2]}:length" in stored(study) and isinstance(value, str):
-        copy._storage.set_study_system_attr(copy._study_id, f"{key[:-2]}:length", len(value))
+        Store(copy).set_attributes({f"{key[:-2]}:length": len(value)})
     return copy
 
 
@@ -256,7 +257,7 @@ def continue_run(study: optuna.Study) -> None:
         lambda x, y: {"value": bowl({"x": x, "y": y}), "memory": abs(x)},
         SPACE,
         n_trials=len(study.trials) + 1,
-        storage=study._storage,
+        storage=Store(study).storage,
         study_name=study.study_name,
         sampler=LazySampler(cost="seconds"),
         constraints={"memory": 4.0},
@@ -283,7 +284,7 @@ def all_places() -> st.SearchStrategy[tuple[str, int | None, str, Any]]:
     return st.sampled_from(parts) | st.sampled_from(wholes)
 
 
-@settings(max_examples=120)
+@settings(max_examples=80)
 @given(where=st.deferred(all_places), damage=st.sampled_from(DAMAGE), use=st.sampled_from([continue_run, "model"]))
 def test_what_was_edited_works_or_is_one_error_that_names_the_attribute(where: Any, damage: Any, use: Any) -> None:
     key, number, text, path = where
@@ -312,7 +313,7 @@ def test_options_that_cannot_be_read_are_named_and_written_again_by_the_next_run
         model_of(study, study.trials)
     write_report(study, tmp_path / "study.html")
     assert re.search(named.replace("'", "(&#x27;|')"), (tmp_path / "study.html").read_text())
-    optimize(bowl, SPACE, n_trials=7, storage=study._storage, sampler=LazySampler(lag=5), progress=False)
+    optimize(bowl, SPACE, n_trials=7, storage=Store(study).storage, sampler=LazySampler(lag=5), progress=False)
     assert model_of(study, study.trials).optimizer.options.lag == 5
 
 
@@ -323,7 +324,7 @@ def test_a_run_that_cannot_be_read_is_named_before_anything_is_written(value: An
     with pytest.raises(
         ValueError, match=r"the attribute 'lazybo:run' of the study 'lazybo' cannot be read: .*; use an"
     ):
-        optimize(bowl, SPACE, n_trials=4, storage=study._storage, progress=False)
+        optimize(bowl, SPACE, n_trials=4, storage=Store(study).storage, progress=False)
     assert stored(study) == before
     assert len(study.trials) == 3
 
@@ -331,7 +332,7 @@ def test_a_run_that_cannot_be_read_is_named_before_anything_is_written(value: An
 @pytest.mark.parametrize("value", ["first", -1, 2, True, None, [0]])
 def test_an_objective_that_is_reported_must_be_one_of_the_study(value: Any) -> None:
     study = optuna.create_study(directions=["minimize", "maximize"])
-    study._storage.set_study_system_attr(study._study_id, REPORTS_KEY, value)
+    Store(study).set_attributes({REPORTS_KEY: value})
     with pytest.raises(ValueError, match=r"the attribute 'lazybo:reports' of the study .* cannot be read: .*; set it"):
         reporting_of(study)
 

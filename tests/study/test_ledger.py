@@ -18,7 +18,6 @@ import pytest
 import sqlalchemy
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.storages import BaseStorage, InMemoryStorage, JournalStorage
-from optuna.storages._cached_storage import _CachedStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState, create_trial
 
@@ -26,12 +25,12 @@ from lazybo import optimize
 from lazybo.run import presence
 from lazybo.run.channel import StudyReporter
 from lazybo.space.space import Space
-from lazybo.study import ledger
 from lazybo.study.attributes import ATTEMPTS_KEY, DRIVER_KEY
+from lazybo.study.databases import database_of
 from lazybo.study.definition import Definition, open_study
 from lazybo.study.journal import WholeLines
 from lazybo.study.ledger import Entry, Ledger, Result, open_ledger
-from lazybo.study.store import open_storage
+from lazybo.study.store import Store, open_storage
 
 SPACE: dict[str, BaseDistribution] = {
     "lr": FloatDistribution(1e-5, 1e-1, log=True),
@@ -77,7 +76,7 @@ def complete(value: float, **attributes: Any) -> Result:
 
 def test_a_trial_that_begins_is_running_with_all_its_parameters(writer: Ledger, study: optuna.Study) -> None:
     entry = begin(writer, 0)
-    (trial,) = ledger.read(study)
+    (trial,) = Store(study).trials()
     assert (trial.number, trial._trial_id) == (entry.number, entry.trial_id)
     assert trial.state == TrialState.RUNNING
     assert trial.params == PARAMS
@@ -169,19 +168,19 @@ def test_notes_are_in_the_study_with_the_next_trial(writer: Ledger, study: optun
     for i in range(3):
         writer.note({"lazybo:a": i, "lazybo:b": "x" * 100})
         begin(writer, i)
-        attributes = study._storage.get_study_system_attrs(study._study_id)
+        attributes = Store(study).attributes()
         assert attributes["lazybo:a"] == i
 
 
 def test_a_waiting_trial_is_claimed_once_and_can_be_put_back(writer: Ledger, study: optuna.Study) -> None:
     entry = begin(writer, 0)
     writer.put_back(entry.trial_id, 2, "me")
-    (trial,) = ledger.read(study)
+    (trial,) = Store(study).trials()
     assert trial.state == TrialState.WAITING
     assert trial.params == PARAMS
     assert open_ledger(study, SPACE, "you").claim(entry.trial_id)
     assert not open_ledger(study, SPACE, "they").claim(entry.trial_id)
-    (trial,) = ledger.read(study)
+    (trial,) = Store(study).trials()
     assert trial.system_attrs[DRIVER_KEY] == "you"
     assert trial.system_attrs[ATTEMPTS_KEY] == 2
     assert writer.finish(entry, complete(1.0))
@@ -268,7 +267,7 @@ def test_several_drivers_share_the_numbers(study: optuna.Study) -> None:
 def commits(tmp_path: Path) -> Iterator[tuple[optuna.Study, list[int]]]:
     storage = open_storage(tmp_path / "s.db")
     count: list[int] = []
-    engine = storage._backend.engine  # type: ignore[attr-defined]
+    engine = database_of(storage).engine  # type: ignore[union-attr]
     study = optuna.create_study(storage=storage)
     sqlalchemy.event.listen(engine, "commit", lambda _: count.append(1))
     yield study, count
@@ -298,7 +297,7 @@ def locked_actions(study: optuna.Study) -> dict[str, Callable[[], object]]:
     writer.put_back(waiting.trial_id, 1, "me")
     reporter = StudyReporter(study, lambda *_: None)
     reporter.open(0, running.trial_id)
-    enqueued = study._storage.create_new_trial(study._study_id, create_trial(state=TrialState.WAITING))
+    enqueued = Store(study).add(create_trial(state=TrialState.WAITING))
     return {
         "begin": lambda: begin(writer, 3),
         "enqueue": lambda: writer.enqueue([{"layers": 7}]),
@@ -307,10 +306,10 @@ def locked_actions(study: optuna.Study) -> dict[str, Callable[[], object]]:
         "put back": lambda: writer.put_back(running.trial_id, 1, "me"),
         "finish": lambda: writer.finish(running, complete(1.0)),
         "report": lambda: reporter.report(0, 3, 1.0),
-        "read": lambda: ledger.read(study),
+        "read": lambda: Store(study).trials(),
         "be present": lambda: presence.present(study).__enter__(),
         "see who is present": lambda: presence.Drivers(study).living(),
-        "open the study": lambda: open_study(study._storage, "s", Definition(), Space(SPACE), 1),
+        "open the study": lambda: open_study(Store(study).storage, "s", Definition(), Space(SPACE), 1),
     }
 
 
@@ -364,9 +363,8 @@ def test_a_pruned_trial_that_reported_no_finite_value_has_none_and_the_study_can
         return float(params["lr"])
 
     study = optimize(objective, SPACE, n_trials=3, storage=storage, pruner=Always(), seed=0)
-    again = optuna.load_study(storage=study._storage, study_name="lazybo")
-    if isinstance(study._storage, _CachedStorage):
-        again = optuna.load_study(storage=study._storage._backend.url, study_name="lazybo")
+    database = Store(study).database
+    again = optuna.load_study(storage=Store(study).storage if database is None else database.url, study_name="lazybo")
     trials = again.trials
     assert [trial.state.name for trial in trials] == ["COMPLETE", "PRUNED", "COMPLETE"]
     assert trials[1].value is None
@@ -384,10 +382,10 @@ def test_a_complete_trial_without_a_finite_value_has_failed(value: float, writer
 def test_a_trial_is_put_back_only_by_who_knows_under_which_name_it_runs(writer: Ledger, study: optuna.Study) -> None:
     entry = begin(writer, 0)
     writer.put_back(entry.trial_id, 1, "you")
-    assert ledger.read(study)[0].state == TrialState.RUNNING
+    assert Store(study).trials()[0].state == TrialState.RUNNING
     assert writer.finish(entry, complete(1.0))
     writer.put_back(entry.trial_id, 1, "me")
-    assert ledger.read(study)[0].state == TrialState.COMPLETE
+    assert Store(study).trials()[0].state == TrialState.COMPLETE
 
 
 # ------------------------------------------------- configurations to begin with
@@ -396,36 +394,35 @@ def test_a_trial_is_put_back_only_by_who_knows_under_which_name_it_runs(writer: 
 def test_initial_configurations_are_known_by_what_was_given(writer: Ledger, study: optuna.Study) -> None:
     first = [PARAMS, {"layers": 3}, {"layers": 3}, {"lr": 0.01, "layers": 3}]
     writer.enqueue(first)
-    waiting = ledger.read(study)
+    waiting = Store(study).trials()
     assert [trial.params for trial in waiting] == first
     assert [trial.state for trial in waiting] == [TrialState.WAITING] * 4
     assert writer.claim(waiting[1]._trial_id)
     writer.fill_in(waiting[1]._trial_id, waiting[1].params, {"lr": 0.02, "layers": 3, "kind": True})
     writer.enqueue(first)
-    assert len(ledger.read(study)) == 4
+    assert len(Store(study).trials()) == 4
     writer.enqueue([{"lr": 0.02, "layers": 3, "kind": True}, {"layers": 5}])
-    assert [trial.number for trial in ledger.read(study)] == list(range(6))
+    assert [trial.number for trial in Store(study).trials()] == list(range(6))
 
 
 def test_initial_configurations_that_a_study_has_are_not_enqueued_again(writer: Ledger, study: optuna.Study) -> None:
     study.enqueue_trial({"layers": 3, "kind": "a"})
     writer.finish(begin(writer, 1), complete(1.0))
     writer.enqueue([PARAMS, {"kind": "a", "layers": 3}])
-    assert len(ledger.read(study)) == 2
+    assert len(Store(study).trials()) == 2
 
 
-def drive(kind: str, folder: Path, number: int, first: list[dict[str, Any]], start: float) -> None:
+def drive(kind: str, folder: Path, number: int, first: list[dict[str, Any]], start: Any) -> None:
     """A process of its own that evaluates initial configurations, at the same moment as others."""
 
     def objective(params: dict[str, Any]) -> float:
         with (folder / "evaluated").open("a") as file:
             file.write(f"{params['layers']}\n")
-        time.sleep(0.02)
         return float(params["lr"])
 
     path = folder / "study"
     storage = path if kind == "sqlite" else JournalStorage(JournalFileBackend(str(path)))
-    time.sleep(max(0.0, start - time.time()))
+    start.wait(60)
     optimize(objective, SPACE, n_trials=number, storage=storage, initial=first, progress=False)
 
 
@@ -438,7 +435,7 @@ def test_each_initial_configuration_is_evaluated_once_by_processes_that_begin_at
     open_study(storage, None, Definition(), Space(SPACE), 0)
     first: list[dict[str, Any]] = [{**PARAMS, "layers": 1 + 2 * i} for i in range(5)]
     context = multiprocessing.get_context("fork")
-    start = time.time() + 0.5
+    start = context.Barrier(6)
     drivers = [context.Process(target=drive, args=(kind, tmp_path, 5, first, start)) for _ in range(6)]
     for driver in drivers:
         driver.start()

@@ -152,7 +152,7 @@ def _of_kind(names: set[str], distribution: BaseDistribution) -> dict[str, Any]:
 
 
 TestChangingStudy = ChangingStudy.TestCase
-TestChangingStudy.settings = settings(max_examples=40, stateful_step_count=15)
+TestChangingStudy.settings = settings(max_examples=25, stateful_step_count=15)
 
 
 def test_a_range_that_others_depend_on_may_be_narrowed() -> None:

@@ -151,10 +151,7 @@ class Kind(StrEnum):
 
 @app.command(epilog=examples("lazybo show lenet.db", "lazybo show lenet.db lenet --json"))
 @with_place
-def show(
-    where: Where,
-    as_json: JsonFlag = False,
-) -> None:
+def show(where: Where, as_json: JsonFlag = False) -> None:
     """List the studies in a storage, or show one: progress, best, importances, failures, running trials."""
     with console.exit_on_bad_input():
         found = find(*where)

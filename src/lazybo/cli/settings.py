@@ -43,8 +43,7 @@ JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON, for programs
 StorageArgument = Annotated[
     str | None,
     typer.Argument(
-        metavar="STORAGE",
-        help=f"An SQLite file, a URL, or the TOML file of a study (default: {DEFAULT_STORAGE}).",
+        metavar="STORAGE", help=f"An SQLite file, a URL, or the TOML file of a study (default: {DEFAULT_STORAGE})."
     ),
 ]
 StudyArgument = Annotated[

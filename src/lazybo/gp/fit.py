@@ -36,7 +36,7 @@ MAX_POINTS = 400
 # The posterior often has two modes, "rugged" and "noisy", and an ascent stays in the mode where it starts. Up to
 # SECOND_START_POINTS observations the other mode is always tried too, which costs little. From there to `MAX_POINTS` it
 # is tried if the number of observations is a multiple of SECOND_START_EVERY: about a fifth more work, but without it,
-# noise of 0.5 was not found within 160 observations (docs/tuning.md). The first learning always tries both.
+# noise of 0.5 was not found within 160 observations (docs/notebook.md). The first learning always tries both.
 SECOND_START_POINTS = 30
 SECOND_START_EVERY = 5
 # With fewer observations noise is not considered: too few to tell it from anything else.

@@ -72,11 +72,6 @@ def log_failed_trial(number: int, params: dict[str, Any], reason: str) -> None:
     _logger.warning(f"trial {number} failed with {params}: {reason}", extra={"lazybo_failed_trial": number})
 
 
-def log_traceback(number: int, traceback: str) -> None:
-    """Show where a trial failed."""
-    _logger.warning(f"trial {number} failed here:\n{traceback}")
-
-
 def is_failed_trial(record: logging.LogRecord) -> bool:
     """Whether a log record is from `log_failed_trial`."""
     return hasattr(record, "lazybo_failed_trial")

@@ -6,16 +6,14 @@ the optimiser is told. Ends are handled one by one in their order: a run with se
 what running trials had reported at each proposal, and on its seed.
 """
 
-import contextlib
 import logging
 import math
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from optuna.exceptions import UpdateFinishedTrialError
@@ -27,7 +25,7 @@ from lazybo.core.text import printable
 from lazybo.run.channel import StudyReporter
 from lazybo.run.checkpoints import tidy
 from lazybo.run.engines import Engine
-from lazybo.run.failure import InvalidValue, how_to_resume, log_failed_trial, log_traceback
+from lazybo.run.failure import InvalidValue, how_to_resume, log_failed_trial
 from lazybo.run.limits import Budget, GainLimit, Stopping, StopReason, Tally, or_inf
 from lazybo.run.next_trial import Bracket, TrialSource, bracket_for
 from lazybo.run.objective import Reporter
@@ -106,7 +104,7 @@ class Driver:
         self._shared.sync()
         self.stopping.check()
         with (
-            Progress(self._options.progress, self._options.n_trials, self._begun) as progress,
+            closing(Progress(self._options.progress, self._options.n_trials, self._begun)) as progress,
             self.stopping.interruptible(partial(self._on_interrupt, progress)),
         ):
             try:
@@ -148,10 +146,8 @@ class Driver:
     def _start_trial(self) -> bool:
         """Open the next trial; False if there is none."""
         while (started := self._source.start()) is not None:
-            entry, limits = started.entry, {"judged_from": started.judged_from, "pause_at": started.pause_at}
-            trial = self._open.add(entry, started.deaths, started.values, **limits)
-            trial.earlier_seconds = started.seconds
-            self.model.announce(entry.number, entry.params)
+            trial = self._open.add(started)
+            self.model.announce(started.entry.number, started.entry.params)
             if not started.invalid:
                 return True
             self._end(trial, Outcome("failed", reason=started.invalid))
@@ -210,7 +206,7 @@ class Driver:
             log_failed_trial(entry.number, entry.params, outcome.reason)
             if outcome.raised is not None and outcome.raised.kind not in self._traced:
                 self._traced.add(outcome.raised.kind)
-                log_traceback(entry.number, outcome.raised.trace)
+                _logger.warning(f"trial {entry.number} failed here:\n{outcome.raised.trace}")
         new = [metric for metric in outcome.dropped if metric not in self._dropped]
         if new and len(self._dropped) < MAX_NAMED_METRICS:
             self._dropped.update(new)
@@ -226,7 +222,7 @@ class Driver:
         entry = trial.entry
         if self._is_timed:
             seconds = trial.earlier_seconds + outcome.seconds
-            with contextlib.suppress(UpdateFinishedTrialError):  # another process has ended it
+            with suppress(UpdateFinishedTrialError):  # another process has ended it
                 self._store.set_trial_attributes(entry.trial_id, {SECONDS_KEY: seconds})
         self._budget.count(outcome.seconds)
         recorded = self._ledger.pause(entry, step, outcome.metrics)
@@ -369,10 +365,8 @@ class Progress:
         """Print a line above the bar, on standard error."""
         tqdm.write(printable(text), file=sys.stderr)
 
-    def __enter__(self) -> "Progress":
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def close(self) -> None:
+        """Leave the bar as it is."""
         self._bar.close()
 
 

@@ -17,20 +17,20 @@ the trials in the study and the limits of the run, so resumed runs and other pro
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from math import inf
 from typing import TYPE_CHECKING, Any
 
 from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.run.limits import Budget, GainLimit, Stopping, StopReason, or_inf
+from lazybo.run.open_trials import OpenTrials, Started
 from lazybo.search.curve_forecasts import MIN_COMPLETE
 from lazybo.study.attributes import ATTEMPTS_KEY, REPEAT_KEY, TO_END_KEY, announced_params, count_of
 from lazybo.study.ledger import Entry, Ledger, Params, was_enqueued
 from lazybo.study.trial import as_given, is_paused, measured_seconds
 
 if TYPE_CHECKING:
-    from lazybo.run.open_trials import OpenTrials
     from lazybo.run.shared_study import SharedStudy
     from lazybo.study.model import StudyModel
 
@@ -132,19 +132,6 @@ def bracket_for(max_step: int, n_trials: int | None, sign: float) -> Bracket | N
 # ------------------------------------------------------------------------- source
 
 
-@dataclass(frozen=True)
-class Started:
-    """A trial that is running in the study under this driver's name."""
-
-    entry: Entry
-    deaths: int | None = None  # None: it never ran before
-    values: Mapping[int, float] = field(default_factory=dict)  # its recorded intermediate values
-    invalid: str = ""  # why it cannot be evaluated
-    judged_from: float = 0  # the step before which it is not paused
-    pause_at: float = inf  # the step at which it is paused in any case
-    seconds: float = 0.0  # how long it ran before it was paused, if the time counts
-
-
 class TrialSource:
     """Starts trials in the study, one at a time, until it has as many as the limits allow.
 
@@ -157,7 +144,7 @@ class TrialSource:
         model: "StudyModel",
         ledger: Ledger,
         shared: "SharedStudy",
-        open_trials: "OpenTrials",
+        open_trials: OpenTrials,
         stopping: Stopping,
         gain: GainLimit,
         budget: Budget,

@@ -46,6 +46,19 @@ class RunOptions:
     steps: Steps = NO_STEPS
 
 
+@dataclass(frozen=True)
+class Started:
+    """A trial that is running in the study under this driver's name."""
+
+    entry: Entry
+    deaths: int | None = None  # None: it never ran before
+    values: Mapping[int, float] = field(default_factory=dict)  # its recorded intermediate values
+    invalid: str = ""  # why it cannot be evaluated
+    judged_from: float = 0  # the step before which it is not paused
+    pause_at: float = math.inf  # the step at which it is paused in any case
+    seconds: float = 0.0  # how long it ran before it was paused, if the time counts
+
+
 @dataclass
 class OpenTrial:
     """A trial that runs here."""
@@ -53,10 +66,10 @@ class OpenTrial:
     entry: Entry
     deaths: int  # how many evaluations of it died with their worker or driver
     records_begin: bool  # whether the study records when a worker starts it
-    folds: dict[int | None, float] = field(default_factory=dict)  # the values known so far
-    steps: int = 0  # how many values it had reported when it was last started
+    folds: dict[int | None, float]  # the values known so far
+    steps: int  # how many values it had reported when it was last started
+    earlier_seconds: float  # how long it ran before it was paused
     fold_seconds: list[float] = field(default_factory=list)  # of the folds that were evaluated here
-    earlier_seconds: float = 0.0  # how long it ran before it was paused
 
 
 @dataclass
@@ -134,27 +147,18 @@ class OpenTrials:
         """What the trials that run here have reported so far, by number."""
         return {number: self._reporter.values_of(number) for number in list(self.trials)}  # workers report in threads
 
-    def add(
-        self,
-        entry: Entry,
-        deaths: int | None,
-        values: Mapping[int, float],
-        *,
-        judged_from: float = 0,
-        pause_at: float = math.inf,
-    ) -> OpenTrial:
-        """Open a trial. ``deaths`` is None if it never ran before; ``values`` are its recorded intermediate values.
-
-        It is not paused before the step ``judged_from``, and in any case at the step ``pause_at``.
-        """
+    def add(self, started: Started) -> OpenTrial:
+        """Open a trial."""
+        entry, values = started.entry, started.values
         known = [fold for fold in self._folds if fold is not None and fold in values]
-        records_begin = deaths is not None or self._limits.retries == 0
-        trial = OpenTrial(entry, deaths or 0, records_begin, {fold: values[fold] for fold in known}, steps=len(values))
+        records_begin = started.deaths is not None or self._limits.retries == 0
+        folds: dict[int | None, float] = {fold: values[fold] for fold in known}
+        trial = OpenTrial(entry, started.deaths or 0, records_begin, folds, len(values), started.seconds)
         self.trials[entry.number] = trial
         # Without a checkpoint a trial starts from its first step, and reports all values again.
         earlier = values if self._has_checkpoints else {}
-        judged_from = math.inf if entry.repeat and self.options.steps.pausable else judged_from
-        self._reporter.open(entry.number, entry.trial_id, earlier, judged_from=judged_from, stop_at=pause_at)
+        judged_from = math.inf if entry.repeat and self.options.steps.pausable else started.judged_from
+        self._reporter.open(entry.number, entry.trial_id, earlier, judged_from=judged_from, stop_at=started.pause_at)
         self._tasks += [(trial, fold) for fold in self._folds if fold not in trial.folds]
         return trial
 

@@ -301,29 +301,34 @@ def _check_combination(
     goals: Goals, limits: Limits, options: Options, warm_start: object, pruner: BasePruner | None, *, folds: bool
 ) -> None:
     """Reject arguments that contradict each other."""
-    if goals.several and limits.target_value is not None:
-        raise ValueError("target_value is for one objective; use patience or a callback that calls study.stop()")
-    if goals.several and limits.min_gain is not None:
-        raise ValueError("min_gain is for one objective; use patience")
-    if goals.several and limits.confirm:
-        raise ValueError("confirm is for one objective; with several there is no single best configuration to confirm")
-    if goals.several and warm_start is not None:
-        raise ValueError("warm_start gives the values of one objective; there are several here")
-    if folds and (goals.several or goals.names or goals.bounds):
-        raise ValueError(
+    several = goals.several
+    wrong: list[tuple[object, str]] = [
+        (
+            several and limits.target_value is not None,
+            "target_value is for one objective; use patience or a callback that calls study.stop()",
+        ),
+        (several and limits.min_gain is not None, "min_gain is for one objective; use patience"),
+        (several and limits.confirm, "confirm is for one objective; with several there is no single best to confirm"),
+        (several and warm_start is not None, "warm_start has the values of one objective; there are several here"),
+        (
+            folds and (several or goals.names or goals.bounds),
             "kfold is for one objective without constraints on metrics; evaluate all folds in one call and return "
-            "their means"
-        )
-    if folds and goals.cost:
-        raise ValueError(
+            "their means",
+        ),
+        (
+            folds and goals.cost,
             f"with kfold the cost can be 'seconds', not the metric {goals.cost!r} of one fold; evaluate all folds in "
-            "one call and return it"
-        )
-    if options.deterministic and limits.confirm:
-        raise ValueError(
+            "one call and return it",
+        ),
+        (
+            options.deterministic and limits.confirm,
             "confirm evaluates the best configurations again, and deterministic says that this gives the same values; "
-            "leave one of them out"
-        )
+            "leave one of them out",
+        ),
+    ]
+    for is_wrong, message in wrong:
+        if is_wrong:
+            raise ValueError(message)
     check_pruner(pruner, goals)
 
 

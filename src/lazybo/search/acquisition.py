@@ -145,7 +145,7 @@ LOG_EI = Acquisition(log_expected_improvement, log_expected_improvement)
 UCB = Acquisition(confidence_bound, log_confidence_bound)
 ACQUISITIONS = {
     # Under noise the improvements that can be expected near the incumbent are soon too small to be measured, and
-    # expected improvement stays there. The confidence bound goes on exploring (docs/tuning.md).
+    # expected improvement stays there. The confidence bound goes on exploring (docs/notebook.md).
     "auto": replace(LOG_EI, if_noisy=UCB),
     "logei": LOG_EI,
     "ei": Acquisition(expected_improvement, log_expected_improvement),

@@ -75,7 +75,9 @@ class Search:
 
     def part(self, space: Space, *, local: bool) -> "Search":
         """A search with the same options in a part of the space, without records. A ``local`` one learns faster."""
-        kernel = self._learning.kernel or (LOCAL_KERNEL if local else None)
+        priors = self._learning.priors
+        default = LOCAL_KERNEL if local and (priors is None or priors.like is None) else None
+        kernel = self._learning.kernel or default  # priors around a kernel are for the one that all records have
         nothing: list[EarlierTasks | None] = [None] * self.records.objectives
         return Search(
             space,

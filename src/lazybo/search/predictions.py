@@ -47,7 +47,7 @@ HALF_WIDTH = 1.959964
 EQUAL_MEANS = 1e-3
 # The share of learned noise that is taken for real: a kernel is too smooth for a rugged objective, and takes what it
 # cannot follow for noise. With 0, the recommended configuration was often worse than the best one on such objectives
-# (docs/tuning.md). The weight of k measurements is that of k values with this share of signal.
+# (docs/notebook.md). The weight of k measurements is that of k values with this share of signal.
 REAL_SHARE = 0.05
 # Points at a time: bounds the work space to this many columns of K.
 BLOCK_POINTS = 512

@@ -183,7 +183,7 @@ class StudyReader(Generic[_T]):
         """Keep the latest distribution of each parameter.
 
         Added trials may have a parameter of any kind. Optuna refuses a suggestion of another kind than the objective
-        asks for, so the kind is that of our own trials. Without any, a parameter of several kinds is not suggested.
+        asks for, so our own trials decide the kind. Without any, a parameter of several kinds is not suggested.
         """
         own = trial.number in self.own
         for name, distribution in trial.distributions.items():

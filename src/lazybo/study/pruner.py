@@ -13,9 +13,9 @@ o       the other objectives of the rivals, warped                              
 b       the best u of the rivals that are at least as good in all other objectives; ∞ without any      (m, s)
 ======  =============================================================================================  ==========
 
-A training goes on while its expected improvement per remaining step, now / left, is at least a fifth of that of a new
-training, new / 1. A fifth, because a wrong stop costs more than a late one (docs/curves.md), and no model is quite
-right.
+A training goes on while its expected improvement per remaining step, now / left, is at least a fifth of what a new
+training is expected to add, new / 1. A fifth, because a wrong stop costs more than a late one (docs/curves.md), and no
+model is quite right.
 
 With several objectives the rule is the same, but the improvement is measured against the rivals: the finished trainings
 that are at least as good in all other objectives. A training with the other objectives o' and the end u' is dominated

@@ -9,21 +9,20 @@ import logging
 import re
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from optuna.distributions import BaseDistribution
 from optuna.exceptions import StorageInternalError
 from optuna.samplers._base import _process_constraints_after_trial as store_constraints
 from optuna.storages import BaseStorage, InMemoryStorage, JournalStorage, RDBStorage, get_storage
 from optuna.storages.journal import JournalFileBackend
 from optuna.storages.journal._file import BaseJournalFileLock
 from optuna.study import Study
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial
 
 from lazybo.core.codec import NOT_JSON, readable
 from lazybo.core.text import without_password
@@ -135,15 +134,6 @@ class Store:
     def set_intermediate_value(self, trial_id: int, step: int, value: float) -> None:
         """Write one intermediate value of a trial."""
         with_retries(partial(self.storage.set_trial_intermediate_value, trial_id, step, value))
-
-    def set_param(self, trial_id: int, name: str, value: Any, distribution: BaseDistribution) -> None:
-        """Write one parameter of a trial."""
-        number = distribution.to_internal_repr(value)
-        with_retries(partial(self.storage.set_trial_param, trial_id, name, number, distribution))
-
-    def set_state(self, trial_id: int, state: TrialState, values: Sequence[float] | None = None) -> bool:
-        """Change the state of a trial, and write its values if it has any; False if another process was faster."""
-        return bool(with_retries(partial(self.storage.set_trial_state_values, trial_id, state, values)))
 
     def add(self, trial: FrozenTrial) -> int:
         """Add a trial; its id."""

@@ -11,19 +11,13 @@ from collections.abc import Mapping
 
 from optuna.distributions import BaseDistribution
 from optuna.study import Study
-from optuna.trial import FrozenTrial
 
 from lazybo.study.ledger.ledger import Entry, Ledger, Params, Result, was_enqueued
 from lazybo.study.store import Store
 
-__all__ = ["Entry", "Ledger", "Params", "Result", "open_ledger", "read", "was_enqueued"]
+__all__ = ["Entry", "Ledger", "Params", "Result", "open_ledger", "was_enqueued"]
 
 
 def open_ledger(study: Study, space: Mapping[str, BaseDistribution], driver: str | None) -> Ledger:
     """The ledger of a study for the driver with this name; None for people, whose trials nobody takes over."""
     return Ledger(Store(study), space, driver)
-
-
-def read(study: Study) -> list[FrozenTrial]:
-    """All trials as they are now, by number."""
-    return Store(study).trials()
