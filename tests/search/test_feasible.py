@@ -252,7 +252,7 @@ def test_missing_parameters_are_completed_to_a_feasible_configuration() -> None:
         assert params["x1"] <= 0.05 + 1e-12
     with pytest.raises(ValueError, match=r"'x1': 0.5.* is not feasible"):
         optimizer.planner.complete({"x0": 0.95, "x1": 0.5, "x2": 0.0}, 0)
-    with pytest.raises(ValueError, match=r"no feasible values were found for the parameters beside .*'x1': 0.5"):
+    with pytest.raises(ValueError, match=r"no feasible values were found for the parameters other than .*'x1': 0.5"):
         optimizer.planner.complete({"x0": 0.95, "x1": 0.5}, 0)
 
 

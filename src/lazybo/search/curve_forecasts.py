@@ -328,7 +328,7 @@ class Clock(NamedTuple):
 
 
 class FittedCurves:
-    """A process of curves with what is learned in addition to its kernel: positions of steps, targets, shares of scales."""
+    """A process of curves, and what is learned besides its kernel: positions of steps, targets, shares of scales."""
 
     def __init__(self, clock: Clock, targets: Targets, kernel: CurveKernel) -> None:
         self.clock, self.targets = clock, targets

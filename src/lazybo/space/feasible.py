@@ -202,8 +202,8 @@ class FeasibleSet:
             if len(params) == len(fixed):
                 raise ValueError(f"{shortened(params, 400)} is not feasible")
         raise ValueError(
-            f"no feasible values were found for the parameters other than {shortened(dict(fixed), 400)}: {tried:,} were "
-            "tried; change these values, or give all parameters"
+            f"no feasible values were found for the parameters other than {shortened(dict(fixed), 400)}: {tried:,} "
+            "were tried; change these values, or give all parameters"
         )
 
     # --------------------------------------------------------------- private
