@@ -39,7 +39,7 @@ _UNSAFE_IN_JSON = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u
 
 
 def clean(text: object) -> str:
-    """A text on one line, without escape sequences and without the password of a URL."""
+    """Text on one line, without escape sequences and without the password of a URL."""
     return one_line(text)
 
 

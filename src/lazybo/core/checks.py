@@ -121,7 +121,7 @@ def is_number(value: object) -> bool:
 
 
 def is_float_like(value: object) -> bool:
-    """Whether ``value`` can be converted to a float without being a text or a bool: also decimals and tensors."""
+    """Whether ``value`` can be converted to a float without being a string or a bool: also decimals and tensors."""
     return hasattr(value, "__float__") and not isinstance(value, bool | np.bool_ | str | bytes)
 
 

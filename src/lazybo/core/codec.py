@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-# What a parser raises for a text that is not JSON.
+# What a parser raises for text that is not JSON.
 NOT_JSON = (ValueError, RecursionError)
 # What code that expects valid plain data may raise when it gets something else.
 INVALID = (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError, zlib.error)
@@ -88,7 +88,7 @@ def _reason(error: BaseException) -> str:
 
 
 def _kind(plain: Any) -> str:
-    names = {list: "a list", str: "a text", bool: "true or false", type(None): "null"}
+    names = {list: "a list", str: "a string", bool: "true or false", type(None): "null"}
     return names.get(type(plain), "a number")
 
 

@@ -18,32 +18,32 @@ _QUERY = re.compile(r"([?&;]\w*(?:password|passwd|pwd)=)[^&;\s'\"]+", re.IGNOREC
 
 
 def without_colours(text: str) -> str:
-    """A text without the escape sequences for colours."""
+    """Text without the escape sequences for colours."""
     return _COLOURS.sub("", text)
 
 
 def printable(text: object) -> str:
-    r"""A text as one line without control characters: an escape is written as ``\x1b``."""
+    r"""Text as one line without control characters: an escape is written as ``\x1b``."""
     return "".join(_escaped(c) if _is_unsafe(c) else c for c in without_colours(str(text)))
 
 
 def one_line(text: object) -> str:
-    """A text on one line, without escape sequences and without the password of a URL."""
+    """Text on one line, without escape sequences and without the password of a URL."""
     return printable(without_password(re.sub(r"\s*[\r\n]+\s*", " ", str(text).rstrip())))
 
 
 def without_password(text: str) -> str:
-    """A text in which the passwords of URLs are replaced by asterisks."""
+    """Text in which the passwords of URLs are replaced by asterisks."""
     return _QUERY.sub(r"\1***", _USER.sub(r"\1:***@", text))
 
 
 def file_name(text: str) -> str:
-    """A text as the name of a file: slashes and control characters become underscores."""
+    """Text as the name of a file: slashes and control characters become underscores."""
     return "".join("_" if char == "/" or printable(char) != char else char for char in text)
 
 
 def shortened(text: str, length: int) -> str:
-    """A text cut to at most this length."""
+    """Text cut to at most this length."""
     return text if len(text) <= length else text[: length - 1] + "…"
 
 

@@ -199,7 +199,7 @@ def _finding(found: Finding) -> str:
 
 
 def _sentence(text: str) -> str:
-    """A text of ours with names or errors in it; it may be longer than a name."""
+    """Our own text with names or errors in it; it may be longer than a name."""
     return html.escape(one_line(text), quote=True)
 
 

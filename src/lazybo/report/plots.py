@@ -438,5 +438,5 @@ def _cut(text: str, length: int = LABEL_LENGTH) -> str:
 
 
 def plain(text: str) -> str:
-    """A text that matplotlib shows unchanged: a dollar sign would start a formula."""
+    """Text that matplotlib shows unchanged: a dollar sign would start a formula."""
     return printable(text).replace("$", r"\$")

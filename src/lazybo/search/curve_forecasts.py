@@ -41,7 +41,7 @@ from lazybo.gp.targets import LARGEST, Warping, warping
 
 # Positions that are kept grow by this factor.
 THINNING = 1.5
-# The process is learned again when the number of curves has grown by this factor, from at most so many rows.
+# The process is learned again when the number of curves has grown by this factor, from at most this many rows.
 GROWTH = 1.2
 LEARN_ROWS = 300
 # Fewer completed curves than this give no forecast. The warping is fitted to at least WARPED curves: the longest.
@@ -207,7 +207,7 @@ class CurveModel:
         return len(self._curves) - 1
 
     def remove(self, number: int) -> None:
-        """Remove a curve; the curves after it move up. The process is learned anew when it is next needed."""
+        """Remove a curve; the curves after it move up. The process is learned again when it is next needed."""
         del self._curves[number]
         self.learned_at, self._fitted, self._forecasts = 0, None, {}
 
@@ -328,7 +328,7 @@ class Clock(NamedTuple):
 
 
 class FittedCurves:
-    """A process of curves with what is learned beside its kernel: positions of steps, targets, shares of scales."""
+    """A process of curves with what is learned in addition to its kernel: positions of steps, targets, shares of scales."""
 
     def __init__(self, clock: Clock, targets: Targets, kernel: CurveKernel) -> None:
         self.clock, self.targets = clock, targets
@@ -361,7 +361,7 @@ class FittedCurves:
         self._seen.append(self.clock.seen(curve))
 
     def truncate(self, rows: int, curves: int) -> None:
-        """Keep the first curves, which have so many rows."""
+        """Keep the first curves, with this many rows."""
         self.process.truncate(rows)
         del self._rows[curves:], self._x[curves:], self._seen[curves:]
 

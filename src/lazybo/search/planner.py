@@ -52,6 +52,7 @@ class Planner:
             n_startup=default if options.n_startup is None else options.n_startup,
             has_cost=options.cost is not None,
         )
+        self._local_models = options.local_models
         self._regions: Regions | None = None  # made when local models take over
         self._whole: tuple[int, Search] | None = None  # the version of the records, and a search with some of them
         self._feasible = self._search.feasible
@@ -115,7 +116,7 @@ class Planner:
         """Whether local models choose. Once they do, they always do. Pending records do not count."""
         if self._regions is not None:
             return True
-        records, sizes, options = self.records, self.options.local_models, self.options
+        records, sizes, options = self.records, self._local_models, self.options
         if options.lag is None or sizes.after is None or self.space.dim == 0:
             return False
         ended = len(records) - len(records.rows(State.PENDING))
@@ -132,7 +133,7 @@ class Planner:
 
     def _local(self) -> Regions:
         """The regions of the local models. They stay once they have begun."""
-        return self._regions or Regions(self._search, self.options.local_models)
+        return self._regions or Regions(self._search, self._local_models)
 
     def complete(self, fixed: Mapping[str, Any], number: int) -> dict[str, Any]:
         """A configuration with the ``fixed`` values; the others are those of the proposal with this number.
@@ -246,7 +247,7 @@ class Planner:
         """Continue with what was learned before, from a `state`."""
         with readable("this model's state"):
             learned = self._search.models.parse(state)
-            regions = Regions(self._search, self.options.local_models)
+            regions = Regions(self._search, self._local_models)
             regions.restore(state.get("regions", ()))
         self._search.models.restore(learned)
         self._regions = regions if regions else None

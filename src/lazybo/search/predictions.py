@@ -47,7 +47,7 @@ HALF_WIDTH = 1.959964
 EQUAL_MEANS = 1e-3
 # The share of learned noise that is taken for real: a kernel is too smooth for a rugged objective, and takes what it
 # cannot follow for noise. With 0, the recommended configuration was often worse than the best one on such objectives
-# (docs/notebook.md). The weight of k measurements is that of k values with this share of signal.
+# (docs/notebook.md). k measurements weigh as much as k values with this share of signal.
 REAL_SHARE = 0.05
 # Points at a time: bounds the work space to this many columns of K.
 BLOCK_POINTS = 512
@@ -68,7 +68,7 @@ MIN_VARIANCE = 1e-18
 class Prediction:
     """The median (``value``) and the 95 % interval of the objective at a configuration.
 
-    The interval is that of the objective itself; a noisy measurement there scatters more. It is the model's own: under
+    The interval is for the objective itself; a noisy measurement there scatters more. It is the model's own: under
     noise it is too narrow (`python -m benchmarks.recommend`).
     """
 
@@ -85,7 +85,7 @@ class Recommendation:
     """The configuration to use, and the objective there by the model: the median (``value``) and the 95 % interval.
 
     ``measured`` is what was measured there, the mean if it was evaluated several times (``evaluations``). ``number`` is
-    that of its first evaluation: a suggestion or a trial. It is None if that was observed rather than asked for.
+    the number of its first evaluation: a suggestion or a trial. It is None if that was observed, not asked for.
     """
 
     params: dict[str, Any]
@@ -147,7 +147,7 @@ class Predictor:
     def recommendation(self, evaluations: Sequence[Evaluation]) -> Recommendation:
         """Of these evaluations the configuration with the best posterior mean.
 
-        What was measured there counts a little beside the mean (`REAL_SHARE`). If means are equal (`EQUAL_MEANS`) the
+        What was measured there counts a little, too (`REAL_SHARE`). If means are equal (`EQUAL_MEANS`) the
         better value counts, then the earlier evaluation. Of exact values the best one is recommended.
         """
         configurations = by_configuration(evaluations)

@@ -160,7 +160,7 @@ class Queries:
 
     @one_thread()
     def limits(self) -> tuple[dict[str, Limit], Limit | None]:
-        """The models of the measured constraints by name, whose chances make `predict_feasible`, and that of success.
+        """The models behind `predict_feasible`, by constraint, and the model of success.
 
         The second one is None if no evaluation has failed.
         """

@@ -224,7 +224,7 @@ class Records:
         return np.array([data[i : i + width] in self._at for i in range(0, len(data), width)], dtype=bool)
 
     def configuration(self, point: Array) -> dict[str, Any]:
-        """The configuration at a point; if the point has a row, that of the row to the last bit.
+        """The configuration at a point; if a row is there, the configuration of that row to the last bit.
 
         Decoding may round differently, and would not repeat the row. What was observed outside of its range, by so
         little that it has the same point, is not suggested.

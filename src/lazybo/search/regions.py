@@ -270,7 +270,7 @@ class Regions:
         return self._begun(center, min(side, 1.0))
 
     def _new_region(self, seed: int, index: int) -> Region:
-        """A region where the model of the whole space expects most; ``index`` is that of the region it replaces."""
+        """A region where the model of the whole space expects most; it replaces the one at ``index``."""
         center = self.of_whole_space(seed).choose(seed, len(self._records) + index, 1)[0]
         return self._begun(center, self._sizes.first_side)
 

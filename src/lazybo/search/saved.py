@@ -35,7 +35,7 @@ READABLE_VERSIONS = (2, STATE_VERSION)
 
 
 def to_text(space: Space, directions: Sequence[str], options: Options, state: Mapping[str, Any]) -> str:
-    """The text of the file. ``state`` is that of `Optimizer.state`."""
+    """The text of the file, with the ``state`` that `Optimizer.state` returns."""
     return json.dumps(
         {
             "format": FORMAT,

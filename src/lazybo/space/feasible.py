@@ -31,7 +31,7 @@ from lazybo.space.space import MAX_LISTED, Predicate, Space
 MAX_REMEMBERED = 2**15
 # A step that leaves the feasible set ends at its border, to 1/2⁷ of its length.
 BISECTIONS = 7
-# The search for feasible points ends with so many of them, or after so many tries.
+# The search for feasible points ends with this many of them, or after this many tries.
 ENOUGH, MAX_TRIES = 512, 2**16
 FIRST_TRIES = 2**8
 # With fewer than this, points near the corners are tried too.
@@ -41,7 +41,7 @@ POPULATION = 1024
 STEPS, STEPS_FROM_FEW, NEW_STEPS = 12, 96, 2
 # From this share of the volume on, points come from a Sobol sequence without a walk.
 LARGE_SHARE = 0.25
-# So many values are tried for the parameters that a configuration lacks.
+# Values that are tried for the parameters that a configuration lacks.
 COMPLETIONS = 4096
 
 
@@ -202,7 +202,7 @@ class FeasibleSet:
             if len(params) == len(fixed):
                 raise ValueError(f"{shortened(params, 400)} is not feasible")
         raise ValueError(
-            f"no feasible values were found for the parameters beside {shortened(dict(fixed), 400)}: {tried:,} were "
+            f"no feasible values were found for the parameters other than {shortened(dict(fixed), 400)}: {tried:,} were "
             "tried; change these values, or give all parameters"
         )
 
@@ -274,8 +274,8 @@ class FeasibleSet:
         u = np.where(touched & numeric, _reflected(points + step), points)
         u = np.where(touched & ~numeric & (rng.random((m, 1)) < 0.3), others[i], u)
         new, one = self._space.sample(rng, m), rng.integers(0, d, (m, 1)) == np.arange(d)
-        anew = (rng.random((m, 1)) < 0.25) & ~np.isnan(new)
-        u = np.where(anew, np.where(one, new, points), u)
+        redrawn = (rng.random((m, 1)) < 0.25) & ~np.isnan(new)
+        u = np.where(redrawn, np.where(one, new, points), u)
         u = np.where(np.isnan(u), points, u)
         return self._space.repair(self._space.snap(u), rng)
 

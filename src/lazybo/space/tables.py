@@ -1,6 +1,6 @@
 """Rows of tables: CSV files that we write and that users have, and data frames.
 
-A spreadsheet runs a cell that begins with =, +, - or @ as a formula. In the files that we write such a text begins with
+A spreadsheet runs a cell that begins with =, +, - or @ as a formula. In the files that we write such text begins with
 an apostrophe, which is removed when the file is read.
 """
 
@@ -21,7 +21,7 @@ DECIMAL_COMMA = re.compile(r"^\s*([+-]?\d+),(\d+(?:[eE][+-]?\d+)?)\s*$")
 LOAD = "open a study with optuna.load_study(study_name=..., storage=...), and give that"
 # Larger tables are rejected. Studies of 100,000 trials have smaller ones.
 MOST_BYTES = 2**26
-# A text that a spreadsheet may run, perhaps after apostrophes, one of which is ours; and what is a number instead.
+# Text that a spreadsheet may run, perhaps after apostrophes, one of which is ours; and what is a number instead.
 _FORMULA = re.compile(r"'*[=+\-@\t\r\n]")
 _NUMBER = re.compile(r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?|inf|infinity|nan)", re.IGNORECASE)
 # The prefix of the columns of parameters in Optuna's tables, and in those of `lazybo export`.
