@@ -22,6 +22,7 @@ from lazybo.programs import placeholders
 from lazybo.programs.output import Reading
 from lazybo.programs.placeholders import nearest
 from lazybo.programs.program import GRACE, kind_of
+from lazybo.run.engines import ADDRESSES, CLUSTERS, LOCAL
 from lazybo.run.goals import Goals, check_goals, check_pruner
 from lazybo.run.limits import Limits
 from lazybo.run.warm_start import check_initial, check_initial_feasible
@@ -42,8 +43,6 @@ PRUNERS: dict[str, type[BasePruner]] = {
 }
 # Seconds between SIGTERM and SIGKILL for a program that has a checkpoint, unless grace is given.
 CHECKPOINT_GRACE = 30.0
-LOCAL_EXECUTORS = ("serial", "threads", "processes")
-CLUSTERS = ("dask", "ray", "mpi")
 CONSTRAINT = re.compile(r"\s*(?P<metric>[^\s<>=]+)\s*(?P<sign><=|>=)\s*(?P<limit>\S+)\s*")
 
 
@@ -280,12 +279,11 @@ def _executor(settings: Settings, *, is_program: bool) -> str | None:
     if executor is None:
         # A thread that waits for a program costs nothing. A timeout can stop a Python function only with its process.
         return "threads" if is_program else "processes" if "trial_timeout" in settings else None
-    known = (*LOCAL_EXECUTORS, *CLUSTERS)
-    if executor in known or executor.startswith(("dask://", "ray://")):
+    known, addresses = (*LOCAL, *CLUSTERS), " or ".join(f"{each}host:port" for each in ADDRESSES)
+    if executor in known or executor.startswith(ADDRESSES):
         return executor
     raise ValueError(
-        f"executor must be one of {', '.join(known)}, dask://host:port or ray://host:port, not {executor!r}"
-        + nearest(executor, known)
+        f"executor must be one of {', '.join(known)}, {addresses}, not {executor!r}" + nearest(executor, known)
     )
 
 

@@ -10,8 +10,12 @@ from lazybo.run.engines.base import Engine, EngineBroken, WorkerDied
 from lazybo.run.engines.foreign import ForeignEngine
 from lazybo.run.engines.local import ProcessEngine, SerialEngine, ThreadEngine
 
-__all__ = ["Engine", "EngineBroken", "SerialEngine", "WorkerDied", "make_engine"]
+__all__ = ["ADDRESSES", "CLUSTERS", "LOCAL", "Engine", "EngineBroken", "SerialEngine", "WorkerDied", "make_engine"]
 
+# The names of engines on this machine and on others, and how those with an address begin.
+LOCAL = ("serial", "threads", "processes")
+CLUSTERS = ("dask", "ray", "mpi")
+ADDRESSES = ("dask://", "ray://")
 ACCEPTED = (
     "executor must be None, 'serial', 'threads', 'processes', 'dask', 'dask://host:port', 'ray', 'ray://host:port', "
     "'mpi', a distributed.Client, the module ray, an MPIPoolExecutor or another concurrent.futures.Executor"
