@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -50,13 +51,13 @@ def until(condition: Callable[[], bool]) -> None:
 # ------------------------------------------------------------------ the driver
 
 
-@pytest.mark.parametrize(("executor", "kills", "trials"), [("threads", 4, 16), ("processes", 2, 10)])
+@pytest.mark.parametrize(("executor", "kills", "trials"), [("threads", 5, 30), ("processes", 2, 20)])
 def test_killed_at_any_moment_a_run_loses_nothing_it_has_recorded(
     executor: str, kills: int, trials: int, tmp_path: Path
 ) -> None:
-    rng, report = random.Random(0), faults.Report()
+    rng, report, attempts = random.Random(0), faults.Report(), count()
     while report.is_good and report.counts["kills"] < kills:
-        folder = tmp_path / str(report.counts["kills"])
+        folder = tmp_path / str(next(attempts))  # an attempt may end before its kill
         folder.mkdir()
         setting = faults.Setting(str(folder), executor, workers=2, trials=trials)
         report.add(faults.kill_and_check(setting, kills - report.counts["kills"], rng))
