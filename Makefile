@@ -32,7 +32,7 @@ test-extra: $(VENV)-extra/.installed
 test-lowest: $(VENV)-lowest/.installed
 	$(VENV)-lowest/bin/python -m pytest --numprocesses=auto --dist=loadgroup $(LOWEST_TESTS)
 LOWEST_TESTS ?= tests/core/test_blas.py tests/gp/test_cholesky.py tests/gp/test_gp.py \
-	tests/search/test_optimizer.py tests/search/test_saved.py tests/study/test_sampler.py tests/study/test_storage.py \
+	tests/search/test_optimizer.py tests/search/test_saved.py tests/study/test_sampler.py tests/study/test_store.py \
 	tests/study/test_journal.py tests/study/test_ledger.py tests/run/test_optimize.py tests/run/test_executors.py \
 	tests/cli/test_cli.py tests/report/test_records.py tests/sklearn/test_kernels.py tests/sklearn/test_spaces.py
 
