@@ -23,7 +23,7 @@ from lazybo import Condition, optimize, recommend, repair_storage, write_report
 from lazybo.space.space import Space
 from lazybo.study.databases import database_of, file_of, fill_cache, name_of, read_trials
 from lazybo.study.definition import Definition, open_study
-from lazybo.study.store import Store, database_url, open_storage
+from lazybo.study.store import Store, database_url, has_studies, open_storage
 
 SPACE: dict[str, BaseDistribution] = {"x": FloatDistribution(0, 1), "k": CategoricalDistribution(["a", "b"])}
 
@@ -379,3 +379,13 @@ def test_a_database_with_a_trial_that_is_not_json_is_one_error(text: str, tmp_pa
         connection.execute("UPDATE trial_params SET distribution_json = ?", (text,))
     with pytest.raises(ValueError, match=r"a trial of the study 'lazybo' cannot be read: .*; use another study_name"):
         optimize(lambda p: p["x"], SPACE, n_trials=4, storage=tmp_path / "s.db", progress=False)
+
+
+def test_a_locked_database_is_refused_and_the_remedy_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "locked.db"
+    optuna.create_study(storage=f"sqlite:///{path}")
+    with closing(sqlite3.connect(path)) as holder:
+        holder.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(ValueError, match="database is locked; end the program that holds it, or name another file"):
+            has_studies(path, timeout=0.1)
+    assert has_studies(path)

@@ -176,29 +176,6 @@ def check_optuna() -> None:
         )
 
 
-def renamed(**new_names: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Accept arguments under their old names too, with a DeprecationWarning: ``@renamed(old="new")``."""
-
-    def decorate(function: Callable[P, T]) -> Callable[P, T]:
-        shown = function.__qualname__.removesuffix(".__init__")
-
-        @functools.wraps(function)
-        def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
-            for old, new in new_names.items():
-                if old not in kwargs:
-                    continue
-                if new in kwargs:
-                    raise TypeError(f"{shown}() got both {old}= and {new}=, its new name; give {new}= only")
-                text = f"{shown}({old}=...) is now called {new}=; the old name will be removed"
-                warnings.warn(text, DeprecationWarning, stacklevel=2)
-                kwargs[new] = kwargs.pop(old)
-            return function(*args, **kwargs)
-
-        return wrapper
-
-    return decorate
-
-
 def check_seed(seed: int | None) -> int:
     """Validate a seed; None gives a random one."""
     if seed is None:

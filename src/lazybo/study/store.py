@@ -395,18 +395,18 @@ def _check_sqlite_file(path: Path) -> None:
         raise ValueError(f"the storage {str(path)!r} cannot be opened: {error.strerror}") from None
     if head not in (b"", SQLITE_HEAD):
         raise ValueError(f"the storage {str(path)!r} is not an SQLite database; name another file")
-    if head and not _has_studies(path):
+    if head and not has_studies(path):
         raise ValueError(f"the storage {str(path)!r} is a database of another program; name another file")
 
 
-def _has_studies(path: Path) -> bool:
-    """Whether a database is Optuna's, or empty: opening it as a storage would add tables.
+def has_studies(path: Path, timeout: float = OPENING_TIMEOUT) -> bool:
+    """Whether a database is Optuna's, or empty: opening any other as a storage would add tables to it.
 
     It is opened for writing: a process may have been killed during a write, which SQLite must roll back before anything
     can be read.
     """
     try:
-        with closing(sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True, timeout=OPENING_TIMEOUT)) as connection:
+        with closing(sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True, timeout=timeout)) as connection:
             tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
             both = (
                 "SELECT name FROM pragma_table_info('studies') UNION SELECT name FROM pragma_table_info('version_info')"
