@@ -45,8 +45,8 @@ def test_the_errors_of_a_table_are_worth_a_search(name: str) -> None:
     assert np.all(np.isfinite(errors))
     assert np.all(errors >= 0.0)
     assert np.min(errors) < 0.9 * np.median(errors)
-    # Neither failed nor rounded: most errors occur once or twice.
-    assert len(np.unique(errors)) > 0.25 * len(errors)
+    # Error rates are coarse, and failures all alike.
+    assert len(np.unique(errors)) > 0.1 * len(errors)
 
 
 @pytest.mark.parametrize("name", NAMES)
