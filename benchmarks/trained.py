@@ -26,7 +26,8 @@ ROWS = 512
 
 Space = dict[str, BaseDistribution]
 # Child: its parent, and the parent's values with which it is active. A training ignores inactive parameters.
-Conditions = Mapping[str, tuple[str, tuple[Any, ...]]]
+Condition = tuple[str, tuple[Any, ...]]
+Conditions = Mapping[str, Condition]
 
 CLASSES = ("digits", "wine", "cancer", "noisy", "moons", "hastie", "rare")
 REGRESSION = ("diabetes", "friedman", "sparse")
@@ -52,7 +53,7 @@ def table(name: str) -> Table:
     """A recorded table."""
     space, conditions = space_of(name)
     stored = _recorded()[name]
-    return Table(space, conditions, [_decoded(space, row) for row in stored[:, :-1]], stored[:, -1])
+    return Table(space, conditions, [decoded(space, row) for row in stored[:, :-1]], stored[:, -1])
 
 
 @cache
@@ -161,13 +162,13 @@ def _elastic(classes: bool) -> tuple[Space, Conditions]:
 
 def draw(space: Space, rows: int, rng: np.random.Generator) -> np.ndarray:
     """Uniform configurations as they are stored: float32, choices as indices."""
-    return np.column_stack([_column(dist, rng.random(rows)) for dist in space.values()]).astype(np.float32)
+    return np.column_stack([column(dist, rng.random(rows)) for dist in space.values()]).astype(np.float32)
 
 
-def _column(dist: BaseDistribution, u: np.ndarray) -> np.ndarray:
+def column(dist: BaseDistribution, u: np.ndarray) -> np.ndarray:
     """A parameter's values at the quantiles u."""
     if isinstance(dist, CategoricalDistribution):
-        return np.floor(u * len(dist.choices))
+        return np.minimum(np.floor(u * len(dist.choices)), len(dist.choices) - 1)
     assert isinstance(dist, IntDistribution | FloatDistribution)
     # A whole number stands for the interval around it.
     margin = 0.5 if isinstance(dist, IntDistribution) else 0.0
@@ -176,7 +177,8 @@ def _column(dist: BaseDistribution, u: np.ndarray) -> np.ndarray:
     return np.clip(np.round(values), dist.low, dist.high) if margin else values
 
 
-def _decoded(space: Space, row: np.ndarray) -> dict[str, Any]:
+def decoded(space: Space, row: np.ndarray) -> dict[str, Any]:
+    """A row of values, with the indices of choices, as a configuration."""
     return {name: _value(dist, float(x)) for (name, dist), x in zip(space.items(), row, strict=True)}
 
 
@@ -196,7 +198,7 @@ def record(name: str, rows: int = ROWS) -> np.ndarray:
     space, _ = space_of(name)
     model, data = name.split("-")
     drawn = draw(space, ROWS, np.random.default_rng([*name.encode()]))[:rows]
-    errors = [error(model, data, _decoded(space, row)) for row in drawn]
+    errors = [error(model, data, decoded(space, row)) for row in drawn]
     return np.column_stack([drawn, np.array(errors, dtype=np.float32)])
 
 
