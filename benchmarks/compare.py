@@ -106,13 +106,9 @@ def decide(entry: Entry, runs: Runs, rounds: Generator[int, None, None], path: P
         if decision:
             rounds.close()  # pairs that are running use a seed, too
         record(entry, runs, done, monitor.z, path)
-        needed, recorded = entry.result["needed"], done
-        seconds = (time.monotonic() - start) / max(1, len(runs.rows) - before) * 2 * len(entry.problems)
-        print(
-            f"{done} rounds: {percent(entry.result['effect'])}, {decision or 'goes on'}; {needed} rounds are needed"
-            + ("" if decision else f", {max(0, min(needed, entry.rounds) - done) * seconds / 3600:.1f} hours more"),
-            flush=True,
-        )
+        recorded = done
+        added = (len(runs.rows) - before) / 2 / len(entry.problems)
+        print(progress(entry, decision, (time.monotonic() - start) / added if added else 0.0), flush=True)
     if done > recorded >= PILOT:
         record(entry, runs, done, monitor.z, path)
 
@@ -218,16 +214,29 @@ def report(entry: Entry) -> str:
     return "\n\n".join([head, *tables])
 
 
+def progress(entry: Entry, decision: str | None, seconds: float) -> str:
+    """A line for each look; ``seconds`` is the time of a round if it is known."""
+    done, needed = entry.result["rounds"], entry.result["needed"]
+    text = f"{done} rounds: {percent(entry.result['effect'])}, {decision or 'goes on'}; {needed} rounds are needed"
+    if decision:
+        return text
+    if needed > entry.rounds:
+        text += f", but it ends after {entry.rounds}"
+    hours = max(0, min(needed, entry.rounds) - done) * seconds / 3600
+    return text + (f", {hours:.1f} hours more" if seconds else "")
+
+
 def forecast(entries: Sequence[Entry], entry: Entry) -> str:
     """How many runs are needed, as far as earlier comparisons can say, and which compared the same labels."""
-    size, alike = len(entry.problems), [e for e in entries if (e.suite, e.budget) == (entry.suite, entry.budget)]
+    size, others = len(entry.problems), [e for e in entries if e.first_seed != entry.first_seed]
+    alike = [e for e in others if (e.suite, e.budget) == (entry.suite, entry.budget)]
     spreads = [e.result["spread"] for e in alike if e.result]
     text = f"after {PILOT} rounds of {size} pairs the command says how many are needed"
     if spreads:
         low, high = (rounds_needed(float(np.quantile(spreads, q)), 1, entry.detect) for q in (0.25, 0.75))
         text = f"comparisons like this one needed {low} to {high} rounds of {size} pairs; {text}"
     labels = (entry.a["label"], entry.b["label"])
-    same = [e for e in alike if e.first_seed != entry.first_seed and (e.a["label"], e.b["label"]) == labels]
+    same = [e for e in alike if (e.a["label"], e.b["label"]) == labels]
     earlier = "; ".join(f"{e.first_seed} of {e.date}: {e.decision}" for e in same)
     return text + (
         f"\ncompared before ({earlier}): repeating a comparison until it says yes is a choice, too" if same else ""
@@ -280,7 +289,10 @@ def main() -> None:
         entry = ledger.begin(planned(options, variants, free.queue[0]), options.rounds, options.ledger)
         print(f"comparison {entry.first_seed}: {forecast(ledger.read(options.ledger), entry)}", flush=True)
         with Runs(options.ledger.parent / "compare" / f"{entry.first_seed}.csv") as runs:
-            decide(entry, runs, played(entry, runs, variants, free, end), options.ledger)
+            try:
+                decide(entry, runs, played(entry, runs, variants, free, end), options.ledger)
+            except KeyboardInterrupt:
+                raise SystemExit(f"interrupted: the same command continues comparison {entry.first_seed}") from None
     print(f"\n{report(entry)}")
 
 

@@ -22,6 +22,7 @@ from benchmarks.sequential import PILOT, Monitor, critical, relative, rounds_nee
 from benchmarks.variants import Variant
 from lazybo.paper.tables import insert
 
+FIRST = ledger.FIRST_CHOICE
 FAMILIES = {"one": ["p"], "two": ["q", "r"], "five": ["s", "t", "u", "v", "w"]}
 
 
@@ -192,10 +193,10 @@ def test_a_clear_difference_ends_the_comparison_and_is_recorded(tmp_path: Path, 
 def test_an_interrupted_comparison_goes_on_where_it_was(tmp_path: Path) -> None:
     path, whole = tmp_path / "a" / "ledger.jsonl", Script()
     expected = decided(ledger.begin(entry_of(), 50, path), path, whole)
-    path, server = tmp_path / "b" / "ledger.jsonl", Script(fails_at=1002)
+    path, server = tmp_path / "b" / "ledger.jsonl", Script(fails_at=FIRST + 2)
     with pytest.raises(SystemExit, match="a run failed"):
         decided(ledger.begin(entry_of(), 50, path), path, server)
-    file = path.parent / "1000.csv"
+    file = path.parent / f"{FIRST}.csv"
     lines = file.read_text().splitlines()
     file.write_text("\n".join(lines[:-1]) + "\n" + lines[-1][:12])  # the last line was not finished
     again = Script()
@@ -205,6 +206,18 @@ def test_an_interrupted_comparison_goes_on_where_it_was(tmp_path: Path) -> None:
     assert len(again.runs) == len(whole.runs) - len(server.runs) + 2, "the pair of the torn line runs again"
     rows = runner.read(file)
     assert all(row["r25"] for row in rows)
+
+
+def test_the_command_says_how_many_rounds_are_needed(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    earlier = decided(ledger.begin(entry_of(), 50, path), path, Script())
+    entry = ledger.begin(entry_of(detect=0.1), 50, path)
+    assert "compared before" in compare.forecast(ledger.read(path), entry)
+    low = rounds_needed(earlier.result["spread"], 1, 0.1)
+    assert f"needed {low} to {low} rounds of 3 pairs" in compare.forecast(ledger.read(path), entry)
+    assert "needed" not in compare.forecast([entry], entry).split("says")[0], "a comparison does not forecast itself"
+    entry.result = {"rounds": 10, "needed": 70, "effect": [-0.3, -0.1, 0.1]}
+    assert compare.progress(entry, None, 360.0).endswith("70 rounds are needed, but it ends after 50, 4.0 hours more")
 
 
 def test_a_limit_leaves_a_comparison_open(tmp_path: Path) -> None:
@@ -331,7 +344,7 @@ def test_two_source_trees_are_compared(
     assert "| rosenbrock |" in capsys.readouterr().out
     first, second = ledger.read(path)
     assert second.first_seed > first.last_seed
-    assert second.result["effect"][1] > 0
+    assert (second.b["optimizer"], second.result["rounds"]) == ("random", 4)
     command(monkeypatch, path, "default", "random", "--only-report")
     assert f"Comparison {second.first_seed}: {second.decision}" in capsys.readouterr().out
 
@@ -371,9 +384,9 @@ def test_the_notebook_has_what_the_ledger_has(tmp_path: Path, monkeypatch: pytes
     text = page.read_text()
     assert text.startswith("before\n")
     assert text.endswith("after\n")
-    (line,) = [line for line in text.splitlines() if line.startswith("| 1000, 2026-01-01 |")]
+    (line,) = [line for line in text.splitlines() if line.startswith(f"| {FIRST}, 2026-01-01 |")]
     assert r"| Is good \| poor? *Good is kept.* | a | b |" in line
-    assert "12 pairs, seeds 1000 to 1003" in line
+    assert f"12 pairs, seeds {FIRST} to {FIRST + 3}" in line
     assert "| 12 → 0 | **better**: -" in line
     with pytest.raises(SystemExit, match="the ledger has no comparison 7"):
         ledger.find(ledger.read(path), 7)
