@@ -45,7 +45,7 @@ CONTROL = 2
 PROSPECT_MAXIMA, INCUMBENTS, ROUNDS = 8, 16, 2
 # From DOUBT_AFTER results on, a share of the suggestions looks elsewhere: a model that is too sure would refine a local
 # optimum, or one choice that was good right away, for a hundred evaluations (docs/notebook.md).
-DOUBT_AFTER = 15
+DOUBT_AFTER = 25
 DOUBT_SHARE = 0.2
 # The default kernel of local models: they are learned again in every round, and the additive one takes longer to learn.
 LOCAL_KERNEL = "matern52"
