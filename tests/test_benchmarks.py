@@ -1,6 +1,7 @@
 """The benchmarks' own parts that numbers rest on."""
 
 import json
+import math
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -175,7 +176,7 @@ def test_a_peer_is_a_program_that_answers() -> None:
         check_point(task.params)
         peer.tell(task, objective(task.params))
     peer.load([task.params] * 4, [1.0] * 4)
-    assert peer.seconds() > 0
+    assert math.isfinite(peer.seconds())
     with pytest.raises(RuntimeError, match="ended with exit code 3"):
         peer.tell(task, 1.0)
 

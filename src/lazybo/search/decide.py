@@ -45,7 +45,7 @@ CONTROL = 2
 PROSPECT_MAXIMA, INCUMBENTS, ROUNDS = 8, 16, 2
 # From DOUBT_AFTER results on, a share of the suggestions looks elsewhere: a model that is too sure would refine a local
 # optimum, or one choice that was good right away, for a hundred evaluations (docs/notebook.md).
-DOUBT_AFTER = 15
+DOUBT_AFTER = 25
 DOUBT_SHARE = 0.2
 # The default kernel of local models: they are learned again in every round, and the additive one takes longer to learn.
 LOCAL_KERNEL = "matern52"
@@ -81,7 +81,10 @@ class Search:
         self._portfolio: Array | None = None
 
     def part(self, space: Space, *, local: bool) -> "Search":
-        """A search with the same options in a part of the space, without records. A ``local`` one learns faster."""
+        """A search with the same options in a part of the space, without records. A ``local`` one learns faster.
+
+        It never looks elsewhere, nor repeats an evaluation to find noise.
+        """
         priors = self._learning.priors
         default = LOCAL_KERNEL if local and (priors is None or priors.like is None) else None
         kernel = self._learning.kernel or default  # priors around a kernel are for the one that all records have
@@ -89,7 +92,7 @@ class Search:
         return Search(
             space,
             replace(self._learning, kernel=kernel),
-            self._acquisition,
+            replace(self._acquisition, in_doubt=None),
             nothing,
             n_startup=0,
             has_cost=self.has_cost,
