@@ -129,7 +129,7 @@ def read(path: Path) -> list[dict[str, str]]:
 def append(path: Path, fields: Iterable[str], row: Mapping[str, object]) -> None:
     """Append a row, and the header if the file is new."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    new = not path.exists()
+    new = not path.exists() or path.stat().st_size == 0
     with path.open("a", newline="") as file:
         writer = csv.DictWriter(file, list(fields), lineterminator="\n")
         if new:
