@@ -17,7 +17,7 @@ from typing import Any
 from benchmarks.run import RESULTS
 
 LEDGER = RESULTS / "ledger.jsonl"
-FIRST_CHOICE, FIRST_FINAL = 1000, 1_000_000
+FIRST_CHOICE, FIRST_FINAL = 1100, 1_000_000
 
 
 @dataclass

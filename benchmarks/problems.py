@@ -57,16 +57,20 @@ def one_second(_params: Params) -> float:
 
 @dataclass(frozen=True)
 class Problem:
-    """A problem to minimise; ``seconds`` gives the recorded time of an evaluation, if there is one."""
+    """A problem to minimise; ``seconds`` gives the recorded time of an evaluation, if there is one.
+
+    If ``declared`` is given, it is the space with its conditions, which only our own optimiser takes.
+    """
 
     name: str
     family: str
-    space: dict[str, BaseDistribution] | Space
+    space: dict[str, BaseDistribution]
     objective: Callable[[Params], float]
     optimum: float
     scale: float
     seconds: Callable[[Params], float] = one_second
     noise: Callable[[Params, np.random.Generator], float] | None = None
+    declared: Space | None = None
 
     def observed(self, params: Params, rng: np.random.Generator) -> float:
         """The result of an evaluation: the objective, with noise if the problem has some."""
@@ -97,8 +101,8 @@ def many() -> list[str]:
     return [name for turn in zip_longest(*groups) for name in turn if name]
 
 
-# What `benchmarks.run` runs: the open set, real trainings, one function in more and more dimensions, and noise. `benchmarks.many` runs
-# the problems with many parameters.
+# What `benchmarks.run` runs: the open set, real trainings, one function in more and more dimensions, and noise.
+# `benchmarks.many` runs the problems with many parameters.
 SUITES: dict[str, list[str]] = {
     "open": names(),
     "trainings": trainings.names(),
@@ -128,7 +132,7 @@ def load(name: str, instance: int) -> Problem:
     if not noise:
         return problem
     if noise == "declared":
-        return replace(problem, name=f"{name}~declared", space=_declared(name))
+        return replace(problem, name=f"{name}~declared", declared=_declared(name))
     noisy = _one_training(name) if noise == "run" else _gaussian(problem, float(noise))
     return replace(problem, name=f"{name}~{noise}", noise=noisy)
 

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -110,9 +111,10 @@ def run_one(name: str, label: str, make: Make, seed: int, budget: int) -> dict[s
     """One run as a row."""
     problem = problems.load(name, instance=1 + seed % 5)
     row: dict[str, object] = {"problem": name, "family": problem.family, "optimizer": label, "seed": seed}
+    space: Any = problem.declared or problem.space
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # peers announce experimental features
-        for step in play(problem, make(problem.space, seed, budget), budget, seed=seed):
+        for step in play(problem, make(space, seed, budget), budget, seed=seed):
             if step.n in CHECKPOINTS:
                 row[f"r{step.n}"], row[f"s{step.n}"] = f"{step.regret:.6g}", f"{step.seconds:.3f}"
     return row

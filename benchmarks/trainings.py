@@ -15,7 +15,7 @@ import json
 import os
 import pickle
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -25,7 +25,7 @@ import numpy as np
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
 from benchmarks import trained
-from benchmarks.trained import Condition
+from benchmarks.trained import Condition, Conditions, column, decoded
 
 # Regret 1 is the median of the best of so many random configurations, and at least this share of the regret of a median
 # one: in some problems they find the optimum.
@@ -60,8 +60,11 @@ TASKSET: dict[str, BaseDistribution] = {
 }
 # The data sets of each source.
 SETS: dict[str, tuple[str, ...]] = {
-    "lcbench": tuple("126025 167152 167161 167168 167184 167200 168330 168331 189908 189909".split()),
-    "xgboost": tuple("1049 1068 1464 182 188 300 37 40701 40966 4134 44 4538".split()),
+    "lcbench": (
+        *("126025", "167152", "167161", "167168", "167184"),
+        *("167200", "168330", "168331", "189908", "189909"),
+    ),
+    "xgboost": ("1049", "1068", "1464", "182", "188", "300", "37", "40701", "40966", "4134", "44", "4538"),
     "finals": (
         *("APSFailure", "Amazon_employee_access", "Australian", "Fashion-MNIST", "adult", "airlines"),
         *("bank-marketing", "blood-transfusion-service-center", "car", "christine", "cnae-9", "connect-4", "dionis"),
@@ -80,7 +83,7 @@ class Training:
     """
 
     space: dict[str, BaseDistribution]
-    conditions: Mapping[str, Condition]
+    conditions: Conditions
     errors: Callable[[np.ndarray], np.ndarray]
 
     def error(self, params: Mapping[str, Any]) -> float:
@@ -89,7 +92,11 @@ class Training:
 
     def values(self, u: np.ndarray) -> np.ndarray:
         """Points of the unit cube as rows of values, (n, d)."""
-        return np.column_stack([_value(each, u[:, j]) for j, each in enumerate(self.space.values())])
+        return np.column_stack([column(each, u[:, j]) for j, each in enumerate(self.space.values())])
+
+    def params(self, row: np.ndarray) -> dict[str, Any]:
+        """A row of values as a configuration."""
+        return decoded(self.space, row)
 
     def draw(self, rng: np.random.Generator, count: int) -> np.ndarray:
         """The errors of random configurations, (count,)."""
@@ -161,15 +168,14 @@ def encoded(space: Mapping[str, BaseDistribution], params: Mapping[str, Any]) ->
     ]
 
 
-def _value(distribution: BaseDistribution, u: np.ndarray) -> np.ndarray:
-    """Values of one parameter at points of the unit interval; whole numbers and choices are equally frequent."""
-    if isinstance(distribution, CategoricalDistribution):
-        return np.minimum(np.floor(u * len(distribution.choices)), len(distribution.choices) - 1)
-    assert isinstance(distribution, FloatDistribution | IntDistribution)
-    whole = isinstance(distribution, IntDistribution)
-    low, high = (distribution.low - 0.5, distribution.high + 0.5) if whole else (distribution.low, distribution.high)
-    values = np.exp(np.log(low) + u * np.log(high / low)) if distribution.log else low + u * (high - low)
-    return np.clip(np.round(values) if whole else values, distribution.low, distribution.high)
+def _inactive(
+    space: Mapping[str, BaseDistribution], conditions: Conditions, columns: Mapping[str, np.ndarray]
+) -> Iterator[tuple[str, np.ndarray]]:
+    """Each parameter that may not matter, and in which rows of these columns it does not."""
+    for child, (parent, values) in conditions.items():
+        each = space[parent]
+        codes = [each.choices.index(value) if isinstance(each, CategoricalDistribution) else value for value in values]
+        yield child, ~np.isin(columns[parent], codes)
 
 
 # ------------------------------------------------------------------ surrogates
@@ -232,10 +238,8 @@ def xgboost_outputs(data: str, rows: np.ndarray) -> np.ndarray:
     """Accuracy, …, training time, prediction time and memory of XGBoost, (n, 9), on all data."""
     model, (space, conditions) = onnx("rbv2_xgboost"), xgboost_space()
     columns = dict(zip(space, rows.T, strict=True))
-    for child, (parent, values) in conditions.items():
-        choices = space[parent].choices  # type: ignore[attr-defined]
-        active = np.isin(columns[parent], [choices.index(value) for value in values])
-        columns[child] = np.where(active, columns[child], 0.0)
+    for child, inactive in _inactive(space, conditions, columns):
+        columns[child] = np.where(inactive, 0.0, columns[child])
     codes = [np.full(len(rows), model.codes["task_id"][data])]
     for name in XGBOOST_CHOICES:
         table = np.array([model.codes[name][choice] for choice in space[name].choices])  # type: ignore[attr-defined]
@@ -277,7 +281,7 @@ class Forest:
         self,
         name: str,
         space: Mapping[str, BaseDistribution],
-        conditions: Mapping[str, Condition],
+        conditions: Conditions,
         rows: np.ndarray,
         errors: np.ndarray,
         leaf: int = LEAF,
@@ -295,11 +299,8 @@ class Forest:
     def inputs(self, rows: np.ndarray) -> np.ndarray:
         """What the trees see of rows of values."""
         columns = dict(zip(self._space, rows.T, strict=True))
-        for child, (parent, values) in self._conditions.items():
-            distribution = self._space[parent]
-            choice = isinstance(distribution, CategoricalDistribution)
-            codes = [distribution.choices.index(value) if choice else value for value in values]  # type: ignore[attr-defined]
-            columns[child] = np.where(np.isin(columns[parent], codes), columns[child], np.nan)
+        for child, inactive in _inactive(self._space, self._conditions, columns):
+            columns[child] = np.where(inactive, np.nan, columns[child])
         cells = [_input(self._space[name], column) for name, column in columns.items()]
         return np.column_stack(cells).astype(np.float32)
 
@@ -325,7 +326,7 @@ def _trees(x: np.ndarray, y: np.ndarray, leaf: int) -> list[Any]:
 def _from_table(
     name: str,
     space: dict[str, BaseDistribution],
-    conditions: Mapping[str, Condition],
+    conditions: Conditions,
     rows: np.ndarray,
     errors: np.ndarray,
 ) -> Training:

@@ -85,7 +85,8 @@ class Priors:
     parameter. Priors matter most while there are few observations. Distances in the unit cube grow with √d, so the
     median of the length scales is multiplied by √d: two random points then have the same correlation in every
     dimension. With many columns the factor is smaller, down to half: suggested points are near the best ones, and long
-    scales send the search to the border of the space (docs/dimensions.md).
+    scales send the search to the border of the space (docs/dimensions.md). In one space, numbers on a logarithmic scale
+    usually matter more than others (`Column.typical`); the mean of the logarithms stays the same.
 
     There are two hypotheses about the noise. Quiet: next to none, ``noise`` is small and its prior narrow. Noisy: there
     is some, ``noisy``, and the objective is smoother: its length scales vary less (``noisy_length_scale_spread``).
@@ -193,6 +194,7 @@ class Priors:
         if unknown:
             raise ValueError(f"there are no priors for the kernel's parameters {sorted(unknown)}, only for {[*_LOWER]}")
         center = np.log([*(self._median(parameter, kernel.dim) for parameter in kernel.layout), self.noise])
+        center[:-1] += _relative(kernel.layout)
         if self.like is not None:
             free = _is_shape(kernel) & (self.deviations(kernel)[:-1] > 0)
             center[:-1] = np.where(free, self.like.theta, center[:-1])
@@ -411,6 +413,19 @@ def _ascend(parts: Sequence[Data], kernel: K, hypothesis: Hypothesis, start: Arr
     narrower = 1.0 + CURVATURE * n * deviations[~held] ** 2
     log_posterior = log_odds - found.value - 0.5 * float(np.log(narrower).sum())
     return Learned(learned_kernel, noise, log_posterior, found.evaluations, n)
+
+
+def _relative(layout: Sequence[Parameter]) -> Array:
+    """The logarithms of typical length scales of columns of numbers, relative to their mean in this kernel, (p,)."""
+    relative = np.zeros(len(layout))
+    numbers = {
+        i: math.log(each.column.typical)
+        for i, each in enumerate(layout)
+        if each.kind == "length_scale" and each.column is not None and not each.column.categories
+    }
+    if numbers:
+        relative[[*numbers]] = np.array([*numbers.values()]) - np.mean([*numbers.values()])
+    return relative
 
 
 def _is_shape(kernel: Kernel) -> NDArray[np.bool_]:

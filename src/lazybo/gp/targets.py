@@ -158,34 +158,50 @@ class Warping:
             return np.clip(np.ldexp(y, self.exponent), -LARGEST, LARGEST)
 
 
-def warping(y: Array) -> Warping:
-    """The warping after which y looks most like a normal sample: maximum a posteriori over `POWERS`."""
+def warping(y: Array, weights: Array | None = None) -> Warping:
+    """The warping after which y looks most like a normal sample: maximum a posteriori over `POWERS`.
+
+    A value counts as much as its weight, (n,). A search evaluates many points near the best ones. Without weights,
+    these would determine the unit: their small differences would look large, and everything else hopeless.
+    """
     exponent = _exponent(y)
     if len(y) == 0:
         return Warping(exponent, 0.0, 1.0, 1.0, 0.0, 1.0)
     y = np.ldexp(y, -exponent)
-    low, middle, high = (float(q) for q in np.quantile(y, (0.25, 0.5, 0.75)))
+    shares = np.full(len(y), 1.0 / len(y)) if weights is None else weights / weights.sum()
+    low, middle, high = _quantiles(y, shares, (0.25, 0.5, 0.75))
     width = high - low or standardize(y).scale
     z = _deviation(y, 0, middle, width)
-    power = float(POWERS[np.argmax(_log_likelihoods(z, POWERS))]) if len(y) > 2 else 1.0
-    _, shift, scale = standardize(_bend(z, power))
+    power = float(POWERS[np.argmax(_log_likelihoods(z, shares, POWERS))]) if len(y) > 2 else 1.0
+    bent = _bend(z, power)
+    shift = float(shares @ bent)
+    scale = math.sqrt(float(shares @ (bent - shift) ** 2))
+    if scale <= 8 * np.finfo(np.float64).eps * max(abs(shift), 1.0):  # only rounding errors are left
+        scale = 1.0
     return Warping(exponent, middle, width, power, shift, scale)
 
 
-def scaling(y: Array) -> Warping:
+def _quantiles(y: Array, shares: Array, levels: Sequence[float]) -> list[float]:
+    """Quantiles of weighted values: a value is in the middle of its share of the distribution."""
+    order = np.argsort(y, kind="stable")
+    reached = np.cumsum(shares[order]) - 0.5 * shares[order]
+    return np.interp(levels, reached, y[order]).tolist()
+
+
+def scaling(y: Array, _weights: Array | None = None) -> Warping:
     """A linear warping to mean 0 and standard deviation 1."""
     exponent = _exponent(y)
     _, shift, scale = standardize(np.ldexp(y, -exponent))
     return Warping(exponent, shift, scale, 1.0, 0.0, 1.0)
 
 
-def centring(y: Array) -> Warping:
+def centring(y: Array, _weights: Array | None = None) -> Warping:
     """A linear warping to mean 0 in the units of y, as in the paper's experiments, whose kernel has variance 1."""
     return Warping(0, standardize(y).shift, 1.0, 1.0, 0.0, 1.0)
 
 
 # The warpings that the optimiser offers, by name.
-WARPINGS: dict[str, Callable[[Array], Warping]] = {"warped": warping, "scaled": scaling, "centred": centring}
+WARPINGS: dict[str, Callable[..., Warping]] = {"warped": warping, "scaled": scaling, "centred": centring}
 
 
 def _exponent(y: Array) -> int:
@@ -216,21 +232,23 @@ def _unbend(bent: Array, power: float) -> Array:
     return np.where(bent >= 0, np.expm1(np.minimum(above, most)), -np.expm1(np.minimum(below, most)))
 
 
-def _log_likelihoods(z: Array, powers: Array) -> Array:
+def _log_likelihoods(z: Array, shares: Array, powers: Array) -> Array:
     """Log posterior of each power, up to a constant, if the warped values are a normal sample, (p,).
 
     The Jacobian is (λ - 1) sign(z) log(1 + |z|). The prior of λ is normal around 1: a few values are not enough
-    evidence for a warp.
+    evidence for a warp. Values with unequal shares are worth as much as 1 / Σ shares² equal ones.
     """
     signed = np.copysign(np.log1p(np.abs(z)), z)
     # As in `_bend`: above 0 the power is λ, below 2 - λ, and the limit for a power of 0 is the logarithm itself.
     exponents = np.where(signed >= 0, powers[:, None], powers[:, None] - 2.0)
     bent = np.expm1(exponents * signed)
     bent = np.divide(bent, exponents, out=np.broadcast_to(signed, bent.shape).copy(), where=exponents != 0.0)
-    variances = bent.var(axis=1)
+    means = bent @ shares
+    variances = (bent - means[:, None]) ** 2 @ shares
     usable = np.isfinite(variances) & (variances > 0)
-    sums = -0.5 * len(z) * np.log(variances, out=np.full(len(powers), np.inf), where=usable)
-    return sums + (powers - 1.0) * signed.sum() - 0.5 * ((powers - 1.0) / POWER_SPREAD) ** 2
+    logarithms = np.log(variances, out=np.full(len(powers), np.inf), where=usable)
+    count = 1.0 / float(shares @ shares)
+    return count * ((powers - 1.0) * (shares @ signed) - 0.5 * logarithms) - 0.5 * ((powers - 1.0) / POWER_SPREAD) ** 2
 
 
 @dataclass(frozen=True, slots=True)

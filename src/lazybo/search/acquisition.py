@@ -57,6 +57,8 @@ LARGE_RATIO = 30.0
 # τ of the logarithm of a confidence bound, in units of the targets, which have a standard deviation near 1.
 SOFTNESS = 0.1
 SMALLEST_LOG = -30.0
+# The factor of the standard deviations for a model that may be too sure.
+WIDENING = 2.0
 SQRT_2PI, LOG_SQRT_2PI, SQRT_HALF = math.sqrt(2 * math.pi), 0.5 * math.log(2 * math.pi), math.sqrt(0.5)
 # Nodes of the integral of the Chebyshev improvement, evenly spaced in the logarithm over this many decades.
 NODES = 48
@@ -86,12 +88,14 @@ Joint: TypeAlias = Callable[[Array, Array], Acquired]
 class Acquisition:
     """A function to maximise, and its ``logarithm``: one with the same maxima that can be added to logarithms.
 
-    Where the model finds noise, the acquisition ``if_noisy`` is used instead.
+    Where the model finds noise, the acquisition ``if_noisy`` is used instead. One suggestion in five, at random,
+    maximises ``in_doubt``.
     """
 
     function: Function
     logarithm: Function
     if_noisy: "Acquisition | None" = None
+    in_doubt: "Acquisition | None" = None
 
 
 def expected_improvement(mean: Array, std: Array, best: float, xi: float = 0.0) -> Acquired:
@@ -141,12 +145,20 @@ def log_confidence_bound(mean: Array, std: Array, best: float, kappa: float = 2.
     return Acquired(value, -slope, kappa * slope)
 
 
+def wide_log_expected_improvement(mean: Array, std: Array, best: float) -> Acquired:
+    """log EI with larger standard deviations: it explores more, for a model that may be too sure."""
+    value, by_mean, by_std = log_expected_improvement(mean, WIDENING * std, best)
+    return Acquired(value, by_mean, WIDENING * by_std)
+
+
 LOG_EI = Acquisition(log_expected_improvement, log_expected_improvement)
+WIDE_EI = Acquisition(wide_log_expected_improvement, wide_log_expected_improvement)
 UCB = Acquisition(confidence_bound, log_confidence_bound)
 ACQUISITIONS = {
     # Under noise the improvements that can be expected near the incumbent are soon too small to be measured, and
-    # expected improvement stays there. The confidence bound goes on exploring (docs/notebook.md).
-    "auto": replace(LOG_EI, if_noisy=UCB),
+    # expected improvement stays there. The confidence bound goes on exploring (docs/notebook.md). Without noise, a
+    # model that is too sure may refine a local optimum for a hundred evaluations; the wide one looks elsewhere.
+    "auto": replace(LOG_EI, if_noisy=UCB, in_doubt=WIDE_EI),
     "logei": LOG_EI,
     "ei": Acquisition(expected_improvement, log_expected_improvement),
     "pi": Acquisition(probability_of_improvement, probability_of_improvement),

@@ -17,6 +17,7 @@ from lazybo.core.checks import Array, shortened
 from lazybo.gp.earlier import EarlierTasks
 from lazybo.search.acquisition import (
     MIN_STD,
+    WIDENING,
     Acquisition,
     ChebyshevImprovement,
     Function,
@@ -45,9 +46,9 @@ REFERENCE_MARGIN = 0.1
 CAUTION = 2.0
 # If the end of the search is not known: up to this suggestion the cost has its full weight, later as 1/√k.
 FULL_WEIGHT = 5
-# How often the far reference point is used, and the factor of the standard deviations then.
+# How often the far reference point is used, and how often the acquisition that doubts the model.
 FAR_SHARE = 0.25
-WIDENING = 2.0
+DOUBT_SHARE = 0.2
 
 
 class Models:
@@ -219,6 +220,8 @@ class Models:
         else:
             if acquisition.if_noisy is not None and objectives[0].fitted.is_noisy and not constraints:
                 acquisition = acquisition.if_noisy
+            elif acquisition.in_doubt is not None and len(objectives) == 1 and rng.random() < DOUBT_SHARE:
+                acquisition = acquisition.in_doubt
             in_logarithms = bool(constraints) or failures is not None or cost is not None
             function = acquisition.logarithm if in_logarithms else acquisition.function
             models, (joint, rows) = objectives, self._improvement(objectives, feasible, function, rng)

@@ -43,7 +43,7 @@ class Learning:
     kernel: str | Kernel | None
     noise: float | None
     priors: Priors | None
-    make_warping: Callable[[Array], Warping]
+    make_warping: Callable[..., Warping]
 
 
 @dataclass(frozen=True)

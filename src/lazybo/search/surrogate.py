@@ -19,8 +19,8 @@ import numpy as np
 from lazybo.core.blas import one_thread
 from lazybo.core.checks import Array, positive, shortened, whole
 from lazybo.gp.earlier import EarlierTasks, Related
-from lazybo.gp.fit import NOISY, Data, Priors, check_priors, is_due, maximum_a_posteriori, prior_kernel
-from lazybo.gp.kernels import Kernel, kernel_for
+from lazybo.gp.fit import NOISY, Data, Priors, check_priors, is_due, maximum_a_posteriori, prior_kernel, subset
+from lazybo.gp.kernels import Kernel, Matern52, kernel_for
 from lazybo.gp.posterior import CHUNK_ROWS, NO_VALUE, PoolPosterior, Posterior, groups_of_rows
 from lazybo.gp.process import Process
 from lazybo.gp.targets import PROOF_IF_DISCRETE, Repeats, Warping, repeats_of
@@ -37,6 +37,10 @@ REWARP_GROWTH = 0.02
 # With this many measured values, the warping is fitted to them only: forecasts of trainings that were stopped early are
 # often nearly equal, and would hide how the measured values are spread.
 MEASURED = 5
+# A warping is fitted to at most this many values. Points that are nearer than NEAR, as a share of the diagonal of the
+# cube, count nearly as one.
+MOST_WARPED = 1000
+NEAR = 0.2
 # If there are known variances, the process is rebuilt when the slope of the warping has changed by this factor.
 RESCALE = 2.0
 # At most this many evaluations are repeated to find out whether there is noise.
@@ -429,8 +433,17 @@ class Surrogate:
         if fitted.warping is not None and len(complete) <= fitted.warped_at * (1 + REWARP_GROWTH):
             return fitted
         measured = self.output.measured
-        values = self.output.values[measured if len(measured) >= MEASURED else complete]
-        return replace(fitted, warping=self._make_warping(values), warped_at=len(complete))
+        rows = measured if len(measured) >= MEASURED else complete
+        rows = rows[subset(len(rows), MOST_WARPED)]
+        made = self._make_warping(self.output.values[rows], self._sparseness(rows))
+        return replace(fitted, warping=made, warped_at=len(complete))
+
+    def _sparseness(self, rows: Index) -> Array:
+        """How much each of these rows tells about the whole space, (n,): less, the more other rows are near it."""
+        if self._space.dim == 0:
+            return np.ones(len(rows))
+        near = Matern52(np.full(self._space.dim, NEAR * math.sqrt(self._space.dim)), columns=self._space.columns)
+        return 1.0 / near(self._points(rows)).sum(axis=1)
 
     def _targets(self, fitted: Fitted) -> Array:
         """The targets of all rows: warped values, NaN for pending rows.

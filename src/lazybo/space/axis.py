@@ -33,6 +33,9 @@ MAX_VALUES = 2**12
 # Coordinates further outside of [0, 1] than this only grow with the logarithm: kernels square them. They are so far
 # away that they have no covariance with anything in the cube either way.
 FAR = 1e6
+# Typical length scales of real and whole numbers, each on a linear and a logarithmic scale, in the trainings of
+# `python -m benchmarks.priors`. Only their ratios count.
+TYPICAL = {(False, False): 1.1, (False, True): 0.5, (True, False): 0.95, (True, True): 0.85}
 LARGEST = sys.float_info.max
 
 
@@ -183,7 +186,8 @@ class NumberAxis(Axis):
 
     def columns(self, *, conditional: bool) -> tuple[Column, ...]:
         """One numeric column."""
-        return (Column(0, conditional=conditional),)
+        whole = isinstance(self.distribution, IntDistribution)
+        return (Column(0, conditional=conditional, typical=TYPICAL[whole, self._log]),)
 
     def _measure(self, value: float) -> float:
         """The position of a number on the linear or logarithmic scale."""

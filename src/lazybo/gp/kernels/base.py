@@ -25,7 +25,7 @@ So a kernel that is positive definite in Euclidean space is positive definite on
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Literal, Protocol, Self, TypeAlias
 
@@ -52,10 +52,14 @@ BLOCK_POINTS = 256
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of numbers, or of ``categories`` choices as 0, 1, …. Only ``conditional`` columns may have NaN."""
+    """A column of numbers, or of ``categories`` choices as 0, 1, …. Only ``conditional`` columns may have NaN.
+
+    ``typical`` is the usual length scale of such a column of numbers compared with others. Priors use it.
+    """
 
     categories: int = 0
     conditional: bool = False
+    typical: float = field(default=1.0, compare=False)
 
     def __post_init__(self) -> None:
         if (
