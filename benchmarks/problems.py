@@ -115,6 +115,12 @@ SUITES: dict[str, list[str]] = {
 }
 
 
+def family(name: str) -> str:
+    """The family of a problem, which is not loaded."""
+    source, *rest = name.partition("~")[0].split("-")
+    return f"{source} {rest[-1][:-1]}-D" if source in ("bbob", "mixint", "largescale") else source
+
+
 def load(name: str, instance: int) -> Problem:
     """A problem by name; ``instance`` chooses among the five shifted and rotated copies of a COCO function.
 

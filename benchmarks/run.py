@@ -1,4 +1,4 @@
-"""Run lazybo and its peers on the same problems: ``python -m benchmarks.run open|dimension|noise``.
+"""Run lazybo and its peers on the same problems: ``python -m benchmarks.run open|trainings|dimension|noise``.
 
 Each run is a row of ``results/SUITE.csv``; recorded runs are not run again. ``python -m benchmarks.report`` makes
 tables and pictures from the rows.
@@ -22,13 +22,15 @@ def main() -> None:
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--budget", type=int, default=200)
     parser.add_argument("--limit", type=float, default=float("inf"), help="start no run after so many seconds")
+    parser.add_argument("--rounds", type=int, help="so many problems of each family, families and seeds in turn")
     parser.add_argument("--optimizers", nargs="+", default=list(OPTIMIZERS), choices=list(OPTIMIZERS))
     parser.add_argument("--problems", nargs="+", help="instead of those of the suite")
     options = parser.parse_args()
     path = options.csv or RESULTS / f"{options.suite}.csv"
     chosen = {name: OPTIMIZERS[name] for name in options.optimizers}
     seeds = range(options.first_seed, options.first_seed + options.seeds)
-    run_all(path, chosen, options.problems or SUITES[options.suite], seeds, options.budget, options.limit)
+    names = options.problems or SUITES[options.suite]
+    run_all(path, chosen, names, seeds, options.budget, options.limit, options.rounds)
 
 
 if __name__ == "__main__":

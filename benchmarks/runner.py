@@ -3,7 +3,7 @@
 import csv
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,18 +31,40 @@ def run_all(
     seeds: Iterable[int],
     budget: int,
     limit: float = float("inf"),
+    rounds: int | None = None,
 ) -> None:
-    """Run and append the runs that ``path`` does not have yet; start none after ``limit`` seconds."""
-    names, start = list(names), time.perf_counter()
+    """Run and append the runs that ``path`` does not have yet; start none after ``limit`` seconds.
+
+    Every problem runs with the first seed, then with the second, …; with ``rounds``, so many of `balanced` run instead.
+    """
+    names, seeds, start = list(names), list(seeds), time.perf_counter()
     done = {(row["problem"], row["optimizer"], int(row["seed"])) for row in read(path)}
-    for seed in seeds:
-        for name in names:
-            for label, make in optimizers.items():
-                if (name, label, seed) in done:
-                    continue
-                if time.perf_counter() - start > limit:
-                    return
-                append(path, FIELDS, run_one(name, label, make, seed, budget))
+    runs = [(name, seed) for seed in seeds for name in names] if rounds is None else balanced(names, seeds, rounds)
+    for name, seed in runs:
+        for label, make in optimizers.items():
+            if (name, label, seed) in done:
+                continue
+            if time.perf_counter() - start > limit:
+                return
+            append(path, FIELDS, run_one(name, label, make, seed, budget))
+
+
+def balanced(names: Iterable[str], seeds: Sequence[int], rounds: int) -> list[tuple[str, int]]:
+    """Problems and seeds in rounds of one problem of each family, so that slow optimisers can stop after any round.
+
+    The problems of a family take turns, each with another seed than the one before. No pair is repeated: a family
+    whose pairs have all been in a round misses the others.
+    """
+    families: dict[str, list[str]] = {}
+    for name in names:
+        families.setdefault(problems.family(name), []).append(name)
+    runs = []
+    for k in range(rounds):
+        for family in families.values():
+            turn, place = divmod(k, len(family))
+            if turn < len(seeds):
+                runs.append((family[place], seeds[(place + turn) % len(seeds)]))
+    return runs
 
 
 # Smaller regrets count as equal: the problem is solved, and only rounding errors are left.

@@ -17,9 +17,9 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from benchmarks import cost, curves, failures, guard, parallel, report, resume
 from benchmarks.optimizers import OPTIMIZERS, Peer, peer
 from benchmarks.peers.encoding import UnitCube
-from benchmarks.problems import Problem, levy
+from benchmarks.problems import Problem, family, levy
 from benchmarks.problems import load as load_problem
-from benchmarks.runner import append, play, read, run_all
+from benchmarks.runner import append, balanced, play, read, run_all
 from lazybo.paper.tables import insert
 
 ROOT = Path(__file__).parents[1]
@@ -128,6 +128,8 @@ SPACE = {
     "i": IntDistribution(0, 9),
     "c": CategoricalDistribution(["sgd", "adam", None]),
     "y": FloatDistribution(-5.0, 5.0),
+    "two": IntDistribution(1, 2),
+    "units": IntDistribution(16, 1024, log=True),
 }
 
 RANDOM_PEER = """
@@ -162,10 +164,11 @@ def objective(params: Mapping[str, Any]) -> float:
 
 def check_point(params: Mapping[str, Any]) -> None:
     assert list(params) == list(SPACE)
-    assert 1e-3 <= params["x"] <= 10.0
-    assert isinstance(params["i"], int)
-    assert 0 <= params["i"] <= 9
     assert params["c"] in ("sgd", "adam", None)
+    for name, each in SPACE.items():
+        if not isinstance(each, CategoricalDistribution):
+            assert isinstance(params[name], int if isinstance(each, IntDistribution) else float)
+            assert each.low <= params[name] <= each.high
 
 
 def test_a_peer_is_a_program_that_answers() -> None:
@@ -182,7 +185,7 @@ def test_a_peer_is_a_program_that_answers() -> None:
 
 
 @pytest.mark.extra
-@pytest.mark.parametrize("name", ["botorch", "bayesopt", "skopt"])
+@pytest.mark.parametrize("name", ["botorch", "bayesopt", "cmaes", "skopt"])
 def test_peers_run_on_a_mixed_space(name: str) -> None:
     peer = Peer([sys.executable, "-m", f"benchmarks.peers.{name}"], SPACE, 0, 20)
     values = []
@@ -204,6 +207,9 @@ def test_the_cube_of_peers_is_there_and_back() -> None:
     assert cube.width == 6
     assert cube.encode([0.1, 9, 1, 1]) == pytest.approx([0.5, 1.0, 0.0, 1.0, 0.0, 0.5])
     assert cube.decode([0.5, 0.96, 0.2, 0.9, 0.3, 0.7]) == pytest.approx([0.1, 9, 1, 1])
+    indices = UnitCube(cube.space, one_hot=False)
+    assert indices.width == 4
+    assert indices.decode(indices.encode([0.1, 9, 2, 1])) == pytest.approx([0.1, 9, 2, 1])
 
 
 # ------------------------------------------------------------------ runs and report
@@ -240,6 +246,23 @@ def test_runs_are_resumed_and_compared(tmp_path: Path) -> None:
     assert better > worse
     assert f"{better} : {worse} (" in text["evaluations"]
     assert text["clock"].count("\n| lazybo") == 2
+
+
+def test_rounds_have_one_problem_of_each_family() -> None:
+    names, seeds = ["bbob-f1-5d", "levy-5d", "bbob-f3-5d", "bbob-f1-2d"], [7, 8]
+    every = balanced(names, seeds, 4)
+    assert sorted(every) == sorted((name, seed) for name in names for seed in seeds), "each pair once"
+    assert every[:3] == [("bbob-f1-5d", 7), ("levy-5d", 7), ("bbob-f1-2d", 7)]
+    assert every[3:6] == [("bbob-f3-5d", 8), ("levy-5d", 8), ("bbob-f1-2d", 8)]
+    assert balanced(names, seeds, 1) == every[:3], "fewer rounds are the first ones"
+    assert balanced(names, seeds, 9) == every
+
+
+@pytest.mark.parametrize("suite", ["open", "dimension", "many"])
+def test_the_family_of_a_problem_is_known_before_it_is_loaded(suite: str) -> None:
+    recorded = {row["problem"]: row["family"] for row in read(ROOT / "benchmarks" / "results" / f"{suite}.csv")}
+    assert recorded
+    assert {name: family(name) for name in recorded} == recorded
 
 
 def test_regret_by_the_clock_counts_what_was_done_by_then() -> None:

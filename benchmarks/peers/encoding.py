@@ -7,17 +7,17 @@ from benchmarks.peers.protocol import Parameter, Point
 
 
 class UnitCube:
-    """Numbers to [0, 1], on their own scale; choices one-hot."""
+    """Numbers to [0, 1], on their own scale; choices one-hot, or as their indices."""
 
-    def __init__(self, space: Sequence[Parameter]) -> None:
-        self.space = space
-        self.width = sum(parameter[1] if parameter[0] == "choice" else 1 for parameter in space)
+    def __init__(self, space: Sequence[Parameter], *, one_hot: bool = True) -> None:
+        self.space, self.one_hot = space, one_hot
+        self.width = sum(parameter[1] if parameter[0] == "choice" and one_hot else 1 for parameter in space)
 
     def encode(self, point: Point) -> list[float]:
         row: list[float] = []
         for (kind, *rest), value in zip(self.space, point, strict=True):
             if kind == "choice":
-                row += [float(index == value) for index in range(rest[0])]
+                row += [float(index == value) for index in range(rest[0])] if self.one_hot else [float(value)]
             else:
                 low, high, log = rest
                 at, start, end = (_scaled(each, log) for each in (value, low, high))
@@ -30,8 +30,8 @@ class UnitCube:
         cells = iter(row)
         for kind, *rest in self.space:
             if kind == "choice":
-                weights = [next(cells) for _ in range(rest[0])]
-                point.append(weights.index(max(weights)))
+                weights = [next(cells) for _ in range(rest[0] if self.one_hot else 1)]
+                point.append(weights.index(max(weights)) if self.one_hot else round(weights[0]))
                 continue
             low, high, log = rest
             start, end = _scaled(low, log), _scaled(high, log)

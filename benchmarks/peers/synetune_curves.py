@@ -3,22 +3,21 @@
 import datetime
 from collections.abc import Sequence
 from importlib.metadata import version
-from typing import Any
 
 from syne_tune.backend.trial_status import Trial
-from syne_tune.config_space import choice, lograndint, loguniform, randint, uniform
 from syne_tune.optimizer.baselines import BOHB
 from syne_tune.optimizer.scheduler import SchedulerDecision
 
 from benchmarks.peers.curve_protocol import serve
 from benchmarks.peers.protocol import Parameter, Point, names
+from benchmarks.peers.synetune import domain
 
 
 class SyneTune:
     def __init__(self, space: Sequence[Parameter], seed: int, steps: int) -> None:
         self.names, self.steps = names(space), steps
         self.scheduler = BOHB(
-            {name: _domain(parameter) for name, parameter in zip(self.names, space, strict=True)},
+            {name: domain(parameter) for name, parameter in zip(self.names, space, strict=True)},
             metric="loss",
             time_attr="epoch",
             max_t=steps,
@@ -44,16 +43,6 @@ class SyneTune:
             self.trial = None
         elif self.scheduler.on_trial_result(self.trial, result) == SchedulerDecision.STOP:
             self.trial = None
-
-
-def _domain(parameter: Parameter) -> Any:
-    kind, *rest = parameter
-    if kind == "choice":
-        return choice(list(range(rest[0])))
-    low, high, log = rest
-    if kind == "int":
-        return lograndint(low, high) if log else randint(low, high)
-    return loguniform(low, high) if log else uniform(low, high)
 
 
 if __name__ == "__main__":
