@@ -14,7 +14,7 @@ import numpy as np
 from scipy.stats import rankdata, wilcoxon
 
 from benchmarks import noise, parallel
-from benchmarks.compare import STUCK
+from benchmarks.notebook import STUCK
 from benchmarks.optimizers import OPTIMIZERS
 from benchmarks.records import OURS, Course, Run, Suite, load
 from benchmarks.run import RESULTS
