@@ -81,7 +81,7 @@ def regret(suites: Mapping[str, Suite]) -> Figure:
             _line(axes, name, [(n, suite.mean(runs, values)) for n, values in found.items() if values is not None])
         _logarithmic(axes)
         axes.set_xlabel("evaluations")
-        axes.set_xticks([5, 10, 25, 50, 100, 200])
+        axes.set_xticks([n for n in (5, 10, 25, 50, 100, 200) if suite.shared([OURS], n)])
         axes.set_title(f"{title}, {len(runs)} runs", fontsize=11)
     panels[0].set_ylabel("mean regret")
     _finish(figure, panels[-1])
