@@ -258,7 +258,7 @@ def test_rounds_have_one_problem_of_each_family() -> None:
     assert balanced(names, seeds, 9) == every
 
 
-@pytest.mark.parametrize("suite", ["open", "dimension", "many"])
+@pytest.mark.parametrize("suite", ["open", "dimension", "many", "trainings"])
 def test_the_family_of_a_problem_is_known_before_it_is_loaded(suite: str) -> None:
     recorded = {row["problem"]: row["family"] for row in read(ROOT / "benchmarks" / "results" / f"{suite}.csv")}
     assert recorded
