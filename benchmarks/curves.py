@@ -32,8 +32,10 @@ from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 from optuna.trial import TrialState
 
 import lazybo
+from benchmarks import trainings
 from benchmarks.optimizers import CurvePeer, peer_command
 from benchmarks.runner import append, read
+from benchmarks.trainings import LCBENCH
 from lazybo.run.objective import Trial
 from lazybo.study.pruner import LazyPruner
 from lazybo.study.sampler import LazySampler
@@ -55,15 +57,6 @@ class CurveProblem:
     train: Callable[[Mapping[str, Any]], Iterator[float]]  # the value after each epoch
 
 
-LCBENCH = {
-    "batch_size": IntDistribution(16, 512, log=True),
-    "learning_rate": FloatDistribution(1e-4, 0.1, log=True),
-    "momentum": FloatDistribution(0.1, 0.99),
-    "weight_decay": FloatDistribution(1e-5, 0.1),
-    "num_layers": IntDistribution(1, 5),
-    "max_units": IntDistribution(64, 1024, log=True),
-    "max_dropout": FloatDistribution(0.0, 1.0),
-}
 TASKSET = {
     "learning_rate": (1e-8, 10.0),
     "beta1": (1e-4, 1.0),
@@ -84,8 +77,11 @@ DIGITS: dict[str, BaseDistribution] = {
 }
 DIGITS_EPOCHS = 20
 PROBLEMS = (*(f"taskset-{i}" for i in range(6)), "lcbench-accuracy", "lcbench-loss", "digits-accuracy")
+# The errors of LCBench's networks on other data sets, by surrogates that are neural networks; not run by default.
+SURROGATES = tuple(f"surrogate-{data}" for data in trainings.SETS["lcbench"])
+EPOCHS = 52
 # The empty one has all problems.
-FAMILIES = ("", "taskset", "lcbench", "digits")
+FAMILIES = ("", "taskset", "lcbench", "digits", "surrogate")
 
 
 def data_folder(given: Path | None) -> Path:
@@ -109,6 +105,8 @@ def load(name: str, folder: Path) -> CurveProblem:
     """A problem. Its surrogate is fitted once and kept in a temporary folder."""
     if name.startswith("digits"):
         return CurveProblem(name, DIGITS, "maximize", DIGITS_EPOCHS, train_digits)
+    if name.startswith("surrogate"):
+        return CurveProblem(name, dict(LCBENCH), "minimize", EPOCHS, lambda params: train_surrogate(name[10:], params))
     direction: Literal["minimize", "maximize"] = "minimize"
     if name.startswith("taskset"):
         data, i = np.load(folder / "taskset.npz"), int(name.split("-")[1])
@@ -135,6 +133,12 @@ def load(name: str, folder: Path) -> CurveProblem:
         yield from curve.tolist()
 
     return CurveProblem(name, space, direction, curves.shape[1], train)
+
+
+def train_surrogate(data: str, params: Mapping[str, Any]) -> Iterator[float]:
+    """The error in per cent of a network of LCBench after each epoch."""
+    rows = np.tile(trainings.encoded(LCBENCH, params), (EPOCHS, 1))
+    yield from (100.0 - trainings.lcbench_outputs(data, rows, np.arange(1, EPOCHS + 1))[:, 1]).tolist()
 
 
 def train_digits(params: Mapping[str, Any]) -> Iterator[float]:

@@ -1,6 +1,6 @@
 """The pictures of README and docs/benchmarks.md, drawn by ``python -m benchmarks.report --write``."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator
 
 from benchmarks import report
+from benchmarks.records import OURS, Suite, load
 from benchmarks.runner import CHECKPOINTS, FLOOR, read
 
 # Name on the picture, colour, marker.
@@ -37,9 +38,9 @@ def draw_all(results: Path, folder: Path) -> list[Path]:
     """Draw all pictures whose numbers are recorded."""
     pictures: dict[str, tuple[str, Callable[[Path], Figure]]] = {
         "time-per-step": ("overhead", time_per_step),
-        "regret": ("open", lambda path: regret(report.load(path))),
-        "clock": ("open", lambda path: clock(report.load(path))),
-        "dimension": ("dimension", lambda path: dimension(report.load(path))),
+        "regret": ("open", lambda path: regret(report.both(path.parent))),
+        "clock": ("open", lambda path: clock(load(path))),
+        "dimension": ("dimension", lambda path: dimension(load(path))),
     }
     drawn = []
     for name, (file, draw) in pictures.items():
@@ -69,27 +70,25 @@ def time_per_step(path: Path, parameters: int = 5) -> Figure:
     return figure
 
 
-def regret(suite: report.Suite) -> Figure:
-    """Mean regret by evaluations, one panel for each group of optimisers with as many seeds."""
-    groups = suite.groups()
+def regret(suites: Mapping[str, Suite]) -> Figure:
+    """Mean regret by evaluations of the optimisers with the most runs, one panel for each suite."""
+    groups = [(title, suite, *suite.groups()[0]) for title, suite in suites.items() if suite.groups()]
     figure = Figure(figsize=(7.2, 3.9), layout="constrained")
-    panels = np.atleast_1d(figure.subplots(1, len(groups), sharey=True))
-    for axes, (names, runs) in zip(panels, groups, strict=True):
+    panels = np.atleast_1d(figure.subplots(1, len(groups)))
+    for axes, (title, suite, names, runs) in zip(panels, groups, strict=True):
         for name in names:
-            means = {n: suite.regrets(name, n, runs) for n in CHECKPOINTS}
-            points = [(n, values.mean()) for n, values in means.items() if values is not None]
-            _line(axes, name, points)
+            found = {n: suite.regrets(name, n, runs) for n in CHECKPOINTS}
+            _line(axes, name, [(n, suite.mean(runs, values)) for n, values in found.items() if values is not None])
         _logarithmic(axes)
         axes.set_xlabel("evaluations")
-        axes.set_xticks([5, 10, 25, 50, 100, 200])
-        seeds = len({seed for _, seed in runs})
-        axes.set_title(f"{len(suite.problems)} problems, {seeds} seed{'s' if seeds > 1 else ''}", fontsize=11)
+        axes.set_xticks([n for n in (5, 10, 25, 50, 100, 200) if suite.shared([OURS], n)])
+        axes.set_title(f"{title}, {len(runs)} runs", fontsize=11)
     panels[0].set_ylabel("mean regret")
     _finish(figure, panels[-1])
     return figure
 
 
-def clock(suite: report.Suite) -> Figure:
+def clock(suite: Suite) -> Figure:
     """Mean regret by the time that has passed, one panel for each cost of an evaluation.
 
     A line ends when the first of its runs ends.
@@ -113,7 +112,7 @@ def clock(suite: report.Suite) -> Figure:
     return figure
 
 
-def dimension(suite: report.Suite, n: int = 100) -> Figure:
+def dimension(suite: Suite, n: int = 100) -> Figure:
     """Mean regret after n evaluations by the number of parameters, one panel for each function."""
     families = list(dict.fromkeys(suite.families.values()))
     figure = Figure(figsize=(7.2, 3.6), layout="constrained")
@@ -138,7 +137,7 @@ def dimension(suite: report.Suite, n: int = 100) -> Figure:
 
 def _line(axes: Axes, name: str, points: Sequence[tuple[float, Any]], *, marked: bool = True) -> None:
     label, colour, marker = STYLES[name]
-    width, above = (2.4, 3) if name == report.OURS else (1.4, 2)
+    width, above = (2.4, 3) if name == OURS else (1.4, 2)
     x, y = zip(*points, strict=True)
     axes.plot(
         x, y, marker=marker if marked else "", markersize=4, color=colour, linewidth=width, label=label, zorder=above
@@ -161,7 +160,11 @@ def _finish(figure: Figure, last: Axes, title: str | None = None) -> None:
     for axes in figure.axes:
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
-    handles, labels = last.get_legend_handles_labels()
+    lines = {
+        label: handle for axes in figure.axes for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    labels = [label for label, _, _ in STYLES.values() if label in lines]
+    handles = [lines[label] for label in labels]
     figure.legend(handles, labels, frameon=False, loc="outside right center", fontsize=9)
     if title:
         last.set_title(title, fontsize=11)

@@ -68,7 +68,7 @@ WORK: dict[int, dict[str, Band]] = {
 QUALITY: dict[str, tuple[int, Band]] = {
     "levy-2d": (20, Band(-3.9, -2.0)),
     "rosenbrock-5d": (50, Band(-2.9, -2.0)),
-    "mixed": (25, Band(-2.7, -1.2)),
+    "mixed": (25, Band(-3.1, -1.2)),
 }
 
 

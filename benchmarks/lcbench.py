@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from optuna.distributions import IntDistribution
 
-from benchmarks.curves import LCBENCH
+from benchmarks.trainings import LCBENCH
 
 # Data sets of different sizes and numbers of classes.
 DATA = ("Fashion-MNIST", "adult", "car", "higgs")

@@ -45,10 +45,20 @@ class Entry:
     conclusion: str = ""
     result: dict[str, Any] = field(default_factory=dict)
 
-    def same(self, other: "Entry") -> bool:
-        """Whether the other one compares the same, so that one can continue the other."""
-        keys = ("a", "b", "suite", "problems", "budget", "at", "detect", "final")
-        return all(getattr(self, key) == getattr(other, key) for key in keys)
+    @property
+    def rounds(self) -> int:
+        """How many rounds its seeds allow."""
+        return self.last_seed - self.first_seed + 1
+
+    def continues(self, other: "Entry") -> bool:
+        """Whether this is the same comparison, with the same code; its revision may have another name."""
+        keys = ("suite", "problems", "budget", "at", "detect", "final")
+        parts = ("options", "optimizer", "code")
+        mine, theirs = (
+            [getattr(each, key) for key in keys] + [side[part] for side in (each.a, each.b) for part in parts]
+            for each in (self, other)
+        )
+        return mine == theirs
 
 
 def read(path: Path = LEDGER) -> list[Entry]:
@@ -69,7 +79,7 @@ def begin(entry: Entry, rounds: int, path: Path = LEDGER) -> Entry:
     with _locked(path):
         entries = read(path)
         for other in entries:
-            if other.open and other.same(entry):
+            if other.open and entry.continues(other):
                 return other
         entry.first_seed = next_seed(entries, final=entry.final)
         entry.last_seed = entry.first_seed + rounds - 1

@@ -3,147 +3,81 @@
 It prints the tables. With ``--write`` it writes them between the marks in docs/benchmarks*.md and README.md, and the
 pictures into docs.
 
-A run is a problem with a seed. Optimisers are compared on the runs that all of them have. The number of seeds of an
-optimiser is the number of seeds with which it has run every problem of the suite.
+Optimisers are compared on the runs that all of them have (`benchmarks.records`).
 """
 
 import argparse
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 from scipy.stats import rankdata, wilcoxon
 
 from benchmarks import noise, parallel
+from benchmarks.notebook import STUCK
 from benchmarks.optimizers import OPTIMIZERS
-from benchmarks.problems import SUITES
+from benchmarks.records import OURS, Course, Run, Suite, load
 from benchmarks.run import RESULTS
-from benchmarks.runner import CHECKPOINTS, log10, read
+from benchmarks.runner import log10, read
 from lazybo.paper.tables import insert, markdown
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = (*sorted((ROOT / "docs").glob("benchmarks*.md")), ROOT / "README.md")
-OURS = "lazybo"
 BUDGETS = (25, 50, 100, 200)
+SHORT, LONG = BUDGETS[:3], (10, *BUDGETS)
 # Seconds of one evaluation, and the times to compare at, in evaluations.
 COSTS = (0.1, 1.0, 10.0, 60.0)
 TIMES = (25, 100)
 FREE_SECONDS = (1.0, 10.0)
 
-Run = tuple[str, int]  # problem, seed
-
-
-@dataclass(frozen=True)
-class Course:
-    """Regret and the optimiser's seconds by the number of evaluations."""
-
-    regret: dict[int, float]
-    seconds: dict[int, float]
-
-    def end(self, cost: float) -> float:
-        """The time of the last evaluation."""
-        last = max(self.seconds)
-        return self.seconds[last] + last * cost
-
-    def at(self, clock: float, cost: float) -> float:
-        """The regret after ``clock`` seconds, if an evaluation takes ``cost`` seconds.
-
-        Logarithms are interpolated between checkpoints. The regret starts at 1, that of the median random point.
-        """
-        known = [n for n in self.regret if n in self.seconds]
-        times = [0.0, *(self.seconds[n] + n * cost for n in known)]
-        logs = [0.0, *log10([self.regret[n] for n in known])]
-        return float(10 ** np.interp(clock, times, logs))
-
-
-@dataclass(frozen=True)
-class Suite:
-    """All recorded runs of a suite."""
-
-    courses: dict[str, dict[Run, Course]]  # by optimiser
-    families: dict[str, str]  # of the problems
-
-    @property
-    def problems(self) -> list[str]:
-        return list(self.families)
-
-    def complete(self, name: str, n: int = BUDGETS[0]) -> set[int]:
-        """The seeds with which an optimiser has run all problems for at least n evaluations."""
-        own = self.courses[name]
-        seeds = {seed for _, seed in own}
-        return {s for s in seeds if all((p, s) in own and n in own[p, s].regret for p in self.problems)}
-
-    def regrets(self, name: str, n: int, runs: Iterable[Run]) -> np.ndarray | None:
-        """Regrets after n evaluations in these runs; None if one is missing."""
-        own = self.courses[name]
-        found = [own[run].regret.get(n) if run in own else None for run in runs]
-        return None if None in found or not found else np.array(found, dtype=float)
-
-    def groups(self) -> list[tuple[list[str], list[Run]]]:
-        """Groups of optimisers, with the runs that all of them have: first those with the most seeds."""
-        seeds = {name: self.complete(name) for name in self.courses}
-        sizes = sorted({len(found) for found in seeds.values() if found}, reverse=True)
-        groups = []
-        for size in sizes:
-            names = [name for name, found in seeds.items() if len(found) >= size]
-            shared = set.intersection(*(seeds[name] for name in names))
-            groups.append((names, [(problem, seed) for problem in self.problems for seed in sorted(shared)]))
-        return groups
-
-
-def load(path: Path) -> Suite:
-    """Load a file of `benchmarks.run`, with optimisers and problems in their usual order."""
-    found: dict[str, dict[Run, Course]] = defaultdict(dict)
-    families: dict[str, str] = {}
-    for row in read(path):
-        families[row["problem"]] = row["family"]
-        numbers = [{n: float(row[f"{kind}{n}"]) for n in CHECKPOINTS if row[f"{kind}{n}"]} for kind in "rs"]
-        found[row["optimizer"]][row["problem"], int(row["seed"])] = Course(*numbers)
-    # In the order of the suite that has all problems; other files keep their own order.
-    usual = next((names for names in SUITES.values() if set(families) <= set(names)), list(families))
-    families = {name: families[name] for name in usual if name in families}
-    return Suite({name: found[name] for name in OPTIMIZERS if name in found}, families)
-
 
 # ------------------------------------------------------------------- evaluations
 
 
-def short(suite: Suite, overhead: Path) -> str:
-    """Optuna's samplers and ours: mean regrets, and milliseconds of a step."""
-    names, runs = suite.groups()[0]
+def short(suites: Mapping[str, Suite], overhead: Path) -> str:
+    """The optimisers with most runs in all suites: mean regrets, and milliseconds of a step."""
+    groups = [suite.groups() for suite in suites.values()]
+    if not all(groups):
+        return ""
+    names = [name for name in OPTIMIZERS if all(name in found[0][0] for found in groups)]
     steps = read(overhead) if overhead.exists() else []
     ms = {(row["optimizer"], int(row["n"]), int(row["parameters"])): row["ms"] for row in steps}
-    rows = []
+    rows = {name: [name] for name in names}
+    for suite in suites.values():
+        runs = suite.shared(names, 100) if suite.equal else suite.groups()[0][1]
+        for name in names:
+            rows[name] += [_mean(suite, name, n, runs, 3) for n in SHORT]
     for name in names:
-        found = [suite.regrets(name, n, runs) for n in BUDGETS]
-        regrets = ("" if values is None else f"{values.mean():.3f}" for values in found)
-        rows.append([name, *regrets, *(ms.get((name, n, 5), "") for n in (100, 1000))])
-    head = [*(f"after {n}" for n in BUDGETS), "ms at 100", "ms at 1,000"]
-    return markdown(["", *head], rows)
+        rows[name] += [ms.get((name, n, 5), "") for n in (100, 1000)]
+    head = [f"{title}after {n}" for each in suites for n, title in zip(SHORT, (f"{each} ", "", ""), strict=True)]
+    return markdown(["", *head, "ms at 100", "ms at 1,000"], rows.values())
+
+
+def _mean(suite: Suite, name: str, n: int, runs: Sequence[Run], digits: int = 4) -> str:
+    """The mean regret as a cell; empty if one is missing."""
+    values = suite.regrets(name, n, runs)
+    return "" if values is None else f"{suite.mean(runs, values):.{digits}f}"
 
 
 def evaluations(suite: Suite) -> str:
     """Regret against evaluations."""
     means = [_mean_regret(suite, names, runs) for names, runs in suite.groups()]
-    return "\n\n".join([*means, _pairs(suite, "mean regret, ours / theirs", 0), _pairs(suite, "won : lost (p)", 1)])
+    return "\n\n".join([*means, *_all_pairs(suite, BUDGETS)])
 
 
 def details(suite: Suite) -> str:
     """The same in logarithms, by rank and by family."""
     parts = []
     for names, runs in suite.groups():
-        title = f"mean log10 regret, {_seeds(runs)}"
-        parts.append(_means(suite, title, names, runs, lambda v: f"{log10(v).mean():.2f}"))
-        parts.append(_ranks(suite, names, runs))
-    parts += [_family(suite, family) for family in dict.fromkeys(suite.families.values())]
+        parts += [_mean_logs(suite, names, runs), _ranks(suite, names, runs)]
+    parts += [_family(suite, family) for family in _families(suite)]
     return "\n\n".join(parts)
 
 
 def _mean_regret(suite: Suite, names: Sequence[str], runs: Sequence[Run]) -> str:
     title = f"mean regret ({len(suite.problems)} problems, {_seeds(runs)})"
-    return _means(suite, title, names, runs, lambda values: f"{values.mean():.4f}")
+    rows = [[name, *(_mean(suite, name, n, runs) for n in BUDGETS)] for name in names]
+    return markdown([title, *map(str, BUDGETS)], rows)
 
 
 def _seeds(runs: Sequence[Run]) -> str:
@@ -151,14 +85,12 @@ def _seeds(runs: Sequence[Run]) -> str:
     return f"{seeds} seed{'s' if seeds > 1 else ''}"
 
 
-def _means(
-    suite: Suite, title: str, names: Sequence[str], runs: Sequence[Run], cell: Callable[[np.ndarray], str]
-) -> str:
+def _mean_logs(suite: Suite, names: Sequence[str], runs: Sequence[Run]) -> str:
     rows = []
     for name in names:
         found = [suite.regrets(name, n, runs) for n in BUDGETS]
-        rows.append([name, *("" if values is None else cell(values) for values in found)])
-    return markdown([title, *map(str, BUDGETS)], rows)
+        rows.append([name, *("" if values is None else f"{log10(values).mean():.2f}" for values in found)])
+    return markdown([f"mean log10 regret, {_seeds(runs)}", *map(str, BUDGETS)], rows)
 
 
 def _ranks(suite: Suite, names: Sequence[str], runs: Sequence[Run]) -> str:
@@ -176,24 +108,33 @@ def _ranks(suite: Suite, names: Sequence[str], runs: Sequence[Run]) -> str:
     )
 
 
-def _pairs(suite: Suite, title: str, part: int) -> str:
-    """Ours compared with each other optimiser, on the runs that both have: one part of the verdict."""
-    others = (name for name in suite.courses if name != OURS)
-    return markdown([title, *map(str, BUDGETS)], [[o, *(_verdict(suite, o, n)[part] for n in BUDGETS)] for o in others])
+def _all_pairs(suite: Suite, budgets: Sequence[int]) -> list[str]:
+    """Ours compared with each other optimiser, on the runs that both have: a table for each part of the verdict."""
+    verdicts = {name: [_verdict(suite, name, n) for n in budgets] for name in suite.courses if name != OURS}
+    titles = ("mean regret, ours / theirs", "won : lost (p)")
+    return [
+        markdown(
+            [title, "runs", *map(str, budgets)],
+            [
+                [name, str(len(suite.shared([OURS, name], budgets[0]))), *(cell[i] for cell in cells)]
+                for name, cells in verdicts.items()
+                if any(text for text, _ in cells)
+            ],
+        )
+        for i, title in enumerate(titles)
+    ]
 
 
 def _verdict(suite: Suite, other: str, n: int) -> tuple[str, str]:
     """Mean regrets; runs won and lost, with the p of Wilcoxon's paired test on log regrets."""
-    ours, theirs = suite.courses[OURS], suite.courses[other]
-    shared = [run for run in theirs if run in ours and n in theirs[run].regret and n in ours[run].regret]
-    if len(shared) < 2:
+    shared = suite.shared([OURS, other], n)
+    if len(shared) < 2 or (suite.equal and not suite.covered(shared)):
         return "", ""
-    a = np.array([ours[run].regret[n] for run in shared])
-    b = np.array([theirs[run].regret[n] for run in shared])
+    a, b = (np.array([suite.courses[name][run].regret[n] for run in shared]) for name in (OURS, other))
     difference = log10(a) - log10(b)
     p = wilcoxon(difference).pvalue if difference.any() else 1.0
     won, lost = int((difference < 0).sum()), int((difference > 0).sum())
-    return f"{a.mean():.4f} / {b.mean():.4f}", f"{won} : {lost} ({p:.1g})"
+    return f"{suite.mean(shared, a):.4f} / {suite.mean(shared, b):.4f}", f"{won} : {lost} ({p:.1g})"
 
 
 def _family(suite: Suite, family: str) -> str:
@@ -207,6 +148,43 @@ def _family(suite: Suite, family: str) -> str:
         if seeds:
             rows.append([name, str(len(seeds)), *("" if v is None else f"{v.mean():.4f}" for v in found)])
     return markdown([f"{family} ({len(members)})", "seeds", *map(str, BUDGETS)], rows)
+
+
+# --------------------------------------------------------------------- trainings
+
+
+def trainings(suite: Suite) -> str:
+    """Regret against evaluations, stuck runs and CPU seconds, then ours beside each of the others."""
+    if not suite.groups():
+        return ""
+    ((names, runs),) = suite.groups()
+    budgets = [n for n in LONG if suite.shared([OURS], n)]
+    problems = len({problem for problem, _ in runs})
+    head = [f"mean regret ({problems} problems, {len(runs)} runs)", *map(str, budgets)]
+    rows = []
+    for name in names:
+        ends = [suite.courses[name][run] for run in runs]
+        stuck = suite.mean(runs, [course.regret[100] > STUCK for course in ends])
+        seconds = suite.mean(runs, [course.seconds[100] for course in ends])
+        rows.append([name, *(_mean(suite, name, n, runs) for n in budgets), f"{100 * stuck:.0f} %", f"{seconds:.3g}"])
+    means = markdown([*head, f"above {STUCK:g} at 100", "s to 100"], rows)
+    return "\n\n".join([means, *_all_pairs(suite, budgets)])
+
+
+def by_family(suite: Suite) -> str:
+    """Mean regret in each family, with the number of its runs."""
+    parts = []
+    for names, runs in suite.groups():
+        members = {family: [run for run in runs if suite.families[run[0]] == family] for family in _families(suite)}
+        head = [f"{family} ({len(own)})" for family, own in members.items()]
+        for n in SHORT:
+            rows = [[name, *(_mean(suite, name, n, own, 3) for own in members.values())] for name in names]
+            parts.append(markdown([f"after {n} (runs)", *head], rows))
+    return "\n\n".join(parts)
+
+
+def _families(suite: Suite) -> list[str]:
+    return list(dict.fromkeys(suite.families.values()))
 
 
 # ------------------------------------------------------------------------- clock
@@ -297,10 +275,17 @@ def _by_problem(suite: Suite, n: int, problems: Sequence[str]) -> str:
 # -------------------------------------------------------------------------- main
 
 
+def both(folder: Path) -> dict[str, Suite]:
+    """The two suites of the README."""
+    return {"trainings": load(folder / "trainings.csv"), "test problems": load(folder / "open.csv")}
+
+
 def tables(folder: Path = RESULTS) -> dict[str, str]:
     """The tables of all recorded runs, by their marks in the documents."""
     makers: dict[str, tuple[str, Callable[[Path], str]]] = {
-        "short": ("open", lambda path: short(load(path), folder / "overhead.csv")),
+        "short": ("open", lambda _: short(both(folder), folder / "overhead.csv")),
+        "trainings": ("trainings", lambda path: trainings(load(path))),
+        "trainings-families": ("trainings", lambda path: by_family(load(path))),
         "evaluations": ("open", lambda path: evaluations(load(path))),
         "clock": ("open", lambda path: clock(load(path))),
         "details": ("open", lambda path: details(load(path))),
@@ -310,7 +295,8 @@ def tables(folder: Path = RESULTS) -> dict[str, str]:
         "noise": ("noise_choice", lambda path: noise.overview(read(path))),
     }
     paths = {name: folder / f"{file}.csv" for name, (file, _) in makers.items()}
-    return {name: make(paths[name]) for name, (_, make) in makers.items() if paths[name].exists()}
+    made = {name: make(paths[name]) for name, (_, make) in makers.items() if paths[name].exists()}
+    return {name: table for name, table in made.items() if table}
 
 
 def main() -> None:

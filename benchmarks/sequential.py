@@ -23,8 +23,10 @@ from scipy.stats import norm, t
 
 ALPHA = 0.05
 POWER = 0.8
-# A look needs so much more information than the last one.
-STEP = 0.05
+# Before so many rounds the variances are not known well enough.
+PILOT = 4
+# The share of the information between two looks.
+STEP = 0.1
 # Smaller mean regrets count as this: relative to nothing every difference is infinite.
 SMALLEST_MEAN = 1e-6
 
@@ -58,11 +60,13 @@ def stratified(strata: Strata) -> Estimate:
 
 
 def relative(a: Strata, b: Strata) -> Estimate:
-    """The relative difference of two means (the error is that of a ratio, by its first derivative)."""
+    """The mean difference of the pairs, relative to the mean of a.
+
+    The mean of a counts as known: then the interval excludes 0 exactly if that of the difference does, whichever of the
+    two variants is called a. (A ratio's own error made the test reject too often, and one side more than the other.)
+    """
     base = max(mean_of(a), SMALLEST_MEAN)
-    effect = (mean_of(b) - mean_of(a)) / base
-    found = stratified([(after - before - effect * before) / base for before, after in zip(a, b, strict=True)])
-    return Estimate(effect, found.error, found.freedom)
+    return stratified([(after - before) / base for before, after in zip(a, b, strict=True)])
 
 
 def spent(time: float) -> float:
@@ -70,24 +74,34 @@ def spent(time: float) -> float:
     return ALPHA * min(time, 1.0) ** 2
 
 
-def critical(times: Sequence[float]) -> list[float]:
-    """The critical values of |z| for looks at these times.
+class Boundary:
+    """The critical values of |z|, look after look.
 
-    Under no difference the sum of the evidence is a Brownian motion. Its density is carried from look to look on a
-    grid; what lies beyond a critical value has stopped.
+    Without a difference the evidence is a Brownian motion. Its density is carried from look to look on a grid; what
+    lies beyond a critical value has stopped.
     """
-    grid = np.linspace(-6.0, 6.0, 1201)
-    density, before, values = np.zeros_like(grid), 0.0, []
-    density[len(grid) // 2] = 1.0
-    for time in times:
-        steps = norm.pdf(grid[:, None], grid, math.sqrt(time - before))
-        density = (steps / steps.sum(axis=0)) @ density
-        beyond = np.cumsum(density[::-1])[: len(grid) // 2]  # above grid[-1], grid[-2], …
-        bound = float(np.interp((spent(time) - spent(before)) / 2, beyond, grid[::-1][: len(beyond)]))
-        density[np.abs(grid) > bound] = 0.0
-        values.append(bound / math.sqrt(time))
-        before = time
-    return values
+
+    def __init__(self) -> None:
+        self._grid = np.linspace(-6.0, 6.0, 2401)
+        self._density = (self._grid == 0.0).astype(float)
+        self._time = 0.0
+
+    def at(self, time: float) -> float:
+        """The critical value of the next look."""
+        steps = norm.pdf(self._grid, scale=math.sqrt(time - self._time))
+        self._density = np.convolve(self._density, steps / steps.sum(), mode="same")
+        above = np.cumsum(self._density[::-1])[: len(self._grid) // 2]  # the mass from each point on, from the top
+        tail = (spent(time) - spent(self._time)) / 2
+        bound = float(np.interp(tail, above, self._grid[::-1][: len(above)]))
+        self._density[np.abs(self._grid) > bound] = 0.0
+        self._time = time
+        return bound / math.sqrt(time)
+
+
+def critical(times: Sequence[float]) -> list[float]:
+    """The critical values of |z| for looks at these times."""
+    boundary = Boundary()
+    return [boundary.at(time) for time in times]
 
 
 @cache
@@ -98,33 +112,39 @@ def target_error(detect: float) -> float:
 
 @dataclass
 class Monitor:
-    """The looks so far. Each interval holds together with all others with a probability of 1 - ALPHA."""
+    """The looks so far. All intervals hold together with a probability of 1 - ALPHA.
+
+    Each look says when the next one will be. To look whenever the error seems small enough would prefer errors that are
+    too small by chance.
+    """
 
     detect: float
-    times: list[float] = field(default_factory=list)
+    next_look: int = PILOT
+    time: float = 0.0
     z: float = math.inf
+    boundary: Boundary = field(default_factory=Boundary)
 
-    def time(self, estimate: Estimate) -> float:
-        """The information, up to 1."""
-        return min(1.0, (target_error(self.detect) / estimate.error) ** 2) if estimate.error else 1.0
+    def look(self, estimate: Estimate, rounds: int, *, last: bool = False) -> str | None:
+        """The decision: "better", "worse", "equivalent" or "undecided" at the end, None if more rounds are needed."""
+        if rounds < self.next_look and not last:
+            return None
+        needed = rounds_needed(estimate.error, rounds, self.detect)
+        self.next_look = rounds + max(1, min(math.ceil(STEP * needed), needed - rounds))
+        if rounds / needed > self.time:
+            self.time = min(1.0, rounds / needed)
+            self.z = self.boundary.at(self.time)
+            decision = self.decision(*estimate.interval(self.z))
+            if decision:
+                return decision
+        return "undecided" if last or self.time == 1.0 else None
 
-    def look(self, estimate: Estimate, *, last: bool = False) -> str | None:
-        """The decision: "better", "worse", "equivalent" or "undecided" at the end, None if more runs are needed.
-
-        The last look may be at any time; another one only if there is enough new information.
-        """
-        time, before = self.time(estimate), self.times[-1] if self.times else 0.0
-        if time >= before + (1e-6 if last or time == 1.0 else STEP):
-            self.times.append(time)
-            self.z = critical(self.times)[-1]
-            low, high = estimate.interval(self.z)
-            if high < 0 or low > 0:
-                return "better" if high < 0 else "worse"
-            if -self.detect < low and high < self.detect:
-                return "equivalent"
-        return "undecided" if last or time == 1.0 else None
+    def decision(self, low: float, high: float) -> str | None:
+        """The decision for an interval of the relative difference."""
+        if high < 0 or low > 0:
+            return "better" if high < 0 else "worse"
+        return "equivalent" if -self.detect < low and high < self.detect else None
 
 
 def rounds_needed(error: float, rounds: int, detect: float) -> int:
     """How many rounds are needed in all, if so many have this standard error."""
-    return max(rounds if not error else 1, math.ceil(rounds * (error / target_error(detect)) ** 2))
+    return max(1, math.ceil(rounds * (error / target_error(detect)) ** 2))

@@ -102,9 +102,9 @@ class Training:
         """The errors of random configurations, (count,)."""
         return self.errors(self.values(rng.random((count, len(self.space)))))
 
-    def optimum(self) -> float:
+    def optimum(self, seed: int = 0) -> float:
         """The lowest error known: of random configurations, and of rounds of changing the best ones."""
-        rng, d = np.random.default_rng(0), len(self.space)
+        rng, d = np.random.default_rng(seed), len(self.space)
         u = rng.random((DRAWS, d))
         errors = self.errors(self.values(u))
         for k in range(ROUNDS):
@@ -227,8 +227,8 @@ def surrogate(source: str, data: str) -> Training:
     return Training(space, conditions, lambda rows: 100.0 * (1.0 - xgboost_outputs(data, rows)[:, 0]))
 
 
-def lcbench_outputs(data: str, rows: np.ndarray, epoch: float = 52.0) -> np.ndarray:
-    """Time, accuracy, cross entropy and others (per cent) of networks after an epoch, (n, 6)."""
+def lcbench_outputs(data: str, rows: np.ndarray, epoch: float | np.ndarray = 52.0) -> np.ndarray:
+    """Time, accuracy, cross entropy and others (per cent) of networks after an epoch, the same or one each, (n, 6)."""
     model = onnx("lcbench")
     code = np.full((len(rows), 1), model.codes["OpenML_task_id"][data])
     return model.outputs(code, np.column_stack([np.full(len(rows), epoch), rows]))

@@ -125,6 +125,7 @@ class Server:
             text=True,
             cwd=ROOT,
             env={**os.environ, **one, "PYTHONPATH": str(folder)},
+            start_new_session=True,  # an interrupt ends this command, which then ends the process
         )
         self.say({})
 
@@ -136,12 +137,16 @@ class Server:
     def check(self, variant: Variant) -> None:
         """Exit if the optimiser cannot be made."""
         answer = self.say({"check": True, "options": variant.options, "optimizer": variant.optimizer})
-        if answer["error"]:
+        if answer:
             raise SystemExit(f"{variant.label!r} cannot be run: {answer['error']}")
 
     def families(self, problems: list[str]) -> dict[str, str]:
-        """The family of each problem."""
-        return self.say({"families": problems})
+        """The family of each problem; exit if one cannot be loaded."""
+        found = {name: self.say({"family": name}) for name in problems}
+        for name, answer in found.items():
+            if "error" in answer:
+                raise SystemExit(f"problem {name!r} cannot be loaded: {answer['error']}")
+        return {name: answer["family"] for name, answer in found.items()}
 
     def close(self) -> None:
         """End the process."""
@@ -175,18 +180,18 @@ def make(options: dict[str, Any], optimizer: str) -> Make:
 
 
 def answer(message: Message) -> Message:
-    """The answer of a server."""
+    """The answer of a server. An error of a run ends it; its traceback is on standard error."""
     from benchmarks import problems, runner
 
-    if "families" in message:
-        return {name: problems.load(name, 1).family for name in message["families"]}
-    if "check" in message:
-        try:
-            make(message["options"], message["optimizer"])({"x": FloatDistribution(0.0, 1.0)}, 0, 10)
-        except (TypeError, ValueError, SystemExit) as error:
-            return {"error": str(error) or repr(error)}
-        return {"error": ""}
-    made = make(message["options"], message["optimizer"])
+    try:
+        if "family" in message:
+            return {"family": problems.load(message["family"], 1).family}
+        made = make(message["options"], message["optimizer"])
+        if "check" in message:
+            made({"x": FloatDistribution(0.0, 1.0)}, 0, 10)
+            return {}
+    except (Exception, SystemExit) as error:
+        return {"error": f"{type(error).__name__}: {error}"}
     return runner.run_one(message["run"], "", made, message["seed"], message["budget"])
 
 

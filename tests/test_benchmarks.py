@@ -1,6 +1,7 @@
 """The benchmarks' own parts that numbers rest on."""
 
 import json
+import math
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -13,12 +14,12 @@ import numpy as np
 import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
-from benchmarks import cost, curves, failures, guard, paired, parallel, report, resume
+from benchmarks import cost, curves, failures, guard, parallel, report, resume
 from benchmarks.optimizers import OPTIMIZERS, Peer, peer
 from benchmarks.peers.encoding import UnitCube
 from benchmarks.problems import Problem, family, levy
 from benchmarks.problems import load as load_problem
-from benchmarks.runner import FIELDS, append, balanced, play, read, run_all
+from benchmarks.runner import append, balanced, play, read, run_all
 from lazybo.paper.tables import insert
 
 ROOT = Path(__file__).parents[1]
@@ -178,7 +179,7 @@ def test_a_peer_is_a_program_that_answers() -> None:
         check_point(task.params)
         peer.tell(task, objective(task.params))
     peer.load([task.params] * 4, [1.0] * 4)
-    assert peer.seconds() > 0
+    assert math.isfinite(peer.seconds())
     with pytest.raises(RuntimeError, match="ended with exit code 3"):
         peer.tell(task, 1.0)
 
@@ -257,28 +258,11 @@ def test_rounds_have_one_problem_of_each_family() -> None:
     assert balanced(names, seeds, 9) == every
 
 
-@pytest.mark.parametrize("suite", ["open", "dimension", "many"])
+@pytest.mark.parametrize("suite", ["open", "dimension", "many", "trainings"])
 def test_the_family_of_a_problem_is_known_before_it_is_loaded(suite: str) -> None:
     recorded = {row["problem"]: row["family"] for row in read(ROOT / "benchmarks" / "results" / f"{suite}.csv")}
     assert recorded
     assert {name: family(name) for name in recorded} == recorded
-
-
-def test_a_variant_is_compared_on_the_runs_that_the_default_has_too(tmp_path: Path) -> None:
-    path = tmp_path / "paired.csv"
-    ends = {"default": {0: 0.1, 1: 0.2, 2: 0.3}, "lag 1": {0: 0.01, 1: 0.4, 3: 0.9}}
-    for name, regrets in ends.items():
-        for seed, end in regrets.items():
-            row = {"problem": "levy-5d", "family": "levy", "optimizer": name, "seed": seed, "r25": end, "s25": 1 + seed}
-            append(path, FIELDS, row)
-    found = paired.pairs(path, "lag 1", range(10))
-    assert [(left["seed"], right["seed"]) for left, right in found] == [("0", "0"), ("1", "1")]
-    table = paired.compared(found, "lag 1")
-    assert "| regret: default | 0.1500 |" in table
-    assert "| regret: lag 1 | 0.2050 |" in table
-    assert "| better, worse | 1, 1 |" in table
-    assert "| levy | 2 | .1500 | .2050 | 1, 1 |" in paired.by_group(found, "lag 1")
-    assert len(paired.pairs(path, "lag 1", [1])) == 1
 
 
 def test_regret_by_the_clock_counts_what_was_done_by_then() -> None:

@@ -135,7 +135,8 @@ def test_when_there_is_none(kind: str) -> None:
     else:
         options["initial"] = [{"x": 0.5}, {"x": -0.5}]
     study = run(train, SPACE, **options)
-    assert steps_of(study)[:2] == [STEPS, STEPS]
+    # Without a bracket the pruner compares the first trainings itself, until one is paused.
+    assert steps_of(study)[:2] == [STEPS, 2 if kind == "few trials" else STEPS]
 
 
 def test_a_resumed_run_continues_the_bracket() -> None:

@@ -8,11 +8,15 @@ from typing import Any
 import numpy as np
 import optuna
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 from optuna.trial import TrialState
 
 import lazybo
 from lazybo import LazyPruner, LazySampler, optimize
+from lazybo.study.attributes import PAUSED_KEY
+from lazybo.study.pruner import HALVED, is_behind
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 EPOCHS = 20
@@ -61,10 +65,55 @@ def test_a_training_without_parameters_is_not_stopped() -> None:
     assert all(trial.state == TrialState.COMPLETE for trial in study.trials)
 
 
-def test_nothing_is_stopped_before_two_trainings_have_finished() -> None:
-    study = optuna.create_study(sampler=LazySampler(seed=1), pruner=LazyPruner())
-    study.optimize(objective, n_trials=12)
-    assert [trial.state for trial in study.trials[:2]] == [TrialState.COMPLETE] * 2
+def steps_of(*configurations: tuple[float, float]) -> list[int | None]:
+    """The last steps of trainings with these parameters, in this order."""
+    study = optuna.create_study(pruner=LazyPruner())
+    for x, y in configurations:
+        study.enqueue_trial({"x": x, "y": y})
+    study.optimize(objective, n_trials=len(configurations))
+    return [trial.last_step for trial in study.trials]
+
+
+def test_the_first_training_is_finished_and_the_next_ones_are_compared_with_it() -> None:
+    bad, good, best = (0.9, 0.9), (0.4, 0.6), (0.3, 0.6)
+    assert steps_of(good, bad, bad) == [EPOCHS, 2, 2], "at the first rung"
+    assert steps_of(bad, good, best) == [EPOCHS] * 3, "each is better than all before it"
+
+
+def ended(values: list[float], **given: Any) -> optuna.trial.FrozenTrial:
+    """A trial that has ended with a curve; stopped, unless it has a value."""
+    state = TrialState.COMPLETE if "value" in given else TrialState.PRUNED
+    given = {"state": state, "intermediate_values": dict(enumerate(values, 1)), **given}
+    return optuna.trial.create_trial(**given)
+
+
+def test_who_is_compared_with_whom() -> None:
+    whole = ended([1.0] * EPOCHS, value=1.0)
+    worse, at_no_rung = ended([2.0] * 2, state=TrialState.RUNNING), ended([2.0] * 3, state=TrialState.RUNNING)
+    assert is_behind([whole], worse, "minimize")
+    assert not is_behind([whole], worse, "maximize")
+    assert not is_behind([whole], at_no_rung, "minimize")
+    assert not is_behind([], worse, "minimize"), "nobody has ended"
+    others = [ended([3.0] * 2)] * 4
+    assert is_behind([whole, *others[1:]], worse, "minimize"), "one of five goes on"
+    assert not is_behind([whole, *others], worse, "minimize"), "two of six go on"
+    infeasible = ended([1.0] * EPOCHS, value=1.0, constraints={"size": 1.0})
+    assert not is_behind([infeasible], worse, "minimize")
+    failed = ended([1.0] * EPOCHS, state=TrialState.FAIL)
+    assert not is_behind([failed], worse, "minimize")
+    assert not is_behind([whole, *[ended([1.0] * 2)] * (HALVED - 1)], worse, "minimize"), "the model knows enough"
+    paused = ended([3.0] * 2, state=TrialState.WAITING, user_attrs={PAUSED_KEY: 2})
+    assert not is_behind([whole, paused], worse, "minimize"), "the bracket compares these"
+
+
+@given(st.integers(2, 3000))
+def test_long_trainings_are_first_compared_after_a_share_of_their_steps(steps: int) -> None:
+    whole = ended([1.0] * steps, value=1.0)
+    compared = [
+        n for n in range(1, steps) if is_behind([whole], ended([2.0] * n, state=TrialState.RUNNING), "minimize")
+    ]
+    assert len(compared) <= 3
+    assert all(max(2, steps // 30) <= n for n in compared)
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])

@@ -28,6 +28,7 @@ from lazybo.run.open_trials import OpenTrials, Started
 from lazybo.search.curve_forecasts import MIN_COMPLETE
 from lazybo.study.attributes import ATTEMPTS_KEY, REPEAT_KEY, TO_END_KEY, announced_params, count_of
 from lazybo.study.ledger import Entry, Ledger, Params, was_enqueued
+from lazybo.study.training_curves import FACTOR, rungs
 from lazybo.study.trial import as_given, is_paused, measured_seconds
 
 if TYPE_CHECKING:
@@ -44,13 +45,6 @@ RESUMED = 1.25
 
 # ------------------------------------------------------------------------- bracket
 
-# One of FACTOR trainings continues at each rung, and each rung has FACTOR times the steps of the one before.
-FACTOR = 3
-MAX_RUNGS = 3
-# The last rung, as a share of a whole training.
-LAST_RUNG = 0.35
-# The first value of a training says little.
-MIN_STEPS = 2
 # The bracket takes at most as many steps as MAX_TRAININGS whole trainings, and MAX_SHARE of a run's trials.
 MAX_TRAININGS = 3.75
 MAX_SHARE = 1 / 3
@@ -69,8 +63,7 @@ class Bracket:
     @property
     def rungs(self) -> tuple[int, ...]:
         """r."""
-        steps = {max(round(LAST_RUNG * self.max_step / FACTOR**k), MIN_STEPS) for k in range(MAX_RUNGS)}
-        return tuple(sorted(step for step in steps if step < self.max_step))
+        return rungs(self.max_step)
 
     @property
     def counts(self) -> tuple[int, ...]:

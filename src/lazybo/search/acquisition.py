@@ -88,8 +88,8 @@ Joint: TypeAlias = Callable[[Array, Array], Acquired]
 class Acquisition:
     """A function to maximise, and its ``logarithm``: one with the same maxima that can be added to logarithms.
 
-    Where the model finds noise, the acquisition ``if_noisy`` is used instead. One suggestion in five, at random,
-    maximises ``in_doubt``.
+    Where the model finds noise, the acquisition ``if_noisy`` is used instead. Now and then ``in_doubt`` is used, for a
+    model that may be too sure.
     """
 
     function: Function
@@ -157,7 +157,7 @@ UCB = Acquisition(confidence_bound, log_confidence_bound)
 ACQUISITIONS = {
     # Under noise the improvements that can be expected near the incumbent are soon too small to be measured, and
     # expected improvement stays there. The confidence bound goes on exploring (docs/notebook.md). Without noise, a
-    # model that is too sure may refine a local optimum for a hundred evaluations; the wide one looks elsewhere.
+    # model that is too sure may refine a local optimum for a hundred evaluations.
     "auto": replace(LOG_EI, if_noisy=UCB, in_doubt=WIDE_EI),
     "logei": LOG_EI,
     "ei": Acquisition(expected_improvement, log_expected_improvement),

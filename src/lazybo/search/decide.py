@@ -9,6 +9,7 @@ An optimiser has one search with all records. Beyond what one factor serves, sea
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,8 +43,14 @@ CONTROL = 2
 # For the expected gain: how many maxima are searched, how many observations may stay the best, and how often points are
 # drawn around them.
 PROSPECT_MAXIMA, INCUMBENTS, ROUNDS = 8, 16, 2
+# From DOUBT_AFTER results on, a share of the suggestions looks elsewhere: a model that is too sure would refine a local
+# optimum, or one choice that was good right away, for a hundred evaluations (docs/notebook.md).
+DOUBT_AFTER = 25
+DOUBT_SHARE = 0.2
 # The default kernel of local models: they are learned again in every round, and the additive one takes longer to learn.
 LOCAL_KERNEL = "matern52"
+
+Predicate: TypeAlias = Callable[[Array], NDArray[np.bool_]]
 
 
 class Search:
@@ -74,7 +81,10 @@ class Search:
         self._portfolio: Array | None = None
 
     def part(self, space: Space, *, local: bool) -> "Search":
-        """A search with the same options in a part of the space, without records. A ``local`` one learns faster."""
+        """A search with the same options in a part of the space, without records. A ``local`` one learns faster.
+
+        It never looks elsewhere, nor repeats an evaluation to find noise.
+        """
         priors = self._learning.priors
         default = LOCAL_KERNEL if local and (priors is None or priors.like is None) else None
         kernel = self._learning.kernel or default  # priors around a kernel are for the one that all records have
@@ -82,7 +92,7 @@ class Search:
         return Search(
             space,
             replace(self._learning, kernel=kernel),
-            self._acquisition,
+            replace(self._acquisition, in_doubt=None),
             nothing,
             n_startup=0,
             has_cost=self.has_cost,
@@ -131,11 +141,13 @@ class Search:
             return [self.random_point(seed, rng) if point is None or self._taken(seed)(point[None])[0] else point]
         if self._remaining(seed) == 1:
             return [self.random_point(seed, rng)]
-        surface, best = self.models.surface(seed, rng, self._acquisition)
+        elsewhere = self._looks_elsewhere(rng)
+        surface, best = self.models.surface(seed, rng, elsewhere or self._acquisition)
         again = self._repeatable(best) if self._repeats and self.models.doubtful() else None
         if again is not None:
             return [again]
-        maxima = self._maxima(surface, best, seed, rng, count)
+        barred = None if elsewhere is None else self._same_choice(best, rng)
+        maxima = self._maxima(surface, best, seed, rng, count, barred)
         return [maximum.x for maximum in maxima[:count]] or [self.random_point(seed, rng)]
 
     @one_thread()
@@ -143,13 +155,37 @@ class Search:
         """The distinct local maxima of the acquisition, best first. The search has starts for ``count`` maxima."""
         return self._maxima(*self.models.surface(seed, rng, self._acquisition), seed, rng, count)
 
-    def _maxima(self, surface: Surface, rows: Index, seed: int, rng: np.random.Generator, count: int) -> list[Maximum]:
-        incumbents = self.space.clip(self.records.points(rows))
+    def _looks_elsewhere(self, rng: np.random.Generator) -> Acquisition | None:
+        """The acquisition of a suggestion that looks elsewhere; None for the others, and where values are noisy."""
+        if self._acquisition.in_doubt is None or self.records.objectives > 1 or self.records.n_complete < DOUBT_AFTER:
+            return None
+        doubts = rng.random() < DOUBT_SHARE and not self.models.objectives[0].current().fitted.is_noisy
+        return self._acquisition.in_doubt if doubts else None
+
+    def _same_choice(self, best: Index, rng: np.random.Generator) -> Predicate | None:
+        """A function that tells which points make the same choice as the best row, for a parameter drawn at random."""
+        incumbent = self.records.points(best[:1])[0]
+        choices = [j for j, column in enumerate(self.space.columns) if column.categories and not np.isnan(incumbent[j])]
+        if not choices:
+            return None
+        j = int(rng.choice(choices))
+        return lambda points: points[:, j] == incumbent[j]
+
+    def _maxima(
+        self,
+        surface: Surface,
+        rows: Index,
+        seed: int,
+        rng: np.random.Generator,
+        count: int,
+        barred: Predicate | None = None,
+    ) -> list[Maximum]:
+        incumbents, taken = self.space.clip(self.records.points(rows)), self._taken(seed, self._kernel())
         return find_maxima(
             surface,
             self.space,
             incumbents,
-            self._taken(seed, self._kernel()),
+            taken if barred is None else lambda points: taken(points) | barred(points),
             rng,
             max(STARTS, 2 * count),
             None if self.feasible is None else self.feasible.contains,
@@ -224,7 +260,7 @@ class Search:
         """The kernel of the first objective, as the model in use has it."""
         return self.models.objectives[0].current().fitted.kernel
 
-    def _taken(self, seed: int, kernel: Kernel | None = None) -> Callable[[Array], NDArray[np.bool_]]:
+    def _taken(self, seed: int, kernel: Kernel | None = None) -> Predicate:
         """A function that tells which points have a row, are too near to a pending one or not feasible, (m,).
 
         If every point has a row, only those that are not feasible are taken.

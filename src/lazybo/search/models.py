@@ -46,9 +46,8 @@ REFERENCE_MARGIN = 0.1
 CAUTION = 2.0
 # If the end of the search is not known: up to this suggestion the cost has its full weight, later as 1/√k.
 FULL_WEIGHT = 5
-# How often the far reference point is used, and how often the acquisition that doubts the model.
+# How often the far reference point is used.
 FAR_SHARE = 0.25
-DOUBT_SHARE = 0.2
 
 
 class Models:
@@ -220,8 +219,6 @@ class Models:
         else:
             if acquisition.if_noisy is not None and objectives[0].fitted.is_noisy and not constraints:
                 acquisition = acquisition.if_noisy
-            elif acquisition.in_doubt is not None and len(objectives) == 1 and rng.random() < DOUBT_SHARE:
-                acquisition = acquisition.in_doubt
             in_logarithms = bool(constraints) or failures is not None or cost is not None
             function = acquisition.logarithm if in_logarithms else acquisition.function
             models, (joint, rows) = objectives, self._improvement(objectives, feasible, function, rng)

@@ -17,6 +17,10 @@ A training goes on while its expected improvement per remaining step, now / left
 training is expected to add, new / 1. A fifth, because a wrong stop costs more than a late one (docs/curves.md), and no
 model is quite right.
 
+From a few curves the model forecasts nothing, or too little to stop anything. So the first trainings of a study are
+also compared at rungs by their values at the same step, as in successive halving: a training goes on if it is among the
+best third. Where trainings are paused, the first bracket does this (`lazybo.run.next_trial`).
+
 With several objectives the rule is the same, but the improvement is measured against the rivals: the finished trainings
 that are at least as good in all other objectives. A training with the other objectives o' and the end u' is dominated
 by no rival exactly if u' < b(o'), apart from ties. The other objectives are known only when a training has ended;
@@ -30,6 +34,7 @@ is the one that LazySampler has of the same study. Any sampler may be used.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count, islice
 from typing import Any
 
 import numpy as np
@@ -42,8 +47,8 @@ from lazybo.search.curve_forecasts import MIN_COMPLETE, Forecast
 from lazybo.study.definition import reporting_of
 from lazybo.study.feed import StudyReader, StudyReaders
 from lazybo.study.model import model_of
-from lazybo.study.training_curves import TrainingCurves
-from lazybo.study.trial import directions_of, feasible_trials, infer_space, point_of
+from lazybo.study.training_curves import FACTOR, TrainingCurves, rungs
+from lazybo.study.trial import directions_of, feasible_trials, infer_space, is_paused, point_of
 
 # A training is stopped if its expected improvement is less than this share of a new one's.
 SHARE = 0.2
@@ -52,6 +57,8 @@ LIKELY = 0.2
 MIN_VALUES = 2
 # s: the draws of the other objectives.
 DRAWS = 32
+# So many trainings that have ended with a curve are enough for the model. Those before are also compared at rungs.
+HALVED = 12
 
 
 class Rivals:
@@ -107,8 +114,9 @@ class LazyPruner(BasePruner):
     """Stop a training when a new one is worth more, by a model of all learning curves of the study.
 
     The model forecasts where a training ends, from its own values and from the curves of other configurations. It
-    learns from finished and from stopped trainings, whichever pruner stopped them. Nothing is stopped before two
-    trainings have finished. A value that is not finite stops a training at once.
+    learns from finished and from stopped trainings, whichever pruner stopped them. The first twelve trainings are also
+    compared by their values at the same step; the very first is always finished. A value that is not finite stops a
+    training at once.
 
     In a study with several objectives, as `optimize()` makes it, one of them is reported. A training goes on if it may
     end on the front, given the model's predictions of the other objectives.
@@ -149,6 +157,8 @@ class LazyPruner(BasePruner):
                 return False  # without parameters there is nothing to compare
             if len(study.directions) > 1:
                 return self._is_dominated(reader, study, trial)
+            if is_behind(reader.trials, trial, directions_of(study)[0]):
+                return True
             return is_hopeless(self._curves(reader, study, trial), trial)
 
     def _is_dominated(self, reader: StudyReader[_Known], study: Study, trial: FrozenTrial) -> bool:
@@ -185,6 +195,30 @@ def is_asked(values: int) -> bool:
     A training of 1,000 epochs is judged about 130 times.
     """
     return values >= MIN_VALUES and values % max(values // 10, 1) == 0
+
+
+def is_behind(trials: Sequence[FrozenTrial], trial: FrozenTrial, direction: str) -> bool:
+    """Whether a training is one of the first, is at a rung, and is not among the best third of those that got there.
+
+    Only trainings that have ended are compared. Where trainings are paused, this is not for the pruner to say.
+    """
+    step, ended = trial.last_step, (TrialState.COMPLETE, TrialState.PRUNED)
+    first = list(islice((each for each in trials if each.state in ended and each.intermediate_values), HALVED))
+    if step is None or len(first) == HALVED or any(is_paused(each) for each in trials):
+        return False
+    longest = max((len(each.intermediate_values) for each in first), default=1)
+    if not any(_asked_from(rung) == len(trial.intermediate_values) for rung in rungs(longest)):
+        return False
+    sign, feasible = -1.0 if direction == "maximize" else 1.0, feasible_trials(first)
+    rivals = [each for each in first if each.state == TrialState.PRUNED or each in feasible]
+    values = [sign * each.intermediate_values[step] for each in rivals if step in each.intermediate_values]
+    better = sum(value < sign * trial.intermediate_values[step] for value in values)
+    return better >= max((len(values) + 1) // FACTOR, 1)
+
+
+def _asked_from(values: int) -> int:
+    """The first number of values from this one on after which a training is judged."""
+    return next(n for n in count(values) if is_asked(n))
 
 
 def is_hopeless(curves: TrainingCurves, trial: FrozenTrial) -> bool:

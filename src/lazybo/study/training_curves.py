@@ -38,6 +38,18 @@ MAX_VARIANCE = 1e300
 CHANCE = 0.5
 # Final values that differ less from the last reported ones, in units of the largest, are the same.
 SAME = 1e-9
+# Rungs, at which the first trainings are compared: the last one as a share of a whole training, each has FACTOR times
+# the steps of the one before, and one of FACTOR trainings continues. The first value of a training says little.
+LAST_RUNG = 0.35
+FACTOR = 3
+MAX_RUNGS = 3
+MIN_STEPS = 2
+
+
+def rungs(steps: int) -> tuple[int, ...]:
+    """The steps at which the first trainings are compared, for trainings of this many: (2, 6, 18) of 52."""
+    found = {max(round(LAST_RUNG * steps / FACTOR**k), MIN_STEPS) for k in range(MAX_RUNGS)}
+    return tuple(sorted(rung for rung in found if rung < steps))
 
 
 class Forecast(NamedTuple):
