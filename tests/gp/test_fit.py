@@ -9,9 +9,10 @@ from lazybo.gp.fit import (
     learn,
     prior_kernel,
 )
-from lazybo.gp.kernels import Column, Matern52, Parameter
+from lazybo.gp.kernels import Column, Matern52, Parameter, kernel_for
 from lazybo.gp.lazy_gp import LazyGP
 from lazybo.gp.targets import standardize
+from lazybo.space.space import Space
 
 
 def drawn(rng: np.random.Generator, n: int, kernel: Matern52, noise: float) -> LazyGP:
@@ -197,3 +198,21 @@ def test_a_parameter_without_a_prior_is_refused() -> None:
 
     with pytest.raises(ValueError, match=r"no priors for the kernel's parameters \['period'\]"):
         prior_kernel(Periodic([1.0]))
+
+
+def test_some_kinds_of_numbers_have_shorter_length_scales_than_others_in_the_same_space() -> None:
+    space = Space({"lr": (1e-4, 0.1, "log"), "dropout": (0.0, 1.0), "layers": (1, 5), "kind": ["a", "b"]})
+    scales = dict(zip(space.distributions, prior_kernel(kernel_for(None, space.columns))[0].length_scales, strict=True))
+    assert scales["lr"] < scales["layers"] < scales["dropout"]
+    numbers = np.log([scales[name] for name in ("lr", "dropout", "layers")])
+    plain, _ = prior_kernel(kernel_for(None, [Column(), Column(), Column(), Column(2)]))
+    assert numbers.mean() == pytest.approx(np.log(plain.length_scales[:3]).mean())
+    assert scales["kind"] == plain.length_scales[3]
+
+
+def test_numbers_of_one_kind_have_equal_length_scales() -> None:
+    space = Space({f"x{j}": (1e-3, 1.0, "log") for j in range(4)})
+    np.testing.assert_array_equal(
+        prior_kernel(kernel_for(None, space.columns))[0].length_scales,
+        prior_kernel(kernel_for(None, [Column()] * 4))[0].length_scales,
+    )

@@ -100,3 +100,19 @@ def test_every_double_can_be_warped_and_comes_back_as_a_number(make: object, y: 
     assert np.isfinite(warp.inverse(np.array([-1e3, 1e3]))).all()
     assert np.isfinite(warp.variances(np.abs(y))).all()
     assert np.isfinite(warp.log_slope)
+
+
+@given(arrays(float, st.integers(3, 30), elements=st.floats(-1e3, 1e3)), st.integers(-20, 20))
+def test_only_ratios_of_weights_count(y: np.ndarray, exponent: int) -> None:
+    weights = np.linspace(1.0, 2.0, len(y))
+    assert warping(y, np.ldexp(weights, exponent)) == warping(y, weights)
+    assert warping(y, np.full(len(y), 4.0)) == warping(y)
+
+
+def test_crowded_values_do_not_set_the_unit(rng: np.random.Generator) -> None:
+    spread = rng.standard_normal(20)
+    crowded = np.append(spread, -2.0 + 0.02 * rng.standard_normal(80))
+    weights = np.append(np.ones(20), np.full(80, 1 / 80))
+    alone, weighted, unweighted = warping(spread), warping(crowded, weights), warping(crowded)
+    assert np.ptp(weighted(spread)) == pytest.approx(np.ptp(alone(spread)), rel=0.3)
+    assert np.ptp(unweighted(crowded[20:])) > 3 * np.ptp(weighted(crowded[20:]))
