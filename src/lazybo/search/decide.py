@@ -164,8 +164,9 @@ class Search:
 
     def _same_choice(self, best: Index, rng: np.random.Generator) -> Predicate | None:
         """A function that tells which points make the same choice as the best row, for a parameter drawn at random."""
-        incumbent = self.records.points(best[:1])[0]
-        choices = [j for j, column in enumerate(self.space.columns) if column.categories and not np.isnan(incumbent[j])]
+        columns = enumerate(self.space.columns)
+        incumbent = self.records.points(best[:1]).reshape(-1)  # empty if there is no best row
+        choices = [j for j, column in columns if len(incumbent) and column.categories and not np.isnan(incumbent[j])]
         if not choices:
             return None
         j = int(rng.choice(choices))
