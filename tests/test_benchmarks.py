@@ -1,7 +1,6 @@
 """The benchmarks' own parts that numbers rest on."""
 
 import json
-import math
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -179,7 +178,8 @@ def test_a_peer_is_a_program_that_answers() -> None:
         check_point(task.params)
         peer.tell(task, objective(task.params))
     peer.load([task.params] * 4, [1.0] * 4)
-    assert math.isfinite(peer.seconds())
+    # The clock of a process has steps of 10 ms: it runs until one is over.
+    assert any(peer.ask(1) and peer.seconds() > 0 for _ in range(10_000))
     with pytest.raises(RuntimeError, match="ended with exit code 3"):
         peer.tell(task, 1.0)
 
