@@ -99,7 +99,7 @@ def test_regions_come_nearer_to_the_optimum_than_the_model_of_all_does_by_chance
     run(optimizer, sphere, 25)
     before = optimizer.best.value
     run(optimizer, sphere, 80)
-    assert optimizer.best.value < 0.1 * before
+    assert optimizer.best.value < 1e-2 * before
 
 
 def test_a_kernel_that_is_never_learned_has_no_local_models() -> None:

@@ -83,7 +83,7 @@ class Search:
     def part(self, space: Space, *, local: bool) -> "Search":
         """A search with the same options in a part of the space, without records. A ``local`` one learns faster.
 
-        It never looks elsewhere, nor repeats an evaluation to find noise.
+        It never looks elsewhere, nor repeats an evaluation to find noise. A local one refines what a crowd has found.
         """
         priors = self._learning.priors
         default = LOCAL_KERNEL if local and (priors is None or priors.like is None) else None
@@ -91,7 +91,7 @@ class Search:
         nothing: list[EarlierTasks | None] = [None] * self.records.objectives
         return Search(
             space,
-            replace(self._learning, kernel=kernel),
+            replace(self._learning, kernel=kernel, thins=not local),
             replace(self._acquisition, in_doubt=None),
             nothing,
             n_startup=0,

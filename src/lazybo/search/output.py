@@ -37,13 +37,17 @@ MOST_CAUTION = 64.0
 
 @dataclass(frozen=True)
 class Learning:
-    """How the model of an output is learned: these are options of the optimiser, which an output may change."""
+    """How the model of an output is learned: these are options of the optimiser, which an output may change.
+
+    If ``thins``, crowded points count less in the warping.
+    """
 
     lag: Lag
     kernel: str | Kernel | None
     noise: float | None
     priors: Priors | None
     make_warping: Callable[..., Warping]
+    thins: bool = True
 
 
 @dataclass(frozen=True)

@@ -243,7 +243,7 @@ class Surrogate:
     ) -> None:
         learning = output.learning(learning)
         self._space, self.output, self._feasible, self.earlier = space, output, feasible, earlier
-        self._lag, self._make_warping = learning.lag, learning.make_warping
+        self._lag, self._make_warping, self._thins = learning.lag, learning.make_warping, learning.thins
         self._priors = check_priors(learning.priors)
         self._earlier_means: dict[bytes, Array] = {}
         self._pool_points: Array | None = None
@@ -435,7 +435,7 @@ class Surrogate:
         measured = self.output.measured
         rows = measured if len(measured) >= MEASURED else complete
         rows = rows[subset(len(rows), MOST_WARPED)]
-        made = self._make_warping(self.output.values[rows], self._sparseness(rows))
+        made = self._make_warping(self.output.values[rows], self._sparseness(rows) if self._thins else None)
         return replace(fitted, warping=made, warped_at=len(complete))
 
     def _sparseness(self, rows: Index) -> Array:
