@@ -19,9 +19,10 @@ from scipy.linalg import blas, lapack
 
 from benchmarks.timing import alternate
 from lazybo.gp.cholesky import GrowingCholesky
-from lazybo.gp.fit import learn, prior_kernel
+from lazybo.gp.fit import learn
 from lazybo.gp.kernels import Matern52
 from lazybo.gp.lazy_gp import LazyGP
+from lazybo.gp.priors import prior_kernel
 from lazybo.gp.targets import standardize
 from lazybo.paper.levy import algorithm2
 

@@ -14,8 +14,9 @@ from dataclasses import replace
 import numpy as np
 
 from benchmarks import trainings
-from lazybo.gp.fit import Data, Priors, maximum_a_posteriori, prior_kernel
+from lazybo.gp.fit import Data, maximum_a_posteriori
 from lazybo.gp.kernels import Column, kernel_for
+from lazybo.gp.priors import Priors, prior_kernel
 from lazybo.gp.targets import warping
 from lazybo.paper.tables import markdown
 from lazybo.space.space import Space

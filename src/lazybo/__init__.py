@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lazybo.gp.cholesky import GrowingCholesky
-    from lazybo.gp.fit import Priors
     from lazybo.gp.kernels import Column, Matern52
     from lazybo.gp.lazy_gp import LazyGP
+    from lazybo.gp.priors import Priors
     from lazybo.report.html import write_report
     from lazybo.report.predictions import importances, recommend
     from lazybo.run.failure import RunFailed
@@ -37,7 +37,7 @@ _MODULES = {
     "Matern52": "lazybo.gp.kernels",
     "Optimizer": "lazybo.search.optimizer",
     "Prediction": "lazybo.search.predictions",
-    "Priors": "lazybo.gp.fit",
+    "Priors": "lazybo.gp.priors",
     "Recommendation": "lazybo.search.predictions",
     "RunFailed": "lazybo.run.failure",
     "Space": "lazybo.space.space",

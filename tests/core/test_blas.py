@@ -161,7 +161,8 @@ import optuna
 from optuna.distributions import FloatDistribution
 import lazybo
 from lazybo import LazyGP, Matern52
-from lazybo.gp.fit import learn, prior_kernel
+from lazybo.gp.fit import learn
+from lazybo.gp.priors import prior_kernel
 from lazybo.report import predictions
 from lazybo.report.predictions import advise
 from lazybo.search.optimizer import Optimizer

@@ -1,16 +1,10 @@
 import numpy as np
 import pytest
 
-from lazybo.gp.fit import (
-    MAX_POINTS,
-    NOISY,
-    SECOND_START_EVERY,
-    Priors,
-    learn,
-    prior_kernel,
-)
+from lazybo.gp.fit import MAX_POINTS, SECOND_START_EVERY, learn
 from lazybo.gp.kernels import Column, Matern52, Parameter, kernel_for
 from lazybo.gp.lazy_gp import LazyGP
+from lazybo.gp.priors import NOISY, Priors, prior_kernel
 from lazybo.gp.targets import standardize
 from lazybo.space.space import Space
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lazybo.gp.fit import NOISY, Priors
+from lazybo.gp.priors import NOISY, Priors
 from lazybo.gp.targets import PROOF_IF_DISCRETE, Repeats, repeats_of
 
 NAN = math.nan

@@ -15,9 +15,10 @@ from scipy.stats import multivariate_normal
 from lazybo import Optimizer
 from lazybo.gp import earlier as model_earlier
 from lazybo.gp.earlier import RESIDUALS, EarlierTasks, Task, portfolio
-from lazybo.gp.fit import Data, Priors, learn_together, maximum_a_posteriori
+from lazybo.gp.fit import Data, learn_together, maximum_a_posteriori
 from lazybo.gp.kernels import AdditiveMatern52, Matern52, kernel_for
 from lazybo.gp.kernels.base import PriorMean
+from lazybo.gp.priors import Priors
 from lazybo.gp.process import Process
 from lazybo.search.decide import CONTROL
 from lazybo.search.earlier_studies import EarlierStudy, earlier_studies, fitting, say, thinned

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lazybo.gp.fit import NOISY, Priors, priors_for
+from lazybo.gp.priors import NOISY, Priors, priors_for
 from lazybo.search.optimizer import Optimizer
 from lazybo.search.options import Options
 from lazybo.space.space import Space

@@ -15,8 +15,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
-from lazybo.gp.fit import Priors
 from lazybo.gp.kernels import AdditiveMatern52, Matern52
+from lazybo.gp.priors import Priors
 from lazybo.search.optimizer import Optimizer, Suggestion
 from lazybo.space.axis import contains
 from lazybo.space.space import Condition, Space

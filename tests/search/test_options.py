@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lazybo
-from lazybo.gp.fit import Priors
 from lazybo.gp.kernels import AdditiveMatern52
+from lazybo.gp.priors import Priors
 from lazybo.search.acquisition import Acquired, log_expected_improvement
 from lazybo.search.optimizer import Optimizer
 from lazybo.search.options import LocalModels, Options

@@ -15,7 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lazybo import Condition, Matern52, Optimizer, optimize
-from lazybo.gp.fit import Priors
+from lazybo.gp.priors import Priors
 from lazybo.search import saved
 from lazybo.search.acquisition import confidence_bound
 from lazybo.space.space import Space

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from optuna.distributions import CategoricalDistribution, FloatDistribution
 
 from lazybo import Condition, LazySampler, Optimizer, optimize
-from lazybo.gp.fit import Priors
 from lazybo.gp.kernels import Column, Matern52
+from lazybo.gp.priors import Priors
 from lazybo.report import predictions
 from lazybo.report.html import write_report
 from lazybo.search.acquisition import expected_improvement

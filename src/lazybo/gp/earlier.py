@@ -29,8 +29,9 @@ from scipy.special import logsumexp
 
 from lazybo.core.blas import one_thread
 from lazybo.core.checks import Array, as_array, finite, finite_number, positive
-from lazybo.gp.fit import Data, Learned, Priors, learn_together, subset
+from lazybo.gp.fit import Data, Learned, learn_together, subset
 from lazybo.gp.kernels.base import BLOCK_POINTS, Kernel, PriorMean
+from lazybo.gp.priors import Priors
 from lazybo.gp.process import Process
 from lazybo.gp.targets import LARGEST_SHIFT, standardize
 

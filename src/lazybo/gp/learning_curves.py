@@ -45,7 +45,7 @@ SPREADS = np.array([1.5, 1.5, 1.5, 2.5, 1.5, 1.5, 2.0, 0.7, 0.7])
 NOISY_START = MEDIANS * np.array([1.0, 1.0, 1.0, 1.0, 0.1, 1.0, 100.0, 1.0, 1.0])
 LOWER = np.array([1e-3, 1e-3, 1e-4, 1e-3, 1e-4, 1e-4, 1e-6, 0.3, 0.3])
 UPPER = np.array([30.0, 30.0, 30.0, 1e3, 30.0, 30.0, 1.0, 30.0, 30.0])
-# The length scales of kₓ: median in units of √d as in `lazybo.gp.fit.Priors`, spread 1, bounds.
+# The length scales of kₓ: median in units of √d as in `lazybo.gp.priors.Priors`, spread 1, bounds.
 LENGTH_SCALE = 0.5
 MIN_LENGTH, MAX_LENGTH = 5e-3, 1e3
 MAX_EVALUATIONS = 30

@@ -24,8 +24,8 @@ from optuna.trial import TrialState
 
 from lazybo.core.checks import Array, Direction, shortened
 from lazybo.gp.earlier import MAX_ROWS, MAX_TASK_ROWS, EarlierTasks, Task
-from lazybo.gp.fit import Priors, check_priors
 from lazybo.gp.kernels import Kernel, kernel_for
+from lazybo.gp.priors import Priors, check_priors
 from lazybo.gp.targets import warping
 from lazybo.space.space import Space
 from lazybo.space.tables import frame_rows, is_frame

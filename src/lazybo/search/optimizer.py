@@ -15,8 +15,9 @@ import numpy as np
 from lazybo.core import text
 from lazybo.core.checks import Direction, check_directions, check_seed, hinting, whole
 from lazybo.core.codec import readable, write_whole
-from lazybo.gp.fit import Lag, Priors
+from lazybo.gp.fit import Lag
 from lazybo.gp.kernels import Kernel
+from lazybo.gp.priors import Priors
 from lazybo.search import saved
 from lazybo.search.acquisition import Acquisition, Function
 from lazybo.search.options import LocalModels, Options, check_sources

@@ -15,8 +15,9 @@ from optuna.study import Study
 
 from lazybo.core.checks import check_cost, check_seed, finite_number, one_of, positive, shortened, whole
 from lazybo.core.codec import Advised, as_object, from_json, from_plain, readable, to_plain
-from lazybo.gp.fit import Lag, Priors, check_lag, priors_for
+from lazybo.gp.fit import Lag, check_lag
 from lazybo.gp.kernels import KERNELS, Kernel, check_choice, kernel_for
+from lazybo.gp.priors import Priors, priors_for
 from lazybo.gp.targets import WARPINGS
 from lazybo.search.acquisition import ACQUISITIONS, Acquisition, check_acquisition
 from lazybo.search.earlier_studies import EarlierStudy

@@ -19,9 +19,10 @@ import numpy as np
 from lazybo.core.blas import one_thread
 from lazybo.core.checks import Array, positive, shortened, whole
 from lazybo.gp.earlier import EarlierTasks, Related
-from lazybo.gp.fit import NOISY, Data, Priors, check_priors, is_due, maximum_a_posteriori, prior_kernel, subset
+from lazybo.gp.fit import Data, is_due, maximum_a_posteriori, subset
 from lazybo.gp.kernels import Kernel, Matern52, kernel_for
 from lazybo.gp.posterior import CHUNK_ROWS, NO_VALUE, PoolPosterior, Posterior, groups_of_rows
+from lazybo.gp.priors import NOISY, Priors, check_priors, prior_kernel
 from lazybo.gp.process import Process
 from lazybo.gp.targets import PROOF_IF_DISCRETE, Repeats, Warping, repeats_of
 from lazybo.search.output import Learning, Output

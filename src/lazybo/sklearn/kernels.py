@@ -14,7 +14,7 @@ be a product of constants and either a WhiteKernel or the Matern, and there must
 over the terms with the Matern, and σₙ² = Σ c · level over the others.
 
 The parameters of a scikit-learn kernel are learned by maximum likelihood within the kernel's own bounds. Other kernels
-are learned by maximum a posteriori with `lazybo.gp.fit.Priors`, which suit the unit cube and values of about size 1.
+are learned by maximum a posteriori with `lazybo.gp.priors.Priors`, which suit the unit cube and values of about size 1.
 """
 
 from collections.abc import Callable, Iterator
@@ -28,9 +28,10 @@ from sklearn.gaussian_process.kernels import ConstantKernel, Kernel, Matern, Pro
 
 from lazybo.core.checks import Array
 from lazybo.gp.evidence import evidence
-from lazybo.gp.fit import NOISY_START, Data, K, Priors, maximum_a_posteriori, prior_kernel, subset
+from lazybo.gp.fit import NOISY_START, Data, maximum_a_posteriori, subset
 from lazybo.gp.kernels.base import Kernel as OwnKernel
 from lazybo.gp.kernels.matern import Matern52
+from lazybo.gp.priors import K, Priors, prior_kernel
 
 # As in scikit-learn: called with (objective, initial θ, bounds), returns the best θ and its objective.
 Minimizer: TypeAlias = Callable[..., tuple[Array, float]]

@@ -26,10 +26,11 @@ from sklearn.utils.validation import validate_data
 
 from lazybo.core.blas import one_thread
 from lazybo.core.checks import Array, as_array, finite, whole
-from lazybo.gp.fit import MAX_POINTS, MAX_TARGET, Data, Lag, Priors, check_lag, check_priors, is_due, prior_kernel
+from lazybo.gp.fit import MAX_POINTS, MAX_TARGET, Data, Lag, check_lag, is_due
 from lazybo.gp.kernels.base import Kernel as OwnKernel
 from lazybo.gp.kernels.matern import Matern52
 from lazybo.gp.posterior import root_of
+from lazybo.gp.priors import Priors, check_priors, prior_kernel
 from lazybo.gp.process import Process
 from lazybo.gp.targets import Targets, identity, in_units, standardize
 from lazybo.sklearn.kernels import Learning, Minimizer, Parameters, composed, log_likelihood, parse, validate
@@ -118,7 +119,7 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
         the result of that division.
     lag : "auto", int or None, default="auto"
         When `partial_fit` learns the parameters again, as in `lazybo.gp.fit.is_due`. None: only `fit` learns them.
-    priors : lazybo.gp.fit.Priors or None, default=None
+    priors : lazybo.gp.priors.Priors or None, default=None
         Priors of the parameters, for kernels that are not scikit-learn's.
     max_points : int or None, default=400
         Parameters are learned from at most this many rows, drawn at random. None: all rows, O(n³) each evaluation.

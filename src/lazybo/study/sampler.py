@@ -24,8 +24,9 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.core.checks import check_seed, hinting, shortened, whole
-from lazybo.gp.fit import Lag, Priors
+from lazybo.gp.fit import Lag
 from lazybo.gp.kernels.base import Kernel
+from lazybo.gp.priors import Priors
 from lazybo.search.acquisition import Acquisition
 from lazybo.search.earlier_studies import EarlierStudy, best_of
 from lazybo.search.options import Options, check_sources
