@@ -6,7 +6,7 @@ from scipy.optimize import approx_fprime
 
 from lazybo.gp.kernels import Matern52
 from lazybo.gp.kernels.base import PriorMean
-from lazybo.gp.posterior import NEAR_CENTERS, NEAR_ROWS, NearMean, Posterior, groups_of_rows
+from lazybo.gp.posterior import NEAR_CENTERS, NEAR_ROWS, NearMean, Pool, groups_of_rows
 from lazybo.gp.process import Process
 
 
@@ -22,8 +22,8 @@ def prior_mean(rng: np.random.Generator, centers: int, dim: int = 3) -> PriorMea
     return PriorMean(kernel, kernel.features(rng.random((centers, dim))), rng.standard_normal(centers), 0.4)
 
 
-def test_a_process_is_a_posterior(rng: np.random.Generator) -> None:
-    posterior: Posterior = filled(rng, 30)
+def test_the_moments_of_a_process_agree(rng: np.random.Generator) -> None:
+    posterior = filled(rng, 30)
     mean, covariance = posterior.posterior_covariance(posterior.X)
     np.testing.assert_allclose(posterior.smoothed(), mean, atol=1e-8)
     np.testing.assert_allclose(posterior.told_covariance(posterior.X), covariance, atol=1e-12)
@@ -32,7 +32,7 @@ def test_a_process_is_a_posterior(rng: np.random.Generator) -> None:
 
 def test_the_pool_follows_a_growing_process(rng: np.random.Generator) -> None:
     process = filled(rng, 5, prior=prior_mean(rng, 4))
-    pool = process.pool(rng.random((40, 3)))
+    pool = Pool(process, rng.random((40, 3)))
     for step in range(12):
         if step == 6:
             process.set_parameters(Matern52(np.full(3, 0.7)), 1e-3)
@@ -49,7 +49,7 @@ def test_the_pool_follows_a_growing_process(rng: np.random.Generator) -> None:
 
 def test_a_row_costs_the_pool_one_pass_over_its_columns(rng: np.random.Generator) -> None:
     process = filled(rng, 400)
-    pool = process.pool(rng.random((40, 3)))
+    pool = Pool(process, rng.random((40, 3)))
     pool.posterior()
     process.append(rng.random((1, 3)), [0.0])
     process.whitened  # noqa: B018 - not the pool's work
@@ -75,13 +75,13 @@ def test_a_pool_that_was_cut_and_grew_again_is_the_same_to_the_last_bit(rng: np.
     x, points = rng.random((180, 3)), rng.random((20, 3))
     process = grown(x, 180, 150)
     assert process.built == 150
-    pool = process.pool(points)
+    pool = Pool(process, points)
     pool.posterior()
     process.truncate(keep)
     pool.truncate(keep)
     grown(x, 180, 150, process)
     assert process.built == 150
-    np.testing.assert_array_equal(pool.posterior(), grown(x, 180, 150).pool(points).posterior())
+    np.testing.assert_array_equal(pool.posterior(), Pool(grown(x, 180, 150), points).posterior())
 
 
 def test_the_near_field_of_few_rows_is_exact(rng: np.random.Generator) -> None:

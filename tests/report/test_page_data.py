@@ -121,7 +121,7 @@ def success_chance(optimizer: Optimizer, points: np.ndarray) -> np.ndarray:
     _, success = optimizer.model.limits()
     if success is None:
         return np.ones(len(points))
-    found = success.process.posterior(points)
+    found = success.posterior.posterior(points)
     chance: np.ndarray = ndtr((success.threshold - found.mean) / np.sqrt(found.variance))
     return chance
 
@@ -199,7 +199,7 @@ def test_earlier_studies_are_a_prior_mean(many: bool) -> None:
     space, (predictor,) = model.optimizer.space, model.predictors
     points = space.sample(np.random.default_rng(2), 50)
     mean, variance = posterior(portable, output, points)
-    expected = predictor.process.posterior(points)
+    expected = predictor.posterior.posterior(points)
     assert float(np.std(prior_mean(portable, output["prior"], points))) > 0.1, "it says something"
     np.testing.assert_allclose(mean, expected.mean, atol=1e-7)
     np.testing.assert_allclose(variance, expected.variance, atol=1e-7)
@@ -210,7 +210,7 @@ def test_earlier_studies_are_a_prior_mean(many: bool) -> None:
 def test_of_many_rows_the_median_is_exact_and_the_interval_never_narrower() -> None:
     model = model_of_page(content_of(mixed_study(120, noise=0.1)))
     optimizer, predictors = model.optimizer, model.predictors
-    process, space = predictors[0].process, optimizer.space
+    process, space = predictors[0].posterior.leading, optimizer.space
     small = portable_model(optimizer, ["value"], predictors, most=50)
     assert small["rows"] is not None
     assert len(small["rows"]) == 50

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from lazybo import Condition, Matern52, Optimizer, optimize
 from lazybo.gp.priors import Priors
 from lazybo.search import saved
-from lazybo.search.acquisition import confidence_bound
+from lazybo.search.acquisition import log_confidence_bound
 from lazybo.space.space import Space
 from tests.damaged import DAMAGE, damaged, places
 
@@ -104,7 +104,7 @@ def test_functions_must_be_given_again(tmp_path: Path) -> None:
         return bool(params["x"] <= 0.5)
 
     def more(*arguments: Any) -> Any:
-        return confidence_bound(*arguments)
+        return log_confidence_bound(*arguments)
 
     optimizer = Optimizer(Space({"x": (0.0, 1.0)}, feasible=inside), acquisition=more, seed=0)
     optimizer.tell(optimizer.ask(), 1.0)

@@ -26,10 +26,9 @@ def test_the_incumbent_is_the_best_posterior_mean_and_not_the_luckiest_value() -
     optimizer.observe({"x": 4.0}, -8.0)
     given.clear()  # the optimiser has tried the function
     optimizer.planner.propose(0)[0]
-    process, _ = optimizer.model.surrogate()
-    denoised = process.posterior(process.X).mean
-    np.testing.assert_allclose(given, denoised.min(), atol=1e-6)
-    assert given[0] > process.targets.min() + 1.0, "the lucky value is far below"
+    posterior = optimizer.model.predictor().posterior
+    np.testing.assert_allclose(given, posterior.mean(posterior.X).min(), atol=1e-6)
+    assert given[0] > posterior.targets.min() + 1.0, "the lucky value is far below"
 
 
 def test_a_cut_in_the_middle_of_a_built_chunk_is_repeated_to_the_last_bit_after_a_restoration() -> None:
@@ -168,10 +167,9 @@ def test_the_pool_follows_a_process_whose_last_rows_were_cut() -> None:
     pool = now.built.pool
     assert pool is not None
     assert now.process.rebuilds == 0
-    mean, std = pool.posterior()
-    exact = now.process.posterior(pool.points)
-    np.testing.assert_allclose(mean, exact.mean, atol=1e-8)
-    np.testing.assert_allclose(std**2, exact.variance, atol=1e-8)
+    exact = now.posterior.components(pool.points)
+    for found, expected in zip(pool.moments(), (exact.mean, exact.std), strict=True):
+        np.testing.assert_allclose(found**2, expected**2, atol=1e-8)
 
 
 def test_forecasts_do_not_change_the_warping_of_measured_values() -> None:

@@ -7,7 +7,9 @@ symbol  meaning                                                            shape
 n, m    observations, and how many of them are used for learning           scalar
 ======  =================================================================  ========
 
-`learn` maximises log p(t | X, φ) + log p(φ): maximum a posteriori. `is_due` decides when, by the lag.
+`learn` maximises log p(t | X, φ) + log p(φ): maximum a posteriori. `is_due` decides when, by the lag. `draw` draws
+*particles* from the posterior of φ, which is approximately normal around each mode: with the Hessian H of -log p there,
+N(φ̂, H⁻¹) (Laplace).
 """
 
 from collections.abc import Sequence
@@ -50,6 +52,12 @@ MAX_EVALUATIONS = 40
 TOLERANCE = 3e-3
 # The second derivative of the log posterior by a parameter that matters, for each observation.
 CURVATURE = 0.2
+# Ascents that end nearer to each other than this have found the same mode.
+SAME_MODE = 0.2
+# H is the difference of gradients at φ̂ and at steps of this length.
+HESSIAN_STEP = 1e-2
+# No direction of a draw is wider than the widest prior by more than this factor, where H is flat or not definite.
+WIDEST = 1.5
 # The squares of larger targets overflow.
 MAX_TARGET = 1e150
 # The work model of `is_due`, in multiply-adds: learning once takes about 20 evaluations of m³/2, and one factorisation
@@ -58,6 +66,11 @@ MAX_TARGET = 1e150
 LEARNING_PER_POINT_CUBED = 10
 ALLOWANCE = 4_000_000
 ALLOWANCE_PER_ENTRY = 8
+# Drawing particles, and adding rows to each, takes so many times as long; between the draws, their weights learn.
+DRAWING = 4
+# While there are few observations, the rows of several particles cost next to nothing, and the kernel is uncertain.
+MOST_PARTICLES = 8
+PARTICLE_ROWS = 800
 
 
 class Data(NamedTuple):
@@ -88,6 +101,15 @@ class Learned(Generic[K]):
     evaluations: int
     points: int
     under: "LogPosterior"
+
+    @property
+    def phi(self) -> Array:
+        """φ, (p + 1,)."""
+        return np.append(self.kernel.theta, np.log(self.noise))
+
+    def is_near(self, other: "Learned[K]") -> bool:
+        """Whether two ascents have found the same mode."""
+        return bool(np.abs(self.phi - other.phi).max() < SAME_MODE)
 
 
 @one_thread()
@@ -244,6 +266,64 @@ def _ascend(parts: Sequence[Data], kernel: K, hypothesis: Hypothesis, start: Arr
     return Learned(learned_kernel, noise, log_posterior, found.evaluations, n, under)
 
 
+# ---------------------------------------------------------------------- particles
+
+
+@dataclass(frozen=True, slots=True)
+class Particle:
+    """A kernel and a noise, and the logarithm of their weight."""
+
+    kernel: Kernel
+    noise: float
+    log_weight: float
+
+
+@one_thread()
+def draw(found: Sequence[Learned[Kernel]], most: int) -> list[Particle]:
+    """About ``most`` draws of φ from its posterior around some modes, the most probable mode first.
+
+    Each mode has as many draws as its probability says, with equal weights, and is one of them itself. They come in
+    pairs on opposite sides of the mode, and from the same standard normal numbers each time. So they change as little
+    from one learning to the next as the posterior does.
+    """
+    if most == 1:
+        return [Particle(found[0].kernel, found[0].noise, 0.0)]
+    around = [_Normal(learned) for i, learned in enumerate(found) if not any(learned.is_near(one) for one in found[:i])]
+    logs = np.array([each.log_probability for each in around])
+    shares = np.exp(logs - logs.max())
+    shares /= shares.sum()
+    particles = []
+    for each, share in sorted(zip(around, shares.tolist(), strict=True), key=lambda pair: -pair[1]):
+        count = round(share * most)
+        particles += [Particle(*parameters, float(np.log(share / count))) for parameters in each.draws(count)]
+    return particles
+
+
+class _Normal:
+    """The normal approximation of the posterior around a mode."""
+
+    def __init__(self, mode: Learned[Kernel]) -> None:
+        self._under, self._phi = mode.under, mode.phi
+        free = np.flatnonzero(~mode.under.held)
+        value, gradient = mode.under(self._phi)
+        steps = HESSIAN_STEP * np.eye(len(self._phi))[free]
+        changes = np.array([gradient - mode.under(self._phi + step)[1] for step in steps])[:, free] / HESSIAN_STEP
+        precisions, self._directions = np.linalg.eigh(0.5 * (changes + changes.T))
+        deviations = mode.under.deviations[free]
+        self._precisions = np.maximum(precisions, (WIDEST * deviations.max()) ** -2)
+        self._free = free
+        narrower = np.log(self._precisions).sum() + 2.0 * np.log(deviations).sum()
+        self.log_probability = mode.under.log_odds + value - 0.5 * float(narrower)
+
+    def draws(self, count: int) -> list[tuple[Kernel, float]]:
+        """The mode, and other draws from the distribution, within the bounds of the parameters."""
+        z = np.random.default_rng(len(self._phi)).standard_normal((-(-count // 2), len(self._free)))
+        away = np.stack((z, -z), axis=1).reshape(-1, len(self._free)) / np.sqrt(self._precisions)
+        phi = np.tile(self._phi, (count, 1))
+        phi[1:, self._free] += (away @ self._directions.T)[: count - 1]
+        return [self._under.at(row) for row in np.clip(phi, self._under.lower, self._under.upper)]
+
+
 # ------------------------------------------------------------------------ the lag
 
 
@@ -256,7 +336,7 @@ def check_lag(lag: object) -> Lag:
     raise ValueError(f'lag must be a positive whole number, None (never learn) or "auto", not {lag!r}')
 
 
-def is_due(lag: Lag, learned_at: int, n: int) -> bool:
+def is_due(lag: Lag, learned_at: int, n: int, particles: int = 1) -> bool:
     """Whether to learn with n observations if the kernel was last learned at ``learned_at`` (0: never).
 
     - An integer l: every l observations; 1 is standard Bayesian optimisation.
@@ -270,13 +350,19 @@ def is_due(lag: Lag, learned_at: int, n: int) -> bool:
         return False
     if lag == "auto":
         paid = ALLOWANCE * (n - learned_at) + ALLOWANCE_PER_ENTRY * (_sum_of_squares(n) - _sum_of_squares(learned_at))
-        return paid >= learning_work(n)
+        return paid >= learning_work(n, particles)
     return learned_at == 0 or n - learned_at >= lag
 
 
-def learning_work(n: int) -> int:
-    """Multiply-adds to learn once with n observations, by the work model."""
-    return LEARNING_PER_POINT_CUBED * min(n, MAX_POINTS) ** 3 + n**3 // 6
+def learning_work(n: int, particles: int = 1) -> int:
+    """Multiply-adds to learn once with n observations and to draw particles, by the work model."""
+    once = LEARNING_PER_POINT_CUBED * min(n, MAX_POINTS) ** 3 + n**3 // 6
+    return once if particles == 1 else DRAWING * once
+
+
+def particles_at(n: int, most: int) -> int:
+    """How many particles to draw with n observations: they have at most `PARTICLE_ROWS` rows together."""
+    return min(most, max(PARTICLE_ROWS // max(n, 1), 1))
 
 
 def _sum_of_squares(n: int) -> int:

@@ -1,4 +1,4 @@
-"""What the search asks of a model of one output: `Posterior`. `lazybo.gp.process.Process` is one.
+"""What the search needs of the posterior of a process: moments, a pool of fixed points, a near field.
 
 ======  ============================================================  ==========
 symbol  meaning                                                       shape
@@ -15,7 +15,7 @@ in units of the targets.
 """
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,82 +61,6 @@ class MomentGradients(NamedTuple):
     variance: Array
     mean_gradient: Array
     variance_gradient: Array
-
-
-class PosteriorSlope(Protocol):
-    """The derivatives of a mean and a standard deviation by the points."""
-
-    def by_points(self, by_mean: Array, by_std: Array) -> Array:
-        """∂a/∂u of a function a with these derivatives by mean and deviation, each (m,), at each point u, (m, d)."""
-
-
-class LocalPosterior(Protocol):
-    """A posterior around some centers. Each point u belongs to one of them: ``center`` are indices, (m,)."""
-
-    def posterior(self, u: Array, center: Index) -> tuple[Array, Array]:
-        """Mean and standard deviation at the rows of U, each (m,)."""
-
-    def with_slope(self, u: Array, center: Index) -> tuple[Array, Array, PosteriorSlope]:
-        """Mean and standard deviation at the rows of U, each (m,), and their derivatives."""
-
-
-class PoolPosterior(Protocol):
-    """A posterior at fixed ``points``, (m, d), that follows the model as it grows."""
-
-    @property
-    def points(self) -> Array:
-        """The points, (m, d)."""
-
-    def posterior(self) -> tuple[Array, Array]:
-        """Mean and standard deviation at the points, each (m,). Costs O(n) a point for every new row."""
-
-    def truncate(self, n: int) -> None:
-        """Keep only the first ``n`` rows; call it when the model is truncated."""
-
-
-class Posterior(Protocol):
-    """A model of one output given its rows. Several processes with weights can be one, too."""
-
-    @property
-    def X(self) -> Array:  # noqa: N802 - the name everyone gives it
-        """Points of all rows, (n, d)."""
-
-    @property
-    def targets(self) -> Array:
-        """Targets of all rows, NaN where pending, (n,)."""
-
-    @property
-    def known_variances(self) -> Array:
-        """Known noise variance of each row, in addition to `noise`, (n,); `NO_VALUE` where there is no value."""
-
-    @property
-    def noise(self) -> float:
-        """The noise variance that all rows share."""
-
-    @property
-    def ranges(self) -> Array:
-        """The distance along each column that makes a difference, (d,)."""
-
-    def smoothed(self) -> Array:
-        """The posterior mean at each row, without its noise, (n,). Needs no solve."""
-
-    def mean(self, u: Array) -> Array:
-        """The posterior mean at the rows of U, (m,), in O(n m)."""
-
-    def posterior(self, u: Array) -> Moments:
-        """Mean and variance at the rows of U, each (m,)."""
-
-    def posterior_covariance(self, u: Array) -> tuple[Array, Array]:
-        """Mean, (m,), and joint covariance, (m, m), at the rows of U."""
-
-    def told_covariance(self, u: Array) -> Array:
-        """The joint covariance at the rows of U, (m, m), given only the rows that have a target."""
-
-    def around(self, centers: Array) -> LocalPosterior:
-        """A cheap approximation around some centers, (c, d)."""
-
-    def pool(self, points: Array) -> PoolPosterior:
-        """The posterior at fixed points, (m, d)."""
 
 
 def root_of(covariance: Array) -> Array:

@@ -34,7 +34,7 @@ from lazybo.core.blas import one_thread
 from lazybo.core.checks import Array, as_array, as_shape, finite, positive
 from lazybo.gp.cholesky import GrowingCholesky, inverted
 from lazybo.gp.kernels.base import Kernel, PriorMean, as_kernel
-from lazybo.gp.posterior import CHUNK_ROWS, MomentGradients, Moments, NearField, Pool
+from lazybo.gp.posterior import CHUNK_ROWS, MomentGradients, Moments, NearField
 from lazybo.gp.targets import product, relative_variances, unit_of
 
 # Rows to append at a time, to limit temporary memory to this many columns of K.
@@ -47,7 +47,7 @@ CACHED_ROWS = 1024
 
 
 class Process:
-    """Gaussian process that adds t rows in O(t n²); a `Posterior` if it has one output.
+    """Gaussian process that adds t rows in O(t n²).
 
     Do not write to ``kernel``, ``noise`` and ``factor``; `set_parameters` changes them. ``rebuilds`` counts how often
     `set_parameters` has factored all of K. ``built`` is the number of first rows that were added by `append`.
@@ -183,10 +183,6 @@ class Process:
         """A cheap approximation around some centers, (c, d)."""
         return NearField(self, centers)
 
-    def pool(self, points: Array) -> Pool:
-        """The posterior at fixed points, (m, d)."""
-        return Pool(self, points)
-
     @one_thread()
     def inverse_among(self, rows: NDArray[np.intp] | None = None) -> Array:
         """The inverse of K between some rows in ascending order, (r, r), or all of them; O(r³)."""
@@ -263,12 +259,18 @@ class Process:
 
     @one_thread()
     def log_marginal_likelihood(self) -> float:
-        """log p(t | X) = -½ tᵀα - Σ log Lᵢᵢ - n/2 log 2π (paper, algorithm 1, line 7), the sum over all outputs."""
-        if self._weights.pending.any():
-            raise ValueError("the likelihood needs a target for every row, but some rows are pending")
+        """log p(t | X) = -½ tᵀα - Σ log Lᵢᵢ - n/2 log 2π (paper, algorithm 1, line 7), the sum over all outputs.
+
+        Pending rows do not count. Their α is 0, so tᵀα is that of the other rows, whose log determinant is
+        log det K + log det (K⁻¹)_pp.
+        """
         w, unit = self._weights.whitened(self.factor), self._weights.unit
         outputs = 1 if w.ndim == 1 else w.shape[1]
-        constant = self.factor.logdet() + self.n * float(np.log(2 * np.pi))
+        rows = np.flatnonzero(self._weights.pending)
+        constant = self.factor.logdet() + (self.n - len(rows)) * float(np.log(2 * np.pi))
+        if len(rows):
+            columns = self.factor.unit_columns(rows)
+            constant += float(np.linalg.slogdet(columns.T @ columns)[1])
         return -0.5 * (float(np.vdot(w, w)) * unit * unit + outputs * constant)
 
     @property

@@ -305,9 +305,9 @@ def _subset(model: ModelFacts, portable: Mapping[str, Any]) -> str:
         return ""
     wider = max(portable["widening"] or 0.0, 0.0)
     return (
-        f'\n<p class="fine">The median uses all {model.predictors[0].process.n} trials. To stay fast, the interval in '
-        f"this page uses {len(rows)} of them, half of these the best ones: it is never narrower, and wider by "
-        f"{wider:.1%} (the median over the space).</p>"
+        f'\n<p class="fine">The median uses all {len(model.predictors[0].posterior.X)} trials. To stay fast, the '
+        f"interval in this page uses {len(rows)} of them, half of these the best ones: it is never narrower, and "
+        f"wider by {wider:.1%} (the median over the space).</p>"
     )
 
 

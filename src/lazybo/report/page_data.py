@@ -38,11 +38,12 @@ from lazybo.core.blas import one_thread
 from lazybo.core.checks import Array
 from lazybo.core.text import printable, shortened, without_password
 from lazybo.gp.kernels.base import PriorMean
+from lazybo.gp.mixture import Mixture
 from lazybo.gp.posterior import NO_VALUE
 from lazybo.gp.process import Process
 from lazybo.search.acquisition import MIN_STD
 from lazybo.search.optimizer import Optimizer
-from lazybo.search.predictions import HALF_WIDTH, Limit, Predictor
+from lazybo.search.predictions import INTERVAL, WIDENED, Limit, Predictor
 from lazybo.space.space import Space
 from lazybo.study.trial import point_of
 
@@ -191,7 +192,7 @@ def portable_model(
     Raises a ValueError for a kernel that the page cannot compute.
     """
     limits, success = optimizer.model.limits()
-    first = predictors[0].process
+    first = predictors[0].posterior.leading
     if first.kernel.name not in KERNELS:
         raise ValueError(f"the page cannot compute the kernel {first.kernel.name!r}, only {', '.join(KERNELS)}")
     if optimizer.space.dim > len(optimizer.space.names):
@@ -200,7 +201,8 @@ def portable_model(
     whole = rows is None
     return {
         "parameters": [_parameter(optimizer.space, name) for name in optimizer.space.names],
-        "halfWidth": HALF_WIDTH,
+        "interval": INTERVAL,
+        "widened": WIDENED,
         "minDeviation": MIN_STD,
         "kernel": first.kernel.name,
         "columns": [
@@ -252,12 +254,22 @@ def _objective(name: str, predictor: Predictor, *, whole: bool) -> dict[str, Any
         "name": name_of(name),
         "sign": predictor.sign,
         "warping": warping,
-        **_process(predictor.process, whole=whole),
+        **_mixture(predictor.posterior, whole=whole),
     }
 
 
 def _limit(limit: Limit, *, whole: bool) -> dict[str, Any]:
-    return {"threshold": limit.threshold, **_process(limit.process, whole=whole)}
+    return {"threshold": limit.threshold, **_mixture(limit.posterior, whole=whole)}
+
+
+def _mixture(posterior: Mixture, *, whole: bool) -> dict[str, Any]:
+    """All particles, which share a prior mean."""
+    prior = posterior.leading.prior
+    return {
+        "weights": posterior.weights.tolist(),
+        "particles": [_process(process, whole=whole) for process in posterior.processes],
+        "prior": None if prior is None else _prior(prior),
+    }
 
 
 def _process(process: Process, *, whole: bool) -> dict[str, Any]:
@@ -267,7 +279,6 @@ def _process(process: Process, *, whole: bool) -> dict[str, Any]:
         "alpha": encoded(process.alpha),
         "added": encoded(added),
         "targets": encoded(process.factor.factor @ process.whitened) if whole else None,
-        "prior": None if process.prior is None else _prior(process.prior),
     }
 
 
@@ -300,7 +311,7 @@ def variance_rows(process: Process, most: int) -> NDArray[np.intp] | None:
 @one_thread()
 def widening(predictor: Predictor, rows: NDArray[np.intp]) -> float:
     """How much wider the intervals are with these rows alone, as a median over random points: 0.02 means 2 %."""
-    process, space = predictor.process, predictor.space
+    process, space = predictor.posterior.leading, predictor.space
     part = Process(process.kernel, process.noise)
     targets = np.where(np.isnan(process.targets[rows]), 0.0, process.targets[rows])
     part.append(process.X[rows], targets, variance=process.known_variances[rows])

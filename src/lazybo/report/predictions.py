@@ -1,8 +1,7 @@
 """What the model of a study says: importances, slices, the recommended trial, and how far to trust it.
 
-The model is the one that the last run or sampler would continue with (`study.model`). Its band is exact for the
-warped values that it is trained on. In the units of the study, the band is the inverse of the mean and of the mean plus
-and minus two standard deviations.
+The model is the one that the last run or sampler would continue with (`study.model`). Bands are the 95 % intervals of
+its predictions.
 """
 
 import math
@@ -17,9 +16,8 @@ from optuna.trial import FrozenTrial
 
 from lazybo.core.blas import one_thread
 from lazybo.core.checks import Array, shortened
-from lazybo.gp.posterior import leave_one_out
 from lazybo.search.optimizer import Optimizer
-from lazybo.search.predictions import HALF_WIDTH, Contender, Prediction, Predictor, Recommendation
+from lazybo.search.predictions import HALF_WIDTH, WIDENED, Contender, Prediction, Predictor, Recommendation
 from lazybo.space.feasible import Feasibility
 from lazybo.space.space import Predicate, Space
 from lazybo.study.model import StudyModel, model_of
@@ -39,8 +37,6 @@ from lazybo.study.trial import (
 SAMPLE = 1024
 # A slice shows every level of a parameter that has at most LEVELS, and a grid of GRID points otherwise.
 LEVELS, GRID = 101, 501
-# Half the width of a slice's band, in standard deviations.
-BAND = 2.0
 # With more configurations than this, only those with the best values may be recommended.
 MOST_COMPARED = 1000
 # Leave-one-out predictions are made for at most this many values: each takes a triangular solve.
@@ -121,7 +117,6 @@ def slices(study: Study) -> list[Slice]:
     if optimizer.space.dim == 0:
         return []
     predictor = optimizer.model.predictor()
-    sign = -1.0 if _maximizes(study) else 1.0
     space, every = optimizer.space, Store(study).trials()
     best, point = _center(study, every, space)
     center = space.clip(point[None])[0]
@@ -132,10 +127,7 @@ def slices(study: Study) -> list[Slice]:
         if math.isnan(center[j]):
             continue
         x = space.repair(_along(space, center, j))
-        mean, variance = predictor.posterior.posterior(x)
-        spread = BAND * np.sqrt(variance)
-        band = [sign * predictor.warping.inverse(mean + k * spread) for k in (-sign, 0.0, sign)]
-        low, middle, high = (part.tolist() for part in band)
+        expected = predictor.predictions(x)
         configurations = [space.decode(row) for row in x]
         with_it = [trial for trial in trials if name in trial.params]
         found.append(
@@ -144,9 +136,9 @@ def slices(study: Study) -> list[Slice]:
                 choice=not space.numeric[j],
                 log=bool(getattr(space.distributions[name], "log", False)),
                 places=[params[name] for params in configurations],
-                middle=middle,
-                low=low,
-                high=high,
+                middle=[each.value for each in expected],
+                low=[each.low for each in expected],
+                high=[each.high for each in expected],
                 seen=[(trial.params[name], _value(trial)) for trial in with_it],
                 best=(best.params[name], _value(best)),
                 feasible=optimizer.model.predict_feasible(configurations) if bounded else [],
@@ -370,12 +362,12 @@ class Noise:
 @one_thread()
 def quality_of(predictor: Predictor) -> Quality | None:
     """Leave-one-out predictions of the values that the model has learned from; None if there are fewer than three."""
-    process, warping, sign = predictor.process, predictor.warping, predictor.sign
-    found = leave_one_out(process, MOST_LEFT_OUT)
-    targets = process.targets[found.rows]
+    posterior, warping, sign = predictor.posterior, predictor.warping, predictor.sign
+    found = posterior.left_out(MOST_LEFT_OUT)
+    targets = posterior.targets[found.rows]
     if len(targets) < 3 or not np.ptp(targets):
         return None
-    reach = HALF_WIDTH * found.deviation
+    reach = HALF_WIDTH * WIDENED * found.deviation
 
     def values(warped: Array) -> list[float]:
         return (sign * warping.inverse(warped) + 0.0).tolist()
@@ -393,14 +385,14 @@ def quality_of(predictor: Predictor) -> Quality | None:
 @one_thread()
 def noise_of(predictor: Predictor) -> Noise | None:
     """The noise of one measurement; None if there are fewer than two different values. Exact values have none."""
-    process, warping = predictor.process, predictor.warping
-    targets = process.targets[~np.isnan(process.targets)]
+    posterior, warping = predictor.posterior, predictor.warping
+    targets = posterior.targets[~np.isnan(posterior.targets)]
     if len(targets) < 2 or not np.ptp(targets):
         return None
     if predictor.exact:
         return Noise(0.0, 0.0)
     measured = np.delete(predictor.known_variances, predictor.forecasts)
-    variance = process.noise + float(np.median(measured))
+    variance = posterior.noise + float(np.median(measured))
     center = np.quantile(targets, 0.1)
     low, high = warping.inverse(center + np.sqrt(variance) * np.array([-1.0, 1.0]))
     # Halves, since the difference of two doubles may overflow.

@@ -14,8 +14,8 @@ z       γ / σ                                                  (m,)
 ======  =====================================================  =====
 
 Each function returns its value and its derivatives by μ and by σ, from which the chain rule gives the gradient at a
-point. An `Acquisition` is such a function with its logarithm: one with the same maxima that can be added to other
-logarithms.
+point. An `Acquisition` is the logarithm of such a function, or one with the same maxima: it can be averaged over
+particles and added to other logarithms.
 
 Functions of several outputs:
 
@@ -45,6 +45,7 @@ import numpy as np
 from scipy.special import erfcx, expit, log_ndtr, logsumexp, ndtr
 
 from lazybo.core.checks import Array, one_of, shortened
+from lazybo.gp.mixture import Components
 
 # Smaller σ are raised to this: expected improvement divides by σ.
 MIN_STD = 1e-12
@@ -63,6 +64,8 @@ SQRT_2PI, LOG_SQRT_2PI, SQRT_HALF = math.sqrt(2 * math.pi), 0.5 * math.log(2 * m
 # Nodes of the integral of the Chebyshev improvement, evenly spaced in the logarithm over this many decades.
 NODES = 48
 DECADES = 5.0
+# At most so many combinations of the particles of several outputs are averaged over.
+COMBINATIONS = 64
 # The integral ends this many standard deviations beyond the means.
 TAIL = 6.0
 
@@ -86,15 +89,12 @@ Joint: TypeAlias = Callable[[Array, Array], Acquired]
 
 @dataclass(frozen=True)
 class Acquisition:
-    """A function to maximise, and its ``logarithm``: one with the same maxima that can be added to logarithms.
+    """A ``function`` to maximise, which counts as a logarithm: its exponential is averaged over particles.
 
-    Where the model finds noise, the acquisition ``if_noisy`` is used instead. Now and then ``in_doubt`` is used, for a
-    model that may be too sure.
+    Now and then ``in_doubt`` is used, for a model that may be too sure.
     """
 
     function: Function
-    logarithm: Function
-    if_noisy: "Acquisition | None" = None
     in_doubt: "Acquisition | None" = None
 
 
@@ -126,14 +126,8 @@ def probability_of_improvement(mean: Array, std: Array, best: float, xi: float =
     return Acquired(log_ndtr(z), -slope / std, -slope * z / std)
 
 
-def confidence_bound(mean: Array, std: Array, best: float, kappa: float = 2.0) -> Acquired:
-    """κ σ - μ: the upper confidence bound of -f. The incumbent is not used."""
-    del best
-    return Acquired(kappa * std - mean, np.full_like(mean, -1.0), np.full_like(std, kappa))
-
-
 def log_confidence_bound(mean: Array, std: Array, best: float, kappa: float = 2.0) -> Acquired:
-    """log softplus((f' - μ + κ σ) / τ): the maxima of the confidence bound, as the logarithm of an improvement.
+    """log softplus((f' - μ + κ σ) / τ): the maxima of the confidence bound κ σ - μ, as the logarithm of an improvement.
 
     Where f' - μ + κ σ, the most that can be hoped for, is well above τ, this is its logarithm up to a constant.
     """
@@ -151,17 +145,15 @@ def wide_log_expected_improvement(mean: Array, std: Array, best: float) -> Acqui
     return Acquired(value, by_mean, WIDENING * by_std)
 
 
-LOG_EI = Acquisition(log_expected_improvement, log_expected_improvement)
-WIDE_EI = Acquisition(wide_log_expected_improvement, wide_log_expected_improvement)
-UCB = Acquisition(confidence_bound, log_confidence_bound)
+LOG_EI = Acquisition(log_expected_improvement)
+WIDE_EI = Acquisition(wide_log_expected_improvement)
+UCB = Acquisition(log_confidence_bound)
 ACQUISITIONS = {
-    # Under noise the improvements that can be expected near the incumbent are soon too small to be measured, and
-    # expected improvement stays there. The confidence bound goes on exploring (docs/notebook.md). Without noise, a
-    # model that is too sure may refine a local optimum for a hundred evaluations.
-    "auto": replace(LOG_EI, if_noisy=UCB, in_doubt=WIDE_EI),
+    # A model that is too sure may refine a local optimum for a hundred evaluations (docs/notebook.md).
+    "auto": replace(LOG_EI, in_doubt=WIDE_EI),
     "logei": LOG_EI,
-    "ei": Acquisition(expected_improvement, log_expected_improvement),
-    "pi": Acquisition(probability_of_improvement, probability_of_improvement),
+    "ei": LOG_EI,
+    "pi": Acquisition(probability_of_improvement),
     "ucb": UCB,
 }
 
@@ -169,12 +161,11 @@ ACQUISITIONS = {
 def check_acquisition(given: object) -> Acquisition:
     """The acquisition of this name, or the one that was given. A plain function counts as a logarithm."""
     if isinstance(given, Acquisition):
-        for function in (given.function, given.logarithm):
-            _try(function)
+        _try(given.function)
         return given
     if callable(given):
         _try(given)
-        return Acquisition(given, given)
+        return Acquisition(given)
     return ACQUISITIONS[one_of("acquisition", given, tuple(ACQUISITIONS))]
 
 
@@ -233,6 +224,25 @@ def improvement(function: Function, best: float) -> Joint:
         return Acquired(value, by_mean[None], by_std[None])
 
     return joint
+
+
+def averaged(joint: Joint, outputs: Sequence[Components]) -> Array:
+    """log Σ w exp(a): the logarithm of the mean of an acquisition, a logarithm itself, over all particles, (m,).
+
+    The particles of different outputs are independent, so the mean is over all combinations of them. Where these would
+    be too many, only the heaviest particles of each output count.
+    """
+    several = sum(len(each.log_weights) > 1 for each in outputs)
+    most = int(COMBINATIONS ** (1.0 / max(several, 1)) + 1e-9)
+    kept = [np.argsort(-each.log_weights, kind="stable")[:most] for each in outputs]
+    which = np.stack([each.ravel() for each in np.meshgrid(*kept, indexing="ij")])  # (p, combinations)
+    mean = np.array([each.mean[rows] for each, rows in zip(outputs, which, strict=True)])
+    std = np.array([each.std[rows] for each, rows in zip(outputs, which, strict=True)])
+    values = joint(mean.reshape(len(outputs), -1), std.reshape(len(outputs), -1)).value.reshape(mean.shape[1:])
+    if len(values) == 1:
+        return values[0]
+    logs = np.sum([each.log_weights[rows] for each, rows in zip(outputs, which, strict=True)], axis=0)
+    return np.asarray(logsumexp(values + (logs - logsumexp(logs))[:, None], axis=0))
 
 
 def feasibility(thresholds: Sequence[float]) -> Joint:

@@ -29,8 +29,9 @@ from numpy.typing import NDArray
 
 from lazybo.core.checks import Array
 from lazybo.gp.kernels.base import Kernel, distances
-from lazybo.gp.posterior import LocalPosterior, PoolPosterior, Posterior
-from lazybo.search.acquisition import Joint
+from lazybo.gp.mixture import Components, Mixture
+from lazybo.gp.posterior import NearField
+from lazybo.search.acquisition import Joint, averaged
 from lazybo.search.records import Index
 from lazybo.space.feasible import Feasibility
 from lazybo.space.space import Space
@@ -66,16 +67,17 @@ class Maximum:
 
 
 class Surface:
-    """A joint acquisition of some outputs as a function of the point. All pools have the same points.
+    """A joint acquisition of some outputs as a function of the point. ``pool`` has what each predicts at ``points``.
 
-    The search does not know how many models are behind it. Distances between points are those of ``kernel``.
+    The search does not know how many models are behind it, nor how many particles each has. Distances between points
+    are those of ``kernel``.
     """
 
     def __init__(
-        self, kernel: Kernel, posteriors: Sequence[Posterior], pools: Sequence[PoolPosterior], joint: Joint
+        self, kernel: Kernel, posteriors: Sequence[Mixture], points: Array, pool: Sequence[Components], joint: Joint
     ) -> None:
-        self.kernel, self.points = kernel, pools[0].points
-        self._posteriors, self._pools, self._joint = posteriors, pools, joint
+        self.kernel, self.points = kernel, points
+        self._posteriors, self._pool, self._joint = posteriors, pool, joint
 
     @property
     def ranges(self) -> Array:
@@ -84,23 +86,22 @@ class Surface:
         return np.minimum.reduce([first, *others]) if others else first
 
     def over_pool(self) -> Array:
-        """The acquisition at the points of the pool."""
-        return self._joint(*_stacked([pool.posterior() for pool in self._pools])).value
+        """The acquisition at the points of the pool, averaged over the particles."""
+        return averaged(self._joint, self._pool)
 
     def exact(self, u: Array) -> Array:
-        """The acquisition at the rows of U, from the exact posteriors."""
-        found = [posterior.posterior(u) for posterior in self._posteriors]
-        return self._joint(*_stacked([(mean, np.sqrt(variance)) for mean, variance in found])).value
+        """The acquisition at the rows of U, from the exact posteriors, averaged over the particles."""
+        return averaged(self._joint, [posterior.components(u) for posterior in self._posteriors])
 
     def around(self, centers: Array) -> "NearSurface":
-        """A cheap approximation around some centers."""
+        """A cheap approximation of the acquisition by the leading particles around some centers."""
         return NearSurface([posterior.around(centers) for posterior in self._posteriors], self._joint)
 
 
 class NearSurface:
     """The acquisition around some centers. Each point belongs to one of them."""
 
-    def __init__(self, posteriors: Sequence[LocalPosterior], joint: Joint) -> None:
+    def __init__(self, posteriors: Sequence[NearField], joint: Joint) -> None:
         self._posteriors, self._joint = posteriors, joint
 
     def value(self, u: Array, center: Index) -> Array:

@@ -11,17 +11,16 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr
 
 from lazybo.core.checks import Array, shortened
 from lazybo.gp.earlier import EarlierTasks
 from lazybo.search.acquisition import (
-    MIN_STD,
     WIDENING,
     Acquisition,
     ChebyshevImprovement,
     Function,
     Joint,
+    averaged,
     constrained,
     feasibility,
     improvement,
@@ -175,18 +174,16 @@ class Models:
         if self.failures is None:
             return np.ones(len(points))
         now = self.failures.current()
-        mean, variance = now.posterior.posterior(points)
-        return np.asarray(ndtr((now.threshold - mean) / np.maximum(np.sqrt(variance), MIN_STD)))
+        return np.exp(averaged(feasibility([now.threshold]), [now.posterior.components(points)]))
 
     def feasible_chance(self, points: Array) -> Array:
         """The probability that all measured constraints hold at these points, (m,); 1 where there are none."""
         models = [each.current() for each in self.constraints.values()]
         if not models:
             return np.ones(len(points))
-        moments = [each.posterior.posterior(self._space.as_rows(points)) for each in models]
-        means, variances = zip(*moments, strict=True)
-        joint = feasibility([each.threshold for each in models])
-        return np.exp(joint(np.array(means), np.sqrt(variances)).value)
+        rows = self._space.as_rows(points)
+        chances = [averaged(feasibility([each.threshold]), [each.posterior.components(rows)]) for each in models]
+        return np.exp(np.sum(chances, axis=0))
 
     def inside(self, rows: Index, enough: int | None = None) -> Index:
         """Which of these rows satisfy the known constraint, as indices of ``rows``; all of them if none does.
@@ -217,11 +214,7 @@ class Models:
         if constraints and not feasible.any():
             models, joint, rows = constraints, chance, self._least_violation(constraints)
         else:
-            if acquisition.if_noisy is not None and objectives[0].fitted.is_noisy and not constraints:
-                acquisition = acquisition.if_noisy
-            in_logarithms = bool(constraints) or failures is not None or cost is not None
-            function = acquisition.logarithm if in_logarithms else acquisition.function
-            models, (joint, rows) = objectives, self._improvement(objectives, feasible, function, rng)
+            models, (joint, rows) = objectives, self._improvement(objectives, feasible, acquisition.function, rng)
             if constraints:
                 joint = constrained(joint, len(models), chance, CAUTION)
                 models = [*models, *constraints]
@@ -233,18 +226,14 @@ class Models:
             # The process has log cost in units of its warping, which is linear.
             joint = per_cost(joint, self.cost_weight * float(np.exp(-cost.warping.log_slope)))
             models = [*models, cost]
-        pools = [each.over(points) for each in models]
-        return Surface(models[0].fitted.kernel, [each.posterior for each in models], pools, joint), rows
+        pool = [each.components(points) for each in models]
+        return Surface(models[0].fitted.kernel, [each.posterior for each in models], points, pool, joint), rows
 
     def pool_points(self, seed: int) -> Array:
         """The points of the pool, which all models share."""
         first = self.objectives[0]
         now = first.current()
         return now.over(first.spread(now, seed)).points
-
-    def doubtful(self) -> bool:
-        """Whether an objective's model has found noise that no repeated evaluation has shown."""
-        return any(each.current().is_doubtful for each in self.objectives)
 
     def _least_violation(self, constraints: Sequence[Current]) -> Index:
         """The rows that are nearest to feasible, by the sum of what the model expects beyond the thresholds."""

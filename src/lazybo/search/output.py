@@ -40,7 +40,7 @@ MOST_CAUTION = 64.0
 class Learning:
     """How the model of an output is learned: these are options of the optimiser, which an output may change.
 
-    If ``thins``, crowded points count less in the warping.
+    If ``thins``, crowded points count less in the warping. At most so many ``particles`` are drawn.
     """
 
     lag: Lag
@@ -49,6 +49,7 @@ class Learning:
     priors: Priors | None
     make_warping: Callable[..., Warping]
     thins: bool = True
+    particles: int = 1
 
 
 @dataclass(frozen=True)
@@ -184,7 +185,7 @@ class Cost(Output):
 
     def learning(self, given: Learning) -> Learning:
         """Measured costs have noise even if the objective has none."""
-        return replace(given, noise=None, priors=None, make_warping=scaling)
+        return replace(given, noise=None, priors=None, make_warping=scaling, particles=1)
 
 
 @dataclass(frozen=True)
@@ -203,7 +204,7 @@ class FailureLabels(Output):
 
     def learning(self, given: Learning) -> Learning:
         """The labels have priors of their own."""
-        return replace(given, noise=None, priors=LABELS, make_warping=scaling)
+        return replace(given, noise=None, priors=LABELS, make_warping=scaling, particles=1)
 
     @property
     def repeated(self) -> list[list[int]]:

@@ -12,6 +12,7 @@ import numpy as np
 from lazybo.core.blas import one_thread
 from lazybo.core.checks import Direction, finite_number, shortened, whole
 from lazybo.core.codec import readable
+from lazybo.gp.fit import MOST_PARTICLES
 from lazybo.gp.targets import WARPINGS
 from lazybo.search.acquisition import check_acquisition
 from lazybo.search.decide import FEW_PARAMETERS, Search
@@ -40,7 +41,12 @@ class Planner:
         self.options = replace(options, earlier=earlier_studies(options.earlier, directions))
         tasks = tasks_of(self.options.earlier, space, len(directions), options.kernel, options.learned_priors)
         learning = Learning(
-            options.lag, options.kernel, options.noise, options.learned_priors, WARPINGS[options.value_transform]
+            options.lag,
+            options.kernel,
+            options.noise,
+            options.learned_priors,
+            WARPINGS[options.value_transform],
+            particles=MOST_PARTICLES,
         )
         default = LEAST_STARTUP if space.dim > FEW_PARAMETERS else max(space.dim, LEAST_STARTUP)
         default = EARLIER_STARTUP if any(each is not None for each in tasks) else default

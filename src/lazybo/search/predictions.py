@@ -1,7 +1,7 @@
 """What the model expects of configurations, in the units of the objective and without the noise of a measurement.
 
-The process knows warped values. A warping is monotone, so it maps quantiles to quantiles: the inverse of the mean is
-the median, the inverses of the mean ± 1.96 standard deviations are the ends of the 95 % interval.
+The processes know warped values. A warping is monotone, so it maps quantiles to quantiles: the ends of the 95 %
+interval are the inverses of the quantiles of the mixture. The value in between is the inverse of its mean.
 
 The *final check* finds out which evaluated configuration is the best, and which one to evaluate once more.
 
@@ -34,14 +34,18 @@ import numpy as np
 
 from lazybo.core import text
 from lazybo.core.checks import Array
-from lazybo.gp.posterior import NO_VALUE, Posterior, root_of
-from lazybo.gp.process import Process
+from lazybo.gp.mixture import Mixture
+from lazybo.gp.posterior import NO_VALUE, root_of
 from lazybo.gp.targets import Warping
 from lazybo.search.records import Index
 from lazybo.space.space import Space
 
-# Half the width of a 95 % interval, in standard deviations.
+# The ends of a 95 % interval.
+INTERVAL = (0.025, 0.975)
 HALF_WIDTH = 1.959964
+# No kernel is quite right, and values that a search has chosen are no random sample. With standard deviations larger by
+# this factor, the intervals contain the truth as often as they say (`python -m benchmarks.calibration`).
+WIDENED = 1.4
 # Posterior means that differ by less, in standard deviations of the targets, count as equal. Without noise the means
 # near the optimum differ less than the model can know, and the value that was measured is the better judge.
 EQUAL_MEANS = 1e-3
@@ -66,10 +70,10 @@ MIN_VARIANCE = 1e-18
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """The median (``value``) and the 95 % interval of the objective at a configuration.
+    """What the model expects (``value``) and the 95 % interval of the objective at a configuration.
 
-    The interval is for the objective itself; a noisy measurement there scatters more. It is the model's own: under
-    noise it is too narrow (`python -m benchmarks.recommend`).
+    The interval is for the objective itself; a noisy measurement there scatters more.
+    `python -m benchmarks.calibration` measures how often it contains the truth.
     """
 
     value: float
@@ -82,7 +86,7 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """The configuration to use, and the objective there by the model: the median (``value``) and the 95 % interval.
+    """The configuration to use, and the objective there by the model: what it expects (``value``), the 95 % interval.
 
     ``measured`` is what was measured there, the mean if it was evaluated several times (``evaluations``). ``number`` is
     the number of its first evaluation: a suggestion or a trial. It is None if that was observed, not asked for.
@@ -117,14 +121,13 @@ class Evaluation(NamedTuple):
 class Predictor:
     """A posterior with the way from points to it and back to values.
 
-    ``process`` is the one that reports show. ``sign`` is -1 if the objective is maximised: in the posterior and its
+    ``sign`` is -1 if the objective is maximised: in the posterior and its
     warping small is good. ``forecasts`` are the rows whose value is a forecast, not a measurement. If the values are
     ``exact``, that is, have no noise, what was measured is the objective itself.
     """
 
     space: Space
-    posterior: Posterior
-    process: Process
+    posterior: Mixture
     warping: Warping
     sign: float
     forecasts: Index = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
@@ -134,14 +137,13 @@ class Predictor:
         """One prediction for each point, (m, d)."""
         found: list[Prediction] = []
         for rows in self._blocks(points):
-            mean, variance = self.posterior.posterior(rows)
-            half_width = self.sign * HALF_WIDTH * np.sqrt(variance)
-            quantiles = (mean, mean - half_width, mean + half_width)
+            ends = self.posterior.quantiles(rows, INTERVAL[:: int(self.sign)], WIDENED)
             # Adding 0 makes 0 of -0.
-            median, low, high = (self.sign * self.warping.inverse(quantile) + 0.0 for quantile in quantiles)
+            targets = (self.posterior.mean(rows), *ends)
+            value, low, high = (self.sign * self.warping.inverse(target) + 0.0 for target in targets)
             # An inverse rounds, so the ends of a narrow interval may be on the wrong side by a rounding.
-            low, high = np.minimum(low, median), np.maximum(high, median)
-            found += map(Prediction, median.tolist(), low.tolist(), high.tolist())
+            low, high = np.minimum(low, value), np.maximum(high, value)
+            found += map(Prediction, value.tolist(), low.tolist(), high.tolist())
         return found
 
     def recommendation(self, evaluations: Sequence[Evaluation]) -> Recommendation:
@@ -194,12 +196,12 @@ class Predictor:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """An output that must be at most a ``threshold``, in units of the targets of its process.
+    """An output that must be at most a ``threshold``, in units of the targets of its processes.
 
-    With the posterior mean μ and deviation σ at a point, the chance of that is Φ((threshold - μ) / σ).
+    With the posterior mean μ and deviation σ of a particle at a point, the chance of that is Φ((threshold - μ) / σ).
     """
 
-    process: Process
+    posterior: Mixture
     threshold: float
 
 

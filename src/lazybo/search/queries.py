@@ -114,17 +114,17 @@ class Queries:
 
     def _predictor(self, now: Current, objective: int) -> Predictor:
         sign = signs_of(self.directions)[objective]
-        return Predictor(self.search.space, now.posterior, now.process, now.warping, sign, now.forecasts, now.is_exact)
+        return Predictor(self.search.space, now.posterior, now.warping, sign, now.forecasts, now.is_exact)
 
     def surrogate(self) -> tuple[Process, Warping]:
-        """The process with all records, and the warping from values to its targets. Both are for minimisation.
+        """The most probable process with all records, and the warping from values to its targets, for minimisation.
 
         The next `ask` would use the same one. Once there are local models, it has the best records and some others.
         """
         if self.search.records.n_complete and self.search.space.dim == 0:
             raise ValueError("there is no model: no parameter of this space can vary")
         predictor = self.predictor()
-        return predictor.process, predictor.warping
+        return predictor.posterior.leading, predictor.warping
 
     @overload
     def predict_all(self, params: Mapping[str, Any]) -> list[Prediction]: ...
@@ -167,8 +167,8 @@ class Queries:
         models = self.search.models
         failures = None if models.failures is None else models.failures.current()
         constraints = {name: each.current() for name, each in models.constraints.items()}
-        limits = {name: Limit(now.process, now.threshold) for name, now in constraints.items()}
-        return limits, None if failures is None else Limit(failures.process, failures.threshold)
+        limits = {name: Limit(now.posterior, now.threshold) for name, now in constraints.items()}
+        return limits, None if failures is None else Limit(failures.posterior, failures.threshold)
 
     # ---------------------------------------------------------------- the best one
 

@@ -17,14 +17,15 @@ from typing import Any
 import numpy as np
 
 from lazybo.core.blas import one_thread
-from lazybo.core.checks import Array, positive, shortened, whole
+from lazybo.core.checks import Array, finite_number, positive, shortened, whole
 from lazybo.gp.earlier import EarlierTasks, Related
-from lazybo.gp.fit import Data, is_due, maximum_a_posteriori, subset
+from lazybo.gp.fit import Data, Particle, draw, is_due, modes, particles_at, subset
 from lazybo.gp.kernels import Kernel, Matern52, kernel_for
-from lazybo.gp.posterior import CHUNK_ROWS, NO_VALUE, PoolPosterior, Posterior, groups_of_rows
+from lazybo.gp.mixture import Components, Mixture, MixturePool
+from lazybo.gp.posterior import CHUNK_ROWS, NO_VALUE, groups_of_rows
 from lazybo.gp.priors import NOISY, Priors, check_priors, prior_kernel
 from lazybo.gp.process import Process
-from lazybo.gp.targets import PROOF_IF_DISCRETE, Repeats, Warping, repeats_of
+from lazybo.gp.targets import Repeats, Warping, repeats_of
 from lazybo.search.output import Learning, Output
 from lazybo.search.records import Index
 from lazybo.search.results import State
@@ -44,12 +45,12 @@ MOST_WARPED = 1000
 NEAR = 0.2
 # If there are known variances, the process is rebuilt when the slope of the warping has changed by this factor.
 RESCALE = 2.0
-# At most this many evaluations are repeated to find out whether there is noise.
-MOST_REPEATS = PROOF_IF_DISCRETE
 # If the kernel is never learned, the values are compared with earlier tasks when they have grown by this factor.
 RELATE_GROWTH = 1.25
 # With more values the kernel is not learned more often than the lag says: factoring K takes more than a second.
 FRESH_VALUES = 2000
+# The particles are drawn again when their effective number is less than this share of them.
+DEGENERATE = 0.5
 # No study has more rows. A state that was edited may say so.
 MAX_COUNT = 2**53
 # Kernels with other parameters overflow.
@@ -64,6 +65,9 @@ class Fitted:
     the process was last built from at once; 0 means that it must be built. Known variances are in units of
     ``built_warping`` until it is built again. ``related`` says what the first ``related_at`` values have in common with
     earlier tasks. ``noise_range`` is the least and the most variance that noise may give to measured values.
+
+    ``kernel`` and ``noise`` are the most probable ones. ``others`` are further particles; the weights of all of them
+    are those when they were drawn, divided by the likelihood then (`Mixture`). ``log_prior`` is that of the first one.
     """
 
     kernel: Kernel
@@ -76,6 +80,13 @@ class Fitted:
     related: Related | None = None
     related_at: int = 0
     noise_range: tuple[float, float] | None = None
+    log_prior: float = 0.0
+    others: tuple[Particle, ...] = ()
+
+    @property
+    def particles(self) -> list[Particle]:
+        """All particles, the most probable one first."""
+        return [Particle(self.kernel, self.noise, self.log_prior), *self.others]
 
     @property
     def is_noisy(self) -> bool:
@@ -106,6 +117,7 @@ class Fitted:
             "warped_at": self.warped_at,
             **({} if self.related is None else {"related": self.related.state(), "related_at": self.related_at}),
             **({} if self.noise_range is None else {"noise_range": list(self.noise_range)}),
+            **({"particles": [_plain(each) for each in self.particles]} if self.others else {}),
         }
 
     def parse(self, state: Mapping[str, Any]) -> "Fitted":
@@ -124,6 +136,9 @@ class Fitted:
         if "noise_range" in state:
             least, most = (positive("noise_range", each) for each in state["noise_range"])
             found = replace(found, noise_range=(least, most))
+        if "particles" in state:
+            leading, *others = (_particle(self.kernel, *each) for each in state["particles"])
+            found = replace(found, log_prior=leading.log_weight, others=tuple(others))
         if "related" not in state:
             return found
         return replace(
@@ -133,16 +148,38 @@ class Fitted:
         )
 
 
+def _plain(particle: Particle) -> list[Any]:
+    return [particle.kernel.values.tolist(), particle.noise, particle.log_weight]
+
+
+def _particle(kernel: Kernel, values: Any, noise: Any, log_weight: Any) -> Particle:
+    """The inverse of `_plain`."""
+    return Particle(
+        _usable(kernel.with_values(values)), positive("noise", noise), finite_number("log_weight", log_weight)
+    )
+
+
 @dataclass
 class Built:
-    """A process that was built with some parameters, and its pool."""
+    """Processes that were built with the parameters of each particle, and their pool."""
 
-    process: Process
-    pool: PoolPosterior | None = None
+    processes: list[Process]
+    pool: MixturePool | None = None
+
+    @property
+    def n(self) -> int:
+        """The number of rows."""
+        return self.processes[0].n
+
+    @property
+    def has_jitter(self) -> bool:
+        """Whether all rows of a factor had to be changed since it was not positive definite."""
+        return any(process.factor.refactorisations for process in self.processes)
 
     def truncate(self, row: int) -> None:
         """Keep only the rows before this one."""
-        self.process.truncate(row)
+        for process in self.processes:
+            process.truncate(row)
         if self.pool is not None:
             self.pool.truncate(row)
 
@@ -156,16 +193,12 @@ class Current:
     built: Built
     targets: Array
     priors: Priors
-
-    @property
-    def posterior(self) -> Posterior:
-        """The posterior given all rows, in units of the targets."""
-        return self.built.process
+    posterior: Mixture
 
     @property
     def process(self) -> Process:
-        """The process with the most probable parameters, for reports that show it."""
-        return self.built.process
+        """The process with the most probable parameters."""
+        return self.posterior.leading
 
     @property
     def warping(self) -> Warping:
@@ -183,11 +216,15 @@ class Current:
         """The rows whose value is a forecast."""
         return np.setdiff1d(self.output.rows(State.COMPLETE), self.output.measured)
 
-    def over(self, points: Array) -> PoolPosterior:
-        """The posterior at the points of a pool, which is kept until it has other points."""
+    def over(self, points: Array) -> MixturePool:
+        """A pool of these points, which is kept until others are asked for."""
         if self.built.pool is None or self.built.pool.points is not points:
-            self.built.pool = self.posterior.pool(points)
+            self.built.pool = MixturePool(self.built.processes, points)
         return self.built.pool
+
+    def components(self, points: Array) -> Components:
+        """What each particle predicts at the points of the pool."""
+        return Components(self.posterior.log_weights, *self.over(points).moments())
 
     def denoised(self) -> tuple[Index, Array]:
         """The rows with a value, best first, and the posterior mean there: their values without noise."""
@@ -202,25 +239,6 @@ class Current:
         rows, means = self.denoised()
         found[rows] = means
         return found
-
-    @property
-    def is_doubtful(self) -> bool:
-        """Whether the model has found noise that no repeated evaluation has shown.
-
-        A repeat tells whether there is noise, or a rugged objective without any. Repeats that failed count, too.
-        """
-        if not (self.fitted.is_noisy and self.priors.may_be_noisy):
-            return False
-        if self.output.noise_is_known() or self.fitted.noise_limits()[0] >= NOISY:
-            return False
-        groups = self.output.repeated
-        if sum(len(group) - 1 for group in groups) >= MOST_REPEATS:
-            return False
-        pending = set(self.output.unfinished.tolist())
-        if any(not pending.isdisjoint(group) for group in groups):
-            return False
-        repeats = _repeats(self.output, self.targets)
-        return not (repeats.differ or repeats.agree)
 
     @property
     def is_exact(self) -> bool:
@@ -245,6 +263,7 @@ class Surrogate:
         learning = output.learning(learning)
         self._space, self.output, self._feasible, self.earlier = space, output, feasible, earlier
         self._lag, self._make_warping, self._thins = learning.lag, learning.make_warping, learning.thins
+        self._most = learning.particles if learning.lag == "auto" else 1
         self._priors = check_priors(learning.priors)
         self._earlier_means: dict[bytes, Array] = {}
         self._pool_points: Array | None = None
@@ -301,11 +320,11 @@ class Surrogate:
         learned stays as it is, so the process does not depend on how often it was cut.
         """
         self._read = None
-        if self._built is None or row >= self._built.process.n:
+        if self._built is None or row >= self._built.n:
             return
         if row < self.fitted.built_rows:
             row = row // CHUNK_ROWS * CHUNK_ROWS
-        if row == 0 or self._built.process.factor.refactorisations:  # the rows that remain have jitter
+        if row == 0 or self._built.has_jitter:  # also in the rows that remain
             self.release()
         else:
             self._built.truncate(row)
@@ -330,7 +349,7 @@ class Surrogate:
         tasks = 0 if fitted.related is None else len(fitted.related.weights)
         others = tasks != (0 if self.earlier is None else len(self.earlier))
         if fitted.is_noisy and self._priors.exclude_noise:  # it was learned before the objective was called exact
-            fitted = replace(fitted, noise=self.prior.noise, learned_at=0, built_rows=0)
+            fitted = replace(fitted, noise=self.prior.noise, others=(), learned_at=0, built_rows=0)
         self.fitted = replace(fitted, related=None, related_at=0, learned_at=0, built_rows=0) if others else fitted
         self.release()
 
@@ -341,15 +360,34 @@ class Surrogate:
         fitted = self._warped(self.fitted)
         targets, complete = self._targets(fitted), self.output.rows(State.COMPLETE)
         lag = 1 if fresh and self.learns and len(complete) <= FRESH_VALUES else self._lag
-        due = is_due(lag, fitted.learned_at, len(complete))
+        count = particles_at(len(complete), self._most)
+        due = is_due(lag, fitted.learned_at, len(complete), count)
         if self.earlier is not None and (due or self._must_relate(fitted, len(complete))):
-            points = self._points(complete)
-            related = self.earlier.related(points, targets[complete], self._means_at(self.earlier, points))
-            fitted = fitted.unbuilt(related=related, related_at=len(complete))
+            fitted = self._related(self.earlier, fitted, targets, complete)
         if due:
-            fitted = self._learned(fitted, targets, complete)
-        elif self._is_rescaled(fitted):
+            return self._relearned(fitted, targets, complete, count)
+        if self._is_rescaled(fitted):
             fitted = fitted.unbuilt()
+        now = self._with_rows(fitted, targets)
+        degenerate = now.posterior.effective < DEGENERATE * len(fitted.particles)
+        if degenerate and len(complete) > fitted.learned_at:
+            return self._relearned(fitted, targets, complete, count)
+        return now
+
+    def _relearned(self, fitted: Fitted, targets: Array, complete: Index, count: int) -> Current:
+        """The model with new particles, whose weights are those of the draws: the likelihood is divided out."""
+        now = self._with_rows(self._learned(fitted, targets, complete, count), targets)
+        if not now.fitted.others:
+            return now
+        first, *others = (
+            replace(each, log_weight=each.log_weight - process.log_marginal_likelihood())
+            for each, process in zip(now.fitted.particles, now.built.processes, strict=True)
+        )
+        fitted = replace(now.fitted, log_prior=first.log_weight, others=tuple(others))
+        return replace(now, fitted=fitted, posterior=_mixture(fitted, now.built))
+
+    def _with_rows(self, fitted: Fitted, targets: Array) -> Current:
+        """The model with these parameters and all rows."""
         n = len(self.output.records)
         if not fitted.built_rows:
             fitted, built = replace(fitted, built_rows=n, built_warping=fitted.warping), None
@@ -358,10 +396,18 @@ class Surrogate:
             if built is None and fitted.built_rows > n:  # another process, which has learned this, had more rows
                 fitted = replace(fitted, built_rows=n)
         if built is None:
-            built = Built(Process(fitted.kernel, fitted.noise, self._prior_mean(fitted)))
-        self._extend(built.process, fitted, targets)
-        built.process.set_targets(targets)
-        return Current(self.output, fitted, built, targets, self._priors)
+            prior = self._prior_mean(fitted)
+            built = Built([Process(each.kernel, each.noise, prior) for each in fitted.particles])
+        for process in built.processes:
+            self._extend(process, fitted, targets)
+            process.set_targets(targets)
+        return Current(self.output, fitted, built, targets, self._priors, _mixture(fitted, built))
+
+    def _related(self, earlier: EarlierTasks, fitted: Fitted, targets: Array, rows: Index) -> Fitted:
+        """With what these rows have in common with the earlier tasks."""
+        points = self._points(rows)
+        related = earlier.related(points, targets[rows], self._means_at(earlier, points))
+        return fitted.unbuilt(related=related, related_at=len(rows))
 
     def _extend(self, process: Process, fitted: Fitted, targets: Array) -> None:
         """Add the rows that a process lacks: in chunks those that it was built from, one by one the later ones."""
@@ -389,8 +435,8 @@ class Surrogate:
         related = fitted.related
         return None if self.earlier is None or related is None or not related.counts else self.earlier.prior(related)
 
-    def _learned(self, fitted: Fitted, targets: Array, rows: Index) -> Fitted:
-        """What is learned from the evaluations with a value."""
+    def _learned(self, fitted: Fitted, targets: Array, rows: Index, count: int) -> Fitted:
+        """What is learned from the evaluations with a value: about ``count`` particles with their weights."""
         assert fitted.warping is not None, "values are warped before they are used"
         variances = fitted.warping.variances(self.output.variances(rows))
         data = Data(self._points(rows), targets[rows], variances)
@@ -403,8 +449,14 @@ class Surrogate:
             data = data._replace(targets=data.targets - expected)
             priors = priors.like_others(earlier.learned.kernel, related.residual)
         first = fitted.learned_at == 0
-        learned = maximum_a_posteriori(data, fitted.kernel, fitted.noise, priors, first=first)
-        return fitted.unbuilt(kernel=learned.kernel, noise=learned.noise, learned_at=len(rows))
+        leading, *others = draw(modes(data, fitted.kernel, fitted.noise, priors, first=first), count)
+        return fitted.unbuilt(
+            kernel=leading.kernel,
+            noise=leading.noise,
+            log_prior=leading.log_weight,
+            others=tuple(others),
+            learned_at=len(rows),
+        )
 
     def _is_rescaled(self, fitted: Fitted) -> bool:
         """Whether the units of known variances in the built process differ too much from the current warping."""
@@ -471,6 +523,10 @@ def _repeats(output: Output, targets: Array) -> Repeats:
     rows = output.measured
     measured[rows] = targets[rows]
     return repeats_of(measured, groups)
+
+
+def _mixture(fitted: Fitted, built: Built) -> Mixture:
+    return Mixture(built.processes, [each.log_weight for each in fitted.particles])
 
 
 def _usable(kernel: Kernel) -> Kernel:

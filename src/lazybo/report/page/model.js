@@ -15,6 +15,8 @@ const INACTIVE = 0.5;
 const INACTIVE_LABEL = -1; // a label is a choice among very many: its feature is the choice, which is only compared
 const MAX_DISTANCE = 1e3;
 const PIVOT_FLOOR = 1e-10;
+// Quantiles of a mixture, as in `lazybo.gp.mixture`.
+const BISECTIONS = 40, REACH = 8;
 const MAX_DEVIATION = 1e25;
 const KERNELS = ["matern52", "additive"];
 
@@ -254,6 +256,45 @@ class Process {
   }
 }
 
+/* Several processes with their weights, as `Mixture`. */
+class Mixture {
+  constructor(spec, shared) {
+    this.processes = spec.particles.map((particle) => new Process({ ...particle, prior: spec.prior }, shared));
+    this.weights = spec.weights;
+  }
+
+  get ready() {
+    return this.processes.every((process) => process.ready);
+  }
+
+  grow(until) {
+    this.processes.forEach((process) => process.grow(until));
+  }
+
+  /* Mean and, if the factors are ready, standard deviation of each process at a point. */
+  components(point) {
+    const found = this.processes.map((process) => process.posterior(point));
+    return found.map(({ mean, variance }) => ({ mean, std: variance === null ? null : Math.sqrt(variance) }));
+  }
+
+  /* Σ w f over the components. */
+  average(components, f) {
+    return components.reduce((sum, component, i) => sum + this.weights[i] * f(component), 0);
+  }
+
+  /* A quantile of the mixture, by bisection. */
+  quantile(components, level) {
+    let low = Math.min(...components.map(({ mean, std }) => mean - REACH * std));
+    let high = Math.max(...components.map(({ mean, std }) => mean + REACH * std));
+    for (let i = 0; i < BISECTIONS; i++) {
+      const middle = (low + high) / 2;
+      if (this.average(components, ({ mean, std }) => normalCdf((middle - mean) / std)) < level) low = middle;
+      else high = middle;
+    }
+    return (low + high) / 2;
+  }
+}
+
 /* From a target of the process back to a value of the objective, as `Warping.inverse`. */
 function unwarped(warping, target) {
   const { exponent, middle, width, power, shift, scale } = warping;
@@ -289,40 +330,43 @@ class Model {
     if (!KERNELS.includes(data.kernel)) throw new Error(`this page cannot compute the kernel "${data.kernel}"`);
     const additive = data.kernel === "additive";
     const shared = { x, dim, n: x.length / dim, layout: layoutOf(data.columns), additive, rows: data.rows };
-    this.objectives = data.objectives.map((spec) => ({ ...spec, process: new Process(spec, shared) }));
-    this.constraints = data.constraints.map((spec) => ({ ...spec, process: new Process(spec, shared) }));
-    this.success = data.success && { ...data.success, process: new Process(data.success, shared) };
+    this.objectives = data.objectives.map((spec) => ({ ...spec, mixture: new Mixture(spec, shared) }));
+    this.constraints = data.constraints.map((spec) => ({ ...spec, mixture: new Mixture(spec, shared) }));
+    this.success = data.success && { ...data.success, mixture: new Mixture(data.success, shared) };
     this.rows = shared.n;
     this.outputs = [...this.objectives, ...this.constraints, ...(this.success ? [this.success] : [])];
   }
 
   get ready() {
-    return this.outputs.every((output) => output.process.ready);
+    return this.outputs.every((output) => output.mixture.ready);
   }
 
   /* Factor all outputs in slices of a few milliseconds, so that the page stays responsive. */
   prepare(done) {
     const until = performance.now() + 12;
-    this.outputs.forEach((output) => output.process.grow(until));
+    this.outputs.forEach((output) => output.mixture.grow(until));
     if (this.ready) done();
     else setTimeout(() => this.prepare(done), 0);
   }
 
-  /* Median and 95 % interval of an objective at coordinates; the interval is null until the factor is ready. */
+  /* Expected value and 95 % interval of an objective at coordinates; the interval is null until the factor is ready. */
   predict(objective, coordinates) {
-    const { process, warping, sign } = objective;
-    const { mean, variance } = process.posterior(activePoint(this.axes, coordinates));
-    const value = sign * unwarped(warping, mean) + 0;
-    if (variance === null) return { value, low: null, high: null };
-    const reach = sign * this.data.halfWidth * Math.sqrt(variance);
-    const low = sign * unwarped(warping, mean - reach) + 0, high = sign * unwarped(warping, mean + reach) + 0;
+    const { mixture, warping, sign } = objective;
+    const components = mixture.components(activePoint(this.axes, coordinates));
+    const unwarp = (target) => sign * unwarped(warping, target) + 0;
+    const value = unwarp(mixture.average(components, ({ mean }) => mean));
+    if (!mixture.ready) return { value, low: null, high: null };
+    const wide = components.map(({ mean, std }) => ({ mean, std: Math.max(this.data.widened * std, Number.MIN_VALUE) }));
+    const levels = sign < 0 ? [...this.data.interval].reverse() : this.data.interval;
+    const [low, high] = levels.map((level) => unwarp(mixture.quantile(wide, level)));
     return { value, low: Math.min(low, value), high: Math.max(high, value) };
   }
 
-  chance(limit, coordinates) {
-    const { mean, variance } = limit.process.posterior(activePoint(this.axes, coordinates));
-    if (variance === null) return null;
-    return normalCdf((limit.threshold - mean) / Math.max(Math.sqrt(variance), this.data.minDeviation));
+  chance({ mixture, threshold }, coordinates) {
+    const components = mixture.components(activePoint(this.axes, coordinates));
+    if (!mixture.ready) return null;
+    const below = ({ mean, std }) => normalCdf((threshold - mean) / Math.max(std, this.data.minDeviation));
+    return mixture.average(components, below);
   }
 
   /* The probability that all measured constraints hold; null until the factors are ready. */

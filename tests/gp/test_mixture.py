@@ -1,0 +1,155 @@
+"""Particles: how they are drawn and weighted, and what they predict together, against naive references."""
+
+import numpy as np
+import pytest
+from scipy.special import logsumexp
+from scipy.stats import multivariate_normal, norm
+
+from lazybo.gp.fit import Data, draw, modes, particles_at
+from lazybo.gp.kernels import AdditiveMatern52, Kernel, Matern52
+from lazybo.gp.mixture import Mixture, MixturePool
+from lazybo.gp.priors import Priors, prior_kernel
+from lazybo.gp.process import Process
+
+
+def data_of(rng: np.random.Generator, n: int, noise: float = 0.0) -> Data:
+    x = rng.random((n, 2))
+    targets = np.sin(6 * x[:, 0]) + x[:, 1] + noise * rng.standard_normal(n)
+    return Data(x, (targets - targets.mean()) / targets.std(), np.zeros(n))
+
+
+def process_of(data: Data, kernel: Kernel, noise: float) -> Process:
+    process = Process(kernel, noise)
+    process.append(data.x, data.targets, variance=data.known)
+    return process
+
+
+@pytest.fixture
+def mixture(rng: np.random.Generator) -> Mixture:
+    data = data_of(rng, 25, 0.1)
+    kernels = [Matern52(np.array([0.4, 0.8])), Matern52(np.array([0.2, 0.3]), 2.0), Matern52(np.array([1.5, 0.5]), 0.5)]
+    processes = [process_of(data, kernel, noise) for kernel, noise in zip(kernels, (0.01, 0.1, 1e-3), strict=True)]
+    return Mixture(processes, [0.0, -1.0, 2.0])
+
+
+def test_weights_are_posterior_probabilities(mixture: Mixture) -> None:
+    x, targets = mixture.X, mixture.targets
+    logs = [
+        prior + multivariate_normal(np.zeros(25), each.kernel(x) + each.noise * np.eye(25)).logpdf(targets)
+        for prior, each in zip(mixture.log_priors, mixture.processes, strict=True)
+    ]
+    np.testing.assert_allclose(mixture.log_weights, logs - logsumexp(logs), atol=1e-6)
+    assert 1.0 <= mixture.effective <= 3.0
+
+
+def test_a_new_value_multiplies_the_weights_by_its_predicted_densities(mixture: Mixture) -> None:
+    point, value = np.array([[0.31, 0.62]]), 0.4
+    predicted = [each.posterior(point) for each in mixture.processes]
+    densities = [
+        norm.pdf(value, moments.mean[0], np.sqrt(moments.variance[0] + each.noise))
+        for moments, each in zip(predicted, mixture.processes, strict=True)
+    ]
+    expected = mixture.weights * densities
+    for process in mixture.processes:
+        process.append(point, [value])
+    after = Mixture(mixture.processes, mixture.log_priors)
+    np.testing.assert_allclose(after.weights, expected / expected.sum(), rtol=1e-6)
+
+
+def test_pending_rows_do_not_change_the_weights(mixture: Mixture) -> None:
+    before = mixture.weights
+    for process in mixture.processes:
+        process.append([[0.1, 0.2], [0.8, 0.3]], [np.nan, np.nan])
+    np.testing.assert_allclose(Mixture(mixture.processes, mixture.log_priors).weights, before, rtol=1e-6)
+
+
+def test_moments_and_quantiles_are_those_of_draws(mixture: Mixture, rng: np.random.Generator) -> None:
+    u = rng.random((4, 2))
+    which = rng.choice(3, size=200_000, p=mixture.weights)
+    draws = np.empty((len(which), 4))
+    for i, process in enumerate(mixture.processes):
+        mean, covariance = process.posterior_covariance(u)
+        rows = which == i
+        draws[rows] = rng.multivariate_normal(mean, covariance, size=int(rows.sum()), method="eigh")
+    mean, covariance = mixture.posterior_covariance(u)
+    np.testing.assert_allclose(mean, draws.mean(axis=0), atol=0.01)
+    np.testing.assert_allclose(covariance, np.cov(draws.T), atol=0.02)
+    np.testing.assert_allclose(mixture.posterior(u).variance, np.diag(covariance), atol=1e-9)
+    np.testing.assert_allclose(mixture.mean(u), mean, atol=1e-7)
+    np.testing.assert_allclose(mixture.told_covariance(u), covariance, atol=1e-7)
+    levels = (0.025, 0.5, 0.975)
+    np.testing.assert_allclose(mixture.quantiles(u, levels), np.quantile(draws, levels, axis=0), atol=0.03)
+    wide = mixture.quantiles(u, levels, 2.0)
+    assert (wide[2] - wide[0] > mixture.quantiles(u, levels)[2] - mixture.quantiles(u, levels)[0]).all()
+
+
+def test_one_particle_is_a_process(mixture: Mixture, rng: np.random.Generator) -> None:
+    alone, u = Mixture(mixture.processes[:1]), rng.random((5, 2))
+    mean, variance = alone.leading.posterior(u)
+    np.testing.assert_array_equal(alone.posterior(u).mean, mean)
+    np.testing.assert_allclose(alone.posterior(u).variance, variance, rtol=1e-12)
+    np.testing.assert_allclose(alone.quantiles(u, [0.975])[0], mean + 1.959964 * np.sqrt(variance), atol=1e-6)
+    np.testing.assert_array_equal(alone.smoothed(), alone.leading.smoothed())
+
+
+def test_leaving_one_out_is_what_the_others_predict(mixture: Mixture) -> None:
+    found = mixture.left_out()
+    for row in (0, 11):
+        parts = []
+        for process in mixture.processes:
+            others = np.delete(np.arange(25), row)
+            without = Process(process.kernel, process.noise)
+            without.append(process.X[others], process.targets[others])
+            moments = without.posterior(process.X[row : row + 1])
+            parts.append((moments.mean[0], moments.variance[0] + process.noise))
+        means, variances = np.array(parts).T
+        middle = mixture.weights @ means
+        assert found.mean[row] == pytest.approx(middle, abs=1e-6)
+        expected = mixture.weights @ (variances + (means - middle) ** 2)
+        assert found.deviation[row] ** 2 == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_pool_of_all_particles_follows_them(mixture: Mixture, rng: np.random.Generator) -> None:
+    pool = MixturePool(mixture.processes, rng.random((30, 2)))
+    pool.moments()
+    for process in mixture.processes:
+        process.append([[0.5, 0.5]], [0.2])
+    exact = mixture.components(pool.points)
+    for found, expected in zip(pool.moments(), (exact.mean, exact.std), strict=True):
+        np.testing.assert_allclose(found, expected, atol=1e-7)
+
+
+def test_draws_have_the_moments_of_the_posterior() -> None:
+    """They lie around the most probable parameters, and the nearer the more values there are."""
+    spreads = []
+    for n in (8, 120):
+        data, (kernel, noise) = data_of(np.random.default_rng(1), n), prior_kernel(Matern52(np.ones(2)))
+        found = modes(data, kernel, noise, Priors(noisy_odds=0.0))
+        particles = draw(found, 64)
+        assert len(particles) == 64
+        assert logsumexp([each.log_weight for each in particles]) == pytest.approx(0.0)
+        np.testing.assert_allclose(particles[0].kernel.theta, found[0].kernel.theta, atol=1e-9)
+        spreads.append(np.std([each.kernel.theta for each in particles], axis=0).mean())
+    assert spreads[1] < 0.8 * spreads[0]
+
+
+def test_draws_come_from_both_hypotheses_about_the_noise() -> None:
+    data, (kernel, noise) = data_of(np.random.default_rng(5), 24, 0.25), prior_kernel(AdditiveMatern52(np.ones(2)))
+    noises = [each.noise for each in draw(modes(data, kernel, noise, first=True), 8)]
+    assert len(noises) in (7, 8, 9)
+    alone = draw(modes(data, kernel, noise, first=True), 1)
+    assert len(alone) == 1
+
+
+def test_the_same_draws_are_made_again() -> None:
+    data, (kernel, noise) = data_of(np.random.default_rng(3), 20), prior_kernel(Matern52(np.ones(2)))
+    one, two = (draw(modes(data, kernel, noise), 8) for _ in range(2))
+    assert [each.log_weight for each in one] == [each.log_weight for each in two]
+    for a, b in zip(one, two, strict=True):
+        np.testing.assert_array_equal(a.kernel.values, b.kernel.values)
+
+
+def test_there_are_fewer_particles_the_more_observations_there_are() -> None:
+    counts = [particles_at(n, 8) for n in (0, 5, 100, 101, 200, 400, 500, 10_000)]
+    assert counts == sorted(counts, reverse=True)
+    assert (counts[0], counts[-1]) == (8, 1)
