@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_1samp, ttest_ind
 
-from benchmarks import calibration, compare, ledger, notebook, runner, variants
-from benchmarks.calibration import decided as decided_by
+from benchmarks import compare, false_alarms, ledger, notebook, runner, variants
+from benchmarks.false_alarms import decided as decided_by
 from benchmarks.ledger import Entry
 from benchmarks.pairs import Runs, pairs_of
 from benchmarks.sequential import PILOT, Monitor, critical, relative, rounds_needed, spent, stratified
@@ -119,9 +119,9 @@ def test_runs_that_are_swapped_at_random_have_no_difference(tmp_path: Path) -> N
             runner.append(
                 tmp_path / "open.csv", runner.FIELDS, {**row, **dict.fromkeys(("r25", "r50", "r100"), regret)}
             )
-    (pairs,) = calibration.recorded(tmp_path / "open.csv", "good", "poor")
+    (pairs,) = false_alarms.recorded(tmp_path / "open.csv", "good", "poor")
     assert pairs == pytest.approx(np.array([[0.1, 0.5], [0.2, 0.5], [0.3, 0.5]]))
-    (a,), (b,) = calibration.drawn([pairs], 2000, 0.0, np.random.default_rng(0))
+    (a,), (b,) = false_alarms.drawn([pairs], 2000, 0.0, np.random.default_rng(0))
     assert a.mean() == pytest.approx(b.mean(), abs=0.02)
     assert set(np.round(a + b, 9)) == {0.6, 0.7, 0.8}
 

@@ -54,6 +54,8 @@ TOLERANCE = 3e-3
 CURVATURE = 0.2
 # Ascents that end nearer to each other than this have found the same mode.
 SAME_MODE = 0.2
+# Modes that are less probable than the best one by more than this, as a logarithm, have no draws.
+NEGLIGIBLE = 6.0
 # H is the difference of gradients at φ̂ and at steps of this length.
 HESSIAN_STEP = 1e-2
 # No direction of a draw is wider than the widest prior by more than this factor, where H is flat or not definite.
@@ -67,7 +69,7 @@ LEARNING_PER_POINT_CUBED = 10
 ALLOWANCE = 4_000_000
 ALLOWANCE_PER_ENTRY = 8
 # Drawing particles, and adding rows to each, takes so many times as long; between the draws, their weights learn.
-DRAWING = 4
+DRAWING = 8
 # While there are few observations, the rows of several particles cost next to nothing, and the kernel is uncertain.
 MOST_PARTICLES = 8
 PARTICLE_ROWS = 800
@@ -288,7 +290,8 @@ def draw(found: Sequence[Learned[Kernel]], most: int) -> list[Particle]:
     """
     if most == 1:
         return [Particle(found[0].kernel, found[0].noise, 0.0)]
-    around = [_Normal(learned) for i, learned in enumerate(found) if not any(learned.is_near(one) for one in found[:i])]
+    likely = [learned for learned in found if learned.log_posterior > found[0].log_posterior - NEGLIGIBLE]
+    around = [_Normal(one) for i, one in enumerate(likely) if not any(one.is_near(other) for other in likely[:i])]
     logs = np.array([each.log_probability for each in around])
     shares = np.exp(logs - logs.max())
     shares /= shares.sum()

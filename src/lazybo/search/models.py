@@ -27,12 +27,13 @@ from lazybo.search.acquisition import (
     per_cost,
     widened,
 )
+from lazybo.search.fitted import Fitted
 from lazybo.search.hypervolume import MOST_OBJECTIVES, HypervolumeImprovement, non_dominated
 from lazybo.search.maximise import BEST_CENTERS, Surface
 from lazybo.search.output import Constraint, Cost, FailureLabels, Learning, Objective, Output
 from lazybo.search.records import Index, Records
 from lazybo.search.results import State
-from lazybo.search.surrogate import Current, Fitted, Surrogate
+from lazybo.search.surrogate import Current, Surrogate
 from lazybo.space.feasible import FeasibleSet
 from lazybo.space.space import Space
 

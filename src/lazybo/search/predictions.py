@@ -26,7 +26,7 @@ each time, no challenger falls behind. Pending repeats are in Σᵖ, so several 
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -36,6 +36,7 @@ from lazybo.core import text
 from lazybo.core.checks import Array
 from lazybo.gp.mixture import Mixture
 from lazybo.gp.posterior import NO_VALUE, root_of
+from lazybo.gp.priors import NOISY
 from lazybo.gp.targets import Warping
 from lazybo.search.records import Index
 from lazybo.space.space import Space
@@ -162,7 +163,7 @@ class Predictor:
             means = means + weights * (self.warping(self.sign * values) - means)
         equal = np.flatnonzero(means <= means.min() + self.equal)
         best = int(equal[np.argmin(self.sign * values[equal])])
-        chosen, (prediction,) = configurations[best], self.predictions(points[best : best + 1])
+        chosen, (prediction,) = configurations[best], self.evaluated(points[best : best + 1], values[best : best + 1])
         return Recommendation(
             params=dict(chosen[0].params),
             value=prediction.value,
@@ -172,6 +173,20 @@ class Predictor:
             evaluations=len(chosen),
             number=chosen[0].number,
         )
+
+    def evaluated(self, points: Array, values: Array) -> list[Prediction]:
+        """Predictions at points, (m, d), where these values were measured, (m,).
+
+        While no noise is found, a value that was measured is the objective itself. So the interval contains it, also
+        where the model would rather believe the neighbours.
+        """
+        found = self.predictions(points)
+        if self.posterior.leading.noise > NOISY or self.known_variances.any():
+            return found
+        return [
+            replace(each, low=min(each.low, value), high=max(each.high, value))
+            for each, value in zip(found, values.tolist(), strict=True)
+        ]
 
     def means(self, points: Array) -> Array:
         """The posterior means at these points, in units of the targets, (m,)."""
@@ -288,7 +303,8 @@ class FinalCheck:
         """Those whose chance is not negligible, the largest first."""
         order = np.argsort(-self._chances, kind="stable")
         kept = [i for i in order if self._chances[i] >= NEGLIGIBLE]
-        predictions = self._predictor.predictions(self._points[kept])
+        measured = np.array([mean_value(self._configurations[i]) for i in kept])
+        predictions = self._predictor.evaluated(self._points[kept], measured)
         return [
             Contender(
                 params=dict(self._configurations[i][0].params),

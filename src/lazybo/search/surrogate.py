@@ -10,22 +10,22 @@ learned, and later rows are appended one by one.
 """
 
 import math
-from collections.abc import Mapping
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from lazybo.core.blas import one_thread
-from lazybo.core.checks import Array, finite_number, positive, shortened, whole
-from lazybo.gp.earlier import EarlierTasks, Related
-from lazybo.gp.fit import Data, Particle, draw, is_due, modes, particles_at, subset
+from lazybo.core.checks import Array, positive
+from lazybo.gp.earlier import EarlierTasks
+from lazybo.gp.fit import Data, draw, is_due, modes, particles_at, subset
 from lazybo.gp.kernels import Kernel, Matern52, kernel_for
 from lazybo.gp.mixture import Components, Mixture, MixturePool
 from lazybo.gp.posterior import CHUNK_ROWS, NO_VALUE, groups_of_rows
-from lazybo.gp.priors import NOISY, Priors, check_priors, prior_kernel
+from lazybo.gp.priors import Priors, check_priors, prior_kernel
 from lazybo.gp.process import Process
 from lazybo.gp.targets import Repeats, Warping, repeats_of
+from lazybo.search.fitted import Fitted, usable
 from lazybo.search.output import Learning, Output
 from lazybo.search.records import Index
 from lazybo.search.results import State
@@ -51,112 +51,6 @@ RELATE_GROWTH = 1.25
 FRESH_VALUES = 2000
 # The particles are drawn again when their effective number is less than this share of them.
 DEGENERATE = 0.5
-# No study has more rows. A state that was edited may say so.
-MAX_COUNT = 2**53
-# Kernels with other parameters overflow.
-SMALLEST, LARGEST = 1e-100, 1e100
-
-
-@dataclass(frozen=True, slots=True)
-class Fitted:
-    """The learned parameters, and all that is needed to build the same process again, to the last bit.
-
-    ``learned_at`` and ``warped_at`` are the numbers of values at that time. ``built_rows`` is the number of rows that
-    the process was last built from at once; 0 means that it must be built. Known variances are in units of
-    ``built_warping`` until it is built again. ``related`` says what the first ``related_at`` values have in common with
-    earlier tasks. ``noise_range`` is the least and the most variance that noise may give to measured values.
-
-    ``kernel`` and ``noise`` are the most probable ones. ``others`` are further particles; the weights of all of them
-    are those when they were drawn, divided by the likelihood then (`Mixture`). ``log_prior`` is that of the first one.
-    """
-
-    kernel: Kernel
-    noise: float
-    learned_at: int = 0
-    warping: Warping | None = None
-    warped_at: int = 0
-    built_rows: int = 0
-    built_warping: Warping | None = None
-    related: Related | None = None
-    related_at: int = 0
-    noise_range: tuple[float, float] | None = None
-    log_prior: float = 0.0
-    others: tuple[Particle, ...] = ()
-
-    @property
-    def particles(self) -> list[Particle]:
-        """All particles, the most probable one first."""
-        return [Particle(self.kernel, self.noise, self.log_prior), *self.others]
-
-    @property
-    def is_noisy(self) -> bool:
-        """Whether the model takes the values for noisy; not at the limit of values that are known to have no noise."""
-        return self.noise > NOISY * (1.0 + 1e-9)
-
-    def unbuilt(self, **changes: Any) -> "Fitted":
-        """The same with changes, for a process that is built again, in units of the current warping."""
-        return replace(self, built_rows=0, built_warping=None, **changes)
-
-    def noise_limits(self) -> tuple[float, float]:
-        """``noise_range`` in units of the targets²."""
-        if self.noise_range is None or self.warping is None:
-            return 0.0, np.inf
-        least, most = self.warping.variances(np.array(self.noise_range)).tolist()
-        return least, most
-
-    def state(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return {
-            "kernel": self.kernel.name,
-            "parameters": self.kernel.values.tolist(),
-            "noise": self.noise,
-            "learned_at": self.learned_at,
-            "built_rows": self.built_rows,
-            "built_warping": list(astuple(self.built_warping)) if self.built_warping else None,
-            "warping": list(astuple(self.warping)) if self.warping else None,
-            "warped_at": self.warped_at,
-            **({} if self.related is None else {"related": self.related.state(), "related_at": self.related_at}),
-            **({} if self.noise_range is None else {"noise_range": list(self.noise_range)}),
-            **({"particles": [_plain(each) for each in self.particles]} if self.others else {}),
-        }
-
-    def parse(self, state: Mapping[str, Any]) -> "Fitted":
-        """The inverse of `state`. The kernel gets the columns of this one."""
-        if not isinstance(state, Mapping):
-            raise ValueError(f"it must be a mapping, not {shortened(state)}")
-        if state["kernel"] != self.kernel.name:
-            found = state["kernel"]
-            raise ValueError(f"it has the kernel {found!r}, not {self.kernel.name!r}; give kernel={found!r}")
-        counts = {name: whole(name, state[name], 0, MAX_COUNT) for name in ("learned_at", "warped_at", "built_rows")}
-        warpings = {name: Warping(*state[name]) if state[name] else None for name in ("warping", "built_warping")}
-        if counts["built_rows"] and not warpings["built_warping"]:
-            raise ValueError("its process was built, but there is no built_warping")
-        kernel = _usable(self.kernel.with_values(state["parameters"]))
-        found = Fitted(kernel, positive("noise", state["noise"]), **counts, **warpings)  # type: ignore[arg-type]
-        if "noise_range" in state:
-            least, most = (positive("noise_range", each) for each in state["noise_range"])
-            found = replace(found, noise_range=(least, most))
-        if "particles" in state:
-            leading, *others = (_particle(self.kernel, *each) for each in state["particles"])
-            found = replace(found, log_prior=leading.log_weight, others=tuple(others))
-        if "related" not in state:
-            return found
-        return replace(
-            found,
-            related=Related.parse(state["related"]),
-            related_at=whole("related_at", state["related_at"], 0, MAX_COUNT),
-        )
-
-
-def _plain(particle: Particle) -> list[Any]:
-    return [particle.kernel.values.tolist(), particle.noise, particle.log_weight]
-
-
-def _particle(kernel: Kernel, values: Any, noise: Any, log_weight: Any) -> Particle:
-    """The inverse of `_plain`."""
-    return Particle(
-        _usable(kernel.with_values(values)), positive("noise", noise), finite_number("log_weight", log_weight)
-    )
 
 
 @dataclass
@@ -529,16 +423,8 @@ def _mixture(fitted: Fitted, built: Built) -> Mixture:
     return Mixture(built.processes, [each.log_weight for each in fitted.particles])
 
 
-def _usable(kernel: Kernel) -> Kernel:
-    """The kernel itself; a ValueError if its parameters are so extreme that covariances overflow."""
-    extreme = [value for value in kernel.values.tolist() if not SMALLEST <= value <= LARGEST]
-    if extreme:
-        raise ValueError(f"the parameters of the kernel must be from {SMALLEST:g} to {LARGEST:g}, not {extreme[0]}")
-    return kernel
-
-
 def _first(chosen: Kernel, learning: Learning, priors: Priors) -> Fitted:
     """The start: a kernel object as it was given, or a kernel chosen by name with the medians of the priors."""
     median, median_noise = prior_kernel(chosen, priors)
-    first = median if learning.kernel is None or isinstance(learning.kernel, str) else _usable(chosen)
+    first = median if learning.kernel is None or isinstance(learning.kernel, str) else usable(chosen)
     return Fitted(first, median_noise if learning.noise is None else positive("noise", learning.noise))
