@@ -41,14 +41,15 @@ class Band:
         return self.low <= value <= self.high
 
 
-# The work of a step by the number of observations, on Levy's function in 5-D. With 50 observations each step learns,
-# and rebuilds the process and the posterior of 512 pool points. With 300 and more it only adds a row; learning is rare.
+# The work of a step by the number of observations, on Levy's function in 5-D. With 50 observations every third step
+# learns, and rebuilds eight particles and the posterior of 512 pool points by each. With 300 and more it only adds a
+# row to two particles or one; learning is rare.
 WORK: dict[int, dict[str, Band]] = {
     50: {
-        "factorisations": Band(0.5, 1.0),
-        "likelihoods": Band(4.0, 14.0),
-        "solves": Band(500.0, 1000.0),
-        "kernel rows": Band(800.0, 1600.0),
+        "factorisations": Band(1.0, 5.0),
+        "likelihoods": Band(3.0, 14.0),
+        "solves": Band(1200.0, 4000.0),
+        "kernel rows": Band(1500.0, 4500.0),
     },
     300: {
         "factorisations": Band(0.0, 0.1),

@@ -83,6 +83,13 @@ def split_features(z: str, model: dict[str, Any], scales: list[float]) -> list[n
     return parts
 
 
+def components(model: dict[str, Any], output: dict[str, Any], points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and variance of each particle, each (s, m)."""
+    found = [posterior(model, {**each, "prior": output["prior"]}, points) for each in output["particles"]]
+    means, variances = zip(*found, strict=True)
+    return np.array(means), np.array(variances)
+
+
 def posterior(model: dict[str, Any], output: dict[str, Any], points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     d = len(model["columns"])
     *scales, scale, share = output["values"]
@@ -121,9 +128,8 @@ def success_chance(optimizer: Optimizer, points: np.ndarray) -> np.ndarray:
     _, success = optimizer.model.limits()
     if success is None:
         return np.ones(len(points))
-    found = success.posterior.posterior(points)
-    chance: np.ndarray = ndtr((success.threshold - found.mean) / np.sqrt(found.variance))
-    return chance
+    log_weights, mean, std = success.posterior.components(points)
+    return np.asarray(np.exp(log_weights) @ ndtr((success.threshold - mean) / std))
 
 
 @pytest.fixture(scope="module", params=["mixed", "conditional", "maximize", "constrained", "many"])
@@ -148,22 +154,31 @@ def test_the_formulas_give_the_predictions_of_the_optimiser(found: tuple[optuna.
     points = space.sample(np.random.default_rng(1), 40)
     configurations = [space.decode(point) for point in points]
     (objective,) = model["objectives"]
-    mean, variance = posterior(model, objective, points)
+    mean, variance = components(model, objective, points)
+    weights, std = np.array(objective["weights"]), model["widened"] * np.sqrt(np.maximum(variance, 0))
     expected = optimizer.predict(configurations)
     warping = facts.predictors[0].warping
-    reach = objective["sign"] * model["halfWidth"] * np.sqrt(np.maximum(variance, 0))
-    for name, target in (("value", mean), ("low", mean - reach), ("high", mean + reach)):
-        values = objective["sign"] * warping.inverse(target)
-        np.testing.assert_allclose(values, [getattr(each, name) for each in expected], rtol=1e-6, atol=1e-7)
-    chances = [posterior(model, limit, points) for limit in model["constraints"]]
-    feasible = np.prod(
-        [ndtr((c["threshold"] - m) / np.sqrt(v)) for c, (m, v) in zip(model["constraints"], chances, strict=True)],
-        axis=0,
-    )
+
+    def level(values: list[float]) -> np.ndarray:
+        """The probability that the mixture is below each value."""
+        targets = warping(objective["sign"] * np.array(values))
+        return np.asarray(weights @ ndtr((targets - mean) / std))
+
+    values = objective["sign"] * warping.inverse(weights @ mean)
+    np.testing.assert_allclose(values, [each.value for each in expected], rtol=1e-6, atol=1e-7)
+    low, high = model["interval"][:: int(objective["sign"])]
+    np.testing.assert_allclose(level([each.low for each in expected]), low, atol=1e-4)
+    np.testing.assert_allclose(level([each.high for each in expected]), high, atol=1e-4)
+    feasible = np.prod([chance(model, limit, points) for limit in model["constraints"]], axis=0)
     np.testing.assert_allclose(feasible * np.ones(40), optimizer.model.predict_feasible(configurations), atol=1e-7)
-    mean, variance = posterior(model, model["success"], points)
-    success = ndtr((model["success"]["threshold"] - mean) / np.sqrt(variance))
+    success = chance(model, model["success"], points)
     np.testing.assert_allclose(success, success_chance(optimizer, points), atol=1e-7)
+
+
+def chance(model: dict[str, Any], limit: dict[str, Any], points: np.ndarray) -> np.ndarray:
+    """The probability that a limit holds."""
+    mean, variance = components(model, limit, points)
+    return np.asarray(np.array(limit["weights"]) @ ndtr((limit["threshold"] - mean) / np.sqrt(variance)))
 
 
 def test_learning_first_changes_no_number(found: tuple[optuna.Study, Content]) -> None:
@@ -183,7 +198,7 @@ def test_several_objectives_have_a_model_each() -> None:
     x = model.optimizer.space.encode(params)[None]
     for j, expected in enumerate(model.optimizer.model.predict_all(params)):
         output = portable["objectives"][j]
-        mean, _ = posterior(portable, output, x)
+        mean = np.array(output["weights"]) @ components(portable, output, x)[0]
         ours = output["sign"] * model.predictors[j].warping.inverse(mean)
         assert ours[0] == pytest.approx(expected.value, rel=1e-7)
 
@@ -198,11 +213,11 @@ def test_earlier_studies_are_a_prior_mean(many: bool) -> None:
     assert output["prior"] is not None
     space, (predictor,) = model.optimizer.space, model.predictors
     points = space.sample(np.random.default_rng(2), 50)
-    mean, variance = posterior(portable, output, points)
-    expected = predictor.posterior.posterior(points)
+    mean, variance = components(portable, output, points)
+    expected = predictor.posterior.components(points)
     assert float(np.std(prior_mean(portable, output["prior"], points))) > 0.1, "it says something"
     np.testing.assert_allclose(mean, expected.mean, atol=1e-7)
-    np.testing.assert_allclose(variance, expected.variance, atol=1e-7)
+    np.testing.assert_allclose(variance, expected.std**2, atol=1e-7)
     assert [each.name for each in model.related] == ["mixed"]
     assert "Earlier studies that the model has learned from" in page_of(content)
 
@@ -215,7 +230,7 @@ def test_of_many_rows_the_median_is_exact_and_the_interval_never_narrower() -> N
     assert small["rows"] is not None
     assert len(small["rows"]) == 50
     points = space.sample(np.random.default_rng(4), 60)
-    mean, variance = posterior(small, small["objectives"][0], points)
+    (mean, *_), (variance, *_) = components(small, small["objectives"][0], points)
     whole = process.posterior(points)
     np.testing.assert_allclose(mean, whole.mean, atol=1e-9)
     assert np.all(variance >= whole.variance - 1e-9)
@@ -270,7 +285,8 @@ def test_the_script_computes_every_kernel_that_is_exported_and_refuses_others() 
 
 def test_a_kernel_that_the_page_does_not_know_is_not_exported() -> None:
     content = content_of(mixed_study(20))
-    other: Any = SimpleNamespace(process=SimpleNamespace(kernel=SimpleNamespace(name="other")))
+    leading = SimpleNamespace(kernel=SimpleNamespace(name="other"))
+    other: Any = SimpleNamespace(posterior=SimpleNamespace(leading=leading))
     with pytest.raises(ValueError, match="the page cannot compute the kernel 'other', only matern52, additive"):
         portable_model(model_of_page(content).optimizer, ["value"], [other])
     page = page_of(replace(content, portable=None, no_explorer="There are no sliders: the kernel is new."))

@@ -94,7 +94,7 @@ def test_with_deterministic_nothing_is_repeated_and_the_best_is_recommended(tmp_
     assert optimizer.confirm() is None
     optimizer.save(tmp_path / "saved.json")
     loaded = Optimizer.load(tmp_path / "saved.json")
-    assert loaded.recommend() == found
+    assert loaded.recommend() == optimizer.recommend()
     assert loaded.ask() == optimizer.ask()
 
 

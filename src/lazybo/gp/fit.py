@@ -40,9 +40,8 @@ MAX_POINTS = 400
 # noise of 0.5 was not found within 160 observations (docs/notebook.md). The first learning always tries both.
 SECOND_START_POINTS = 30
 SECOND_START_EVERY = 5
-# With fewer observations noise is not considered: too few to tell it from a rugged objective, and an evaluation that is
-# repeated to find out is missed most while there are few.
-NOISY_POINTS = 20
+# With fewer observations noise is not considered: they are too few to tell it from a rugged objective.
+NOISY_POINTS = 10
 # Less noise than NOISY is the rugged mode. The search for the noisy mode starts from the noise NOISY_START, the search
 # for the rugged mode from the prior's length scales times RUGGED_START.
 NOISY_START = 1e-2
@@ -290,7 +289,8 @@ def draw(found: Sequence[Learned[Kernel]], most: int) -> list[Particle]:
     """
     if most == 1:
         return [Particle(found[0].kernel, found[0].noise, 0.0)]
-    likely = [learned for learned in found if learned.log_posterior > found[0].log_posterior - NEGLIGIBLE]
+    least = found[0].log_posterior - NEGLIGIBLE
+    likely = [found[0], *(learned for learned in found[1:] if learned.log_posterior > least)]
     around = [_Normal(one) for i, one in enumerate(likely) if not any(one.is_near(other) for other in likely[:i])]
     logs = np.array([each.log_probability for each in around])
     shares = np.exp(logs - logs.max())

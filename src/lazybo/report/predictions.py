@@ -17,7 +17,7 @@ from optuna.trial import FrozenTrial
 from lazybo.core.blas import one_thread
 from lazybo.core.checks import Array, shortened
 from lazybo.search.optimizer import Optimizer
-from lazybo.search.predictions import HALF_WIDTH, WIDENED, Contender, Prediction, Predictor, Recommendation
+from lazybo.search.predictions import HALF_WIDTH, Contender, Prediction, Predictor, Recommendation
 from lazybo.space.feasible import Feasibility
 from lazybo.space.space import Predicate, Space
 from lazybo.study.model import StudyModel, model_of
@@ -367,7 +367,7 @@ def quality_of(predictor: Predictor) -> Quality | None:
     targets = posterior.targets[found.rows]
     if len(targets) < 3 or not np.ptp(targets):
         return None
-    reach = HALF_WIDTH * WIDENED * found.deviation
+    reach = HALF_WIDTH * found.deviation
 
     def values(warped: Array) -> list[float]:
         return (sign * warping.inverse(warped) + 0.0).tolist()

@@ -41,12 +41,12 @@ from lazybo.gp.targets import Warping
 from lazybo.search.records import Index
 from lazybo.space.space import Space
 
-# The ends of a 95 % interval.
+# The ends of a 95 % interval, as quantiles and in standard deviations from the mean of a normal distribution.
 INTERVAL = (0.025, 0.975)
 HALF_WIDTH = 1.959964
 # No kernel is quite right, and values that a search has chosen are no random sample. With standard deviations larger by
 # this factor, the intervals contain the truth as often as they say (`python -m benchmarks.calibration`).
-WIDENED = 1.4
+WIDENED = 1.5
 # Posterior means that differ by less, in standard deviations of the targets, count as equal. Without noise the means
 # near the optimum differ less than the model can know, and the value that was measured is the better judge.
 EQUAL_MEANS = 1e-3

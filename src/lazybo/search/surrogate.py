@@ -49,6 +49,8 @@ RESCALE = 2.0
 RELATE_GROWTH = 1.25
 # With more values the kernel is not learned more often than the lag says: factoring K takes more than a second.
 FRESH_VALUES = 2000
+# With larger targets, as values that are not scaled may be, the likelihoods of particles differ by rounding errors.
+LARGE_TARGET = 1e4
 # The particles are drawn again when their effective number is less than this share of them.
 DEGENERATE = 0.5
 
@@ -343,6 +345,7 @@ class Surrogate:
             data = data._replace(targets=data.targets - expected)
             priors = priors.like_others(earlier.learned.kernel, related.residual)
         first = fitted.learned_at == 0
+        count = count if np.abs(data.targets).max() < LARGE_TARGET else 1
         leading, *others = draw(modes(data, fitted.kernel, fitted.noise, priors, first=first), count)
         return fitted.unbuilt(
             kernel=leading.kernel,
