@@ -173,7 +173,7 @@ def make(options: dict[str, Any], optimizer: str) -> Make:
     """What makes the optimiser of a variant."""
     if optimizer:
         return OPTIMIZERS[optimizer]
-    from lazybo.gp.priors import Priors
+    from lazybo import Priors
 
     priors = {"priors": Priors(**options["priors"])} if "priors" in options else {}
     return lazybo(**{**options, **priors})
