@@ -79,27 +79,32 @@ def crps(found: Components, targets: Array) -> float:
 def one_run(suite: str, name: str, seed: int) -> list[dict[str, object]]:
     """One row for each number of evaluations."""
     problem = load(name, instance=1 + seed % 5)
+    found = figures(problem, seed, CHECKPOINTS, noisy=suite == "noisy trainings")
+    texts = {n: [f"{figure:.5g}" for figure in row] for n, row in found.items()}
+    return [dict(zip(FIELDS, (suite, name, seed, n, *row), strict=True)) for n, row in texts.items()]
+
+
+def figures(problem: Problem, seed: int, checkpoints: Sequence[int], *, noisy: bool) -> dict[int, list[float]]:
+    """The figures of a row, from `random` on, after each number of evaluations of a run."""
     optimizer, rng = Optimizer(problem.space, seed=seed), np.random.default_rng((seed, 7))
-    deviation = noise_of(problem, optimizer, seed) if suite == "noisy trainings" else 0.0
+    deviation = noise_of(problem, optimizer, seed) if noisy else 0.0
     points = optimizer.space.sample(np.random.default_rng((seed, 5)), POINTS)
     configurations = [optimizer.space.decode(point) for point in points]
     truths = np.array([problem.objective(params) for params in configurations])
-    rows = []
-    for n in range(1, CHECKPOINTS[-1] + 1):
+    found = {}
+    for n in range(1, checkpoints[-1] + 1):
         suggestion = optimizer.ask()
         noise = deviation * float(rng.standard_normal())
         optimizer.tell(suggestion, problem.observed(suggestion.params, rng) + noise)
-        if n in CHECKPOINTS:
-            figures = measured(optimizer, points, configurations, truths, problem)
-            texts = [f"{figure:.5g}" for figure in figures]
-            rows.append(dict(zip(FIELDS, (suite, name, seed, n, *texts), strict=True)))
-    return rows
+        if n in checkpoints:
+            found[n] = measured(optimizer, points, configurations, truths, problem)
+    return found
 
 
 def measured(
     optimizer: Optimizer, points: Array, configurations: Sequence[dict[str, object]], truths: Array, problem: Problem
 ) -> list[float]:
-    """The figures of a row, from `random` on."""
+    """The figures of an optimiser as it is."""
     predictor, predictions = optimizer.model.predictor(), optimizer.predict(configurations)
     best = np.argsort(predictor.means(points), kind="stable")[:BEST]
     found = predictor.posterior.components(optimizer.space.as_rows(points))

@@ -289,6 +289,12 @@ def test_a_step_does_no_more_work_than_it_did(n: int) -> None:
     assert {key: value for key, value in measured.items() if not guard.WORK[n][key].holds(value)} == {}
 
 
+@pytest.mark.parametrize("noisy", guard.COVERAGE)
+def test_intervals_contain_the_truth_as_often_as_they_did(noisy: bool) -> None:
+    measured = guard.coverage(noisy=noisy)
+    assert {key: value for key, value in measured.items() if not guard.COVERAGE[noisy][key].holds(value)} == {}
+
+
 @pytest.mark.parametrize("name", guard.QUALITY)
 def test_quick_problems_end_where_they_did(name: str) -> None:
     measured, (_, band) = guard.quality(name), guard.QUALITY[name]
