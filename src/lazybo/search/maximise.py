@@ -174,9 +174,7 @@ def find_maxima(
     return _distinct(kernel, u, surface.exact(u))
 
 
-def _limits(
-    space: Space, border: "Border | None", free: NDArray[np.bool_]
-) -> Callable[[Array, Array], Array] | None:
+def _limits(space: Space, border: "Border | None", free: NDArray[np.bool_]) -> Callable[[Array, Array], Array] | None:
     """Where steps of `climb` end, given their starts and ends; None if everywhere in the unit cube."""
     if not space.kinds:
         return None if border is None else border.shortened

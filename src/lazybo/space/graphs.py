@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations, product
+from itertools import product
 from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
@@ -44,7 +44,7 @@ DEPTH = 2
 MAX_KNOWN = 2**15
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LabelledGraph:
     """A value of `Graph`. ``operations`` are those of the edges, or of the inner nodes, in the order of ``kind``.
 
@@ -94,6 +94,9 @@ class LabelledGraph:
             return f"{' '.join(inner)}; {' '.join(f'{i}>{j}' for i, j in self.edges)}"
         nodes = range(1, self.kind.nodes)
         return " + ".join("|".join(f"{self.operation(i, j)}~{i}" for i in self.before(j)) for j in nodes)
+
+    def __repr__(self) -> str:
+        return f"<LabelledGraph {self}>"
 
     def draw(self, ax: Any = None) -> Any:
         """Draw the graph with matplotlib; returns the axes. Edges without an operation are left out."""
@@ -214,7 +217,9 @@ class Graph(Kind):
         known = isinstance(operations, Sequence) and not isinstance(operations, str)
         if not known or len(operations) != count or any(each not in self.operations for each in operations):
             some = f"{count} of the operations {shortened([*self.operations])}"
-            raise ValueError(f"must be a graph with {some}, one for each {self.labels[:-1]}, not {shortened(operations)}")
+            raise ValueError(
+                f"must be a graph with {some}, one for each {self.labels[:-1]}, not {shortened(operations)}"
+            )
         return (*operations, *self._written(edges))
 
     def _written(self, edges: Any) -> tuple[Any, ...]:
@@ -225,9 +230,13 @@ class Graph(Kind):
             return ()
         given = list(edges) if isinstance(edges, Sequence) else None
         if self.inputs is not None:
-            if given is None or len(given) != self.nodes - 2 or any(
-                isinstance(i, bool) or not isinstance(i, int | np.integer) or not 0 <= i < j
-                for i, j in zip(given, self._inner, strict=True)
+            if (
+                given is None
+                or len(given) != self.nodes - 2
+                or any(
+                    isinstance(i, bool) or not isinstance(i, int | np.integer) or not 0 <= i < j
+                    for i, j in zip(given, self._inner, strict=True)
+                )
             ):
                 some = f"the node before each of the {self.nodes - 2} inner nodes"
                 raise ValueError(f"must be a graph whose edges are {some}, not {shortened(edges)}")
@@ -344,7 +353,9 @@ class GraphAxis(KindAxis):
 
     def neighbours(self, code: Array, rng: np.random.Generator) -> Array:  # noqa: ARG002
         """One other choice; with a limit, also one edge instead of another."""
-        moves = [_changed(code, {i: c}) for i, count in enumerate(self._counts) for c in range(int(count)) if c != code[i]]
+        moves = [
+            _changed(code, {i: c}) for i, count in enumerate(self._counts) for c in range(int(count)) if c != code[i]
+        ]
         if self.kind.at_most is not None:
             first = self.kind.nodes - 2
             edges = range(first, self.code)

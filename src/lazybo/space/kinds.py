@@ -16,7 +16,7 @@ units in which two random values have a distance of about 1, as two choices have
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from functools import lru_cache
 from typing import Any, ClassVar
@@ -66,7 +66,14 @@ class Kind(ABC):
         """The kind as plain data for JSON: its name, and its arguments unless they are the defaults."""
         given = {each.name: getattr(self, each.name) for each in fields(self) if each.init}  # type: ignore[arg-type]
         default = {each.name: each.default for each in fields(self)}  # type: ignore[arg-type]
-        return {"kind": self.name} | {name: value for name, value in given.items() if value != default[name]}
+        return {"kind": self.name} | {name: _plain(value) for name, value in given.items() if value != default[name]}
+
+
+def _plain(value: Any) -> Any:
+    """Plain data as JSON would return it."""
+    if isinstance(value, Mapping):
+        return {name: _plain(each) for name, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, tuple) else value
 
 
 @lru_cache(maxsize=MAX_AXES)

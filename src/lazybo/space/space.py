@@ -76,7 +76,10 @@ class Space:
     ) -> None:
         self.parameters = _parameters(parameters)
         """Every parameter as a distribution or a kind with structure."""
-        stored = {name: each.stored(name) if isinstance(each, Kind) else {name: each} for name, each in self.parameters.items()}
+        stored = {
+            name: each.stored(name) if isinstance(each, Kind) else {name: each}
+            for name, each in self.parameters.items()
+        }
         self.stored = {name: tuple(each) for name, each in stored.items()}
         """The names in a study of each parameter."""
         self.kinds = {name: each for name, each in self.parameters.items() if isinstance(each, Kind)}
@@ -117,11 +120,15 @@ class Space:
     def __eq__(self, other: object) -> bool:
         """Whether another space has the same parameters, conditions and predicate."""
         return isinstance(other, Space) and all(
-            getattr(self, name) == getattr(other, name)
-            for name in ("parameters", "conditions", "optional", "feasible")
+            getattr(self, name) == getattr(other, name) for name in ("parameters", "conditions", "optional", "feasible")
         )
 
     __hash__ = None  # type: ignore[assignment]
+
+    @cached_property
+    def stored_conditions(self) -> dict[str, Condition]:
+        """The conditions by the names of stored parameters."""
+        return {each: condition for name, condition in self.conditions.items() for each in self.stored[name]}
 
     @property
     def dim(self) -> int:
@@ -280,7 +287,7 @@ class Space:
 
     def decode_all(self, x: Array) -> list[dict[str, Any]]:
         """The configurations at some points: those of `decode`, many times faster."""
-        values = {}
+        values: dict[str, Sequence[Any]] = {}
         for name, stored in self.stored.items():
             if name not in self._axes:
                 values[name] = [only_value(self.distributions[name])] * len(x)
@@ -290,8 +297,8 @@ class Space:
             rest = iter(self._axes[name].decode_all(place[known]))
             found = [next(rest) if each else None for each in known.tolist()] if not known.all() else [*rest]
             if name in self.kinds:
-                nothing = (None,) * len(stored)
-                values |= zip(stored, zip(*(nothing if each is None else each for each in found), strict=True), strict=False)
+                for i, each in enumerate(stored):
+                    values[each] = [None if row is None else row[i] for row in found]
             else:
                 values[name] = found
         rows = [dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)]
@@ -371,7 +378,7 @@ class Space:
         return np.hstack([axis.free(x[:, self.slices[name]]) for name, axis in self._axes.items()])
 
     def project(self, x: Array, free: NDArray[np.bool_]) -> Array:
-        """Points that moved continuously, back among those of configurations, (n, d), in place: shares keep their sum."""
+        """Points that moved continuously, moved back in place to those of configurations, (n, d): shares keep their sum."""
         for name, kind in self.kinds.items():
             columns = self.slices[name]
             x[:, columns] = kind.axis.project(x[:, columns], free[:, columns])
@@ -494,7 +501,9 @@ def _parameters(given: Any) -> dict[str, BaseDistribution | Kind]:
     kinds = {name: each for name, each in given.items() if isinstance(each, Kind)} if isinstance(given, Mapping) else {}
     if not kinds:
         return {**as_distributions(given)}
-    others = as_distributions({name: None if name in kinds else each for name, each in given.items() if name not in kinds})
+    others = as_distributions(
+        {name: None if name in kinds else each for name, each in given.items() if name not in kinds}
+    )
     return {name: kinds.get(name) or others[name] for name in given}
 
 
