@@ -88,6 +88,10 @@ class LabelledGraph:
         """A key that equivalent graphs share, for ``canonical=lambda params: params["cell"].canonical()``."""
         return self.expression
 
+    def to_plain(self) -> dict[str, Any]:
+        """The graph as plain data for JSON."""
+        return {"operations": list(self.operations), "edges": [list(edge) for edge in self.edges]}
+
     def __str__(self) -> str:
         if self.kind.labels == "nodes":
             inner = [f"{i}={op}" for i, op in enumerate(self.operations, 1)]
