@@ -7,7 +7,7 @@ from scipy.stats import multivariate_normal, norm
 
 from lazybo.gp.fit import Data, draw, modes, particles_at
 from lazybo.gp.kernels import AdditiveMatern52, Kernel, Matern52
-from lazybo.gp.mixture import Mixture, MixturePool
+from lazybo.gp.mixture import Posterior, PosteriorPool
 from lazybo.gp.priors import Priors, prior_kernel
 from lazybo.gp.process import Process
 
@@ -25,14 +25,14 @@ def process_of(data: Data, kernel: Kernel, noise: float) -> Process:
 
 
 @pytest.fixture
-def mixture(rng: np.random.Generator) -> Mixture:
+def mixture(rng: np.random.Generator) -> Posterior:
     data = data_of(rng, 25, 0.1)
     kernels = [Matern52(np.array([0.4, 0.8])), Matern52(np.array([0.2, 0.3]), 2.0), Matern52(np.array([1.5, 0.5]), 0.5)]
     processes = [process_of(data, kernel, noise) for kernel, noise in zip(kernels, (0.01, 0.1, 1e-3), strict=True)]
-    return Mixture(processes, [0.0, -1.0, 2.0])
+    return Posterior(processes, [0.0, -1.0, 2.0])
 
 
-def test_weights_are_posterior_probabilities(mixture: Mixture) -> None:
+def test_weights_are_posterior_probabilities(mixture: Posterior) -> None:
     x, targets = mixture.X, mixture.targets
     logs = [
         prior + multivariate_normal(np.zeros(25), each.kernel(x) + each.noise * np.eye(25)).logpdf(targets)
@@ -42,7 +42,7 @@ def test_weights_are_posterior_probabilities(mixture: Mixture) -> None:
     assert 1.0 <= mixture.effective <= 3.0
 
 
-def test_a_new_value_multiplies_the_weights_by_its_predicted_densities(mixture: Mixture) -> None:
+def test_a_new_value_multiplies_the_weights_by_its_predicted_densities(mixture: Posterior) -> None:
     point, value = np.array([[0.31, 0.62]]), 0.4
     predicted = [each.posterior(point) for each in mixture.processes]
     densities = [
@@ -52,18 +52,18 @@ def test_a_new_value_multiplies_the_weights_by_its_predicted_densities(mixture: 
     expected = mixture.weights * densities
     for process in mixture.processes:
         process.append(point, [value])
-    after = Mixture(mixture.processes, mixture.log_priors)
+    after = Posterior(mixture.processes, mixture.log_priors)
     np.testing.assert_allclose(after.weights, expected / expected.sum(), rtol=1e-6)
 
 
-def test_pending_rows_do_not_change_the_weights(mixture: Mixture) -> None:
+def test_pending_rows_do_not_change_the_weights(mixture: Posterior) -> None:
     before = mixture.weights
     for process in mixture.processes:
         process.append([[0.1, 0.2], [0.8, 0.3]], [np.nan, np.nan])
-    np.testing.assert_allclose(Mixture(mixture.processes, mixture.log_priors).weights, before, rtol=1e-6)
+    np.testing.assert_allclose(Posterior(mixture.processes, mixture.log_priors).weights, before, rtol=1e-6)
 
 
-def test_moments_and_quantiles_are_those_of_draws(mixture: Mixture, rng: np.random.Generator) -> None:
+def test_moments_and_quantiles_are_those_of_draws(mixture: Posterior, rng: np.random.Generator) -> None:
     u = rng.random((4, 2))
     which = rng.choice(3, size=200_000, p=mixture.weights)
     draws = np.empty((len(which), 4))
@@ -83,8 +83,8 @@ def test_moments_and_quantiles_are_those_of_draws(mixture: Mixture, rng: np.rand
     assert (wide[2] - wide[0] > mixture.quantiles(u, levels)[2] - mixture.quantiles(u, levels)[0]).all()
 
 
-def test_one_particle_is_a_process(mixture: Mixture, rng: np.random.Generator) -> None:
-    alone, u = Mixture(mixture.processes[:1]), rng.random((5, 2))
+def test_one_particle_is_a_process(mixture: Posterior, rng: np.random.Generator) -> None:
+    alone, u = Posterior(mixture.processes[:1]), rng.random((5, 2))
     mean, variance = alone.leading.posterior(u)
     np.testing.assert_array_equal(alone.posterior(u).mean, mean)
     np.testing.assert_allclose(alone.posterior(u).variance, variance, rtol=1e-12)
@@ -92,7 +92,7 @@ def test_one_particle_is_a_process(mixture: Mixture, rng: np.random.Generator) -
     np.testing.assert_array_equal(alone.smoothed(), alone.leading.smoothed())
 
 
-def test_leaving_one_out_is_what_the_others_predict(mixture: Mixture) -> None:
+def test_leaving_one_out_is_what_the_others_predict(mixture: Posterior) -> None:
     found = mixture.left_out()
     for row in (0, 11):
         parts = []
@@ -109,8 +109,8 @@ def test_leaving_one_out_is_what_the_others_predict(mixture: Mixture) -> None:
         assert found.deviation[row] ** 2 == pytest.approx(expected, rel=1e-5)
 
 
-def test_the_pool_of_all_particles_follows_them(mixture: Mixture, rng: np.random.Generator) -> None:
-    pool = MixturePool(mixture.processes, rng.random((30, 2)))
+def test_the_pool_of_all_particles_follows_them(mixture: Posterior, rng: np.random.Generator) -> None:
+    pool = PosteriorPool(mixture.processes, rng.random((30, 2)))
     pool.moments()
     for process in mixture.processes:
         process.append([[0.5, 0.5]], [0.2])

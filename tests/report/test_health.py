@@ -9,7 +9,7 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from optuna.trial import create_trial
 
 from lazybo.gp.kernels import Matern52
-from lazybo.gp.mixture import Mixture
+from lazybo.gp.mixture import Posterior
 from lazybo.gp.process import Process
 from lazybo.gp.targets import warping
 from lazybo.report import health
@@ -161,7 +161,7 @@ def test_quality_is_that_of_models_refitted_without_each_value(sign: float) -> N
         return process
 
     process = process_of(list(range(25)))
-    predictor = Predictor(Space({"x": FloatDistribution(0, 1)}), Mixture([process]), warp, sign)
+    predictor = Predictor(Space({"x": FloatDistribution(0, 1)}), Posterior([process]), warp, sign)
     found = quality_of(predictor)
     assert found is not None
     np.testing.assert_allclose(found.measured, y)
@@ -184,7 +184,7 @@ def test_noise_is_in_the_units_of_the_objective() -> None:
     warp = warping(y)
     process = Process(Matern52(np.array([1.0])), 0.25)
     process.append(rng.random((400, 1)), warp(y))
-    found = noise_of(Predictor(Space({"x": FloatDistribution(0, 1)}), Mixture([process]), warp, 1.0))
+    found = noise_of(Predictor(Space({"x": FloatDistribution(0, 1)}), Posterior([process]), warp, 1.0))
     assert found is not None
     assert found.share == pytest.approx(0.25, rel=0.02)
     assert found.deviation == pytest.approx(50, rel=0.25)

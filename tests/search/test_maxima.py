@@ -8,7 +8,7 @@ import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
 from lazybo.gp.kernels import Matern52
-from lazybo.gp.mixture import Mixture
+from lazybo.gp.mixture import Posterior
 from lazybo.gp.process import Process
 from lazybo.search.acquisition import Acquired, improvement, log_expected_improvement
 from lazybo.search.maximise import Maximum, Surface, climb, find_maxima
@@ -37,7 +37,7 @@ def found_on(
 ) -> list[Maximum]:
     """The maxima of log EI, or of another acquisition, with a pool of this many points."""
     joint = options.pop("joint", improvement(log_expected_improvement, float(gp.targets.min())))
-    mixture, points = Mixture([gp]), space.spread(rng, pool)
+    mixture, points = Posterior([gp]), space.spread(rng, pool)
     surface = Surface(gp.kernel, [mixture], points, [mixture.components(points)], joint)
     return find_maxima(surface, space, incumbents, taken, rng, **options)
 

@@ -43,7 +43,7 @@ class Components(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Mixture:
+class Posterior:
     """Processes with the same rows, the leading one first. ``log_priors`` are log w - log p(t | X, φ), as drawn."""
 
     processes: Sequence[Process]
@@ -164,7 +164,7 @@ class Mixture:
         return self.leading.around(centers)
 
 
-class MixturePool:
+class PosteriorPool:
     """The posterior of all particles at fixed ``points``, (m, d), that follows them as they grow."""
 
     def __init__(self, processes: Sequence[Process], points: Array) -> None:

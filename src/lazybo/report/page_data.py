@@ -38,13 +38,13 @@ from lazybo.core.blas import one_thread
 from lazybo.core.checks import Array
 from lazybo.core.text import printable, shortened, without_password
 from lazybo.gp.kernels.base import PriorMean
-from lazybo.gp.mixture import Mixture
+from lazybo.gp.mixture import Posterior
 from lazybo.gp.posterior import NO_VALUE
 from lazybo.gp.process import Process
 from lazybo.search.acquisition import MIN_STD
 from lazybo.search.optimizer import Optimizer
 from lazybo.search.predictions import INTERVAL, WIDENED, Limit, Predictor
-from lazybo.space.space import Space
+from lazybo.space.space import Space, places_of
 from lazybo.study.trial import point_of
 
 if TYPE_CHECKING:
@@ -242,7 +242,7 @@ def active_if(space: Space, name: str) -> list[tuple[int, list[float]]]:
     while name in space.conditions:
         condition = space.conditions[name]
         if condition.parent in space.names:  # a parent with one value always has it
-            needs.append((space.slices[condition.parent].start, [place for (place,) in space.places(condition)]))
+            needs.append((space.slices[condition.parent].start, [place for (place,) in places_of(space, condition)]))
         name = condition.parent
     return needs
 
@@ -262,7 +262,7 @@ def _limit(limit: Limit, *, whole: bool) -> dict[str, Any]:
     return {"threshold": limit.threshold, **_mixture(limit.posterior, whole=whole)}
 
 
-def _mixture(posterior: Mixture, *, whole: bool) -> dict[str, Any]:
+def _mixture(posterior: Posterior, *, whole: bool) -> dict[str, Any]:
     """All particles, which share a prior mean."""
     prior = posterior.leading.prior
     return {

@@ -6,7 +6,7 @@ its predictions.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -166,7 +166,7 @@ def _along(space: Space, center: Array, j: int) -> Array:
     x = np.repeat(center[None], int(space.levels[j]) if listed else GRID + 1, axis=0)
     if listed:
         shares = (np.arange(len(x)) + 0.5) / len(x)
-        x[:, j] = space.from_uniform(np.repeat(shares[:, None], space.dim, axis=1))[:, j]
+        x[:, j] = space.from_uniform(np.repeat(shares[:, None], space.draws, axis=1))[:, j]
         return x
     x[1:, j] = np.linspace(0.0, 1.0, GRID)
     x[:, j] = space.snap(x)[:, j]
@@ -227,7 +227,7 @@ def recommend(study: Study, *, feasible: Predicate | None = None) -> Recommendat
     predictor, trials = predictor_of(study), Store(study).trials()
     if feasible is not None:
         space = predictor.space
-        checked = Space(space.distributions, conditions=space.conditions, optional=space.optional, feasible=feasible)
+        checked = space.changed(feasible=feasible)
         holds = Feasibility(checked, feasible).holds
         trials = [trial for trial in feasible_trials(trials) if holds(trial.params)]
         if not trials:
@@ -235,7 +235,8 @@ def recommend(study: Study, *, feasible: Predicate | None = None) -> Recommendat
                 f"there is nothing to recommend in the study {study.study_name!r}: feasible is false for all of its "
                 "completed trials"
             )
-    return recommended_of(study, trials, predictor)
+    found = recommended_of(study, trials, predictor)
+    return replace(found, params=predictor.space.values(found.params))
 
 
 @one_thread()

@@ -29,7 +29,7 @@ class Fitted:
     earlier tasks. ``noise_range`` is the least and the most variance that noise may give to measured values.
 
     ``kernel`` and ``noise`` are the most probable ones. ``others`` are further particles; the weights of all of them
-    are those when they were drawn, divided by the likelihood then (`Mixture`). ``log_prior`` is that of the first one.
+    are those when they were drawn, divided by the likelihood then (`Posterior`). ``log_prior`` belongs to the first.
     """
 
     kernel: Kernel

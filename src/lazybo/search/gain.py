@@ -29,7 +29,7 @@ from typing import NamedTuple
 import numpy as np
 
 from lazybo.core.checks import Array
-from lazybo.gp.mixture import Mixture
+from lazybo.gp.mixture import Posterior
 from lazybo.gp.targets import LARGEST, Warping
 from lazybo.search.acquisition import log_expected_improvement
 
@@ -39,7 +39,7 @@ LEAST_SHARE = 0.02
 
 
 def play(
-    process: Mixture, points: Array, evaluated: int, horizon: int, rng: np.random.Generator, futures: int = FUTURES
+    process: Posterior, points: Array, evaluated: int, horizon: int, rng: np.random.Generator, futures: int = FUTURES
 ) -> Array:
     """The best mean of each future before and after each of ``horizon`` evaluations, (s, h + 1).
 

@@ -26,6 +26,7 @@ from lazybo.search.predictions import Recommendation
 from lazybo.search.queries import Best, Queries, best_of, feasible_rows, front_of, one_objective, signs_of
 from lazybo.search.records import Suggestion, Table, pending_row, result_row, rows_of
 from lazybo.search.results import PENDING, Result, State, Values, cost_of
+from lazybo.space.derived import Canonical, Features
 from lazybo.space.space import Predicate, Space, as_space
 
 __all__ = ["Optimizer", "Suggestion"]
@@ -34,7 +35,7 @@ _SPACE = "it belongs to the space: Optimizer(lazybo.Space({...}, %s=...))"
 HINTS = {
     "n_startup_trials": "use n_startup=",
     "directions": "use direction=, which also takes a list",
-    **{name: _SPACE % name for name in ("conditions", "feasible", "optional")},
+    **{name: _SPACE % name for name in ("conditions", "feasible", "optional", "features", "canonical")},
 }
 # A notebook shows this many of the last observations.
 ROWS_SHOWN = 10
@@ -133,7 +134,7 @@ class Optimizer:
         number = self._next_number
         self._next_number += 1
         self.planner.records.add(params, PENDING, number)
-        return Suggestion(number, dict(params))
+        return Suggestion(number, self.space.values(params))
 
     # ------------------------------------------------------------------ tell
 
@@ -256,7 +257,8 @@ class Optimizer:
         luckiest one if the objective is noisy. Only evaluations that satisfy all measured constraints are recommended,
         and results at configurations that are not ``feasible`` only if there are no others.
         """
-        return self.model.recommend()
+        found = self.model.recommend()
+        return replace(found, params=self.space.values(found.params))
 
     @property
     def best(self) -> Best:
@@ -264,7 +266,10 @@ class Optimizer:
         one_objective(self.directions, "there is no single best", "front")
         records = self.planner.records
         rows = feasible_rows(records, "there is no best yet")
-        return best_of(records[int(rows[np.argmin(records.values()[rows])])], self._signs)
+        return self._shown(best_of(records[int(rows[np.argmin(records.values()[rows])])], self._signs))
+
+    def _shown(self, best: Best) -> Best:
+        return replace(best, params=self.space.values(best.params))
 
     @property
     def front(self) -> list[Best]:
@@ -272,14 +277,15 @@ class Optimizer:
 
         Failures do not count, nor do observations that violate a constraint or have not measured it.
         """
-        return front_of(self.planner.records, self._signs)
+        return [self._shown(best) for best in front_of(self.planner.records, self._signs)]
 
     @property
     def pending(self) -> list[Suggestion]:
         """The suggestions that were not told yet."""
         records = self.planner.records
         rows = [records[row] for row in records.rows(State.PENDING)]
-        return [Suggestion(each.number, dict(each.params)) for each in rows if each.number is not None]
+        values = self.space.values
+        return [Suggestion(each.number, values(each.params)) for each in rows if each.number is not None]
 
     def records(self) -> Table:
         """All observations as rows of plain data, in their order: number, values, parameters, constraints, state.
@@ -317,6 +323,8 @@ class Optimizer:
         path: str | Path,
         *,
         feasible: Predicate | None = None,
+        features: Features | None = None,
+        canonical: Canonical | None = None,
         acquisition: Acquisition | Function | None = None,
         kernel: Kernel | None = None,
     ) -> Self:
@@ -324,7 +332,8 @@ class Optimizer:
 
         Raises a ValueError if the file cannot be read, or if such a function is missing.
         """
-        given = {"feasible": feasible, "acquisition": acquisition, "kernel": kernel}
+        of_space = {"feasible": feasible, "features": features, "canonical": canonical}
+        given = {**of_space, "acquisition": acquisition, "kernel": kernel}
         with readable(f"the file {str(path)!r}", "give a file as Optimizer.save() wrote it"):
             read = saved.from_text(saved.read(path), given)
             found = cls.with_options(read.space, read.directions, read.options)

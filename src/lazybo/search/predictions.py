@@ -34,7 +34,7 @@ import numpy as np
 
 from lazybo.core import text
 from lazybo.core.checks import Array
-from lazybo.gp.mixture import Mixture
+from lazybo.gp.mixture import Posterior
 from lazybo.gp.posterior import NO_VALUE, root_of
 from lazybo.gp.priors import NOISY
 from lazybo.gp.targets import Warping
@@ -128,7 +128,7 @@ class Predictor:
     """
 
     space: Space
-    posterior: Mixture
+    posterior: Posterior
     warping: Warping
     sign: float
     forecasts: Index = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
@@ -216,7 +216,7 @@ class Limit:
     With the posterior mean μ and deviation σ of a particle at a point, the chance of that is Φ((threshold - μ) / σ).
     """
 
-    posterior: Mixture
+    posterior: Posterior
     threshold: float
 
 

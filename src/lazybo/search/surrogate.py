@@ -20,7 +20,7 @@ from lazybo.core.checks import Array, positive
 from lazybo.gp.earlier import EarlierTasks
 from lazybo.gp.fit import Data, draw, is_due, modes, particles_at, subset
 from lazybo.gp.kernels import Kernel, Matern52, kernel_for
-from lazybo.gp.mixture import Components, Mixture, MixturePool
+from lazybo.gp.mixture import Components, Posterior, PosteriorPool
 from lazybo.gp.posterior import CHUNK_ROWS, NO_VALUE, groups_of_rows
 from lazybo.gp.priors import Priors, check_priors, prior_kernel
 from lazybo.gp.process import Process
@@ -60,7 +60,7 @@ class Built:
     """Processes that were built with the parameters of each particle, and their pool."""
 
     processes: list[Process]
-    pool: MixturePool | None = None
+    pool: PosteriorPool | None = None
 
     @property
     def n(self) -> int:
@@ -89,7 +89,7 @@ class Current:
     built: Built
     targets: Array
     priors: Priors
-    posterior: Mixture
+    posterior: Posterior
 
     @property
     def process(self) -> Process:
@@ -112,10 +112,10 @@ class Current:
         """The rows whose value is a forecast."""
         return np.setdiff1d(self.output.rows(State.COMPLETE), self.output.measured)
 
-    def over(self, points: Array) -> MixturePool:
+    def over(self, points: Array) -> PosteriorPool:
         """A pool of these points, which is kept until others are asked for."""
         if self.built.pool is None or self.built.pool.points is not points:
-            self.built.pool = MixturePool(self.built.processes, points)
+            self.built.pool = PosteriorPool(self.built.processes, points)
         return self.built.pool
 
     def components(self, points: Array) -> Components:
@@ -392,7 +392,8 @@ class Surrogate:
         """How much each of these rows tells about the whole space, (n,): less, the more other rows are near it."""
         if self._space.dim == 0:
             return np.ones(len(rows))
-        near = Matern52(np.full(self._space.dim, NEAR * math.sqrt(self._space.dim)), columns=self._space.columns)
+        d = len(self._space.columns)
+        near = Matern52(np.full(d, NEAR * math.sqrt(d)), columns=self._space.columns)
         return 1.0 / near(self._points(rows)).sum(axis=1)
 
     def _targets(self, fitted: Fitted) -> Array:
@@ -422,8 +423,8 @@ def _repeats(output: Output, targets: Array) -> Repeats:
     return repeats_of(measured, groups)
 
 
-def _mixture(fitted: Fitted, built: Built) -> Mixture:
-    return Mixture(built.processes, [each.log_weight for each in fitted.particles])
+def _mixture(fitted: Fitted, built: Built) -> Posterior:
+    return Posterior(built.processes, [each.log_weight for each in fitted.particles])
 
 
 def _first(chosen: Kernel, learning: Learning, priors: Priors) -> Fitted:

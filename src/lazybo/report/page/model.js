@@ -256,7 +256,7 @@ class Process {
   }
 }
 
-/* Several processes with their weights, as `Mixture`. */
+/* Several processes with their weights, as `Posterior` in `lazybo.gp.mixture`. */
 class Mixture {
   constructor(spec, shared) {
     this.processes = spec.particles.map((particle) => new Process({ ...particle, prior: spec.prior }, shared));
