@@ -177,11 +177,12 @@ class Predictor:
     def evaluated(self, points: Array, values: Array) -> list[Prediction]:
         """Predictions at points, (m, d), where these values were measured, (m,).
 
-        While no noise is found, a value that was measured is the objective itself. So the interval contains it, also
-        where the model would rather believe the neighbours.
+        If there is no noise, a value that was measured is the objective itself. So the interval contains it as long as
+        that is not too improbable, also where the model would rather believe the neighbours.
         """
         found = self.predictions(points)
-        if self.posterior.leading.noise > NOISY or self.known_variances.any():
+        quiet = [process.noise <= NOISY for process in self.posterior.processes]
+        if self.posterior.weights @ quiet <= INTERVAL[0] or self.known_variances.any():
             return found
         return [
             replace(each, low=min(each.low, value), high=max(each.high, value))
