@@ -30,7 +30,7 @@ from lazybo.gp.priors import Priors
 from lazybo.search.acquisition import Acquisition
 from lazybo.search.earlier_studies import EarlierStudy, best_of
 from lazybo.search.options import Options, check_sources
-from lazybo.space.axis import contains, only_value
+from lazybo.space.distributions import contains, only_value
 from lazybo.space.space import Predicate, Space
 from lazybo.study.definition import UnstoredOptions, read_earlier, unstored_options
 from lazybo.study.feed import StudyReader, StudyReaders
