@@ -14,10 +14,10 @@ import lazybo
 from lazybo.cli import console, summary
 from lazybo.cli.by_hand import commands as by_hand
 from lazybo.cli.files import FORMATS, draw, format_of, numbers, rows_of
+from lazybo.cli.parameters import OptionalNames
 from lazybo.cli.plan import make_plan
 from lazybo.cli.settings import (
     JsonFlag,
-    OptionalNames,
     StorageArgument,
     StorageFlag,
     Where,

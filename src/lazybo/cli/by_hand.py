@@ -21,12 +21,11 @@ from lazybo.cli.measurements import (
     steps_of,
     value_columns,
 )
-from lazybo.cli.parameters import requirement_of, space_of
+from lazybo.cli.parameters import OptionalNames, requirement_of, space_of
 from lazybo.cli.plan import definition_of, goals_of, keep_requirement, options_in, parse_constraints
 from lazybo.cli.settings import (
     DEFAULT_STORAGE,
     JsonFlag,
-    OptionalNames,
     StorageFlag,
     StudyFlag,
     Where,

@@ -237,14 +237,17 @@ def _command(settings: Settings) -> tuple[str, ...] | None:
 
 def _check_program(plan: Plan, command: Sequence[str]) -> None:
     values = examples(plan.space)
+    without = [name for word in command for name in placeholders.names(word) if name in placeholders.PLACES]
+    if without and "devices" not in plan.settings:
+        raise ValueError(f"the placeholder {{{without[0]}}} needs --devices, for example --devices 0,1")
     placeholders.check(command, values, all_used=not plan.settings.get("from_environment", False))
     if plan.output.exists() and not plan.output.is_dir():
         raise ValueError(f"output {str(plan.output)!r} is not a folder; give another one with --output")
-    value_file, parallel = plan.settings.get("value_file"), plan.settings.get("parallel")
+    value_file = plan.settings.get("value_file")
     if value_file is not None:
         placeholders.check([value_file], values, all_used=False)
         _check_value_file(Path(value_file))
-        if not placeholders.names(value_file) and parallel != 1 and (parallel or plan.on_a_cluster):
+        if not placeholders.names(value_file) and _runs_several(plan):
             raise ValueError(
                 f"trials that run at the same time need a value file each, for example {value_file}.{{trial}}"
             )
@@ -254,6 +257,12 @@ def _check_program(plan: Plan, command: Sequence[str]) -> None:
     if not placeholders.names(program) and not plan.on_a_cluster and shutil.which(program) is None:
         where = "is not an executable file" if os.sep in program else "was not found in PATH; give its full path"
         raise ValueError(f"the program {program!r} {where}")
+
+
+def _runs_several(plan: Plan) -> bool:
+    """Whether trials may run at the same time."""
+    parallel = plan.settings.get("parallel") or len(plan.settings.get("devices", ()))
+    return parallel != 1 and bool(parallel or plan.on_a_cluster)
 
 
 def _check_value_file(path: Path) -> None:
