@@ -36,8 +36,8 @@ from lazybo.run.objective import Trial
 SEEN = os.environ.get("CUDA_VISIBLE_DEVICES", "")
 SPACE = {"x": (-1.0, 1.0), "y": (-1.0, 1.0)}
 KILLED, HANGS = 0.1, 0.01
-# Seconds of an evaluation or step, of a timeout, and until a driver is killed.
-SHORT, TIMEOUT, DRIVER_LIVES = 0.01, 3.0, (3.0, 25.0)
+# Seconds of an evaluation or step, and of a timeout; and how many evaluations a driver begins before it is killed.
+SHORT, TIMEOUT, DRIVER_LIVES = 0.01, 3.0, (5, 150)
 STEPS = 6
 KINDS: dict[str, list[Any]] = {
     "processes": [0, 1, 2, 3],
@@ -66,6 +66,10 @@ class Setting:
         """Append a word to the log; short appends are never mixed."""
         with self.log.open("a") as file:
             file.write(f"{what}\n")
+
+    def begun(self) -> int:
+        """How many evaluations have begun."""
+        return self.log.read_text().count("begun") if self.log.exists() else 0
 
     def use(self, stack: ExitStack, devices: str) -> None:
         """Take all of these devices until the stack closes, or the process dies."""
@@ -176,13 +180,16 @@ def run(setting: Setting) -> Counter[str]:
     while True:
         # Every death of a worker is a line of its log.
         with subprocess.Popen(command, stderr=subprocess.DEVNULL) as driver:  # noqa: S603 (this module)
-            try:
-                if driver.wait(moments.uniform(*DRIVER_LIVES)) != 0:
-                    raise SystemExit(f"the driver failed with exit status {driver.returncode}")
-                break
-            except subprocess.TimeoutExpired:
+            end = setting.begun() + moments.randint(*DRIVER_LIVES)
+            while driver.poll() is None and setting.begun() < end:
+                time.sleep(moments.uniform(0.001, 0.2))
+            if driver.poll() is None:
                 driver.kill()
                 drivers += 1
+            elif driver.returncode != 0:
+                raise SystemExit(f"the driver failed with exit status {driver.returncode}")
+            else:
+                break
     words = Counter(setting.log.read_text().split())
     return words + Counter({"drivers": drivers})
 

@@ -15,9 +15,10 @@ import optuna
 from optuna.pruners import BasePruner
 from optuna.study import Study
 
-from lazybo.cli.parameters import Requirement, examples, space_of
-from lazybo.cli.settings import DEFAULT_STORAGE, OBJECTIVE
+from lazybo.cli.parameters import Requirement, examples, requirement_of, space_of
+from lazybo.cli.settings import DEFAULT_STORAGE, OBJECTIVE, check_texts
 from lazybo.core.checks import Direction
+from lazybo.core.codec import readable
 from lazybo.programs import placeholders
 from lazybo.programs.output import Reading
 from lazybo.programs.placeholders import nearest
@@ -28,7 +29,7 @@ from lazybo.run.limits import Limits
 from lazybo.run.warm_start import check_initial, check_initial_feasible
 from lazybo.search.optimizer import Optimizer
 from lazybo.space.space import Predicate, Space
-from lazybo.study.attributes import REQUIRE_KEY
+from lazybo.study.attributes import REQUIRE_KEY, of_study
 from lazybo.study.definition import DEFAULT_NAME, Definition, read_earlier
 from lazybo.study.pruner import LazyPruner
 from lazybo.study.sampler import LazySampler
@@ -187,6 +188,14 @@ def keep_requirement(study: Study, feasible: Predicate | None) -> None:
     store = Store(study)
     if store.attributes().get(REQUIRE_KEY) != texts:
         store.set_attributes({REQUIRE_KEY: texts})
+
+
+def with_stored_requirement(space: Space, study: Study) -> Space:
+    """The space with the expressions that must hold, as they are stored with a study."""
+    with readable(of_study(REQUIRE_KEY, study.study_name), "set it to a list of strings such as ['a + b <= 1']"):
+        texts = check_texts("it", Store(study).attributes().get(REQUIRE_KEY) or [])
+        required = requirement_of(texts, space.distributions)
+    return Space(space.distributions, conditions=space.conditions, optional=space.optional, feasible=required)
 
 
 def options_in(settings: Settings, goals: Goals, storage: str, study: str) -> dict[str, Any]:

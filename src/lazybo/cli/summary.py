@@ -20,6 +20,7 @@ from lazybo.report.predictions import Advice, advise
 from lazybo.run.limits import describe_stop
 from lazybo.run.objective import DEVICE
 from lazybo.study.attributes import COMMAND_KEY, OBJECTIVE_KEY, REPEAT_KEY, STOPPED_KEY
+from lazybo.study.replay import Replayed
 from lazybo.study.store import Store
 from lazybo.study.trial import measured_constraints, violates
 
@@ -189,6 +190,32 @@ def print_result(facts: Facts, output: Path | None, *, interrupted: bool) -> Non
         console.line("interrupted; run the same command again to resume", style="yellow")
     elif not counts["complete"] and counts["failed"]:
         console.line("fix the program and run the same command again: failures before the first value do not count")
+
+
+def print_replay(replayed: Sequence[Replayed], *, as_json: bool) -> None:
+    """Print how many suggestions are the same when they are made again, which differ, and what is missing for others.
+
+    People get the first few of each kind, programs all of them.
+    """
+    differ = [each for each in replayed if each.differs]
+    missing = [each for each in replayed if each.missing]
+    if as_json:
+        console.print_json(
+            {
+                "same": len(replayed) - len(differ) - len(missing),
+                "differ": [{"number": each.number, "params": each.params, "again": each.again} for each in differ],
+                "missing": [{"number": each.number, "reason": each.missing} for each in missing],
+            }
+        )
+        return
+    same = len(replayed) - len(differ) - len(missing)
+    console.line((f"{same} of {len(replayed)} suggestions are the same", "bold green" if replayed else "dim"))
+    for each in differ[:MOST_SHOWN]:
+        console.line(f"trial {each.number} has {each.params}, and now {each.again} is suggested", style="red")
+    if len(differ) > MOST_SHOWN:
+        console.line(f"{len(differ)} suggestions differ", style="red")
+    for reason, count in Counter(each.missing for each in missing).most_common(MOST_SHOWN):
+        console.line(f"{count} cannot be made again: {reason}", style="yellow", soft_wrap=True)
 
 
 def print_overview(found: Sequence[Record]) -> None:

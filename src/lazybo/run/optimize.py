@@ -34,7 +34,7 @@ from lazybo.search.optimizer import Optimizer
 from lazybo.search.options import Options
 from lazybo.space.space import Space, as_space
 from lazybo.study.attributes import STOPPED_KEY
-from lazybo.study.definition import DEFAULT_NAME, Definition, keep_options, open_study, read_earlier
+from lazybo.study.definition import DEFAULT_NAME, Definition, keep_options, open_study, options_digest, read_earlier
 from lazybo.study.ledger import open_ledger
 from lazybo.study.model import StudyModel, open_model
 from lazybo.study.pruner import LazyPruner
@@ -187,6 +187,7 @@ def optimize(
         study.sampler = LazySampler.with_options(replace(options, kernel=by_name), space.feasible)
         study.pruner = _pruner(pruner, max_steps)
         model = open_model(study, options, space, trials)
+        model.record(options_digest(options), len(known))
         for params, value in known:
             model.optimizer.observe(params, value, outside=True)
         open_ledger(study, space.distributions, driver="").enqueue(first)
@@ -213,6 +214,7 @@ def _drive(study: Study, model: StudyModel, engine: Engine, run: RunOptions) -> 
         reason = driver.stopping.reason
         # The noise that a final check has learned decides what is recommended.
         learned = model.unsaved_attributes() if run.limits.confirm else {}
+        learned |= model.seen.rest() if learned else {}
         Store(study).set_attributes({**learned, STOPPED_KEY: None if reason is None else reason.value})
         if reason != StopReason.INTERRUPTED:
             return driver.stopping.error
