@@ -19,16 +19,16 @@ PACKAGE = ROOT / "src" / "lazybo"
 
 # These numbers may go down. To raise one, explain why in docs/architecture.md, in the same commit.
 LIMITS = {
-    "modules": 140,
-    "lines": 34_000,
+    "modules": 142,
+    "lines": 35_000,
     "lines of a module": 500,
     "modules in an import chain": 18,
     "methods of a class": 25,
     "parameters of a function": 22,
     "lines of the picture": 18,
     "modules visited by ask": 26,
-    "modules visited by a sampler's trial": 36,
-    "modules visited by optimize": 64,
+    "modules visited by a sampler's trial": 37,
+    "modules visited by optimize": 66,
 }
 # Pairs of packages that import each other.
 MUTUAL: set[tuple[str, str]] = set()

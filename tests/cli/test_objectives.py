@@ -10,8 +10,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from lazybo.cli.app import app
+from lazybo.cli.parameters import with_names
 from lazybo.cli.plan import make_plan, parse_constraints
-from lazybo.cli.settings import from_flags, settings_of, with_names
+from lazybo.cli.settings import from_flags, settings_of
 from lazybo.programs.program import reopen
 
 PROGRAM = """

@@ -14,10 +14,10 @@ import lazybo
 from lazybo.cli import console, summary
 from lazybo.cli.by_hand import commands as by_hand
 from lazybo.cli.files import FORMATS, draw, format_of, numbers, rows_of
-from lazybo.cli.plan import make_plan
+from lazybo.cli.parameters import OptionalNames
+from lazybo.cli.plan import make_plan, with_stored_requirement
 from lazybo.cli.settings import (
     JsonFlag,
-    OptionalNames,
     StorageArgument,
     StorageFlag,
     Where,
@@ -36,6 +36,9 @@ from lazybo.paper.command import app as paper
 from lazybo.report.facts import facts_of
 from lazybo.report.html import write_report
 from lazybo.report.predictions import advise
+from lazybo.study.definition import options_of
+from lazybo.study.replay import replay as replay_study
+from lazybo.study.store import Store
 from lazybo.study.trial import paused_trials
 from lazybo.study.trial import resume as resume_trials
 
@@ -300,6 +303,19 @@ def report(
         if path.suffix.lower() not in (".html", ".htm"):
             raise ValueError(f"the report is an HTML file, so {str(path)!r} must end with .html")
         console.plain(str(write_report(found, path)))
+
+
+@app.command(epilog=examples("lazybo replay lenet.db", "lazybo replay lenet.db lenet --json"))
+@with_place
+def replay(where: Where, as_json: JsonFlag = False) -> None:
+    """Make every suggestion of a study again, from the study alone, and compare them bit for bit."""
+    with console.exit_on_bad_input():
+        found = find(*where).study()
+        _, space = options_of(found, Store(found).trials())
+        replayed = list(replay_study(found, with_stored_requirement(space, found).feasible))
+    summary.print_replay(replayed, as_json=as_json)
+    if any(each.differs for each in replayed):
+        raise typer.Exit(console.FAILED)
 
 
 @app.command(epilog=examples("lazybo dashboard lenet.db", "lazybo dashboard lenet.db --port 8090"))

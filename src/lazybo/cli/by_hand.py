@@ -21,16 +21,21 @@ from lazybo.cli.measurements import (
     steps_of,
     value_columns,
 )
-from lazybo.cli.parameters import requirement_of, space_of
-from lazybo.cli.plan import definition_of, goals_of, keep_requirement, options_in, parse_constraints
+from lazybo.cli.parameters import OptionalNames, space_of
+from lazybo.cli.plan import (
+    definition_of,
+    goals_of,
+    keep_requirement,
+    options_in,
+    parse_constraints,
+    with_stored_requirement,
+)
 from lazybo.cli.settings import (
     DEFAULT_STORAGE,
     JsonFlag,
-    OptionalNames,
     StorageFlag,
     StudyFlag,
     Where,
-    check_texts,
     find,
     from_flags,
     named_place,
@@ -49,7 +54,7 @@ from lazybo.search.optimizer import Optimizer
 from lazybo.search.options import Options
 from lazybo.space.space import Space
 from lazybo.space.tables import MARK, csv_text
-from lazybo.study.attributes import REQUIRE_KEY, RUN_KEY, of_study
+from lazybo.study.attributes import RUN_KEY, of_study
 from lazybo.study.definition import (
     DEFAULT_NAME,
     REMEDY,
@@ -220,7 +225,7 @@ def _open(storage: str, study: str | None) -> ByHand:
             "--int or --choice, or in a TOML file"
         )
     options, space = options_of(found, trials)
-    return ByHand(found, options, _with_stored_requirement(space, found), _stored_goals(found, options.cost))
+    return ByHand(found, options, with_stored_requirement(space, found), _stored_goals(found, options.cost))
 
 
 def _stored_goals(study: Study, cost: str | None) -> Goals:
@@ -231,14 +236,6 @@ def _stored_goals(study: Study, cost: str | None) -> Goals:
     names, directions = study.metric_names, directions_of(study)
     goals = check_goals(dict(zip(names, directions, strict=True)) if names else list(directions), bounds)
     return replace(goals, cost=None if cost == SECONDS else cost)
-
-
-def _with_stored_requirement(space: Space, study: Study) -> Space:
-    """The space with the expressions that must hold, as they are stored with a study."""
-    with readable(of_study(REQUIRE_KEY, study.study_name), "set it to a list of strings such as ['a + b <= 1']"):
-        texts = check_texts("it", Store(study).attributes().get(REQUIRE_KEY) or [])
-        required = requirement_of(texts, space.distributions)
-    return space.changed(feasible=required)
 
 
 def _open_or_create(storage: str, study: str | None, flags: Mapping[str, Any]) -> ByHand:
@@ -272,7 +269,7 @@ def _create(settings: Mapping[str, Any], name: str | None) -> ByHand:
     if name in names:
         there = load_study(study_name=name, storage=storage)
         goals, options = _completed_goals(goals, settings, there), _completed_options(options, space, there)
-        space = space if settings["require"] else _with_stored_requirement(space, there)
+        space = space if settings["require"] else with_stored_requirement(space, there)
     try:
         study, seed = open_study(storage, name, definition_of(goals), space, settings.get("seed"))
     except ValueError as error:

@@ -15,9 +15,10 @@ import optuna
 from optuna.pruners import BasePruner
 from optuna.study import Study
 
-from lazybo.cli.parameters import Requirement, examples, space_of
-from lazybo.cli.settings import DEFAULT_STORAGE, OBJECTIVE
+from lazybo.cli.parameters import Requirement, examples, requirement_of, space_of
+from lazybo.cli.settings import DEFAULT_STORAGE, OBJECTIVE, check_texts
 from lazybo.core.checks import Direction
+from lazybo.core.codec import readable
 from lazybo.programs import placeholders
 from lazybo.programs.output import Reading
 from lazybo.programs.placeholders import nearest
@@ -28,7 +29,7 @@ from lazybo.run.limits import Limits
 from lazybo.run.warm_start import check_initial, check_initial_feasible
 from lazybo.search.optimizer import Optimizer
 from lazybo.space.space import Predicate, Space
-from lazybo.study.attributes import REQUIRE_KEY
+from lazybo.study.attributes import REQUIRE_KEY, of_study
 from lazybo.study.definition import DEFAULT_NAME, Definition, read_earlier
 from lazybo.study.pruner import LazyPruner
 from lazybo.study.sampler import LazySampler
@@ -189,6 +190,14 @@ def keep_requirement(study: Study, feasible: Predicate | None) -> None:
         store.set_attributes({REQUIRE_KEY: texts})
 
 
+def with_stored_requirement(space: Space, study: Study) -> Space:
+    """The space with the expressions that must hold, as they are stored with a study."""
+    with readable(of_study(REQUIRE_KEY, study.study_name), "set it to a list of strings such as ['a + b <= 1']"):
+        texts = check_texts("it", Store(study).attributes().get(REQUIRE_KEY) or [])
+        required = requirement_of(texts, space.distributions)
+    return space.changed(feasible=required)
+
+
 def options_in(settings: Settings, goals: Goals, storage: str, study: str) -> dict[str, Any]:
     """The options of the model in the settings, without the seed; earlier studies are read."""
     given = {key: settings[key] for key in ("cost", "deterministic") if key in settings}
@@ -237,14 +246,17 @@ def _command(settings: Settings) -> tuple[str, ...] | None:
 
 def _check_program(plan: Plan, command: Sequence[str]) -> None:
     values = examples(plan.space)
+    without = [name for word in command for name in placeholders.names(word) if name in placeholders.PLACES]
+    if without and "devices" not in plan.settings:
+        raise ValueError(f"the placeholder {{{without[0]}}} needs --devices, for example --devices 0,1")
     placeholders.check(command, values, all_used=not plan.settings.get("from_environment", False))
     if plan.output.exists() and not plan.output.is_dir():
         raise ValueError(f"output {str(plan.output)!r} is not a folder; give another one with --output")
-    value_file, parallel = plan.settings.get("value_file"), plan.settings.get("parallel")
+    value_file = plan.settings.get("value_file")
     if value_file is not None:
         placeholders.check([value_file], values, all_used=False)
         _check_value_file(Path(value_file))
-        if not placeholders.names(value_file) and parallel != 1 and (parallel or plan.on_a_cluster):
+        if not placeholders.names(value_file) and _runs_several(plan):
             raise ValueError(
                 f"trials that run at the same time need a value file each, for example {value_file}.{{trial}}"
             )
@@ -254,6 +266,12 @@ def _check_program(plan: Plan, command: Sequence[str]) -> None:
     if not placeholders.names(program) and not plan.on_a_cluster and shutil.which(program) is None:
         where = "is not an executable file" if os.sep in program else "was not found in PATH; give its full path"
         raise ValueError(f"the program {program!r} {where}")
+
+
+def _runs_several(plan: Plan) -> bool:
+    """Whether trials may run at the same time."""
+    parallel = plan.settings.get("parallel") or len(plan.settings.get("devices", ()))
+    return parallel != 1 and bool(parallel or plan.on_a_cluster)
 
 
 def _check_value_file(path: Path) -> None:

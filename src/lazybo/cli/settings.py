@@ -6,7 +6,6 @@ help and the checks of model options and limits come from `Options` and `Limits`
 
 import inspect
 import re
-import shutil
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,13 +17,13 @@ import optuna
 import typer
 from optuna.storages import BaseStorage
 from optuna.study import Study
-from typer.core import TyperCommand
 
 from lazybo.cli.console import exit_on_bad_input
 from lazybo.cli.parameters import tables_of
 from lazybo.core.checks import DIRECTIONS, finite_number, one_of, seconds, shortened, whole
 from lazybo.core.text import without_password
 from lazybo.programs.placeholders import nearest
+from lazybo.run.devices import parse_devices
 from lazybo.run.limits import Limits
 from lazybo.search.options import Options
 from lazybo.study.store import database_url, open_storage
@@ -258,6 +257,15 @@ SETTINGS = (
     ),
     Setting("parallel", WHOLE, "Trials at the same time (default: 1).", WHERE, check=partial(_count, most=10_000)),
     Setting("executor", TEXT, "threads (default for commands), processes, dask://host:port, ray, mpi.", WHERE),
+    Setting(
+        "devices",
+        Kind(list | str, "a list such as [0, 1] or [[0, 1], [2, 3]]", str | None),
+        "GPUs, one for each trial that runs; 0+1,2+3 are two for each. The program sees no others; {device} and {slot} "
+        "in the command are its own (default for --parallel: as many).",
+        WHERE,
+        "0,1",
+        lambda _, value: parse_devices(value),
+    ),
     Setting("storage", TEXT, f"An SQLite file or a URL (default: {DEFAULT_STORAGE}).", KEPT),
     Setting("study", TEXT, "The study's name (default: the name of the TOML file, or lazybo).", KEPT),
     Setting("output", TEXT, "The folder for the output of all trials.", KEPT, "DIR"),
@@ -310,34 +318,6 @@ def _with_parameters(command: Command, parameters: Iterable[inspect.Parameter]) 
 def examples(*lines: str) -> str:
     """The examples at the end of a command's help."""
     return "\n\n".join(["[bold]Examples[/bold]", *lines])
-
-
-class OptionalNames(TyperCommand):
-    """A command whose flags --maximize and --minimize may be followed by the name of an objective."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the arguments; a flag without a name gets an empty one."""
-        return super().parse_args(ctx, with_names(args))
-
-
-def with_names(args: Sequence[str]) -> list[str]:
-    """The arguments with ``--maximize=NAME`` for ``--maximize NAME``, and ``--maximize=`` without a name."""
-    end = args.index("--") if "--" in args else None
-    flags, rest = (list(args), []) if end is None else (list(args[:end]), list(args[end:]))
-    found: list[str] = []
-    while flags:
-        word = flags.pop(0)
-        if word in ("--maximize", "--minimize"):
-            # Without "--", a program may follow the flag.
-            named = bool(flags) and is_name(flags[0]) and (end is not None or shutil.which(flags[0]) is None)
-            word = f"{word}={flags.pop(0) if named else ''}"
-        found.append(word)
-    return found + rest
-
-
-def is_name(word: str) -> bool:
-    """Whether a word can be the name of an objective: it is not an option, a file or module:function."""
-    return re.fullmatch(r"[A-Za-z_][\w.\-]*", word) is not None and not word.endswith(".toml")
 
 
 def from_flags(given: Mapping[str, Any]) -> dict[str, Any]:

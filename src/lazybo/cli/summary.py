@@ -2,6 +2,7 @@
 
 import os
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -17,7 +18,9 @@ from lazybo.report import records
 from lazybo.report.facts import Facts, ModelFacts, model_facts_of, unless_missing
 from lazybo.report.predictions import Advice, advise
 from lazybo.run.limits import describe_stop
+from lazybo.run.objective import DEVICE
 from lazybo.study.attributes import COMMAND_KEY, OBJECTIVE_KEY, REPEAT_KEY, STOPPED_KEY
+from lazybo.study.replay import Replayed
 from lazybo.study.store import Store
 from lazybo.study.trial import measured_constraints, violates
 
@@ -84,10 +87,12 @@ def details(facts: Facts) -> Record:
                 "number": t.number,
                 "since": t.datetime_start and t.datetime_start.isoformat(sep=" ", timespec="seconds"),
                 "params": t.params,
+                **({DEVICE: t.user_attrs[DEVICE]} if DEVICE in t.user_attrs else {}),
             }
             for t in facts.trials
             if t.state == TrialState.RUNNING
         ],
+        "devices": dict(Counter(str(t.user_attrs[DEVICE]) for t in facts.trials if DEVICE in t.user_attrs)),
         "stopped": Store(study).attributes().get(STOPPED_KEY),
         "command": study.user_attrs.get(COMMAND_KEY),
         "objective": study.user_attrs.get(OBJECTIVE_KEY),
@@ -145,7 +150,8 @@ def _command_of(study: Study, trial: FrozenTrial) -> list[str] | None:
     if command is None:
         return None
     values = {**trial.params, "trial": trial.number, "folder": trial.user_attrs.get("output", "")}
-    values[placeholders.CHECKPOINT] = trial.user_attrs.get("checkpoint", "")
+    for name in (placeholders.CHECKPOINT, *placeholders.PLACES):
+        values[name] = trial.user_attrs.get(name, "")
     return placeholders.fill(command, values)
 
 
@@ -184,6 +190,32 @@ def print_result(facts: Facts, output: Path | None, *, interrupted: bool) -> Non
         console.line("interrupted; run the same command again to resume", style="yellow")
     elif not counts["complete"] and counts["failed"]:
         console.line("fix the program and run the same command again: failures before the first value do not count")
+
+
+def print_replay(replayed: Sequence[Replayed], *, as_json: bool) -> None:
+    """Print how many suggestions are the same when they are made again, which differ, and what is missing for others.
+
+    People get the first few of each kind, programs all of them.
+    """
+    differ = [each for each in replayed if each.differs]
+    missing = [each for each in replayed if each.missing]
+    if as_json:
+        console.print_json(
+            {
+                "same": len(replayed) - len(differ) - len(missing),
+                "differ": [{"number": each.number, "params": each.params, "again": each.again} for each in differ],
+                "missing": [{"number": each.number, "reason": each.missing} for each in missing],
+            }
+        )
+        return
+    same = len(replayed) - len(differ) - len(missing)
+    console.line((f"{same} of {len(replayed)} suggestions are the same", "bold green" if replayed else "dim"))
+    for each in differ[:MOST_SHOWN]:
+        console.line(f"trial {each.number} has {each.params}, and now {each.again} is suggested", style="red")
+    if len(differ) > MOST_SHOWN:
+        console.line(f"{len(differ)} suggestions differ", style="red")
+    for reason, count in Counter(each.missing for each in missing).most_common(MOST_SHOWN):
+        console.line(f"{count} cannot be made again: {reason}", style="yellow", soft_wrap=True)
 
 
 def print_overview(found: Sequence[Record]) -> None:
@@ -232,6 +264,9 @@ def _print_progress(record: Record) -> None:
         console.line(f"last activity {record['last_activity'].replace('T', ' ')}", style="dim")
     if record["stopped"]:
         console.line(f"the last run ended early: {describe_stop(record['stopped'])}", style="yellow")
+    if record["devices"]:
+        shares = _first(f"{device}: {count}" for device, count in sorted(record["devices"].items()))
+        console.line(f"trials by device: {shares}", style="dim")
     epochs = record["epochs"]
     if epochs and epochs["stopped"]:
         trained, in_full = epochs["trained"], epochs["in_full"]
@@ -275,7 +310,8 @@ def _failure_line(row: Record) -> str:
 
 def _running_line(row: Record) -> str:
     params = " ".join(f"{name}={console.short(value)}" for name, value in row["params"].items())
-    return f"trial {row['number']} since {row['since']}  {params}"
+    device = f"on device {row[DEVICE]}  " if DEVICE in row else ""
+    return f"trial {row['number']} since {row['since']}  {device}{params}"
 
 
 def print_best(best: Record, importances: Mapping[str, float] | None = None) -> None:

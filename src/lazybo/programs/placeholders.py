@@ -9,9 +9,11 @@ from collections.abc import Collection, Mapping, Sequence
 from string import Formatter
 from typing import Any
 
-# Placeholders of every trial besides its parameters: its number, its output folder and its checkpoint folder.
+# Placeholders of every trial besides its parameters: its number, its output folder, its checkpoint folder, the devices
+# that it owns and the position of their entry in --devices.
 CHECKPOINT = "checkpoint"
-RESERVED = ("trial", "folder", CHECKPOINT)
+PLACES = ("device", "slot")
+RESERVED = ("trial", "folder", CHECKPOINT, *PLACES)
 
 
 def names(text: str) -> list[str]:

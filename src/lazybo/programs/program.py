@@ -20,7 +20,7 @@ import stat
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -31,6 +31,7 @@ from lazybo.core.codec import object_from_json
 from lazybo.core.text import shortened
 from lazybo.programs import placeholders
 from lazybo.programs.output import MAX_LINE, Last, Reading, Step, Value
+from lazybo.run.devices import Claim
 from lazybo.run.objective import Call, Given, Trial
 from lazybo.run.presence import Process, born
 from lazybo.run.worker import EvaluationFailed, TrialPaused
@@ -77,13 +78,20 @@ class Program:
     def call(self) -> Call:
         """How this objective is called."""
         given = {"trial": Given.TRIAL, **({"checkpoint": Given.CHECKPOINT} if self.takes_checkpoint else {})}
-        return Call(self, keywords=given)
+        return Call(self, keywords=given, claims=True)
 
     def __call__(self, trial: Trial, checkpoint: Path | None = None) -> dict[str, Any]:
         """Run the program for a trial and return its value and metrics."""
+        # First the folder: a program of an earlier run that still runs is stopped, and its device is free.
         folder = self._new_folder(trial.number)
         trial.set_user_attr("output", str(folder))
+        with trial.owning() as claim:
+            return self._evaluate(trial, folder, checkpoint, claim)
+
+    def _evaluate(self, trial: Trial, folder: Path, checkpoint: Path | None, claim: Claim | None) -> dict[str, Any]:
         values = {**trial.params, "trial": trial.number, "folder": str(folder)}
+        if claim is not None:
+            values.update(device=claim.device, slot=claim.slot)
         if checkpoint is not None:
             values[placeholders.CHECKPOINT] = str(checkpoint)
         argv = placeholders.fill(self.command, values)
@@ -100,10 +108,12 @@ class Program:
             "LAZYBO_STUDY": self.study,
             "LAZYBO_OUTPUT": str(folder),
         }
+        if claim is not None:
+            environment |= {**claim.environment, "LAZYBO_DEVICE": claim.device, "LAZYBO_SLOT": str(claim.slot)}
         if checkpoint is not None:
             environment["LAZYBO_CHECKPOINT"] = str(checkpoint)
         before = _stamp(value_file)
-        result = self._run(argv, folder, environment, trial)
+        result = self._run(argv, folder, environment, trial, () if claim is None else claim.files)
         if _stamp(value_file) != before:
             result = self._read(value_file)
         elif self.value_file:
@@ -150,11 +160,13 @@ class Program:
                 return folder
         raise AssertionError("no trial is run a million times")
 
-    def _run(self, argv: list[str], folder: Path, environment: dict[str, str], trial: Trial) -> Value | None:
-        """Run to the end and return the last value on standard output."""
+    def _run(
+        self, argv: list[str], folder: Path, environment: dict[str, str], trial: Trial, files: Collection[int]
+    ) -> Value | None:
+        """Run to the end and return the last value on standard output. The program inherits ``files``."""
         with (folder / "stdout").open("wb", buffering=0) as kept, (folder / "stderr").open("wb") as stderr:
             try:
-                process = start(argv, folder, cwd=self.cwd, environment=environment, stderr=stderr)
+                process = start(argv, folder, cwd=self.cwd, environment=environment, stderr=stderr, files=files)
             except OSError as error:
                 raise EvaluationFailed(f"it could not be started: {error.strerror}: {error.filename}") from None
             try:
@@ -330,7 +342,13 @@ _closed = False
 
 
 def start(
-    argv: Sequence[str], folder: Path, *, cwd: Path, environment: Mapping[str, str], stderr: Any
+    argv: Sequence[str],
+    folder: Path,
+    *,
+    cwd: Path,
+    environment: Mapping[str, str],
+    stderr: Any,
+    files: Collection[int] = (),
 ) -> subprocess.Popen[bytes]:
     """Start a program in its own session with a pipe as standard output, and identify it in ``folder``."""
     with _lock:
@@ -344,6 +362,7 @@ def start(
             cwd=cwd,
             env=dict(environment),
             start_new_session=True,
+            pass_fds=files,
             bufsize=0,
         )
         _live.add(process)

@@ -20,6 +20,7 @@ from lazybo.run.goals import Goals
 from lazybo.search.options import Options
 from lazybo.space.space import Space
 from lazybo.study.attributes import CORRECTIONS_KEY, DRIVER_KEY, SECONDS_KEY, SKIPPED_KEY, VARIANCE_KEY, of_trial
+from lazybo.study.definition import options_digest
 from lazybo.study.ledger import Entry, Result, open_ledger
 from lazybo.study.model import StudyModel, open_model
 from lazybo.study.store import Store
@@ -64,14 +65,17 @@ class ByHand:
         """The next n configurations: queued ones first, then suggestions of the model. Each is pending."""
         trials = self._store.trials()
         model = open_model(self.study, self._options, self.space, trials)
+        model.record(options_digest(self._options))
         model.absorb(trials, -1)
         found = self._claim_queued(model, trials, n)
         number = len(trials)
         while len(found) < n:
-            for params in model.optimizer.planner.propose(number, n - len(found)):
+            for params in model.propose(number, n - len(found)):
                 self._ledger.note(model.unsaved_attributes())
-                entry = self._ledger.begin(number, params, partial(self._propose_again, model))
+                again = partial(self._propose_again, model)
+                entry = self._ledger.begin(number, params, again, mark=lambda _: model.seen.attributes())
                 assert entry is not None, "there is no last number"
+                model.seen.written()
                 model.announce(entry.number, entry.params)
                 found.append(entry)
                 number = entry.number + 1
@@ -82,7 +86,7 @@ class ByHand:
     def _propose_again(self, model: StudyModel, number: int) -> dict[str, Any]:
         """The proposal for ``number``, after others took the numbers before it."""
         model.absorb(self._store.trials(), number)
-        return model.optimizer.planner.propose(number)[0]
+        return model.propose(number)[0]
 
     def _claim_queued(self, model: StudyModel, trials: Sequence[FrozenTrial], n: int) -> list[Entry]:
         """Up to n feasible trials of the queue; the model chooses the parameters that they leave open."""
@@ -94,7 +98,7 @@ class ByHand:
                 continue  # somebody else was faster
             fixed = as_given(trial.params or trial.system_attrs.get("fixed_params", {}), self.space.distributions)
             try:
-                params = dict(fixed) if self.space.has(fixed) else model.optimizer.planner.complete(fixed, trial.number)
+                params = dict(fixed) if self.space.has(fixed) else model.complete(fixed, trial.number)
                 model.optimizer.planner.check_feasible(params)
             except ValueError as error:
                 self._finish(trial, _skipped(f"it was enqueued with {fixed}: {error}"))

@@ -30,7 +30,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial
 
 from lazybo.run import plain
-from lazybo.run.objective import Reporter
+from lazybo.run.objective import DEVICE, Reporter
 from lazybo.study.ledger import open_ledger
 from lazybo.study.store import Store, with_retries
 
@@ -112,6 +112,13 @@ class StudyReporter:
     def begin(self, number: int, fold: int | None) -> None:
         """A worker starts an evaluation."""
         self._on_begin(number, fold)
+
+    def claim(self, number: int, device: str) -> None:
+        """Record the device of a trial that starts."""
+        trial = self._open.get(number)
+        if trial is not None:
+            with contextlib.suppress(Exception):  # the result will have it too
+                self._store.storage.set_trial_user_attr(trial.trial_id, DEVICE, device)
 
     def report(self, number: int, step: int, value: float) -> bool:
         """Record a value; True if the trial should stop: the pruner says so, or it has ended in the study."""
@@ -229,6 +236,10 @@ class RemoteReporter:
     def flush(self, number: int) -> None:
         """Wait until all values that were sent are in the study."""
         self._send("flush", number)
+
+    def claim(self, number: int, device: str) -> None:
+        """Report the device of a trial."""
+        self._send("claim", number, device)
 
     def _send(self, *message: object) -> object:
         if self._connection is None:
@@ -371,7 +382,7 @@ def _answer(connection: Connection, reporter: Reporter) -> None:
         verb, *arguments = connection.recv()
         answer: object = None
         try:
-            if verb in ("begin", "report", "flush"):
+            if verb in ("begin", "report", "flush", "claim"):
                 answer = getattr(reporter, verb)(*arguments)
         except Exception as error:
             answer = _Failed(plain.reason(error))

@@ -241,18 +241,23 @@ class TrialSource:
         params = self._ahead.pop(0)
         self._ledger.note(self._model.unsaved_attributes())
         number = self._shared.next_number
-        entry = self._ledger.begin(number, params, self._propose_again, self._end_of_numbers, self._mark)
+        entry = self._ledger.begin(number, params, self._propose_again, self._end_of_numbers, self._attributes)
         if entry is None or entry.params is not params:
             self._ahead = []  # these proposals do not know the trials of other processes
         if entry is None:
             return None
+        self._model.seen.written()
         self._shared.next_number = self._ahead_from = entry.number + 1
         repeat = bool(self._mark(entry.params))
         self._shared.repeats = self._shared.repeats + 1 if repeat else 0
         return Started(replace(entry, repeat=repeat), pause_at=inf if repeat else self._pause_at(0))
 
+    def _attributes(self, params: Params) -> Mapping[str, Any]:
+        """The attributes of a new trial with these parameters, which were proposed last."""
+        return {**self._mark(params), **self._model.seen.attributes()}
+
     def _mark(self, params: Params) -> Mapping[str, Any]:
-        """The attributes of a trial with these parameters, which were proposed last."""
+        """The attribute of a trial that repeats another one."""
         return {REPEAT_KEY: self._repeat[1]} if self._repeat is not None and params is self._repeat[0] else {}
 
     def _propose(self, count: int) -> list[Params]:
@@ -267,9 +272,7 @@ class TrialSource:
         for running, values in self._open.reported().items():
             self._model.watch(running, values)
         self._note_budget()
-        if count > 1:
-            return self._model.optimizer.planner.propose(number, count)
-        return [self._model.optimizer.planner.propose(number)[0]]
+        return self._model.propose(number, count)[:count]
 
     def _propose_again(self, number: int) -> Params | None:
         """The proposal for ``number``, after other processes took the numbers before it."""
@@ -329,7 +332,7 @@ class TrialSource:
         params = dict(fixed)
         try:
             if not optimizer.space.has(fixed):
-                params = optimizer.planner.complete(fixed, trial.number)
+                params = self._model.complete(fixed, trial.number)
             optimizer.planner.check_feasible(params)
         except ValueError as error:
             entry = Entry(trial._trial_id, trial.number, params)

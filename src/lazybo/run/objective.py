@@ -4,7 +4,8 @@ import difflib
 import inspect
 import math
 import statistics
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
@@ -15,11 +16,14 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 
 from lazybo.core.checks import whole
 from lazybo.run import plain
+from lazybo.run.devices import Claim, Devices
 from lazybo.study.attributes import MAX_STORED
 
 # An argument with one of these names gets the dict of all parameters, even next to arguments for single parameters.
 DICT_NAMES = ("params", "config")
 CHECKPOINT = "checkpoint"
+# The attributes of a trial that say where it ran.
+DEVICE, SLOT = "device", "slot"
 # At most this many parameters are named in a message.
 SHOWN = 8
 # No data set has more parts, and a run keeps a record of each.
@@ -50,6 +54,7 @@ class Call:
     generator: bool = False  # whether it is a generator function, which yields a value after each step
     guessed: str = ""  # the argument that gets the dict of all parameters although its name does not say so
     space: Mapping[str, Any] = field(default_factory=dict)  # what ``suggest_*`` calls are compared with
+    claims: bool = False  # whether it claims its device itself, for a program that it starts
 
     @property
     def takes_trial(self) -> bool:
@@ -276,6 +281,9 @@ class Reporter(Protocol):
     def flush(self, number: int) -> None:
         """Wait until all reported values are in the study."""
 
+    def claim(self, number: int, device: str) -> None:
+        """The evaluation owns a device from now on."""
+
 
 class Trial:
     """The trial that an objective gets: the parts of Optuna's trial that make sense in a worker.
@@ -283,8 +291,17 @@ class Trial:
     The parameters are chosen before the evaluation starts; ``suggest_*`` look them up.
     """
 
-    def __init__(self, number: int, params: Mapping[str, Any], reporter: Reporter | None = None) -> None:
+    def __init__(
+        self,
+        number: int,
+        params: Mapping[str, Any],
+        reporter: Reporter | None = None,
+        devices: Devices | None = None,
+    ) -> None:
         self.number = number
+        self.device: str | None = None  # the names of the devices that it owns, with commas between them
+        self.slot: int | None = None  # the position of its entry in ``devices``
+        self._devices = devices
         self.params = dict(params)
         self.user_attrs: dict[str, Any] = {}
         self.constraints: dict[str, float] = {}
@@ -316,6 +333,20 @@ class Trial:
         """Wait until all reported values are in the study."""
         if self._reporter is not None:
             self._reporter.flush(self.number)
+
+    @contextmanager
+    def owning(self, *, alone: bool = False) -> Iterator[Claim | None]:
+        """Own a device in this block, if the run has some. ``alone``: for this process, until it ends."""
+        if self._devices is None:
+            yield None
+            return
+        with self._devices.own() if alone else self._devices.claim() as claim:
+            self.device, self.slot = claim.device, claim.slot
+            self.user_attrs.update({DEVICE: claim.device, SLOT: claim.slot})
+            if self._reporter is not None:
+                with suppress(OSError, EOFError):  # a driver that cannot be reached still gets the result
+                    self._reporter.claim(self.number, claim.device)
+            yield claim
 
     def should_prune(self) -> bool:
         """Whether the pruner wants to end this trial; raise `optuna.TrialPruned` then."""

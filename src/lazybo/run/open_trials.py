@@ -16,6 +16,7 @@ from optuna.trial import FrozenTrial
 
 from lazybo.run import plain
 from lazybo.run.channel import StudyReporter
+from lazybo.run.devices import Devices
 from lazybo.run.engines import Engine, EngineBroken, WorkerDied
 from lazybo.run.failure import RunFailed, how_to_resume
 from lazybo.run.goals import ONE_OBJECTIVE, Goals
@@ -45,6 +46,8 @@ class RunOptions:
     goals: Goals = ONE_OBJECTIVE
     steps: Steps = NO_STEPS
     values: Callable[[Mapping[str, Any]], dict[str, Any]] = dict  # what an objective gets for stored parameters
+    devices: Devices | None = None
+    claims: bool = False  # whether the objective claims its device itself
 
 
 @dataclass(frozen=True)
@@ -199,6 +202,8 @@ class OpenTrials:
             goals=options.goals,
             steps=options.steps,
             reported=max(earlier.items()) if earlier else None,
+            devices=options.devices,
+            claims=options.claims,
         )
         future = self.engine.submit(evaluate, options.objective, task)
         self._running[future] = _Running(trial, fold)

@@ -3,6 +3,7 @@
 import contextlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import fields, replace
 from os import PathLike
 from pathlib import Path
@@ -17,7 +18,8 @@ from optuna.trial import FrozenTrial, TrialState
 from lazybo.core.checks import Direction, check_seed, hinting, warn, whole
 from lazybo.run.channel import StudyReporter, listening
 from lazybo.run.checkpoints import checkpoint_root
-from lazybo.run.engines import Engine, SerialEngine, make_engine
+from lazybo.run.devices import Devices, check_devices, check_visible
+from lazybo.run.engines import LOCAL, Engine, SerialEngine, make_engine
 from lazybo.run.failure import attach_study
 from lazybo.run.goals import Goals, check_goals, check_pruner
 from lazybo.run.limits import Limits, StopReason, check_count, or_inf
@@ -32,7 +34,7 @@ from lazybo.search.optimizer import Optimizer
 from lazybo.search.options import Options
 from lazybo.space.space import Space, as_space
 from lazybo.study.attributes import STOPPED_KEY
-from lazybo.study.definition import DEFAULT_NAME, Definition, keep_options, open_study, read_earlier
+from lazybo.study.definition import DEFAULT_NAME, Definition, keep_options, open_study, options_digest, read_earlier
 from lazybo.study.ledger import open_ledger
 from lazybo.study.model import StudyModel, open_model
 from lazybo.study.pruner import LazyPruner
@@ -76,6 +78,7 @@ def optimize(
     seed: int | None = None,
     n_parallel: int | None = None,
     executor: Any = None,
+    devices: Sequence[int | str | Sequence[int | str]] | None = None,
     synchronous: bool = False,
     storage: str | Path | BaseStorage | None = None,
     study_name: str | None = None,
@@ -107,7 +110,8 @@ def optimize(
     **Where it runs.** ``executor`` is None (here; in processes if ``n_parallel`` is more than 1), "threads",
     "processes", "dask://host:port", "ray", "mpi", a Dask client, an ``MPIPoolExecutor``, or any
     ``concurrent.futures.Executor``. A free worker gets the next evaluation at once; with ``synchronous``, evaluations
-    run in rounds of ``n_parallel``, and each round waits for its slowest.
+    run in rounds of ``n_parallel``, and each round waits for its slowest. With ``devices=[0, 1]`` each running
+    evaluation owns one of these GPUs and sees no other; ``(0, 1)`` as an entry is two GPUs for one evaluation.
 
     **What is kept.** ``storage`` is a path (an SQLite file), a URL, or an Optuna storage. The same call again resumes
     the study, up to ``n_trials`` in total. An evaluation whose worker or whole process died is run again with the same
@@ -147,11 +151,12 @@ def optimize(
     check_initial_feasible(first, Optimizer.with_options(space, goals.directions, options))  # refuses wrong options
     known = known_results(warm_start, space, goals.directions[0])
     call = _call(objective, space)
+    places = check_devices(devices)
     _check_steps(call, max_steps, checkpoints)
 
     with contextlib.ExitStack() as stack:
         opened = stack.enter_context(_attaching_study())
-        engine = stack.enter_context(_engine(executor, n_parallel, limits))
+        engine = stack.enter_context(_engine(executor, n_parallel, limits, places, claims=call.claims))
         payload = _sendable(call) if engine.remote else call
         backend = open_storage(storage)
         stack.enter_context(explained(backend))
@@ -168,10 +173,12 @@ def optimize(
             synchronous=synchronous,
             callbacks=callbacks,
             progress=progress,
-            reports=call.reports or limits.trial_timeout is not None,
+            reports=call.reports or limits.trial_timeout is not None or places is not None,
             goals=goals,
             steps=Steps(max_steps, root, pauses=not goals.several),
             values=space.values,
+            devices=None if places is None else replace(places, by_engine=engine.assigns_devices),
+            claims=call.claims,
         )
         options, trials = replace(options, seed=seed), Store(study).trials()
         _warn_of_repeats(space, n_trials, limits, trials)
@@ -181,6 +188,7 @@ def optimize(
         study.sampler = LazySampler.with_options(replace(options, kernel=by_name), space.feasible)
         study.pruner = _pruner(pruner, max_steps)
         model = open_model(study, options, space, trials)
+        model.record(options_digest(options), len(known))
         for params, value in known:
             model.optimizer.observe(params, value, outside=True)
         open_ledger(study, space.distributions, driver="").enqueue(first)
@@ -207,6 +215,7 @@ def _drive(study: Study, model: StudyModel, engine: Engine, run: RunOptions) -> 
         reason = driver.stopping.reason
         # The noise that a final check has learned decides what is recommended.
         learned = model.unsaved_attributes() if run.limits.confirm else {}
+        learned |= model.seen.rest() if learned else {}
         Store(study).set_attributes({**learned, STOPPED_KEY: None if reason is None else reason.value})
         if reason != StopReason.INTERRUPTED:
             return driver.stopping.error
@@ -258,10 +267,24 @@ def _attaching_study() -> Iterator[list[Study]]:
 
 
 @contextlib.contextmanager
-def _engine(executor: Any, n_parallel: int | None, limits: Limits) -> Iterator[Engine]:
-    """The engine of a run; closed at the end, unless the caller opened it."""
-    engine = make_engine(executor, n_parallel)
+def _engine(
+    executor: Any, n_parallel: int | None, limits: Limits, devices: Devices | None, *, claims: bool
+) -> Iterator[Engine]:
+    """The engine of a run; closed at the end, unless the caller opened it.
+
+    With ``devices``, evaluations run in processes, unless the objective ``claims`` its device itself.
+    """
+    gpus = 0.0
+    if devices is not None:
+        executor = "processes" if executor is None else executor
+        if isinstance(executor, str) and executor in LOCAL:
+            n_parallel = _check_places(devices, n_parallel)
+        elif executor != "mpi" and not isinstance(executor, Executor):
+            gpus = devices.gpus
+    engine = make_engine(executor, n_parallel, gpus)
     try:
+        if devices is not None and not engine.remote and not claims:
+            raise ValueError("devices need processes of their own; use executor='processes', or a cluster")
         if limits.trial_timeout is not None and isinstance(engine, SerialEngine):
             raise ValueError("trial_timeout cannot end an evaluation in this process; use executor='processes'")
         yield engine
@@ -275,6 +298,18 @@ def _engine(executor: Any, n_parallel: int | None, limits: Limits) -> Iterator[E
 
 
 # ------------------------------------------------------------------------- checks
+
+
+def _check_places(devices: Devices, n_parallel: int | None) -> int:
+    """How many evaluations run at once on the devices of this machine."""
+    check_visible(devices)
+    count = len(devices.entries)
+    if n_parallel is not None and whole("n_parallel", n_parallel, 1) > count:
+        raise ValueError(
+            f"n_parallel={n_parallel}, but devices has {count} entries: {devices}; name a device twice for two "
+            "evaluations on it"
+        )
+    return n_parallel or count
 
 
 def _check_limits(limits: object) -> Limits:

@@ -9,7 +9,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Generator, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -21,6 +21,7 @@ from optuna.exceptions import TrialPruned
 from lazybo.core.checks import is_number
 from lazybo.run import plain
 from lazybo.run.checkpoints import Checkpoint, opened
+from lazybo.run.devices import Devices
 from lazybo.run.goals import ONE_OBJECTIVE, Goals
 from lazybo.run.objective import Call, Reporter, SpaceError, Trial
 from lazybo.study.attributes import MAX_STORED, metric_at
@@ -61,6 +62,8 @@ class Task:
     goals: Goals = ONE_OBJECTIVE
     steps: Steps = NO_STEPS
     reported: tuple[int, float] | None = None  # the last step and value that an earlier evaluation has reported
+    devices: Devices | None = None  # it owns one of them while it runs
+    claims: bool = False  # whether the objective claims its device itself
 
 
 @dataclass(frozen=True)
@@ -133,8 +136,16 @@ class Outcome:
 
 def evaluate(objective: Call | bytes, task: Task) -> Outcome:
     """Call the objective. Raises nothing but KeyboardInterrupt."""
+    with ExitStack() as stack:
+        trial = Trial(task.number, task.params, task.reporter, task.devices)
+        if not task.claims:
+            # Before the objective is loaded: what it imports looks for devices once.
+            stack.enter_context(trial.owning(alone=True))
+        return _evaluated(objective, task, trial)
+
+
+def _evaluated(objective: Call | bytes, task: Task, trial: Trial) -> Outcome:
     start = time.perf_counter()
-    trial = Trial(task.number, task.params, task.reporter)
     call: Call | None = None
     try:
         _report_begin(task)

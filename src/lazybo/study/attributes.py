@@ -55,6 +55,8 @@ CHECKPOINTS_KEY = "lazybo:checkpoints"
 # The announcement of a trial: its parameters, and perhaps what was learned (``columns``, ``model``, ``finished``) and
 # the options of the sampler (``options``). In parts; `study.sampler`, `study.ledger`.
 SUGGESTION_KEY = "lazybo:suggestion"
+# What the suggestion of a trial had seen: the events of its session since the last trial. In parts; `study.seen`.
+SEEN_KEY = "lazybo:seen"
 # The known variance of the noise in the value of a trial; `run.loop`.
 VARIANCE_KEY = "lazybo:variance"
 # The seconds that the evaluation of a trial took in its worker, if the run has a cost; `run.loop`.

@@ -10,6 +10,7 @@ that `lazybo.search.earlier_studies` takes. Their results are stored with the op
 reports need neither the other storages nor the files.
 """
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -229,6 +230,11 @@ def keep_options(study: Study, options: Options, space: Space, trials: Sequence[
     if {**_known_options(study, trials), "trials": 0} != {**written, "trials": 0}:
         text = json.dumps({**written, "trials": len(trials)})
         Store(study).set_attributes(rewritable_parts(OPTIONS_KEY, text))
+
+
+def options_digest(options: Options) -> str:
+    """A short text that differs for other options."""
+    return hashlib.sha256(json.dumps(_to_stored(options), sort_keys=True).encode()).hexdigest()[:8]
 
 
 def stored_options(study: Study, trials: Sequence[FrozenTrial]) -> StoredOptions:

@@ -36,6 +36,7 @@ from lazybo.study.attributes import (
 )
 from lazybo.study.definition import options_of, reporting_of
 from lazybo.study.feed import Feed
+from lazybo.study.seen import Opening, Seen
 from lazybo.study.store import Store
 from lazybo.study.training_curves import TrainingCurves
 from lazybo.study.trial import (
@@ -81,6 +82,8 @@ class StudyModel:
         columns = [[name, str(self.space.parameters[name])] for name in self.space.names]
         columns += [["features", str(self.space.own)]] if self.space.own else []
         self._columns = _short_columns(columns)
+        self.seen = Seen()
+        self._recalled: tuple[str, int] | None = None  # the session, and its number of events, that this one continues
         self._saved = self._learned()  # as it was last written or read
 
     def absorb(self, trials: Sequence[FrozenTrial], except_number: int) -> None:
@@ -89,23 +92,29 @@ class StudyModel:
         running = [trial for trial in news if trial.state == TrialState.RUNNING]
         for trial in news:
             if trial.state.is_finished():
-                self._finish(trial)
+                self.settle(trial)
             elif state_of(trial) is State.PAUSED:
-                self._pause(trial)
+                self.hold(trial)
             elif trial.state == TrialState.RUNNING and (
                 trial.number not in self._pending or trial.number in self._paused
             ):
                 self.announce(trial.number, announced_params(trial, self.space.distributions) or trial.params)
-        self._tell_stopped()
-        self._tell_paused()
+        self.tell_forecasts()
         for trial in running:
             self.watch(trial.number, trial.intermediate_values)
 
-    def announce(self, number: int, params: Mapping[str, Any], *, outside: bool = False) -> None:
+    def announce(self, number: int, params: Mapping[str, Any]) -> None:
         """Note that a trial runs with these parameters. It becomes pending if they are a configuration of the space.
 
-        With ``outside``, numbers may lie outside their range. A trial that was paused keeps the forecast of its value.
+        A trial that was paused keeps the forecast of its value.
         """
+        before = number in self._paused, self._pending.get(number)
+        self._announce(number, params)
+        if before != (False, self._pending.get(number)):
+            self.seen.note(f"a{number}")
+
+    def _announce(self, number: int, params: Mapping[str, Any], *, outside: bool = False) -> None:
+        """The same as a part of another event. With ``outside``, numbers may lie outside their range."""
         self._unpause(number)
         known = params_in(self.space.distributions, params)
         if number in self._pending:
@@ -123,18 +132,44 @@ class StudyModel:
 
     def next_repeat(self, trials: Sequence[FrozenTrial]) -> tuple[dict[str, Any], int | None] | None:
         """The configuration to repeat in a final check, and the number of its first trial; None if one leads."""
+        self.seen.note("x")
         chosen = self.optimizer.planner.propose_repeat(evaluations_of(trials, self.space))
         return None if chosen is None else (params_in(self.space.distributions, chosen.params), chosen.number)
 
+    def propose(self, number: int, count: int = 1) -> list[dict[str, Any]]:
+        """The next configurations, the first with this number (`Planner.propose`)."""
+        planner = self.optimizer.planner
+        if self.optimizer.options.cost is not None:
+            self.seen.note(f"b{planner.budget_left!r}")
+        self.seen.note(f"q{number}.{count}")
+        return planner.propose(number, count)
+
+    def complete(self, fixed: Mapping[str, Any], number: int) -> dict[str, Any]:
+        """A configuration with the ``fixed`` values (`Planner.complete`)."""
+        self.seen.note(f"c{number}")
+        return self.optimizer.planner.complete(fixed, number)
+
     def finish(self, trial: FrozenTrial) -> None:
         """Observe a trial that finished. A second call for the same trial does nothing."""
-        self._finish(trial)
-        self._tell_stopped()
-        self._tell_paused()
+        self.settle(trial)
+        self.tell_forecasts()
 
     def pause(self, trial: FrozenTrial) -> None:
         """Observe the forecast of a trial that was paused, until it ends or is paused again."""
-        self._pause(trial)
+        self.hold(trial)
+        self.tell_paused()
+
+    def tell_forecasts(self) -> None:
+        """Observe the forecasts of stopped and paused trials that are new or have changed."""
+        if self._without_forecast or self._forecast or self._paused or self._forecast_at:
+            self.seen.note("t")
+        self._tell_stopped()
+        self._tell_paused()
+
+    def tell_paused(self) -> None:
+        """The same for paused trials only."""
+        if self._paused:
+            self.seen.note("u")
         self._tell_paused()
 
     def watch(self, number: int, values: Mapping[int, float]) -> None:
@@ -152,13 +187,16 @@ class StudyModel:
         forecast = self.curves.final_forecast(self.pending_params(number), values)
         if forecast is not None:
             self._watched[number] = count
+            self.seen.note(f"w{number}.{count}")
             self.optimizer.forecast(suggestion, *forecast, objective=self.reports)
 
     # -------------------------------------------------------------- finished trials
 
-    def _finish(self, trial: FrozenTrial) -> None:
+    def settle(self, trial: FrozenTrial) -> None:
+        """Observe a trial that finished; forecasts of others that change with it are not told yet."""
         if not self._feed.settle(trial):
             return
+        self.seen.note(f"f{trial.number}")
         self._unpause(trial.number)
         self._watched.pop(trial.number, None)
         self.curves.add(trial)
@@ -183,10 +221,10 @@ class StudyModel:
             self._teach(trial, None, 0.0)
             return
         self._without_forecast[trial.number] = trial
-        self.announce(trial.number, trial.params)
+        self._announce(trial.number, trial.params)
         if trial.number not in self._pending:
             self.space_outdated = True
-            self.announce(trial.number, trial.params, outside=True)
+            self._announce(trial.number, trial.params, outside=True)
 
     def _teach(self, trial: FrozenTrial, value: Values, variance: float) -> None:
         """Observe a value of a trial, its measured constraints, and its cost."""
@@ -233,10 +271,11 @@ class StudyModel:
 
     # ---------------------------------------------------------------- paused trials
 
-    def _pause(self, trial: FrozenTrial) -> None:
-        """A paused trial is pending, and its curve is known to the model of curves."""
+    def hold(self, trial: FrozenTrial) -> None:
+        """A paused trial is pending, and its curve is known to the model of curves; its forecast is not told yet."""
         if self._paused.get(trial.number) != trial.last_step:
-            self.announce(trial.number, trial.params)
+            self.seen.note(f"p{trial.number}.{trial.last_step}")
+            self._announce(trial.number, trial.params)
             self.curves.add_paused(trial)
             self._paused[trial.number] = trial.last_step
 
@@ -275,13 +314,24 @@ class StudyModel:
                     if not saved or _short_columns(saved["columns"]) != self._columns:
                         continue
                     finished = whole("finished", saved.get("finished", 0), 0)
-                    learned_at = whole("curves", saved.get("curves", 0), 0)
                     if finished >= latest:
-                        self.optimizer.planner.restore(saved["model"])
-                        self._forecast_at, latest = learned_at, finished
+                        self.adopt(saved)
+                        latest = finished
             except ValueError as error:
                 _logger.warning(f"What this study learned earlier cannot be used ({error}); it is learned again.")
         self._saved = self._learned()
+
+    def adopt(self, saved: Mapping[str, Any]) -> None:
+        """Continue with what a model of the same space had `learned`. Raises a ValueError if that is damaged."""
+        learned_at = whole("curves", saved.get("curves", 0), 0)
+        session, events = saved.get("by", ("", 0))
+        recalled = str(session), whole("by", events, 0)
+        self.optimizer.planner.restore(saved["model"])
+        self._forecast_at, self._recalled = learned_at, recalled
+
+    def record(self, options: str, known: int = 0) -> None:
+        """Record from now on what suggestions have seen; ``known`` results are not in the study."""
+        self.seen.opening = Opening(self._recalled, options, known, self.space.feasible is not None)
 
     def unsaved_attributes(self) -> dict[str, Any]:
         """What has been learned since it was last saved, as attributes of the study. It then counts as saved."""
@@ -303,7 +353,13 @@ class StudyModel:
         if text == self._saved:
             return {}
         self._saved = text
-        return {"finished": self._feed.settled, **json.loads(text)}
+        by = {"by": [self.seen.session, self.seen.count]} if self.seen.opening is not None else {}
+        return {"finished": self._feed.settled, **by, **json.loads(text)}
+
+    def learned(self) -> dict[str, Any]:
+        """What was learned, as plain data that `adopt` takes."""
+        found: dict[str, Any] = json.loads(self._learned())
+        return found
 
     def _learned(self) -> str:
         curves = {"curves": self._forecast_at} if self._forecast_at else {}

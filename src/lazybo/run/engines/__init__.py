@@ -22,22 +22,22 @@ ACCEPTED = (
 )
 
 
-def make_engine(executor: object, n_parallel: int | None) -> Engine:
+def make_engine(executor: object, n_parallel: int | None, gpus: float = 0) -> Engine:
     """The engine for ``executor``, with ``n_parallel`` tasks at once (default: as many as it has workers).
 
-    Without an executor, tasks run in this thread, or in ``n_parallel`` processes.
+    Without an executor, tasks run in this thread, or in ``n_parallel`` processes. Clusters reserve ``gpus`` for a task.
     """
     n_parallel = None if n_parallel is None else whole("n_parallel", n_parallel, 1)
     if executor is None:
         executor = "serial" if n_parallel in (None, 1) else "processes"
-    engine = _named(executor, n_parallel) if isinstance(executor, str) else _given(executor, n_parallel)
+    engine = _named(executor, n_parallel, gpus) if isinstance(executor, str) else _given(executor, n_parallel, gpus)
     if engine is None:
         error = ValueError if isinstance(executor, str) else TypeError
         raise error(f"{ACCEPTED}; got {executor!r}")
     return engine
 
 
-def _named(name: str, n_parallel: int | None) -> Engine | None:
+def _named(name: str, n_parallel: int | None, gpus: float) -> Engine | None:
     if name == "serial":
         if n_parallel not in (None, 1):
             raise ValueError(f"executor='serial' runs one task at a time, not n_parallel={n_parallel}")
@@ -47,22 +47,22 @@ def _named(name: str, n_parallel: int | None) -> Engine | None:
     if name == "processes":
         return ProcessEngine(n_parallel or _cpu_count())
     if name == "dask":
-        return _optional("dask").start_cluster(n_parallel or _cpu_count())
+        return _optional("dask").start_cluster(n_parallel or _cpu_count(), gpus)
     if name.startswith("dask://"):
-        return _optional("dask").connect("tcp://" + name.removeprefix("dask://"), n_parallel)
+        return _optional("dask").connect("tcp://" + name.removeprefix("dask://"), n_parallel, gpus)
     if name == "ray" or name.startswith("ray://"):
-        return _optional("ray").connect(None if name == "ray" else name, n_parallel)
+        return _optional("ray").connect(None if name == "ray" else name, n_parallel, gpus)
     if name == "mpi":
         return _optional("mpi").start_pool(n_parallel)
     return None
 
 
-def _given(executor: object, n_parallel: int | None) -> Engine | None:
+def _given(executor: object, n_parallel: int | None, gpus: float) -> Engine | None:
     # Compare class names, so that only packages the caller has imported are imported here.
     if isinstance(executor, ModuleType) and executor.__name__ == "ray":
-        return _optional("ray").connect(None, n_parallel)
+        return _optional("ray").connect(None, n_parallel, gpus)
     if _is_a(executor, "distributed.", "Client"):
-        return _optional("dask").DaskEngine(executor, n_parallel)
+        return _optional("dask").DaskEngine(executor, n_parallel, gpus=gpus)
     if _is_a(executor, "mpi4py.futures", "MPIPoolExecutor"):
         return _optional("mpi").use_pool(executor, n_parallel)
     return ForeignEngine(executor, n_parallel) if isinstance(executor, Executor) else None

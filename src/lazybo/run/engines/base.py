@@ -41,6 +41,7 @@ class Engine(Executor, ABC):
     remote: bool = True  # tasks run in other processes, so arguments are pickled
     host: str = "127.0.0.1"  # where workers can reach a socket of this process
     can_stop: bool = False  # whether `stop` can free the worker of a running task
+    assigns_devices: bool = False  # whether it chooses the devices of a task and sets the environment
 
     def __init__(self, workers: int) -> None:
         self._workers = workers

@@ -27,24 +27,33 @@ EXIT_TIMEOUT = 10.0
 CANCEL_TIMEOUT = 5.0
 # Seconds between two checks whether a local cluster has all its workers.
 REPLACE_INTERVAL = 2.0
+# The resource that workers with devices have, as in Dask's documentation.
+GPU = "GPU"
 
 
-def start_cluster(workers: int) -> "DaskEngine":
+def start_cluster(workers: int, gpus: float) -> "DaskEngine":
     """An engine with a cluster of its own: processes on this machine, one thread each."""
-    cluster = distributed.LocalCluster(n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=None)
+    cluster = distributed.LocalCluster(
+        n_workers=workers,
+        threads_per_worker=1,
+        processes=True,
+        dashboard_address=None,
+        resources={GPU: gpus} if gpus else None,
+    )
     client = distributed.Client(cluster, set_as_default=False)
-    return DaskEngine(client, workers, owned=(client, cluster))
+    return DaskEngine(client, workers, gpus=gpus, owned=(client, cluster))
 
 
-def connect(address: str, workers: int | None) -> "DaskEngine":
+def connect(address: str, workers: int | None, gpus: float) -> "DaskEngine":
     """An engine with a client of its own on an existing cluster."""
     client = distributed.Client(address, set_as_default=False)
-    return DaskEngine(client, workers, owned=(client,))
+    return DaskEngine(client, workers, gpus=gpus, owned=(client,))
 
 
 class DaskEngine(Engine):
     """Runs tasks on the cluster of a client. At the end it closes what is ``owned``; the caller's client stays open.
 
+    With ``gpus``, tasks run only on workers that have so much of the resource "GPU" left.
     Dask itself retries a task when its worker dies, on up to ``allowed-failures`` more workers.
     """
 
@@ -53,6 +62,7 @@ class DaskEngine(Engine):
         client: distributed.Client,
         workers: int | None,
         *,
+        gpus: float = 0,
         owned: tuple[Any, ...] = (),
         recount_interval: float = RECOUNT_INTERVAL,
     ) -> None:
@@ -62,6 +72,12 @@ class DaskEngine(Engine):
         self._client, self._owned, self._given = client, owned, workers
         self._recount_interval, self._counted = recount_interval, -math.inf
         known = client.scheduler_info()["workers"].values()
+        if gpus and known and not any(worker["resources"].get(GPU, 0) >= gpus for worker in known):
+            raise ValueError(
+                f"no worker of the Dask cluster has the resource {GPU} that devices need; start those that have "
+                f"devices with: dask worker --nthreads 1 --resources {GPU}={gpus:g}"
+            )
+        self._resources = {GPU: gpus} if gpus else None
         self.can_stop = all(worker["nthreads"] == 1 and worker["nanny"] for worker in known)
         self._address = client.scheduler.address
         self.host = local_address(distributed.comm.get_address_host(self._address))
@@ -94,7 +110,7 @@ class DaskEngine(Engine):
         try:
             # fifo_timeout: tasks run in the order of submission, however close together.
             call = partial(fn, *args, **kwargs)
-            running = self._client.submit(call, key=key, pure=False, fifo_timeout="0 ms")
+            running = self._client.submit(call, key=key, pure=False, fifo_timeout="0 ms", resources=self._resources)
             sent.append(running)
             running.add_done_callback(partial(self._finish, future))
         except Exception as error:

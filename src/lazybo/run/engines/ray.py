@@ -39,7 +39,7 @@ class _Task:
     sent: list[Any] = field(default_factory=list)
 
 
-def connect(address: str | None, workers: int | None) -> "RayEngine":
+def connect(address: str | None, workers: int | None, gpus: float) -> "RayEngine":
     """An engine on the cluster that this process is connected to, or with a connection of its own."""
     own = not ray.is_initialized()
     if own:
@@ -47,21 +47,32 @@ def connect(address: str | None, workers: int | None) -> "RayEngine":
     elif address is not None:
         raise ValueError(f"this process is connected to a Ray cluster: give executor='ray' instead of {address!r}")
     host = ray.util.get_node_ip_address() if address is None else local_address(urlsplit(address).hostname or "")
-    return RayEngine(workers, host, owns_connection=own)
+    if gpus and not ray.cluster_resources().get("GPU"):
+        if own:
+            ray.shutdown()
+        raise ValueError(
+            "the Ray cluster has no GPU that devices could be; start it with ray.init(num_gpus=...) or "
+            "ray start --num-gpus=..."
+        )
+    return RayEngine(workers, host, gpus=gpus, owns_connection=own)
 
 
 class RayEngine(Engine):
-    """Runs tasks on a Ray cluster, one processor each. The caller's connection stays open."""
+    """Runs tasks on a Ray cluster, one processor each. The caller's connection stays open.
+
+    With ``gpus``, Ray chooses the devices of a task, and shows it only these.
+    """
 
     can_stop = True
+    assigns_devices = True
 
-    def __init__(self, workers: int | None, host: str, *, owns_connection: bool) -> None:
+    def __init__(self, workers: int | None, host: str, *, gpus: float = 0, owns_connection: bool) -> None:
         super().__init__(workers or max(1, int(ray.cluster_resources().get("CPU", 1))))
         self.host = host
         self._owns_connection = owns_connection
         self._killed_at = -float("inf")
         # Ray itself must not retry: the caller decides about that.
-        self._run = ray.remote(num_cpus=1, max_retries=0)(_call)
+        self._run = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=0)(_call)
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """A future of one call, which waits in Ray's own queue."""

@@ -1,0 +1,247 @@
+"""replay(): every suggestion of a study made again, from the study alone, and compared bit for bit.
+
+The trials have kept what each suggestion had seen (`lazybo.study.seen`). A session is replayed event by event on a new
+model; sessions that continue with what another one had learned get it from the replay of that one.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from optuna.study import Study
+from optuna.trial import FrozenTrial, TrialState
+
+from lazybo.search.optimizer import Optimizer
+from lazybo.search.options import Options
+from lazybo.space.space import Predicate, Space
+from lazybo.study.attributes import (
+    ATTEMPTS_KEY,
+    CORRECTIONS_KEY,
+    INITIAL_KEY,
+    PAUSED_KEY,
+    SEEN_KEY,
+    announced_params,
+    object_of,
+)
+from lazybo.study.definition import options_digest, options_of, reporting_of
+from lazybo.study.ledger import was_enqueued
+from lazybo.study.model import StudyModel
+from lazybo.study.seen import Opening, Part, read_seen
+from lazybo.study.store import Store
+from lazybo.study.trial import as_given, directions_of, params_in
+
+# A moment of a session: its name, and how many of its events were before.
+Moment = tuple[str, int]
+
+
+class Missing(Exception):
+    """What is needed for a replay and is not in the study."""
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """What the replay says about a trial: ``again`` are the parameters that it suggests, None if it cannot.
+
+    ``missing`` says why, or why the parameters may differ from those of the trial.
+    """
+
+    number: int
+    params: dict[str, Any]
+    again: dict[str, Any] | None
+    missing: str = ""
+
+    @property
+    def differs(self) -> bool:
+        """Whether a suggestion was made again and is another one, although nothing is missing."""
+        return not self.missing and self.again != self.params
+
+
+@dataclass
+class _Session:
+    """The events of a session in their order, each part with its trial; None for the end of a run."""
+
+    opening: Opening | None = None
+    parts: list[tuple[int | None, list[str]]] = field(default_factory=list)
+
+
+def replay(study: Study, feasible: Predicate | None = None) -> Iterator[Replayed]:
+    """Make every suggestion of a study again. Trials that somebody enqueued completely are left out.
+
+    ``feasible`` is the predicate of the space, which a study cannot hold.
+    """
+    store = Store(study)
+    trials = store.trials()
+    recorded = {trial.number: part for trial in trials if (part := read_seen(trial.system_attrs)) is not None}
+    for trial in trials:
+        if trial.number not in recorded and not was_enqueued(trial.system_attrs):
+            yield Replayed(trial.number, dict(trial.params), None, "what its suggestion had seen was not recorded")
+    if not recorded:
+        return
+    sessions = _sessions(recorded, store.attributes())
+    options, space = options_of(study, trials)
+    space = Space(space.distributions, conditions=space.conditions, feasible=feasible, optional=space.optional)
+    wanted = {each.opening.recalled for each in sessions.values() if each.opening and each.opening.recalled}
+    moments: dict[Moment, dict[str, Any]] = {}
+    for name, session in sessions.items():
+        model = StudyModel(Optimizer.with_options(space, directions_of(study), options), reporting_of(study))
+        missing = _open(model, session.opening, options, feasible, moments)
+        yield from _Player(name, model, trials, wanted, moments, missing).play(session)
+
+
+def _sessions(recorded: Mapping[int, Part], attributes: Mapping[str, Any]) -> dict[str, _Session]:
+    """The sessions in the order in which they began. Parts of one are in the order of their trials."""
+    found: dict[str, _Session] = {}
+    for number, part in sorted(recorded.items()):
+        session = found.setdefault(part.session, _Session())
+        session.opening = session.opening or part.opening
+        session.parts.append((number, part.events))
+    for name, session in found.items():
+        rest = read_seen(attributes, f"{SEEN_KEY}:{name}")
+        if rest is not None:
+            session.parts.append((None, rest.events))
+    return found
+
+
+def _open(
+    model: StudyModel,
+    opening: Opening | None,
+    options: Options,
+    feasible: Predicate | None,
+    moments: Mapping[Moment, Mapping[str, Any]],
+) -> str:
+    """Let a model begin as its session did; returns what is missing for that."""
+    if opening is None:
+        return "the first trial of its session is not in the study"
+    if opening.known:
+        return f"the run was given {opening.known} known results (warm_start), which the study does not have"
+    if opening.predicate and feasible is None:
+        return "its space has a predicate (feasible), which the study does not have"
+    if opening.options != options_digest(options):
+        return "the run had other options than those that the study has now"
+    if opening.recalled is None:
+        return ""
+    if opening.recalled not in moments:
+        return "it continued with what an earlier version, a sampler or an unrecorded run had learned"
+    model.adopt(moments[opening.recalled])
+    return ""
+
+
+class _Player:
+    """Replays the events of one session on a model."""
+
+    def __init__(
+        self,
+        name: str,
+        model: StudyModel,
+        trials: Sequence[FrozenTrial],
+        wanted: set[Moment],
+        moments: dict[Moment, dict[str, Any]],
+        missing: str,
+    ) -> None:
+        self._name, self._model, self._trials = name, model, trials
+        self._wanted, self._moments, self._missing = wanted, moments, missing
+        self._doubt = ""  # what may be missing
+        self._ended: list[FrozenTrial] = []
+        self._proposed: dict[int, dict[str, Any]] = {}  # the last suggestions by number
+        self._repeat: dict[str, Any] | None = None
+
+    def play(self, session: _Session) -> Iterator[Replayed]:
+        """Replay all events; yields each trial whose suggestion is then known."""
+        count = 0
+        for number, events in session.parts:
+            for event in events:
+                try:
+                    yield from self._follow(event)
+                except (Missing, ValueError, IndexError) as error:
+                    self._missing = self._missing or str(error)
+                count += 1
+                if not self._missing and (self._name, count) in self._wanted:
+                    self._moments[self._name, count] = self._model.learned()
+            if number is not None:
+                params = self._repeat if self._repeat is not None else self._proposed.get(number)
+                self._repeat = None
+                yield self._compared(self._trials[number], params)
+
+    def _follow(self, event: str) -> Iterator[Replayed]:
+        """One event; yields the trial that it completes."""
+        if self._missing:
+            return
+        model, kind, argument = self._model, event[0], event[1:]
+        if kind == "t":
+            model.tell_forecasts()
+        elif kind == "u":
+            model.tell_paused()
+        elif kind == "x":
+            found = model.next_repeat(self._ended)
+            self._repeat = None if found is None else found[0]
+        elif kind == "b":
+            model.optimizer.planner.budget_left = json.loads(argument.replace("None", "null"))
+        elif kind == "q":
+            first, count = map(int, argument.split("."))
+            self._proposed = dict(enumerate(model.propose(first, count), first))
+        elif kind == "c":
+            trial = self._trials[int(argument)]
+            yield self._compared(trial, model.complete(self._fixed(trial), trial.number))
+        else:
+            self._tell(kind, *map(int, argument.split(".")))
+
+    def _tell(self, kind: str, number: int, count: int = 0) -> None:
+        """An event of a trial."""
+        trial, model = self._trials[number], self._model
+        if kind == "a":
+            model.announce(number, announced_params(trial, model.space.distributions) or trial.params)
+        elif kind == "f":
+            self._check_final(trial)
+            self._ended.append(trial)
+            model.settle(trial)
+        elif kind == "p":
+            model.hold(_paused_at(trial, count))
+        elif kind == "w":
+            steps = sorted(trial.intermediate_values)[:count]
+            again = f"trial {number} was run again, and the values that it had reported before are gone"
+            if len(steps) < count:
+                raise Missing(again)
+            self._doubt = self._doubt or (again if ATTEMPTS_KEY in trial.system_attrs else "")
+            model.watch(number, {step: trial.intermediate_values[step] for step in steps})
+
+    @staticmethod
+    def _check_final(trial: FrozenTrial) -> None:
+        if not trial.state.is_finished():
+            raise Missing(f"trial {trial.number} had ended and runs again")
+        if trial.user_attrs.get(CORRECTIONS_KEY):
+            raise Missing(f"the value of trial {trial.number} was corrected by hand")
+
+    def _fixed(self, trial: FrozenTrial) -> dict[str, Any]:
+        """The parameters that somebody has chosen for an enqueued trial."""
+        space = self._model.space.distributions
+        if f"{INITIAL_KEY}:0" not in trial.system_attrs:
+            return as_given(trial.system_attrs.get("fixed_params", {}), space)
+        given = object_of(trial.system_attrs, INITIAL_KEY)
+        return {name: space[name].to_external_repr(value) for name, value in given.items() if name in space}
+
+    def _compared(self, trial: FrozenTrial, again: dict[str, Any] | None) -> Replayed:
+        params = params_in(self._model.space.distributions, trial.params)
+        if not self._missing and again != params and self._doubt:
+            self._missing = self._doubt
+        return Replayed(trial.number, params, None if self._missing else again, self._missing)
+
+
+def _paused_at(trial: FrozenTrial, step: int) -> FrozenTrial:
+    """A trial as it was when it was paused after this step."""
+    values = {each: value for each, value in trial.intermediate_values.items() if each <= step}
+    if step not in values:
+        raise Missing(f"trial {trial.number} has no value of step {step}")
+    return FrozenTrial(
+        number=trial.number,
+        state=TrialState.WAITING,
+        value=None,
+        datetime_start=trial.datetime_start,
+        datetime_complete=None,
+        params=trial.params,
+        distributions=trial.distributions,
+        user_attrs={**trial.user_attrs, PAUSED_KEY: step},
+        system_attrs=trial.system_attrs,
+        intermediate_values=values,
+        trial_id=trial._trial_id,
+    )
