@@ -7,7 +7,7 @@ Optimisers are compared on the runs that all of them have (`benchmarks.records`)
 """
 
 import argparse
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -168,7 +168,25 @@ def trainings(suite: Suite) -> str:
         seconds = suite.mean(runs, [course.seconds[100] for course in ends])
         rows.append([name, *(_mean(suite, name, n, runs) for n in budgets), f"{100 * stuck:.0f} %", f"{seconds:.3g}"])
     means = markdown([*head, f"above {STUCK:g} at 100", "s to 100"], rows)
-    return "\n\n".join([means, *_all_pairs(suite, budgets)])
+    return "\n\n".join([means, *_all_pairs(suite, budgets), managed(suite)])
+
+
+def managed(suite: Suite) -> str:
+    """How many runs each optimiser has for so many evaluations, and its mean CPU seconds for them."""
+    rows = []
+    for name, own in suite.courses.items():
+        cells = []
+        for n in SHORT:
+            runs = suite.shared([name], n)
+            seconds = [own[run].seconds[n] for run in runs if n in own[run].seconds]
+            cells += [str(len(runs)), f"{np.mean(seconds):.3g}" if seconds else ""]
+        rows.append([name, str(len({seed for _, seed in own})), str(len(_families_of(suite, own))), *cells])
+    head = [cell for n in SHORT for cell in (f"runs to {n}", f"s to {n}")]
+    return markdown(["what each could manage", "seeds", "families", *head], rows)
+
+
+def _families_of(suite: Suite, runs: Iterable[Run]) -> set[str]:
+    return {suite.families[problem] for problem, _ in runs}
 
 
 def by_family(suite: Suite) -> str:

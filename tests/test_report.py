@@ -51,12 +51,14 @@ def test_a_pair_is_compared_on_the_runs_that_both_have() -> None:
         ("finals-car", 99): course(50.0),  # ours has no such run
     }
     text = report.trainings(suite_of({"lazybo": ours, "ax": theirs}))
-    means, pairs, won = text.split("\n\n")
+    means, pairs, won, managed = text.split("\n\n")
     assert "ax" not in means, "it has too few runs"
     # svm 0.1, 0.2, 0.1 and 0.4, 0.1, 0.3; mlp 0.2 and 0.6; finals 0.1 and 0.9
     a, b = np.mean([0.4 / 3, 0.2, 0.1]), np.mean([0.8 / 3, 0.6, 0.9])
     assert cells(pairs, "ax") == ["5", f"{2 * a:.4f} / {2 * b:.4f}", f"{a:.4f} / {b:.4f}"]
     assert cells(won, "ax")[-1].startswith("4 : 1 (")
+    # seeds, families, then runs and seconds after 25, 50 and 100
+    assert cells(managed, "ax") == ["3", "3", "6", "0.5", "0", "", "6", "2"]
 
 
 def test_a_peer_without_runs_of_a_family_is_not_compared() -> None:
@@ -64,8 +66,9 @@ def test_a_peer_without_runs_of_a_family_is_not_compared() -> None:
     theirs = {run: course(0.2) for run in ours if FAMILIES[run[0]] != "mlp"}
     longer = {run: course(0.2, 100 if run[0] == "mlp-wine" else 50) for run in ours}
     text = report.trainings(suite_of({"lazybo": ours, "ax": theirs, "hebo": longer}))
-    assert "ax" not in text
-    _, pairs, _ = text.split("\n\n")
+    _, pairs, won, managed = text.split("\n\n")
+    assert "ax" not in pairs + won
+    assert cells(managed, "ax")[:3] == [str(ENOUGH), "2", str(len(theirs))]
     assert cells(pairs, "hebo") == [str(len(ours)), "0.2000 / 0.4000", ""], "after 100 only one family"
 
 
@@ -76,7 +79,7 @@ def test_the_table_of_means_has_the_runs_of_all_its_optimisers() -> None:
     ((names, runs),) = suite.groups()
     assert names == ["lazybo", "random"]
     assert set(runs) == set(theirs)
-    means, _, _ = report.trainings(suite).split("\n\n")
+    means, *_ = report.trainings(suite).split("\n\n")
     assert f"({len(FAMILIES)} problems, {len(theirs)} runs)" in means
     assert cells(means, "random") == ["0.2200", "0.1100", "33 %", "2"]
     by_family = report.by_family(suite).split("\n\n")
