@@ -114,9 +114,8 @@ def test_errors_are_those_of_scikit_learn(data: str, at_most: int) -> None:
 def test_no_edit_of_the_best_columns_is_better(data: str) -> None:
     problem, best = PROBLEMS[f"subsets-{data}"](), BEST[data]
     assert problem.solved(problem.value(best))
-    assert all(
-        problem.value(each) > problem.optimum for each in problem.shape.neighbours(best, np.random.default_rng(0))
-    )
+    edited = problem.shape.neighbours(best, np.random.default_rng(0))
+    assert min(map(problem.value, edited)) > problem.optimum - 1e-9, "a column of two levels and its square are equal"
 
 
 @pytest.mark.parametrize("name", MIXTURES)
