@@ -1,7 +1,7 @@
 """Structured values: architectures, permutations, subsets and mixtures, ours and others.
 
-    python -m benchmarks.structured run [--problems cells,gnn-cora] [--optimizers lazybo,local] [--seeds 20]
-    python -m benchmarks.structured report
+    python -m benchmarks.structured run [--problems cells gnn-cora] [--optimizers lazybo local] [--seeds 20]
+    python -m benchmarks.structured report [--write]
 
 A run ends when it finds the optimum, or after its budget. Runs are recorded in `benchmarks/results/structured.csv` and
 not run again. Configurations that an optimiser asks for twice count twice.
@@ -21,9 +21,13 @@ import optuna
 from benchmarks.optimizers import Peer, gp_sampler, peer_command
 from benchmarks.runner import append, read
 from benchmarks.structures import PROBLEMS, Problem, Shares, Solution
+from lazybo.paper.tables import insert, markdown
 from lazybo.search.optimizer import Optimizer
 
 RESULTS = Path(__file__).parent / "results" / "structured.csv"
+DOCUMENTS = [
+    Path(__file__).parents[1] / "docs" / f"{name}.md" for name in ("architectures", "orders-subsets", "mixtures")
+]
 CHECKPOINTS = (25, 50, 100, 150, 300, 500)
 # r: regret after so many evaluations; found: when the optimum was; seconds: CPU time of the optimiser in this process.
 FIELDS = ("problem", "optimizer", "seed", "budget", "found", *(f"r{n}" for n in CHECKPOINTS), "seconds")
@@ -208,12 +212,13 @@ def evaluations(rows: Sequence[Row], budget: int) -> list[float]:
     return [min(float(row["found"] or budget), budget) for row in rows]
 
 
-def cells(rows: Sequence[Row], n: int) -> list[str]:
-    """What is reported after n evaluations: runs that found the optimum, and the mean regret."""
-    if not all(row[f"r{n}"] for row in rows):
+def cells(problems: Sequence[Sequence[Row]], n: int) -> list[str]:
+    """What is reported after n evaluations: the share of runs that found the optimum, and the regret, on average."""
+    if not all(row[f"r{n}"] for rows in problems for row in rows):
         return ["", ""]
-    found = sum(bool(row["found"]) and int(row["found"]) <= n for row in rows)
-    return [f"{found / len(rows):.0%}", f"{np.mean([float(row[f'r{n}']) for row in rows]):.4f}"]
+    found = [np.mean([float(row["found"] or np.inf) <= n for row in rows]) for rows in problems]
+    regret = [np.mean([float(row[f"r{n}"]) for row in rows]) for rows in problems]
+    return [f"{np.mean(found):.0%}", f"{np.mean(regret):.4f}"]
 
 
 def table(rows: Sequence[Row], problem: str) -> str:
@@ -230,17 +235,33 @@ def table(rows: Sequence[Row], problem: str) -> str:
         needed = f"{np.mean(evaluations(own, after[-1])):.0f}" if complete else ""
         asked = sum(int(row["found"] or row["budget"]) for row in own)
         spent = "" if name in OUTSIDE else f"{1e3 * sum(float(row['seconds']) for row in own) / asked:.1f}"
-        lines.append([label, str(len(own)), *(cell for n in after for cell in cells(own, n)), needed, spent])
-    lines.insert(1, ["---"] * len(lines[0]))
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+        lines.append([label, str(len(own)), *(cell for n in after for cell in cells([own], n)), needed, spent])
+    return markdown(lines[0], lines[1:])
 
 
-def report(path: Path, names: Iterable[str]) -> None:
-    """Print a table for each problem."""
-    rows = read(path)
+def overview(rows: Sequence[Row], family: str) -> str:
+    """The means over all problems of a family, of the optimisers that have run all of them, as Markdown."""
+    names = [name for name in PROBLEMS if name.startswith(f"{family}-")]
+    lines = [["", *(f"{what} {n}" for n in (150, 500) for what in ("found by", "regret after")), "evaluations needed"]]
+    for optimizer, label in LABELS.items():
+        own = [[row for row in rows if (row["problem"], row["optimizer"]) == (name, optimizer)] for name in names]
+        if not all(own):
+            continue
+        early, late = cells(own, 150), cells(own, 500)
+        needed = f"{np.mean([np.mean(evaluations(part, BUDGET)) for part in own]):.0f}" if any(late) else ""
+        lines.append([label, *early, *late, needed])
+    return markdown(lines[0], lines[1:])
+
+
+def families(path: Path, names: Iterable[str]) -> dict[str, str]:
+    """The tables of each family: first the means over its problems, then one for each problem."""
+    rows, found = read(path), dict[str, str]()
     for name in names:
         if any(row["problem"] == name for row in rows):
-            print(f"### {name}\n\n{table(rows, name)}\n")
+            family, _, data = name.partition("-")
+            found.setdefault(family, f"Means over all problems:\n\n{overview(rows, family)}")
+            found[family] += f"\n\n**{data}**\n\n{table(rows, name)}"
+    return found
 
 
 def chosen(words: Sequence[str]) -> list[str]:
@@ -260,11 +281,17 @@ def main() -> None:
     parser.add_argument("--budget", type=int, default=BUDGET)
     parser.add_argument("--limit", type=float, default=float("inf"), help="start no run after so many seconds")
     parser.add_argument("--csv", type=Path, default=RESULTS)
+    parser.add_argument("--write", action="store_true", help="write the tables into the documents")
     options = parser.parse_args()
     names = chosen(options.problems)
     if options.command == "run":
         run_all(options.csv, names, options.optimizers, range(options.seeds), options.budget, options.limit)
-    report(options.csv, names)
+    found = families(options.csv, names)
+    for name, text in found.items():
+        print(f"## {name}\n\n{text}\n")
+    if options.write:
+        for document in DOCUMENTS:
+            document.write_text(insert(document.read_text(), found))
 
 
 if __name__ == "__main__":

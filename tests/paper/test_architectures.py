@@ -10,6 +10,7 @@ from lazybo.paper import tables
 from lazybo.paper.architectures import CHECKPOINTS, FIELDS, METHODS, Networks, Run, run_all, simulate
 from lazybo.paper.command import app
 from lazybo.paper.common import read_rows
+from lazybo.space.graphs import Graph
 
 OPERATIONS = ("none", "skip_connect", "nor_conv_3x3")
 
@@ -18,7 +19,8 @@ def toy_networks(_data: str = "cells-cifar10") -> Networks:
     """Cells of NAS-Bench-201 with three operations; each convolution adds to the accuracy, and an hour."""
     codes = list(product(OPERATIONS, repeat=6))
     rows = {code: (50.0 + 5 * code.count("nor_conv_3x3"), 3600.0 * (1 + code.count("nor_conv_3x3"))) for code in codes}
-    return Networks({f"Op{i}": OPERATIONS for i in range(6)}, {**rows}, lambda code: code)
+    graph = Graph(nodes=4, operations=OPERATIONS)
+    return Networks({f"Op{i}": OPERATIONS for i in range(6)}, graph, {**rows}, lambda code: code)
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -22,6 +22,7 @@ from optuna.distributions import CategoricalDistribution
 from lazybo.paper.common import append_rows, quartiles, read_rows
 from lazybo.paper.workers import load_table
 from lazybo.search.optimizer import Optimizer
+from lazybo.space.graphs import Graph, LabelledGraph
 
 Code = tuple[Any, ...]
 
@@ -43,10 +44,12 @@ FIELDS = ("data", "method", "workers", "seed", "budget", "evaluations", "best", 
 class Networks:
     """Trained networks: accuracies in percent and training times in seconds, by key.
 
-    A network is written as a code, one choice for each name. Codes with the same key are the same network.
+    A network is written as a code, one choice for each name; ``graph`` is the same space with its structure. Codes with
+    the same key are the same network.
     """
 
     choices: dict[str, tuple[Any, ...]]
+    graph: Graph
     rows: dict[Hashable, tuple[float, float]]
     key: Callable[[Code], Hashable]
 
@@ -62,12 +65,16 @@ class Networks:
     def space(self, method: str) -> dict[str, Any]:
         """The search space of a method."""
         if method == "graph":
-            raise NotImplementedError
+            return {"network": self.graph}
         return {name: CategoricalDistribution(each) for name, each in self.choices.items()}
 
     def code(self, params: Mapping[str, Any]) -> Code:
         """The code of a configuration of any method."""
-        return tuple(params[name] for name in self.choices)
+        if "network" not in params:
+            return tuple(params[name] for name in self.choices)
+        network: LabelledGraph = params["network"]
+        inputs = [network.before(node)[0] for node in range(1, network.kind.nodes - 1) if network.kind.inputs]
+        return (*inputs, *network.operations)
 
 
 @cache
@@ -83,7 +90,8 @@ def _cells(data: str) -> Networks:
     """NAS-Bench-201: the operations of the edges (0, 1), (0, 2), (1, 2), (0, 3), (1, 3), (2, 3)."""
     table = load_table(data)
     rows: dict[Hashable, tuple[float, float]] = dict(table.rows.items())
-    return Networks({name: each.choices for name, each in table.space.items()}, rows, lambda code: code)
+    choices = {name: each.choices for name, each in table.space.items()}
+    return Networks(choices, Graph(nodes=4, operations=choices["Op0"]), rows, lambda code: code)
 
 
 def _gnn(data: str) -> Networks:
@@ -105,7 +113,8 @@ def _gnn(data: str) -> Networks:
     # Four skips in a row do nothing, and were not trained: they count as the worst network.
     rows[key((0, 0, 0, 0, *["skip"] * 4))] = (min(accuracy for accuracy, _ in rows.values()), 3600.0)
     links = {f"input{i}": tuple(range(i + 1)) for i in range(4)}
-    return Networks(links | {f"operation{i}": tuple(gnn_list) for i in range(4)}, rows, key)
+    graph = Graph(nodes=6, operations=gnn_list, labels="nodes", inputs=1)
+    return Networks(links | {f"operation{i}": tuple(gnn_list) for i in range(4)}, graph, rows, key)
 
 
 # --------------------------------------------------------------------- simulation
