@@ -16,10 +16,14 @@ if TYPE_CHECKING:
     from lazybo.run.optimize import optimize
     from lazybo.search.optimizer import Optimizer, Suggestion
     from lazybo.search.predictions import Prediction, Recommendation
+    from lazybo.space.graphs import Graph
+    from lazybo.space.mixtures import Described, Mixture
+    from lazybo.space.orders import Permutation, Subset
     from lazybo.space.space import Condition, Space
     from lazybo.study.pruner import LazyPruner
     from lazybo.study.sampler import LazySampler
     from lazybo.study.store import repair_storage
+    from lazybo.study.structured import suggest
     from lazybo.study.trial import resume
 
 __version__ = "0.1.0"
@@ -29,18 +33,23 @@ __version__ = "0.1.0"
 _MODULES = {
     "Column": "lazybo.gp.kernels",
     "Condition": "lazybo.space.space",
+    "Described": "lazybo.space.mixtures",
+    "Graph": "lazybo.space.graphs",
     "GrowingCholesky": "lazybo.gp.cholesky",
     "LazyGP": "lazybo.gp.lazy_gp",
     "LazyPruner": "lazybo.study.pruner",
     "LazySampler": "lazybo.study.sampler",
     "Limits": "lazybo.run.limits",
     "Matern52": "lazybo.gp.kernels",
+    "Mixture": "lazybo.space.mixtures",
     "Optimizer": "lazybo.search.optimizer",
+    "Permutation": "lazybo.space.orders",
     "Prediction": "lazybo.search.predictions",
     "Priors": "lazybo.gp.fit",
     "Recommendation": "lazybo.search.predictions",
     "RunFailed": "lazybo.run.failure",
     "Space": "lazybo.space.space",
+    "Subset": "lazybo.space.orders",
     "Suggestion": "lazybo.search.optimizer",
     "importances": "lazybo.report.predictions",
     "kfold": "lazybo.run.objective",
@@ -48,24 +57,30 @@ _MODULES = {
     "recommend": "lazybo.report.predictions",
     "repair_storage": "lazybo.study.store",
     "resume": "lazybo.study.trial",
+    "suggest": "lazybo.study.structured",
     "write_report": "lazybo.report.html",
 }
 
 __all__ = [
     "Column",
     "Condition",
+    "Described",
+    "Graph",
     "GrowingCholesky",
     "LazyGP",
     "LazyPruner",
     "LazySampler",
     "Limits",
     "Matern52",
+    "Mixture",
     "Optimizer",
+    "Permutation",
     "Prediction",
     "Priors",
     "Recommendation",
     "RunFailed",
     "Space",
+    "Subset",
     "Suggestion",
     "__version__",
     "importances",
@@ -74,6 +89,7 @@ __all__ = [
     "recommend",
     "repair_storage",
     "resume",
+    "suggest",
     "write_report",
 ]
 

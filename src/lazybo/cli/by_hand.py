@@ -238,7 +238,7 @@ def _with_stored_requirement(space: Space, study: Study) -> Space:
     with readable(of_study(REQUIRE_KEY, study.study_name), "set it to a list of strings such as ['a + b <= 1']"):
         texts = check_texts("it", Store(study).attributes().get(REQUIRE_KEY) or [])
         required = requirement_of(texts, space.distributions)
-    return Space(space.distributions, conditions=space.conditions, optional=space.optional, feasible=required)
+    return space.changed(feasible=required)
 
 
 def _open_or_create(storage: str, study: str | None, flags: Mapping[str, Any]) -> ByHand:

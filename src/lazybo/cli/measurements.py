@@ -133,7 +133,7 @@ def params_from(texts: Sequence[str], by_hand: ByHand) -> dict[str, Any]:
         if name not in by_hand.space.distributions:
             raise ValueError(f"there is no parameter {name!r}; this study has {sorted(by_hand.space.distributions)}")
         cells[name] = parsed(value, by_hand.space.distributions[name])
-    return by_hand.space.plain(params_of(cells, by_hand.space.distributions, by_hand.space.conditions))
+    return by_hand.space.plain(params_of(cells, by_hand.space.distributions, by_hand.space.stored_conditions))
 
 
 def step_for(by_hand: ByHand, params: Mapping[str, Any], measured: Measurement) -> Step:
@@ -174,7 +174,7 @@ class _Table:
         """What a row changes."""
         columns = self._parameter_columns(cells)
         named = {name: cells[column] for name, column in columns.items()}
-        params = params_of(named, self._space.distributions, self._space.conditions)
+        params = params_of(named, self._space.distributions, self._space.stored_conditions)
         others = {column: cell for column, cell in cells.items() if column not in columns.values()}
         number, measured = others.get("number"), self._measured(others)
         if measured is None or others.get("state") == TrialState.PRUNED.name:

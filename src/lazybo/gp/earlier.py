@@ -121,7 +121,7 @@ class Related:
 class EarlierTasks:
     """The processes of all earlier tasks, at least one. They are learned at first use and never change.
 
-    ``unknown`` marks the columns that the tasks say nothing about, (d,).
+    ``unknown`` marks the numbers of points that the tasks say nothing about, (w,).
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class EarlierTasks:
     ) -> None:
         self.tasks = tasks
         self._start, self._priors = kernel, priors
-        self._unknown = np.zeros(kernel.dim, dtype=bool) if unknown is None else unknown
+        self._unknown = np.zeros(kernel.width, dtype=bool) if unknown is None else unknown
         self._last: tuple[Array | None, Array] = (None, np.zeros((0, 0)))
 
     @cached_property
@@ -144,7 +144,7 @@ class EarlierTasks:
         """The kernel of the tasks, in which unknown columns make no difference."""
         kernel, values = self.learned.kernel, self.learned.kernel.values.copy()
         scales = [i for i, parameter in enumerate(kernel.layout) if parameter.kind == "length_scale"]
-        values[np.array(scales)[self._unknown]] = ENDLESS
+        values[np.array(scales)[self._unknown[kernel.coordinates.start]]] = ENDLESS
         return kernel.with_values(values)
 
     @cached_property

@@ -218,7 +218,7 @@ class Priors:
 
     def _median(self, parameter: Parameter, dim: int) -> float:
         if parameter.kind == "length_scale":
-            choice = parameter.column is not None and parameter.column.categories > 0
+            choice = parameter.column is not None and parameter.column.is_fixed
             return (self.choice_length_scale if choice else self.length_scale * shortening(dim)) * float(np.sqrt(dim))
         return _positive(parameter.kind, getattr(self, parameter.kind))
 
@@ -422,7 +422,7 @@ def _relative(layout: Sequence[Parameter]) -> Array:
     numbers = {
         i: math.log(each.column.typical)
         for i, each in enumerate(layout)
-        if each.kind == "length_scale" and each.column is not None and not each.column.categories
+        if each.kind == "length_scale" and each.column is not None and not each.column.is_fixed
     }
     if numbers:
         relative[[*numbers]] = np.array([*numbers.values()]) - np.mean([*numbers.values()])

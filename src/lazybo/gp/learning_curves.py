@@ -203,7 +203,7 @@ class CurveProcess:
         self.kernel = kernel
         self.factor = GrowingCholesky()
         self._z = kernel.features(
-            CurveRows(np.zeros((0, kernel.configurations.dim)), np.zeros(0), np.zeros(0, np.intp))
+            CurveRows(np.zeros((0, kernel.configurations.width)), np.zeros(0), np.zeros(0, np.intp))
         )
         self._targets = self._w = np.zeros(0)
 

@@ -59,7 +59,7 @@ class Process:
         self.prior = prior
         self.factor = GrowingCholesky()
         self.rebuilds = self.built = 0
-        self._x = np.zeros((0, kernel.dim))
+        self._x = np.zeros((0, kernel.width))
         self._z = kernel.features(self._x)
         self._known = np.zeros(0)
         self._expected = np.zeros(0)  # the prior mean of each row

@@ -235,7 +235,7 @@ def recommend(study: Study, *, feasible: Predicate | None = None) -> Recommendat
     predictor, trials = predictor_of(study), Store(study).trials()
     if feasible is not None:
         space = predictor.space
-        checked = Space(space.distributions, conditions=space.conditions, optional=space.optional, feasible=feasible)
+        checked = space.changed(feasible=feasible)
         holds = Feasibility(checked, feasible).holds
         trials = [trial for trial in feasible_trials(trials) if holds(trial.params)]
         if not trials:

@@ -49,7 +49,7 @@ class Call:
     rest: bool = False  # whether **kwargs gets the parameters that no other argument gets
     generator: bool = False  # whether it is a generator function, which yields a value after each step
     guessed: str = ""  # the argument that gets the dict of all parameters although its name does not say so
-    space: Mapping[str, BaseDistribution] = field(default_factory=dict)  # what ``suggest_*`` calls are compared with
+    space: Mapping[str, Any] = field(default_factory=dict)  # what ``suggest_*`` calls are compared with
 
     @property
     def takes_trial(self) -> bool:
@@ -291,7 +291,7 @@ class Trial:
         self._reporter = reporter
         self._prune = False
         self.yields = False  # whether the objective is a generator function
-        self.space: Mapping[str, BaseDistribution] = {}  # empty if it is not known
+        self.space: Mapping[str, Any] = {}  # distributions and kinds; empty if it is not known
         self.reported: tuple[int, float] | None = None  # the last step and value of an earlier evaluation
 
     def report(self, value: float, step: int) -> None:
@@ -367,6 +367,13 @@ class Trial:
             check_choices(self.space, name, choices)
         return value
 
+    def suggest(self, name: str, kind: Any) -> Any:
+        """The value of a parameter with structure; a kind that contradicts the space is a `SpaceError`."""
+        value = self._chosen(name)
+        if self.space and self.space[name] != kind:
+            raise SpaceError(f"{kind} contradicts the space, where {name!r} is {described(self.space[name])}")
+        return value
+
     def _chosen(self, name: str) -> Any:
         if self.space:
             check_name(name, self.space)
@@ -385,7 +392,7 @@ class SpaceError(ValueError):
     """
 
 
-def check_name(name: str, space: Mapping[str, BaseDistribution]) -> None:
+def check_name(name: str, space: Mapping[str, Any]) -> None:
     """Raise a `SpaceError` if the space has no parameter with this name."""
     if name not in space:
         near = difflib.get_close_matches(str(name), space, n=3)
@@ -395,7 +402,7 @@ def check_name(name: str, space: Mapping[str, BaseDistribution]) -> None:
 
 
 def check_range(
-    space: Mapping[str, BaseDistribution],
+    space: Mapping[str, Any],
     name: str,
     kind: type[FloatDistribution] | type[IntDistribution],
     low: float | None,
@@ -413,16 +420,14 @@ def check_range(
     _compare(space[name], kind, asked, f"{function}({', '.join([repr(name), *ends, *options])})", name)
 
 
-def check_choices(space: Mapping[str, BaseDistribution], name: str, choices: Sequence[Any] | None) -> None:
+def check_choices(space: Mapping[str, Any], name: str, choices: Sequence[Any] | None) -> None:
     """Raise a `SpaceError` unless the space has these choices, in any order. Without choices, any will do."""
     asked = None if choices is None else CategoricalDistribution(choices)
     written = f"suggest_categorical({name!r}{'' if choices is None else f', {plain.short(choices)}'})"
     _compare(space[name], CategoricalDistribution, asked, written, name)
 
 
-def _compare(
-    given: BaseDistribution, kind: type[BaseDistribution], asked: BaseDistribution | None, written: str, name: str
-) -> None:
+def _compare(given: Any, kind: type[BaseDistribution], asked: BaseDistribution | None, written: str, name: str) -> None:
     if not isinstance(given, kind) or (asked is not None and not _same(given, asked)):
         raise SpaceError(
             f"{written} contradicts the space, where {name!r} is {described(given)}; write the same in both, or use "
@@ -438,11 +443,12 @@ def _same(given: Any, asked: Any) -> bool:
     return close and given.log == asked.log
 
 
-def described(distribution: BaseDistribution) -> str:
-    """A distribution in words."""
+def described(distribution: Any) -> str:
+    """A distribution in words; a kind with structure as it was written."""
     if isinstance(distribution, CategoricalDistribution):
         return f"one of {plain.short(list(distribution.choices))}"
-    assert isinstance(distribution, FloatDistribution | IntDistribution), "the space has three kinds of parameters"
+    if not isinstance(distribution, FloatDistribution | IntDistribution):
+        return str(distribution)
     kind = "a float" if isinstance(distribution, FloatDistribution) else "an integer"
     plain_step = None if isinstance(distribution, FloatDistribution) else 1
     step = "" if distribution.step == plain_step else f" in steps of {distribution.step}"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from optuna.exceptions import UpdateFinishedTrialError
 from optuna.study import Study
@@ -44,6 +44,7 @@ class RunOptions:
     reports: bool  # whether workers report to the driver from the start
     goals: Goals = ONE_OBJECTIVE
     steps: Steps = NO_STEPS
+    values: Callable[[Mapping[str, Any]], dict[str, Any]] = dict  # what an objective gets for stored parameters
 
 
 @dataclass(frozen=True)
@@ -190,7 +191,7 @@ class OpenTrials:
         earlier = self._reporter.values_of(entry.number) if self._has_checkpoints else None
         task = Task(
             entry.number,
-            entry.params,
+            options.values(entry.params),
             fold,
             self._worker_reporter,
             timed=self._limits.trial_timeout is not None,

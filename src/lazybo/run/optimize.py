@@ -171,6 +171,7 @@ def optimize(
             reports=call.reports or limits.trial_timeout is not None,
             goals=goals,
             steps=Steps(max_steps, root, pauses=not goals.several),
+            values=space.values,
         )
         options, trials = replace(options, seed=seed), Store(study).trials()
         _warn_of_repeats(space, n_trials, limits, trials)
@@ -219,8 +220,8 @@ def _call(objective: Callable[..., Any], space: Space) -> Call:
     if isinstance(objective, Call):
         return objective
     if isinstance(objective, KFold):
-        return call_of(objective.objective, space.distributions, space.conditions, folds=True)
-    return replace(call_of(objective, space.distributions, space.conditions), space=space.distributions)
+        return call_of(objective.objective, space.parameters, space.conditions, folds=True)
+    return replace(call_of(objective, space.parameters, space.conditions), space=space.parameters)
 
 
 def _pruner(pruner: BasePruner | None, max_steps: int | None) -> BasePruner:

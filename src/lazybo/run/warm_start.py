@@ -126,24 +126,25 @@ def _state(row: Any, space: Space) -> str | None:
 def _split(row: Any, space: Space) -> Known:
     """A row as parameters and value."""
     if isinstance(row, Mapping):
+        row = space.store(row)
         columns = parameter_columns(row, space.distributions)
         for name in ("value", *space.distributions):
             there = name in columns or (name == "value" and name in row)
-            if not there and name not in space.conditions:
+            if not there and name not in space.stored_conditions:
                 raise ValueError(f"there is no {name!r}, only {sorted(map(str, row))}")
         if columns.get("value") == "value":
             raise ValueError(f"the column 'value' is the result; call the parameter's column {MARK + 'value'!r}")
         cells: Mapping[str, Any] = {name: row[column] for name, column in columns.items()}
         value = row["value"]
     elif isinstance(row, Sequence) and len(row) == 2 and isinstance(row[0], Mapping):
-        cells, value = row[0], row[1]
+        cells, value = space.store(row[0]), row[1]
     else:
         raise ValueError(
             f"it must be a dict with the parameters and 'value', or a pair (params, value), not {row!r:.100}"
         )
     if isinstance(value, str | bytes):
         raise ValueError(f"the value must be a number, not {value!r}")
-    return params_of(cells, space.distributions, space.conditions), None if is_empty(value) else float(value)
+    return params_of(cells, space.distributions, space.stored_conditions), None if is_empty(value) else float(value)
 
 
 # ------------------------------------------------- initial configurations
@@ -179,9 +180,9 @@ def check_initial_feasible(initial: Sequence[Mapping[str, Any]], optimizer: "Opt
 def _known_part(params: Mapping[str, Any], space: Space) -> dict[str, Any]:
     if not isinstance(params, Mapping):
         raise ValueError(f"it must be a dict of parameters, not {params!r}")
-    known = dict(params)
-    for name in params:
-        while (condition := space.conditions.get(name)) is not None and condition.parent not in known:
+    known = dict(space.store(params))
+    for name in [*known]:
+        while (condition := space.stored_conditions.get(name)) is not None and condition.parent not in known:
             if len(condition.values) > 1:
                 raise ValueError(
                     f"{name!r} is only active while {condition.parent!r} is one of {condition.values}; "

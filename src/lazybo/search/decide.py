@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from lazybo.core.blas import one_thread
 from lazybo.core.checks import Array
 from lazybo.gp.earlier import EarlierTasks, portfolio
-from lazybo.gp.kernels.base import Kernel, distances
+from lazybo.gp.kernels.base import Kernel, coordinates_of, distances
 from lazybo.search.acquisition import Acquisition
 from lazybo.search.maximise import BEST_CENTERS, STARTS, Maximum, Surface, around, find_maxima
 from lazybo.search.models import Models
@@ -164,7 +164,7 @@ class Search:
 
     def _same_choice(self, best: Index, rng: np.random.Generator) -> Predicate | None:
         """A function that tells which points make the same choice as the best row, for a parameter drawn at random."""
-        columns = enumerate(self.space.columns)
+        columns = zip(coordinates_of(self.space.columns).start.tolist(), self.space.columns, strict=True)
         incumbent = self.records.points(best[:1]).reshape(-1)  # empty if there is no best row
         choices = [j for j, column in columns if len(incumbent) and column.categories and not np.isnan(incumbent[j])]
         if not choices:

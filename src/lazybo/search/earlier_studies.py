@@ -202,18 +202,15 @@ def fitting(studies: Sequence[EarlierStudy], space: Space) -> Fitting:
 def _missing(study: EarlierStudy, space: Space) -> set[str]:
     """The parameters of the space that no configuration of a study has."""
     seen = {name for configuration in study.configurations for name in configuration}
-    return {name for name in space.names if name not in seen}
+    return {name for name in space.names if not seen.issuperset(space.stored[name])}
 
 
 def _point(params: Mapping[str, Any], space: Space, unknown: set[str], middle: Mapping[str, Any]) -> Array | None:
     """The point of a configuration of another space, (d,); None if it has none here."""
-    known = {
-        name: _as_choice(value, space.distributions[name])
-        for name, value in params.items()
-        if name in space.names and name not in unknown
-    }
-    constants = {name: middle[name] for name in space.distributions if name not in space.names and name in middle}
-    filled = {name: middle[name] for name in unknown if name in middle}
+    varying = {each for name in space.names if name not in unknown for each in space.stored[name]}
+    known = {name: _as_choice(value, space.distributions[name]) for name, value in params.items() if name in varying}
+    constants = {name: middle[name] for name in space.parameters if name not in space.names and name in middle}
+    filled = {each: middle[each] for name in unknown for each in space.stored[name] if each in middle}
     try:
         return space.encode(space.plain({**constants, **filled, **known}, outside=True))
     except (ValueError, TypeError, OverflowError):

@@ -159,9 +159,9 @@ def find_maxima(
     # The optimum may be elsewhere for another choice: if there are choices, run BFGS again after the moves.
     for _ in range(1 if space.numeric.all() else 2):
         if space.numeric.any():
-            free = space.numeric & ~np.isnan(u)
-            shortened = None if border is None else border.shortened
-            u = space.repair(space.snap(climb(field.gradient, u, center, free, ranges, shortened)), rng)
+            free = space.free(u)
+            u = climb(field.gradient, u, center, free, ranges, _limits(space, border, free))
+            u = space.repair(space.snap(u), rng)
         u = move_discrete(space, value, u, center, rng)
     if border is not None:
         u = border.followed(value, field.gradient, u, center)
@@ -172,6 +172,18 @@ def find_maxima(
     if feasible is not None:
         u = u[feasible(u)]  # settling may have moved a point over the border, by a rounding error
     return _distinct(kernel, u, surface.exact(u))
+
+
+def _limits(space: Space, border: "Border | None", free: NDArray[np.bool_]) -> Callable[[Array, Array], Array] | None:
+    """Where steps of `climb` end, given their starts and ends; None if everywhere in the unit cube."""
+    if not space.kinds:
+        return None if border is None else border.shortened
+
+    def limited(start: Array, end: Array) -> Array:
+        there = space.project(end, free)
+        return there if border is None else border.shortened(start, there)
+
+    return limited
 
 
 def _apart(kernel: Kernel, z: Array, count: int) -> list[int]:
@@ -229,7 +241,7 @@ def climb(
     """Maximise in the unit cube by BFGS from all starts at once; each step evaluates all of them together.
 
     If a step does not improve the value, its length is halved. The other starts continue meanwhile.
-    ``shortened`` may end steps earlier, given their starts and ends: a step must not leave the feasible set.
+    ``shortened`` may move the ends of steps, given their starts: a step must not leave the feasible set.
     """
     scale = np.minimum(ranges, 1.0)
     inverse = np.tile(np.eye(u.shape[1]), (len(u), 1, 1))  # inverse Hessians of -f, in units of ``scale``
@@ -315,7 +327,7 @@ def move_discrete(
     rng: np.random.Generator,
 ) -> Array:
     """Hill climbing over integers and choices: move each point to its best neighbour as long as that is better."""
-    if np.isinf(space.levels).all():
+    if np.isinf(space.levels).all() and not space.kinds:
         return u
     u = u.copy()
     active = np.ones(len(u), dtype=bool)

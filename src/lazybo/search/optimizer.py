@@ -132,7 +132,7 @@ class Optimizer:
         number = self._next_number
         self._next_number += 1
         self.planner.records.add(params, PENDING, number)
-        return Suggestion(number, dict(params))
+        return Suggestion(number, self.space.values(params))
 
     # ------------------------------------------------------------------ tell
 
@@ -255,7 +255,8 @@ class Optimizer:
         luckiest one if the objective is noisy. Only evaluations that satisfy all measured constraints are recommended,
         and results at configurations that are not ``feasible`` only if there are no others.
         """
-        return self.model.recommend()
+        found = self.model.recommend()
+        return replace(found, params=self.space.values(found.params))
 
     @property
     def best(self) -> Best:
@@ -263,7 +264,10 @@ class Optimizer:
         one_objective(self.directions, "there is no single best", "front")
         records = self.planner.records
         rows = feasible_rows(records, "there is no best yet")
-        return best_of(records[int(rows[np.argmin(records.values()[rows])])], self._signs)
+        return self._shown(best_of(records[int(rows[np.argmin(records.values()[rows])])], self._signs))
+
+    def _shown(self, best: Best) -> Best:
+        return replace(best, params=self.space.values(best.params))
 
     @property
     def front(self) -> list[Best]:
@@ -271,14 +275,15 @@ class Optimizer:
 
         Failures do not count, nor do observations that violate a constraint or have not measured it.
         """
-        return front_of(self.planner.records, self._signs)
+        return [self._shown(best) for best in front_of(self.planner.records, self._signs)]
 
     @property
     def pending(self) -> list[Suggestion]:
         """The suggestions that were not told yet."""
         records = self.planner.records
         rows = [records[row] for row in records.rows(State.PENDING)]
-        return [Suggestion(each.number, dict(each.params)) for each in rows if each.number is not None]
+        values = self.space.values
+        return [Suggestion(each.number, values(each.params)) for each in rows if each.number is not None]
 
     def records(self) -> Table:
         """All observations as rows of plain data, in their order: number, values, parameters, constraints, state.

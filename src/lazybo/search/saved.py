@@ -26,6 +26,7 @@ from lazybo.search.results import from_plain as result_from_plain
 from lazybo.search.results import to_plain as result_to_plain
 from lazybo.space.axis import AXES
 from lazybo.space.space import Condition, Space
+from lazybo.space.structures import grouped, kind_of
 
 FORMAT = "lazybo optimizer"
 VERSION = 1
@@ -46,6 +47,7 @@ def to_text(space: Space, directions: Sequence[str], options: Options, state: Ma
                 for name, each in space.conditions.items()
             },
             "optional": sorted(space.optional),
+            **({"kinds": {name: kind.to_plain() for name, kind in space.kinds.items()}} if space.kinds else {}),
             "options": {
                 **options.to_json(),
                 "directions": list(directions),
@@ -81,7 +83,9 @@ def from_text(text: str, given: Mapping[str, Any]) -> Saved:
     }
     options = written["options"]
     feasible = given_again("feasible", options["feasible"], given)
-    space = Space(distributions, conditions=conditions, feasible=feasible, optional=written["optional"])
+    kinds = {name: kind_of(plain) for name, plain in written.get("kinds", {}).items()}
+    parameters = grouped(distributions, kinds)
+    space = Space(parameters, conditions=conditions, feasible=feasible, optional=written["optional"])
     state = dict(written["state"])
     state["rows"] = [{**row, "params": _named(space, row["params"])} for row in state["rows"]]
     directions = check_directions(options["directions"])

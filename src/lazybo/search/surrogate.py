@@ -442,7 +442,8 @@ class Surrogate:
         """How much each of these rows tells about the whole space, (n,): less, the more other rows are near it."""
         if self._space.dim == 0:
             return np.ones(len(rows))
-        near = Matern52(np.full(self._space.dim, NEAR * math.sqrt(self._space.dim)), columns=self._space.columns)
+        d = len(self._space.columns)
+        near = Matern52(np.full(d, NEAR * math.sqrt(d)), columns=self._space.columns)
         return 1.0 / near(self._points(rows)).sum(axis=1)
 
     def _targets(self, fitted: Fitted) -> Array:

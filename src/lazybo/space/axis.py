@@ -43,11 +43,13 @@ class Axis(ABC):
     """One parameter that can vary: converts its values to coordinates of a point and back.
 
     An axis has ``width`` coordinates. ``numeric``, (w,), says which of them are numbers in [0, 1] that may move
-    continuously. ``levels`` is the number of values, infinity if there are too many to count. Arrays of coordinates are
-    (n, w). To add a kind of parameter, write a subclass, and add its distribution to `AXES`.
+    continuously. ``levels`` is the number of values, infinity if there are too many to count, and ``draws`` how many
+    uniform numbers a random one needs. Arrays of coordinates are (n, w). To add a kind of parameter, write a subclass,
+    and add its distribution to `AXES`; kinds with structure are in `kinds.py`.
     """
 
     width = 1
+    draws = 1
     numeric: NDArray[np.bool_]
     levels: float
 
@@ -69,7 +71,7 @@ class Axis(ABC):
 
     @abstractmethod
     def from_uniform(self, u: Array) -> Array:
-        """Coordinates for uniform numbers in [0, 1): all values are equally likely."""
+        """Coordinates for uniform numbers in [0, 1), (n, draws): all values are equally likely."""
 
     def listed(self) -> Array:
         """The coordinates of all values, (levels, w), if there are few."""
@@ -77,6 +79,14 @@ class Axis(ABC):
 
     def snap(self, x: Array) -> Array:
         """The nearest coordinates that belong to a value."""
+        return x
+
+    def free(self, x: Array) -> NDArray[np.bool_]:
+        """Which coordinates may move continuously from here, (n, w)."""
+        return self.numeric & ~np.isnan(x)
+
+    def project(self, x: Array, free: NDArray[np.bool_]) -> Array:  # noqa: ARG002 - for axes with fewer dimensions
+        """The nearest coordinates that belong to values, if only the ``free`` ones, (n, w), may move."""
         return x
 
     @abstractmethod
@@ -98,7 +108,7 @@ class Axis(ABC):
 
 @dataclass(frozen=True)
 class Perturbation:
-    """Random draws for each coordinate, each (n, w).
+    """Random draws for each uniform number that an axis needs, each (n, draws).
 
     ``touched`` numbers move by ``step``; ``flipped`` choices become others, by the uniform numbers ``fresh``.
     """

@@ -68,6 +68,8 @@ class Feasibility:
     def _answers(self, configurations: list[dict[str, Any]]) -> list[bool]:
         predicate = self._predicate
         answers: list[bool] = []
+        if self._space.kinds:
+            configurations = [self._space.values(params) for params in configurations]
         try:
             answers.extend(predicate(params) for params in configurations)  # keeps the answers before an exception
         except Exception as error:  # the predicate is the user's: anything can go wrong in it
@@ -250,7 +252,7 @@ class FeasibleSet:
 
     def _near_corners(self, rng: np.random.Generator) -> Array:
         """Points pulled towards a corner or the middle, by factors from 1 to 1/1000."""
-        m, d = CORNER_TRIES, self._space.dim
+        m, d = CORNER_TRIES, self._space.draws
         corner = rng.integers(0, 3, (m, d)) / 2
         corner = np.where(rng.random((m, 1)) < 0.5, corner[:, :1], corner)  # the same for all parameters
         factor = 10 ** rng.uniform(-3.0, 0.0, (m, 1))
@@ -300,7 +302,7 @@ class _Sobol:
         from scipy.stats import qmc
 
         self._space = space
-        self._sequence = qmc.Sobol(space.dim, rng=rng)
+        self._sequence = qmc.Sobol(space.draws, rng=rng)
         self.drawn = 0
 
     def next(self, n: int) -> Array:

@@ -22,6 +22,9 @@ METRIC_NAMES_KEY = "study:metric_names"
 # The space of a run as strings, its constraints and its seed: a second run must have the same. In parts;
 # `study.definition`.
 RUN_KEY = "lazybo:run"
+# User: followed by ":" and the name of a parameter with structure: its kind and arguments. They say what the parameters
+# mean that it is stored as; `study.structured`.
+KIND_KEY = "lazybo:kind"
 # The objective that `trial.report` gives, by position; 0 if there is no such attribute; `study.definition`.
 REPORTS_KEY = "lazybo:reports"
 # The options of the model of `optimize()`, and its space. In parts; `study.definition`.

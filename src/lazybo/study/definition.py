@@ -29,6 +29,7 @@ from lazybo.core.text import without_password
 from lazybo.search.earlier_studies import EarlierStudy, earlier_studies, from_rows, from_study
 from lazybo.search.options import Options, check_sources
 from lazybo.space.space import Condition, Space
+from lazybo.space.structures import grouped, kind_of
 from lazybo.space.tables import csv_rows
 from lazybo.study.attributes import (
     METRIC_NAMES_KEY,
@@ -44,6 +45,7 @@ from lazybo.study.attributes import (
     rewritable_parts,
 )
 from lazybo.study.store import Store, open_storage, with_retries
+from lazybo.study.structured import keep_kinds, kinds_of
 from lazybo.study.trial import directions_of, infer_space
 
 _logger = optuna.logging.get_logger("optuna.samplers.lazybo")
@@ -133,6 +135,7 @@ def _open_study(
         written[REPORTS_KEY] = definition.reports
     constraints = {"constraints": list(definition.constraints)} if definition.constraints else {}
     run = json.dumps({"space": _described(space), "seed": seed, **constraints})
+    keep_kinds(study, space.kinds)
     store.set_attributes({**written, **parts(RUN_KEY, run)})
     return study, seed
 
@@ -181,7 +184,7 @@ def _check_trials(study: Study, space: Space) -> None:
 def _described(space: Space) -> dict[str, str]:
     """The space as strings, which can be compared."""
     conditions = {name: f" if {c.parent} in {list(c.values)}" for name, c in space.conditions.items()}
-    return {name: f"{d}{conditions.get(name, '')}" for name, d in space.distributions.items()}
+    return {name: f"{each}{conditions.get(name, '')}" for name, each in space.parameters.items()}
 
 
 def _difference(theirs: Mapping[str, str], ours: Mapping[str, str]) -> str:
@@ -271,10 +274,12 @@ def options_of(study: Study, trials: Sequence[FrozenTrial], space: Space | None 
     """
     stored, where = stored_options(study, trials)
     if not stored:
-        return Options(seed=0), space or _seen_space(trials)
+        return Options(seed=0), space or _seen_space(study, trials)
     with readable(where, OPTIONS_REMEDY):
         if space is None:
-            space = _stored_space(stored["structure"], trials) if stored.get("structure") else _seen_space(trials)
+            space = (
+                _stored_space(stored["structure"], trials) if stored.get("structure") else _seen_space(study, trials)
+            )
         missing = _to_stored(Options(seed=0)).keys() - stored.keys() - {"not kept"}
         if missing:
             raise KeyError(min(missing))
@@ -307,7 +312,8 @@ def _space_to_json(space: Space) -> dict[str, Any] | None:
         name: [c.parent, [space.distributions[c.parent].to_internal_repr(value) for value in c.values]]
         for name, c in space.conditions.items()
     }
-    return {"space": distributions, "conditions": conditions, "optional": sorted(space.optional)}
+    kinds = {"kinds": {name: kind.to_plain() for name, kind in space.kinds.items()}} if space.kinds else {}
+    return {"space": distributions, "conditions": conditions, "optional": sorted(space.optional), **kinds}
 
 
 def _stored_space(written: Mapping[str, Any], trials: Sequence[FrozenTrial]) -> Space:
@@ -321,13 +327,14 @@ def _stored_space(written: Mapping[str, Any], trials: Sequence[FrozenTrial]) -> 
         name: Condition(parent, tuple(space[parent].to_external_repr(value) for value in values))
         for name, (parent, values) in written["conditions"].items()
     }
-    return Space(space, conditions=conditions, optional=frozenset(written["optional"]))
+    kinds = {name: kind_of(plain) for name, plain in as_object(written.get("kinds", {})).items()}
+    return Space(grouped(space, kinds), conditions=conditions, optional=frozenset(written["optional"]))
 
 
-def _seen_space(trials: Sequence[FrozenTrial]) -> Space:
+def _seen_space(study: Study, trials: Sequence[FrozenTrial]) -> Space:
     """The space that trials show, as in the sampler: only parameters that vary, unless there are none."""
     seen = _distributions(trials)
-    return infer_space({name: d for name, d in seen.items() if not d.single()} or seen, trials)
+    return infer_space({name: d for name, d in seen.items() if not d.single()} or seen, trials, kinds=kinds_of(study))
 
 
 def _distributions(trials: Sequence[FrozenTrial]) -> dict[str, BaseDistribution]:

@@ -78,7 +78,7 @@ class StudyModel:
         self._watched: dict[int, int] = {}  # by running trial: the number of values that its forecast was made from
         self._paused: dict[int, int | None] = {}  # the last steps of paused trials, by number
         self._told_paused: dict[int, tuple[int | None, int]] = {}  # the step and `learned_at` of their forecasts
-        self._columns = _short_columns([name, str(self.space.distributions[name])] for name in self.space.names)
+        self._columns = _short_columns([name, str(self.space.parameters[name])] for name in self.space.names)
         self._saved = self._learned()  # as it was last written or read
 
     def absorb(self, trials: Sequence[FrozenTrial], except_number: int) -> None:
@@ -107,7 +107,7 @@ class StudyModel:
         self._unpause(number)
         known = params_in(self.space.distributions, params)
         if number in self._pending:
-            if self._pending[number].params == known:
+            if self.pending_params(number) == known:
                 return
             self.optimizer.forget(self._pending.pop(number))
         try:
@@ -117,7 +117,7 @@ class StudyModel:
 
     def pending_params(self, number: int) -> dict[str, Any]:
         """The parameters of a running trial; empty if unknown."""
-        return self._pending[number].params if number in self._pending else {}
+        return {**self.space.store(self._pending[number].params)} if number in self._pending else {}
 
     def next_repeat(self, trials: Sequence[FrozenTrial]) -> tuple[dict[str, Any], int | None] | None:
         """The configuration to repeat in a final check, and the number of its first trial; None if one leads."""
@@ -147,7 +147,7 @@ class StudyModel:
             return
         if not math.isfinite(values[max(values)]) or repeats(self.optimizer.planner.records, suggestion):
             return
-        forecast = self.curves.final_forecast(suggestion.params, values)
+        forecast = self.curves.final_forecast(self.pending_params(number), values)
         if forecast is not None:
             self._watched[number] = count
             self.optimizer.forecast(suggestion, *forecast, objective=self.reports)
@@ -190,8 +190,9 @@ class StudyModel:
         """Observe a value of a trial, its measured constraints, and its cost."""
         measured = {**_measured(trial, self.optimizer.options.cost), "variance": variance}
         params = params_in(self.space.distributions, trial.params)
+        pending = self.pending_params(trial.number)
         suggestion = self._pending.pop(trial.number, None)
-        if suggestion is not None and suggestion.params == params:
+        if suggestion is not None and pending == params:
             self.optimizer.tell(suggestion, value, **measured)
             return
         if suggestion is not None:

@@ -47,6 +47,7 @@ from lazybo.search.curve_forecasts import MIN_COMPLETE, Forecast
 from lazybo.study.definition import reporting_of
 from lazybo.study.feed import StudyReader, StudyReaders
 from lazybo.study.model import model_of
+from lazybo.study.structured import kinds_of
 from lazybo.study.training_curves import FACTOR, TrainingCurves, rungs
 from lazybo.study.trial import directions_of, feasible_trials, infer_space, is_paused, point_of
 
@@ -182,7 +183,7 @@ class LazyPruner(BasePruner):
         space = {name: each for name, each in seen.items() if not each.single()} or seen
         curves = reader.state.curves
         if curves is None or curves.space.distributions != space:
-            inferred = infer_space(space, reader.trials)
+            inferred = infer_space(space, reader.trials, kinds=kinds_of(study))
             curves = TrainingCurves(inferred, directions_of(study)[0], max_step=self.max_step)
             reader.state.curves = curves
         curves.add_new(reader.trials)

@@ -35,6 +35,7 @@ from lazybo.study.definition import UnstoredOptions, read_earlier, unstored_opti
 from lazybo.study.feed import StudyReader, StudyReaders
 from lazybo.study.model import StudyModel, open_model
 from lazybo.study.store import Store, store_constraints
+from lazybo.study.structured import kinds_of
 from lazybo.study.trial import check_returned, directions_of, infer_space
 
 _logger = optuna.logging.get_logger("optuna.samplers.lazybo")
@@ -224,11 +225,13 @@ class LazySampler(BaseSampler):
             if known.predicate is None or constants != known.predicate.constants:
                 known.predicate, known.model = PartialPredicate(self.feasible, constants), None
         if known.model is None or known.model.space.distributions != search_space:
-            known.model = open_model(study, options, infer_space(search_space, trials, known.predicate), trials)
+            known.model = open_model(
+                study, options, infer_space(search_space, trials, known.predicate, kinds_of(study)), trials
+            )
         known.model.absorb(trials, reader.number)
         if known.model.space_outdated:
             known.model.space_outdated = False
-            space = infer_space(search_space, trials, known.predicate)
+            space = infer_space(search_space, trials, known.predicate, kinds_of(study))
             if space != known.model.space:
                 known.model = open_model(study, options, space, trials)
                 known.model.absorb(trials, reader.number)

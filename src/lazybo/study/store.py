@@ -116,6 +116,14 @@ class Store:
         """The system attributes of the study."""
         return with_retries(partial(self.storage.get_study_system_attrs, self.study_id))
 
+    def study_user_attributes(self) -> dict[str, Any]:
+        """The user attributes of the study."""
+        return with_retries(partial(self.storage.get_study_user_attrs, self.study_id))
+
+    def set_study_user_attribute(self, key: str, value: Any) -> None:
+        """Write a user attribute of the study."""
+        with_retries(partial(self.storage.set_study_user_attr, self.study_id, key, value))
+
     def set_attributes(self, attributes: Mapping[str, Any]) -> None:
         """Write system attributes of the study, in this order."""
         for key, value in attributes.items():

@@ -27,7 +27,9 @@ from optuna.trial import FrozenTrial, TrialState
 from lazybo.core.checks import Array, Direction, as_number, is_number, shortened
 from lazybo.search.hypervolume import non_dominated
 from lazybo.search.predictions import Evaluation
+from lazybo.space.kinds import Kind
 from lazybo.space.space import Condition, Predicate, Space
+from lazybo.space.structures import grouped
 from lazybo.study.attributes import (
     CONSTRAINT_KEY,
     PAUSED_KEY,
@@ -314,31 +316,41 @@ def check_returned(trial: FrozenTrial, cost: str) -> None:
 
 
 def infer_space(
-    distributions: Mapping[str, BaseDistribution], trials: Sequence[FrozenTrial], feasible: Predicate | None = None
+    distributions: Mapping[str, BaseDistribution],
+    trials: Sequence[FrozenTrial],
+    feasible: Predicate | None = None,
+    kinds: Mapping[str, Kind] | None = None,
 ) -> Space:
     """The space of these parameters; when each is active is inferred from trials that completed or were stopped.
+
+    Parameters that one of ``kinds`` is stored as are one.
 
     A parameter that some trials lack depends on the first categorical or integer parameter whose values separate the
     trials that have it from those that do not. If there is no such parameter, it is optional.
     """
     done = (TrialState.COMPLETE, TrialState.PRUNED)
     seen = [trial.params for trial in trials if trial.state in done and trial.params]
+    parameters = grouped(distributions, kinds or {})
+    whole = {name: [*each.stored(name)] if isinstance(each, Kind) else [name] for name, each in parameters.items()}
     conditions: dict[str, Condition] = {}
     optional = set()
-    for name in distributions:
-        if all(name in params for params in seen):
+    for name, stored in whole.items():
+        have = [params for params in seen if all(each in params for each in stored)]
+        lack = [params for params in seen if not all(each in params for each in stored)]
+        if not lack:
             continue
-        for parent in _possible_parents(name, distributions, conditions):
+        alone = {each: d for each, d in distributions.items() if each in parameters}
+        for parent in _possible_parents(name, alone, conditions):
             # Compared as strings: choices may be lists, which a set cannot hold.
-            with_it = {repr(params[parent]): params[parent] for params in seen if name in params and parent in params}
-            without = {repr(params[parent]) for params in seen if name not in params and parent in params}
-            without_parent = any(name in params and parent not in params for params in seen)
+            with_it = {repr(params[parent]): params[parent] for params in have if parent in params}
+            without = {repr(params[parent]) for params in lack if parent in params}
+            without_parent = any(parent not in params for params in have)
             if with_it and with_it.keys().isdisjoint(without) and not without_parent:
                 conditions[name] = Condition(parent, tuple(with_it[text] for text in sorted(with_it)), outside=True)
                 break
         else:
             optional.add(name)
-    return Space(distributions, conditions=conditions, feasible=feasible, optional=optional)
+    return Space(parameters, conditions=conditions, feasible=feasible, optional=optional)
 
 
 def _possible_parents(

@@ -3,7 +3,8 @@
 ======  ============================================================  ==========
 symbol  meaning                                                       shape
 ======  ============================================================  ==========
-X, U    points: one row each, one column for each parameter           (n, d)
+X, U    points: one row each, with the numbers of all columns         (n, w)
+d, w    columns, and the numbers in a row: more, if some have several scalar
 C       coordinates of X, one or more for each column                 (n, D)
 Z       features of X: coordinates in units of `ranges`               (n, D)
 k       covariance of two points                                      (m, n)
@@ -13,6 +14,8 @@ k       covariance of two points                                      (m, n)
 The coordinates of a column:
 
 - numeric: the value itself;
+- a *block* of several numbers with one length scale: these numbers. They describe one thing, such as a graph, and only
+  change together, so there are no derivatives by them;
 - categorical with c choices: a corner of a simplex with edge 1, so two different choices have distance 1;
 - categorical with more than `MAX_CORNERS` choices: a *label*. Its one coordinate is the choice, or -1 if inactive, and
   is only compared. Distances are the same as in the simplex, but don't get slower with more choices;
@@ -54,12 +57,13 @@ BLOCK_POINTS = 256
 class Column:
     """A column of numbers, or of ``categories`` choices as 0, 1, …. Only ``conditional`` columns may have NaN.
 
-    ``typical`` is the usual length scale of such a column of numbers compared with others. Priors use it.
+    A column with a ``size`` above 1 is a block of so many numbers with one length scale. ``typical`` is the usual length scale of such a column of numbers compared with others. Priors use it.
     """
 
     categories: int = 0
     conditional: bool = False
     typical: float = field(default=1.0, compare=False)
+    size: int = 1
 
     def __post_init__(self) -> None:
         if (
@@ -77,7 +81,12 @@ class Column:
     @property
     def width(self) -> int:
         """The number of coordinates."""
-        return (1 if self.is_label else max(self.categories, 1)) + self.conditional
+        return (1 if self.is_label else self.categories or self.size) + self.conditional
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether there are no derivatives by its numbers: it is a choice or a block."""
+        return self.categories > 0 or self.size > 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +101,9 @@ class Slope(Protocol):
     """The derivatives of k between two sets of points; they reuse what was computed for k."""
 
     def by_points(self, weights: Array) -> Array:
-        """∂/∂u of Σᵢ wᵢ k(u, xᵢ) for each point u of the first set, (m, d); weights (m, n), or (n,) for all points.
+        """∂/∂u of Σᵢ wᵢ k(u, xᵢ) for each point u of the first set, (m, w); weights (m, n), or (n,) for all points.
 
-        Categorical and inactive entries have derivative 0.
+        Choices, blocks and inactive entries have derivative 0.
         """
 
 
@@ -126,17 +135,17 @@ class Coordinates:
         self.columns = columns
 
     def check(self, x: ArrayLike, name: str = "X") -> Array:
-        """Validated points, (n, d): finite numbers, known choices, NaN only in conditional columns."""
+        """Validated points, (n, w): finite numbers, known choices, NaN only in conditional columns."""
         points = as_array(name, x, 2)
-        if points.shape[1] != len(self.columns):
-            raise ValueError(f"{name} must have {len(self.columns)} columns, but has shape {points.shape}")
+        if points.shape[1] != len(self.owner):
+            raise ValueError(f"{name} must have {len(self.owner)} columns, but has shape {points.shape}")
         inactive = np.isnan(points)
-        bad = np.isinf(points) | (inactive & ~self._conditional)
+        bad = np.isinf(points) | (inactive & ~self._conditional[self.owner])
         if bad.any():
             row, j = np.argwhere(bad)[0]
             hint = "" if np.isinf(points[row, j]) else " (NaN means inactive, and the column is not conditional)"
             raise ValueError(f"{name} must be finite, but row {row}, column {j} is {points[row, j]}{hint}")
-        for j, column in enumerate(self.columns):
+        for j, column in zip(self.start.tolist(), self.columns, strict=True):
             if column.categories:
                 codes = points[~inactive[:, j], j]
                 wrong = codes[(codes != np.floor(codes)) | (codes < 0) | (codes >= column.categories)]
@@ -149,7 +158,8 @@ class Coordinates:
         """C of validated points, (n, D)."""
         if not self.coded:
             return x
-        return np.hstack([_coordinates(x[:, j], column) for j, column in enumerate(self.columns)])
+        places = zip(self.start.tolist(), self.columns, strict=True)
+        return np.hstack([_coordinates(x[:, j : j + column.size], column) for j, column in places])
 
     def distances(self, z: Array, other: Array, ranges: Array) -> Array:
         """Distances between the rows of two feature arrays, (m, n); ``ranges``, (d,), are needed for labels."""
@@ -184,10 +194,18 @@ class Coordinates:
         return squares
 
     def without_slope(self, z: Array) -> Mask:
-        """Which entries of the points with features Z have derivative 0: choices and inactive entries, (n, d)."""
-        fixed = np.tile([column.categories > 0 for column in self.columns], (len(z), 1))
+        """Which columns of the points with features Z have derivative 0: choices, blocks and inactive ones, (n, d)."""
+        fixed = np.tile([column.is_fixed for column in self.columns], (len(z), 1))
         fixed[:, self._conditional] |= z[:, self._last[self._conditional]] != 0
         return fixed
+
+    def by_number(self, by_column: Array) -> Array:
+        """Derivatives by the numbers of points, (m, w), from those by columns, (m, d)."""
+        if len(self.owner) == len(self.columns):
+            return by_column
+        derivatives = np.zeros((len(by_column), len(self.owner)))
+        derivatives[:, self.start] = by_column
+        return derivatives
 
     def scales(self, ranges: Array) -> Array:
         """What each coordinate is divided by, (D,): the range of its column, and 1 for labels."""
@@ -199,6 +217,16 @@ class Coordinates:
     def column(self) -> Index:
         """The column that each coordinate belongs to, (D,)."""
         return np.repeat(np.arange(len(self.columns)), [column.width for column in self.columns])
+
+    @cached_property
+    def owner(self) -> Index:
+        """The column of each number of a point, (w,)."""
+        return np.repeat(np.arange(len(self.columns)), [column.size for column in self.columns])
+
+    @cached_property
+    def start(self) -> Index:
+        """The first number of each column in a point, (d,)."""
+        return np.searchsorted(self.owner, np.arange(len(self.columns)))
 
     @cached_property
     def first(self) -> Index:
@@ -222,8 +250,8 @@ class Coordinates:
 
     @cached_property
     def coded(self) -> bool:
-        """Whether any column is categorical or conditional. Otherwise coordinates are the points themselves."""
-        return any(column.categories or column.conditional for column in self.columns)
+        """Whether any column is a choice, a block or conditional. Otherwise coordinates are the points themselves."""
+        return any(column.is_fixed or column.conditional for column in self.columns)
 
     @cached_property
     def _conditional(self) -> Mask:
@@ -237,18 +265,18 @@ def coordinates_of(columns: tuple[Column, ...]) -> Coordinates:
 
 
 def _coordinates(values: Array, column: Column) -> Array:
-    """The coordinates of one column, (n, width)."""
-    inactive = np.isnan(values)
+    """The coordinates of one column with the numbers ``values``, (n, size): (n, width)."""
+    inactive = np.isnan(values[:, 0])
     coordinates = np.zeros((len(values), column.width))
     if column.is_label:
-        coordinates[:, 0] = np.where(inactive, INACTIVE_LABEL, values)
+        coordinates[:, 0] = np.where(inactive, INACTIVE_LABEL, values[:, 0])
     elif column.categories:
         # The distance of two corners is √2 · √½ = 1; an inactive entry is at the center.
         coordinates[:, : column.categories] = np.sqrt(0.5) / column.categories * inactive[:, None]
         active = np.flatnonzero(~inactive)
-        coordinates[active, values[active].astype(np.intp)] = np.sqrt(0.5)
+        coordinates[active, values[active, 0].astype(np.intp)] = np.sqrt(0.5)
     else:
-        coordinates[:, 0] = np.where(inactive, INACTIVE_VALUE, values)
+        coordinates[:, : column.size] = np.where(inactive[:, None], INACTIVE_VALUE, values)
     if column.conditional:
         coordinates[:, -1] = inactive
     return coordinates
@@ -288,9 +316,14 @@ class Kernel(ABC):
         return len(self.length_scales)
 
     @property
+    def width(self) -> int:
+        """How many numbers a point has, w."""
+        return len(self.coordinates.owner)
+
+    @property
     def ranges(self) -> Array:
-        """The distance along each column that makes a difference, (d,): its length scale."""
-        return self.length_scales
+        """The change of each number of a point that makes a difference, (w,): the length scale of its column."""
+        return self.length_scales if self.width == self.dim else self.length_scales[self.coordinates.owner]
 
     @property
     @abstractmethod
@@ -325,7 +358,7 @@ class Kernel(ABC):
         return self.coordinates.scales(self.length_scales)
 
     def check(self, x: ArrayLike, name: str = "X") -> Array:
-        """Validated points of this kernel, (n, d): finite numbers, known choices, NaN only in conditional columns."""
+        """Validated points of this kernel, (n, w): finite numbers, known choices, NaN only in conditional columns."""
         return self.coordinates.check(x, name)
 
     def features(self, x: Array) -> Array:
@@ -368,7 +401,7 @@ def as_kernel(kernel: object) -> Kernel:
 
 def distances(kernel: Kernel, z: Array, other: Array) -> Array:
     """Distances between the rows of two feature arrays, (m, n), in units of the kernel's ranges."""
-    return kernel.coordinates.distances(z, other, kernel.ranges)
+    return kernel.coordinates.distances(z, other, kernel.length_scales)
 
 
 @dataclass(frozen=True, eq=False)
@@ -391,5 +424,5 @@ class PriorMean:
         return self.offset + np.concatenate([*sums, np.zeros(0)])
 
     def gradient(self, u: Array) -> Array:
-        """The derivatives of m by the rows of U, (m, d)."""
+        """The derivatives of m by the rows of U, (m, w)."""
         return self.kernel.with_slope(self.kernel.features(u), self.z)[1].by_points(self.weights)

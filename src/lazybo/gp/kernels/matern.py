@@ -124,7 +124,7 @@ class MaternSlope:
     h: Array
 
     def by_points(self, weights: Array) -> Array:
-        """∂/∂u of Σᵢ wᵢ k(u, xᵢ) for each point u of the first set, (m, d): ∂k/∂u = -h (u - x)/ℓ²."""
+        """∂/∂u of Σᵢ wᵢ k(u, xᵢ) for each point u of the first set, (m, w): ∂k/∂u = -h (u - x)/ℓ²."""
         kernel = self.kernel
         w = weights * self.h
         pull = w @ self.other
@@ -134,7 +134,7 @@ class MaternSlope:
             return pull
         gradient = pull[:, kernel.coordinates.first] / kernel.length_scales
         gradient[kernel.coordinates.without_slope(self.z)] = 0.0
-        return gradient
+        return kernel.coordinates.by_number(gradient)
 
 
 class MaternPairs:
@@ -396,7 +396,7 @@ class AdditiveSlope:
     pull: Array
 
     def by_points(self, weights: Array) -> Array:
-        """∂/∂u of Σᵢ wᵢ k(u, xᵢ) for each point u of the first set, (m, d).
+        """∂/∂u of Σᵢ wᵢ k(u, xᵢ) for each point u of the first set, (m, w).
 
         The derivative of M(s) by s is -s g / 3, and s = √(5 d) |uⱼ - xⱼ|/ℓⱼ.
         """
@@ -404,6 +404,7 @@ class AdditiveSlope:
         gradient: Array = np.vecdot(self.pull, weights).T * kernel.slope_scales
         if coordinates.coded:
             gradient[coordinates.without_slope(self.joint.z)] = 0.0
+            gradient = coordinates.by_number(gradient)
         gradient += self.joint.by_points(weights)
         return gradient
 

@@ -1,0 +1,454 @@
+"""Graphs as a kind of parameter: directed, without cycles, with operations on their edges or on their nodes.
+
+Node 0 is the input and the last node the output; edges lead from lower to higher numbers. What a graph computes is an
+*expression*: a sum of terms, each an operation of another expression. ``none`` adds nothing and ``skip`` is the identity,
+so that expressions have neither, nor anything that does not reach the output. Two graphs are equivalent if their
+expressions are equal, that is, if they compute the same function for any operations that map 0 to 0:
+
+- operations on edges (NAS-Bench-201): a node is the sum of its incoming edges, each the operation of the node before;
+- operations on nodes (NAS-Bench-101, NAS-Bench-Graph): a node is the operation of the sum of the nodes before it.
+
+The kernel sees the operations themselves, and three descriptions of the expression: how often each operation is used,
+how often each path of operations leads from the input to the output, and how often each operation has which
+surroundings (labels of Weisfeiler and Lehman).
+"""
+
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from typing import Any, ClassVar, Literal, TypeAlias
+
+import numpy as np
+from optuna.distributions import BaseDistribution, CategoricalDistribution
+
+from lazybo.core.checks import Array, one_of, shortened, whole
+from lazybo.gp.kernels.base import Column
+from lazybo.space.axis import Perturbation
+from lazybo.space.kinds import Kind, KindAxis, names_of
+
+# A sum of terms, in an order that does not depend on how the graph is drawn; a term is an operation of a sum.
+Expression: TypeAlias = tuple[Any, ...]
+INPUT: Expression = ("x",)
+# What operations that add nothing, and the identity, are usually called.
+NONE_NAMES = ("none", "zero", "zeroize")
+SKIP_NAMES = ("skip", "skip_connect", "skip-connect", "identity")
+MAX_NODES = 12
+# Paths and labels are counted in this many buckets, those with more than that many possible paths by a hash.
+BUCKETS = 64
+# Surroundings are labelled up to this distance.
+DEPTH = 2
+# The features of graphs that are remembered.
+MAX_KNOWN = 2**15
+
+
+@dataclass(frozen=True, repr=False)
+class LabelledGraph:
+    """A value of `Graph`. ``operations`` are those of the edges, or of the inner nodes, in the order of ``kind``.
+
+    ``edges`` are pairs of nodes. With operations on edges all pairs are there, and absent ones have ``none``.
+    """
+
+    kind: "Graph"
+    operations: tuple[Any, ...]
+    edges: tuple[tuple[int, int], ...]
+
+    def before(self, node: int) -> list[int]:
+        """The nodes with an edge to this one."""
+        return [i for i, j in self.edges if j == node]
+
+    def operation(self, *place: int) -> Any:
+        """The operation of an edge (two nodes), or of an inner node."""
+        if self.kind.labels == "edges":
+            return self.operations[self.edges.index((place[0], place[1]))]
+        return self.operations[place[0] - 1]
+
+    @cached_property
+    def expression(self) -> Expression:
+        """What the graph computes; empty if the input does not reach the output."""
+        sums: list[Expression] = [INPUT]
+        for node in range(1, self.kind.nodes):
+            if self.kind.labels == "edges":
+                found = [self._applied(self.operation(i, node), sums[i]) for i in self.before(node)]
+            else:
+                found = [sums[i] for i in self.before(node)]
+            total = _sum(found)
+            inner = self.kind.labels == "nodes" and node < self.kind.nodes - 1
+            sums.append(self._applied(self.operation(node), total) if inner else total)
+        return sums[-1]
+
+    def _applied(self, operation: Any, to: Expression) -> Expression:
+        if operation == self.kind.skip_name or not to:
+            return to
+        return () if operation == self.kind.none_name else ((operation, to),)
+
+    def canonical(self) -> Expression:
+        """A key that equivalent graphs share: for ``lazybo.Space(…, canonical=lambda params: params["cell"].canonical())``."""
+        return self.expression
+
+    def __str__(self) -> str:
+        if self.kind.labels == "nodes":
+            inner = [f"{i}={op}" for i, op in enumerate(self.operations, 1)]
+            return f"{' '.join(inner)}; {' '.join(f'{i}>{j}' for i, j in self.edges)}"
+        nodes = range(1, self.kind.nodes)
+        return " + ".join("|".join(f"{self.operation(i, j)}~{i}" for i in self.before(j)) for j in nodes)
+
+    def __repr__(self) -> str:
+        return f"<LabelledGraph {self}>"
+
+    def draw(self, ax: Any = None) -> Any:
+        """Draw the graph with matplotlib; returns the axes. Edges without an operation are left out."""
+        import matplotlib.pyplot as plt
+
+        ax = plt.subplots(figsize=(1.6 * self.kind.nodes, 2.8))[1] if ax is None else ax
+        on_edges = self.kind.labels == "edges"
+        for i, j in self.edges:
+            label = self.operation(i, j) if on_edges else ""
+            if on_edges and label == self.kind.none_name:
+                continue
+            bend = 0.0 if j == i + 1 else (-1) ** (i + j) * 0.25 * (j - i)
+            arrow = {"arrowstyle": "-|>", "connectionstyle": f"arc3,rad={bend}", "shrinkA": 14, "shrinkB": 14}
+            ax.annotate("", xy=(j, 0), xytext=(i, 0), arrowprops=arrow)
+            ax.text((i + j) / 2, -bend * (j - i) / 2, str(label), ha="center", va="bottom", fontsize=8)
+        for node in range(self.kind.nodes):
+            inner = not on_edges and 0 < node < self.kind.nodes - 1
+            ends = {0: "input", self.kind.nodes - 1: "output"}
+            shown = str(self.operation(node)) if inner else ends.get(node, str(node))
+            ax.text(node, 0, shown, ha="center", va="center", bbox={"boxstyle": "round", "fc": "white"})
+        height = 0.15 * self.kind.nodes**2
+        ax.set(xlim=(-0.5, self.kind.nodes - 0.5), ylim=(-height, height))
+        ax.axis("off")
+        return ax
+
+
+def _sum(parts: Sequence[Expression]) -> Expression:
+    """The sum of some expressions."""
+    return tuple(sorted((term for part in parts for term in part), key=repr))
+
+
+@dataclass(frozen=True)
+class Graph(Kind):
+    """A graph of ``nodes`` nodes, input and output included: ``lazybo.Graph(nodes=4, operations=["none", "skip", …])``.
+
+    - ``labels="edges"``: every edge has an operation. Its values print as ``conv~0 + skip~0|none~1 + …``: for each
+      node the operations from the nodes before it.
+    - ``labels="nodes"``: every inner node has an operation, and any edges may be there, at most ``at_most``. With
+      ``inputs=1`` every inner node has one edge to it, and the output has edges from all nodes that no other uses.
+    - ``none`` and ``skip`` are the operations that add nothing and that are the identity, if they have other names.
+
+    A study has a parameter for each edge, ``cell[0>1]``, and for each node with an operation, ``cell[1]``.
+    """
+
+    nodes: int
+    operations: Sequence[Any]
+    labels: Literal["edges", "nodes"] = "edges"
+    inputs: int | None = None
+    at_most: int | None = None
+    none: Any = None
+    skip: Any = None
+
+    name: ClassVar[str] = "graph"
+
+    def __post_init__(self) -> None:
+        one_of("labels of a Graph", self.labels, ("edges", "nodes"))
+        whole("nodes of a Graph", self.nodes, 2 if self.labels == "edges" else 3, MAX_NODES)
+        object.__setattr__(self, "operations", names_of("the operations of a Graph", self.operations, 2, BUCKETS))
+        if self.inputs is not None:
+            whole("inputs of a Graph", self.inputs, 1, 1)
+        if self.at_most is not None:
+            whole("at_most of a Graph", self.at_most, 1, len(self.pairs))
+        if self.labels == "edges" and (self.inputs is not None or self.at_most is not None):
+            raise ValueError("inputs and at_most of a Graph need labels='nodes'; with operations on edges, use none")
+        if self.inputs is not None and self.at_most is not None:
+            raise ValueError("give either inputs or at_most of a Graph: with inputs=1 the number of edges is given")
+        for which in ("none", "skip"):
+            given = getattr(self, which)
+            if given is not None and given not in self.operations:
+                raise ValueError(f"{which} of a Graph must be one of its operations, not {shortened(given)}")
+
+    @property
+    def pairs(self) -> list[tuple[int, int]]:
+        """All possible edges, by the node that they lead to."""
+        return [(i, j) for j in range(1, self.nodes) for i in range(j)]
+
+    @property
+    def none_name(self) -> Any:
+        """The operation that adds nothing."""
+        return self.none if self.none is not None else _known(self.operations, NONE_NAMES)
+
+    @property
+    def skip_name(self) -> Any:
+        """The operation that is the identity."""
+        return self.skip if self.skip is not None else _known(self.operations, SKIP_NAMES)
+
+    # ------------------------------------------------------------------------ values
+
+    def of(self, operations: Sequence[Any], edges: Sequence[Any] | None = None) -> LabelledGraph:
+        """The graph with these operations.
+
+        ``edges`` are pairs of nodes if any may be there, and the node before each inner node if ``inputs=1``.
+        """
+        return self.read(self.write({"operations": operations, "edges": edges}))
+
+    def stored(self, parameter: str) -> dict[str, BaseDistribution]:
+        """The operations of edges or nodes; whether an edge is there, or from where it leads to a node."""
+        operations = CategoricalDistribution(self.operations)
+        if self.labels == "edges":
+            return {f"{parameter}[{i}>{j}]": operations for i, j in self.pairs}
+        labelled: dict[str, BaseDistribution] = {f"{parameter}[{i}]": operations for i in self._inner}
+        if self.inputs is None:
+            return labelled | {f"{parameter}[{i}>{j}]": CategoricalDistribution([False, True]) for i, j in self.pairs}
+        # Node 1 can only follow the input.
+        return labelled | {f"{parameter}[>{j}]": CategoricalDistribution([*range(j)]) for j in self._inner if j > 1}
+
+    def write(self, value: Any) -> tuple[Any, ...]:
+        """Operations, then edges if they vary."""
+        if isinstance(value, LabelledGraph):
+            before = [value.before(j)[0] for j in self._inner if value.before(j)] if self.inputs else value.edges
+            value = {"operations": value.operations, "edges": None if self.labels == "edges" else before}
+        elif self.labels == "edges" and isinstance(value, Sequence) and not isinstance(value, str):
+            value = {"operations": value}
+        if not isinstance(value, Mapping) or not {"operations"} <= value.keys() <= {"operations", "edges"}:
+            raise ValueError(f"must be a graph, made by the of() of its lazybo.Graph, not {shortened(value)}")
+        operations, edges = value["operations"], value.get("edges")
+        count = len(self.pairs) if self.labels == "edges" else self.nodes - 2
+        known = isinstance(operations, Sequence) and not isinstance(operations, str)
+        if not known or len(operations) != count or any(each not in self.operations for each in operations):
+            some = f"{count} of the operations {shortened([*self.operations])}"
+            raise ValueError(
+                f"must be a graph with {some}, one for each {self.labels[:-1]}, not {shortened(operations)}"
+            )
+        return (*operations, *self._written(edges))
+
+    def _written(self, edges: Any) -> tuple[Any, ...]:
+        """Edges as they are stored."""
+        if self.labels == "edges":
+            if edges is not None:
+                raise ValueError("must be a graph without edges: where there is none, its operation says so")
+            return ()
+        given = list(edges) if isinstance(edges, Sequence) else None
+        if self.inputs is not None:
+            if (
+                given is None
+                or len(given) != self.nodes - 2
+                or any(
+                    isinstance(i, bool) or not isinstance(i, int | np.integer) or not 0 <= i < j
+                    for i, j in zip(given, self._inner, strict=True)
+                )
+            ):
+                some = f"the node before each of the {self.nodes - 2} inner nodes"
+                raise ValueError(f"must be a graph whose edges are {some}, not {shortened(edges)}")
+            return tuple(int(i) for i in given[1:])
+        pairs = {tuple(each) if isinstance(each, Sequence) else each for each in given or ()}
+        most = self.at_most or len(self.pairs)
+        if given is None or not pairs <= set(self.pairs) or len(pairs) > most:
+            some = f"at most {most} pairs (i, j) with i < j < {self.nodes}"
+            raise ValueError(f"must be a graph whose edges are {some}, not {shortened(edges)}")
+        return tuple(pair in pairs for pair in self.pairs)
+
+    def read(self, stored: Sequence[Any]) -> LabelledGraph:
+        """The graph; of too many edges the first ones count."""
+        count = len(self.pairs) if self.labels == "edges" else self.nodes - 2
+        operations, rest = tuple(stored[:count]), stored[count:]
+        if self.labels == "edges":
+            return LabelledGraph(self, operations, tuple(self.pairs))
+        if self.inputs is None:
+            there = [pair for pair, present in zip(self.pairs, rest, strict=True) if present]
+            return LabelledGraph(self, operations, tuple(there[: self.at_most]))
+        inner = list(zip((0, *rest), self._inner, strict=True))
+        used = {i for i, _ in inner}
+        leaves = [(j, self.nodes - 1) for j in self._inner if j not in used]
+        return LabelledGraph(self, operations, (*inner, *leaves))
+
+    @property
+    def _inner(self) -> range:
+        return range(1, self.nodes - 1)
+
+    def make_axis(self) -> "GraphAxis":
+        """A new axis."""
+        return GraphAxis(self)
+
+
+def _known(operations: Sequence[Any], names: Sequence[str]) -> Any:
+    return next((each for each in operations if isinstance(each, str) and each.lower() in names), None)
+
+
+# --------------------------------------------------------------------------------- axis
+
+
+class GraphAxis(KindAxis):
+    """The stored values of a graph as positions of choices, and features of its expression."""
+
+    kind: Graph
+
+    def __init__(self, kind: Graph) -> None:
+        self._choices = [each.choices for each in kind.stored("").values() if isinstance(each, CategoricalDistribution)]
+        self._counts = np.array([len(each) for each in self._choices], dtype=np.float64)
+        self._real = [each for each in kind.operations if each not in (kind.none_name, kind.skip_name)]
+        self._known: dict[bytes, Array] = {}
+        self.draws = len(self._choices)
+        self._paths = _Buckets(_all_paths(self._real, kind.nodes))
+        self.levels = float(np.prod(self._counts)) if kind.at_most is None else self._limited_levels(kind)
+        blocks = (Column(size=len(self._real) + 1), Column(size=self._paths.size), Column(size=BUCKETS))
+        super().__init__(kind, self.draws, 1.0, (*(Column(len(each)) for each in self._choices), *blocks))
+
+    @staticmethod
+    def _limited_levels(kind: Graph) -> float:
+        """The number of graphs with at most so many edges."""
+        from math import comb
+
+        edges = sum(comb(len(kind.pairs), k) for k in range((kind.at_most or 0) + 1))
+        return float(len(kind.operations) ** (kind.nodes - 2) * edges)
+
+    def code_of(self, stored: Sequence[Any]) -> Sequence[float]:
+        """The position of each choice."""
+        codes = [float(choices.index(each)) for each, choices in zip(stored, self._choices, strict=True)]
+        found: list[float] = self.repaired(np.array([codes]))[0].tolist()
+        return found
+
+    def stored_of(self, code: Array) -> tuple[Any, ...]:
+        """The choices."""
+        return tuple(choices[int(i)] for i, choices in zip(code, self._choices, strict=True))
+
+    def features(self, codes: Array) -> Array:
+        """The features of each graph, (n, f)."""
+        found = [self._features(code) for code in codes]
+        return np.array(found).reshape(len(codes), self.width - self.code)
+
+    def _features(self, code: Array) -> Array:
+        key = code.tobytes()
+        if key not in self._known:
+            if len(self._known) >= MAX_KNOWN:
+                self._known.clear()
+            expression = self.kind.read(self.stored_of(code)).expression
+            operations, paths, labels = Counter[Any](), Counter[Any](), Counter[Any]()
+            _count_terms(expression, operations, labels)
+            for path, count in _paths_of(expression).items():
+                paths[path] += count
+            used = [float(operations[each]) for each in self._real]
+            self._known[key] = np.concatenate(
+                ([*used, float(sum(used))], self._paths.of(paths), _hashed(labels, BUCKETS))
+            )
+        return self._known[key]
+
+    def drawn(self, u: Array) -> Array:
+        """Equally likely choices."""
+        return self.repaired(np.minimum(np.floor(u * self._counts), self._counts - 1))
+
+    def repaired(self, codes: Array) -> Array:
+        """Positions within the lists; of too many edges the first ones stay."""
+        codes = np.clip(np.rint(codes), 0.0, self._counts - 1)
+        if self.kind.at_most is not None:
+            edges = codes[:, self.kind.nodes - 2 :]
+            edges[np.cumsum(edges, axis=1) > self.kind.at_most] = 0.0
+        return codes
+
+    def perturbed(self, x: Array, draws: Perturbation) -> Array:
+        """Some choices become others."""
+        codes = x[:, : self.code]
+        fresh = np.minimum(np.floor(draws.fresh * self._counts), self._counts - 1)
+        return self.snap(np.hstack((np.where(draws.flipped, fresh, codes), x[:, self.code :])))
+
+    def neighbours(self, code: Array, rng: np.random.Generator) -> Array:  # noqa: ARG002
+        """One other choice; with a limit, also one edge instead of another."""
+        moves = [
+            _changed(code, {i: c}) for i, count in enumerate(self._counts) for c in range(int(count)) if c != code[i]
+        ]
+        if self.kind.at_most is not None:
+            first = self.kind.nodes - 2
+            edges = range(first, self.code)
+            moves = [move for move in moves if move[first:].sum() <= self.kind.at_most]
+            moves += [_changed(code, {i: 0, j: 1}) for i, j in product(edges, edges) if code[i] and not code[j]]
+        return np.array(moves)
+
+    def listed(self) -> Array:
+        """All graphs."""
+        codes = np.array([*product(*(range(len(each)) for each in self._choices))], dtype=np.float64)
+        return self._at(np.unique(self.repaired(codes), axis=0))
+
+
+def _changed(code: Array, changes: Mapping[int, float]) -> Array:
+    """A code with some entries changed."""
+    changed = code.copy()
+    changed[[*changes]] = [*changes.values()]
+    return changed
+
+
+# ----------------------------------------------------------------------------- features
+
+
+def _paths_of(expression: Expression) -> Counter[tuple[Any, ...]]:
+    """How often each sequence of operations leads from the input to the output."""
+    found: Counter[tuple[Any, ...]] = Counter()
+    for term in expression:
+        if term == "x":
+            found[()] += 1
+            continue
+        operation, inside = term
+        for path, count in _paths_of(inside).items():
+            found[*path, operation] += count
+    return found
+
+
+def _all_paths(operations: Sequence[Any], nodes: int) -> Iterator[tuple[Any, ...]]:
+    """All sequences of operations that a graph may have."""
+    for length in range(nodes):
+        yield from product(operations, repeat=length)
+
+
+def _count_terms(expression: Expression, operations: Counter[Any], labels: Counter[Any]) -> None:
+    """Count each different term of an expression once: its operation, and its surroundings up to each depth."""
+    seen: set[Any] = set()
+
+    def visit(inside: Expression) -> None:
+        for term in inside:
+            if term == "x" or term in seen:
+                continue
+            seen.add(term)
+            operations[term[0]] += 1
+            visit(term[1])
+
+    visit(expression)
+    for term in seen:
+        for depth in range(1, DEPTH + 1):
+            labels[depth, _cut(term, depth)] += 1
+    labels[0, _cut(("out", expression), DEPTH)] += 1
+
+
+def _cut(term: Any, depth: int) -> Any:
+    """A term with what is deeper than ``depth`` left out."""
+    if term == "x" or depth == 0:
+        return term if term == "x" else term[0]
+    return (term[0], tuple(sorted((_cut(each, depth - 1) for each in term[1]), key=repr)))
+
+
+class _Buckets:
+    """Counts of paths as a vector: each path has its own entry, or one by its hash if there are too many."""
+
+    def __init__(self, paths: Iterator[tuple[Any, ...]]) -> None:
+        self._entry: dict[Any, int] | None = {}
+        for path in paths:
+            if len(self._entry) >= BUCKETS:
+                self._entry = None
+                break
+            self._entry[path] = len(self._entry)
+        self.size = BUCKETS if self._entry is None else len(self._entry)
+
+    def of(self, counts: Counter[Any]) -> Array:
+        """The vector of some counts."""
+        if self._entry is None:
+            return _hashed(counts, self.size)
+        vector = np.zeros(self.size)
+        for path, count in counts.items():
+            vector[self._entry[path]] = count
+        return vector
+
+
+def _hashed(counts: Counter[Any], size: int) -> Array:
+    """Counts in ``size`` buckets, by a hash that is the same in every process."""
+    vector = np.zeros(size)
+    for each, count in counts.items():
+        vector[zlib.crc32(repr(each).encode()) % size] += count
+    return vector

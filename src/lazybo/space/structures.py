@@ -1,0 +1,37 @@
+"""All kinds of parameters with structure, by the names that files and studies have for them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from optuna.distributions import BaseDistribution
+
+from lazybo.core.checks import shortened
+from lazybo.space.graphs import Graph
+from lazybo.space.kinds import Kind
+from lazybo.space.mixtures import Described, Mixture
+from lazybo.space.orders import Permutation, Subset
+
+KINDS: dict[str, type[Kind]] = {each.name: each for each in (Permutation, Subset, Mixture, Graph, Described)}
+
+
+def kind_of(plain: Any) -> Kind:
+    """The kind that `Kind.to_plain` wrote, or that a file describes."""
+    if not isinstance(plain, Mapping) or plain.get("kind") not in KINDS:
+        raise ValueError(f"a parameter with structure must have a kind, one of {[*KINDS]}, not {shortened(plain)}")
+    given = {name: value for name, value in plain.items() if name != "kind"}
+    try:
+        return KINDS[plain["kind"]](**given)
+    except TypeError as error:
+        raise ValueError(f"the kind {plain['kind']!r} cannot have {sorted(given)}: {error}") from None
+
+
+def grouped(
+    distributions: Mapping[str, BaseDistribution], kinds: Mapping[str, Kind]
+) -> dict[str, BaseDistribution | Kind]:
+    """Stored parameters as parameters of a space: those of a kind, if all are there, are one."""
+    parameters: dict[str, BaseDistribution | Kind] = {**distributions}
+    for name, kind in kinds.items():
+        stored = kind.stored(name)
+        if all(distributions.get(each) == distribution for each, distribution in stored.items()):
+            parameters = {each: given for each, given in parameters.items() if each not in stored} | {name: kind}
+    return parameters

@@ -1,0 +1,57 @@
+"""Parameters with structure in a study: what its ordinary parameters mean, and `suggest` for Optuna's objectives."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
+from optuna.study import Study
+from optuna.trial import BaseTrial, FixedTrial, FrozenTrial
+
+from lazybo.core.checks import shortened
+from lazybo.core.codec import readable
+from lazybo.space.kinds import Kind
+from lazybo.space.structures import kind_of
+from lazybo.study.attributes import KIND_KEY, of_study
+from lazybo.study.store import Store
+
+
+def suggest(trial: Any, name: str, kind: Kind) -> Any:
+    """The value of a parameter with structure in an objective: ``lazybo.suggest(trial, "order", Permutation([…]))``.
+
+    It works with every sampler: the value is made of ordinary parameters, and an attribute of the study says of which
+    kind they are.
+    """
+    if not isinstance(kind, Kind):
+        raise ValueError(f"lazybo.suggest takes a kind such as lazybo.Permutation([...]), not {shortened(kind)}")
+    if not isinstance(trial, BaseTrial):  # of `lazybo.optimize`, which has chosen before
+        return trial.suggest(name, kind)
+    if not isinstance(trial, FixedTrial | FrozenTrial):
+        keep_kinds(trial.study, {name: kind})  # type: ignore[attr-defined]
+    return kind.read([_suggested(trial, each, d) for each, d in kind.stored(name).items()])
+
+
+def _suggested(trial: BaseTrial, name: str, distribution: BaseDistribution) -> Any:
+    if isinstance(distribution, CategoricalDistribution):
+        return trial.suggest_categorical(name, distribution.choices)
+    assert isinstance(distribution, FloatDistribution), "kinds are stored as choices and numbers"
+    return trial.suggest_float(name, distribution.low, distribution.high)
+
+
+def keep_kinds(study: Study, kinds: Mapping[str, Kind]) -> None:
+    """Write what parameters mean, unless the study says it already."""
+    store = Store(study)
+    known = store.study_user_attributes() if kinds else {}
+    for name, kind in kinds.items():
+        plain = kind.to_plain()
+        if known.get(f"{KIND_KEY}:{name}") != plain:
+            store.set_study_user_attribute(f"{KIND_KEY}:{name}", plain)
+
+
+def kinds_of(study: Study) -> dict[str, Kind]:
+    """The parameters with structure that a study has. Raises a ValueError if an attribute is damaged."""
+    kinds = {}
+    for key, plain in Store(study).study_user_attributes().items():
+        if key.startswith(f"{KIND_KEY}:"):
+            with readable(of_study(key, study.study_name), "its parameters are then read one by one if you delete it"):
+                kinds[key.removeprefix(f"{KIND_KEY}:")] = kind_of(plain)
+    return kinds
