@@ -21,6 +21,7 @@ from lazybo import Condition, Optimizer
 from lazybo.gp.process import Process
 from lazybo.search.options import LocalModels
 from lazybo.space.axis import contains
+from lazybo.space.boxes import box
 from lazybo.space.space import Space
 
 NUMBERS = {f"x{j}": (-5.0, 5.0) for j in range(4)}
@@ -491,7 +492,7 @@ distributions = st.one_of(
 def test_a_box_is_a_part_of_the_space(distribution: BaseDistribution, center: float, side: float, seed: int) -> None:
     space = Space({"x": distribution})
     point = space.repair(space.snap(space.from_uniform(np.array([[min(center, 0.999)]]))))
-    narrow = space.box(point[0], side)
+    narrow = box(space, point[0], side)
     assert narrow.dim == 1, "a parameter that varies still does"
     assert narrow.has(space.decode(point[0])), "the center is inside"
     for drawn in narrow.decode_all(narrow.sample(np.random.default_rng(seed), 20)):
@@ -500,6 +501,6 @@ def test_a_box_is_a_part_of_the_space(distribution: BaseDistribution, center: fl
 
 def test_parents_of_conditions_are_not_narrowed() -> None:
     space = Space({"n": IntDistribution(1, 9), "x": FloatDistribution(0, 1)}, conditions={"x": Condition("n", (9,))})
-    narrow = space.box(np.array([0.1, 0.5]), 0.2)
+    narrow = box(space, np.array([0.1, 0.5]), 0.2)
     assert narrow.distributions["n"] == IntDistribution(1, 9)
     assert narrow.distributions["x"] == FloatDistribution(0.4, 0.6)

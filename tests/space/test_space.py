@@ -18,6 +18,7 @@ from optuna.distributions import (
 )
 
 from lazybo.space.axis import contains
+from lazybo.space.boxes import box
 from lazybo.space.space import Condition, Space, as_space
 
 SVM_OR_FOREST = {
@@ -405,7 +406,7 @@ def test_spaces_are_equal_if_all_that_is_known_about_them_is() -> None:
     assert given(**known) == given(**known) != given()
     for name in known:
         assert given(**{key: value for key, value in known.items() if key != name}) != given(**known)
-    narrow = given(**known).box(np.array([0.5, 0.0, 0.5]), 0.5)
+    narrow = box(given(**known), np.array([0.5, 0.0, 0.5]), 0.5)
     assert (narrow.conditions, narrow.feasible, narrow.optional) == (
         {"n": Condition("kind", ("a",))},
         small,
@@ -445,4 +446,4 @@ def test_the_older_kinds_of_distributions_are_read_like_the_newer_ones() -> None
     np.testing.assert_array_equal(points, other.sample(np.random.default_rng(0), 10))
     assert one.decode_all(points) == other.decode_all(points)
     middle = np.full(3, 0.5)
-    assert one.box(middle, 0.5).decode_all(points) == other.box(middle, 0.5).decode_all(points)
+    assert box(one, middle, 0.5).decode_all(points) == box(other, middle, 0.5).decode_all(points)

@@ -43,7 +43,7 @@ from lazybo.gp.process import Process
 from lazybo.search.acquisition import MIN_STD
 from lazybo.search.optimizer import Optimizer
 from lazybo.search.predictions import HALF_WIDTH, Limit, Predictor
-from lazybo.space.space import Space
+from lazybo.space.space import Space, places_of
 from lazybo.study.trial import point_of
 
 if TYPE_CHECKING:
@@ -240,7 +240,7 @@ def active_if(space: Space, name: str) -> list[tuple[int, list[float]]]:
     while name in space.conditions:
         condition = space.conditions[name]
         if condition.parent in space.names:  # a parent with one value always has it
-            needs.append((space.slices[condition.parent].start, [place for (place,) in space.places(condition)]))
+            needs.append((space.slices[condition.parent].start, [place for (place,) in places_of(space, condition)]))
         name = condition.parent
     return needs
 

@@ -25,6 +25,7 @@ from lazybo.search.predictions import Recommendation
 from lazybo.search.queries import Best, Queries, best_of, feasible_rows, front_of, one_objective, signs_of
 from lazybo.search.records import Suggestion, Table, pending_row, result_row, rows_of
 from lazybo.search.results import PENDING, Result, State, Values, cost_of
+from lazybo.space.derived import Canonical, Features
 from lazybo.space.space import Predicate, Space, as_space
 
 __all__ = ["Optimizer", "Suggestion"]
@@ -33,7 +34,7 @@ _SPACE = "it belongs to the space: Optimizer(lazybo.Space({...}, %s=...))"
 HINTS = {
     "n_startup_trials": "use n_startup=",
     "directions": "use direction=, which also takes a list",
-    **{name: _SPACE % name for name in ("conditions", "feasible", "optional")},
+    **{name: _SPACE % name for name in ("conditions", "feasible", "optional", "features", "canonical")},
 }
 # A notebook shows this many of the last observations.
 ROWS_SHOWN = 10
@@ -321,6 +322,8 @@ class Optimizer:
         path: str | Path,
         *,
         feasible: Predicate | None = None,
+        features: Features | None = None,
+        canonical: Canonical | None = None,
         acquisition: Acquisition | Function | None = None,
         kernel: Kernel | None = None,
     ) -> Self:
@@ -328,7 +331,8 @@ class Optimizer:
 
         Raises a ValueError if the file cannot be read, or if such a function is missing.
         """
-        given = {"feasible": feasible, "acquisition": acquisition, "kernel": kernel}
+        of_space = {"feasible": feasible, "features": features, "canonical": canonical}
+        given = {**of_space, "acquisition": acquisition, "kernel": kernel}
         with readable(f"the file {str(path)!r}", "give a file as Optimizer.save() wrote it"):
             read = saved.from_text(saved.read(path), given)
             found = cls.with_options(read.space, read.directions, read.options)

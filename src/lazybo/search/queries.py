@@ -154,8 +154,8 @@ class Queries:
         """The points of a configuration or of several, (m, d)."""
         if isinstance(params, str | bytes) or not isinstance(params, Mapping | Sequence):
             raise ValueError(f"params must be a configuration or a list of configurations, not {shortened(params)}")
-        space = self.search.space
-        points = [space.encode(space.plain(each)) for each in ([params] if isinstance(params, Mapping) else params)]
+        space, place = self.search.space, self.search.records.place
+        points = [place(space.plain(each))[0] for each in ([params] if isinstance(params, Mapping) else params)]
         return np.array(points).reshape(len(points), space.dim)
 
     @one_thread()

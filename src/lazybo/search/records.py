@@ -6,7 +6,7 @@ processes. Rows move up when a record before them is removed; serial numbers do 
 
 import bisect
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -59,7 +59,8 @@ class Records:
         self._serials: list[int] = []
         self.next_serial = 0
         self._row_of: dict[int, int] = {}
-        self._at: dict[bytes, list[int]] = {}  # the rows at each point
+        self._at: dict[Hashable, list[int]] = {}  # the rows at each point, or of equivalent configurations
+        self._keys: list[Hashable] = []  # what each row has there
         # The rows again as arrays, of which the first len(self) entries are in use.
         self._points = np.zeros((0, space.dim))
         self._values, self._variances = np.zeros((2, 0, objectives))
@@ -85,13 +86,14 @@ class Records:
         """Add a record of a validated configuration."""
         row, serial = len(self._rows), self.next_serial
         self.next_serial += 1
-        record = Record(serial, params, self._space.encode(params), number, result)
-        point = record.point
+        point, key = self.place(params)
+        record = Record(serial, params, point, number, result)
         if number is not None:
             self._row_of[number] = row
         self._rows.append(record)
         self._serials.append(serial)
-        self._at.setdefault(point.tobytes(), []).append(row)
+        self._keys.append(key)
+        self._at.setdefault(key, []).append(row)
         if row == len(self._values):
             self._grow()
         self._points[row] = point
@@ -107,22 +109,21 @@ class Records:
 
     def remove(self, row: int) -> None:
         """Remove a row; the rows after it move up."""
-        gone = self._rows.pop(row)
+        gone, key = self._rows.pop(row), self._keys.pop(row)
         del self._serials[row]
         if gone.result.constraints:
             self._names = None
         if row == len(self._rows):  # nothing moves
-            at = self._at[gone.point.tobytes()]
-            at.remove(row)
-            if not at:
-                del self._at[gone.point.tobytes()]
+            self._at[key].remove(row)
+            if not self._at[key]:
+                del self._at[key]
             if gone.number is not None:
                 del self._row_of[gone.number]
         else:
             self._row_of = {each.number: i for i, each in enumerate(self._rows) if each.number is not None}
             self._at = {}
-            for i, each in enumerate(self._rows):
-                self._at.setdefault(each.point.tobytes(), []).append(i)
+            for i, each in enumerate(self._keys):
+                self._at.setdefault(each, []).append(i)
             for array in (self._points, self._values, self._variances, self._states):
                 array[row:-1] = array[row + 1 :].copy()
         self._violations, self._costs = {}, None
@@ -147,6 +148,12 @@ class Records:
 
     # ------------------------------------------------------------------ look
 
+    def place(self, params: Mapping[str, Any]) -> tuple[Array, Hashable]:
+        """The point of a validated configuration, or of the first equivalent one that has a row; and its key."""
+        point = self._space.encode(params)
+        key = self._space.key(point, params)
+        return self._rows[self._at[key][0]].point if key in self._at else point, key
+
     def row_of(self, serial: int) -> int:
         """The first row whose record has at least this serial number."""
         return bisect.bisect_left(self._serials, serial)
@@ -157,8 +164,8 @@ class Records:
         return self._row_of.get(int(number)) if is_number else None  # type: ignore[call-overload]
 
     def at(self, point: Array) -> list[int]:
-        """The rows at a point."""
-        return self._at.get(point.tobytes(), [])
+        """The rows at a point, or of equivalent configurations."""
+        return self._at.get(self._space.key(point), [])
 
     def rows(self, state: State) -> Index:
         """The rows in this state."""
@@ -219,7 +226,9 @@ class Records:
         return np.array(self._points[: len(self)][rows])
 
     def contain(self, points: Array) -> NDArray[np.bool_]:
-        """Which of these points have a row, (m,)."""
+        """Which of these points, or of equivalent ones, have a row, (m,)."""
+        if self._space.canonical is not None:
+            return np.array([self._space.key(point) in self._at for point in np.atleast_2d(points)], dtype=bool)
         data, width = points.tobytes(), 8 * self._space.dim
         return np.array([data[i : i + width] in self._at for i in range(0, len(data), width)], dtype=bool)
 
@@ -230,7 +239,8 @@ class Records:
         little that it has the same point, is not suggested.
         """
         params, ranges = self._space.decode(point), self._space.distributions
-        known = self._rows[self._at[point.tobytes()][0]].params if point.tobytes() in self._at else {}
+        rows = self.at(point)
+        known = self._rows[rows[0]].params if rows else {}
         return params | {name: known[name] for name in params if name in known and contains(ranges[name], known[name])}
 
     @property

@@ -35,6 +35,7 @@ from lazybo.search.hypervolume import non_dominated
 from lazybo.search.options import LocalModels
 from lazybo.search.records import Index, Record, Records
 from lazybo.search.results import State
+from lazybo.space import boxes
 
 if TYPE_CHECKING:
     from lazybo.search.decide import Search
@@ -209,11 +210,13 @@ class Regions:
         points = self._space.clip(self._records.points(rows))
         centers: list[Array] = []
         for point in points:
-            if all(self._space.distances(point[None], center)[0] > self._sizes.first_side / 2 for center in centers):
+            if all(
+                boxes.distances(self._space, point[None], center)[0] > self._sizes.first_side / 2 for center in centers
+            ):
                 centers.append(point)
             if len(centers) == len(set(TURNS)):
                 break
-        apart = 2.0 * float(np.median(self._space.distances(points[:BEST_APART], centers[0])))
+        apart = 2.0 * float(np.median(boxes.distances(self._space, points[:BEST_APART], centers[0])))
         sides = [
             min(max(apart, 16 * self._sizes.least_side), self._sizes.first_side),
             *[self._sizes.first_side] * (len(centers) - 1),
@@ -294,7 +297,7 @@ class Regions:
             rows = _without_result(self._records)
             region.waiting = [self._records[row].serial for row in rows[rows < self._records.row_of(region.start)]]
         region.waiting = [serial for serial in region.waiting if serial < region.start]
-        search = self._everything.part(self._space.box(region.center, region.side), local=True)
+        search = self._everything.part(boxes.box(self._space, region.center, region.side), local=True)
         for row in self._neighbours(region):
             self._add(region, search, int(row), outside=True)
         for serial in region.waiting[-self._sizes.most_pending :]:
@@ -318,7 +321,7 @@ class Regions:
         """The rows that a round begins with, in their order: the nearest ones, and some of all within twice the box."""
         waiting = [self._records.row_of(serial) for serial in region.waiting or ()]
         rows = np.setdiff1d(np.arange(self._records.row_of(region.start)), np.array(waiting, dtype=np.intp))
-        distances = self._space.distances(self._records.points(rows), region.center)
+        distances = boxes.distances(self._space, self._records.points(rows), region.center)
         near = np.argsort(distances, kind="stable")
         first, rest = near[: self._sizes.neighbours // 2], near[self._sizes.neighbours // 2 :]
         inside = np.sort(rest[: max(np.count_nonzero(distances[rest] <= region.side), self._sizes.neighbours // 2)])

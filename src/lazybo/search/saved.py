@@ -30,6 +30,8 @@ from lazybo.space.structures import grouped, kind_of
 
 FORMAT = "lazybo optimizer"
 VERSION = 1
+# What a space may know that no file can hold.
+FUNCTIONS = ("feasible", "features", "canonical")
 STATE_VERSION = 3
 # States of version 2 have one objective and no constraints.
 READABLE_VERSIONS = (2, STATE_VERSION)
@@ -51,12 +53,17 @@ def to_text(space: Space, directions: Sequence[str], options: Options, state: Ma
             "options": {
                 **options.to_json(),
                 "directions": list(directions),
-                "feasible": None if space.feasible is None else {"given": shortened(space.feasible)},
+                **{name: _given(getattr(space, name)) for name in FUNCTIONS},
             },
             "state": {**state, "rows": [{**row, "params": _numbered(space, row["params"])} for row in state["rows"]]},
         },
         indent=1,
     )
+
+
+def _given(function: Any) -> dict[str, str] | None:
+    """What stands for a function in the file."""
+    return None if function is None else {"given": shortened(function)}
 
 
 class Saved(NamedTuple):
@@ -82,10 +89,10 @@ def from_text(text: str, given: Mapping[str, Any]) -> Saved:
         for name, (parent, values) in written["conditions"].items()
     }
     options = written["options"]
-    feasible = given_again("feasible", options["feasible"], given)
+    functions = {name: given_again(name, options.get(name), given) for name in FUNCTIONS}
     kinds = {name: kind_of(plain) for name, plain in written.get("kinds", {}).items()}
     parameters = grouped(distributions, kinds)
-    space = Space(parameters, conditions=conditions, feasible=feasible, optional=written["optional"])
+    space = Space(parameters, conditions=conditions, optional=written["optional"], **functions)
     state = dict(written["state"])
     state["rows"] = [{**row, "params": _named(space, row["params"])} for row in state["rows"]]
     directions = check_directions(options["directions"])

@@ -1,9 +1,9 @@
 """Graphs as a kind of parameter: directed, without cycles, with operations on their edges or on their nodes.
 
 Node 0 is the input and the last node the output; edges lead from lower to higher numbers. What a graph computes is an
-*expression*: a sum of terms, each an operation of another expression. ``none`` adds nothing and ``skip`` is the identity,
-so that expressions have neither, nor anything that does not reach the output. Two graphs are equivalent if their
-expressions are equal, that is, if they compute the same function for any operations that map 0 to 0:
+*expression*: a sum of terms, each an operation of another expression. ``none`` adds nothing and ``skip`` is the
+identity, so that expressions have neither, nor anything that does not reach the output. Two graphs are equivalent if
+their expressions are equal, that is, if they compute the same function for any operations that map 0 to 0:
 
 - operations on edges (NAS-Bench-201): a node is the sum of its incoming edges, each the operation of the node before;
 - operations on nodes (NAS-Bench-101, NAS-Bench-Graph): a node is the operation of the sum of the nodes before it.
@@ -85,7 +85,7 @@ class LabelledGraph:
         return () if operation == self.kind.none_name else ((operation, to),)
 
     def canonical(self) -> Expression:
-        """A key that equivalent graphs share: for ``lazybo.Space(…, canonical=lambda params: params["cell"].canonical())``."""
+        """A key that equivalent graphs share, for ``canonical=lambda params: params["cell"].canonical()``."""
         return self.expression
 
     def __str__(self) -> str:

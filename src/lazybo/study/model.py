@@ -78,7 +78,9 @@ class StudyModel:
         self._watched: dict[int, int] = {}  # by running trial: the number of values that its forecast was made from
         self._paused: dict[int, int | None] = {}  # the last steps of paused trials, by number
         self._told_paused: dict[int, tuple[int | None, int]] = {}  # the step and `learned_at` of their forecasts
-        self._columns = _short_columns([name, str(self.space.parameters[name])] for name in self.space.names)
+        columns = [[name, str(self.space.parameters[name])] for name in self.space.names]
+        columns += [["features", str(self.space.derived.count)]] if self.space.derived.count else []
+        self._columns = _short_columns(columns)
         self._saved = self._learned()  # as it was last written or read
 
     def absorb(self, trials: Sequence[FrozenTrial], except_number: int) -> None:

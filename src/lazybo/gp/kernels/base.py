@@ -57,7 +57,8 @@ BLOCK_POINTS = 256
 class Column:
     """A column of numbers, or of ``categories`` choices as 0, 1, …. Only ``conditional`` columns may have NaN.
 
-    A column with a ``size`` above 1 is a block of so many numbers with one length scale. ``typical`` is the usual length scale of such a column of numbers compared with others. Priors use it.
+    A column with a ``size`` above 1 is a block of so many numbers with one length scale. ``typical`` is the usual
+    length scale of a column with one number compared with others. Priors use it.
     """
 
     categories: int = 0

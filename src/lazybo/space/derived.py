@@ -1,0 +1,110 @@
+"""What a user's functions say about configurations: features that the model sees, and which ones are equivalent."""
+
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from lazybo.core.checks import Array, is_number, shortened
+from lazybo.gp.kernels.base import Column
+from lazybo.space.configurations import Configurations
+
+# Numbers that describe a configuration.
+Features: TypeAlias = Callable[[dict[str, Any]], Sequence[float]]
+# A key that equivalent configurations share, or the one that stands for all of them.
+Canonical: TypeAlias = Callable[[dict[str, Any]], Any]
+# Configurations that are remembered: more than a step asks for.
+MAX_REMEMBERED = 2**15
+# More features than this share one length scale.
+MAX_COLUMNS = 16
+
+
+class Derived:
+    """Features and canonical forms of configurations. Both functions must always return the same.
+
+    Features have units in which most of ``examples`` are from 0 to 1, as the coordinates of numbers are.
+    """
+
+    def __init__(
+        self,
+        configurations: Configurations,
+        features: Features | None,
+        canonical: Canonical | None,
+        examples: Sequence[Mapping[str, Any]],
+    ) -> None:
+        for name, function in (("features", features), ("canonical", canonical)):
+            if function is not None and not callable(function):
+                wrong = f"{name} must be a function that takes a configuration (a dict), not {shortened(function)}"
+                raise ValueError(wrong)
+        self._configurations, self._features, self._canonical = configurations, features, canonical
+        self._known: dict[bytes, Array] = {}
+        self._middle, self._width = np.zeros(0), np.ones(0)
+        self.count = 0
+        if features is not None:
+            self.count = len(self._checked(examples[0])) if examples else 0
+            table = np.array([self._checked(each) for each in examples]).reshape(-1, self.count)
+            deviation = table.std(axis=0)
+            self._middle, self._width = table.mean(axis=0), np.where(deviation > 0, math.sqrt(12.0) * deviation, 1.0)
+        few = self.count <= MAX_COLUMNS
+        self.columns = (Column(),) * self.count if few else (Column(size=self.count),)
+
+    def __bool__(self) -> bool:
+        """Whether there is any such function."""
+        return self._features is not None or self._canonical is not None
+
+    def of(self, params: Mapping[str, Any]) -> tuple[Mapping[str, Any], Array]:
+        """The configuration that stands for this one, or itself, and the features in their units."""
+        key = self.key(params)
+        if isinstance(key, Mapping):
+            try:
+                params = self._configurations.plain(key)
+            except ValueError as error:
+                wrong = f"canonical returned {shortened(key, 200)}, which is no configuration: {error}"
+                raise ValueError(wrong) from None
+        if self._features is None:
+            return params, np.zeros(0)
+        return params, (self._checked(params) - self._middle) / self._width + 0.5
+
+    def key(self, params: Mapping[str, Any]) -> Any:
+        """The key of a configuration, or the one that stands for it; None if there is no such function."""
+        if self._canonical is None:
+            return None
+        key = _called("canonical", self._canonical, self._configurations.values(params))
+        if not isinstance(key, Hashable | Mapping):
+            wrong = f"canonical must return a configuration, or a key such as a text or a tuple, not {shortened(key)}"
+            raise ValueError(wrong)
+        return key
+
+    def remembered(self, row: Array, place: Callable[[Array], Array]) -> Array:
+        """The point with the right features for one with any, (d,); ``place`` computes it once."""
+        key = row[: len(row) - self.count].tobytes()
+        if key not in self._known:
+            if len(self._known) >= MAX_REMEMBERED:
+                self._known.clear()
+            self._known[key] = place(row)
+        return self._known[key]
+
+    def _checked(self, params: Mapping[str, Any]) -> Array:
+        """The features of a configuration."""
+        assert self._features is not None
+        values = self._configurations.values(params)
+        found = _called("features", self._features, values)
+        numbers = list(found) if isinstance(found, Sequence | np.ndarray) and not isinstance(found, str) else [found]
+        for each in numbers:
+            if not is_number(each) or not math.isfinite(each):
+                given = f"{shortened(each)} for {shortened(values, 200)}"
+                raise ValueError(f"features must return finite numbers, not {given}")
+        if self.count and len(numbers) != self.count:
+            given = f"{len(numbers)} for {shortened(values, 200)}"
+            raise ValueError(f"features must return {self.count} numbers as before, not {given}")
+        return np.array(numbers, dtype=np.float64)
+
+
+def _called(name: str, function: Callable[[dict[str, Any]], Any], values: dict[str, Any]) -> Any:
+    """What a user's function returns. If it fails, a ValueError names the configuration."""
+    try:
+        return function(dict(values))
+    except Exception as error:  # the function is the user's: anything can go wrong in it
+        reason = f"{type(error).__name__}: {error}"
+        raise ValueError(f"{name} cannot be computed for {shortened(values, 400)}: {reason}") from error
