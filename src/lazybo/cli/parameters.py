@@ -20,7 +20,9 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 
 from lazybo.core.checks import is_number, shortened
 from lazybo.programs.placeholders import nearest
+from lazybo.space.kinds import Kind
 from lazybo.space.space import Condition, Space
+from lazybo.space.structures import KINDS, kind_of
 
 Params: TypeAlias = Mapping[str, Any]
 Value: TypeAlias = Callable[[Params], Any]
@@ -36,7 +38,9 @@ ALLOWED = (
 NUMBER_KEYS = ("type", "low", "high", "log", "step", "if")
 # The largest integer that a database can store.
 LARGEST = 2**63 - 1
-KEYS = {"float": NUMBER_KEYS, "int": NUMBER_KEYS, "choice": ("type", "choices", "if")}
+KEYS = {"float": NUMBER_KEYS, "int": NUMBER_KEYS, "choice": ("type", "choices", "if")} | {
+    name: ("type", *kind.arguments(), "if") for name, kind in KINDS.items()
+}
 
 
 def tables_of(**flags: Iterable[str]) -> dict[str, dict[str, Any]]:
@@ -80,16 +84,17 @@ def space_of(tables: Mapping[str, Any], require: Sequence[str] = ()) -> Space:
     """The space that the tables describe, with the requirements as its feasible configurations."""
     if not tables:
         raise ValueError("there are no parameters: give --float, --int or --choice, or [parameters] in a TOML file")
-    distributions: dict[str, BaseDistribution] = {}
+    parameters: dict[str, BaseDistribution | Kind] = {}
     conditions: dict[str, Condition] = {}
     for name, table in tables.items():
         try:
-            distributions[name] = _distribution(table)
+            parameters[name] = _parameter(table)
             if "if" in table:
                 conditions[name] = _condition(table["if"])
         except ValueError as error:
             raise ValueError(f"parameter {name!r}: {error}") from None
-    return Space(distributions, conditions=conditions, feasible=requirement_of(require, distributions))
+    plain = [name for name, each in parameters.items() if not isinstance(each, Kind)]
+    return Space(parameters, conditions=conditions, feasible=requirement_of(require, plain))
 
 
 def requirement_of(texts: Sequence[str], names: Collection[str]) -> "Requirement | None":
@@ -98,14 +103,20 @@ def requirement_of(texts: Sequence[str], names: Collection[str]) -> "Requirement
 
 
 def examples(space: Space) -> dict[str, list[Any]]:
-    """Example values of every parameter: all choices, or both ends of a range."""
-    return {
-        name: list(d.choices) if isinstance(d, CategoricalDistribution) else [d.low, d.high]  # type: ignore[attr-defined]
-        for name, d in space.distributions.items()
-    }
+    """Example values of every parameter: all choices, both ends of a range, or the first value of a kind."""
+    return {name: _examples(each) for name, each in space.parameters.items()}
 
 
-def _distribution(table: Any) -> BaseDistribution:
+def _examples(parameter: BaseDistribution | Kind) -> list[Any]:
+    if isinstance(parameter, Kind):
+        first = [d.to_external_repr(0.0) for d in parameter.stored("").values()]
+        return [parameter.read(first)]
+    if isinstance(parameter, CategoricalDistribution):
+        return list(parameter.choices)
+    return [parameter.low, parameter.high]  # type: ignore[attr-defined]
+
+
+def _parameter(table: Any) -> BaseDistribution | Kind:
     if not isinstance(table, dict) or "type" not in table:
         raise ValueError('write a table such as {type = "float", low = 0, high = 1}')
     kind = table["type"]
@@ -114,6 +125,8 @@ def _distribution(table: Any) -> BaseDistribution:
     for key in table:
         if key not in KEYS[kind]:
             raise ValueError(f"unknown key {key!r}{nearest(key, KEYS[kind])}")
+    if kind in KINDS:
+        return kind_of({"kind": kind} | {key: value for key, value in table.items() if key not in ("type", "if")})
     return _categorical(table) if kind == "choice" else _number(kind, table)
 
 

@@ -4,6 +4,7 @@ A command is always a list of arguments and never passed to a shell, so a value 
 """
 
 import difflib
+import json
 from collections.abc import Collection, Mapping, Sequence
 from string import Formatter
 from typing import Any
@@ -106,6 +107,8 @@ def _written(value: Any, spec: str) -> str:
         return format(value, spec)
     if isinstance(value, bool):
         return str(value).lower()  # as in TOML and JSON
+    if isinstance(value, list | dict):
+        return json.dumps(value)  # a parameter with structure
     return str(value)
 
 

@@ -89,7 +89,7 @@ class Program:
         argv = placeholders.fill(self.command, values)
         value_file = self.cwd / placeholders.fill_one(self.value_file, values) if self.value_file else folder / "value"
         (folder / "command").write_text(shlex.join(argv) + "\n")
-        params = json.dumps(trial.params)
+        params = json.dumps(trial.params, default=lambda value: value.to_plain())  # a graph is no type of JSON
         (folder / "params.json").write_text(params + "\n")
         environment = {
             "PYTHONUNBUFFERED": "1",  # so that the lines of a Python program arrive at once

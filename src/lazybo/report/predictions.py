@@ -7,7 +7,7 @@ and minus two standard deviations.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -174,7 +174,7 @@ def _along(space: Space, center: Array, j: int) -> Array:
     x = np.repeat(center[None], int(space.levels[j]) if listed else GRID + 1, axis=0)
     if listed:
         shares = (np.arange(len(x)) + 0.5) / len(x)
-        x[:, j] = space.from_uniform(np.repeat(shares[:, None], space.dim, axis=1))[:, j]
+        x[:, j] = space.from_uniform(np.repeat(shares[:, None], space.draws, axis=1))[:, j]
         return x
     x[1:, j] = np.linspace(0.0, 1.0, GRID)
     x[:, j] = space.snap(x)[:, j]
@@ -243,7 +243,8 @@ def recommend(study: Study, *, feasible: Predicate | None = None) -> Recommendat
                 f"there is nothing to recommend in the study {study.study_name!r}: feasible is false for all of its "
                 "completed trials"
             )
-    return recommended_of(study, trials, predictor)
+    found = recommended_of(study, trials, predictor)
+    return replace(found, params=predictor.space.values(found.params))
 
 
 @one_thread()

@@ -13,6 +13,8 @@ how often each path of operations leads from the input to the output, and how of
 surroundings (labels of Weisfeiler and Lehman).
 """
 
+import hashlib
+import math
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,9 +31,10 @@ from lazybo.gp.kernels.base import Column
 from lazybo.space.axis import Perturbation
 from lazybo.space.kinds import Kind, KindAxis, names_of
 
-# A sum of terms, in an order that does not depend on how the graph is drawn; a term is an operation of a sum.
-Expression: TypeAlias = tuple[Any, ...]
-INPUT: Expression = ("x",)
+# A sum: how often it has each term, by the names of the terms. They are hashes of an operation and the sum that it is
+# applied to, so equal terms have equal names in every graph.
+Sum: TypeAlias = tuple[tuple[str, int], ...]
+INPUT = "x"
 # What operations that add nothing, and the identity, are usually called.
 NONE_NAMES = ("none", "zero", "zeroize")
 SKIP_NAMES = ("skip", "skip_connect", "skip-connect", "identity")
@@ -66,27 +69,28 @@ class LabelledGraph:
         return self.operations[place[0] - 1]
 
     @cached_property
-    def expression(self) -> Expression:
-        """What the graph computes; empty if the input does not reach the output."""
-        sums: list[Expression] = [INPUT]
+    def expression(self) -> "Expression":
+        """What the graph computes."""
+        found = Expression(self.kind)
+        sums: list[Sum] = [((INPUT, 1),)]
         for node in range(1, self.kind.nodes):
+            before = self.before(node)
             if self.kind.labels == "edges":
-                found = [self._applied(self.operation(i, node), sums[i]) for i in self.before(node)]
+                sums.append(_sum([found.applied(self.operation(i, node), sums[i]) for i in before]))
+            elif node < self.kind.nodes - 1:
+                sums.append(found.applied(self.operation(node), _sum([sums[i] for i in before])))
             else:
-                found = [sums[i] for i in self.before(node)]
-            total = _sum(found)
-            inner = self.kind.labels == "nodes" and node < self.kind.nodes - 1
-            sums.append(self._applied(self.operation(node), total) if inner else total)
-        return sums[-1]
+                sums.append(_sum([sums[i] for i in before]))
+        found.output = sums[-1]
+        return found
 
-    def _applied(self, operation: Any, to: Expression) -> Expression:
-        if operation == self.kind.skip_name or not to:
-            return to
-        return () if operation == self.kind.none_name else ((operation, to),)
-
-    def canonical(self) -> Expression:
+    def canonical(self) -> Sum:
         """A key that equivalent graphs share, for ``canonical=lambda params: params["cell"].canonical()``."""
-        return self.expression
+        return self.expression.output
+
+    def to_plain(self) -> dict[str, Any]:
+        """The graph as plain data for JSON."""
+        return {"operations": list(self.operations), "edges": [list(edge) for edge in self.edges]}
 
     def __str__(self) -> str:
         if self.kind.labels == "nodes":
@@ -123,9 +127,67 @@ class LabelledGraph:
         return ax
 
 
-def _sum(parts: Sequence[Expression]) -> Expression:
-    """The sum of some expressions."""
-    return tuple(sorted((term for part in parts for term in part), key=repr))
+class Expression:
+    """A sum of terms: its ``output``, empty if the input does not reach it, and what the terms are."""
+
+    def __init__(self, kind: "Graph") -> None:
+        self.output: Sum = ()
+        self._none, self._skip = kind.none_name, kind.skip_name
+        self._terms: dict[str, tuple[Any, Sum]] = {}  # the operation and what it is applied to, by name
+
+    def applied(self, operation: Any, inside: Sum) -> Sum:
+        """An operation of a sum."""
+        if operation == self._skip or not inside:
+            return inside
+        if operation == self._none:
+            return ()
+        name = hashlib.blake2b(repr((operation, inside)).encode(), digest_size=12).hexdigest()
+        self._terms[name] = operation, inside
+        return ((name, 1),)
+
+    def terms(self) -> list[str]:
+        """The names of all terms that reach the output, each once."""
+        found, waiting = set[str](), [name for name, _ in self.output]
+        while waiting:
+            name = waiting.pop()
+            if name != INPUT and name not in found:
+                found.add(name)
+                waiting += [each for each, _ in self._terms[name][1]]
+        return sorted(found)
+
+    def operation(self, name: str) -> Any:
+        """The operation of a term."""
+        return self._terms[name][0]
+
+    def paths(self, inside: Sum) -> Counter[tuple[Any, ...]]:
+        """How often each sequence of operations leads from the input to a sum."""
+        found: Counter[tuple[Any, ...]] = Counter()
+        for name, count in inside:
+            if name == INPUT:
+                found[()] += count
+                continue
+            operation, deeper = self._terms[name]
+            for path, times in self.paths(deeper).items():
+                found[*path, operation] += count * times
+        return found
+
+    def label(self, name: str, depth: int) -> Any:
+        """An operation with the operations that it is applied to, up to this depth (Weisfeiler and Lehman)."""
+        if name == INPUT or depth == 0:
+            return INPUT if name == INPUT else self.operation(name)
+        return self.operation(name), self.labels(self._terms[name][1], depth - 1)
+
+    def labels(self, inside: Sum, depth: int) -> Any:
+        """The labels of the terms of a sum."""
+        return tuple(sorted(((self.label(name, depth), count) for name, count in inside), key=repr))
+
+
+def _sum(parts: Sequence[Sum]) -> Sum:
+    """The sum of some sums."""
+    counts: Counter[str] = Counter()
+    for part in parts:
+        counts.update(dict(part))
+    return tuple(sorted(counts.items()))
 
 
 @dataclass(frozen=True)
@@ -290,17 +352,12 @@ class GraphAxis(KindAxis):
         self._known: dict[bytes, Array] = {}
         self.draws = len(self._choices)
         self._paths = _Buckets(_all_paths(self._real, kind.nodes))
-        self.levels = float(np.prod(self._counts)) if kind.at_most is None else self._limited_levels(kind)
+        self.levels = float(np.prod(self._counts))
+        if kind.at_most is not None:
+            edges = sum(math.comb(len(kind.pairs), k) for k in range(kind.at_most + 1))
+            self.levels = float(len(kind.operations) ** (kind.nodes - 2) * edges)
         blocks = (Column(size=len(self._real) + 1), Column(size=self._paths.size), Column(size=BUCKETS))
         super().__init__(kind, self.draws, 1.0, (*(Column(len(each)) for each in self._choices), *blocks))
-
-    @staticmethod
-    def _limited_levels(kind: Graph) -> float:
-        """The number of graphs with at most so many edges."""
-        from math import comb
-
-        edges = sum(comb(len(kind.pairs), k) for k in range((kind.at_most or 0) + 1))
-        return float(len(kind.operations) ** (kind.nodes - 2) * edges)
 
     def code_of(self, stored: Sequence[Any]) -> Sequence[float]:
         """The position of each choice."""
@@ -322,16 +379,18 @@ class GraphAxis(KindAxis):
         if key not in self._known:
             if len(self._known) >= MAX_KNOWN:
                 self._known.clear()
-            expression = self.kind.read(self.stored_of(code)).expression
-            operations, paths, labels = Counter[Any](), Counter[Any](), Counter[Any]()
-            _count_terms(expression, operations, labels)
-            for path, count in _paths_of(expression).items():
-                paths[path] += count
-            used = [float(operations[each]) for each in self._real]
-            self._known[key] = np.concatenate(
-                ([*used, float(sum(used))], self._paths.of(paths), _hashed(labels, BUCKETS))
-            )
+            self._known[key] = self._described(self.kind.read(self.stored_of(code)).expression)
         return self._known[key]
+
+    def _described(self, expression: Expression) -> Array:
+        """The features of an expression, (f,)."""
+        terms = expression.terms()
+        operations = Counter(expression.operation(name) for name in terms)
+        labels = Counter((depth, expression.label(name, depth)) for name in terms for depth in range(1, DEPTH + 1))
+        labels[0, expression.labels(expression.output, DEPTH)] += 1
+        counts = [float(operations[each]) for each in self._real]
+        paths = self._paths.of(expression.paths(expression.output))
+        return np.concatenate(([*counts, float(len(terms))], paths, _hashed(labels, BUCKETS)))
 
     def drawn(self, u: Array) -> Array:
         """Equally likely choices."""
@@ -379,49 +438,10 @@ def _changed(code: Array, changes: Mapping[int, float]) -> Array:
 # ----------------------------------------------------------------------------- features
 
 
-def _paths_of(expression: Expression) -> Counter[tuple[Any, ...]]:
-    """How often each sequence of operations leads from the input to the output."""
-    found: Counter[tuple[Any, ...]] = Counter()
-    for term in expression:
-        if term == "x":
-            found[()] += 1
-            continue
-        operation, inside = term
-        for path, count in _paths_of(inside).items():
-            found[*path, operation] += count
-    return found
-
-
 def _all_paths(operations: Sequence[Any], nodes: int) -> Iterator[tuple[Any, ...]]:
     """All sequences of operations that a graph may have."""
     for length in range(nodes):
         yield from product(operations, repeat=length)
-
-
-def _count_terms(expression: Expression, operations: Counter[Any], labels: Counter[Any]) -> None:
-    """Count each different term of an expression once: its operation, and its surroundings up to each depth."""
-    seen: set[Any] = set()
-
-    def visit(inside: Expression) -> None:
-        for term in inside:
-            if term == "x" or term in seen:
-                continue
-            seen.add(term)
-            operations[term[0]] += 1
-            visit(term[1])
-
-    visit(expression)
-    for term in seen:
-        for depth in range(1, DEPTH + 1):
-            labels[depth, _cut(term, depth)] += 1
-    labels[0, _cut(("out", expression), DEPTH)] += 1
-
-
-def _cut(term: Any, depth: int) -> Any:
-    """A term with what is deeper than ``depth`` left out."""
-    if term == "x" or depth == 0:
-        return term if term == "x" else term[0]
-    return (term[0], tuple(sorted((_cut(each, depth - 1) for each in term[1]), key=repr)))
 
 
 class _Buckets:

@@ -62,11 +62,17 @@ class Kind(ABC):
         """The axis, made once."""
         return _axis_of(self)
 
+    @classmethod
+    def arguments(cls) -> dict[str, Any]:
+        """Its arguments with their defaults, `dataclasses.MISSING` if there is none."""
+        return {each.name: each.default for each in fields(cls)}  # type: ignore[arg-type]
+
     def to_plain(self) -> dict[str, Any]:
         """The kind as plain data for JSON: its name, and its arguments unless they are the defaults."""
-        given = {each.name: getattr(self, each.name) for each in fields(self) if each.init}  # type: ignore[arg-type]
-        default = {each.name: each.default for each in fields(self)}  # type: ignore[arg-type]
-        return {"kind": self.name} | {name: _plain(value) for name, value in given.items() if value != default[name]}
+        given = {name: (getattr(self, name), default) for name, default in self.arguments().items()}
+        return {"kind": self.name} | {
+            name: _plain(value) for name, (value, default) in given.items() if value != default
+        }
 
 
 def _plain(value: Any) -> Any:

@@ -1,8 +1,8 @@
 """Orders and subsets of items as kinds of parameters.
 
 A `Permutation` has the position of each item as its code. The kernel sees these positions, which of two items comes
-first, and which items are neighbours. The code of a `Subset` is the membership of each item, and the kernel also sees
-how many there are.
+first, which items are neighbours (as in a round trip), and which item is at which place (as in an assignment). The code
+of a `Subset` is the membership of each item, and the kernel also sees how many there are.
 """
 
 import math
@@ -22,6 +22,8 @@ from lazybo.space.kinds import Kind, KindAxis, names_of, top
 
 # The moves of a permutation are listed, and there are about 2 n² of them.
 MAX_ITEMS = 64
+# With more items than this, the kernel does not see which item is at which place: it would have n² numbers for that.
+MAX_PLACED = 20
 MAX_PARTS = 256
 
 
@@ -74,10 +76,11 @@ class PermutationAxis(KindAxis):
         n = len(kind.items)
         self.draws, self.levels = n, float(math.factorial(n))
         self._first, self._second = np.triu_indices(n, 1)
-        self._moves = _moves_of_places(n)
+        self._moves, self._placed = _moves_of_places(n), n <= MAX_PLACED
         pairs = Column(size=len(self._first))
+        places = (Column(size=n * n),) if self._placed else ()
         # The mean squared difference of two random positions is (n² - 1)/6.
-        super().__init__(kind, n, 1.0 / math.sqrt(n * (n * n - 1) / 6), (Column(size=n), pairs, pairs))
+        super().__init__(kind, n, 1.0 / math.sqrt(n * (n * n - 1) / 6), (Column(size=n), pairs, pairs, *places))
 
     def code_of(self, stored: Sequence[Any]) -> Sequence[float]:
         """The position of each item."""
@@ -89,9 +92,12 @@ class PermutationAxis(KindAxis):
         return tuple(self.kind.items[i] for i in np.argsort(code, kind="stable"))
 
     def features(self, codes: Array) -> Array:
-        """For each pair of items: ±1 by which comes first, and 1 if they are neighbours; first and last are, too."""
+        """Which of two items comes first, which are neighbours (first and last are, too), and which item is where."""
         gap = codes[:, self._second] - codes[:, self._first]
-        return np.hstack((np.sign(gap), np.isin(np.abs(gap), (1, self.code - 1))))
+        parts = [np.sign(gap), np.isin(np.abs(gap), (1, self.code - 1))]
+        if self._placed:
+            parts.append((codes[:, :, None] == np.arange(self.code)).reshape(len(codes), -1))
+        return np.hstack(parts).astype(np.float64)
 
     def drawn(self, u: Array) -> Array:
         """The ranks of uniform numbers."""

@@ -1,6 +1,7 @@
 """All kinds of parameters with structure, by the names that files and studies have for them."""
 
 from collections.abc import Mapping
+from dataclasses import MISSING
 from typing import Any
 
 from optuna.distributions import BaseDistribution
@@ -21,8 +22,9 @@ def kind_of(plain: Any) -> Kind:
     given = {name: value for name, value in plain.items() if name != "kind"}
     try:
         return KINDS[plain["kind"]](**given)
-    except TypeError as error:
-        raise ValueError(f"the kind {plain['kind']!r} cannot have {sorted(given)}: {error}") from None
+    except TypeError:
+        needed = [name for name, default in KINDS[plain["kind"]].arguments().items() if default is MISSING]
+        raise ValueError(f"a {plain['kind']} needs {' and '.join(needed)}, not {sorted(given)}") from None
 
 
 def grouped(
