@@ -1,6 +1,7 @@
 """The structured problems of the benchmarks: their optima, their two ways of writing a solution, and their edits."""
 
 from itertools import combinations, islice
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -191,3 +192,20 @@ def test_runs_that_fail_count_with_the_whole_budget() -> None:
     rows = [{"found": "41", "budget": "500"}, {"found": "", "budget": "500"}]
     assert structured.evaluations(rows, 500) == [41, 500]
     assert structured.evaluations(rows, 20) == [20, 20]
+
+
+def test_tables_have_the_means_of_a_family_and_of_its_problems(tmp_path: Path) -> None:
+    path = tmp_path / "structured.csv"
+    structured.run_all(path, ["mixtures-peaks", "mixtures-ackley", "mixtures-scheffe"], ["random"], range(2), 160, 60)
+    before = path.read_bytes()
+    structured.run_all(path, ["mixtures-peaks"], ["random"], range(2), 160, 60)
+    assert path.read_bytes() == before, "what is recorded is not run again"
+    text = structured.families(path, HERE)["mixtures"]
+    assert text.count("| random |") == 1 + 3
+    assert "| random | 2 |" in text
+
+
+def test_a_family_without_all_of_its_problems_has_no_means(tmp_path: Path) -> None:
+    path = tmp_path / "structured.csv"
+    structured.run_all(path, ["mixtures-peaks"], ["random"], range(1), 160, 60)
+    assert structured.families(path, HERE)["mixtures"].count("| random |") == 1
