@@ -158,8 +158,8 @@ class Program:
 class Peer:
     """A peer with ask and tell (`benchmarks.peers.protocol`)."""
 
-    def __init__(self, command: list[str], space: Space, seed: int, budget: int) -> None:
-        self.program = Program(command, space, seed=seed, budget=budget)
+    def __init__(self, command: list[str], space: Space, seed: int, budget: int, **more: int) -> None:
+        self.program = Program(command, space, seed=seed, budget=budget, **more)
         self.version = self.program.version
 
     def ask(self, n: int) -> list[Asked]:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from lazybo.core.codec import write_whole
-from lazybo.paper import levy, tables, tuning, workers
+from lazybo.paper import architectures, levy, tables, tuning, workers
 from lazybo.paper.common import LABELS
 from lazybo.paper.tuning import Images, load_cifar10, load_mnist
 
@@ -37,6 +37,7 @@ Iterations = Annotated[int, typer.Option(min=1, help="Evaluations of each method
 
 OUT = Path("paper-results")
 LEVY_METHODS = ",".join(levy.METHODS)
+ARCHITECTURES = ",".join(architectures.NAMES)
 
 
 def main() -> None:
@@ -66,11 +67,11 @@ def _say(text: str) -> None:
     typer.echo(text, err=True)
 
 
-def _methods(text: str, allowed: tuple[str, ...]) -> list[str]:
+def _some(option: str, text: str, allowed: tuple[str, ...]) -> list[str]:
     chosen = [name.strip() for name in text.split(",") if name.strip()]
     wrong = [name for name in chosen if name not in allowed]
     if wrong or not chosen:
-        raise ValueError(f"--methods must be some of {', '.join(allowed)}, not {', '.join(wrong) or 'none'}")
+        raise ValueError(f"{option} must be some of {', '.join(allowed)}, not {', '.join(wrong) or 'none'}")
     return chosen
 
 
@@ -85,7 +86,7 @@ def levy_command(
 ) -> None:
     """Table 1 and figure 5: the negative Levy function from 1 and from 100 seed points."""
     points = _whole_numbers("--seed-points", seed_points)
-    chosen = _methods(methods, tuple(LABELS))
+    chosen = _some("--methods", methods, tuple(LABELS))
     levy.run_all(out / "levy.csv", levy.plan(chosen, points, seeds, iterations, dim), _say)
     levy.record_factors(out / "factorisation.csv", iterations)
     _show(out, "levy", "factorisation")
@@ -120,7 +121,7 @@ def lenet_command(
     seed: Annotated[int, typer.Option(min=0, help="The seed.")] = 0,
 ) -> None:
     """Table 2 and figure 1: LeNet5 on MNIST, five hyperparameters."""
-    chosen, scale = _methods(methods, tuple(LABELS)), tuning.Scale(epochs, batch, folds)
+    chosen, scale = _some("--methods", methods, tuple(LABELS)), tuning.Scale(epochs, batch, folds)
     _tune("lenet", load_mnist(data), images, scale, chosen, out, iterations=iterations, seed=seed)
 
 
@@ -139,7 +140,7 @@ def resnet_command(
     seed: Annotated[int, typer.Option(min=0, help="The seed.")] = 0,
 ) -> None:
     """Tables 3 and 4: ResNet32 on CIFAR-10, three hyperparameters, sequential or with parallel workers."""
-    chosen, scale = _methods(methods, tuple(LABELS)), tuning.Scale(epochs, batch, folds)
+    chosen, scale = _some("--methods", methods, tuple(LABELS)), tuning.Scale(epochs, batch, folds)
     options: dict[str, Any] = {"iterations": iterations, "seed": seed, "n_parallel": parallel, "executor": executor}
     _tune("resnet", load_cifar10(data), images, scale, chosen, out, **options)
 
@@ -154,6 +155,30 @@ def workers_command(
     path, counts = out / "workers.csv", _whole_numbers("--parallel", parallel)
     workers.run_all(path, counts, seeds, _say, table=workers.load_table(), targets=workers.TARGETS)
     _show(out, "workers")
+
+
+@experiment("architectures")
+def architectures_command(
+    out: Out = OUT,
+    seeds: Seeds = 20,
+    data: Annotated[str, typer.Option(help=f"Data sets: {', '.join(architectures.NAMES)}.")] = ARCHITECTURES,
+    parallel: Annotated[str, typer.Option(help="Numbers of workers, separated by commas.")] = "1,20",
+    methods: Annotated[str, typer.Option(help=f"Which spaces: {', '.join(architectures.METHODS)}.")] = "graph",
+    evaluations: Annotated[int, typer.Option(min=1, help="Evaluations of a run.")] = 10_000,
+    whole: Annotated[bool, typer.Option("--whole", help="Continue after the best network is found.")] = False,
+) -> None:
+    """The paper's outlook: architecture search on NAS-Bench-201 and NAS-Bench-Graph, with one and 20 workers."""
+    counts, sets = _whole_numbers("--parallel", parallel), _some("--data", data, architectures.NAMES)
+    chosen = _some("--methods", methods, architectures.METHODS)
+    runs = [
+        architectures.Run(name, method, workers, seed, evaluations, whole)
+        for seed in range(seeds)
+        for name in sets
+        for workers in counts
+        for method in chosen
+    ]
+    architectures.run_all(out / "architectures.csv", runs, _say)
+    _show(out, "architectures")
 
 
 @experiment("figures")

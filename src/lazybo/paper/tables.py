@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from lazybo.paper import levy, workers
+from lazybo.paper import architectures, levy, workers
 from lazybo.paper.common import LABELS, Row, improvements, quartiles, read_rows
 
 # Smaller improvements of an accuracy are not shown.
@@ -45,8 +45,12 @@ PAPER_RESNET: dict[tuple[str, int], Steps] = {
 PAPER_FACTORISATION_RATIO = 162
 
 
+# A folder of numbers may have this folder inside: the same experiments at the paper's full size.
+FULL = "full"
+
+
 def recorded(folder: Path) -> dict[str, str]:
-    """The tables of all recorded numbers in a folder, by experiment."""
+    """The tables of all recorded numbers in a folder, by experiment; ``full/lenet`` is one at full size."""
     lenet = {(method, 1): steps for method, steps in PAPER_LENET.items()}
     makers: dict[str, Callable[[Path], str]] = {
         "levy": levy_tables,
@@ -55,9 +59,13 @@ def recorded(folder: Path) -> dict[str, str]:
         "lenet": lambda path: network_table(path, lenet),
         "resnet": lambda path: network_table(path, PAPER_RESNET),
         "workers": workers_table,
+        "architectures": architectures_table,
     }
     paths = {name: folder / f"{name}.csv" for name in makers}
-    return {name: make(paths[name]) for name, make in makers.items() if paths[name].exists()}
+    found = {name: make(paths[name]) for name, make in makers.items() if paths[name].exists()}
+    if (folder / FULL).is_dir():
+        found |= {f"{FULL}/{name}": table for name, table in recorded(folder / FULL).items()}
+    return found
 
 
 def insert(text: str, found: Mapping[str, str]) -> str:
@@ -76,7 +84,11 @@ def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def spread(values: Sequence[float], digits: str = ".3g") -> str:
     """The median and quartiles as text."""
-    low, middle, high = (f"{value:{digits}}" if math.isfinite(value) else "∞" for value in quartiles(values))
+    return _quartiles(quartiles(values), digits)
+
+
+def _quartiles(values: tuple[float, float, float], digits: str) -> str:
+    low, middle, high = (f"{value:{digits}}" if math.isfinite(value) else "∞" for value in values)
     return f"{middle} ({low} … {high})"
 
 
@@ -227,3 +239,26 @@ def workers_table(path: Path) -> str:
         how = "" if row["workers"] == 1 else row["method"]
         rows.append([f"{row['target']:g} %", str(row["workers"]), how, *cells, ratio, str(row["runs"])])
     return markdown(["accuracy", "workers", "how", "hours", "evaluations", "sooner than one", "seeds"], rows)
+
+
+# ------------------------------------------------------------------ architectures
+
+
+def architectures_table(path: Path) -> str:
+    """Evaluations and virtual hours to the best network, then the time and memory of suggestions."""
+    found = architectures.summary(path)
+    alone = {(row["data"], row["method"]): row["hours"][1] for row in found if row["workers"] == 1}
+    rows = []
+    for row in found:
+        hours, one = row["hours"], alone.get((row["data"], row["method"]), math.inf)
+        ratio = f"{one / hours[1]:.1f}×" if math.isfinite(one) and math.isfinite(hours[1]) else ""
+        head = [row["data"], row["method"], str(row["workers"]), f"{row['found']}/{row['runs']}"]
+        rows.append([*head, _quartiles(row["evaluations"], ".0f"), _quartiles(hours, ".3g"), ratio])
+    parts = [markdown(["data", "space", "workers", "found", "evaluations", "hours", "sooner than one"], rows)]
+    costs = [
+        [row["data"], row["method"], row["workers"], row["evaluations"], f"{float(row['ms']):.1f}", row["megabytes"]]
+        for row in architectures.costs(path)
+    ]
+    if costs:
+        parts.append(markdown(["data", "space", "workers", "evaluations", "ms a suggestion", "MB in all"], costs))
+    return "\n\n".join(parts)
