@@ -7,6 +7,7 @@ import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
 from lazybo import Matern52, Optimizer
+from lazybo.gp.mixture import Posterior
 from lazybo.gp.process import Process
 from lazybo.gp.targets import scaling
 from lazybo.search.acquisition import expected_improvement
@@ -37,7 +38,7 @@ def small_process(noise: float) -> tuple[Process, Any]:
 
 def test_the_gain_of_one_evaluation_without_noise_is_the_expected_improvement() -> None:
     process, points = small_process(1e-9)
-    best = play(process, points, 6, 1, np.random.default_rng(0), futures=20_000)
+    best = play(Posterior([process]), points, 6, 1, np.random.default_rng(0), futures=20_000)
     mean, variance = process.posterior(points[6:])
     expected = expected_improvement(mean, np.sqrt(variance), float(best[0, 0])).value.max()
     assert float(np.mean(best[:, 0] - best[:, 1])) == pytest.approx(float(expected), rel=0.05)
@@ -48,7 +49,7 @@ def test_a_future_is_what_a_process_would_be_told(noise: float) -> None:
     """The naive twin: after all points were evaluated in one future, their means follow from the values drawn."""
     process, points = small_process(noise)
     rng = np.random.default_rng(3)
-    best = play(process, points, 6, 12, rng, futures=4)
+    best = play(Posterior([process]), points, 6, 12, rng, futures=4)
     assert best.shape == (4, 13)
     assert (best[:, 10:] == best[:, 10:11]).all(), "no candidate is left after ten"
     drawn = np.random.default_rng(3).standard_normal((10, 4))

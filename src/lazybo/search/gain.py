@@ -30,6 +30,7 @@ import numpy as np
 
 from lazybo.core.checks import Array
 from lazybo.gp.mixture import Posterior
+from lazybo.gp.process import Process
 from lazybo.gp.targets import LARGEST, Warping
 from lazybo.search.acquisition import log_expected_improvement
 
@@ -39,12 +40,23 @@ LEAST_SHARE = 0.02
 
 
 def play(
-    process: Posterior, points: Array, evaluated: int, horizon: int, rng: np.random.Generator, futures: int = FUTURES
+    posterior: Posterior, points: Array, evaluated: int, horizon: int, rng: np.random.Generator, futures: int = FUTURES
 ) -> Array:
     """The best mean of each future before and after each of ``horizon`` evaluations, (s, h + 1).
 
-    The first ``evaluated`` points were evaluated already.
+    The first ``evaluated`` points were evaluated already. Each future has the kernel of one particle, and the particles
+    have as many futures as their weights say.
     """
+    ends = np.rint(futures * np.cumsum(posterior.weights)).astype(int)
+    counts = np.diff(ends, prepend=0).tolist()
+    played = zip(posterior.processes, counts, strict=True)
+    return np.vstack([_play(process, points, evaluated, horizon, rng, count) for process, count in played if count])
+
+
+def _play(
+    process: Process, points: Array, evaluated: int, horizon: int, rng: np.random.Generator, futures: int
+) -> Array:
+    """The futures of one particle."""
     mean, covariance = process.posterior_covariance(points)
     steps = min(horizon, len(points) - evaluated)
     mean, variance = np.tile(mean, (futures, 1)), np.tile(np.maximum(np.diag(covariance), 0.0), (futures, 1))
@@ -69,7 +81,7 @@ def play(
 
 def played_gains(best: Array, warping: Warping, horizons: Sequence[int]) -> Array:
     """The mean gain of the futures after this many evaluations, in the units of the objective, for each horizon."""
-    start = warping.inverse(best[:1, 0])[0]
+    start = warping.inverse(best[:, 0])[:, None]
     improved = _difference(start, warping.inverse(best[:, list(horizons)].ravel()).reshape(len(best), -1))
     # Divided before they are added, since the sum may overflow.
     return np.asarray(np.maximum((improved / len(best)).sum(axis=0), 0.0))
