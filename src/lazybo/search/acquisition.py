@@ -91,10 +91,12 @@ Joint: TypeAlias = Callable[[Array, Array], Acquired]
 class Acquisition:
     """A ``function`` to maximise, which counts as a logarithm: its exponential is averaged over particles.
 
-    Now and then ``in_doubt`` is used, for a model that may be too sure.
+    Where the most probable kernel is a noisy one, the acquisition ``if_noisy`` is used instead. Now and then
+    ``in_doubt`` is used, for a model that may be too sure.
     """
 
     function: Function
+    if_noisy: "Acquisition | None" = None
     in_doubt: "Acquisition | None" = None
 
 
@@ -149,8 +151,10 @@ LOG_EI = Acquisition(log_expected_improvement)
 WIDE_EI = Acquisition(wide_log_expected_improvement)
 UCB = Acquisition(log_confidence_bound)
 ACQUISITIONS = {
-    # A model that is too sure may refine a local optimum for a hundred evaluations (docs/notebook.md).
-    "auto": replace(LOG_EI, in_doubt=WIDE_EI),
+    # Under noise the improvements that can be expected near the incumbent are soon too small to be measured, and
+    # expected improvement stays there. The confidence bound goes on exploring, also with several kernels. Without noise,
+    # a model that is too sure may refine a local optimum for a hundred evaluations (docs/notebook.md).
+    "auto": replace(LOG_EI, if_noisy=UCB, in_doubt=WIDE_EI),
     "logei": LOG_EI,
     "ei": LOG_EI,
     "pi": Acquisition(probability_of_improvement),

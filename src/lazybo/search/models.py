@@ -215,6 +215,8 @@ class Models:
         if constraints and not feasible.any():
             models, joint, rows = constraints, chance, self._least_violation(constraints)
         else:
+            if acquisition.if_noisy is not None and objectives[0].fitted.is_noisy and not constraints:
+                acquisition = acquisition.if_noisy
             models, (joint, rows) = objectives, self._improvement(objectives, feasible, acquisition.function, rng)
             if constraints:
                 joint = constrained(joint, len(models), chance, CAUTION)

@@ -120,8 +120,9 @@ class Options:
 
     - ``seed``: makes the suggestions repeatable; None is a random one.
     - ``lag``: learn the kernel after every ``lag`` observations. None never learns; "auto" spreads the work.
-    - ``acquisition``: "auto" (log EI, now and then with larger standard deviations), "logei" or "ei", which have the
-      same maxima, "pi", "ucb", or a function as in `lazybo.search.acquisition`.
+    - ``acquisition``: "auto" (log EI, now and then with larger standard deviations, and an upper confidence bound where
+      the model finds noise), "logei" or "ei", which have the same maxima, "pi", "ucb", or a function as in
+      `lazybo.search.acquisition`.
     - ``batch``: how ``ask(n)`` chooses several points: "fantasy" (one after the other, earlier ones pending), "maxima"
       (the n best local maxima, as in the paper, in less time) or "auto", which is "fantasy". Local models always choose
       one after the other.
