@@ -152,8 +152,8 @@ WIDE_EI = Acquisition(wide_log_expected_improvement)
 UCB = Acquisition(log_confidence_bound)
 ACQUISITIONS = {
     # Under noise the improvements that can be expected near the incumbent are soon too small to be measured, and
-    # expected improvement stays there. The confidence bound goes on exploring, also with several kernels. Without noise,
-    # a model that is too sure may refine a local optimum for a hundred evaluations (docs/notebook.md).
+    # expected improvement stays there. The confidence bound goes on exploring (docs/notebook.md). Without noise, a
+    # model that is too sure may refine a local optimum for a hundred evaluations.
     "auto": replace(LOG_EI, if_noisy=UCB, in_doubt=WIDE_EI),
     "logei": LOG_EI,
     "ei": LOG_EI,
