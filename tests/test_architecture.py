@@ -19,16 +19,16 @@ PACKAGE = ROOT / "src" / "lazybo"
 
 # These numbers may go down. To raise one, explain why in docs/architecture.md, in the same commit.
 LIMITS = {
-    "modules": 130,
-    "lines": 31_400,
+    "modules": 136,
+    "lines": 33_500,
     "lines of a module": 500,
     "modules in an import chain": 18,
     "methods of a class": 25,
     "parameters of a function": 22,
     "lines of the picture": 18,
-    "modules visited by ask": 21,
-    "modules visited by a sampler's trial": 31,
-    "modules visited by optimize": 58,
+    "modules visited by ask": 23,
+    "modules visited by a sampler's trial": 33,
+    "modules visited by optimize": 61,
 }
 # Pairs of packages that import each other.
 MUTUAL: set[tuple[str, str]] = set()

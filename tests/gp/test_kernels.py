@@ -22,16 +22,23 @@ NUMERIC, CHOICE = Column(), Column(categories=3)
 MIXED = (NUMERIC, Column(conditional=True), CHOICE, Column(categories=5, conditional=True))
 # The same with so many choices that these are labels.
 LABELLED = (NUMERIC, Column(conditional=True), Column(categories=100), Column(categories=1000, conditional=True))
+# The same with blocks of numbers that share a length scale.
+BLOCKS = (NUMERIC, Column(conditional=True), Column(size=3), CHOICE, Column(size=2, conditional=True))
 
 
 def mixed_points(rng: np.random.Generator, n: int, columns: tuple[Column, ...] = MIXED) -> np.ndarray:
     # Of many choices only a few, so that some points have the same.
-    parts = [rng.integers(0, min(c.categories, 7), n) if c.categories else rng.random(n) for c in columns]
+    parts = [rng.integers(0, min(c.categories, 7), n) if c.categories else rng.random((n, c.size)) for c in columns]
     x = np.column_stack(parts).astype(float)
-    for j, column in enumerate(columns):
+    for j, column in zip(starts(columns), columns, strict=True):
         if column.conditional:
-            x[rng.random(n) < 0.4, j] = np.nan
+            x[rng.random(n) < 0.4, j : j + column.size] = np.nan
     return x
+
+
+def starts(columns: tuple[Column, ...]) -> list[int]:
+    """Where each column begins in a point."""
+    return np.cumsum([0, *(column.size for column in columns)])[:-1].tolist()
 
 
 def mixed_kernel(rng: np.random.Generator, columns: tuple[Column, ...] = MIXED) -> Matern52:
@@ -51,7 +58,7 @@ def make(request: pytest.FixtureRequest) -> Make:
     return cast(Make, request.param)
 
 
-@pytest.fixture(params=[MIXED, LABELLED], ids=["mixed", "labelled"], scope="module")
+@pytest.fixture(params=[MIXED, LABELLED, BLOCKS], ids=["mixed", "labelled", "blocks"], scope="module")
 def columns(request: pytest.FixtureRequest) -> tuple[Column, ...]:
     return cast(tuple[Column, ...], request.param)
 
@@ -71,16 +78,16 @@ def test_mixed_distance_follows_its_definition(rng: np.random.Generator, columns
     for a in range(0, 40, 3):
         for b in range(40):
             squares = 0.0
-            for j, column in enumerate(columns):
-                va, vb = x[a, j], x[b, j]
-                if np.isnan(va) or np.isnan(vb):
-                    if np.isnan(va) and np.isnan(vb):
+            for j, start, column in zip(range(len(columns)), starts(columns), columns, strict=True):
+                va, vb = (x[row, start : start + column.size] for row in (a, b))
+                if np.isnan(va[0]) or np.isnan(vb[0]):
+                    if np.isnan(va[0]) and np.isnan(vb[0]):
                         continue
-                    active = vb if np.isnan(va) else va
-                    inside = 0.5 * (1 - 1 / column.categories) if column.categories else (active - 0.5) ** 2
+                    active = vb if np.isnan(va[0]) else va
+                    inside = 0.5 * (1 - 1 / column.categories) if column.categories else ((active - 0.5) ** 2).sum()
                     square = 1.0 + inside
                 else:
-                    square = float(va != vb) if column.categories else (va - vb) ** 2
+                    square = float(va[0] != vb[0]) if column.categories else ((va - vb) ** 2).sum()
                 squares += square / kernel.length_scales[j] ** 2
             s = np.sqrt(5 * squares)
             expected = kernel.output_scale * (1 + s + s**2 / 3) * np.exp(-s)
@@ -150,9 +157,11 @@ class TestEveryKernel:
         weights = rng.standard_normal((8, 25))
         _, slope = kernel.with_slope(kernel.features(u), kernel.features(x))
         gradient = slope.by_points(weights)
+        every = [column for column in columns for _ in range(column.size)]
+        assert gradient.shape == u.shape == (8, len(kernel.ranges))
         for i in range(len(u)):
-            for j, column in enumerate(columns):
-                if column.categories or np.isnan(u[i, j]):
+            for j, column in enumerate(every):
+                if column.categories or column.size > 1 or np.isnan(u[i, j]):
                     assert gradient[i, j] == 0.0
                     continue
 
@@ -274,8 +283,10 @@ def test_additive_kernel_follows_its_definition(
     kernel = additive_kernel(rng, columns)
     joint = Matern52(kernel.length_scales, 1.0, columns)(x, u)
     alone = [
-        Matern52(kernel.length_scales[[j]] / np.sqrt(d), 1.0, columns[j : j + 1])(x[:, [j]], u[:, [j]])
-        for j in range(d)
+        Matern52(kernel.length_scales[[j]] / np.sqrt(d), 1.0, [column])(
+            x[:, start : start + column.size], u[:, start : start + column.size]
+        )
+        for j, start, column in zip(range(d), starts(columns), columns, strict=True)
     ]
     expected = kernel.output_scale * ((1 - kernel.share) * joint + kernel.share / d * sum(alone))
     np.testing.assert_allclose(kernel(x, u), expected, rtol=1e-12)

@@ -18,7 +18,7 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from lazybo.gp.fit import Priors
 from lazybo.gp.kernels import AdditiveMatern52, Matern52
 from lazybo.search.optimizer import Optimizer, Suggestion
-from lazybo.space.axis import contains
+from lazybo.space.distributions import contains
 from lazybo.space.space import Condition, Space
 
 PLANE = {"x": FloatDistribution(-5.0, 5.0), "y": FloatDistribution(-5.0, 5.0)}

@@ -20,8 +20,8 @@ import lazybo
 from lazybo import Condition, Optimizer
 from lazybo.gp.process import Process
 from lazybo.search.options import LocalModels
-from lazybo.space.axis import contains
 from lazybo.space.boxes import box
+from lazybo.space.distributions import contains
 from lazybo.space.space import Space
 
 NUMBERS = {f"x{j}": (-5.0, 5.0) for j in range(4)}

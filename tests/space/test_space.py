@@ -17,8 +17,8 @@ from optuna.distributions import (
     UniformDistribution,
 )
 
-from lazybo.space.axis import contains
 from lazybo.space.boxes import box
+from lazybo.space.distributions import contains
 from lazybo.space.space import Condition, Space, as_space
 
 SVM_OR_FOREST = {

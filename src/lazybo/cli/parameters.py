@@ -20,7 +20,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 
 from lazybo.core.checks import is_number, shortened
 from lazybo.programs.placeholders import nearest
-from lazybo.space.kinds import Kind
+from lazybo.space.kinds import Structured
 from lazybo.space.space import Condition, Space
 from lazybo.space.structures import KINDS, kind_of
 
@@ -84,7 +84,7 @@ def space_of(tables: Mapping[str, Any], require: Sequence[str] = ()) -> Space:
     """The space that the tables describe, with the requirements as its feasible configurations."""
     if not tables:
         raise ValueError("there are no parameters: give --float, --int or --choice, or [parameters] in a TOML file")
-    parameters: dict[str, BaseDistribution | Kind] = {}
+    parameters: dict[str, BaseDistribution | Structured] = {}
     conditions: dict[str, Condition] = {}
     for name, table in tables.items():
         try:
@@ -93,7 +93,7 @@ def space_of(tables: Mapping[str, Any], require: Sequence[str] = ()) -> Space:
                 conditions[name] = _condition(table["if"])
         except ValueError as error:
             raise ValueError(f"parameter {name!r}: {error}") from None
-    plain = [name for name, each in parameters.items() if not isinstance(each, Kind)]
+    plain = [name for name, each in parameters.items() if not isinstance(each, Structured)]
     return Space(parameters, conditions=conditions, feasible=requirement_of(require, plain))
 
 
@@ -107,8 +107,8 @@ def examples(space: Space) -> dict[str, list[Any]]:
     return {name: _examples(each) for name, each in space.parameters.items()}
 
 
-def _examples(parameter: BaseDistribution | Kind) -> list[Any]:
-    if isinstance(parameter, Kind):
+def _examples(parameter: BaseDistribution | Structured) -> list[Any]:
+    if isinstance(parameter, Structured):
         first = [d.to_external_repr(0.0) for d in parameter.stored("").values()]
         return [parameter.read(first)]
     if isinstance(parameter, CategoricalDistribution):
@@ -116,7 +116,7 @@ def _examples(parameter: BaseDistribution | Kind) -> list[Any]:
     return [parameter.low, parameter.high]  # type: ignore[attr-defined]
 
 
-def _parameter(table: Any) -> BaseDistribution | Kind:
+def _parameter(table: Any) -> BaseDistribution | Structured:
     if not isinstance(table, dict) or "type" not in table:
         raise ValueError('write a table such as {type = "float", low = 0, high = 1}')
     kind = table["type"]

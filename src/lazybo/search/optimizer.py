@@ -265,10 +265,7 @@ class Optimizer:
         one_objective(self.directions, "there is no single best", "front")
         records = self.planner.records
         rows = feasible_rows(records, "there is no best yet")
-        return self._shown(best_of(records[int(rows[np.argmin(records.values()[rows])])], self._signs))
-
-    def _shown(self, best: Best) -> Best:
-        return replace(best, params=self.space.values(best.params))
+        return _shown(best_of(records[int(rows[np.argmin(records.values()[rows])])], self._signs), self.space)
 
     @property
     def front(self) -> list[Best]:
@@ -276,7 +273,7 @@ class Optimizer:
 
         Failures do not count, nor do observations that violate a constraint or have not measured it.
         """
-        return [self._shown(best) for best in front_of(self.planner.records, self._signs)]
+        return [_shown(best, self.space) for best in front_of(self.planner.records, self._signs)]
 
     @property
     def pending(self) -> list[Suggestion]:
@@ -371,3 +368,8 @@ def _summary(optimizer: Optimizer) -> str:
         one = len(optimizer.directions) == 1
         parts.append(f"best {text.shown(front[0].value)}" if one else f"a front of {len(front)}")
     return f"of {len(optimizer.space.distributions)} parameters: {', '.join(parts)}"
+
+
+def _shown(best: Best, space: Space) -> Best:
+    """One of the best observations with the values that users see."""
+    return replace(best, params=space.values(best.params))

@@ -17,7 +17,7 @@ from lazybo.gp.targets import Warping
 from lazybo.search.gain import GainParts, earlier_gains, play, played_gains
 from lazybo.search.hypervolume import non_dominated
 from lazybo.search.predictions import Contender, Evaluation, FinalCheck, Limit, Prediction, Predictor, Recommendation
-from lazybo.search.records import Index, Record, Records
+from lazybo.search.records import Index, Record, Records, point_of
 from lazybo.search.surrogate import POOL_POINTS, Current
 
 if TYPE_CHECKING:
@@ -154,8 +154,12 @@ class Queries:
         """The points of a configuration or of several, (m, d)."""
         if isinstance(params, str | bytes) or not isinstance(params, Mapping | Sequence):
             raise ValueError(f"params must be a configuration or a list of configurations, not {shortened(params)}")
-        space, place = self.search.space, self.search.records.place
-        points = [place(space.plain(each))[0] for each in ([params] if isinstance(params, Mapping) else params)]
+        space, records, given = (
+            self.search.space,
+            self.search.records,
+            [params] if isinstance(params, Mapping) else params,
+        )
+        points = [point_of(records, space, space.plain(each)) for each in given]
         return np.array(points).reshape(len(points), space.dim)
 
     @one_thread()

@@ -18,7 +18,7 @@ from lazybo.core import text
 from lazybo.core.checks import Array, shortened
 from lazybo.core.codec import write_whole
 from lazybo.search.results import PENDING, Result, State
-from lazybo.space.axis import contains
+from lazybo.space.distributions import contains
 from lazybo.space.space import Space
 from lazybo.space.tables import csv_text
 
@@ -86,7 +86,10 @@ class Records:
         """Add a record of a validated configuration."""
         row, serial = len(self._rows), self.next_serial
         self.next_serial += 1
-        point, key = self.place(params)
+        point = self._space.encode(params)
+        key = self._space.key(point, params)
+        if key in self._at:
+            point = self._rows[self._at[key][0]].point  # equivalent configurations are one point
         record = Record(serial, params, point, number, result)
         if number is not None:
             self._row_of[number] = row
@@ -148,12 +151,6 @@ class Records:
 
     # ------------------------------------------------------------------ look
 
-    def place(self, params: Mapping[str, Any]) -> tuple[Array, Hashable]:
-        """The point of a validated configuration, or of the first equivalent one that has a row; and its key."""
-        point = self._space.encode(params)
-        key = self._space.key(point, params)
-        return self._rows[self._at[key][0]].point if key in self._at else point, key
-
     def row_of(self, serial: int) -> int:
         """The first row whose record has at least this serial number."""
         return bisect.bisect_left(self._serials, serial)
@@ -163,9 +160,9 @@ class Records:
         is_number = isinstance(number, int | np.integer) and not isinstance(number, bool)
         return self._row_of.get(int(number)) if is_number else None  # type: ignore[call-overload]
 
-    def at(self, point: Array) -> list[int]:
-        """The rows at a point, or of equivalent configurations."""
-        return self._at.get(self._space.key(point), [])
+    def at(self, point: Array, params: Mapping[str, Any] | None = None) -> list[int]:
+        """The rows at a point, or of equivalent configurations; ``params`` is the one at the point, if it is known."""
+        return self._at.get(self._space.key(point, params), [])
 
     def rows(self, state: State) -> Index:
         """The rows in this state."""
@@ -257,6 +254,13 @@ class Records:
 
 
 # ----------------------------------------------------------------- rows by what users give
+
+
+def point_of(records: Records, space: Space, params: Mapping[str, Any]) -> Array:
+    """The point of a validated configuration, or of the first equivalent one that has a row, (d,)."""
+    point = space.encode(params)
+    rows = records.at(point, params)
+    return records[rows[0]].point if rows else point
 
 
 def pending_row(records: Records, suggestion: object) -> int:

@@ -18,8 +18,9 @@ from optuna.distributions import (
     IntDistribution,
 )
 
-from lazybo.core.checks import Array, is_float_like, shortened
+from lazybo.core.checks import Array, is_float_like
 from lazybo.gp.kernels.base import Column
+from lazybo.space.distributions import contains
 
 # If the distribution rejects the value of a level because of rounding, the nearest level that it accepts is used. First
 # a few levels on either side are tried, then many.
@@ -81,6 +82,10 @@ class Axis(ABC):
         """The nearest coordinates that belong to a value."""
         return x
 
+    def has_place(self, value: Any) -> bool:  # noqa: ARG002 - only numbers have values outside of their range
+        """Whether a value outside of the distribution has coordinates too."""
+        return False
+
     def free(self, x: Array) -> NDArray[np.bool_]:
         """Which coordinates may move continuously from here, (n, w)."""
         return self.numeric & ~np.isnan(x)
@@ -118,11 +123,12 @@ class Perturbation:
     flipped: NDArray[np.bool_]
     fresh: Array
 
-    def part(self, columns: slice) -> "Perturbation":
-        """The draws for some coordinates."""
-        return Perturbation(
-            self.touched[:, columns], self.step[:, columns], self.flipped[:, columns], self.fresh[:, columns]
-        )
+    def part(self, columns: slice, rows: NDArray[np.bool_] | slice = slice(None)) -> "Perturbation":
+        """The draws for some coordinates, and for some points."""
+        flags, numbers = (self.touched, self.flipped), (self.step, self.fresh)
+        touched, flipped = (each[rows, columns] for each in flags)
+        step, fresh = (each[rows, columns] for each in numbers)
+        return Perturbation(touched, step, flipped, fresh)
 
 
 class ChoiceAxis(Axis):
@@ -217,6 +223,15 @@ class NumberAxis(Axis):
         # In halves, since the difference may overflow.
         gap = self._measure(value) / 2.0 - self._origin / 2.0
         return (_far(gap, math.log(abs(gap)) + math.log(2.0) - math.log(self._extent)),)
+
+    def has_place(self, value: Any) -> bool:
+        """Whether a number has a coordinate, which may be outside of [0, 1]."""
+        try:
+            if not is_float_like(value) or not math.isfinite(float(value)):
+                return False
+            return math.isfinite(self.encode(value)[0])
+        except (TypeError, ValueError, OverflowError):
+            return False
 
     def decode(self, x: Sequence[float]) -> Any:
         """The number at a coordinate."""
@@ -365,50 +380,3 @@ def _levels(distribution: BaseDistribution) -> float:
         return float((distribution.high - distribution.low) // distribution.step + 1)
     count = (distribution.high / 2 - distribution.low / 2) / (distribution.step / 2)
     return float(round(count) + 1) if math.isfinite(count) else math.inf
-
-
-def contains(distribution: BaseDistribution, value: Any) -> bool:
-    """Whether a value from a user belongs to the distribution."""
-    numeric = isinstance(distribution, FloatDistribution | IntDistribution)
-    try:
-        if numeric and not is_float_like(value):
-            return False
-        return distribution._contains(distribution.to_internal_repr(value))
-    except (TypeError, ValueError, OverflowError):
-        return False
-
-
-def plain_value(distribution: BaseDistribution, value: Any) -> Any:
-    """A value of the distribution without NumPy types; for choices the object in the distribution."""
-    if isinstance(distribution, CategoricalDistribution):
-        return distribution.choices[int(distribution.to_internal_repr(value))]
-    if isinstance(distribution, IntDistribution) and value == int(value):
-        return int(value)
-    return value if type(value) in (int, float) else float(value)
-
-
-def only_value(distribution: BaseDistribution) -> Any:
-    """The one value of a single-valued distribution."""
-    if isinstance(distribution, CategoricalDistribution):
-        return distribution.choices[0]
-    return distribution.low  # type: ignore[attr-defined]
-
-
-def allowed_values(distribution: BaseDistribution) -> str:
-    """The values of a distribution in words, for messages."""
-    if isinstance(distribution, CategoricalDistribution):
-        return f"one of {shortened(list(distribution.choices), 200)}"
-    assert isinstance(distribution, FloatDistribution | IntDistribution)
-    kind, usual = ("a whole number", 1) if isinstance(distribution, IntDistribution) else ("a number", None)
-    steps = "" if distribution.step == usual else f" in steps of {distribution.step}"
-    return f"{kind} from {distribution.low} to {distribution.high}{steps}"
-
-
-def has_place(axis: Axis | None, value: Any) -> bool:
-    """Whether a number has a coordinate on this axis, which may be outside of [0, 1]."""
-    try:
-        if not isinstance(axis, NumberAxis) or not is_float_like(value) or not math.isfinite(float(value)):
-            return False
-        return math.isfinite(axis.encode(value)[0])
-    except (TypeError, ValueError, OverflowError):
-        return False

@@ -9,14 +9,17 @@ A conditional parameter has a `Condition`: it is active while its parent is acti
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from optuna.distributions import BaseDistribution
 
 from lazybo.core.checks import shortened
-from lazybo.space.axis import Axis, allowed_values, axis_of, contains, has_place, plain_value
-from lazybo.space.kinds import Kind
+from lazybo.space.distributions import allowed_values, contains, plain_value
+from lazybo.space.kinds import Structured
 from lazybo.space.shorthand import as_distributions
+
+if TYPE_CHECKING:
+    from lazybo.space.axis import Axis
 
 
 @dataclass(frozen=True)
@@ -38,12 +41,12 @@ class Configurations:
         self.parameters = _parameters(parameters)
         """Every parameter as a distribution or a kind with structure."""
         stored = {
-            name: each.stored(name) if isinstance(each, Kind) else {name: each}
+            name: each.stored(name) if isinstance(each, Structured) else {name: each}
             for name, each in self.parameters.items()
         }
         self.stored = {name: tuple(each) for name, each in stored.items()}
         """The names in a study of each parameter."""
-        self.kinds = {name: each for name, each in self.parameters.items() if isinstance(each, Kind)}
+        self.kinds = {name: each for name, each in self.parameters.items() if isinstance(each, Structured)}
         self.distributions = _flat(stored)
         """The distributions of all parameters as a study has them."""
         self.conditions = _conditions(conditions)
@@ -55,12 +58,8 @@ class Configurations:
         """The conditions by the names of stored parameters."""
         self.parents_first = _parents_first(self.parameters, self.conditions)
         """All parameters, parents before children."""
-        self.axes: dict[str, Axis] = {
-            name: each.axis if isinstance(each, Kind) else axis_of(each)
-            for name, each in self.parameters.items()
-            if isinstance(each, Kind) or not each.single()
-        }
-        """The axes of the parameters that can vary."""
+        self.axes: dict[str, Axis] = {}
+        """The axes of the parameters that can vary, once the space has made them."""
 
     def is_active(self, name: str, params: Mapping[str, Any]) -> bool:
         """Whether a parameter is active, given at least its parents."""
@@ -79,9 +78,8 @@ class Configurations:
         if unknown:
             raise ValueError(f"unknown parameter {unknown[0]!r}; this space has {sorted(self.distributions)}")
         for name, value in params.items():
-            if not contains(self.distributions[name], value) and not (
-                outside and has_place(self.axes.get(name), value)
-            ):
+            outlier = outside and name in self.axes and self.axes[name].has_place(value)
+            if not contains(self.distributions[name], value) and not outlier:
                 allowed = allowed_values(self.distributions[name])
                 raise ValueError(f"{name} must be {allowed}, not {shortened(value)}")
         for name, stored in self.stored.items():
@@ -173,15 +171,13 @@ def _names(argument: str, names: Collection[str]) -> frozenset[str]:
     return frozenset(names)
 
 
-def _parameters(given: Any) -> dict[str, BaseDistribution | Kind]:
+def _parameters(given: Any) -> dict[str, BaseDistribution | Structured]:
     """The parameters of a space as distributions and kinds with structure."""
-    kinds = {name: each for name, each in given.items() if isinstance(each, Kind)} if isinstance(given, Mapping) else {}
-    if not kinds:
-        return {**as_distributions(given)}
-    others = as_distributions(
-        {name: None if name in kinds else each for name, each in given.items() if name not in kinds}
-    )
-    return {name: kinds.get(name) or others[name] for name in given}
+    if not isinstance(given, Mapping):
+        return {**as_distributions(given)}  # raises
+    kinds = {name: each for name, each in given.items() if isinstance(each, Structured)}
+    others = as_distributions({name: each for name, each in given.items() if name not in kinds})
+    return {name: kinds[name] if name in kinds else others[name] for name in given}
 
 
 def _flat(stored: Mapping[str, Mapping[str, BaseDistribution]]) -> dict[str, BaseDistribution]:
@@ -196,7 +192,9 @@ def _flat(stored: Mapping[str, Mapping[str, BaseDistribution]]) -> dict[str, Bas
 
 
 def _check(
-    distributions: Mapping[str, BaseDistribution | Kind], conditions: dict[str, Condition], optional: frozenset[str]
+    distributions: Mapping[str, BaseDistribution | Structured],
+    conditions: dict[str, Condition],
+    optional: frozenset[str],
 ) -> None:
     if not distributions:
         raise ValueError("the space is empty: give at least one parameter")
@@ -207,14 +205,16 @@ def _check(
         _check_condition(name, condition, distributions)
 
 
-def _check_condition(name: str, condition: Condition, distributions: Mapping[str, BaseDistribution | Kind]) -> None:
+def _check_condition(
+    name: str, condition: Condition, distributions: Mapping[str, BaseDistribution | Structured]
+) -> None:
     parent, which = condition.parent, f"conditions: the condition of {name!r}"
     for known in (name, parent):
         if not isinstance(known, str) or known not in distributions:
             missing = f"there is no parameter {shortened(known)}; this space has {[*distributions]}"
             raise ValueError(f"{which} on {shortened(parent)}: {missing}")
     given = distributions[parent]
-    whole = given.stored(parent).get(parent) if isinstance(given, Kind) else given
+    whole = given.stored(parent).get(parent) if isinstance(given, Structured) else given
     if whole is None:
         raise ValueError(f"{which} on {parent!r}: a parameter with structure decides about no others")
     for value in condition.values:

@@ -2,13 +2,15 @@
 
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from lazybo.core.checks import Array, is_number, shortened
 from lazybo.gp.kernels.base import Column
-from lazybo.space.configurations import Configurations
+
+if TYPE_CHECKING:
+    from lazybo.space.configurations import Configurations
 
 # Numbers that describe a configuration.
 Features: TypeAlias = Callable[[dict[str, Any]], Sequence[float]]
@@ -28,7 +30,7 @@ class Derived:
 
     def __init__(
         self,
-        configurations: Configurations,
+        configurations: "Configurations",
         features: Features | None,
         canonical: Canonical | None,
         examples: Sequence[Mapping[str, Any]],
@@ -48,10 +50,6 @@ class Derived:
             self._middle, self._width = table.mean(axis=0), np.where(deviation > 0, math.sqrt(12.0) * deviation, 1.0)
         few = self.count <= MAX_COLUMNS
         self.columns = (Column(),) * self.count if few else (Column(size=self.count),)
-
-    def __bool__(self) -> bool:
-        """Whether there is any such function."""
-        return self._features is not None or self._canonical is not None
 
     def of(self, params: Mapping[str, Any]) -> tuple[Mapping[str, Any], Array]:
         """The configuration that stands for this one, or itself, and the features in their units."""

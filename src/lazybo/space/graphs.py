@@ -29,7 +29,8 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution
 from lazybo.core.checks import Array, one_of, shortened, whole
 from lazybo.gp.kernels.base import Column
 from lazybo.space.axis import Perturbation
-from lazybo.space.kinds import Kind, KindAxis, names_of
+from lazybo.space.coded import CodedAxis
+from lazybo.space.kinds import Structured, names_of
 
 # A sum: how often it has each term, by the names of the terms. They are hashes of an operation and the sum that it is
 # applied to, so equal terms have equal names in every graph.
@@ -191,7 +192,7 @@ def _sum(parts: Sequence[Sum]) -> Sum:
 
 
 @dataclass(frozen=True)
-class Graph(Kind):
+class Graph(Structured):
     """A graph of ``nodes`` nodes, input and output included: ``lazybo.Graph(nodes=4, operations=["none", "skip", …])``.
 
     - ``labels="edges"``: every edge has an operation. Its values print as ``conv~0 + skip~0|none~1 + …``: for each
@@ -340,7 +341,7 @@ def _known(operations: Sequence[Any], names: Sequence[str]) -> Any:
 # --------------------------------------------------------------------------------- axis
 
 
-class GraphAxis(KindAxis):
+class GraphAxis(CodedAxis):
     """The stored values of a graph as positions of choices, and features of its expression."""
 
     kind: Graph
@@ -404,11 +405,9 @@ class GraphAxis(KindAxis):
             edges[np.cumsum(edges, axis=1) > self.kind.at_most] = 0.0
         return codes
 
-    def perturbed(self, x: Array, draws: Perturbation) -> Array:
+    def varied(self, codes: Array, draws: Perturbation) -> Array:
         """Some choices become others."""
-        codes = x[:, : self.code]
-        fresh = np.minimum(np.floor(draws.fresh * self._counts), self._counts - 1)
-        return self.snap(np.hstack((np.where(draws.flipped, fresh, codes), x[:, self.code :])))
+        return np.where(draws.flipped, np.floor(draws.fresh * self._counts), codes)
 
     def neighbours(self, code: Array, rng: np.random.Generator) -> Array:  # noqa: ARG002
         """One other choice; with a limit, also one edge instead of another."""

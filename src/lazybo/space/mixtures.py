@@ -18,7 +18,8 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from lazybo.core.checks import Array, finite_number, is_number, positive, shortened, whole
 from lazybo.gp.kernels.base import Column
 from lazybo.space.axis import Perturbation
-from lazybo.space.kinds import Kind, KindAxis, names_of, top
+from lazybo.space.coded import CodedAxis, top
+from lazybo.space.kinds import Structured, names_of
 
 MAX_PARTS = 64
 # Shares may differ from their total by so much, as rounded ones do; stored ones are scaled if they differ by more.
@@ -28,7 +29,7 @@ MAX_DESCRIPTORS = 16
 
 
 @dataclass(frozen=True)
-class Mixture(Kind):
+class Mixture(Structured):
     """Shares of some parts that add up to ``total``: ``lazybo.Mixture(["water", "ethanol", "dmso"], at_most=2)``.
 
     Its values are dicts from each part to its share; at most ``at_most`` of them are not 0. A study has a parameter
@@ -91,7 +92,7 @@ class Mixture(Kind):
         return MixtureAxis(self)
 
 
-class MixtureAxis(KindAxis):
+class MixtureAxis(CodedAxis):
     """The shares of n parts. They move continuously, and by exchanges; see `project` for how they keep their total."""
 
     kind: Mixture
@@ -153,17 +154,16 @@ class MixtureAxis(KindAxis):
         x[:, : self.code] = np.where(free, np.maximum(x[:, : self.code] - shift, 0.0), x[:, : self.code])
         return x
 
-    def perturbed(self, x: Array, draws: Perturbation) -> Array:
+    def varied(self, codes: Array, draws: Perturbation) -> Array:
         """Shares make steps, and some change places with another one."""
-        x, n = x.copy(), self.code
-        present = (x[:, :n] > 0) | (self._most == n)
-        step = np.where(draws.touched[:, :n] & present, draws.step[:, :n], 0.0)
-        x[:, :n] = np.maximum(x[:, :n] + step, 0.0)
+        n = self.code
+        present = (codes > 0) | (self._most == n)
+        codes = np.maximum(codes + np.where(draws.touched[:, :n] & present, draws.step[:, :n], 0.0), 0.0)
         other = np.minimum(draws.fresh[:, :n] * n, n - 1).astype(np.intp)
         for row, part in np.argwhere(draws.flipped[:, :n]):
             pair = [part, other[row, part]]
-            x[row, pair] = x[row, pair[::-1]]
-        return self.snap(x)
+            codes[row, pair] = codes[row, pair[::-1]]
+        return codes
 
     def neighbours(self, code: Array, rng: np.random.Generator) -> Array:  # noqa: ARG002
         """Two shares are exchanged, or one gets half or all of another."""
@@ -203,7 +203,7 @@ def _normalised(shares: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class Described(Kind):
+class Described(Structured):
     """One of some choices, each with the same number of descriptors: ``lazybo.Described({"water": [78.4, 1.0], …})``.
 
     The model sees the descriptors: choices with similar ones are expected to be similarly good. A study has an ordinary
@@ -215,8 +215,6 @@ class Described(Kind):
     name: ClassVar[str] = "described"
 
     def __post_init__(self) -> None:
-        if isinstance(self.choices, list):  # pairs, as `to_plain` writes them
-            object.__setattr__(self, "choices", dict(self.choices))
         if not isinstance(self.choices, Mapping):
             raise ValueError(f"Described takes a dict from choices to numbers, not {shortened(self.choices)}")
         names = names_of("the choices of Described", [*self.choices], 2, 10_000)
@@ -234,6 +232,12 @@ class Described(Kind):
     def to_plain(self) -> dict[str, Any]:
         """As pairs: the keys of objects in JSON are texts."""
         return {"kind": self.name, "choices": [[name, list(numbers)] for name, numbers in self.choices.items()]}
+
+    @classmethod
+    def from_plain(cls, **given: Any) -> "Described":
+        """From pairs, or from a table as files have it."""
+        pairs = given.get("choices")
+        return cls(**given | {"choices": dict(pairs)} if isinstance(pairs, list) else given)
 
     def stored(self, parameter: str) -> dict[str, BaseDistribution]:
         """The choice itself."""
@@ -268,7 +272,7 @@ def _descriptors(name: Any, given: Any) -> tuple[float, ...]:
     return numbers
 
 
-class DescribedAxis(KindAxis):
+class DescribedAxis(CodedAxis):
     """The position of a choice, and its descriptors."""
 
     kind: Described
@@ -304,10 +308,9 @@ class DescribedAxis(KindAxis):
         """A position within the list."""
         return np.clip(codes, 0.0, self.levels - 1)
 
-    def perturbed(self, x: Array, draws: Perturbation) -> Array:
+    def varied(self, codes: Array, draws: Perturbation) -> Array:
         """Some choices become others."""
-        there = np.where(draws.flipped & ~np.isnan(x[:, :1]), self.drawn(draws.fresh), x[:, :1])
-        return self.snap(np.hstack((there, x[:, 1:])))
+        return np.where(draws.flipped, self.drawn(draws.fresh), codes)
 
     def neighbours(self, code: Array, rng: np.random.Generator) -> Array:  # noqa: ARG002
         """All other choices."""

@@ -18,7 +18,8 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution
 from lazybo.core.checks import Array, shortened, whole
 from lazybo.gp.kernels.base import Column
 from lazybo.space.axis import MAX_MOVES, Perturbation
-from lazybo.space.kinds import Kind, KindAxis, names_of, top
+from lazybo.space.coded import CodedAxis, top
+from lazybo.space.kinds import Structured, names_of
 
 # The moves of a permutation are listed, and there are about 2 n² of them.
 MAX_ITEMS = 64
@@ -28,7 +29,7 @@ MAX_PARTS = 256
 
 
 @dataclass(frozen=True)
-class Permutation(Kind):
+class Permutation(Structured):
     """An order of some items: ``lazybo.Permutation(["crop", "flip", "blur"])``. Its values are lists.
 
     A study has a parameter for each place, ``order[0]``, ``order[1]``, …, whose value is the item there.
@@ -67,7 +68,7 @@ class Permutation(Kind):
         return PermutationAxis(self)
 
 
-class PermutationAxis(KindAxis):
+class PermutationAxis(CodedAxis):
     """The positions of n items. Moves are swaps, insertions and reversals."""
 
     kind: Permutation
@@ -96,7 +97,7 @@ class PermutationAxis(KindAxis):
         gap = codes[:, self._second] - codes[:, self._first]
         parts = [np.sign(gap), np.isin(np.abs(gap), (1, self.code - 1))]
         if self._placed:
-            parts.append((codes[:, :, None] == np.arange(self.code)).reshape(len(codes), -1))
+            parts.append((codes[:, :, None] == np.arange(self.code)).reshape(len(codes), self.code**2))
         return np.hstack(parts).astype(np.float64)
 
     def drawn(self, u: Array) -> Array:
@@ -107,14 +108,14 @@ class PermutationAxis(KindAxis):
         """The ranks of the positions."""
         return np.argsort(np.argsort(codes, axis=1, kind="stable"), axis=1).astype(np.float64)
 
-    def perturbed(self, x: Array, draws: Perturbation) -> Array:
+    def varied(self, codes: Array, draws: Perturbation) -> Array:
         """Items that are flipped change places with another."""
-        x = x.copy()
+        codes = codes.copy()
         other = np.minimum(draws.fresh * self.code, self.code - 1).astype(np.intp)
         for row, item in np.argwhere(draws.flipped):
             pair = [item, other[row, item]]
-            x[row, pair] = x[row, pair[::-1]]
-        return self.snap(x)
+            codes[row, pair] = codes[row, pair[::-1]]
+        return codes
 
     def neighbours(self, code: Array, rng: np.random.Generator) -> Array:
         """Swaps, insertions and reversals."""
@@ -150,7 +151,7 @@ def _moves_of_places(n: int) -> NDArray[np.intp]:
 
 
 @dataclass(frozen=True)
-class Subset(Kind):
+class Subset(Structured):
     """Some of the items: ``lazybo.Subset(columns, at_least=1, at_most=20)``. Its values are lists in the items' order.
 
     A study has a parameter for each item, ``inputs[age]``, …, that is True if the item is in the subset.
@@ -201,7 +202,7 @@ class Subset(Kind):
         return SubsetAxis(self)
 
 
-class SubsetAxis(KindAxis):
+class SubsetAxis(CodedAxis):
     """Membership of n items. Moves add, remove or exchange items."""
 
     kind: Subset
@@ -238,10 +239,9 @@ class SubsetAxis(KindAxis):
         # Members first; to remove the first ones, the last members are kept, to add, the first others.
         return top(np.where(inside, 2.0 + order, 1.0 - order), count).astype(np.float64)
 
-    def perturbed(self, x: Array, draws: Perturbation) -> Array:
+    def varied(self, codes: Array, draws: Perturbation) -> Array:
         """Items that are flipped enter or leave."""
-        codes, flipped = self._codes(x), draws.flipped[:, 1:]
-        return self.snap(np.hstack((np.where(flipped, 1.0 - codes, codes) * self._unit, x[:, self.code :])))
+        return np.where(draws.flipped[:, 1:], 1.0 - codes, codes)
 
     def neighbours(self, code: Array, rng: np.random.Generator) -> Array:  # noqa: ARG002
         """One item more, one less, or one instead of another."""

@@ -25,9 +25,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lazybo.core.checks import Array, hinting, shortened
-from lazybo.space.axis import Perturbation, contains, only_value
+from lazybo.space.axis import Axis, Perturbation, axis_of
 from lazybo.space.configurations import Condition, Configurations
 from lazybo.space.derived import Canonical, Derived, Features
+from lazybo.space.distributions import contains, only_value
+from lazybo.space.kinds import Structured
 from lazybo.space.shorthand import warn_of_misreading
 
 __all__ = ["MAX_LISTED", "Condition", "Predicate", "Space", "as_space", "places_of"]
@@ -80,7 +82,12 @@ class Space:
             )
         self.feasible = feasible
         warn_of_misreading(parameters)
-        self.axes, self._parents_first = known.axes, known.parents_first
+        self.axes: dict[str, Axis] = {
+            name: each.axis if isinstance(each, Structured) else axis_of(each)
+            for name, each in self.parameters.items()
+            if isinstance(each, Structured) or not each.single()
+        }
+        known.axes, self._parents_first = self.axes, known.parents_first
         self.names = tuple(self.axes)
         self.slices = _consecutive({name: axis.width for name, axis in self.axes.items()})
         """The numbers of a point that belong to each parameter that can vary."""
@@ -99,12 +106,16 @@ class Space:
         self.levels = np.array([axis.levels for _, axis in axes for _ in range(axis.width)])
         """How many values the parameter of each number of a point can take, infinity for a continuous one, (d,)."""
         self.features, self.canonical = features, canonical
-        self.derived = Derived(known, features, canonical, self._examples() if features else [])
+        self.derived: Derived | None = None
         """What the user's functions say about configurations."""
-        self._own = self.derived.count
-        self.columns += self.derived.columns
-        self.numeric = np.append(self.numeric, np.zeros(self._own, dtype=bool))
-        self.levels = np.append(self.levels, np.full(self._own, np.inf))
+        self.own = 0
+        """How many numbers at the end of a point are features of the user's function."""
+        if features is not None or canonical is not None:
+            self.derived = Derived(known, features, canonical, self._examples() if features else [])
+            self.own = self.derived.count
+            self.columns += self.derived.columns
+            self.numeric = np.append(self.numeric, np.zeros(self.own, dtype=bool))
+            self.levels = np.append(self.levels, np.full(self.own, np.inf))
 
     def _examples(self) -> list[dict[str, Any]]:
         """Random configurations, always the same."""
@@ -142,7 +153,7 @@ class Space:
 
     def encode(self, params: Mapping[str, Any]) -> Array:
         """The point of a validated configuration, (d,)."""
-        if not self.derived:
+        if self.derived is None:
             return self._encode(params)
         params, numbers = self.derived.of(params)
         return np.append(self._encode(params), numbers)
@@ -158,7 +169,7 @@ class Space:
 
     def key(self, x: Array, params: Mapping[str, Any] | None = None) -> Hashable:
         """What points of equivalent configurations share: what ``canonical`` returns, or else the point itself."""
-        if self.canonical is None:
+        if self.derived is None or self.canonical is None:
             return x.tobytes()
         key = self.derived.key(self.decode(x) if params is None else params)
         return x.tobytes() if isinstance(key, Mapping) else (key,)
@@ -241,7 +252,7 @@ class Space:
     def from_uniform(self, u: Array) -> Array:
         """Points for uniform numbers in [0, 1), (n, draws): all levels of a discrete parameter are equally likely."""
         parts = [axis.from_uniform(u[:, self._drawn[name]]) for name, axis in self.axes.items()]
-        empty = np.zeros((len(u), self._own))
+        empty = np.zeros((len(u), self.own))
         return self.repair(np.hstack([*parts, empty]))
 
     def perturbed(self, x: Array, ranges: Array, rng: np.random.Generator) -> Array:
@@ -253,12 +264,12 @@ class Space:
         draws = Perturbation(touched, step, rng.random((m, d)) < 1.0 / d, rng.random((m, d)))
         slices, drawn = self.slices, self._drawn
         parts = [axis.perturbed(x[:, slices[name]], draws.part(drawn[name])) for name, axis in self.axes.items()]
-        return _joined(parts, x, self._own)
+        return _joined(parts, x, self.own)
 
     def free(self, x: Array) -> NDArray[np.bool_]:
         """Which numbers of points may move continuously, (n, d)."""
         parts = [axis.free(x[:, self.slices[name]]) for name, axis in self.axes.items()]
-        return np.hstack([*parts, np.zeros((len(x), self._own), dtype=bool)])
+        return np.hstack([*parts, np.zeros((len(x), self.own), dtype=bool)])
 
     def project(self, x: Array, free: NDArray[np.bool_]) -> Array:
         """Points that moved continuously, moved in place to the nearest ones of configurations, (n, d)."""
@@ -270,7 +281,7 @@ class Space:
     def snap(self, x: Array) -> Array:
         """The nearest points that belong to configurations, (n, d); NaN is kept."""
         parts = [axis.snap(x[:, self.slices[name]]) for name, axis in self.axes.items()]
-        return _joined(parts, x, self._own)
+        return _joined(parts, x, self.own)
 
     def clip(self, x: Array) -> Array:
         """Points with their numbers clipped to [0, 1], (n, d)."""
@@ -287,7 +298,7 @@ class Space:
         configurations are computed again. Returns the points.
         """
         self._obeying(x, rng)
-        if self.derived:
+        if self.derived is not None:
             for i, row in enumerate(x):
                 x[i] = self.derived.remembered(row, lambda row: self.encode(self.decode(row)))
         return x

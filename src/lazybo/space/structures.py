@@ -8,30 +8,30 @@ from optuna.distributions import BaseDistribution
 
 from lazybo.core.checks import shortened
 from lazybo.space.graphs import Graph
-from lazybo.space.kinds import Kind
+from lazybo.space.kinds import Structured
 from lazybo.space.mixtures import Described, Mixture
 from lazybo.space.orders import Permutation, Subset
 
-KINDS: dict[str, type[Kind]] = {each.name: each for each in (Permutation, Subset, Mixture, Graph, Described)}
+KINDS: dict[str, type[Structured]] = {each.name: each for each in (Permutation, Subset, Mixture, Graph, Described)}
 
 
-def kind_of(plain: Any) -> Kind:
-    """The kind that `Kind.to_plain` wrote, or that a file describes."""
+def kind_of(plain: Any) -> Structured:
+    """The kind that `Structured.to_plain` wrote, or that a file describes."""
     if not isinstance(plain, Mapping) or plain.get("kind") not in KINDS:
         raise ValueError(f"a parameter with structure must have a kind, one of {[*KINDS]}, not {shortened(plain)}")
     given = {name: value for name, value in plain.items() if name != "kind"}
     try:
-        return KINDS[plain["kind"]](**given)
+        return KINDS[plain["kind"]].from_plain(**given)
     except TypeError:
         needed = [name for name, default in KINDS[plain["kind"]].arguments().items() if default is MISSING]
         raise ValueError(f"a {plain['kind']} needs {' and '.join(needed)}, not {sorted(given)}") from None
 
 
 def grouped(
-    distributions: Mapping[str, BaseDistribution], kinds: Mapping[str, Kind]
-) -> dict[str, BaseDistribution | Kind]:
+    distributions: Mapping[str, BaseDistribution], kinds: Mapping[str, Structured]
+) -> dict[str, BaseDistribution | Structured]:
     """Stored parameters as parameters of a space: those of a kind, if all are there, are one."""
-    parameters: dict[str, BaseDistribution | Kind] = {**distributions}
+    parameters: dict[str, BaseDistribution | Structured] = {**distributions}
     for name, kind in kinds.items():
         stored = kind.stored(name)
         if all(distributions.get(each) == distribution for each, distribution in stored.items()):

@@ -79,7 +79,7 @@ class StudyModel:
         self._paused: dict[int, int | None] = {}  # the last steps of paused trials, by number
         self._told_paused: dict[int, tuple[int | None, int]] = {}  # the step and `learned_at` of their forecasts
         columns = [[name, str(self.space.parameters[name])] for name in self.space.names]
-        columns += [["features", str(self.space.derived.count)]] if self.space.derived.count else []
+        columns += [["features", str(self.space.own)]] if self.space.own else []
         self._columns = _short_columns(columns)
         self._saved = self._learned()  # as it was last written or read
 

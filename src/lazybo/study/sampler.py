@@ -29,7 +29,7 @@ from lazybo.gp.kernels.base import Kernel
 from lazybo.search.acquisition import Acquisition
 from lazybo.search.earlier_studies import EarlierStudy, best_of
 from lazybo.search.options import Options, check_sources
-from lazybo.space.axis import contains, only_value
+from lazybo.space.distributions import contains, only_value
 from lazybo.space.space import Predicate, Space
 from lazybo.study.definition import UnstoredOptions, read_earlier, unstored_options
 from lazybo.study.feed import StudyReader, StudyReaders

@@ -9,19 +9,19 @@ from optuna.trial import BaseTrial, FixedTrial, FrozenTrial
 
 from lazybo.core.checks import shortened
 from lazybo.core.codec import readable
-from lazybo.space.kinds import Kind
+from lazybo.space.kinds import Structured
 from lazybo.space.structures import kind_of
 from lazybo.study.attributes import KIND_KEY, of_study
 from lazybo.study.store import Store
 
 
-def suggest(trial: Any, name: str, kind: Kind) -> Any:
+def suggest(trial: Any, name: str, kind: Structured) -> Any:
     """The value of a parameter with structure in an objective: ``lazybo.suggest(trial, "order", Permutation([…]))``.
 
     It works with every sampler: the value is made of ordinary parameters, and an attribute of the study says of which
     kind they are.
     """
-    if not isinstance(kind, Kind):
+    if not isinstance(kind, Structured):
         raise ValueError(f"lazybo.suggest takes a kind such as lazybo.Permutation([...]), not {shortened(kind)}")
     if not isinstance(trial, BaseTrial):  # of `lazybo.optimize`, which has chosen before
         return trial.suggest(name, kind)
@@ -37,7 +37,7 @@ def _suggested(trial: BaseTrial, name: str, distribution: BaseDistribution) -> A
     return trial.suggest_float(name, distribution.low, distribution.high)
 
 
-def keep_kinds(study: Study, kinds: Mapping[str, Kind]) -> None:
+def keep_kinds(study: Study, kinds: Mapping[str, Structured]) -> None:
     """Write what parameters mean, unless the study says it already."""
     store = Store(study)
     known = store.study_user_attributes() if kinds else {}
@@ -47,7 +47,7 @@ def keep_kinds(study: Study, kinds: Mapping[str, Kind]) -> None:
             store.set_study_user_attribute(f"{KIND_KEY}:{name}", plain)
 
 
-def kinds_of(study: Study) -> dict[str, Kind]:
+def kinds_of(study: Study) -> dict[str, Structured]:
     """The parameters with structure that a study has. Raises a ValueError if an attribute is damaged."""
     kinds = {}
     for key, plain in Store(study).study_user_attributes().items():

@@ -27,7 +27,7 @@ from optuna.trial import FrozenTrial, TrialState
 from lazybo.core.checks import Array, Direction, as_number, is_number, shortened
 from lazybo.search.hypervolume import non_dominated
 from lazybo.search.predictions import Evaluation
-from lazybo.space.kinds import Kind
+from lazybo.space.kinds import Structured
 from lazybo.space.space import Condition, Predicate, Space
 from lazybo.space.structures import grouped
 from lazybo.study.attributes import (
@@ -319,7 +319,7 @@ def infer_space(
     distributions: Mapping[str, BaseDistribution],
     trials: Sequence[FrozenTrial],
     feasible: Predicate | None = None,
-    kinds: Mapping[str, Kind] | None = None,
+    kinds: Mapping[str, Structured] | None = None,
 ) -> Space:
     """The space of these parameters; when each is active is inferred from trials that completed or were stopped.
 
@@ -331,7 +331,9 @@ def infer_space(
     done = (TrialState.COMPLETE, TrialState.PRUNED)
     seen = [trial.params for trial in trials if trial.state in done and trial.params]
     parameters = grouped(distributions, kinds or {})
-    whole = {name: [*each.stored(name)] if isinstance(each, Kind) else [name] for name, each in parameters.items()}
+    whole = {
+        name: [*each.stored(name)] if isinstance(each, Structured) else [name] for name, each in parameters.items()
+    }
     conditions: dict[str, Condition] = {}
     optional = set()
     for name, stored in whole.items():

@@ -1,0 +1,49 @@
+"""Values of Optuna distributions: which belong to one, as plain Python values, and in words."""
+
+from typing import Any
+
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
+
+from lazybo.core.checks import is_float_like, shortened
+
+
+def contains(distribution: BaseDistribution, value: Any) -> bool:
+    """Whether a value from a user belongs to the distribution."""
+    numeric = isinstance(distribution, FloatDistribution | IntDistribution)
+    try:
+        if numeric and not is_float_like(value):
+            return False
+        return distribution._contains(distribution.to_internal_repr(value))
+    except (TypeError, ValueError, OverflowError):
+        return False
+
+
+def plain_value(distribution: BaseDistribution, value: Any) -> Any:
+    """A value of the distribution without NumPy types; for choices the object in the distribution."""
+    if isinstance(distribution, CategoricalDistribution):
+        return distribution.choices[int(distribution.to_internal_repr(value))]
+    if isinstance(distribution, IntDistribution) and value == int(value):
+        return int(value)
+    return value if type(value) in (int, float) else float(value)
+
+
+def only_value(distribution: BaseDistribution) -> Any:
+    """The one value of a single-valued distribution."""
+    if isinstance(distribution, CategoricalDistribution):
+        return distribution.choices[0]
+    return distribution.low  # type: ignore[attr-defined]
+
+
+def allowed_values(distribution: BaseDistribution) -> str:
+    """The values of a distribution in words, for messages."""
+    if isinstance(distribution, CategoricalDistribution):
+        return f"one of {shortened(list(distribution.choices), 200)}"
+    assert isinstance(distribution, FloatDistribution | IntDistribution)
+    kind, usual = ("a whole number", 1) if isinstance(distribution, IntDistribution) else ("a number", None)
+    steps = "" if distribution.step == usual else f" in steps of {distribution.step}"
+    return f"{kind} from {distribution.low} to {distribution.high}{steps}"

@@ -1,0 +1,119 @@
+"""Graphs: which are equivalent, by brute force, and what their values look like."""
+
+from collections import defaultdict
+from functools import cache
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lazybo import Graph
+from lazybo.space.graphs import LabelledGraph
+
+# The operations and the number of cells of NAS-Bench-201.
+OPERATIONS = ("none", "skip_connect", "nor_conv_1x1", "nor_conv_3x3", "avg_pool_3x3")
+CELL = Graph(nodes=4, operations=OPERATIONS)
+
+
+@cache
+def cells() -> list[LabelledGraph]:
+    return [CELL.of(operations) for operations in product(OPERATIONS, repeat=6)]
+
+
+def computed(graph: LabelledGraph) -> bytes:
+    """What a graph computes from a vector, if its operations are random functions that map 0 to 0."""
+    rng = np.random.default_rng(7)
+    matrices = {each: rng.standard_normal((3, 3)) for each in graph.kind.operations}
+
+    def apply(operation: object, x: np.ndarray) -> np.ndarray:
+        if operation in ("none", "skip_connect", "skip"):
+            return 0.0 * x if operation == "none" else x
+        return np.tanh(matrices[operation] @ x)
+
+    values = [np.array([0.3, -0.5, 0.2])]
+    for node in range(1, graph.kind.nodes):
+        before = graph.before(node)
+        if graph.kind.labels == "edges":
+            values.append(sum((apply(graph.operation(i, node), values[i]) for i in before), np.zeros(3)))
+        else:
+            total = sum((values[i] for i in before), np.zeros(3))
+            values.append(apply(graph.operation(node), total) if node < graph.kind.nodes - 1 else total)
+    return (np.round(values[-1], 9) + 0.0).tobytes()
+
+
+def authors_key(graph: LabelledGraph) -> str:
+    """The string by which the authors of NAS-Bench-201 tell cells apart (their ``to_unique_str(True)``)."""
+    nodes = ["0"]
+    for node in range(1, graph.kind.nodes):
+        parts = []
+        for i in graph.before(node):
+            operation = graph.operation(i, node)
+            if operation == "none" or nodes[i] == "#":
+                parts.append("#")
+            else:
+                parts.append(nodes[i] if operation == "skip_connect" else f"({nodes[i]})@{operation}")
+        nodes.append("+".join(sorted(parts)))
+    return nodes[-1]
+
+
+def test_canonical_forms_of_all_cells_of_nasbench201_are_equal_exactly_for_equivalent_cells() -> None:
+    """Two cells are equivalent if they compute the same function whatever the convolutions and the pooling are."""
+    by_form, by_function = defaultdict(set), defaultdict(set)
+    for i, cell in enumerate(cells()):
+        by_form[cell.canonical()].add(i)
+        by_function[computed(cell)].add(i)
+    assert len(cells()) == 15_625
+    assert len(by_form) == 4_930
+    assert {frozenset(each) for each in by_form.values()} == {frozenset(each) for each in by_function.values()}
+
+
+def test_the_authors_of_nasbench201_tell_more_cells_apart() -> None:
+    """They count 6,466: a sum with a zero, or in another order after a skip, counts as another one."""
+    forms = defaultdict(set)
+    for cell in cells():
+        forms[authors_key(cell)].add(cell.canonical())
+    assert len(forms) == 6_466
+    assert all(len(each) == 1 for each in forms.values())
+
+
+@given(st.data())
+def test_graphs_with_operations_on_nodes_are_equivalent_exactly_if_they_compute_the_same(data: st.DataObject) -> None:
+    inputs = data.draw(st.sampled_from([None, 1]))
+    kind = Graph(nodes=5, operations=["none", "skip", "a", "b"], labels="nodes", inputs=inputs)
+    rng = np.random.default_rng(data.draw(st.integers(0, 10_000)))
+    x = kind.axis.from_uniform(rng.random((40, kind.axis.draws)))
+    graphs = [kind.read(kind.axis.decode(each)) for each in x]
+    for one, other in product(graphs, graphs):
+        assert (one.canonical() == other.canonical()) == (computed(one) == computed(other))
+
+
+@pytest.mark.parametrize("nodes", [12])
+def test_features_of_the_largest_graphs_are_finite(nodes: int) -> None:
+    kind = Graph(nodes=nodes, operations=["skip", "conv"], labels="nodes")
+    everything = kind.of(["skip"] * 5 + ["conv"] * 5, kind.pairs)
+    assert np.isfinite(kind.axis.encode(kind.write(everything))).all()
+
+
+def test_equivalent_graphs_have_equal_features_and_different_codes() -> None:
+    one = CELL.of(["none", "none", "nor_conv_1x1", "nor_conv_3x3", "none", "none"])
+    other = CELL.of(["none", "none", "none", "nor_conv_3x3", "none", "none"])
+    a, b = (np.array(CELL.axis.encode(CELL.write(each))) for each in (one, other))
+    assert one.canonical() == other.canonical()
+    assert (a[:6] != b[:6]).any()
+    np.testing.assert_array_equal(a[6:], b[6:])
+
+
+def test_a_graph_prints_and_can_be_drawn() -> None:
+    cell = Graph(nodes=3, operations=["none", "skip", "conv"]).of(["conv", "skip", "none"])
+    assert str(cell) == "conv~0 + skip~0|none~1"
+    assert cell.operation(0, 2) == "skip"
+    assert cell.to_plain() == {"operations": ["conv", "skip", "none"], "edges": [[0, 1], [0, 2], [1, 2]]}
+    tree = Graph(nodes=5, operations=["gcn", "gat"], labels="nodes", inputs=1).of(["gcn", "gat", "gcn"], [0, 1, 0])
+    assert str(tree) == "1=gcn 2=gat 3=gcn; 0>1 1>2 0>3 2>4 3>4"
+    for graph in (cell, tree):
+        axes = graph.draw()
+        shown = {text.get_text() for text in axes.texts}
+        assert {"input", "output"} <= shown
+        axes.figure.clear()
