@@ -1,0 +1,244 @@
+"""Parameters with structure in every interface: the optimiser, runs, Optuna's studies, files and reports."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optuna
+import pytest
+
+import lazybo
+from lazybo import Condition, Described, Graph, Mixture, Optimizer, Permutation, Space, Subset
+from lazybo.cli.parameters import space_of
+from lazybo.study.model import model_of
+from lazybo.study.structured import kinds_of
+
+KINDS = {
+    "order": Permutation(["a", "b", "c", "d"]),
+    "inputs": Subset(["a", "b", "c", "d"], at_least=1, at_most=3),
+    "recipe": Mixture(["x", "y", "z"], at_most=2),
+    "cell": Graph(nodes=3, operations=["none", "skip", "conv"]),
+    "solvent": Described({"w": [1.0, 2.0], "e": [2.0, 2.5], "d": [5.0, 0.0]}),
+}
+PARAMETERS = {"lr": (1e-4, 0.1, "log"), "opt": ["sgd", "adam"], **KINDS}
+SPACE = Space(
+    PARAMETERS,
+    conditions={"order": Condition("opt", ("adam",))},
+    feasible=lambda params: params["recipe"]["z"] <= 0.8,
+)
+
+
+def objective(params: dict[str, Any]) -> float:
+    value = abs(np.log10(params["lr"]) + 2.5) + params.get("order", ["b"]).index("b") + 0.2 * len(params["inputs"])
+    value += (params["recipe"]["x"] - 0.6) ** 2 - 0.3 * params["cell"].operations.count("conv")
+    return float(value + (params["solvent"] == "d"))
+
+
+def travelled(trial: Any) -> float:
+    order = lazybo.suggest(trial, "order", KINDS["order"])
+    recipe = lazybo.suggest(trial, "recipe", KINDS["recipe"])
+    return float(order.index("b") + (recipe["x"] - 0.6) ** 2 + trial.suggest_float("lr", 0.0, 1.0))
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_optimiser_finds_the_best_value_of_each_kind(name: str) -> None:
+    """Within 40 evaluations, the distance to a hidden value falls below that of nearly all random ones."""
+    space = Space({name: KINDS[name]})
+    points = space.sample(np.random.default_rng(5), 400)
+    hidden = points[0]
+    scale = np.linalg.norm(points - hidden, axis=1)
+    optimizer = Optimizer(space, seed=0, deterministic=True)
+    for _ in range(40):
+        suggestion = optimizer.ask()
+        point = space.encode(space.plain(suggestion.params))
+        optimizer.tell(suggestion, float(np.linalg.norm(point - hidden)))
+    assert optimizer.best.value <= np.quantile(scale[1:], 0.02)
+
+
+def test_the_optimiser_speaks_in_values(tmp_path: Path) -> None:
+    optimizer = Optimizer(SPACE, seed=0)
+    for _ in range(8):
+        suggestion = optimizer.ask()
+        assert set(suggestion.params) <= set(PARAMETERS)
+        optimizer.tell(suggestion, objective(suggestion.params))
+    assert optimizer.best.params.keys() == optimizer.recommend().params.keys() & optimizer.best.params.keys()
+    asked = optimizer.ask()
+    assert optimizer.pending == [asked]
+    assert optimizer.predict(asked.params) == optimizer.predict(SPACE.plain(asked.params))
+    optimizer.tell(asked, 1.0)
+    optimizer.correct(asked.params, 2.0)
+    optimizer.save(tmp_path / "saved.json")
+    again = Optimizer.load(tmp_path / "saved.json", feasible=SPACE.feasible)
+    assert again.space == SPACE
+    assert again.ask() == optimizer.ask()
+    with pytest.raises(ValueError, match="order must be a list of"):
+        optimizer.observe({**optimizer.best.params, "order": ["a"]}, 1.0)
+
+
+def test_a_run_stores_ordinary_parameters_and_resumes(tmp_path: Path) -> None:
+    storage = f"sqlite:///{tmp_path}/study.db"
+    initial = [{"cell": KINDS["cell"].of(["conv", "none", "conv"]), "order": ["d", "c", "b", "a"]}]  # type: ignore[attr-defined]
+    seen: list[dict[str, Any]] = []
+
+    def recorded(params: dict[str, Any]) -> float:
+        seen.append(params)
+        return objective(params)
+
+    for n in (7, 12):
+        study = lazybo.optimize(recorded, SPACE, n_trials=n, seed=0, storage=storage, initial=initial)
+    once = lazybo.optimize(objective, SPACE, n_trials=12, seed=0, initial=initial)
+    assert [trial.params for trial in study.trials] == [trial.params for trial in once.trials]
+    assert seen == [SPACE.values(trial.params) for trial in study.trials]
+    assert str(seen[0]["cell"]) == "conv~0 + none~0|conv~1"
+    assert seen[0]["order"] == ["d", "c", "b", "a"]
+    assert study.trials[0].params["order[0]"] == "d"
+    assert study.trials[0].params["cell[0>2]"] == "none"
+    assert study.user_attrs["lazybo:kind:order"] == {"kind": "permutation", "items": ["a", "b", "c", "d"]}
+    assert kinds_of(study) == KINDS
+    assert all(params["recipe"]["z"] <= 0.8 and ("order" in params) == (params["opt"] == "adam") for params in seen)
+    changed = SPACE.changed(parameters={**SPACE.parameters, "order": Permutation(["a", "b", "c"])})
+    with pytest.raises(ValueError, match="has another space: there 'order' is"):
+        lazybo.optimize(objective, changed, n_trials=13, storage=storage)
+
+
+def test_the_model_of_a_study_knows_its_kinds_and_reports_it(tmp_path: Path) -> None:
+    study = lazybo.optimize(objective, SPACE, n_trials=10, seed=0)
+    model = model_of(study, study.trials)
+    assert model.space.kinds == KINDS
+    assert model.space.conditions == SPACE.conditions
+    assert set(lazybo.importances(study)) == set(PARAMETERS)
+    assert set(lazybo.recommend(study).params) <= set(PARAMETERS)
+    lazybo.write_report(study, tmp_path / "report.html")
+    assert "cell[0&gt;1]" in (tmp_path / "report.html").read_text()
+
+
+def test_known_results_and_earlier_studies_have_kinds() -> None:
+    first = lazybo.optimize(objective, PARAMETERS, n_trials=12, seed=0)
+    known = [(SPACE.values(trial.params), trial.value) for trial in first.trials]
+    for start in (first, known, [{**params, "value": value} for params, value in known]):
+        study = lazybo.optimize(objective, PARAMETERS, n_trials=2, seed=1, warm_start=start)
+        assert len(study.trials) == 2
+    later = Optimizer(PARAMETERS, seed=1, earlier=[first])
+    for _ in range(6):
+        suggestion = later.ask()
+        later.tell(suggestion, objective(suggestion.params))
+    assert [relation.results for relation in later.model.related()] == [12]
+
+
+@pytest.mark.parametrize("sampler", [lazybo.LazySampler(seed=0), optuna.samplers.TPESampler(seed=0)])
+def test_suggest_works_with_any_sampler(sampler: optuna.samplers.BaseSampler) -> None:
+    study = optuna.create_study(sampler=sampler)
+    study.optimize(travelled, n_trials=12)
+    assert kinds_of(study) == {name: KINDS[name] for name in ("order", "recipe")}
+    order = lazybo.suggest(study.best_trial, "order", KINDS["order"])
+    assert sorted(order) == ["a", "b", "c", "d"]
+    assert model_of(study, study.trials).space.kinds.keys() == {"order", "recipe"}
+    if isinstance(sampler, lazybo.LazySampler):
+        model = sampler.model(study)
+        assert model is not None
+        assert model.space.names == ("lr", "order", "recipe")
+
+
+def test_suggest_in_a_run_and_for_a_fixed_trial() -> None:
+    space = {"order": KINDS["order"], "recipe": KINDS["recipe"], "lr": (0.0, 1.0)}
+    study = lazybo.optimize(travelled, space, n_trials=3, seed=0, executor="threads", n_parallel=2)
+    assert len(study.trials) == 3
+    fixed = optuna.trial.FixedTrial({**study.trials[0].params})
+    assert travelled(fixed) == study.trials[0].value
+    with pytest.raises(lazybo.RunFailed, match="contradicts the space, where 'order' is"):
+        lazybo.optimize(travelled, {**space, "order": Permutation(["b", "a"])}, n_trials=1)
+    with pytest.raises(ValueError, match="takes a kind such as"):
+        lazybo.suggest(fixed, "order", ["a", "b"])  # type: ignore[arg-type]
+
+
+def test_a_file_describes_kinds() -> None:
+    tables = {
+        "order": {"type": "permutation", "items": ["a", "b", "c", "d"], "if": {"opt": ["adam"]}},
+        "opt": {"type": "choice", "choices": ["sgd", "adam"]},
+        "inputs": {"type": "subset", "items": ["a", "b", "c", "d"], "at_least": 1, "at_most": 3},
+        "recipe": {"type": "mixture", "parts": ["x", "y", "z"], "at_most": 2},
+        "cell": {"type": "graph", "nodes": 3, "operations": ["none", "skip", "conv"]},
+        "solvent": {"type": "described", "choices": {"w": [1.0, 2.0], "e": [2.0, 2.5], "d": [5.0, 0.0]}},
+    }
+    space = space_of(tables)
+    assert space.kinds == KINDS
+    assert space.conditions == SPACE.conditions
+    for wrong, message in (
+        ({"type": "permutation"}, "parameter 'p': a permutation needs items, not"),
+        ({"type": "graph", "nodes": 3, "operation": ["a"]}, "unknown key 'operation'"),
+        ({"type": "mixture", "parts": ["x"]}, "parameter 'p': the parts of a Mixture must be from 2 to 64"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            space_of({"p": wrong})
+
+
+# ------------------------------------------------------------------- the user's own structure
+
+
+def test_equivalent_configurations_are_never_paid_for_twice_and_inform_each_other() -> None:
+    cell = Graph(nodes=3, operations=["none", "skip", "conv"])
+    space = Space(
+        {"cell": cell, "width": [1, 2]}, canonical=lambda params: (params["cell"].canonical(), params["width"])
+    )
+    optimizer, keys = Optimizer(space, seed=0, deterministic=True), set()
+    different = {space.key(x) for x in space.listed()}
+    for _ in range(len(different)):
+        suggestion = optimizer.ask()
+        keys.add((suggestion.params["cell"].canonical(), suggestion.params["width"]))
+        optimizer.tell(suggestion, float(len(keys)))
+    assert len(keys) == len(different)
+    known = {"cell": cell.of(["conv", "skip", "none"]), "width": 1}
+    same = {"cell": cell.of(["none", "skip", "conv"]), "width": 1}
+    assert optimizer.predict(known) == optimizer.predict(same)
+
+
+def test_a_configuration_stands_for_all_equivalent_ones() -> None:
+    def ordered(params: dict[str, Any]) -> dict[str, Any]:
+        return {"a": min(params.values()), "b": max(params.values())}
+
+    optimizer = Optimizer(Space({"a": (0.0, 1.0), "b": (0.0, 1.0)}, canonical=ordered), seed=0)
+    for _ in range(10):
+        suggestion = optimizer.ask()
+        assert suggestion.params["a"] <= suggestion.params["b"]
+        optimizer.tell(suggestion, abs(suggestion.params["a"] * suggestion.params["b"] - 0.2))
+    assert optimizer.predict({"a": 0.9, "b": 0.2}) == optimizer.predict({"a": 0.2, "b": 0.9})
+    with pytest.raises(ValueError, match=r"canonical returned .* which is no configuration: unknown parameter 'c'"):
+        Space({"a": (0.0, 1.0)}, canonical=lambda _: {"c": 1}).encode({"a": 0.5})
+
+
+def test_the_model_sees_features(tmp_path: Path) -> None:
+    """What depends on a feature alone is predicted where no parameter is near."""
+
+    def rotated(params: dict[str, Any]) -> list[float]:
+        return [1000.0 * sum(params.values())]
+
+    errors = {}
+    rng = np.random.default_rng(3)
+    parameters = {f"x{i}": (0.0, 1.0) for i in range(6)}
+    rows = [{name: float(x) for name, x in zip(parameters, rng.random(6), strict=True)} for _ in range(60)]
+    truth = [float(np.sin(3 * sum(row.values()))) for row in rows]
+    for features in (None, rotated):
+        optimizer = Optimizer(Space(parameters, features=features), seed=0, deterministic=True)
+        for row, value in zip(rows[:30], truth[:30], strict=True):
+            optimizer.observe(row, value)
+        predicted = [each.value for each in optimizer.predict(rows[30:])]
+        errors[features] = float(np.mean((np.array(predicted) - truth[30:]) ** 2))
+    assert errors[rotated] < 0.1 * errors[None]
+    optimizer.ask()
+    optimizer.save(tmp_path / "saved.json")
+    with pytest.raises(ValueError, match="which no file can hold; give the same one again"):
+        Optimizer.load(tmp_path / "saved.json")
+    assert Optimizer.load(tmp_path / "saved.json", features=rotated).ask() == optimizer.ask()
+
+
+def test_features_and_canonical_forms_work_in_a_run() -> None:
+    space = Space(
+        {"order": KINDS["order"], "lr": (0.0, 1.0)},
+        features=lambda params: [params["order"].index("b"), params["lr"]],
+        canonical=lambda params: (params["order"].index("b"), params["lr"]),
+    )
+    study = lazybo.optimize(lambda params: params["order"].index("b") + params["lr"], space, n_trials=12, seed=0)
+    keys = [space.key(space.encode(trial.params)) for trial in study.trials]
+    assert len(set(keys)) == 12
+    with pytest.raises(ValueError, match=r"features cannot be computed for \{'lr': .*KeyError: 'lost'"):
+        lazybo.optimize(lambda lr: lr, Space({"lr": (0.0, 1.0)}, features=lambda params: params["lost"]), n_trials=1)
