@@ -1,51 +1,38 @@
 """Graphs as a kind of parameter: directed, without cycles, with operations on their edges or on their nodes.
 
-Node 0 is the input and the last node the output; edges lead from lower to higher numbers. What a graph computes is an
-*expression*: a sum of terms, each an operation of another expression. ``none`` adds nothing and ``skip`` is the
-identity, so that expressions have neither, nor anything that does not reach the output. Two graphs are equivalent if
-their expressions are equal, that is, if they compute the same function for any operations that map 0 to 0:
+Node 0 is the input and the last node the output; edges lead from lower to higher numbers. What a graph computes is a
+sum of terms (`algebra.py`):
 
 - operations on edges (NAS-Bench-201): a node is the sum of its incoming edges, each the operation of the node before;
 - operations on nodes (NAS-Bench-101, NAS-Bench-Graph): a node is the operation of the sum of the nodes before it.
 
-The kernel sees the operations themselves, and three descriptions of the expression: how often each operation is used,
-how often each path of operations leads from the input to the output, and how often each operation has which
-surroundings (labels of Weisfeiler and Lehman).
+Two graphs are equivalent if these sums are equal, that is, if they compute the same function whatever the operations
+are, as long as they map 0 to 0. The kernel sees the operations themselves, and features of the sum.
 """
 
-import hashlib
 import math
-import zlib
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import product
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from optuna.distributions import BaseDistribution, CategoricalDistribution
 
 from lazybo.core.checks import Array, one_of, shortened, whole
 from lazybo.gp.kernels.base import Column
+from lazybo.space.algebra import BUCKETS, INPUT, Algebra, Counts, Sum, added
 from lazybo.space.axis import Perturbation
 from lazybo.space.coded import CodedAxis
 from lazybo.space.kinds import Structured, names_of
 
-# A sum: how often it has each term, by the names of the terms. They are hashes of an operation and the sum that it is
-# applied to, so equal terms have equal names in every graph.
-Sum: TypeAlias = tuple[tuple[str, int], ...]
-INPUT = "x"
 # What operations that add nothing, and the identity, are usually called.
 NONE_NAMES = ("none", "zero", "zeroize")
 SKIP_NAMES = ("skip", "skip_connect", "skip-connect", "identity")
 MAX_NODES = 12
-# Paths and labels are counted in this many buckets, those with more than that many possible paths by a hash.
-BUCKETS = 64
-# Surroundings are labelled up to this distance.
-DEPTH = 2
-# The features of graphs that are remembered.
+# What is remembered: the features of so many graphs, and so many terms.
 MAX_KNOWN = 2**15
+MAX_TERMS = 2**17
 
 
 @dataclass(frozen=True, repr=False)
@@ -69,25 +56,23 @@ class LabelledGraph:
             return self.operations[self.edges.index((place[0], place[1]))]
         return self.operations[place[0] - 1]
 
-    @cached_property
-    def expression(self) -> "Expression":
-        """What the graph computes."""
-        found = Expression(self.kind)
-        sums: list[Sum] = [((INPUT, 1),)]
+    def output(self, algebra: Algebra) -> Sum:
+        """What the graph computes; empty if the input does not reach the output."""
+        sums = [INPUT]
         for node in range(1, self.kind.nodes):
             before = self.before(node)
             if self.kind.labels == "edges":
-                sums.append(_sum([found.applied(self.operation(i, node), sums[i]) for i in before]))
-            elif node < self.kind.nodes - 1:
-                sums.append(found.applied(self.operation(node), _sum([sums[i] for i in before])))
-            else:
-                sums.append(_sum([sums[i] for i in before]))
-        found.output = sums[-1]
-        return found
+                sums.append(added([algebra.applied(self.operation(i, node), sums[i]) for i in before]))
+                continue
+            total = added([sums[i] for i in before])
+            inner = node < self.kind.nodes - 1
+            sums.append(algebra.applied(self.operation(node), total) if inner else total)
+        return sums[-1]
 
-    def canonical(self) -> Sum:
+    def canonical(self) -> tuple[tuple[str, int], ...]:
         """A key that equivalent graphs share, for ``canonical=lambda params: params["cell"].canonical()``."""
-        return self.expression.output
+        algebra = self.kind.algebra()
+        return algebra.key(self.output(algebra))
 
     def to_plain(self) -> dict[str, Any]:
         """The graph as plain data for JSON."""
@@ -126,69 +111,6 @@ class LabelledGraph:
         ax.set(xlim=(-0.5, self.kind.nodes - 0.5), ylim=(-height, height))
         ax.axis("off")
         return ax
-
-
-class Expression:
-    """A sum of terms: its ``output``, empty if the input does not reach it, and what the terms are."""
-
-    def __init__(self, kind: "Graph") -> None:
-        self.output: Sum = ()
-        self._none, self._skip = kind.none_name, kind.skip_name
-        self._terms: dict[str, tuple[Any, Sum]] = {}  # the operation and what it is applied to, by name
-
-    def applied(self, operation: Any, inside: Sum) -> Sum:
-        """An operation of a sum."""
-        if operation == self._skip or not inside:
-            return inside
-        if operation == self._none:
-            return ()
-        name = hashlib.blake2b(repr((operation, inside)).encode(), digest_size=12).hexdigest()
-        self._terms[name] = operation, inside
-        return ((name, 1),)
-
-    def terms(self) -> list[str]:
-        """The names of all terms that reach the output, each once."""
-        found, waiting = set[str](), [name for name, _ in self.output]
-        while waiting:
-            name = waiting.pop()
-            if name != INPUT and name not in found:
-                found.add(name)
-                waiting += [each for each, _ in self._terms[name][1]]
-        return sorted(found)
-
-    def operation(self, name: str) -> Any:
-        """The operation of a term."""
-        return self._terms[name][0]
-
-    def paths(self, inside: Sum) -> Counter[tuple[Any, ...]]:
-        """How often each sequence of operations leads from the input to a sum."""
-        found: Counter[tuple[Any, ...]] = Counter()
-        for name, count in inside:
-            if name == INPUT:
-                found[()] += count
-                continue
-            operation, deeper = self._terms[name]
-            for path, times in self.paths(deeper).items():
-                found[*path, operation] += count * times
-        return found
-
-    def label(self, name: str, depth: int) -> Any:
-        """An operation with the operations that it is applied to, up to this depth (Weisfeiler and Lehman)."""
-        if name == INPUT or depth == 0:
-            return INPUT if name == INPUT else self.operation(name)
-        return self.operation(name), self.labels(self._terms[name][1], depth - 1)
-
-    def labels(self, inside: Sum, depth: int) -> Any:
-        """The labels of the terms of a sum."""
-        return tuple(sorted(((self.label(name, depth), count) for name, count in inside), key=repr))
-
-
-def _sum(parts: Sequence[Sum]) -> Sum:
-    """The sum of some sums."""
-    counts: Counter[str] = Counter()
-    for part in parts:
-        counts.update(dict(part))
-    return tuple(sorted(counts.items()))
 
 
 @dataclass(frozen=True)
@@ -329,6 +251,10 @@ class Graph(Structured):
     def _inner(self) -> range:
         return range(1, self.nodes - 1)
 
+    def algebra(self) -> Algebra:
+        """A new algebra of its operations."""
+        return Algebra(self.none_name, self.skip_name)
+
     def make_axis(self) -> "GraphAxis":
         """A new axis."""
         return GraphAxis(self)
@@ -349,16 +275,23 @@ class GraphAxis(CodedAxis):
     def __init__(self, kind: Graph) -> None:
         self._choices = [each.choices for each in kind.stored("").values() if isinstance(each, CategoricalDistribution)]
         self._counts = np.array([len(each) for each in self._choices], dtype=np.float64)
-        self._real = [each for each in kind.operations if each not in (kind.none_name, kind.skip_name)]
         self._known: dict[bytes, Array] = {}
+        self.kind = kind
+        self._forget()
         self.draws = len(self._choices)
-        self._paths = _Buckets(_all_paths(self._real, kind.nodes))
         self.levels = float(np.prod(self._counts))
         if kind.at_most is not None:
             edges = sum(math.comb(len(kind.pairs), k) for k in range(kind.at_most + 1))
             self.levels = float(len(kind.operations) ** (kind.nodes - 2) * edges)
-        blocks = (Column(size=len(self._real) + 1), Column(size=self._paths.size), Column(size=BUCKETS))
+        blocks = [Column(size=size) for size in self._counted.sizes]
         super().__init__(kind, self.draws, 1.0, (*(Column(len(each)) for each in self._choices), *blocks))
+
+    def _forget(self) -> None:
+        """Forget all graphs and terms."""
+        self._known.clear()
+        self._algebra = self.kind.algebra()
+        real = [each for each in self.kind.operations if each not in (self.kind.none_name, self.kind.skip_name)]
+        self._counted = Counts(self._algebra, real, self.kind.nodes - (1 if self.kind.labels == "edges" else 2))
 
     def code_of(self, stored: Sequence[Any]) -> Sequence[float]:
         """The position of each choice."""
@@ -378,20 +311,10 @@ class GraphAxis(CodedAxis):
     def _features(self, code: Array) -> Array:
         key = code.tobytes()
         if key not in self._known:
-            if len(self._known) >= MAX_KNOWN:
-                self._known.clear()
-            self._known[key] = self._described(self.kind.read(self.stored_of(code)).expression)
+            if len(self._known) >= MAX_KNOWN or len(self._algebra.terms) >= MAX_TERMS:
+                self._forget()
+            self._known[key] = self._counted.of(self.kind.read(self.stored_of(code)).output(self._algebra))
         return self._known[key]
-
-    def _described(self, expression: Expression) -> Array:
-        """The features of an expression, (f,)."""
-        terms = expression.terms()
-        operations = Counter(expression.operation(name) for name in terms)
-        labels = Counter((depth, expression.label(name, depth)) for name in terms for depth in range(1, DEPTH + 1))
-        labels[0, expression.labels(expression.output, DEPTH)] += 1
-        counts = [float(operations[each]) for each in self._real]
-        paths = self._paths.of(expression.paths(expression.output))
-        return np.concatenate(([*counts, float(len(terms))], paths, _hashed(labels, BUCKETS)))
 
     def drawn(self, u: Array) -> Array:
         """Equally likely choices."""
@@ -432,42 +355,3 @@ def _changed(code: Array, changes: Mapping[int, float]) -> Array:
     changed = code.copy()
     changed[[*changes]] = [*changes.values()]
     return changed
-
-
-# ----------------------------------------------------------------------------- features
-
-
-def _all_paths(operations: Sequence[Any], nodes: int) -> Iterator[tuple[Any, ...]]:
-    """All sequences of operations that a graph may have."""
-    for length in range(nodes):
-        yield from product(operations, repeat=length)
-
-
-class _Buckets:
-    """Counts of paths as a vector: each path has its own entry, or one by its hash if there are too many."""
-
-    def __init__(self, paths: Iterator[tuple[Any, ...]]) -> None:
-        self._entry: dict[Any, int] | None = {}
-        for path in paths:
-            if len(self._entry) >= BUCKETS:
-                self._entry = None
-                break
-            self._entry[path] = len(self._entry)
-        self.size = BUCKETS if self._entry is None else len(self._entry)
-
-    def of(self, counts: Counter[Any]) -> Array:
-        """The vector of some counts."""
-        if self._entry is None:
-            return _hashed(counts, self.size)
-        vector = np.zeros(self.size)
-        for path, count in counts.items():
-            vector[self._entry[path]] = count
-        return vector
-
-
-def _hashed(counts: Counter[Any], size: int) -> Array:
-    """Counts in ``size`` buckets, by a hash that is the same in every process."""
-    vector = np.zeros(size)
-    for each, count in counts.items():
-        vector[zlib.crc32(repr(each).encode()) % size] += count
-    return vector

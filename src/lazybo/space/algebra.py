@@ -1,0 +1,149 @@
+"""What graphs compute, as sums of terms, and features of it.
+
+A *term* is an operation of a sum, and a *sum* says how often it has each term. ``none`` adds nothing and ``skip`` is
+the identity, so there are no terms of them. Terms have numbers, and 0 is the input: what is known about a term is
+computed once for all graphs that have it.
+
+The features of a sum are counts: how often each operation is used by the terms that it needs, how often each path of
+operations leads to it from the input, and how often an operation has which surroundings (the labels of Weisfeiler and
+Lehman).
+"""
+
+import hashlib
+import zlib
+from collections import Counter
+from collections.abc import Sequence
+from itertools import product
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from lazybo.core.checks import Array
+
+# The numbers of terms, and how often each is in the sum.
+Sum: TypeAlias = tuple[tuple[int, int], ...]
+INPUT: Sum = ((0, 1),)
+# Paths and labels are counted in this many buckets, by a hash if there are more of them.
+BUCKETS = 64
+# Surroundings are labelled up to this distance.
+DEPTH = 2
+
+
+class Algebra:
+    """The terms of graphs with some operations, of which ``none`` and ``skip`` may be special."""
+
+    def __init__(self, none: Any, skip: Any) -> None:
+        self._none, self._skip = none, skip
+        self._numbers: dict[tuple[Any, Sum], int] = {}
+        self.terms: list[tuple[Any, Sum]] = [("x", ())]  # the operation and what it is applied to
+
+    def applied(self, operation: Any, inside: Sum) -> Sum:
+        """An operation of a sum."""
+        if operation == self._skip or not inside:
+            return inside
+        if operation == self._none:
+            return ()
+        number = self._numbers.setdefault((operation, inside), len(self.terms))
+        if number == len(self.terms):
+            self.terms.append((operation, inside))
+        return ((number, 1),)
+
+    def key(self, given: Sum) -> tuple[tuple[str, int], ...]:
+        """A sum in which terms have names that are the same in every process: equal exactly for equal sums."""
+        return tuple(sorted((self._name(number), count) for number, count in given))
+
+    def _name(self, number: int) -> str:
+        operation, inside = self.terms[number]
+        text = repr((operation, self.key(inside)))
+        return hashlib.blake2b(text.encode(), digest_size=12).hexdigest() if number else "x"
+
+
+def added(parts: Sequence[Sum]) -> Sum:
+    """The sum of some sums."""
+    if len(parts) == 1:
+        return parts[0]
+    counts: dict[int, int] = {}
+    for part in parts:
+        for number, count in part:
+            counts[number] = counts.get(number, 0) + count
+    return tuple(sorted(counts.items()))
+
+
+class Counts:
+    """Features of sums of an algebra: counts of ``operations``, paths of at most ``longest`` ones, and labels.
+
+    Their numbers are ``sizes``: one for each operation and one for all, one for each path, or `BUCKETS`, and `BUCKETS`.
+    """
+
+    def __init__(self, algebra: Algebra, operations: Sequence[Any], longest: int) -> None:
+        self._terms, self._operations = algebra.terms, list(operations)
+        count = sum(len(operations) ** length for length in range(longest + 1))
+        every = (path for length in range(longest + 1) for path in product(operations, repeat=length))
+        self._entry = {path: i for i, path in enumerate(every)} if count <= BUCKETS else None
+        self.sizes = (len(operations) + 1, min(count, BUCKETS), BUCKETS)
+        # What is known of each term: what it needs, its own features, the paths to it, and these as features.
+        self._needed: dict[int, frozenset[int]] = {0: frozenset()}
+        self._own: dict[int, Array] = {}
+        self._paths: dict[int, Counter[tuple[Any, ...]]] = {0: Counter({(): 1})}
+        self._path_counts: dict[int, Array] = {}
+
+    def of(self, given: Sum) -> Array:
+        """The features of a sum, (f,)."""
+        needed = frozenset().union(*(self._needs(number) for number, _ in given))
+        found = np.zeros(sum(self.sizes))
+        for number in needed:
+            found += self._features(number)
+        first, last = self.sizes[0], self.sizes[0] + self.sizes[1]
+        for number, count in given:
+            found[first:last] += count * self._counted_paths(number)
+        found[last + _bucket((0, self._labels(given, DEPTH)))] += 1.0
+        return found
+
+    def _needs(self, number: int) -> frozenset[int]:
+        """A term and all terms in it, without the input."""
+        if number not in self._needed:
+            inside = self._terms[number][1]
+            self._needed[number] = frozenset((number,)).union(*(self._needs(each) for each, _ in inside))
+        return self._needed[number]
+
+    def _features(self, number: int) -> Array:
+        """The part of the features that a term adds wherever it is: its operation and its labels."""
+        if number not in self._own:
+            own = np.zeros(sum(self.sizes))
+            own[[self._operations.index(self._terms[number][0]), self.sizes[0] - 1]] = 1.0
+            for depth in range(1, DEPTH + 1):
+                own[self.sizes[0] + self.sizes[1] + _bucket((depth, self._label(number, depth)))] += 1.0
+            self._own[number] = own
+        return self._own[number]
+
+    def _label(self, number: int, depth: int) -> Any:
+        """An operation with those that it is applied to, up to this depth."""
+        operation, inside = self._terms[number]
+        return operation if depth == 0 or number == 0 else (operation, self._labels(inside, depth - 1))
+
+    def _labels(self, given: Sum, depth: int) -> Any:
+        return tuple(sorted(((self._label(number, depth), count) for number, count in given), key=repr))
+
+    def _paths_to(self, number: int) -> Counter[tuple[Any, ...]]:
+        """How often each sequence of operations leads from the input to a term."""
+        if number not in self._paths:
+            operation, inside = self._terms[number]
+            found: Counter[tuple[Any, ...]] = Counter()
+            for each, count in inside:
+                for path, times in self._paths_to(each).items():
+                    found[*path, operation] += count * times
+            self._paths[number] = found
+        return self._paths[number]
+
+    def _counted_paths(self, number: int) -> Array:
+        if number not in self._path_counts:
+            counts = np.zeros(self.sizes[1])
+            for path, times in self._paths_to(number).items():
+                counts[_bucket(path) if self._entry is None else self._entry[path]] += times
+            self._path_counts[number] = counts
+        return self._path_counts[number]
+
+
+def _bucket(what: Any) -> int:
+    """A hash that is the same in every process."""
+    return zlib.crc32(repr(what).encode()) % BUCKETS
