@@ -22,6 +22,8 @@ METRIC_NAMES_KEY = "study:metric_names"
 # The space of a run as strings, its constraints and its seed: a second run must have the same. In parts;
 # `study.definition`.
 RUN_KEY = "lazybo:run"
+# The version of the format of a study. Nothing writes it yet: a study without it has version 1; `study.definition`.
+FORMAT_KEY = "lazybo:format"
 # The objective that `trial.report` gives, by position; 0 if there is no such attribute; `study.definition`.
 REPORTS_KEY = "lazybo:reports"
 # The options of the model of `optimize()`, and its space. In parts; `study.definition`.
