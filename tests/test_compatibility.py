@@ -5,19 +5,31 @@ What was recorded never changes. What the model says of it is there, too, but ma
 
 import json
 import math
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import optuna
 import pytest
+from typer.testing import CliRunner
 
+import lazybo
+from lazybo.cli.app import app
+from lazybo.cli.plan import make_plan
+from lazybo.cli.settings import settings_of
+from lazybo.report.html import write_report
+from lazybo.study.attributes import FORMAT_KEY
+from lazybo.study.definition import FORMAT
+from lazybo.study.model import model_of
+from lazybo.study.store import Store
 from tests.compatibility import EXPECTED, READERS, said
 
 VERSIONS = sorted(path for path in (Path(__file__).parent / "data").iterdir() if path.is_dir())
 # Another machine may round otherwise. A chance is a share of random draws, and one draw may fall on the other side.
 TOLERANCE, OF_CHANCE = 1e-6, 2e-3
 # What the model says: predictions, and what a continued study suggests next.
+SPACE = {"x": (0.0, 1.0)}
 OF_MODEL = {"contenders", "expected_gain", "importances", "next", "predicted", "recommended", "share"}
 
 
@@ -53,3 +65,68 @@ def test_files_of_earlier_versions_say_the_same_and_are_continued(folder: Path, 
         if "continued" in each:
             each["states"] = each["states"][: -each["continued"]]
     assert list(differences(expected, found)) == []
+
+
+@pytest.mark.parametrize("path", [path for folder in VERSIONS for path in folder.glob("*.toml")], ids=lambda p: p.name)
+def test_settings_of_earlier_versions_mean_the_same(path: Path) -> None:
+    written = tomllib.loads(path.read_text())
+    plan = make_plan(settings_of([str(path)], {}))
+    assert {key: plan.settings[key] for key in written if key not in ("require", "timeout")} == {
+        key: each for key, each in written.items() if key not in ("require", "timeout")
+    }
+    assert plan.space.feasible is not None
+    assert list(plan.space.distributions) == list(written["parameters"])
+
+
+# ----------------------------------------------------------------- newer versions
+
+
+def newer_study(path: Path) -> optuna.Study:
+    """A study as a version would leave it whose studies this one misreads."""
+    study = lazybo.optimize(lambda params: params["x"], SPACE, n_trials=3, storage=path, seed=0, progress=False)
+    store = Store(study)
+    store.set_attributes({FORMAT_KEY: FORMAT + 1})
+    return study
+
+
+@pytest.mark.parametrize("reader", ["optimize", "sampler", "model"])
+def test_a_study_of_a_newer_version_gives_one_sentence_and_stays_as_it_is(reader: str, tmp_path: Path) -> None:
+    path = tmp_path / "study.db"
+    study = newer_study(path)
+    sampler = lazybo.LazySampler(seed=0)
+    readers = {
+        "optimize": lambda: lazybo.optimize(lambda params: params["x"], SPACE, n_trials=4, storage=path),
+        "sampler": lambda: optuna.load_study(study_name="lazybo", storage=f"sqlite:///{path}", sampler=sampler).ask(
+            {"x": optuna.distributions.FloatDistribution(0.0, 1.0)}
+        ),
+        "model": lambda: model_of(study, study.trials),
+    }
+    with pytest.raises(ValueError, match=r"written by a newer lazybo.*upgrade lazybo"):
+        readers[reader]()
+    assert [trial.state.name for trial in study.trials[:3]] == ["COMPLETE"] * 3
+
+
+def test_show_and_report_say_that_a_study_is_of_a_newer_version(tmp_path: Path) -> None:
+    study = newer_study(tmp_path / "study.db")
+    assert "upgrade lazybo" in CliRunner().invoke(app, ["show", str(tmp_path / "study.db"), "lazybo"]).output
+    assert "upgrade lazybo" in Path(write_report(study, tmp_path / "report.html")).read_text()
+
+
+def test_an_optimiser_of_a_newer_version_gives_one_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "optimizer.json"
+    optimizer = lazybo.Optimizer(SPACE, seed=0)
+    optimizer.save(path)
+    state = {**optimizer.state(), "version": 99}
+    path.write_text(json.dumps({**json.loads(path.read_text()), "version": 99}))
+    sentence = "written by a newer lazybo: it has version 99 of its format, and this one reads up to .*; upgrade lazybo"
+    with pytest.raises(ValueError, match=sentence):
+        lazybo.Optimizer.load(path)
+    with pytest.raises(ValueError, match=sentence):
+        lazybo.Optimizer(SPACE, seed=0).restore(state)
+
+
+def test_settings_of_a_newer_version_give_one_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "study.toml"
+    path.write_text("quantum = true\n")
+    with pytest.raises(ValueError, match=r"unknown key 'quantum'; lazybo .* does not know it, a newer one may"):
+        settings_of([str(path)], {})

@@ -8,9 +8,10 @@ from pathlib import Path
 import optuna
 import pytest
 from optuna.distributions import FloatDistribution
-from optuna.trial import TrialState
+from optuna.storages import InMemoryStorage
+from optuna.trial import TrialState, create_trial
 
-from lazybo import Limits, optimize
+from lazybo import Limits, kfold, optimize
 from lazybo.run.presence import present
 from lazybo.run.shared_study import EVALUATES_HERE, RECORDS_ALL, Orphans
 from lazybo.study.attributes import ATTEMPTS_KEY, BEGAN_KEY, DRIVER_KEY, HEARTBEAT_KEY
@@ -150,3 +151,21 @@ def test_a_death_counts_if_an_evaluation_had_begun(
     else:
         assert trial.state == TrialState.WAITING
         assert trial.system_attrs[ATTEMPTS_KEY] == deaths
+
+
+def test_a_trial_that_was_killed_after_its_last_fold_is_completed() -> None:
+    study = optuna.create_study(storage=(storage := InMemoryStorage()), study_name="folds")
+    space = {"x": FloatDistribution(0.0, 1.0)}
+    values = {0: 1.0, 1: 2.0, 2: 3.0}
+    study.add_trial(
+        create_trial(state=TrialState.WAITING, params={"x": 0.5}, distributions=dict(space), intermediate_values=values)
+    )
+    evaluated: list[int] = []
+
+    def fold_of(params: dict[str, float], fold: int) -> float:
+        evaluated.append(fold)
+        return 2 * params["x"] + fold
+
+    optimize(kfold(fold_of), space, n_trials=1, storage=storage, study_name="folds", progress=False)
+    assert study.trials[0].value == 2.0
+    assert evaluated == [2]

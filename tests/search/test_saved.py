@@ -140,7 +140,7 @@ def test_choices_may_be_tuples_but_not_objects(tmp_path: Path) -> None:
     [
         (lambda text: text[: len(text) // 2], "it is not JSON"),
         (lambda text: "[]", "it was not written by Optimizer.save"),
-        (lambda text: json.dumps({**json.loads(text), "version": 9}), "it has version 9 of the format"),
+        (lambda text: json.dumps({**json.loads(text), "version": 9}), "written by a newer lazybo: it has version 9"),
         (lambda text: json.dumps({**json.loads(text), "space": {}}), "cannot be read"),
         (lambda text: json.dumps({**json.loads(text), "state": {"rows": []}}), "'version' is missing|version"),
         (

@@ -18,6 +18,7 @@ import typer
 from optuna.storages import BaseStorage
 from optuna.study import Study
 
+import lazybo
 from lazybo.cli.console import exit_on_bad_input
 from lazybo.cli.parameters import tables_of
 from lazybo.core.checks import DIRECTIONS, finite_number, one_of, seconds, shortened, whole
@@ -358,7 +359,8 @@ def read_settings(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path} is not TOML: {error}") from None
     for key, value in settings.items():
         if key not in KEYS:
-            raise ValueError(f"{path}: unknown key {key!r}{nearest(key, KEYS)}")
+            newer = f"; lazybo {lazybo.__version__} does not know it, a newer one may"
+            raise ValueError(f"{path}: unknown key {key!r}{nearest(key, KEYS) or newer}")
         kind = KEYS[key].kind
         if not isinstance(value, kind.in_file) or (isinstance(value, bool) and kind is not SWITCH):
             raise ValueError(f"{path}: {key} must be {kind.words}, not {value!r}")

@@ -9,7 +9,7 @@ import os
 import secrets
 import stat
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -77,6 +77,18 @@ def from_plain(plain: Any) -> Any:
         return plain
     ((kind, parts),) = plain.items()
     return (tuple if kind == "tuple" else list)(map(from_plain, parts))
+
+
+def check_version(found: Any, readable_versions: Collection[int]) -> None:
+    """Raise one sentence unless a file or study has one of these versions of its format."""
+    newest = max(readable_versions)
+    if isinstance(found, int) and found > newest:
+        raise Advised(
+            f"it was written by a newer lazybo: it has version {found} of its format, and this one reads up to "
+            f"{newest}; upgrade lazybo"
+        )
+    if found not in readable_versions:
+        raise ValueError(f"the version of its format must be {newest}, not {repr(found)[:80]}")
 
 
 def _reason(error: BaseException) -> str:

@@ -155,6 +155,8 @@ class OpenTrials:
         """Open a trial."""
         entry, values = started.entry, started.values
         known = [fold for fold in self._folds if fold is not None and fold in values]
+        if len(known) == len(self._folds):
+            known.pop()  # a kill before the end was recorded: the last fold again, for its metrics and its time
         records_begin = started.deaths is not None or self._limits.retries == 0
         folds: dict[int | None, float] = {fold: values[fold] for fold in known}
         trial = OpenTrial(entry, started.deaths or 0, records_begin, folds, len(values), started.seconds)

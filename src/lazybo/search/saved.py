@@ -18,7 +18,7 @@ from optuna.distributions import (
 )
 
 from lazybo.core.checks import Direction, check_directions, shortened, whole
-from lazybo.core.codec import Advised, from_json, from_plain, readable, to_plain
+from lazybo.core.codec import as_object, check_version, from_json, from_plain, readable, to_plain
 from lazybo.search.options import Options, given_again
 from lazybo.search.records import Records
 from lazybo.search.results import Result
@@ -80,9 +80,7 @@ def from_text(text: str, given: Mapping[str, Any]) -> Saved:
     written = from_json(text)
     if not isinstance(written, dict) or written.get("format") != FORMAT:
         raise ValueError("it was not written by Optimizer.save()")
-    if written.get("version") != VERSION:
-        found = shortened(written.get("version"))
-        raise Advised(f"it has version {found} of the format, and this is {VERSION}; use the lazybo that wrote it")
+    check_version(written.get("version"), (VERSION,))
     distributions = {name: _distribution_from_plain(plain) for name, plain in written["space"].items()}
     conditions = {
         name: Condition(parent, tuple(distributions[parent].to_external_repr(value) for value in values))
@@ -126,10 +124,8 @@ def to_state(seed: int, next_number: int, records: Records, model: Mapping[str, 
 
 def from_state(state: Any, space: Space, objectives: int) -> Parsed:
     """Read a state of an optimiser of this space."""
-    if not isinstance(state, Mapping) or state.get("version") not in READABLE_VERSIONS:
-        found = state.get("version") if isinstance(state, Mapping) else state
-        raise ValueError(f"the state must be of version {STATE_VERSION}, not {shortened(found)}")
     with readable("this state"):
+        check_version(as_object(state).get("version"), READABLE_VERSIONS)
         seed, next_number = whole("seed", state["seed"], 0), whole("next_number", state["next_number"], 0)
         rows = [
             (space.plain(row["params"], outside=True), *result_from_plain(row, objectives)) for row in state["rows"]

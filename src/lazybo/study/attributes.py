@@ -25,6 +25,8 @@ RUN_KEY = "lazybo:run"
 # User: followed by ":" and the name of a parameter with structure: its kind and arguments. They say what the parameters
 # mean that it is stored as; `study.structured`.
 KIND_KEY = "lazybo:kind"
+# The version of the format of a study. Nothing writes it yet: a study without it has version 1; `study.definition`.
+FORMAT_KEY = "lazybo:format"
 # The objective that `trial.report` gives, by position; 0 if there is no such attribute; `study.definition`.
 REPORTS_KEY = "lazybo:reports"
 # The options of the model of `optimize()`, and its space. In parts; `study.definition`.

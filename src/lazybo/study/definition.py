@@ -25,7 +25,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial
 
 from lazybo.core.checks import Direction, check_seed, shortened, whole
-from lazybo.core.codec import as_object, readable
+from lazybo.core.codec import as_object, check_version, readable
 from lazybo.core.text import without_password
 from lazybo.search.earlier_studies import EarlierStudy, earlier_studies, from_rows, from_study
 from lazybo.search.options import Options, check_sources
@@ -33,6 +33,7 @@ from lazybo.space.space import Condition, Space
 from lazybo.space.structures import grouped, kind_of
 from lazybo.space.tables import csv_rows
 from lazybo.study.attributes import (
+    FORMAT_KEY,
     METRIC_NAMES_KEY,
     OPTIONS_KEY,
     REPORTS_KEY,
@@ -61,6 +62,10 @@ OF_PROCESS = ("lag", "kernel", "noise", "priors", "value_transform", "earlier", 
 
 # Options that are written only if they are given: the first versions did not know them.
 LATER = ("cost", "local_after", "deterministic")
+
+# The version of the format of studies, which 0.1.0 has begun with. Additions that older versions may ignore are no new
+# version.
+FORMAT = 1
 
 Storage = str | Path | BaseStorage | None
 
@@ -104,6 +109,12 @@ def first_run(study_name: str, attributes: Mapping[str, Any]) -> FirstRun | None
         return FirstRun(space, check_seed(whole("seed", written["seed"], 0)), tuple(constraints))
 
 
+def check_format(study: Study) -> None:
+    """Raise one sentence if a newer lazybo wrote this study in a way that this one would misread."""
+    with readable(of_study(FORMAT_KEY, study.study_name)):
+        check_version(Store(study).attributes().get(FORMAT_KEY, FORMAT), (FORMAT,))
+
+
 def open_study(
     storage: BaseStorage, study_name: str | None, definition: Definition, space: Space, seed: int | None
 ) -> tuple[Study, int]:
@@ -116,6 +127,7 @@ def _open_study(
 ) -> tuple[Study, int]:
     if name in {study.study_name for study in storage.get_all_studies()}:
         study = optuna.load_study(study_name=name, storage=storage)
+        check_format(study)
         _check_directions(study, definition)
     else:
         study = optuna.create_study(
@@ -278,6 +290,7 @@ def options_of(study: Study, trials: Sequence[FrozenTrial], space: Space | None 
 
     A predicate is not stored, so the space has none.
     """
+    check_format(study)
     stored, where = stored_options(study, trials)
     if not stored:
         return Options(seed=0), space or _seen_space(study, trials)

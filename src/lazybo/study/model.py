@@ -34,7 +34,7 @@ from lazybo.study.attributes import (
     read_announcement,
     rewritable_parts,
 )
-from lazybo.study.definition import options_of, reporting_of
+from lazybo.study.definition import check_format, options_of, reporting_of
 from lazybo.study.feed import Feed
 from lazybo.study.seen import Opening, Seen
 from lazybo.study.store import Store
@@ -384,6 +384,7 @@ def _measured(trial: FrozenTrial, cost: str | None) -> dict[str, Any]:
 
 def open_model(study: Study, options: Options, space: Space, trials: Sequence[FrozenTrial]) -> StudyModel:
     """A model with what this study has learned earlier; no trials loaded."""
+    check_format(study)
     model = StudyModel(Optimizer.with_options(space, directions_of(study), options), reporting_of(study))
     model.recall(Store(study).attributes(), trials)
     return model

@@ -1,0 +1,301 @@
+"""Kill a run between any two of its writing system calls: ``python -m benchmarks.instants --instants 1000``.
+
+A library of a few lines, compiled when this starts and preloaded, counts the calls of the driver process that write:
+write, pwrite, fsync, rename, truncate and their relatives. The driver is killed just before the call with a given
+number, in all its threads at once, and the run is started again with the same call. The numbers are drawn at random
+(with a seed) from all of an uninterrupted run. Cases: SQLite and a journal; a function in the driver's own process, in
+a worker process, and trainings that are paused and resumed from checkpoints. There is one worker, so that there is one
+right sequence of suggestions.
+
+Laws, for each instant:
+
+- lost: a value that was recorded, before the callbacks of the run were called, is in the study at the end.
+- twice: the study has exactly the wanted trials, and what was recorded before the kill is not evaluated again.
+- differ: all suggestions and values are those of the uninterrupted run, bit for bit.
+"""
+
+import argparse
+import ctypes
+import json
+import logging
+import multiprocessing
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.study import Study
+from optuna.trial import FrozenTrial
+
+import lazybo
+from lazybo.run.objective import Trial
+from lazybo.study.definition import DEFAULT_NAME
+from lazybo.study.store import open_storage
+
+LIBRARY = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+static atomic_long calls;
+static atomic_long last = -1; /* -1: not counted */
+
+void lazybo_arm(long number) { atomic_store(&calls, 0); atomic_store(&last, number); }
+long lazybo_calls(void) { return atomic_load(&calls); }
+
+static void *before(const char *name) {
+    if (atomic_load(&last) >= 0 && atomic_fetch_add(&calls, 1) + 1 == atomic_load(&last)) kill(getpid(), SIGKILL);
+    return dlsym(RTLD_NEXT, name);
+}
+#define WRAP(type, name, arguments, given) \
+    type name arguments { return ((type (*) arguments)before(#name)) given; }
+WRAP(ssize_t, write, (int f, const void *b, size_t n), (f, b, n))
+WRAP(ssize_t, pwrite, (int f, const void *b, size_t n, off_t o), (f, b, n, o))
+WRAP(ssize_t, pwrite64, (int f, const void *b, size_t n, off64_t o), (f, b, n, o))
+WRAP(ssize_t, writev, (int f, const struct iovec *v, int n), (f, v, n))
+WRAP(ssize_t, pwritev, (int f, const struct iovec *v, int n, off_t o), (f, v, n, o))
+WRAP(int, fsync, (int f), (f))
+WRAP(int, fdatasync, (int f), (f))
+WRAP(int, ftruncate, (int f, off_t n), (f, n))
+WRAP(int, ftruncate64, (int f, off64_t n), (f, n))
+WRAP(int, rename, (const char *a, const char *b), (a, b))
+WRAP(int, renameat, (int d, const char *a, int e, const char *b), (d, a, e, b))
+WRAP(int, link, (const char *a, const char *b), (a, b))
+WRAP(int, linkat, (int d, const char *a, int e, const char *b, int g), (d, a, e, b, g))
+WRAP(int, symlink, (const char *a, const char *b), (a, b))
+WRAP(int, symlinkat, (const char *a, int d, const char *b), (a, d, b))
+WRAP(int, unlink, (const char *a), (a))
+WRAP(int, unlinkat, (int d, const char *a, int g), (d, a, g))
+WRAP(int, mkdir, (const char *a, mode_t m), (a, m))
+WRAP(int, mkdirat, (int d, const char *a, mode_t m), (d, a, m))
+WRAP(int, rmdir, (const char *a), (a))
+#define OPEN(name) \
+    int name(const char *path, int flags, ...) { \
+        va_list more; va_start(more, flags); int mode = flags & O_CREAT ? va_arg(more, int) : 0; va_end(more); \
+        int (*real)(const char *, int, ...) = flags & (O_CREAT | O_TRUNC) ? before(#name) : dlsym(RTLD_NEXT, #name); \
+        return real(path, flags, mode); }
+OPEN(open)
+OPEN(open64)
+"""
+# The variable with the path of the library, so that this program knows that it is preloaded.
+PRELOADED = "LD_PRELOAD"
+STORAGES = ("sqlite", "journal")
+MODES = ("here", "process", "pauses")
+SPACE = {"x": (-1.0, 1.0), "rate": (1e-4, 1.0, "log"), "kind": ["a", "b", "c"]}
+TRIALS = {"here": 10, "process": 10, "pauses": 13}
+STEPS = 9
+SEED = 7
+FORKS = multiprocessing.get_context("fork")
+LAWS = ("lost", "twice", "differ")
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is run, and where."""
+
+    storage: str
+    mode: str
+    folder: Path
+
+    def open(self) -> Any:
+        """The storage, opened again."""
+        if self.storage == "sqlite":
+            return open_storage(self.folder / "study.db")
+        return JournalStorage(JournalFileBackend(str(self.folder / "study.journal")))
+
+    def note(self, *words: object) -> None:
+        """Add a line to the log, which other processes read."""
+        with (self.folder / "log").open("a") as log:
+            log.write(json.dumps(words) + "\n")
+
+    def log(self) -> list[list[Any]]:
+        path = self.folder / "log"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def trials(self) -> list[FrozenTrial]:
+        """The trials as they are in the study now; none if there is no study yet."""
+        storage = self.open()
+        known = {each.study_name for each in storage.get_all_studies()}
+        return optuna.load_study(study_name=DEFAULT_NAME, storage=storage).trials if DEFAULT_NAME in known else []
+
+
+# ------------------------------------------------------------------ evaluations
+
+
+@dataclass(frozen=True)
+class Function:
+    """A value that depends on the parameters alone; some evaluations fail."""
+
+    case: Case
+
+    def __call__(self, params: Mapping[str, Any], trial: Trial) -> float:
+        self.case.note("evaluated", trial.number)
+        if params["x"] > 0.8:
+            raise RuntimeError("too far")
+        return value_of(params)
+
+
+@dataclass(frozen=True)
+class Training:
+    """The same, step by step, from a checkpoint."""
+
+    case: Case
+
+    def __call__(self, params: Mapping[str, Any], trial: Trial, checkpoint: Path) -> Iterator[float]:
+        self.case.note("evaluated", trial.number)
+        state = checkpoint / "step"
+        for step in range(int(state.read_text()) + 1 if state.exists() else 1, STEPS + 1):
+            state.write_text(str(step))
+            yield value_of(params) + 1 / step
+
+
+def value_of(params: Mapping[str, Any]) -> float:
+    return float((params["x"] - 0.3) ** 2 + 10 * (params["rate"] - 0.05) ** 2 + 0.2 * (params["kind"] == "b"))
+
+
+def drive(case: Case, number: int, counted: Any = None) -> None:
+    """Run the study in this process, which is killed before the writing call with this number (0: never)."""
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    logging.getLogger("lazybo").setLevel(logging.CRITICAL)  # failures are part of the case
+    os.environ.pop(PRELOADED, None)  # of worker processes only the driver's own calls count
+
+    def acknowledge(_: Study, trial: FrozenTrial) -> None:
+        if trial.state.is_finished():
+            case.note("recorded", trial.number, trial.values)
+
+    library = ctypes.CDLL(None)
+    library.lazybo_arm(ctypes.c_long(number))
+    lazybo.optimize(
+        Training(case) if case.mode == "pauses" else Function(case),
+        SPACE,
+        n_trials=TRIALS[case.mode],
+        seed=SEED,
+        storage=case.open(),
+        executor="processes" if case.mode == "process" else None,
+        n_parallel=1,
+        max_steps=STEPS if case.mode == "pauses" else None,
+        checkpoints=case.folder / "checkpoints" if case.mode == "pauses" else None,
+        callbacks=[acknowledge],
+        progress=False,
+    )
+    if counted is not None:
+        counted.value = library.lazybo_calls()
+
+
+def driven(case: Case, number: int = 0, counted: Any = None) -> bool:
+    """Run the study in a process of its own; returns whether it was killed."""
+    process = FORKS.Process(target=drive, args=(case, number, counted))
+    process.start()
+    process.join()
+    if process.exitcode not in (0, -signal.SIGKILL):
+        raise SystemExit(f"a run of {case} failed with exit code {process.exitcode}")
+    return process.exitcode != 0
+
+
+# ------------------------------------------------------------------------- laws
+
+
+def content(trials: Sequence[FrozenTrial]) -> list[Any]:
+    """What has to be the same at the end, however the run was interrupted."""
+    return [(each.number, each.params, each.values, each.state.name, each.intermediate_values) for each in trials]
+
+
+def broken(case: Case, number: int, reference: Sequence[Any]) -> Counter[str] | None:
+    """Kill a run at an instant and start it again; counts the laws that do not hold. None if it ended before."""
+    if not driven(case, number):
+        return None
+    recorded = {each[1]: each[2] for each in case.log() if each[0] == "recorded"}
+    before = {each.number: each for each in case.trials() if each.state.is_finished()}
+    seen = len(case.log())
+    driven(case)
+    trials, later = case.trials(), case.log()[seen:]
+    values = {each.number: each.values for each in trials}
+    lost = any(values.get(each) != value for each, value in recorded.items())
+    lost = lost or any(values.get(each) != trial.values for each, trial in before.items())
+    again = {each[1] for each in later} & before.keys()
+    twice = bool(again) or [each.number for each in trials] != list(range(TRIALS[case.mode]))
+    return Counter(dict(zip(LAWS, (lost, twice, content(trials) != reference), strict=True)))
+
+
+def measure(storage: str, mode: str, instants: int, seed: int) -> Counter[str]:
+    """Kill runs of one case at random instants; counts them, and broken laws."""
+    found: Counter[str] = Counter()
+    with tempfile.TemporaryDirectory() as folder:
+        case = Case(storage, mode, Path(folder))
+        counted = FORKS.Value("l", 0)
+        driven(case, counted=counted)
+        reference = content(case.trials())
+    found["calls"] = counted.value
+    numbers = random.Random(f"{seed} {storage} {mode}")  # noqa: S311 (instants of kills)
+    while found["instants"] < instants:
+        number = numbers.randint(1, counted.value)
+        with tempfile.TemporaryDirectory() as folder:
+            laws = broken(Case(storage, mode, Path(folder)), number, reference)
+        if laws is None:
+            found["ended before"] += 1
+            continue
+        found["instants"] += 1
+        found += laws
+        if any(laws.values()):
+            print(f"{storage}, {mode}, call {number}: {dict(laws)}", file=sys.stderr, flush=True)
+    return found
+
+
+def preload() -> None:
+    """Compile the library and run this program again with it."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        raise SystemExit("this needs a C compiler: install gcc, or set PATH so that cc is found")
+    with tempfile.TemporaryDirectory() as folder:
+        source, library = Path(folder) / "count.c", Path(folder) / "count.so"
+        source.write_text(LIBRARY)
+        subprocess.run([compiler, "-O2", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)  # noqa: S603
+        command = [sys.executable, "-m", "benchmarks.instants", *sys.argv[1:]]
+        raise SystemExit(subprocess.run(command, env={**os.environ, PRELOADED: str(library)}, check=False).returncode)  # noqa: S603
+
+
+def main() -> None:
+    """Print the counts of each case, and fail if a law is broken."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--instants", type=int, default=1000, help="of all cases together")
+    parser.add_argument("--storages", nargs="*", default=STORAGES, choices=STORAGES)
+    parser.add_argument("--modes", nargs="*", default=MODES, choices=MODES)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    if PRELOADED not in os.environ:
+        preload()
+    cases = [(storage, mode) for storage in options.storages for mode in options.modes]
+    print(f"{'case':20} {'calls':>8} {'instants':>8}", *(f"{law:>8}" for law in LAWS))
+    totals: Counter[str] = Counter()
+    for i, (storage, mode) in enumerate(cases):
+        share = (i + 1) * options.instants // len(cases) - i * options.instants // len(cases)
+        found = measure(storage, mode, share, options.seed)
+        print(f"{storage + ', ' + mode:20} {found['calls']:8,} {found['instants']:8,}", end="")
+        print("", *(f"{found[law]:8,}" for law in LAWS), flush=True)
+        totals += found
+    print(f"{totals['instants']:,} instants, {sum(totals[law] for law in LAWS):,} broken laws")
+    if any(totals[law] for law in LAWS):
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()
