@@ -11,6 +11,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 Parameter = Sequence[Any]
@@ -34,17 +35,17 @@ def serve(make: Callable[[list[Parameter], int, int], Peer], version: str) -> No
     """Answer until the harness closes the connection."""
 
     def begin(hello: Message) -> Callable[[Message], Message]:
-        peer = make(hello["space"], hello["seed"], hello["budget"])
-
-        def answer(message: Message) -> Message:
-            if "ask" in message:
-                return {"point": peer.ask()}
-            peer.tell(message["tell"], message["values"])
-            return {}
-
-        return answer
+        return partial(respond, make(hello["space"], hello["seed"], hello["budget"]))
 
     converse(begin, version)
+
+
+def respond(peer: Peer, message: Message) -> Message:
+    """The answer to "ask" or "tell"."""
+    if "ask" in message:
+        return {"point": peer.ask()}
+    peer.tell(message["tell"], message["values"])
+    return {}
 
 
 def converse(begin: Callable[[Message], Callable[[Message], Message]], version: str) -> None:
