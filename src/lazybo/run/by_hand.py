@@ -65,7 +65,7 @@ class ByHand:
         """The next n configurations: queued ones first, then suggestions of the model. Each is pending."""
         trials = self._store.trials()
         model = open_model(self.study, self._options, self.space, trials)
-        model.record(options_digest(self._options))
+        model.seen.record(options_digest(self._options), predicate=self.space.feasible is not None)
         model.absorb(trials, -1)
         found = self._claim_queued(model, trials, n)
         number = len(trials)

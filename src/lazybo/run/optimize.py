@@ -188,7 +188,7 @@ def optimize(
         study.sampler = LazySampler.with_options(replace(options, kernel=by_name), space.feasible)
         study.pruner = _pruner(pruner, max_steps)
         model = open_model(study, options, space, trials)
-        model.record(options_digest(options), len(known))
+        model.seen.record(options_digest(options), len(known), predicate=space.feasible is not None)
         for params, value in known:
             model.optimizer.observe(params, value, outside=True)
         open_ledger(study, space.distributions, driver="").enqueue(first)

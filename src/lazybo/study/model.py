@@ -36,7 +36,7 @@ from lazybo.study.attributes import (
 )
 from lazybo.study.definition import check_format, options_of, reporting_of
 from lazybo.study.feed import Feed
-from lazybo.study.seen import Opening, Seen
+from lazybo.study.seen import Seen
 from lazybo.study.store import Store
 from lazybo.study.training_curves import TrainingCurves
 from lazybo.study.trial import (
@@ -83,8 +83,7 @@ class StudyModel:
         columns += [["features", str(self.space.own)]] if self.space.own else []
         self._columns = _short_columns(columns)
         self.seen = Seen()
-        self._recalled: tuple[str, int] | None = None  # the session, and its number of events, that this one continues
-        self._saved = self._learned()  # as it was last written or read
+        self._saved = self.learned()  # as it was last written or read
 
     def absorb(self, trials: Sequence[FrozenTrial], except_number: int) -> None:
         """Observe the trials that finished; those that run with known parameters become pending."""
@@ -157,19 +156,18 @@ class StudyModel:
     def pause(self, trial: FrozenTrial) -> None:
         """Observe the forecast of a trial that was paused, until it ends or is paused again."""
         self.hold(trial)
-        self.tell_paused()
+        self.tell_forecasts(only_paused=True)
 
-    def tell_forecasts(self) -> None:
-        """Observe the forecasts of stopped and paused trials that are new or have changed."""
-        if self._without_forecast or self._forecast or self._paused or self._forecast_at:
-            self.seen.note("t")
-        self._tell_stopped()
-        self._tell_paused()
-
-    def tell_paused(self) -> None:
-        """The same for paused trials only."""
-        if self._paused:
-            self.seen.note("u")
+    def tell_forecasts(self, *, only_paused: bool = False) -> None:
+        """Observe the forecasts of stopped and paused trials that are new or have changed, or only of paused ones."""
+        if only_paused:
+            any_left = bool(self._paused)
+        else:
+            any_left = bool(self._without_forecast or self._forecast or self._paused or self._forecast_at)
+        if any_left:
+            self.seen.note("u" if only_paused else "t")
+        if not only_paused:
+            self._tell_stopped()
         self._tell_paused()
 
     def watch(self, number: int, values: Mapping[int, float]) -> None:
@@ -319,7 +317,7 @@ class StudyModel:
                         latest = finished
             except ValueError as error:
                 _logger.warning(f"What this study learned earlier cannot be used ({error}); it is learned again.")
-        self._saved = self._learned()
+        self._saved = self.learned()
 
     def adopt(self, saved: Mapping[str, Any]) -> None:
         """Continue with what a model of the same space had `learned`. Raises a ValueError if that is damaged."""
@@ -327,11 +325,7 @@ class StudyModel:
         session, events = saved.get("by", ("", 0))
         recalled = str(session), whole("by", events, 0)
         self.optimizer.planner.restore(saved["model"])
-        self._forecast_at, self._recalled = learned_at, recalled
-
-    def record(self, options: str, known: int = 0) -> None:
-        """Record from now on what suggestions have seen; ``known`` results are not in the study."""
-        self.seen.opening = Opening(self._recalled, options, known, self.space.feasible is not None)
+        self._forecast_at, self.seen.recalled = learned_at, recalled
 
     def unsaved_attributes(self) -> dict[str, Any]:
         """What has been learned since it was last saved, as attributes of the study. It then counts as saved."""
@@ -349,21 +343,19 @@ class StudyModel:
         return announcement(self.pending_params(number), self.space.distributions, {**learned, **(extra or {})})
 
     def _unsaved(self) -> dict[str, Any]:
-        text = self._learned()
-        if text == self._saved:
+        learned = self.learned()
+        if learned == self._saved:
             return {}
-        self._saved = text
+        self._saved = learned
         by = {"by": [self.seen.session, self.seen.count]} if self.seen.opening is not None else {}
-        return {"finished": self._feed.settled, **by, **json.loads(text)}
+        return {"finished": self._feed.settled, **by, **learned}
 
     def learned(self) -> dict[str, Any]:
         """What was learned, as plain data that `adopt` takes."""
-        found: dict[str, Any] = json.loads(self._learned())
-        return found
-
-    def _learned(self) -> str:
         curves = {"curves": self._forecast_at} if self._forecast_at else {}
-        return json.dumps({"columns": self._columns, "model": self.optimizer.planner.state(), **curves})
+        found = {"columns": self._columns, "model": self.optimizer.planner.state(), **curves}
+        plain: dict[str, Any] = json.loads(json.dumps(found))  # so that it is equal to what a study returns
+        return plain
 
 
 def _short_columns(columns: Iterable[Sequence[str]]) -> list[list[str]]:

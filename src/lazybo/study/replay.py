@@ -171,7 +171,7 @@ class _Player:
         if kind == "t":
             model.tell_forecasts()
         elif kind == "u":
-            model.tell_paused()
+            model.tell_forecasts(only_paused=True)
         elif kind == "x":
             found = model.next_repeat(self._ended)
             self._repeat = None if found is None else found[0]

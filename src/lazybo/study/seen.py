@@ -63,10 +63,15 @@ class Seen:
     """The events of a session. Nothing is noted before it is opened."""
 
     opening: Opening | None = None
+    recalled: tuple[str, int] | None = None  # the moment that this session continues
     session: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
     count: int = 0  # of all events
     _words: list[str] = field(default_factory=list)  # since the last ones that were written
     _is_new: bool = True
+
+    def record(self, options: str, known: int = 0, *, predicate: bool) -> None:
+        """Note events from now on. The arguments are those of `Opening`."""
+        self.opening = Opening(self.recalled, options, known, predicate)
 
     def note(self, event: str) -> None:
         """Note an event, if this session is recorded."""
