@@ -19,6 +19,7 @@ from lazybo.report.facts import Facts, ModelFacts, model_facts_of, unless_missin
 from lazybo.report.predictions import Advice, advise
 from lazybo.run.limits import describe_stop
 from lazybo.run.objective import DEVICE
+from lazybo.study import structured
 from lazybo.study.attributes import COMMAND_KEY, OBJECTIVE_KEY, REPEAT_KEY, STOPPED_KEY
 from lazybo.study.replay import Replayed
 from lazybo.study.store import Store
@@ -138,10 +139,20 @@ def trial_record(facts: Facts, trial: FrozenTrial) -> Record:
         **({"values": values} if facts.several else {"value": trial.value}),
         **({"constraints": measured, "feasible": not violates(measured)} if measured else {}),
         "params": trial.params,
+        **({"structures": structures} if (structures := _structures_of(facts.study, trial)) else {}),
         "metrics": {name: metric for name, metric in trial.user_attrs.items() if name != "output"},
         "output": trial.user_attrs.get("output"),
         "command": _command_of(facts.study, trial),
     }
+
+
+def _structures_of(study: Study, trial: FrozenTrial) -> dict[str, str]:
+    """The values of parameters with structure, which a trial has as several ordinary parameters, as text."""
+    stored = {name: (kind, kind.stored(name)) for name, kind in structured.kinds_of(study).items()}
+    whole = {
+        name: (kind, names) for name, (kind, names) in stored.items() if all(each in trial.params for each in names)
+    }
+    return {name: str(kind.read([trial.params[each] for each in names])) for name, (kind, names) in whole.items()}
 
 
 def _command_of(study: Study, trial: FrozenTrial) -> list[str] | None:
@@ -363,13 +374,15 @@ def _print_recommended(record: Record) -> None:
 
 
 def _print_configuration(best: Record, importances: Mapping[str, float] | None = None) -> None:
-    shares = importances or {}
-    names = [name for name in shares if name in best["params"]]
-    names += [name for name in best["params"] if name not in names]
+    shares, structures = importances or {}, best.get("structures", {})
+    params = {name: value for name, value in best["params"].items() if name.partition("[")[0] not in structures}
+    params |= structures
+    names = [name for name in shares if name in params]
+    names += [name for name in params if name not in names]
     rows: list[list[console.Cell]] = []
     for name in names:
         share = [f"{shares[name]:.0%}" if name in shares else ""] if shares else []
-        rows.append([f"  {name}", (console.short(best["params"][name]), "green"), *share])
+        rows.append([f"  {name}", (console.short(params[name]), "green"), *share])
     headings = ["  parameter", "value", "importance"] if shares else ["", ""]
     console.table(headings, rows, left=("  parameter", "value", ""))
     for name, violation in best.get("constraints", {}).items():
