@@ -1,4 +1,4 @@
-"""Noise that the optimiser finds by itself."""
+"""Noise that the optimiser finds by itself, and the repeats by which it is sure."""
 
 import json
 import math
@@ -14,6 +14,7 @@ import pytest
 from lazybo.gp.priors import NOISY, Priors, priors_for
 from lazybo.search.optimizer import Optimizer
 from lazybo.search.options import Options
+from lazybo.space.space import Space
 
 SPACE = {f"x{j}": (-5.0, 5.0) for j in range(3)}
 
@@ -57,12 +58,19 @@ def test_noise_of_random_points_is_learned_within_a_factor_of_two(dim: int, shar
     assert sum(0.5 <= ratio <= 2.0 for ratio in found) >= 4
 
 
-def test_nothing_is_repeated_to_tell_noise_from_ruggedness() -> None:
+def test_a_rugged_objective_is_repeated_at_most_once_and_has_no_noise() -> None:
     for seed in range(2):
-        rng, rugged, noisy = np.random.default_rng(seed), Optimizer(SPACE, seed=seed), Optimizer(SPACE, seed=seed)
-        assert repeated(run(rugged, rastrigin, 35)) == 0
-        assert repeated(run(noisy, lambda x, rng=rng: bowl(x) + 15 * rng.standard_normal(), 40)) == 0
-        assert noisy.model.surrogate()[0].noise > NOISY
+        optimizer = Optimizer(SPACE, seed=seed)
+        assert repeated(run(optimizer, rastrigin, 35)) <= 1
+        assert optimizer.model.surrogate()[0].noise <= NOISY * (1 + 1e-9)
+
+
+def test_noise_is_found_shown_by_one_repeat_and_no_longer_doubted() -> None:
+    for seed in range(2):
+        rng, optimizer = np.random.default_rng(seed), Optimizer(SPACE, seed=seed)
+        points = run(optimizer, lambda x, rng=rng: bowl(x) + 15 * rng.standard_normal(), 40)
+        assert repeated(points) == 1
+        assert optimizer.model.surrogate()[0].noise > NOISY
 
 
 def test_while_noise_is_uncertain_quiet_and_noisy_particles_coexist() -> None:
@@ -80,6 +88,11 @@ def test_while_noise_is_uncertain_quiet_and_noisy_particles_coexist() -> None:
         noises = [process.noise for process in optimizer.model.predictor().posterior.processes]
         assert min(noises) > NOISY
     assert together > 0
+
+
+def test_an_objective_that_is_said_to_be_deterministic_is_never_repeated() -> None:
+    optimizer = Optimizer(SPACE, seed=0, priors=Priors(noisy_odds=0.0))
+    assert repeated(run(optimizer, rastrigin, 40)) == 0
 
 
 def test_with_deterministic_nothing_is_repeated_and_the_best_is_recommended(tmp_path: Path) -> None:
@@ -149,7 +162,41 @@ def test_repeats_that_agree_make_the_best_value_the_recommended_one_and_others_d
     assert not optimizer.model.predictor().exact, "a repeat has shown that it is not deterministic"
 
 
-def test_a_noisy_run_that_is_restored_after_each_evaluation_goes_on_as_if_never_stopped() -> None:
+def test_known_variances_are_believed_and_nothing_is_repeated() -> None:
+    rng, optimizer = np.random.default_rng(0), Optimizer(SPACE, seed=0)
+    points = []
+    for _ in range(30):
+        suggestion = optimizer.ask()
+        points.append(tuple(suggestion.params.values()))
+        optimizer.tell(suggestion, bowl(np.array(points[-1])) + 15 * rng.standard_normal(), variance=225.0)
+    assert repeated(points) == 0
+
+
+def test_a_pending_repeat_is_not_asked_for_again() -> None:
+    rng, optimizer = np.random.default_rng(3), Optimizer(SPACE, seed=3)
+    for x in rng.uniform(-5, 5, (40, 3)):
+        optimizer.observe(dict(zip(SPACE, x.tolist(), strict=True)), bowl(x) + 15 * rng.standard_normal())
+    known = {tuple(row["params"].values()) for row in optimizer.state()["rows"]}
+    batch = [tuple(each.params.values()) for each in optimizer.ask(5)]
+    assert sum(point in known for point in batch) == 1
+    assert len(set(batch)) == 5
+
+
+def test_a_repeat_that_fails_is_tried_again_but_not_for_ever() -> None:
+    rng, optimizer = np.random.default_rng(3), Optimizer(SPACE, seed=3)
+    for x in rng.uniform(-5, 5, (40, 3)):
+        optimizer.observe(dict(zip(SPACE, x.tolist(), strict=True)), bowl(x) + 15 * rng.standard_normal())
+    known = {tuple(row["params"].values()) for row in optimizer.state()["rows"]}
+    failures = 0
+    for _ in range(8):
+        suggestion = optimizer.ask()
+        again = tuple(suggestion.params.values()) in known
+        failures += again
+        optimizer.tell(suggestion, None if again else bowl(np.array(list(suggestion.params.values()))))
+    assert 1 <= failures <= 3
+
+
+def test_a_run_that_is_restored_before_and_after_its_repeat_goes_on_as_if_never_stopped() -> None:
     def noisy(x: np.ndarray) -> float:
         return bowl(x) + 15 * float(np.random.default_rng(zlib.crc32(x.tobytes())).standard_normal())
 
@@ -164,12 +211,53 @@ def test_a_noisy_run_that_is_restored_after_each_evaluation_goes_on_as_if_never_
     assert asked == expected
 
 
+def in_doubt(space: Space | dict[str, tuple[float, float]]) -> Optimizer:
+    """An optimiser that takes all values for noisy."""
+    return Optimizer(space, seed=0, lag=None, noise=0.3, n_startup=0)
+
+
+def test_only_what_may_be_suggested_is_repeated() -> None:
+    square, rng = {"a": (0.0, 1.0), "b": (0.0, 1.0)}, np.random.default_rng(0)
+    infeasible = in_doubt(Space(square, feasible=lambda params: params["a"] < 0.5))
+    incomplete = in_doubt(Space(square, optional=["b"]))
+    outside = in_doubt(square)
+    for a, b, value in rng.random((10, 3)).tolist():
+        infeasible.observe({"a": 0.5 + a / 2, "b": b}, value)
+        incomplete.observe({"a": a}, value)
+        outside.observe({"a": 2 + a, "b": b}, value, outside=True)
+    assert infeasible.ask().params["a"] < 0.5
+    assert 0.0 <= incomplete.ask().params["b"] <= 1.0
+    assert 0.0 <= outside.ask().params["a"] <= 1.0
+    # The best result that may be suggested again is repeated, not the best one.
+    for optimizer in (infeasible, incomplete, outside):
+        optimizer.observe({"a": 0.3, "b": 0.7}, -1.0)
+        assert optimizer.ask().params == {"a": 0.3, "b": 0.7}
+
+
 def test_a_suggestion_where_no_row_has_measured_all_constraints() -> None:
-    rng = np.random.default_rng(0)
-    optimizer = Optimizer({"a": (0.0, 1.0), "b": (0.0, 1.0)}, seed=0, lag=None, noise=0.3, n_startup=0)
+    rng, optimizer = np.random.default_rng(0), in_doubt({"a": (0.0, 1.0), "b": (0.0, 1.0)})
     for i, (a, b, value) in enumerate(rng.random((10, 3)).tolist()):
         optimizer.observe({"a": a, "b": b}, value, constraints={"pq"[i % 2]: 1.0 + value})
     assert optimizer.ask().params.keys() == {"a", "b"}
+
+
+def test_a_repeat_is_the_same_configuration_to_the_last_bit() -> None:
+    for value in np.random.default_rng(0).uniform(0.1, 0.7, 64).tolist():
+        optimizer = in_doubt({"a": (0.1, 0.7)})
+        optimizer.observe({"a": value}, 0.0)
+        assert optimizer.planner.propose(0)[0] == {"a": value}
+        assert optimizer.ask().params == {"a": value}
+
+
+def test_nothing_is_repeated_next_to_an_evaluation_that_still_runs() -> None:
+    rng, optimizer = np.random.default_rng(3), Optimizer(SPACE, seed=3)
+    for x in rng.uniform(-5, 5, (40, 3)):
+        optimizer.observe(dict(zip(SPACE, x.tolist(), strict=True)), bowl(x) + 15 * rng.standard_normal())
+    known = {tuple(row["params"].values()) for row in optimizer.state()["rows"]}
+    first = optimizer.planner.propose(0)[0]
+    assert tuple(first.values()) in known
+    optimizer.announce({name: value + 1e-4 for name, value in first.items()})
+    assert optimizer.planner.propose(0)[0] != first
 
 
 def test_a_few_known_variances_do_not_hide_the_noise_of_the_other_values() -> None:

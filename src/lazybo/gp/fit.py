@@ -40,8 +40,9 @@ MAX_POINTS = 400
 # noise of 0.5 was not found within 160 observations (docs/notebook.md). The first learning always tries both.
 SECOND_START_POINTS = 30
 SECOND_START_EVERY = 5
-# With fewer observations noise is not considered: they are too few to tell it from a rugged objective.
-NOISY_POINTS = 10
+# With fewer observations noise is not considered: too few to tell it from a rugged objective, and an evaluation that is
+# repeated to find out is missed most while there are few.
+NOISY_POINTS = 20
 # Less noise than NOISY is the rugged mode. The search for the noisy mode starts from the noise NOISY_START, the search
 # for the rugged mode from the prior's length scales times RUGGED_START.
 NOISY_START = 1e-2

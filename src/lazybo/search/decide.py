@@ -56,7 +56,8 @@ Predicate: TypeAlias = Callable[[Array], NDArray[np.bool_]]
 class Search:
     """The records in a space, the models that learn from them, and the choice of the next points.
 
-    ``earlier`` has what earlier studies say about each objective.
+    ``earlier`` has what earlier studies say about each objective. With ``repeats``, an evaluation is repeated to find
+    out whether there is noise.
     """
 
     def __init__(
@@ -68,20 +69,22 @@ class Search:
         *,
         n_startup: int,
         has_cost: bool,
+        repeats: bool = True,
     ) -> None:
         self.space, self.n_startup = space, n_startup
         self.records = Records(space, len(earlier))
         self.feasible = None if space.feasible is None else FeasibleSet(space, space.feasible)
         self.models = Models(space, self.records, learning, earlier, self.feasible, has_cost=has_cost)
         self.has_cost = has_cost
-        self._learning, self._acquisition = learning, acquisition
+        self._learning, self._acquisition, self._repeats = learning, acquisition, repeats
         self._earlier = [each for each in earlier if each is not None]
         self._portfolio: Array | None = None
 
     def part(self, space: Space, *, local: bool) -> "Search":
         """A search with the same options in a part of the space, without records. A ``local`` one learns faster.
 
-        It never looks elsewhere. A local one refines what a crowd has found, with one particle.
+        It never looks elsewhere, nor repeats an evaluation to find noise. A local one refines what a crowd has found, and
+        has one particle.
         """
         priors = self._learning.priors
         default = LOCAL_KERNEL if local and (priors is None or priors.like is None) else None
@@ -94,6 +97,7 @@ class Search:
             nothing,
             n_startup=0,
             has_cost=self.has_cost,
+            repeats=False,
         )
 
     def resolve(self, row: int, result: Result) -> None:
@@ -140,6 +144,9 @@ class Search:
             return [self.random_point(seed, rng)]
         elsewhere = self._looks_elsewhere(rng)
         surface, best = self.models.surface(seed, rng, elsewhere or self._acquisition)
+        again = self._repeatable(best) if self._repeats and self.models.doubtful() else None
+        if again is not None:
+            return [again]
         barred = None if elsewhere is None else self._same_choice(best, rng)
         maxima = self._maxima(surface, best, seed, rng, count, barred)
         return [maximum.x for maximum in maxima[:count]] or [self.random_point(seed, rng)]
@@ -204,6 +211,21 @@ class Search:
         points = np.unique(points, axis=0)
         points = points[~self._taken(seed, now.fitted.kernel)(points)]
         return np.vstack((incumbents, points[self.models.expects_feasible(points)])), len(incumbents)
+
+    def _repeatable(self, rows: Index) -> Array | None:
+        """The point of the first of these rows that may be suggested again; None if there is none.
+
+        Results that were observed may lack an optional parameter, lie outside the ranges or not be feasible. Another
+        evaluation may run nearby.
+        """
+        points = self.records.points(rows)
+        points = points[~self._near_pending(points, self._kernel())]
+        whole = self.space.repair(self.space.clip(points))
+        for point, suggestible in zip(points, whole, strict=True):
+            allowed = self.feasible is None or bool(self.feasible.contains(suggestible[None])[0])
+            if allowed and np.array_equal(point, suggestible, equal_nan=True):
+                return point
+        return None
 
     def _startup_point(self, seed: int, number: int) -> Array | None:
         if self._earlier and number != CONTROL and number < len(self._first_points()):

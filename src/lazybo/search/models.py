@@ -238,6 +238,10 @@ class Models:
         now = first.current()
         return now.over(first.spread(now, seed)).points
 
+    def doubtful(self) -> bool:
+        """Whether an objective's model has found noise that no repeated evaluation has shown."""
+        return any(each.current().is_doubtful for each in self.objectives)
+
     def _least_violation(self, constraints: Sequence[Current]) -> Index:
         """The rows that are nearest to feasible, by the sum of what the model expects beyond the thresholds."""
         excess = np.zeros(len(self._records))

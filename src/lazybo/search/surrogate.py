@@ -22,9 +22,9 @@ from lazybo.gp.fit import Data, draw, is_due, modes, particles_at, subset
 from lazybo.gp.kernels import Kernel, Matern52, kernel_for
 from lazybo.gp.mixture import Components, Posterior, PosteriorPool
 from lazybo.gp.posterior import CHUNK_ROWS, NO_VALUE, groups_of_rows
-from lazybo.gp.priors import Priors, check_priors, prior_kernel
+from lazybo.gp.priors import NOISY, Priors, check_priors, prior_kernel
 from lazybo.gp.process import Process
-from lazybo.gp.targets import Repeats, Warping, repeats_of
+from lazybo.gp.targets import PROOF_IF_DISCRETE, Repeats, Warping, repeats_of
 from lazybo.search.fitted import Fitted, usable
 from lazybo.search.output import Learning, Output
 from lazybo.search.records import Index
@@ -45,6 +45,8 @@ MOST_WARPED = 1000
 NEAR = 0.2
 # If there are known variances, the process is rebuilt when the slope of the warping has changed by this factor.
 RESCALE = 2.0
+# At most this many evaluations are repeated to find out whether there is noise.
+MOST_REPEATS = PROOF_IF_DISCRETE
 # If the kernel is never learned, the values are compared with earlier tasks when they have grown by this factor.
 RELATE_GROWTH = 1.25
 # With more values the kernel is not learned more often than the lag says: factoring K takes more than a second.
@@ -135,6 +137,25 @@ class Current:
         rows, means = self.denoised()
         found[rows] = means
         return found
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether the model has found noise that no repeated evaluation has shown.
+
+        A repeat tells whether there is noise, or a rugged objective without any. Repeats that failed count, too.
+        """
+        if not (self.fitted.is_noisy and self.priors.may_be_noisy):
+            return False
+        if self.output.noise_is_known() or self.fitted.noise_limits()[0] >= NOISY:
+            return False
+        groups = self.output.repeated
+        if sum(len(group) - 1 for group in groups) >= MOST_REPEATS:
+            return False
+        pending = set(self.output.unfinished.tolist())
+        if any(not pending.isdisjoint(group) for group in groups):
+            return False
+        repeats = _repeats(self.output, self.targets)
+        return not (repeats.differ or repeats.agree)
 
     @property
     def is_exact(self) -> bool:
