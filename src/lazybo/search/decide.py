@@ -83,8 +83,8 @@ class Search:
     def part(self, space: Space, *, local: bool) -> "Search":
         """A search with the same options in a part of the space, without records. A ``local`` one learns faster.
 
-        It never looks elsewhere, nor repeats an evaluation to find noise. A local one has one particle, and refines what a
-        crowd has found.
+        It never looks elsewhere, nor repeats an evaluation to find noise. A local one has one particle and refines what
+        a crowd has found.
         """
         priors = self._learning.priors
         default = LOCAL_KERNEL if local and (priors is None or priors.like is None) else None

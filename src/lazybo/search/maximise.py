@@ -157,8 +157,8 @@ def find_maxima(
     chosen = _best_of_each(values, center, starts)
     start, center = candidates[chosen], center[chosen]
     u = start
-    # The optimum may be elsewhere for another choice: if there are choices, run BFGS again after the moves.
-    for _ in range(1 if space.numeric.all() else 2):
+    # The optimum may be elsewhere for another choice: if there are choices too, run BFGS again after the moves.
+    for _ in range(2 if space.numeric.any() and not space.numeric.all() else 1):
         if space.numeric.any():
             free = space.free(u)
             u = climb(field.gradient, u, center, free, ranges, _limits(space, border, free))
