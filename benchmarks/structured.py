@@ -205,6 +205,8 @@ def run_all(
 # ------------------------------------------------------------------------- report
 
 Row = dict[str, str]
+# Runs of each problem that an optimiser needs for the means of a family.
+ENOUGH = 3
 
 
 def evaluations(rows: Sequence[Row], budget: int) -> list[float]:
@@ -240,12 +242,12 @@ def table(rows: Sequence[Row], problem: str) -> str:
 
 
 def overview(rows: Sequence[Row], family: str) -> str:
-    """The means over all problems of a family, of the optimisers that have run all of them, as Markdown."""
+    """The means over all problems of a family, of the optimisers with enough runs of each, as Markdown."""
     names = [name for name in PROBLEMS if name.startswith(f"{family}-")]
     lines = [["", *(f"{what} {n}" for n in (150, 500) for what in ("found by", "regret after")), "evaluations needed"]]
     for optimizer, label in LABELS.items():
         own = [[row for row in rows if (row["problem"], row["optimizer"]) == (name, optimizer)] for name in names]
-        if not all(own):
+        if min(map(len, own)) < ENOUGH:
             continue
         early, late = cells(own, 150), cells(own, 500)
         needed = f"{np.mean([np.mean(evaluations(part, BUDGET)) for part in own]):.0f}" if any(late) else ""
