@@ -163,13 +163,16 @@ def _lock(names: Iterable[str]) -> tuple[int, ...] | None:
     folder = Path(tempfile.gettempdir()) / f"lazybo-devices-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     files: list[int] = []
-    for name in names:
-        files.append(os.open(folder / quote(name, safe=" "), os.O_RDWR | os.O_CREAT, 0o600))
-        try:
+    try:
+        for name in names:
+            files.append(os.open(folder / quote(name, safe=" "), os.O_RDWR | os.O_CREAT, 0o600))
             fcntl.flock(files[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            _close(files)
-            return None
+    except BlockingIOError:
+        _close(files)
+        return None
+    except BaseException:
+        _close(files)
+        raise
     return tuple(files)
 
 

@@ -135,7 +135,10 @@ class Outcome:
 
 
 def evaluate(objective: Call | bytes, task: Task) -> Outcome:
-    """Call the objective. Raises nothing but KeyboardInterrupt."""
+    """Call the objective, which owns a device meanwhile if there are some.
+
+    Raises only KeyboardInterrupt, and an OSError or ValueError if no device can be claimed.
+    """
     with ExitStack() as stack:
         trial = Trial(task.number, task.params, task.reporter, task.devices)
         if not task.claims:
