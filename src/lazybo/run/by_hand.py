@@ -22,7 +22,7 @@ from lazybo.space.space import Space
 from lazybo.study.attributes import CORRECTIONS_KEY, DRIVER_KEY, SECONDS_KEY, SKIPPED_KEY, VARIANCE_KEY, of_trial
 from lazybo.study.definition import options_digest
 from lazybo.study.ledger import Entry, Result, open_ledger
-from lazybo.study.model import StudyModel, open_model
+from lazybo.study.model import StudyModel, open_model, record
 from lazybo.study.store import Store
 from lazybo.study.trial import SECONDS, as_attributes, as_given, is_cost, is_paused
 
@@ -65,7 +65,7 @@ class ByHand:
         """The next n configurations: queued ones first, then suggestions of the model. Each is pending."""
         trials = self._store.trials()
         model = open_model(self.study, self._options, self.space, trials)
-        model.record(options_digest(self._options))
+        record(model, options_digest(self._options))
         model.absorb(trials, -1)
         found = self._claim_queued(model, trials, n)
         number = len(trials)

@@ -36,7 +36,7 @@ from lazybo.space.space import Space, as_space
 from lazybo.study.attributes import STOPPED_KEY
 from lazybo.study.definition import DEFAULT_NAME, Definition, keep_options, open_study, options_digest, read_earlier
 from lazybo.study.ledger import open_ledger
-from lazybo.study.model import StudyModel, open_model
+from lazybo.study.model import StudyModel, open_model, record
 from lazybo.study.pruner import LazyPruner
 from lazybo.study.sampler import LazySampler
 from lazybo.study.store import Store, explained, open_storage
@@ -187,7 +187,7 @@ def optimize(
         study.sampler = LazySampler.with_options(replace(options, kernel=by_name), space.feasible)
         study.pruner = _pruner(pruner, max_steps)
         model = open_model(study, options, space, trials)
-        model.record(options_digest(options), len(known))
+        record(model, options_digest(options), len(known))
         for params, value in known:
             model.optimizer.observe(params, value, outside=True)
         open_ledger(study, space.distributions, driver="").enqueue(first)

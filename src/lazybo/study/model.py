@@ -81,8 +81,8 @@ class StudyModel:
         self._told_paused: dict[int, tuple[int | None, int]] = {}  # the step and `learned_at` of their forecasts
         self._columns = _short_columns([name, str(self.space.distributions[name])] for name in self.space.names)
         self.seen = Seen()
-        self._recalled: tuple[str, int] | None = None  # the session, and its number of events, that this one continues
-        self._saved = self._learned()  # as it was last written or read
+        self.recalled: tuple[str, int] | None = None  # the session, and its number of events, that this one continues
+        self._saved = self.learned()  # as it was last written or read
 
     def absorb(self, trials: Sequence[FrozenTrial], except_number: int) -> None:
         """Observe the trials that finished; those that run with known parameters become pending."""
@@ -97,7 +97,8 @@ class StudyModel:
                 trial.number not in self._pending or trial.number in self._paused
             ):
                 self.announce(trial.number, announced_params(trial, self.space.distributions) or trial.params)
-        self.tell_forecasts()
+        self.tell_stopped()
+        self.tell_paused()
         for trial in running:
             self.watch(trial.number, trial.intermediate_values)
 
@@ -150,25 +151,13 @@ class StudyModel:
     def finish(self, trial: FrozenTrial) -> None:
         """Observe a trial that finished. A second call for the same trial does nothing."""
         self.settle(trial)
-        self.tell_forecasts()
+        self.tell_stopped()
+        self.tell_paused()
 
     def pause(self, trial: FrozenTrial) -> None:
         """Observe the forecast of a trial that was paused, until it ends or is paused again."""
         self.hold(trial)
         self.tell_paused()
-
-    def tell_forecasts(self) -> None:
-        """Observe the forecasts of stopped and paused trials that are new or have changed."""
-        if self._without_forecast or self._forecast or self._paused or self._forecast_at:
-            self.seen.note("t")
-        self._tell_stopped()
-        self._tell_paused()
-
-    def tell_paused(self) -> None:
-        """The same for paused trials only."""
-        if self._paused:
-            self.seen.note("u")
-        self._tell_paused()
 
     def watch(self, number: int, values: Mapping[int, float]) -> None:
         """Learn where a running trial is expected to end, from the values that it has reported so far.
@@ -240,13 +229,16 @@ class StudyModel:
             # It is from another space, or it failed before it had its parameters, and there is nothing to observe.
             self.space_outdated = self.space_outdated or trial.state != TrialState.FAIL
 
-    def _tell_stopped(self) -> None:
+    def tell_stopped(self) -> None:
         """Observe the forecasts of stopped trials; all of them again if the model of curves was learned again.
 
         Then the process is built again, too. So a resumed run gets the same numbers, whichever forecasts were made
         before it stopped.
         """
-        if not (self._without_forecast or self._forecast or self._paused):
+        waiting = self._without_forecast or self._forecast or self._paused
+        if waiting or self._forecast_at:
+            self.seen.note("t")
+        if not waiting:
             if self._forecast_at:  # the curves count only while there are forecasts
                 self._forecast_at = 0
                 self.optimizer.planner.revise({}, objective=self.reports)
@@ -282,9 +274,12 @@ class StudyModel:
             self._told_paused.pop(number, None)
             self.curves.remove_paused(number)
 
-    def _tell_paused(self) -> None:
+    def tell_paused(self) -> None:
         """Learn the forecasts of paused trials that are new, or change since the model of curves was learned again."""
-        forecasts = self.curves.forecasts() if self._paused else {}
+        if not self._paused:
+            return
+        self.seen.note("u")
+        forecasts = self.curves.forecasts()
         for number, step in self._paused.items():
             basis = step, self.curves.learned_at
             if number in forecasts and self._told_paused.get(number) != basis:
@@ -316,7 +311,7 @@ class StudyModel:
                         latest = finished
             except ValueError as error:
                 _logger.warning(f"What this study learned earlier cannot be used ({error}); it is learned again.")
-        self._saved = self._learned()
+        self._saved = self.learned()
 
     def adopt(self, saved: Mapping[str, Any]) -> None:
         """Continue with what a model of the same space had `learned`. Raises a ValueError if that is damaged."""
@@ -324,11 +319,7 @@ class StudyModel:
         session, events = saved.get("by", ("", 0))
         recalled = str(session), whole("by", events, 0)
         self.optimizer.planner.restore(saved["model"])
-        self._forecast_at, self._recalled = learned_at, recalled
-
-    def record(self, options: str, known: int = 0) -> None:
-        """Record from now on what suggestions have seen; ``known`` results are not in the study."""
-        self.seen.opening = Opening(self._recalled, options, known, self.space.feasible is not None)
+        self._forecast_at, self.recalled = learned_at, recalled
 
     def unsaved_attributes(self) -> dict[str, Any]:
         """What has been learned since it was last saved, as attributes of the study. It then counts as saved."""
@@ -346,21 +337,22 @@ class StudyModel:
         return announcement(self.pending_params(number), self.space.distributions, {**learned, **(extra or {})})
 
     def _unsaved(self) -> dict[str, Any]:
-        text = self._learned()
+        text = self.learned()
         if text == self._saved:
             return {}
         self._saved = text
         by = {"by": [self.seen.session, self.seen.count]} if self.seen.opening is not None else {}
         return {"finished": self._feed.settled, **by, **json.loads(text)}
 
-    def learned(self) -> dict[str, Any]:
-        """What was learned, as plain data that `adopt` takes."""
-        found: dict[str, Any] = json.loads(self._learned())
-        return found
-
-    def _learned(self) -> str:
+    def learned(self) -> str:
+        """What was learned, as JSON of what `adopt` takes."""
         curves = {"curves": self._forecast_at} if self._forecast_at else {}
         return json.dumps({"columns": self._columns, "model": self.optimizer.planner.state(), **curves})
+
+
+def record(model: StudyModel, options: str, known: int = 0) -> None:
+    """Record from now on what the suggestions of a model have seen; ``known`` results are not in the study."""
+    model.seen.opening = Opening(model.recalled, options, known, model.space.feasible is not None)
 
 
 def _short_columns(columns: Iterable[Sequence[str]]) -> list[list[str]]:

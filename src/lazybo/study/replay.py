@@ -157,7 +157,7 @@ class _Player:
                     self._missing = self._missing or str(error)
                 count += 1
                 if not self._missing and (self._name, count) in self._wanted:
-                    self._moments[self._name, count] = self._model.learned()
+                    self._moments[self._name, count] = json.loads(self._model.learned())
             if number is not None:
                 params = self._repeat if self._repeat is not None else self._proposed.get(number)
                 self._repeat = None
@@ -169,7 +169,7 @@ class _Player:
             return
         model, kind, argument = self._model, event[0], event[1:]
         if kind == "t":
-            model.tell_forecasts()
+            model.tell_stopped()
         elif kind == "u":
             model.tell_paused()
         elif kind == "x":
