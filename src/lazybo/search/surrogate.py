@@ -286,8 +286,9 @@ class Surrogate:
         if self._is_rescaled(fitted):
             fitted = fitted.unbuilt()
         now = self._with_rows(fitted, targets)
-        degenerate = now.posterior.effective < DEGENERATE * len(fitted.particles)
-        if degenerate and len(complete) > fitted.learned_at:
+        # Forecasts change between two suggestions, and a resumed run does not see what they were.
+        settled = len(self.output.measured) == len(complete) > fitted.learned_at
+        if settled and now.posterior.effective < DEGENERATE * len(fitted.particles):
             return self._relearned(fitted, targets, complete, count)
         return now
 
