@@ -11,7 +11,7 @@ import pytest
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
 @pytest.mark.skipif(sys.platform != "linux", reason="needs LD_PRELOAD")
-@pytest.mark.parametrize("mode", ["here", "pauses"])
+@pytest.mark.parametrize("mode", ["here", "process"])
 def test_a_kill_between_two_writes_loses_nothing(mode: str) -> None:
     command = [sys.executable, "-m", "benchmarks.instants", "--instants", "4", "--modes", mode, "--seed", "3"]
     root = Path(__file__).parents[2]

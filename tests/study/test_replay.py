@@ -89,7 +89,8 @@ def test_every_suggestion_is_made_again(kind: str, tmp_path: Path) -> None:
     found = list(replay(study))
     assert not reasons(found)
     assert [each.again for each in found] == [each.params for each in found]
-    assert len(found) >= 13  # three of one kind were given
+    # Three of one kind were given, and a final check ends as soon as one contender leads.
+    assert len(found) >= (8 if kind == "confirmed" else 13)
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")  # of fork()
