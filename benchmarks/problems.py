@@ -190,10 +190,21 @@ def _gaussian(problem: Problem, share: float) -> Callable[[Params, np.random.Gen
 
 
 def _one_training(name: str) -> Callable[[Params, np.random.Generator], float]:
-    """One of the repeated trainings of a configuration instead of their mean."""
+    """One of the repeated trainings of a configuration instead of their mean.
+
+    The trainings of a configuration take turns, from a random one on: no real training gives the same value twice.
+    """
     bench, data = name.split("-")
     _, rows = _table(bench, data)
-    return lambda p, rng: float(rng.choice(rows[tuple(p.values())].values))
+    turns: dict[tuple[Any, ...], int] = {}
+
+    def training(p: Params, rng: np.random.Generator) -> float:
+        key = tuple(p.values())
+        values = rows[key].values
+        turns[key] = turns[key] + 1 if key in turns else int(rng.integers(len(values)))
+        return float(values[turns[key] % len(values)])
+
+    return training
 
 
 def bbob(function: int, dim: int, instance: int) -> Problem:

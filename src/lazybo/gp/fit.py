@@ -72,7 +72,7 @@ ALLOWANCE_PER_ENTRY = 8
 DRAWING = 8
 # While there are few observations, the rows of several particles cost next to nothing, and the kernel is uncertain.
 MOST_PARTICLES = 8
-PARTICLE_ROWS = 800
+PARTICLE_ROWS = 400
 
 
 class Data(NamedTuple):

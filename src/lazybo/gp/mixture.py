@@ -41,6 +41,24 @@ class Components(NamedTuple):
     mean: Array
     std: Array
 
+    def middle(self) -> Array:
+        """The means of the mixture, (m,)."""
+        return np.asarray(np.exp(self.log_weights) @ self.mean)
+
+    def quantiles(self, levels: Sequence[float]) -> Array:
+        """Quantiles of the mixture at the points, (q, m)."""
+        mean, std = self.mean, np.maximum(self.std, np.finfo(float).tiny)
+        if len(mean) == 1:
+            return np.asarray(mean + ndtri(levels)[:, None] * std)
+        low, high = (mean - REACH * std).min(axis=0), (mean + REACH * std).max(axis=0)
+        wanted, weights = np.array(levels)[:, None], np.exp(self.log_weights)
+        low, high = (np.tile(end, (len(levels), 1)) for end in (low, high))
+        for _ in range(BISECTIONS):
+            middle = 0.5 * (low + high)
+            below = np.einsum("s,sqm->qm", weights, ndtr((middle - mean[:, None]) / std[:, None])) < wanted
+            low, high = np.where(below, middle, low), np.where(below, high, middle)
+        return 0.5 * (low + high)
+
 
 @dataclass(frozen=True)
 class Posterior:
@@ -136,21 +154,6 @@ class Posterior:
         middle = self.weights @ means
         apart = means - middle
         return middle, np.tensordot(self.weights, covariances, 1) + np.einsum("s,si,sj->ij", self.weights, apart, apart)
-
-    def quantiles(self, u: Array, levels: Sequence[float], widening: float = 1.0) -> Array:
-        """Quantiles at the rows of U, (q, m), with standard deviations that are multiplied by ``widening``."""
-        _, mean, std = self.components(u)
-        std = np.maximum(widening * std, np.finfo(float).tiny)
-        if len(mean) == 1:
-            return np.asarray(mean + ndtri(levels)[:, None] * std)
-        low, high = (mean - REACH * std).min(axis=0), (mean + REACH * std).max(axis=0)
-        wanted = np.array(levels)[:, None]
-        low, high = (np.tile(end, (len(levels), 1)) for end in (low, high))
-        for _ in range(BISECTIONS):
-            middle = 0.5 * (low + high)
-            below = np.einsum("s,sqm->qm", self.weights, ndtr((middle - mean[:, None]) / std[:, None])) < wanted
-            low, high = np.where(below, middle, low), np.where(below, high, middle)
-        return 0.5 * (low + high)
 
     def left_out(self, most: int | None = None) -> LeftOut:
         """What is predicted for each target, or for ``most`` of them, from all others."""

@@ -34,7 +34,7 @@ import numpy as np
 
 from lazybo.core import text
 from lazybo.core.checks import Array
-from lazybo.gp.mixture import Posterior
+from lazybo.gp.mixture import Components, Posterior
 from lazybo.gp.posterior import NO_VALUE, root_of
 from lazybo.gp.priors import NOISY
 from lazybo.gp.targets import Warping
@@ -52,8 +52,8 @@ WIDENED = 1.5
 EQUAL_MEANS = 1e-3
 # The share of learned noise that is taken for real: a kernel is too smooth for a rugged objective, and takes what it
 # cannot follow for noise. With 0, the recommended configuration was often worse than the best one on such objectives
-# (docs/notebook.md). k measurements weigh as much as k values with this share of signal.
-REAL_SHARE = 0.05
+# (docs/notebook.md), and its interval too narrow. k measurements weigh as much as k values with this share of signal.
+REAL_SHARE = 0.1
 # Points at a time: bounds the work space to this many columns of K.
 BLOCK_POINTS = 512
 # The leader's chance at which the check ends.
@@ -136,16 +136,8 @@ class Predictor:
 
     def predictions(self, points: Array) -> list[Prediction]:
         """One prediction for each point, (m, d)."""
-        found: list[Prediction] = []
-        for rows in self._blocks(points):
-            ends = self.posterior.quantiles(rows, INTERVAL[:: int(self.sign)], WIDENED)
-            # Adding 0 makes 0 of -0.
-            targets = (self.posterior.mean(rows), *ends)
-            value, low, high = (self.sign * self.warping.inverse(target) + 0.0 for target in targets)
-            # An inverse rounds, so the ends of a narrow interval may be on the wrong side by a rounding.
-            low, high = np.minimum(low, value), np.maximum(high, value)
-            found += map(Prediction, value.tolist(), low.tolist(), high.tolist())
-        return found
+        blocks = (self.posterior.components(rows) for rows in self._blocks(points))
+        return [prediction for found in blocks for prediction in self._in_values(_widened(found))]
 
     def recommendation(self, evaluations: Sequence[Evaluation]) -> Recommendation:
         """Of these evaluations the configuration with the best posterior mean.
@@ -157,13 +149,11 @@ class Predictor:
         points = np.array([first.point for first, *_ in configurations])
         values = np.array([mean_value(repeated) for repeated in configurations])
         means = self.warping(self.sign * values) if self.exact else self.means(points)
-        if not self.known_variances.any():
-            repeats = np.array([len(repeated) for repeated in configurations])
-            weights = repeats * REAL_SHARE / (1.0 - REAL_SHARE + repeats * REAL_SHARE)
-            means = means + weights * (self.warping(self.sign * values) - means)
+        means = means + self._real(configurations) * (self.warping(self.sign * values) - means)
         equal = np.flatnonzero(means <= means.min() + self.equal)
         best = int(equal[np.argmin(self.sign * values[equal])])
-        chosen, (prediction,) = configurations[best], self.evaluated(points[best : best + 1], values[best : best + 1])
+        chosen = configurations[best]
+        (prediction,) = self.evaluated([chosen])
         return Recommendation(
             params=dict(chosen[0].params),
             value=prediction.value,
@@ -174,20 +164,50 @@ class Predictor:
             number=chosen[0].number,
         )
 
-    def evaluated(self, points: Array, values: Array) -> list[Prediction]:
-        """Predictions at points, (m, d), where these values were measured, (m,).
+    def evaluated(self, configurations: Sequence[Sequence[Evaluation]]) -> list[Prediction]:
+        """One prediction for each of some evaluated configurations, given all evaluations of each.
 
-        If there is no noise, a value that was measured is the objective itself. So the interval contains it as long as
-        that is not too improbable, also where the model would rather believe the neighbours.
+        The intervals are at least as wide as those of `predictions`. A share of what a particle calls noise may be real
+        (`REAL_SHARE`): then the objective is nearer to what was measured. If there may be no noise at all, the interval
+        contains what was measured, also where the model would rather believe the neighbours.
         """
+        points = np.array([first.point for first, *_ in configurations])
+        values = np.array([mean_value(repeated) for repeated in configurations])
         found = self.predictions(points)
-        quiet = [process.noise <= NOISY for process in self.posterior.processes]
-        if self.posterior.weights @ quiet <= INTERVAL[0] or self.known_variances.any():
+        if self.known_variances.any():
             return found
+        ends = [found, self._partly_real(points, values, self._real(configurations))]
+        quiet = [process.noise <= NOISY for process in self.posterior.processes]
+        if self.posterior.weights @ quiet > INTERVAL[0]:
+            ends.append([Prediction(value, value, value) for value in values.tolist()])
         return [
-            replace(each, low=min(each.low, value), high=max(each.high, value))
-            for each, value in zip(found, values.tolist(), strict=True)
+            replace(each, low=min(end.low for end in all_ends), high=max(end.high for end in all_ends))
+            for each, all_ends in zip(found, zip(*ends, strict=True), strict=True)
         ]
+
+    def _partly_real(self, points: Array, values: Array, real: Array) -> list[Prediction]:
+        """Predictions where these values were measured, if a share of each particle's noise is signal."""
+        parts = self.posterior.components(self.space.as_rows(points))
+        noise = np.array([[process.noise] for process in self.posterior.processes])
+        mean = parts.mean + real * (self.warping(self.sign * values) - parts.mean)
+        std = np.sqrt(parts.std**2 + REAL_SHARE * noise * (1.0 - real))
+        return self._in_values(_widened(parts._replace(mean=mean, std=std)))
+
+    def _real(self, configurations: Sequence[Sequence[Evaluation]]) -> Array:
+        """How much what was measured at each configuration counts beside the posterior mean, (m,)."""
+        if self.known_variances.any():
+            return np.zeros(len(configurations))
+        repeats = np.array([len(repeated) for repeated in configurations])
+        return repeats * REAL_SHARE / (1.0 - REAL_SHARE + repeats * REAL_SHARE)
+
+    def _in_values(self, found: Components) -> list[Prediction]:
+        """Predictions in the units of the objective."""
+        targets = (found.middle(), *found.quantiles(INTERVAL[:: int(self.sign)]))
+        # Adding 0 makes 0 of -0.
+        value, low, high = (self.sign * self.warping.inverse(target) + 0.0 for target in targets)
+        # An inverse rounds, so the ends of a narrow interval may be on the wrong side by a rounding.
+        low, high = np.minimum(low, value), np.maximum(high, value)
+        return list(map(Prediction, value.tolist(), low.tolist(), high.tolist()))
 
     def means(self, points: Array) -> Array:
         """The posterior means at these points, in units of the targets, (m,)."""
@@ -219,6 +239,10 @@ class Limit:
 
     posterior: Posterior
     threshold: float
+
+
+def _widened(found: Components) -> Components:
+    return found._replace(std=WIDENED * found.std)
 
 
 def by_configuration(evaluations: Sequence[Evaluation]) -> list[list[Evaluation]]:
@@ -304,8 +328,7 @@ class FinalCheck:
         """Those whose chance is not negligible, the largest first."""
         order = np.argsort(-self._chances, kind="stable")
         kept = [i for i in order if self._chances[i] >= NEGLIGIBLE]
-        measured = np.array([mean_value(self._configurations[i]) for i in kept])
-        predictions = self._predictor.evaluated(self._points[kept], measured)
+        predictions = self._predictor.evaluated([self._configurations[i] for i in kept])
         return [
             Contender(
                 params=dict(self._configurations[i][0].params),
