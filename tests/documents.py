@@ -21,6 +21,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -30,6 +31,8 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 RUN = ("python", "sh", "console")
 SHOWN = ("", "text", "layers")
+# Blocks that need these show the code of another tool, which may warn.
+OTHER_TOOLS = {"ax", "hyperopt", "skopt"}
 
 _FENCE = re.compile(
     r"(?:^[ \t]*<!-- (?P<note>not run|needs): (?P<why>[^\n]*?) -->\n+)?"
@@ -108,7 +111,9 @@ def run(blocks: Sequence[Block], *, everything: bool = False) -> Iterator[tuple[
 def _python(block: Block, namespace: dict[str, object]) -> str:
     # Padded, so that a traceback has the line of the page.
     code = compile("\n" * block.line + block.text, block.page, "exec")
-    with contextlib.redirect_stdout(io.StringIO()) as out:
+    with contextlib.redirect_stdout(io.StringIO()) as out, warnings.catch_warnings():
+        if not OTHER_TOOLS.isdisjoint(block.needs):
+            warnings.simplefilter("ignore")
         exec(code, namespace)
     return out.getvalue()
 
