@@ -1,22 +1,28 @@
 """What MkDocs does besides building pages: the page of the command, search without a server, nothing from a network."""
 
+import math
 import re
+import tempfile
 from collections import defaultdict
 from enum import Enum
 from html import escape
 from pathlib import Path
 from typing import Any
 
+import optuna
 import typer
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+from optuna.trial import Trial
 
+from lazybo import LazySampler, write_report
 from lazybo.cli.app import app
 from lazybo.cli.console import word_of
 
 COMMAND_PAGE = "cli.md"
+EXAMPLE_REPORT = "example-report.html"
 INTRODUCTION = """# The command: all options
 
 This page is made from the command itself when the site is built. What the options mean for a program is in
@@ -25,9 +31,27 @@ This page is made from the command itself when the site is built. What the optio
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the page of the command."""
+    """Add the page of the command, and the report that the landing page shows."""
     files.append(File.generated(config, COMMAND_PAGE, content=command_page()))
+    files.append(File.generated(config, EXAMPLE_REPORT, content=example_report()))
     return files
+
+
+def example_report() -> str:
+    """A report to play with, of a study that is made when the site is built."""
+
+    def loss(trial: Trial) -> float:
+        lr, dropout = trial.suggest_float("lr", 1e-4, 0.1, log=True), trial.suggest_float("dropout", 0.0, 0.6)
+        layers, optimiser = trial.suggest_int("layers", 1, 6), trial.suggest_categorical("optimiser", ["adam", "sgd"])
+        ideal = -2.6 if optimiser == "adam" else -1.4
+        slow, wide = (math.log10(lr) - ideal) ** 2, (layers - 4 + 3 * dropout) ** 2
+        return 0.08 + 0.1 * slow / (1.0 + slow) + 0.01 * wide + 0.05 * (dropout - 0.2) ** 2
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    study = optuna.create_study(study_name="an example", sampler=LazySampler(seed=0))
+    study.optimize(loss, n_trials=40)
+    with tempfile.TemporaryDirectory() as folder:
+        return Path(write_report(study, Path(folder) / "report.html")).read_text(encoding="utf-8")
 
 
 def on_post_build(config: MkDocsConfig) -> None:
