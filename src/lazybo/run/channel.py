@@ -11,7 +11,7 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing import AuthenticationError
@@ -45,6 +45,8 @@ BY_VALUES = (MedianPruner, PercentilePruner, ThresholdPruner, WilcoxonPruner)
 BY_ATTRIBUTES = (SuccessiveHalvingPruner, HyperbandPruner)
 # Writes values by step, by the id of their trial; returns the ids of the trials that had ended and got none.
 Write = Callable[[Mapping[int, Mapping[int, float]]], Collection[int]]
+# Is called with a value that a running trial has reported: the study, the trial, the step, the value.
+Follower = Callable[[Study, FrozenTrial, int, float], object]
 
 
 # ------------------------------------------------------------------------- driver
@@ -65,11 +67,13 @@ class _OpenTrial:
 class StudyReporter:
     """Records intermediate values and asks the study's pruner. Used by several threads at once.
 
-    ``on_begin`` is called when a worker starts an evaluation.
+    ``on_begin`` is called when a worker starts an evaluation, and each of ``followers`` for every new value.
     """
 
-    def __init__(self, study: Study, on_begin: Callable[[int, int | None], object]) -> None:
-        self._study, self._store, self._on_begin = study, Store(study), on_begin
+    def __init__(
+        self, study: Study, on_begin: Callable[[int, int | None], object], followers: Sequence[Follower] = ()
+    ) -> None:
+        self._study, self._store, self._on_begin, self._followers = study, Store(study), on_begin, followers
         interval = 0.0 if self._store.in_memory else WRITE_INTERVAL  # in memory nothing is gained by waiting
         self._writer = BatchedWriter(open_ledger(study, {}, None).report, interval)
         self._open: dict[int, _OpenTrial] = {}  # by number
@@ -130,6 +134,8 @@ class StudyReporter:
         if not self._writer.add(trial.trial_id, step, value):
             return True
         trial.values[step] = value
+        for follow in self._followers:
+            follow(self._study, self._frozen(trial), step, value)
         if step >= trial.stop_at:
             return True
         return step >= trial.judged_from and self._is_pruned(trial)
@@ -143,11 +149,17 @@ class StudyReporter:
         by_values = kind in BY_VALUES or "BY_VALUES" in vars(kind)
         if not by_values and kind not in BY_ATTRIBUTES:
             self._writer.flush()
-        if trial.frozen is None or not by_values:
-            trial.frozen = self._store.trial(trial.trial_id)
-        frozen = copy.copy(trial.frozen)
+        if not by_values:
+            trial.frozen = None
+        frozen = copy.copy(self._frozen(trial))
         frozen.intermediate_values = {**frozen.intermediate_values, **trial.values}
         return bool(with_retries(partial(pruner.prune, self._study, frozen)))
+
+    def _frozen(self, trial: _OpenTrial) -> FrozenTrial:
+        """A trial as it was when it first reported."""
+        if trial.frozen is None:
+            trial.frozen = self._store.trial(trial.trial_id)
+        return trial.frozen
 
 
 class BatchedWriter:

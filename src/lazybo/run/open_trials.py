@@ -123,7 +123,8 @@ class OpenTrials:
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._tasks: list[tuple[OpenTrial, int | None]] = []  # to submit before any other trial starts
         self._running: dict[Future[Outcome], _Running] = {}
-        self._reporter = StudyReporter(study, self._on_begin)
+        followers = [callback.report for callback in options.callbacks if hasattr(callback, "report")]
+        self._reporter = StudyReporter(study, self._on_begin, followers)
         self._connect = partial(connect, self._reporter)
         self._worker_reporter = self._connect() if options.reports else None
 

@@ -134,7 +134,9 @@ def optimize(
     better than a new one (docs/curves.md). ``checkpoints`` is the folder for all of them; by default one next to the
     storage. ``pruner`` decides on trials that report (default: `lazybo.LazyPruner`).
 
-    ``callbacks`` are called as ``f(study, trial)`` after each trial, and when it is paused.
+    ``callbacks`` are called as ``f(study, trial)`` after each trial, and when it is paused. If one has a method
+    ``report(study, trial, step, value)``, that is called for every reported value: so the trackers of `lazybo.track`
+    show trials in MLflow, TensorBoard or Weights & Biases while they run.
     """
     limits, n_trials = _check_limits(limits), check_count("n_trials", n_trials)
     limits.check_ends(n_trials)
