@@ -1,11 +1,16 @@
 """What a release says of itself, in several files, agrees."""
 
+import hashlib
 import importlib.util
 import re
+import shutil
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 import lazybo
@@ -53,3 +58,49 @@ def test_the_classifiers_have_every_python_that_is_supported() -> None:
 def test_everything_in_the_source_distribution_exists() -> None:
     for each in PYPROJECT["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]:
         assert (ROOT / each.lstrip("/")).exists(), each
+
+
+def test_the_conda_recipe_says_what_pyproject_says() -> None:
+    recipe = yaml.safe_load((ROOT / "conda" / "recipe.yaml").read_text())
+    project = PYPROJECT["project"]
+    assert recipe["context"]["version"] == lazybo.__version__
+    wanted = [
+        f"python {project['requires-python']}",
+        *(re.sub(r"(?=[<>=])", " ", d, count=1) for d in project["dependencies"]),
+    ]
+    assert recipe["requirements"]["run"] == wanted
+    assert recipe["about"]["summary"] == project["description"]
+    assert recipe["about"]["license"] == project["license"]
+    (command,) = recipe["build"]["python"]["entry_points"]
+    assert command == f"lazybo = {project['scripts']['lazybo']}"
+
+
+def test_a_tag_publishes_what_ci_has_checked() -> None:
+    jobs = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text())["jobs"]
+    commands = [step["run"] for step in jobs["build"]["steps"] if "run" in step]
+    assert commands[-2:] == [".ci/run", "make package"]
+    assert jobs["publish"]["needs"] == "build"
+    assert jobs["publish"]["permissions"] == {"id-token": "write"}, "trusted publishing, and nothing else"
+
+
+@pytest.mark.extra
+def test_the_wheel_is_the_same_whenever_it_is_built(tmp_path: Path) -> None:
+    hashes = set()
+    for i in range(2):
+        tree, out = tmp_path / f"tree{i}", tmp_path / f"out{i}"
+        tree.mkdir()
+        for name in ("src", "README.md", "LICENSE", "CHANGELOG.md", "CITATION.cff", "SECURITY.md", "pyproject.toml"):
+            source = ROOT / name
+            if source.is_dir():
+                shutil.copytree(
+                    source, tree / name, ignore=shutil.ignore_patterns("__pycache__"), copy_function=shutil.copy
+                )
+            else:
+                shutil.copy(source, tree / name)
+        subprocess.run(
+            [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(out), str(tree)],
+            check=True,
+        )
+        (wheel,) = out.glob("*.whl")
+        hashes.add(hashlib.sha256(wheel.read_bytes()).hexdigest())
+    assert len(hashes) == 1
