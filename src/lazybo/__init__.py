@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from lazybo.run.optimize import optimize
     from lazybo.search.optimizer import Optimizer, Suggestion
     from lazybo.search.predictions import Prediction, Recommendation
+    from lazybo.space.beliefs import Belief
     from lazybo.space.graphs import Graph
     from lazybo.space.mixtures import Described, Mixture
     from lazybo.space.orders import Permutation, Subset
@@ -31,6 +32,7 @@ __version__ = "0.1.0"
 # Where the public names are. Each is imported when it is first used: a worker needs few of them, and starts in a third
 # of the time.
 _MODULES = {
+    "Belief": "lazybo.space.beliefs",
     "Column": "lazybo.gp.kernels",
     "Condition": "lazybo.space.space",
     "Described": "lazybo.space.mixtures",
@@ -62,6 +64,7 @@ _MODULES = {
 }
 
 __all__ = [
+    "Belief",
     "Column",
     "Condition",
     "Described",

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from lazybo.core.checks import Array, hinting, shortened
 from lazybo.space.axis import Axis, Perturbation, axis_of
+from lazybo.space.beliefs import Belief, Believed, beliefs_of, check_belief, fitting
 from lazybo.space.configurations import Condition, Configurations
 from lazybo.space.derived import Canonical, Derived, Features
 from lazybo.space.distributions import contains, only_value
@@ -37,7 +38,7 @@ __all__ = ["MAX_LISTED", "Condition", "Predicate", "Space", "as_space", "places_
 # Whether a configuration may be evaluated.
 Predicate: TypeAlias = Callable[[dict[str, Any]], bool]
 # What a space is made of.
-ARGUMENTS = ("parameters", "conditions", "feasible", "optional", "features", "canonical")
+ARGUMENTS = ("parameters", "conditions", "feasible", "optional", "features", "canonical", "beliefs")
 # Spaces with more configurations than this are never listed.
 MAX_LISTED = 100_000
 # The features of a user's function have units that come from so many random configurations.
@@ -52,6 +53,8 @@ class Space:
     - ``conditions``: when a parameter is active: ``{"momentum": Condition("optimizer", ("sgd",))}``.
     - ``feasible``: a function of a configuration (a dict of its active parameters) that says whether it may be
       evaluated: ``lambda params: params["a"] + params["b"] <= 1``. Only feasible configurations are suggested.
+    - ``beliefs``: where you expect the best values: ``{"lr": lazybo.Belief(around=1e-3, within=3)}``. They guide the
+      first suggestions and fade as values arrive.
     - ``optional``: names of parameters that observations may lack for other reasons.
     - ``features``: a function of a configuration that returns numbers the model sees in addition to the parameters.
     - ``canonical``: a function of a configuration that returns a key. Configurations with equal keys are equivalent:
@@ -69,6 +72,7 @@ class Space:
         optional: Collection[str] = (),
         features: Features | None = None,
         canonical: Canonical | None = None,
+        beliefs: Mapping[str, Belief] | None = None,
     ) -> None:
         known = self.configurations = Configurations(parameters, conditions, optional)
         self.parameters, self.stored, self.kinds = known.parameters, known.stored, known.kinds
@@ -81,6 +85,11 @@ class Space:
                 f"{shortened(feasible)}"
             )
         self.feasible = feasible
+        self.beliefs = beliefs_of(beliefs)
+        for name, belief in self.beliefs.items():
+            if name not in self.parameters:
+                raise ValueError(f"there is a belief about {name!r}, but this space has {sorted(self.parameters)}")
+            check_belief(name, belief, self.parameters[name])
         warn_of_misreading(parameters)
         self.axes: dict[str, Axis] = {
             name: each.axis if isinstance(each, Structured) else axis_of(each)
@@ -148,6 +157,16 @@ class Space:
     def changed(self, **changes: Any) -> "Space":
         """The same space with other arguments."""
         return Space(**{name: getattr(self, name) for name in ARGUMENTS} | changes)
+
+    def believing(self, beliefs: Mapping[str, Belief]) -> "Space":
+        """The same space with these beliefs, except for those that do not fit it."""
+        found = fitting(beliefs, self.parameters)
+        return self if found == self.beliefs else self.changed(beliefs=found)
+
+    @cached_property
+    def believed(self) -> Believed | None:
+        """The density of the beliefs; None if there are none."""
+        return Believed(self.beliefs, self.axes, self.slices, self._drawn) if self.beliefs else None
 
     # ------------------------------------------------------------ values and points
 
@@ -241,13 +260,16 @@ class Space:
 
     def spread(self, rng: np.random.Generator, n: int) -> Array:
         """Points that fill the space evenly (scrambled Sobol), (n, d)."""
-        if self.dim == 0:
-            return np.zeros((n, 0))
+        return self.from_uniform(self.uniforms(rng, n)) if self.dim else np.zeros((n, 0))
+
+    def uniforms(self, rng: np.random.Generator, n: int) -> Array:
+        """The uniform numbers of `spread`, (n, draws)."""
         # Imported here: it takes as long as all other imports of an optimiser, and reports on a study do not need it.
         from scipy.stats import qmc
 
         # Sobol points are balanced only if their number is a power of two.
-        return self.from_uniform(qmc.Sobol(self.draws, rng=rng).random_base2(max(n - 1, 1).bit_length())[:n])
+        numbers: Array = qmc.Sobol(self.draws, rng=rng).random_base2(max(n - 1, 1).bit_length())[:n]
+        return numbers
 
     def from_uniform(self, u: Array) -> Array:
         """Points for uniform numbers in [0, 1), (n, draws): all levels of a discrete parameter are equally likely."""
