@@ -47,7 +47,7 @@ _IN_SAMPLER = ["n_startup_trials", *(each.name for each in fields(Options) if ea
 HINTS = {
     **{each.name: f"use limits=lazybo.Limits({each.name}=...)" for each in fields(Limits)},
     **{name: f"use sampler=lazybo.LazySampler({name}=...)" for name in _IN_SAMPLER},
-    **{name: f"use lazybo.Space({{...}}, {name}=...) as the space" for name in ("conditions", "feasible")},
+    **{name: f"use lazybo.Space({{...}}, {name}=...) as the space" for name in ("conditions", "feasible", "beliefs")},
     "directions": "use direction=, which also takes a list or a dict of names",
     "reports": "use pruner=lazybo.LazyPruner(reports=...)",
     "n_startup": "use sampler=lazybo.LazySampler(n_startup_trials=...)",
@@ -144,7 +144,8 @@ def optimize(
     goals = check_goals(direction, constraints, pruner.reports if isinstance(pruner, LazyPruner) else None)
     goals = replace(goals, cost=None if options.cost == SECONDS else options.cost)
     _check_combination(goals, limits, options, warm_start, pruner, folds=isinstance(objective, KFold))
-    space = as_space(space)
+    space = _with_beliefs(as_space(space), options)
+    options = replace(options, beliefs=space.beliefs)
     earlier = read_earlier(options.earlier, goals.directions, storage, study_name or DEFAULT_NAME)
     options = replace(options, earlier=earlier)
     first = check_initial(initial, space)
@@ -316,6 +317,15 @@ def _check_limits(limits: object) -> Limits:
     if not isinstance(limits, Limits | None):
         raise TypeError(f"limits must be lazybo.Limits(...), such as lazybo.Limits(timeout=60), not {limits!r}")
     return limits or Limits()
+
+
+def _with_beliefs(space: Space, options: Options) -> Space:
+    """The space with its own beliefs or those of the sampler."""
+    if not options.beliefs:
+        return space
+    if space.beliefs and space.beliefs != options.beliefs:
+        raise ValueError("there are beliefs in the space and others in the sampler; leave one of them out")
+    return space.changed(beliefs=options.beliefs)
 
 
 def _check_sampler(sampler: object, seed: int | None) -> Options:
