@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from lazybo.gp.priors import Priors
     from lazybo.report.html import write_report
     from lazybo.report.predictions import importances, recommend
+    from lazybo.report.ranges import ranges
     from lazybo.run.failure import RunFailed
     from lazybo.run.limits import Limits
     from lazybo.run.objective import kfold
@@ -56,6 +57,7 @@ _MODULES = {
     "importances": "lazybo.report.predictions",
     "kfold": "lazybo.run.objective",
     "optimize": "lazybo.run.optimize",
+    "ranges": "lazybo.report.ranges",
     "recommend": "lazybo.report.predictions",
     "repair_storage": "lazybo.study.store",
     "resume": "lazybo.study.trial",
@@ -89,6 +91,7 @@ __all__ = [
     "importances",
     "kfold",
     "optimize",
+    "ranges",
     "recommend",
     "repair_storage",
     "resume",

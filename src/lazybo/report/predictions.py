@@ -123,10 +123,10 @@ def slices(study: Study) -> list[Slice]:
     trials, bounded = complete_trials(every), bool(constraints_of(every))
     kept = {trial.number for trial in feasible_trials(every)}
     found = []
-    for j, name in _columns(space):
+    for j, name in columns_of(space):
         if math.isnan(center[j]):
             continue
-        x = space.repair(_along(space, center, j))
+        x = space.repair(along(space, center, j))
         expected = predictor.predictions(x)
         configurations = [space.decode(row) for row in x]
         with_it = [trial for trial in trials if name in trial.params]
@@ -160,7 +160,7 @@ def _center(study: Study, trials: Sequence[FrozenTrial], space: Space) -> tuple[
     )
 
 
-def _along(space: Space, center: Array, j: int) -> Array:
+def along(space: Space, center: Array, j: int) -> Array:
     """Points along one column: all its levels, or a grid from end to end that includes the center, (m, d)."""
     listed = space.levels[j] <= LEVELS
     x = np.repeat(center[None], int(space.levels[j]) if listed else GRID + 1, axis=0)
@@ -190,12 +190,12 @@ def coordinates(study: Study) -> Coordinates:
     trials = sorted(complete_trials(Store(study).trials()), key=_value, reverse=not _maximizes(study))
     lines = space.clip(np.array([space.encode(trial.params) for trial in trials]).reshape(len(trials), space.dim))
     scale = np.where(space.numeric, 1.0, np.maximum(space.levels - 1, 1.0))
-    columns, names = [j for j, _ in _columns(space)], [name for _, name in _columns(space)]
+    columns, names = [j for j, _ in columns_of(space)], [name for _, name in columns_of(space)]
     distributions = [space.distributions[name] for name in names]
     return Coordinates(names, distributions, (lines / scale)[:, columns], [_value(trial) for trial in trials])
 
 
-def _columns(space: Space) -> list[tuple[int, str]]:
+def columns_of(space: Space) -> list[tuple[int, str]]:
     """The parameters that can be drawn along a line, each after its column; one with several columns cannot."""
     return [(columns.start, name) for name, columns in space.slices.items() if columns.stop - columns.start == 1]
 

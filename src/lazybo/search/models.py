@@ -49,7 +49,7 @@ FULL_WEIGHT = 5
 # How often the far reference point is used.
 FAR_SHARE = 0.25
 # β: the logarithm of a belief's density counts β/n times after n results, as in πBO (Hvarfner et al. 2022).
-BELIEF_WEIGHT = 10.0
+BELIEF_WEIGHT = 3.0
 
 
 class Models:
