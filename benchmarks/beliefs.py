@@ -8,8 +8,8 @@ Each run has a belief about every parameter: ``within`` is a fifth of the range,
 - misleading: around one of the worst 5 % of random configurations.
 
 "initial" evaluates the center of the good belief first, without a belief; "nothing" has neither. The variable
-LAZYBO_CURVES names the folder of the data. Each run is a row of a CSV file; recorded runs are not run again. Regret: 0 is
-the optimum, 1 what random search reaches with 25 evaluations.
+LAZYBO_CURVES names the folder of the data. Each run is a row of a CSV file; recorded runs are not run again. Regret: 0
+is the optimum, 1 what random search reaches with 25 evaluations.
 """
 
 import argparse

@@ -9,8 +9,7 @@ if TYPE_CHECKING:
     from lazybo.gp.lazy_gp import LazyGP
     from lazybo.gp.priors import Priors
     from lazybo.report.html import write_report
-    from lazybo.report.predictions import importances, recommend
-    from lazybo.report.ranges import ranges
+    from lazybo.report.predictions import importances, ranges, recommend
     from lazybo.run.failure import RunFailed
     from lazybo.run.limits import Limits
     from lazybo.run.objective import kfold
@@ -57,7 +56,7 @@ _MODULES = {
     "importances": "lazybo.report.predictions",
     "kfold": "lazybo.run.objective",
     "optimize": "lazybo.run.optimize",
-    "ranges": "lazybo.report.ranges",
+    "ranges": "lazybo.report.predictions",
     "recommend": "lazybo.report.predictions",
     "repair_storage": "lazybo.study.store",
     "resume": "lazybo.study.trial",

@@ -48,7 +48,8 @@ def test_half_of_the_startup_points_are_spread_as_without_beliefs() -> None:
 def test_a_good_belief_helps_and_a_wrong_one_does_no_lasting_harm() -> None:
     seeds = range(4)
     plain, good, wrong = (
-        [search(space, 12, seed) for seed in seeds] for space in (PARAMETERS, believing(0.22, 0.68), believing(0.9, 0.1))
+        [search(space, 12, seed) for seed in seeds]
+        for space in (PARAMETERS, believing(0.22, 0.68), believing(0.9, 0.1))
     )
     assert np.mean([best(each) for each in good]) <= np.mean([best(each) for each in plain])
     assert max(best(each) for each in wrong) < 0.01

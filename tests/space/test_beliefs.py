@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from lazybo import Belief, Permutation, Space
 from lazybo.search.decide import believed_points
 from lazybo.space.beliefs import DOUBT, belief_of
+from lazybo.space.space import believing
 
 PARAMETERS: dict[str, Any] = {
     "lr": (1e-5, 1.0, "log"),
@@ -96,8 +97,8 @@ def test_a_space_keeps_its_beliefs() -> None:
     assert space.beliefs == BELIEFS
     assert space != Space(PARAMETERS)
     assert space.changed(feasible=bool).beliefs == BELIEFS
-    assert space.believing({**BELIEFS, "not there": BELIEFS["lr"]}) is space
-    assert space.believing({"lr": Belief(around=1e9, within=3)}).beliefs == {}  # the range has changed
+    assert believing(space, {**BELIEFS, "not there": BELIEFS["lr"]}) is space
+    assert believing(space, {"lr": Belief(around=1e9, within=3)}).beliefs == {}  # the range has changed
 
 
 @pytest.mark.parametrize(

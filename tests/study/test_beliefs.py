@@ -66,8 +66,8 @@ def test_beliefs_of_the_sampler_are_those_of_the_space(tmp_path: Path) -> None:
     assert params_of(study) == params_of(run(tmp_path / "study.db", 8))
     with pytest.raises(ValueError, match="beliefs in the space and others in the sampler"):
         run(tmp_path / "other.db", 2, {"lr": Belief(around=1e-2, within=2)}, sampler=sampler)
+    sampler = LazySampler(beliefs={"rate": BELIEFS["lr"]})
     with pytest.raises(ValueError, match="a belief about 'rate'"):
-        sampler = LazySampler(beliefs={"rate": BELIEFS["lr"]})
         lazybo.optimize(loss, PARAMETERS, n_trials=1, sampler=sampler, progress=False)
     with pytest.raises(TypeError, match=r"lazybo.Space\(\{...\}, beliefs=...\)"):
         lazybo.optimize(loss, PARAMETERS, n_trials=1, beliefs=BELIEFS)  # type: ignore[call-arg]

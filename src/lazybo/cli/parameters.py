@@ -23,7 +23,7 @@ from typer.core import TyperCommand
 
 from lazybo.core.checks import is_number, shortened
 from lazybo.programs.placeholders import nearest
-from lazybo.space.beliefs import Belief, belief_of
+from lazybo.space.beliefs import Belief, belief_in, belief_of
 from lazybo.space.kinds import Structured
 from lazybo.space.space import Condition, Space
 from lazybo.space.structures import KINDS, kind_of
@@ -118,38 +118,10 @@ def _beliefs(texts: Sequence[str], parameters: Mapping[str, Any]) -> dict[str, B
         if name not in parameters:
             raise ValueError(f"--belief {text!r}: there is no parameter {name!r}{nearest(name, parameters)}")
         try:
-            found[name] = _belief(rest, parameters[name])
+            found[name] = belief_in(rest, parameters[name])
         except ValueError as error:
             raise ValueError(f"--belief {text!r}: {error}") from None
     return found
-
-
-def _belief(text: str, parameter: Any) -> Belief:
-    """A belief as text: ``1e-3x3`` (a factor), ``0.9+-0.05`` (a distance) or ``adam:3,sgd:2`` (weights)."""
-    if isinstance(parameter, CategoricalDistribution):
-        weights = {}
-        for each in next(csv.reader([text]), []):
-            choice, is_given, weight = each.rpartition(":")
-            known = next((one for one in parameter.choices if str(one) == choice), None)
-            if not is_given or known is None:
-                raise ValueError(f"write CHOICE:WEIGHT, with the choices {', '.join(map(str, parameter.choices))}")
-            weights[known] = _as_number(weight, "a weight such as 3")
-        return Belief(weights=weights)
-    is_log = getattr(parameter, "log", False)
-    around, is_given, within = text.lower().partition("x" if is_log else "+-")
-    if not is_given:
-        form = "AROUNDxFACTOR, such as 1e-3x3" if is_log else "AROUND+-DISTANCE, such as 0.9+-0.05"
-        kind = "logarithmic" if is_log else "linear"
-        raise ValueError(f"write {form}, since the range is {kind}")
-    numbers = (_as_number(each, "numbers") for each in (around, within))
-    return Belief(*numbers)
-
-
-def _as_number(text: str, wanted: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise ValueError(f"expected {wanted}, not {text!r}") from None
 
 
 def requirement_of(texts: Sequence[str], names: Collection[str]) -> "Requirement | None":

@@ -107,7 +107,14 @@ def _model_record(facts: Facts) -> Record:
     if not isinstance(model, ModelFacts):
         if model is not None and model.error is not None:
             console.say(f"lazybo: there is no model: {model.error}")
-        return {"recommended": None, "contenders": [], "expected_gain": {}, "earlier": [], "importances": {}, "ranges": None}
+        return {
+            "recommended": None,
+            "contenders": [],
+            "expected_gain": {},
+            "earlier": [],
+            "importances": {},
+            "ranges": None,
+        }
     names = ("number", "chance", "params", "value", "low", "high", "measured", "evaluations")
     return {
         "recommended": recommended_record(model.advice),
@@ -299,7 +306,9 @@ def _print_ranges(record: Record) -> None:
         return
     names = [name for name in record["importances"] if name in found["parameters"]]
     console.line()
-    console.line(("good ranges ", "bold"), f"at most {console.short(found['distance'])} worse than the recommended trial")
+    console.line(
+        ("good ranges ", "bold"), f"at most {console.short(found['distance'])} worse than the recommended trial"
+    )
     rows: list[list[console.Cell]] = []
     for name in names:
         ranges = [found["parameters"][name][kind] for kind in ("at_best", "free")]

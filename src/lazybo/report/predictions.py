@@ -15,7 +15,8 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial
 
 from lazybo.core.blas import one_thread
-from lazybo.core.checks import Array, shortened
+from lazybo.core.checks import Array, finite_number, shortened
+from lazybo.report.ranges import Ranges, along, columns_of, ranges_of
 from lazybo.search.optimizer import Optimizer
 from lazybo.search.predictions import HALF_WIDTH, Contender, Prediction, Predictor, Recommendation
 from lazybo.space.feasible import Feasibility
@@ -35,8 +36,6 @@ from lazybo.study.trial import (
 
 # Random points at which importances are computed.
 SAMPLE = 1024
-# A slice shows every level of a parameter that has at most LEVELS, and a grid of GRID points otherwise.
-LEVELS, GRID = 101, 501
 # With more configurations than this, only those with the best values may be recommended.
 MOST_COMPARED = 1000
 # Leave-one-out predictions are made for at most this many values: each takes a triangular solve.
@@ -160,19 +159,6 @@ def _center(study: Study, trials: Sequence[FrozenTrial], space: Space) -> tuple[
     )
 
 
-def along(space: Space, center: Array, j: int) -> Array:
-    """Points along one column: all its levels, or a grid from end to end that includes the center, (m, d)."""
-    listed = space.levels[j] <= LEVELS
-    x = np.repeat(center[None], int(space.levels[j]) if listed else GRID + 1, axis=0)
-    if listed:
-        shares = (np.arange(len(x)) + 0.5) / len(x)
-        x[:, j] = space.from_uniform(np.repeat(shares[:, None], space.draws, axis=1))[:, j]
-        return x
-    x[1:, j] = np.linspace(0.0, 1.0, GRID)
-    x[:, j] = space.snap(x)[:, j]
-    return x[np.unique(x[:, j], return_index=True)[1]]
-
-
 @dataclass(frozen=True)
 class Coordinates:
     """Trials as lines over their parameters: positions in [0, 1], NaN where a parameter was not active."""
@@ -195,11 +181,6 @@ def coordinates(study: Study) -> Coordinates:
     return Coordinates(names, distributions, (lines / scale)[:, columns], [_value(trial) for trial in trials])
 
 
-def columns_of(space: Space) -> list[tuple[int, str]]:
-    """The parameters that can be drawn along a line, each after its column; one with several columns cannot."""
-    return [(columns.start, name) for name, columns in space.slices.items() if columns.stop - columns.start == 1]
-
-
 def _value(trial: FrozenTrial) -> float:
     assert trial.value is not None, "a complete trial has a value"
     return float(trial.value)
@@ -207,6 +188,24 @@ def _value(trial: FrozenTrial) -> float:
 
 def _maximizes(study: Study) -> bool:
     return directions_of(study) == ("maximize",)
+
+
+@one_thread()
+def ranges(study: Study, *, distance: float | None = None) -> Ranges:
+    """For each parameter the range in which values stay within a distance of the best, by the model of a study.
+
+    ``distance`` is in units of the objective; by default a twentieth of the difference between what the model expects
+    of the recommended configuration and of a typical one. A range is given with the other parameters as in the
+    recommended trial (``at_best``) and with the others free (``free``), and contains the recommended value. Works for
+    any Optuna study with one objective. Parameters with structure have no ranges.
+    """
+    if not isinstance(study, Study):
+        raise ValueError(f"study must be an Optuna study, not {shortened(study)}")
+    if distance is not None and finite_number("distance", distance) < 0:
+        raise ValueError(f"distance must be at least 0, not {shortened(distance)}")
+    optimizer = model_for(study).optimizer
+    predictor, trials = optimizer.model.predictor(), Store(study).trials()
+    return ranges_of(optimizer, predictor, recommended_of(study, trials, predictor), distance)
 
 
 # ---------------------------------------------------------------------- recommendation

@@ -11,30 +11,31 @@ w       weights of the particles                                               (
 
 A value v of a parameter is good *with the others at their best* if the mean at x*, with v in place of its own, is at
 most T. It is good *with the others free* if there are other values for which the mean is. The probability of a range is
-that of a value drawn evenly from it: the average of Σ w Φ((T - μ) / σ). With measured constraints, they must be expected
-to hold too.
+that of a value drawn evenly from it: the average of Σ w Φ((T - μ) / σ). Measured constraints must be expected to hold
+too.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from optuna.study import Study
 from scipy.special import ndtr
 
 from lazybo.core import text
 from lazybo.core.blas import one_thread
-from lazybo.core.checks import Array, finite_number, shortened
-from lazybo.report.predictions import along, columns_of, model_for, recommended_of
-from lazybo.search.optimizer import Optimizer
+from lazybo.core.checks import Array
 from lazybo.search.predictions import BLOCK_POINTS, WIDENED, Predictor, Recommendation
 from lazybo.space.space import Space
-from lazybo.study.store import Store
+
+if TYPE_CHECKING:
+    from lazybo.search.optimizer import Optimizer
 
 # The default distance, as a share of what lies between the best value and the median of the space, by the model.
 DISTANCE = 0.05
+# A line has every level of a parameter that has at most LEVELS, and a grid of GRID points otherwise.
+LEVELS, GRID = 101, 501
 # With the others free: values of the parameter, candidates for the others, and rounds of random changes of the best.
 PLACES, SAMPLED, CANDIDATES, ROUNDS, CHANGES = 25, 512, 32, 3, 16
 
@@ -76,7 +77,7 @@ class GoodRange:
 
 @dataclass(frozen=True)
 class Ranges(Mapping[str, GoodRange]):
-    """The good values of each parameter, by name. They are at most ``distance`` worse than ``best``: up to ``limit``."""
+    """The good values of each parameter, by name: at most ``distance`` worse than ``best``, up to ``limit``."""
 
     best: float
     distance: float
@@ -112,26 +113,8 @@ def _cells(found: Range | None) -> tuple[str, str]:
 
 
 @one_thread()
-def ranges(study: Study, *, distance: float | None = None) -> Ranges:
-    """For each parameter the range in which values stay within a distance of the best, by the model of a study.
-
-    ``distance`` is in units of the objective; by default a twentieth of the difference between what the model expects
-    of the recommended configuration and of a typical one. A range is given with the other parameters as in the recommended trial
-    (``at_best``) and with the others free (``free``), and contains the recommended value. Works for any Optuna study
-    with one objective. Parameters with structure have no ranges.
-    """
-    if not isinstance(study, Study):
-        raise ValueError(f"study must be an Optuna study, not {shortened(study)}")
-    if distance is not None and finite_number("distance", distance) < 0:
-        raise ValueError(f"distance must be at least 0, not {shortened(distance)}")
-    optimizer = model_for(study).optimizer
-    predictor, trials = optimizer.model.predictor(), Store(study).trials()
-    return ranges_of(optimizer, predictor, recommended_of(study, trials, predictor), distance)
-
-
-@one_thread()
 def ranges_of(
-    optimizer: Optimizer, predictor: Predictor, recommended: Recommendation, distance: float | None = None
+    optimizer: "Optimizer", predictor: Predictor, recommended: Recommendation, distance: float | None = None
 ) -> Ranges:
     """The ranges of a model around the recommended configuration."""
     space, sign = optimizer.space, predictor.sign
@@ -154,7 +137,7 @@ def ranges_of(
 class _Judge:
     """Which points are expected to be good, and with which probability."""
 
-    def __init__(self, optimizer: Optimizer, predictor: Predictor, target: float) -> None:
+    def __init__(self, optimizer: "Optimizer", predictor: Predictor, target: float) -> None:
         self.space, self._predictor, self._target = optimizer.space, predictor, target
         self.steps = predictor.posterior.ranges
         self._holds: Callable[[Array], Array] = optimizer.model.search.models.feasible_chance
@@ -277,3 +260,24 @@ def _wider(space: Space, name: str, free: Range | None, at_best: Range | None) -
         choices = tuple(each for each in space.distributions[name].choices if repr(each) in both)  # type: ignore[attr-defined]
         return Range(None, None, choices, free.probability)
     return Range(min(free.low, at_best.low), max(free.high, at_best.high), (), free.probability)
+
+
+# ----------------------------------------------------------------------------- lines
+
+
+def columns_of(space: Space) -> list[tuple[int, str]]:
+    """The parameters that can be drawn along a line, each after its column; one with several columns cannot."""
+    return [(columns.start, name) for name, columns in space.slices.items() if columns.stop - columns.start == 1]
+
+
+def along(space: Space, center: Array, j: int) -> Array:
+    """Points along one column: all its levels, or a grid from end to end that includes the center, (m, d)."""
+    listed = space.levels[j] <= LEVELS
+    x = np.repeat(center[None], int(space.levels[j]) if listed else GRID + 1, axis=0)
+    if listed:
+        shares = (np.arange(len(x)) + 0.5) / len(x)
+        x[:, j] = space.from_uniform(np.repeat(shares[:, None], space.draws, axis=1))[:, j]
+        return x
+    x[1:, j] = np.linspace(0.0, 1.0, GRID)
+    x[:, j] = space.snap(x)[:, j]
+    return x[np.unique(x[:, j], return_index=True)[1]]

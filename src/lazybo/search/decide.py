@@ -25,7 +25,7 @@ from lazybo.search.output import Learning
 from lazybo.search.records import Index, Records
 from lazybo.search.results import Result, State
 from lazybo.space.feasible import FeasibleSet
-from lazybo.space.space import MAX_LISTED, Space
+from lazybo.space.space import MAX_LISTED, Space, sobol
 
 # How many random points are drawn before the remaining points of a nearly exhausted space are listed.
 RANDOM_TRIES = 64
@@ -262,7 +262,7 @@ class Search:
     def _believed_point(self, seed: int, number: int) -> Array | None:
         """A point where the beliefs expect the optimum, the first where they do most; None if it is not feasible."""
         rng = np.random.default_rng((seed, number, BELIEVED_TRIES))
-        u = self.space.uniforms(np.random.default_rng(seed), number + 1)[number:]
+        u = sobol(self.space.draws, np.random.default_rng(seed), number + 1)[number:]
         u = np.vstack((u, rng.random((BELIEVED_TRIES if self.feasible is not None else 0, self.space.draws))))
         points = believed_points(self.space, u, most=number == 0)
         feasible = points if self.feasible is None else points[self.feasible.contains(points)]

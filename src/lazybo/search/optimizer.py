@@ -27,7 +27,7 @@ from lazybo.search.queries import Best, Queries, best_of, feasible_rows, front_o
 from lazybo.search.records import Suggestion, Table, pending_row, result_row, rows_of
 from lazybo.search.results import PENDING, Result, State, Values, cost_of
 from lazybo.space.derived import Canonical, Features
-from lazybo.space.space import Predicate, Space, as_space
+from lazybo.space.space import Predicate, Space, as_space, believing
 
 __all__ = ["Optimizer", "Suggestion"]
 
@@ -96,7 +96,7 @@ class Optimizer:
     @classmethod
     def with_options(cls, space: Space, directions: tuple[Direction, ...], options: Options) -> Self:
         """An optimiser with these options. Their beliefs count in place of those of the space, if there are any."""
-        space = space.believing(options.beliefs) if options.beliefs else space
+        space = believing(space, options.beliefs) if options.beliefs else space
         return cls(space, direction=directions, **options.arguments())
 
     # ------------------------------------------------------------------- ask

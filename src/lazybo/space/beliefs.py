@@ -13,18 +13,21 @@ Beliefs about several parameters are independent: their densities are multiplied
 that is not active, has the density 1.
 """
 
+import csv
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
 from lazybo.core.checks import Array, finite_number, positive, shortened
 from lazybo.core.codec import from_plain, to_plain
-from lazybo.space.axis import Axis, NumberAxis
 from lazybo.space.distributions import allowed_values, contains
+
+if TYPE_CHECKING:
+    from lazybo.space.axis import Axis, NumberAxis
 
 # t: how much of each belief is spread evenly over the range.
 DOUBT = 0.1
@@ -87,6 +90,33 @@ def belief_of(plain: Any) -> Belief:
     pairs = weights if isinstance(weights, list) else None
     named = weights if pairs is None else {from_plain(choice): weight for choice, weight in pairs}
     return Belief(plain.get("around"), plain.get("within"), named)
+
+
+def belief_in(text: str, parameter: Any) -> Belief:
+    """A belief as text: ``1e-3x3`` (a factor), ``0.9+-0.05`` (a distance) or ``adam:3,sgd:2`` (weights)."""
+    if isinstance(parameter, CategoricalDistribution):
+        weights = {}
+        for each in next(csv.reader([text]), []):
+            choice, is_given, weight = each.rpartition(":")
+            known = next((one for one in parameter.choices if str(one) == choice), None)
+            if not is_given or known is None:
+                raise ValueError(f"write CHOICE:WEIGHT, with the choices {', '.join(map(str, parameter.choices))}")
+            weights[known] = _as_number(weight, "a weight such as 3")
+        return Belief(weights=weights)
+    is_log = getattr(parameter, "log", False)
+    around, is_given, within = text.lower().partition("x" if is_log else "+-")
+    if not is_given:
+        form = "AROUNDxFACTOR, such as 1e-3x3" if is_log else "AROUND+-DISTANCE, such as 0.9+-0.05"
+        kind = "logarithmic" if is_log else "linear"
+        raise ValueError(f"write {form}, since the range is {kind}")
+    return Belief(_as_number(around, "numbers"), _as_number(within, "numbers"))
+
+
+def _as_number(text: str, wanted: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"expected {wanted}, not {text!r}") from None
 
 
 def beliefs_of(given: Any) -> dict[str, Belief]:
@@ -153,7 +183,7 @@ def fitting(beliefs: Mapping[str, Belief], parameters: Mapping[str, Any]) -> dic
 class OfNumber:
     """A belief about a number."""
 
-    def __init__(self, belief: Belief, axis: NumberAxis) -> None:
+    def __init__(self, belief: Belief, axis: "NumberAxis") -> None:
         assert belief.around is not None
         assert belief.within is not None
         self._axis = axis
@@ -219,7 +249,7 @@ class Believed:
     def __init__(
         self,
         beliefs: Mapping[str, Belief],
-        axes: Mapping[str, Axis],
+        axes: "Mapping[str, Axis]",
         slices: Mapping[str, slice],
         drawn: Mapping[str, slice],
     ) -> None:
@@ -254,17 +284,8 @@ class Believed:
         return u
 
 
-def _of_axis(belief: Belief, axis: Axis) -> OfNumber | OfChoice:
-    if isinstance(axis, NumberAxis):
-        return OfNumber(belief, axis)
-    distribution = axis.distribution  # type: ignore[attr-defined]  # check_belief allows no other kind
-    return OfChoice(belief, distribution)
-
-
-def shown(beliefs: Mapping[str, Belief]) -> Iterable[str]:
-    """Beliefs in words, one for each parameter."""
-    for name, each in beliefs.items():
-        if each.weights is None:
-            yield f"{name} around {each.around:g}, within {each.within:g}"
-        else:
-            yield f"{name}: " + ", ".join(f"{choice} {weight:g}" for choice, weight in each.weights.items())
+def _of_axis(belief: Belief, axis: "Axis") -> OfNumber | OfChoice:
+    distribution = axis.distribution  # type: ignore[attr-defined]  # `check_belief` allows no kinds with structure
+    if isinstance(distribution, CategoricalDistribution):
+        return OfChoice(belief, distribution)
+    return OfNumber(belief, axis)  # type: ignore[arg-type]

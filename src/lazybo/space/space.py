@@ -33,7 +33,7 @@ from lazybo.space.distributions import contains, only_value
 from lazybo.space.kinds import Structured
 from lazybo.space.shorthand import warn_of_misreading
 
-__all__ = ["MAX_LISTED", "Condition", "Predicate", "Space", "as_space", "places_of"]
+__all__ = ["MAX_LISTED", "Condition", "Predicate", "Space", "as_space", "believing", "places_of", "sobol"]
 
 # Whether a configuration may be evaluated.
 Predicate: TypeAlias = Callable[[dict[str, Any]], bool]
@@ -101,6 +101,8 @@ class Space:
         self.slices = _consecutive({name: axis.width for name, axis in self.axes.items()})
         """The numbers of a point that belong to each parameter that can vary."""
         self._drawn = _consecutive({name: axis.draws for name, axis in self.axes.items()})
+        self.believed = Believed(self.beliefs, self.axes, self.slices, self._drawn) if self.beliefs else None
+        """The density of the beliefs; None if there are none."""
         self.draws = sum(axis.draws for axis in self.axes.values())
         """How many uniform numbers a random point needs."""
         places = [np.minimum(np.arange(axis.draws), axis.width - 1) for axis in self.axes.values()]
@@ -157,16 +159,6 @@ class Space:
     def changed(self, **changes: Any) -> "Space":
         """The same space with other arguments."""
         return Space(**{name: getattr(self, name) for name in ARGUMENTS} | changes)
-
-    def believing(self, beliefs: Mapping[str, Belief]) -> "Space":
-        """The same space with these beliefs, except for those that do not fit it."""
-        found = fitting(beliefs, self.parameters)
-        return self if found == self.beliefs else self.changed(beliefs=found)
-
-    @cached_property
-    def believed(self) -> Believed | None:
-        """The density of the beliefs; None if there are none."""
-        return Believed(self.beliefs, self.axes, self.slices, self._drawn) if self.beliefs else None
 
     # ------------------------------------------------------------ values and points
 
@@ -260,16 +252,7 @@ class Space:
 
     def spread(self, rng: np.random.Generator, n: int) -> Array:
         """Points that fill the space evenly (scrambled Sobol), (n, d)."""
-        return self.from_uniform(self.uniforms(rng, n)) if self.dim else np.zeros((n, 0))
-
-    def uniforms(self, rng: np.random.Generator, n: int) -> Array:
-        """The uniform numbers of `spread`, (n, draws)."""
-        # Imported here: it takes as long as all other imports of an optimiser, and reports on a study do not need it.
-        from scipy.stats import qmc
-
-        # Sobol points are balanced only if their number is a power of two.
-        numbers: Array = qmc.Sobol(self.draws, rng=rng).random_base2(max(n - 1, 1).bit_length())[:n]
-        return numbers
+        return self.from_uniform(sobol(self.draws, rng, n)) if self.dim else np.zeros((n, 0))
 
     def from_uniform(self, u: Array) -> Array:
         """Points for uniform numbers in [0, 1), (n, draws): all levels of a discrete parameter are equally likely."""
@@ -388,6 +371,22 @@ def places_of(space: Space, condition: Condition) -> list[tuple[float, ...]]:
 def _joined(parts: list[Array], x: Array, own: int) -> Array:
     """Points of these parts. The features of their configurations, the last ``own`` numbers, are still those of X."""
     return np.hstack([*parts, x[:, x.shape[1] - own :]]) if parts else x
+
+
+def sobol(draws: int, rng: np.random.Generator, n: int) -> Array:
+    """Uniform numbers of a scrambled Sobol sequence, (n, draws)."""
+    # Imported here: it takes as long as all other imports of an optimiser, and reports on a study do not need it.
+    from scipy.stats import qmc
+
+    # Sobol points are balanced only if their number is a power of two.
+    numbers: Array = qmc.Sobol(draws, rng=rng).random_base2(max(n - 1, 1).bit_length())[:n]
+    return numbers
+
+
+def believing(space: Space, beliefs: Mapping[str, Belief]) -> Space:
+    """The same space with these beliefs, except for those that do not fit it."""
+    found = fitting(beliefs, space.parameters)
+    return space if found == space.beliefs else space.changed(beliefs=found)
 
 
 def as_space(given: Any) -> Space:

@@ -14,7 +14,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.search.optimizer import Optimizer
 from lazybo.search.options import Options
-from lazybo.space.space import Predicate, Space
+from lazybo.space.space import Predicate
 from lazybo.study.attributes import (
     ATTEMPTS_KEY,
     CORRECTIONS_KEY,

@@ -32,7 +32,7 @@ from lazybo.search.earlier_studies import EarlierStudy, best_of
 from lazybo.search.options import Options, check_sources
 from lazybo.space.beliefs import Belief, beliefs_of
 from lazybo.space.distributions import contains, only_value
-from lazybo.space.space import Predicate, Space
+from lazybo.space.space import Predicate, Space, believing
 from lazybo.study.definition import UnstoredOptions, read_earlier, unstored_options
 from lazybo.study.feed import StudyReader, StudyReaders
 from lazybo.study.model import StudyModel, open_model
@@ -239,7 +239,7 @@ class LazySampler(BaseSampler):
         if known.model.space_outdated:
             known.model.space_outdated = False
             space = infer_space(search_space, trials, known.predicate, kinds_of(study))
-            if space.believing(options.beliefs) != known.model.space:
+            if believing(space, options.beliefs) != known.model.space:
                 known.model = open_model(study, options, space, trials)
                 known.model.absorb(trials, reader.number)
                 known.model.space_outdated = False
@@ -267,7 +267,7 @@ class LazySampler(BaseSampler):
         space = Space({param_name: param_distribution})
         beliefs = {name: each for name, each in self.options.beliefs.items() if name == param_name}
         # A belief about a new parameter is checked; later its range may change.
-        space = space.changed(beliefs=beliefs) if param_name not in known else space.believing(beliefs)
+        space = space.changed(beliefs=beliefs) if param_name not in known else believing(space, beliefs)
         feasible = self.feasible
         for tried in range(1 if feasible is None else INDEPENDENT_TRIES):
             if self._independent_sampler is not None:
