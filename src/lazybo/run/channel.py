@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Connection, answer_challenge, deliver_challenge
+from typing import Any
 
 from optuna.pruners import (
     HyperbandPruner,
@@ -26,6 +27,7 @@ from optuna.pruners import (
     ThresholdPruner,
     WilcoxonPruner,
 )
+from optuna.storages import BaseStorage
 from optuna.study import Study
 from optuna.trial import FrozenTrial
 
@@ -45,6 +47,12 @@ BY_VALUES = (MedianPruner, PercentilePruner, ThresholdPruner, WilcoxonPruner)
 BY_ATTRIBUTES = (SuccessiveHalvingPruner, HyperbandPruner)
 # Writes values by step, by the id of their trial; returns the ids of the trials that had ended and got none.
 Write = Callable[[Mapping[int, Mapping[int, float]]], Collection[int]]
+
+
+# What workers may ask the storage of the study. Trials begin and end by the ledger, and report by the reporter.
+READS = tuple(sorted(name for name in vars(BaseStorage) if name.startswith("get_")))
+WRITES = ("set_trial_user_attr", "set_trial_system_attr", "set_study_user_attr", "set_study_system_attr")
+REFUSED = tuple(sorted({*BaseStorage.__abstractmethods__} - {*READS, *WRITES}))
 
 
 # ------------------------------------------------------------------------- driver
@@ -108,6 +116,22 @@ class StudyReporter:
     def flush(self, number: int = -1) -> None:  # noqa: ARG002 (Reporter)
         """Write all values that wait."""
         self._writer.flush()
+
+    def study(self) -> Study:
+        """The study itself: the evaluation is in this process. What trials have reported can be read."""
+        self._writer.flush()
+        return self._study
+
+    def study_name(self) -> str:
+        """The name of the study."""
+        return self._study.study_name
+
+    def storage(self, method: str, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
+        """What a method of the storage returns, for a worker that cannot reach it."""
+        if method not in (*READS, *WRITES):
+            raise ValueError(f"workers cannot call {method} of the storage")
+        self._writer.flush()  # what a trial has reported can be read
+        return with_retries(partial(getattr(self._store.storage, method), *arguments, **named))
 
     def begin(self, number: int, fold: int | None) -> None:
         """A worker starts an evaluation."""
@@ -224,6 +248,18 @@ class RemoteReporter:
     address: tuple[str, int]
     secret: bytes = field(repr=False)
     _connection: Connection | None = field(default=None, repr=False)
+    _study: Study | None = field(default=None, repr=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def study(self) -> Study:
+        """The study, with a storage that asks the driver."""
+        if self._study is None:
+            self._study = Study(study_name=str(self._send("study_name")), storage=make_forwarded(self.storage))
+        return self._study
+
+    def storage(self, method: str, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
+        """What a method of the driver's storage returns."""
+        return self._send("storage", method, arguments, named)
 
     def begin(self, number: int, fold: int | None) -> None:
         """Report that an evaluation starts, and wait until the driver has noted it."""
@@ -242,10 +278,11 @@ class RemoteReporter:
         self._send("claim", number, device)
 
     def _send(self, *message: object) -> object:
-        if self._connection is None:
-            self._connection = self._connect()
-        self._connection.send(message)
-        answer = self._connection.recv()
+        with self._lock:  # an objective may have threads of its own
+            if self._connection is None:
+                self._connection = self._connect()
+            self._connection.send(message)
+            answer = self._connection.recv()
         if isinstance(answer, _Failed):
             raise RuntimeError(f"the driver could not handle a report: {answer.reason}")
         return answer
@@ -260,7 +297,30 @@ class RemoteReporter:
         return Client(self.address, authkey=self.secret)
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_connection": None}
+        return {"address": self.address, "secret": self.secret}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc]
+
+
+def make_forwarded(ask: Callable[[str, tuple[Any, ...], Mapping[str, Any]], Any]) -> BaseStorage:
+    """A storage that asks the driver. It reads everything, and writes attributes."""
+
+    def forwarded(name: str) -> Callable[..., Any]:
+        return lambda _self, *arguments, **named: ask(name, arguments, named)
+
+    def refused(name: str) -> Callable[..., Any]:
+        def method(_self: object, *_arguments: Any, **_named: Any) -> Any:
+            raise RuntimeError(
+                f"a worker cannot call {name}: the driver begins and ends trials; use trial.report for intermediate "
+                "values, and return the result"
+            )
+
+        return method
+
+    methods = {name: forwarded(name) for name in (*READS, *WRITES)} | {name: refused(name) for name in REFUSED}
+    storage: BaseStorage = type("ForwardedStorage", (BaseStorage,), methods)()
+    return storage
 
 
 # --------------------------------------------------------------------- connections
@@ -382,7 +442,7 @@ def _answer(connection: Connection, reporter: Reporter) -> None:
         verb, *arguments = connection.recv()
         answer: object = None
         try:
-            if verb in ("begin", "report", "flush", "claim"):
+            if verb in ("begin", "report", "flush", "claim", "study_name", "storage"):
                 answer = getattr(reporter, verb)(*arguments)
         except Exception as error:
             answer = _Failed(plain.reason(error))
