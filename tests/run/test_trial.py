@@ -104,7 +104,7 @@ def test_a_worker_cannot_begin_or_end_trials(executor: str) -> None:
             lambda: trial.storage.set_trial_intermediate_value(trial._trial_id, 1, 1.0),
             lambda: optuna.delete_study(study_name=trial.study.study_name, storage=trial.storage),
         ):
-            with pytest.raises(RuntimeError, match="a worker cannot call .*: the driver begins and ends trials"):
+            with pytest.raises(RuntimeError, match=r"a worker cannot call .*: the driver begins and ends trials"):
                 forbidden()
         return 1.0
 

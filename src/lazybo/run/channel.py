@@ -18,6 +18,7 @@ from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Connection, answer_challenge, deliver_challenge
 from typing import Any
 
+from optuna.distributions import BaseDistribution
 from optuna.pruners import (
     HyperbandPruner,
     MedianPruner,
@@ -29,7 +30,7 @@ from optuna.pruners import (
 )
 from optuna.storages import BaseStorage
 from optuna.study import Study
-from optuna.trial import FrozenTrial
+from optuna.trial import FrozenTrial, Trial
 
 from lazybo.run import plain
 from lazybo.run.objective import DEVICE, Reporter
@@ -68,6 +69,8 @@ class _OpenTrial:
     judged_from: float  # the step before which the trial is not stopped
     stop_at: float  # the step at which it is stopped in any case
     frozen: FrozenTrial | None = None  # as it was when it first reported
+    defining: Trial | None = None  # Optuna's own trial, if the objective names its parameters
+    asking: threading.Lock = field(default_factory=threading.Lock)
 
 
 class StudyReporter:
@@ -76,8 +79,8 @@ class StudyReporter:
     ``on_begin`` is called when a worker starts an evaluation.
     """
 
-    def __init__(self, study: Study, on_begin: Callable[[int, int | None], object]) -> None:
-        self._study, self._store, self._on_begin = study, Store(study), on_begin
+    def __init__(self, study: Study, on_begin: Callable[[int, int | None], object], *, defines: bool = False) -> None:
+        self._study, self._store, self._on_begin, self._defines = study, Store(study), on_begin, defines
         interval = 0.0 if self._store.in_memory else WRITE_INTERVAL  # in memory nothing is gained by waiting
         self._writer = BatchedWriter(open_ledger(study, {}, None).report, interval)
         self._open: dict[int, _OpenTrial] = {}  # by number
@@ -97,7 +100,9 @@ class StudyReporter:
         ``judged_from``, and in any case at the step ``stop_at``.
         """
         known = dict(values or {})
-        self._open[number] = _OpenTrial(trial_id, known, frozenset(known), judged_from, stop_at)
+        # Made when the trial begins: its sampler does not wait for trials of its own.
+        defining = with_retries(partial(Trial, self._study, trial_id)) if self._defines else None
+        self._open[number] = _OpenTrial(trial_id, known, frozenset(known), judged_from, stop_at, defining=defining)
 
     def close(self, number: int) -> dict[int, float]:
         """Accept no more reports of a trial, and write those that wait; returns its intermediate values."""
@@ -116,6 +121,14 @@ class StudyReporter:
     def flush(self, number: int = -1) -> None:  # noqa: ARG002 (Reporter)
         """Write all values that wait."""
         self._writer.flush()
+
+    def suggest(self, number: int, name: str, distribution: BaseDistribution) -> float:
+        """A parameter of a trial whose objective names its parameters, by the study's sampler."""
+        trial = self._open.get(number)
+        if trial is None or trial.defining is None:
+            raise ValueError(f"trial {number} has ended")
+        with trial.asking:  # an objective may have threads of its own
+            return float(distribution.to_internal_repr(trial.defining._suggest(name, distribution)))
 
     def study(self) -> Study:
         """The study itself: the evaluation is in this process. What trials have reported can be read."""
@@ -256,6 +269,10 @@ class RemoteReporter:
         if self._study is None:
             self._study = Study(study_name=str(self._send("study_name")), storage=make_forwarded(self.storage))
         return self._study
+
+    def suggest(self, number: int, name: str, distribution: BaseDistribution) -> float:
+        """A parameter of a trial whose objective names its parameters."""
+        return float(self._send("suggest", number, name, distribution))  # type: ignore[arg-type]
 
     def storage(self, method: str, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
         """What a method of the driver's storage returns."""
@@ -442,7 +459,7 @@ def _answer(connection: Connection, reporter: Reporter) -> None:
         verb, *arguments = connection.recv()
         answer: object = None
         try:
-            if verb in ("begin", "report", "flush", "claim", "study_name", "storage"):
+            if verb in ("begin", "report", "flush", "claim", "study_name", "storage", "suggest"):
                 answer = getattr(reporter, verb)(*arguments)
         except Exception as error:
             answer = _Failed(plain.reason(error))

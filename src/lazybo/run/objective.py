@@ -21,7 +21,7 @@ from optuna.study import Study
 from lazybo.core.checks import whole
 from lazybo.run import plain
 from lazybo.run.devices import Claim, Devices
-from lazybo.study.attributes import MAX_STORED
+from lazybo.study.attributes import KIND_KEY, MAX_STORED
 
 # An argument with one of these names gets the dict of all parameters, even next to arguments for single parameters.
 DICT_NAMES = ("params", "config")
@@ -59,6 +59,7 @@ class Call:
     guessed: str = ""  # the argument that gets the dict of all parameters although its name does not say so
     space: Mapping[str, Any] = field(default_factory=dict)  # what ``suggest_*`` calls are compared with
     claims: bool = False  # whether it claims its device itself, for a program that it starts
+    defines: bool = False  # whether it names its parameters itself, by ``suggest_*`` calls
 
     @property
     def takes_trial(self) -> bool:
@@ -124,6 +125,22 @@ def call_of(
         raise TypeError(_message(objective, signature, wrong, names, folds))
     _check_decorator(call)
     return replace(call, generator=generator)
+
+
+def defining_call(objective: Callable[..., Any]) -> Call:
+    """How to call an objective without a space: it gets the trial, and asks it for its parameters."""
+    if isinstance(objective, KFold):
+        raise TypeError("kfold needs a space: the parameters of all folds are chosen before they start")
+    wanted = "without a space, the objective asks its trial for parameters: def objective(trial), with trial.suggest_*"
+    try:
+        call = call_of(objective, ())
+    except TypeError as error:
+        raise TypeError(f"{wanted}. {error}") from None
+    if not call.takes_trial and call.guessed:  # its only argument has another name
+        call = Call(objective, call.positional, {call.guessed: Given.TRIAL}, generator=call.generator)
+    if not call.takes_trial or Given.PARAMS in (*call.positional, *call.keywords.values()):
+        raise TypeError(f"{wanted}; or give the space as the second argument: optimize(objective, {{...}})")
+    return replace(call, defines=True)
 
 
 def _check_decorator(call: Call) -> None:
@@ -308,6 +325,9 @@ class Reporter(Protocol):
     def study(self) -> Study:
         """The study, as an objective may use it."""
 
+    def suggest(self, number: int, name: str, distribution: BaseDistribution) -> float:
+        """A parameter of a trial without a space, as the study stores it."""
+
 
 class Trial(optuna.trial.Trial):
     """The trial that an objective gets: Optuna's, except that its parameters are chosen before the evaluation starts.
@@ -489,6 +509,36 @@ class Trial(optuna.trial.Trial):
         if name not in self.params:
             raise KeyError(f"{name!r} is not active in this trial, which has {sorted(self.params)}")
         return self.params[name]
+
+
+class DefiningTrial(Trial):
+    """The trial of an objective without a space: ``suggest_*`` asks the study's sampler in the driver's process."""
+
+    def suggest_float(  # type: ignore[override]
+        self, name: str, low: float, high: float, *, step: float | None = None, log: bool = False
+    ) -> float:
+        """A number."""
+        return float(self._asked(name, FloatDistribution(low, high, log=log, step=step)))
+
+    def suggest_int(self, name: str, low: int, high: int, *, step: int = 1, log: bool = False) -> int:  # type: ignore[override]
+        """A whole number."""
+        return int(self._asked(name, IntDistribution(low, high, log=log, step=step)))
+
+    def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any:  # type: ignore[override]
+        """One of some choices."""
+        return self._asked(name, CategoricalDistribution(choices))
+
+    def suggest(self, name: str, kind: Any) -> Any:
+        """A parameter with structure: it is stored as several ordinary ones."""
+        if f"{KIND_KEY}:{name}" not in self.study.user_attrs:
+            self.study.set_user_attr(f"{KIND_KEY}:{name}", kind.to_plain())
+        return kind.read([self._asked(each, distribution) for each, distribution in kind.stored(name).items()])
+
+    def _asked(self, name: str, distribution: BaseDistribution) -> Any:
+        assert self._reporter is not None, "an objective that gets a trial reports to its driver"
+        value = distribution.to_external_repr(self._reporter.suggest(self._number, name, distribution))
+        self._params[name] = value
+        return value
 
 
 # ----------------------------------------------------------------- suggest_* calls

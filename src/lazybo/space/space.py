@@ -33,7 +33,7 @@ from lazybo.space.distributions import contains, only_value
 from lazybo.space.kinds import Structured
 from lazybo.space.shorthand import warn_of_misreading
 
-__all__ = ["MAX_LISTED", "Condition", "Predicate", "Space", "as_space", "believing", "places_of", "sobol"]
+__all__ = ["MAX_LISTED", "Condition", "Predicate", "Space", "Undeclared", "as_space", "believing", "places_of", "sobol"]
 
 # Whether a configuration may be evaluated.
 Predicate: TypeAlias = Callable[[dict[str, Any]], bool]
@@ -74,7 +74,9 @@ class Space:
         canonical: Canonical | None = None,
         beliefs: Mapping[str, Belief] | None = None,
     ) -> None:
-        known = self.configurations = Configurations(parameters, conditions, optional)
+        known = self.configurations = Configurations(
+            parameters, conditions, optional, may_be_empty=isinstance(self, Undeclared)
+        )
         self.parameters, self.stored, self.kinds = known.parameters, known.stored, known.kinds
         self.distributions, self.conditions, self.optional = known.distributions, known.conditions, known.optional
         self.check, self.has, self.plain = known.check, known.has, known.plain
@@ -346,6 +348,13 @@ class Space:
             if key not in seen:
                 seen.add(key)
                 yield x
+
+
+class Undeclared(Space):
+    """The space of a run whose objective names its parameters: it has none, and the sampler infers them from trials."""
+
+    def __init__(self) -> None:
+        super().__init__({})
 
 
 def _active_rows(space: Space, name: str, x: Array) -> NDArray[np.bool_]:
