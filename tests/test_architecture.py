@@ -19,8 +19,8 @@ PACKAGE = ROOT / "src" / "lazybo"
 
 # These numbers may go down. To raise one, explain why in docs/architecture.md, in the same commit.
 LIMITS = {
-    "modules": 149,
-    "lines": 35_500,
+    "modules": 151,
+    "lines": 36_300,
     "lines of a module": 500,
     "modules in an import chain": 18,
     "methods of a class": 25,
@@ -28,7 +28,7 @@ LIMITS = {
     "lines of the picture": 18,
     "modules visited by ask": 26,
     "modules visited by a sampler's trial": 37,
-    "modules visited by optimize": 66,
+    "modules visited by optimize": 67,
 }
 # Pairs of packages that import each other.
 MUTUAL: set[tuple[str, str]] = set()

@@ -9,13 +9,14 @@ if TYPE_CHECKING:
     from lazybo.gp.lazy_gp import LazyGP
     from lazybo.gp.priors import Priors
     from lazybo.report.html import write_report
-    from lazybo.report.predictions import importances, recommend
+    from lazybo.report.predictions import importances, ranges, recommend
     from lazybo.run.failure import RunFailed
     from lazybo.run.limits import Limits
     from lazybo.run.objective import kfold
     from lazybo.run.optimize import optimize
     from lazybo.search.optimizer import Optimizer, Suggestion
     from lazybo.search.predictions import Prediction, Recommendation
+    from lazybo.space.beliefs import Belief
     from lazybo.space.graphs import Graph
     from lazybo.space.mixtures import Described, Mixture
     from lazybo.space.orders import Permutation, Subset
@@ -31,6 +32,7 @@ __version__ = "0.1.0"
 # Where the public names are. Each is imported when it is first used: a worker needs few of them, and starts in a third
 # of the time.
 _MODULES = {
+    "Belief": "lazybo.space.beliefs",
     "Column": "lazybo.gp.kernels",
     "Condition": "lazybo.space.space",
     "Described": "lazybo.space.mixtures",
@@ -54,6 +56,7 @@ _MODULES = {
     "importances": "lazybo.report.predictions",
     "kfold": "lazybo.run.objective",
     "optimize": "lazybo.run.optimize",
+    "ranges": "lazybo.report.predictions",
     "recommend": "lazybo.report.predictions",
     "repair_storage": "lazybo.study.store",
     "resume": "lazybo.study.trial",
@@ -62,6 +65,7 @@ _MODULES = {
 }
 
 __all__ = [
+    "Belief",
     "Column",
     "Condition",
     "Described",
@@ -86,6 +90,7 @@ __all__ = [
     "importances",
     "kfold",
     "optimize",
+    "ranges",
     "recommend",
     "repair_storage",
     "resume",

@@ -258,9 +258,9 @@ def _open_or_create(storage: str, study: str | None, flags: Mapping[str, Any]) -
 
 def _create(settings: Mapping[str, Any], name: str | None) -> ByHand:
     """Open a study with these settings, or make it. Everything is validated before anything is written."""
-    space = space_of(settings["parameters"], settings["require"])
+    space = space_of(settings["parameters"], settings["require"], settings.get("beliefs", []))
     goals, place = goals_of(settings, is_program=False), settings["storage"]
-    options = Options(seed=0, **options_in(settings, goals, place, name or DEFAULT_NAME))
+    options = Options(seed=0, beliefs=space.beliefs, **options_in(settings, goals, place, name or DEFAULT_NAME))
     initial = check_initial(settings.get("initial", []), space)
     check_initial_feasible(initial, Optimizer.with_options(space, goals.directions, options))
     storage = open_checked(place)
@@ -300,7 +300,7 @@ def _completed_options(given: Options, space: Space, study: Study) -> Options:
     except Advised as error:
         console.say(f"lazybo: {error}; the options of a new study are used")
         return given
-    changed = {key: value for key in ("cost", "deterministic", "earlier") if (value := getattr(given, key))}
+    changed = {key: value for key in ("cost", "deterministic", "earlier", "beliefs") if (value := getattr(given, key))}
     return replace(stored, **changed)
 
 

@@ -23,6 +23,7 @@ from typer.core import TyperCommand
 
 from lazybo.core.checks import is_number, shortened
 from lazybo.programs.placeholders import nearest
+from lazybo.space.beliefs import Belief, belief_in, belief_of
 from lazybo.space.kinds import Structured
 from lazybo.space.space import Condition, Space
 from lazybo.space.structures import KINDS, kind_of
@@ -38,10 +39,10 @@ ALLOWED = (
     "in ('x', 'y'), and the functions abs, min, max, sqrt, log, log2, log10, exp, floor, ceil, round"
 )
 
-NUMBER_KEYS = ("type", "low", "high", "log", "step", "if")
+NUMBER_KEYS = ("type", "low", "high", "log", "step", "if", "belief")
 # The largest integer that a database can store.
 LARGEST = 2**63 - 1
-KEYS = {"float": NUMBER_KEYS, "int": NUMBER_KEYS, "choice": ("type", "choices", "if")} | {
+KEYS = {"float": NUMBER_KEYS, "int": NUMBER_KEYS, "choice": ("type", "choices", "if", "belief")} | {
     name: ("type", *kind.arguments(), "if") for name, kind in KINDS.items()
 }
 
@@ -83,21 +84,44 @@ def _range(kind: str, text: str, rest: str) -> dict[str, Any]:
     return table
 
 
-def space_of(tables: Mapping[str, Any], require: Sequence[str] = ()) -> Space:
-    """The space that the tables describe, with the requirements as its feasible configurations."""
+def space_of(tables: Mapping[str, Any], require: Sequence[str] = (), beliefs: Sequence[str] = ()) -> Space:
+    """The space that the tables describe, with the requirements as its feasible configurations.
+
+    ``beliefs`` are those of flags, which count in place of those of the tables.
+    """
     if not tables:
         raise ValueError("there are no parameters: give --float, --int or --choice, or [parameters] in a TOML file")
     parameters: dict[str, BaseDistribution | Structured] = {}
     conditions: dict[str, Condition] = {}
+    expected: dict[str, Belief] = {}
     for name, table in tables.items():
         try:
             parameters[name] = _parameter(table)
             if "if" in table:
                 conditions[name] = _condition(table["if"])
+            if "belief" in table:
+                expected[name] = belief_of(table["belief"])
         except ValueError as error:
             raise ValueError(f"parameter {name!r}: {error}") from None
     plain = [name for name, each in parameters.items() if not isinstance(each, Structured)]
-    return Space(parameters, conditions=conditions, feasible=requirement_of(require, plain))
+    expected |= _beliefs(beliefs, parameters)
+    return Space(parameters, conditions=conditions, feasible=requirement_of(require, plain), beliefs=expected)
+
+
+def _beliefs(texts: Sequence[str], parameters: Mapping[str, Any]) -> dict[str, Belief]:
+    """The beliefs of the flags ``--belief``."""
+    found: dict[str, Belief] = {}
+    for text in texts:
+        name, _, rest = text.partition("=")
+        if name in found:
+            raise ValueError(f"--belief {text!r}: there is a belief about {name!r} already")
+        if name not in parameters:
+            raise ValueError(f"--belief {text!r}: there is no parameter {name!r}{nearest(name, parameters)}")
+        try:
+            found[name] = belief_in(rest, parameters[name])
+        except ValueError as error:
+            raise ValueError(f"--belief {text!r}: {error}") from None
+    return found
 
 
 def requirement_of(texts: Sequence[str], names: Collection[str]) -> "Requirement | None":

@@ -77,7 +77,7 @@ class Plan:
 
 def make_plan(settings: Settings) -> Plan:
     """Make a plan from checked settings; raises one ValueError if they contradict each other."""
-    space = space_of(settings["parameters"], settings["require"])
+    space = space_of(settings["parameters"], settings["require"], settings.get("beliefs", []))
     command = _command(settings)
     storage, study = settings.get("storage", DEFAULT_STORAGE), settings.get("study") or DEFAULT_NAME
     goals = goals_of(settings, is_program=command is not None)

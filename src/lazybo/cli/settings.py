@@ -187,6 +187,16 @@ SETTINGS = (
         check=check_texts,
         in_ask=True,
     ),
+    Setting(
+        "beliefs",
+        _list('a list of strings such as "lr=1e-3x3"'),
+        "Where the best value of a parameter is expected: lr=1e-3x3 within a factor, dropout=0.2+-0.1 within a "
+        "distance, opt=adam:3 by weights. The first trials follow it; it fades as values arrive.",
+        metavar="NAME=BELIEF",
+        check=partial(check_texts, like="'lr=1e-3x3'"),
+        flag="--belief",
+        in_ask=True,
+    ),
     _flag(
         "maximize",
         "[METRIC]",

@@ -17,6 +17,7 @@ from lazybo.programs import placeholders
 from lazybo.report import records
 from lazybo.report.facts import Facts, ModelFacts, model_facts_of, unless_missing
 from lazybo.report.predictions import Advice, advise
+from lazybo.report.ranges import Ranges, in_words
 from lazybo.run.limits import describe_stop
 from lazybo.run.objective import DEVICE
 from lazybo.study import structured
@@ -106,7 +107,14 @@ def _model_record(facts: Facts) -> Record:
     if not isinstance(model, ModelFacts):
         if model is not None and model.error is not None:
             console.say(f"lazybo: there is no model: {model.error}")
-        return {"recommended": None, "contenders": [], "expected_gain": {}, "earlier": [], "importances": {}}
+        return {
+            "recommended": None,
+            "contenders": [],
+            "expected_gain": {},
+            "earlier": [],
+            "importances": {},
+            "ranges": None,
+        }
     names = ("number", "chance", "params", "value", "low", "high", "measured", "evaluations")
     return {
         "recommended": recommended_record(model.advice),
@@ -114,7 +122,12 @@ def _model_record(facts: Facts) -> Record:
         "expected_gain": {str(count): gain for count, gain in model.gains.items()},
         "earlier": [asdict(each) for each in model.related],
         "importances": model.importances[0],
+        "ranges": _ranges_record(model.good_ranges()),
     }
+
+
+def _ranges_record(found: Ranges | None) -> Record | None:
+    return None if found is None else asdict(found)
 
 
 def best_record(facts: Facts) -> Record | None:
@@ -260,6 +273,7 @@ def print_details(record: Record, facts: Facts) -> None:
         if record["recommended"] and record["recommended"]["reason"]:
             _print_recommended(record["recommended"])
         _print_outlook(record)
+        _print_ranges(record)
     if record["earlier"]:
         shares = _first(f"{each['name']!r} {each['share']:.0%}" for each in record["earlier"])
         none = max(0.0, 1.0 - sum(each["share"] for each in record["earlier"]))
@@ -283,6 +297,29 @@ def _print_progress(record: Record) -> None:
         trained, in_full = epochs["trained"], epochs["in_full"]
         stopped = f"{epochs['stopped']} of {epochs['trainings']} trainings were stopped"
         console.line(f"{trained} of {in_full} epochs trained ({1 - trained / in_full:.0%} saved): {stopped}")
+
+
+def _print_ranges(record: Record) -> None:
+    """Print where each parameter is good, the most important ones first."""
+    found = record["ranges"]
+    if not found or not found["parameters"]:
+        return
+    names = [name for name in record["importances"] if name in found["parameters"]]
+    console.line()
+    console.line(
+        ("good ranges ", "bold"), f"at most {console.short(found['distance'])} worse than the recommended trial"
+    )
+    rows: list[list[console.Cell]] = []
+    for name in names:
+        ranges = [found["parameters"][name][kind] for kind in ("at_best", "free")]
+        rows.append([f"  {name}", *(cell for each in ranges for cell in _range_cells(each))])
+    console.table(["  parameter", "others at their best", "", "others free", ""], rows, left=("  parameter",))
+
+
+def _range_cells(found: Record | None) -> list[console.Cell]:
+    if found is None:
+        return ["", ""]
+    return [(in_words(found["low"], found["high"], found["choices"]), "green"), f"{found['probability']:.0%}"]
 
 
 def _print_outlook(record: Record) -> None:

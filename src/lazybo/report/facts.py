@@ -18,6 +18,7 @@ from lazybo.core.checks import Array
 from lazybo.core.codec import Advised
 from lazybo.report import health, predictions, records
 from lazybo.report.page_data import portable_model
+from lazybo.report.ranges import Ranges, ranges_of
 from lazybo.search.optimizer import Optimizer
 from lazybo.search.predictions import Contender, Predictor
 from lazybo.search.queries import Relation
@@ -103,6 +104,12 @@ class ModelFacts:
     contenders: list[Contender]
     gains: dict[int, float]
     related: list[Relation]
+
+    def good_ranges(self) -> Ranges | None:
+        """Where each parameter is good; None if nothing is recommended."""
+        if self.advice is None or not self.optimizer.space.dim:
+            return None
+        return ranges_of(self.optimizer, self.predictors[0], self.advice.recommendation)
 
 
 @dataclass(frozen=True)

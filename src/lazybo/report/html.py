@@ -26,6 +26,7 @@ from lazybo.core.text import one_line, shortened
 from lazybo.report.facts import Content, ModelFacts, content_of
 from lazybo.report.health import Finding
 from lazybo.report.page_data import as_json, data_of, name_of
+from lazybo.report.ranges import HEADINGS
 from lazybo.report.records import Epochs, Failures
 from lazybo.search.predictions import Prediction, Recommendation
 
@@ -122,6 +123,7 @@ def _sections(content: Content) -> str:
         _history(content) if complete else "",
         _explorer(content, model),
         _importances(content, model) if model else "",
+        _ranges(model) if model else "",
         _parallel(content, model) if model and content.portable and complete else "",
         _curves(content.epochs) if content.curves else "",
         _quality(content),
@@ -324,6 +326,22 @@ def _importances(content: Content, model: ModelFacts) -> str:
         lists.append(f'<div>{title}<ol class="bars">{bars}</ol></div>')
     lead = "The share of each parameter in the variation of the model over the space (Sobol's total effects)."
     return _section("importances", "Which parameters matter", "\n".join(lists), lead)
+
+
+def _ranges(model: ModelFacts) -> str:
+    """Where each parameter is good, as a table; the most important parameters first."""
+    found = model.good_ranges()
+    if found is None:
+        return ""
+    order = [name for name in model.importances[0] if name in found]
+    rows = {row[0]: row for row in found.rows()}
+    cells = [[escaped(cell) for cell in rows[name]] for name in order]
+    lead = (
+        f"Where the model expects at most {number(found.distance, 2)} worse than the recommended trial "
+        f"({number(found.best)}), with the other parameters as recommended, and with the others free. The probability "
+        "is that of a value drawn evenly from the range."
+    )
+    return _section("ranges", "Good ranges", _table([HEADINGS, *cells], "facts"), lead)
 
 
 def _share(share: float) -> str:

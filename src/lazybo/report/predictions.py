@@ -15,7 +15,8 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial
 
 from lazybo.core.blas import one_thread
-from lazybo.core.checks import Array, shortened
+from lazybo.core.checks import Array, finite_number, shortened
+from lazybo.report.ranges import Ranges, along, columns_of, ranges_of
 from lazybo.search.optimizer import Optimizer
 from lazybo.search.predictions import HALF_WIDTH, Contender, Prediction, Predictor, Recommendation
 from lazybo.space.feasible import Feasibility
@@ -35,8 +36,6 @@ from lazybo.study.trial import (
 
 # Random points at which importances are computed.
 SAMPLE = 1024
-# A slice shows every level of a parameter that has at most LEVELS, and a grid of GRID points otherwise.
-LEVELS, GRID = 101, 501
 # With more configurations than this, only those with the best values may be recommended.
 MOST_COMPARED = 1000
 # Leave-one-out predictions are made for at most this many values: each takes a triangular solve.
@@ -123,10 +122,10 @@ def slices(study: Study) -> list[Slice]:
     trials, bounded = complete_trials(every), bool(constraints_of(every))
     kept = {trial.number for trial in feasible_trials(every)}
     found = []
-    for j, name in _columns(space):
+    for j, name in columns_of(space):
         if math.isnan(center[j]):
             continue
-        x = space.repair(_along(space, center, j))
+        x = space.repair(along(space, center, j))
         expected = predictor.predictions(x)
         configurations = [space.decode(row) for row in x]
         with_it = [trial for trial in trials if name in trial.params]
@@ -160,19 +159,6 @@ def _center(study: Study, trials: Sequence[FrozenTrial], space: Space) -> tuple[
     )
 
 
-def _along(space: Space, center: Array, j: int) -> Array:
-    """Points along one column: all its levels, or a grid from end to end that includes the center, (m, d)."""
-    listed = space.levels[j] <= LEVELS
-    x = np.repeat(center[None], int(space.levels[j]) if listed else GRID + 1, axis=0)
-    if listed:
-        shares = (np.arange(len(x)) + 0.5) / len(x)
-        x[:, j] = space.from_uniform(np.repeat(shares[:, None], space.draws, axis=1))[:, j]
-        return x
-    x[1:, j] = np.linspace(0.0, 1.0, GRID)
-    x[:, j] = space.snap(x)[:, j]
-    return x[np.unique(x[:, j], return_index=True)[1]]
-
-
 @dataclass(frozen=True)
 class Coordinates:
     """Trials as lines over their parameters: positions in [0, 1], NaN where a parameter was not active."""
@@ -190,14 +176,9 @@ def coordinates(study: Study) -> Coordinates:
     trials = sorted(complete_trials(Store(study).trials()), key=_value, reverse=not _maximizes(study))
     lines = space.clip(np.array([space.encode(trial.params) for trial in trials]).reshape(len(trials), space.dim))
     scale = np.where(space.numeric, 1.0, np.maximum(space.levels - 1, 1.0))
-    columns, names = [j for j, _ in _columns(space)], [name for _, name in _columns(space)]
+    columns, names = [j for j, _ in columns_of(space)], [name for _, name in columns_of(space)]
     distributions = [space.distributions[name] for name in names]
     return Coordinates(names, distributions, (lines / scale)[:, columns], [_value(trial) for trial in trials])
-
-
-def _columns(space: Space) -> list[tuple[int, str]]:
-    """The parameters that can be drawn along a line, each after its column; one with several columns cannot."""
-    return [(columns.start, name) for name, columns in space.slices.items() if columns.stop - columns.start == 1]
 
 
 def _value(trial: FrozenTrial) -> float:
@@ -207,6 +188,24 @@ def _value(trial: FrozenTrial) -> float:
 
 def _maximizes(study: Study) -> bool:
     return directions_of(study) == ("maximize",)
+
+
+@one_thread()
+def ranges(study: Study, *, distance: float | None = None) -> Ranges:
+    """For each parameter the range in which values stay within a distance of the best, by the model of a study.
+
+    ``distance`` is in units of the objective; by default a twentieth of the difference between what the model expects
+    of the recommended configuration and of a typical one. A range is given with the other parameters as in the
+    recommended trial (``at_best``) and with the others free (``free``), and contains the recommended value. Works for
+    any Optuna study with one objective. Parameters with structure have no ranges.
+    """
+    if not isinstance(study, Study):
+        raise ValueError(f"study must be an Optuna study, not {shortened(study)}")
+    if distance is not None and finite_number("distance", distance) < 0:
+        raise ValueError(f"distance must be at least 0, not {shortened(distance)}")
+    optimizer = model_for(study).optimizer
+    predictor, trials = optimizer.model.predictor(), Store(study).trials()
+    return ranges_of(optimizer, predictor, recommended_of(study, trials, predictor), distance)
 
 
 # ---------------------------------------------------------------------- recommendation

@@ -16,7 +16,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Connection, answer_challenge, deliver_challenge
+from typing import Any
 
+from optuna.distributions import BaseDistribution
 from optuna.pruners import (
     HyperbandPruner,
     MedianPruner,
@@ -26,8 +28,9 @@ from optuna.pruners import (
     ThresholdPruner,
     WilcoxonPruner,
 )
+from optuna.storages import BaseStorage
 from optuna.study import Study
-from optuna.trial import FrozenTrial
+from optuna.trial import FrozenTrial, Trial
 
 from lazybo.run import plain
 from lazybo.run.objective import DEVICE, Reporter
@@ -49,6 +52,12 @@ Write = Callable[[Mapping[int, Mapping[int, float]]], Collection[int]]
 Follower = Callable[[Study, FrozenTrial, int, float], object]
 
 
+# What workers may ask the storage of the study. Trials begin and end by the ledger, and report by the reporter.
+READS = tuple(sorted(name for name in vars(BaseStorage) if name.startswith("get_")))
+WRITES = ("set_trial_user_attr", "set_trial_system_attr", "set_study_user_attr", "set_study_system_attr")
+REFUSED = tuple(sorted({*BaseStorage.__abstractmethods__} - {*READS, *WRITES}))
+
+
 # ------------------------------------------------------------------------- driver
 
 
@@ -62,6 +71,8 @@ class _OpenTrial:
     judged_from: float  # the step before which the trial is not stopped
     stop_at: float  # the step at which it is stopped in any case
     frozen: FrozenTrial | None = None  # as it was when it first reported
+    defining: Trial | None = None  # Optuna's own trial, if the objective names its parameters
+    asking: threading.Lock = field(default_factory=threading.Lock)
 
 
 class StudyReporter:
@@ -71,9 +82,15 @@ class StudyReporter:
     """
 
     def __init__(
-        self, study: Study, on_begin: Callable[[int, int | None], object], followers: Sequence[Follower] = ()
+        self,
+        study: Study,
+        on_begin: Callable[[int, int | None], object],
+        followers: Sequence[Follower] = (),
+        *,
+        defines: bool = False,
     ) -> None:
         self._study, self._store, self._on_begin, self._followers = study, Store(study), on_begin, followers
+        self._defines = defines
         interval = 0.0 if self._store.in_memory else WRITE_INTERVAL  # in memory nothing is gained by waiting
         self._writer = BatchedWriter(open_ledger(study, {}, None).report, interval)
         self._open: dict[int, _OpenTrial] = {}  # by number
@@ -93,7 +110,9 @@ class StudyReporter:
         ``judged_from``, and in any case at the step ``stop_at``.
         """
         known = dict(values or {})
-        self._open[number] = _OpenTrial(trial_id, known, frozenset(known), judged_from, stop_at)
+        # Made when the trial begins: its sampler does not wait for trials of its own.
+        defining = with_retries(partial(Trial, self._study, trial_id)) if self._defines else None
+        self._open[number] = _OpenTrial(trial_id, known, frozenset(known), judged_from, stop_at, defining=defining)
 
     def close(self, number: int) -> dict[int, float]:
         """Accept no more reports of a trial, and write those that wait; returns its intermediate values."""
@@ -112,6 +131,30 @@ class StudyReporter:
     def flush(self, number: int = -1) -> None:  # noqa: ARG002 (Reporter)
         """Write all values that wait."""
         self._writer.flush()
+
+    def suggest(self, number: int, name: str, distribution: BaseDistribution) -> float:
+        """A parameter of a trial whose objective names its parameters, by the study's sampler."""
+        trial = self._open.get(number)
+        if trial is None or trial.defining is None:
+            raise ValueError(f"trial {number} has ended")
+        with trial.asking:  # an objective may have threads of its own
+            return float(distribution.to_internal_repr(trial.defining._suggest(name, distribution)))
+
+    def study(self) -> Study:
+        """The study itself: the evaluation is in this process. What trials have reported can be read."""
+        self._writer.flush()
+        return self._study
+
+    def study_name(self) -> str:
+        """The name of the study."""
+        return self._study.study_name
+
+    def storage(self, method: str, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
+        """What a method of the storage returns, for a worker that cannot reach it."""
+        if method not in (*READS, *WRITES):
+            raise ValueError(f"workers cannot call {method} of the storage")
+        self._writer.flush()  # what a trial has reported can be read
+        return with_retries(partial(getattr(self._store.storage, method), *arguments, **named))
 
     def begin(self, number: int, fold: int | None) -> None:
         """A worker starts an evaluation."""
@@ -236,6 +279,22 @@ class RemoteReporter:
     address: tuple[str, int]
     secret: bytes = field(repr=False)
     _connection: Connection | None = field(default=None, repr=False)
+    _study: Study | None = field(default=None, repr=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def study(self) -> Study:
+        """The study, with a storage that asks the driver."""
+        if self._study is None:
+            self._study = Study(study_name=str(self._send("study_name")), storage=make_forwarded(self.storage))
+        return self._study
+
+    def suggest(self, number: int, name: str, distribution: BaseDistribution) -> float:
+        """A parameter of a trial whose objective names its parameters."""
+        return float(self._send("suggest", number, name, distribution))  # type: ignore[arg-type]
+
+    def storage(self, method: str, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
+        """What a method of the driver's storage returns."""
+        return self._send("storage", method, arguments, named)
 
     def begin(self, number: int, fold: int | None) -> None:
         """Report that an evaluation starts, and wait until the driver has noted it."""
@@ -254,10 +313,11 @@ class RemoteReporter:
         self._send("claim", number, device)
 
     def _send(self, *message: object) -> object:
-        if self._connection is None:
-            self._connection = self._connect()
-        self._connection.send(message)
-        answer = self._connection.recv()
+        with self._lock:  # an objective may have threads of its own
+            if self._connection is None:
+                self._connection = self._connect()
+            self._connection.send(message)
+            answer = self._connection.recv()
         if isinstance(answer, _Failed):
             raise RuntimeError(f"the driver could not handle a report: {answer.reason}")
         return answer
@@ -272,7 +332,30 @@ class RemoteReporter:
         return Client(self.address, authkey=self.secret)
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_connection": None}
+        return {"address": self.address, "secret": self.secret}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc]
+
+
+def make_forwarded(ask: Callable[[str, tuple[Any, ...], Mapping[str, Any]], Any]) -> BaseStorage:
+    """A storage that asks the driver. It reads everything, and writes attributes."""
+
+    def forwarded(name: str) -> Callable[..., Any]:
+        return lambda _self, *arguments, **named: ask(name, arguments, named)
+
+    def refused(name: str) -> Callable[..., Any]:
+        def method(_self: object, *_arguments: Any, **_named: Any) -> Any:
+            raise RuntimeError(
+                f"a worker cannot call {name}: the driver begins and ends trials; use trial.report for intermediate "
+                "values, and return the result"
+            )
+
+        return method
+
+    methods = {name: forwarded(name) for name in (*READS, *WRITES)} | {name: refused(name) for name in REFUSED}
+    storage: BaseStorage = type("ForwardedStorage", (BaseStorage,), methods)()
+    return storage
 
 
 # --------------------------------------------------------------------- connections
@@ -394,7 +477,7 @@ def _answer(connection: Connection, reporter: Reporter) -> None:
         verb, *arguments = connection.recv()
         answer: object = None
         try:
-            if verb in ("begin", "report", "flush", "claim"):
+            if verb in ("begin", "report", "flush", "claim", "study_name", "storage", "suggest"):
                 answer = getattr(reporter, verb)(*arguments)
         except Exception as error:
             answer = _Failed(plain.reason(error))

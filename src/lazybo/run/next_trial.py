@@ -146,6 +146,7 @@ class TrialSource:
         self._model, self._ledger, self._shared, self._open = model, ledger, shared, open_trials
         self._stopping, self._gain, self._budget = stopping, gain, budget
         self._bracket = bracket  # None when it is over
+        self._defines = open_trials.options.defines
         self._confirm, self._n_trials = open_trials.options.limits.confirm, or_inf(open_trials.options.n_trials)
         self._ahead: list[Params] = []  # proposals for the numbers from ``_ahead_from`` on
         self._ahead_from = 0
@@ -254,7 +255,8 @@ class TrialSource:
 
     def _attributes(self, params: Params) -> Mapping[str, Any]:
         """The attributes of a new trial with these parameters, which were proposed last."""
-        return {**self._mark(params), **self._model.seen.attributes()}
+        # The sampler chooses the parameters that an objective names, so there is no proposal to replay.
+        return {} if self._defines else {**self._mark(params), **self._model.seen.attributes()}
 
     def _mark(self, params: Params) -> Mapping[str, Any]:
         """The attribute of a trial that repeats another one."""
@@ -329,15 +331,16 @@ class TrialSource:
         announced = announced_params(trial, self._model.space.distributions)
         written = announced or trial.params or attributes.get("fixed_params", {})
         fixed = as_given(written, self._model.space.distributions)
-        params = dict(fixed)
+        params = {} if self._defines else dict(fixed)
         try:
-            if not optimizer.space.has(fixed):
+            if not self._defines and not optimizer.space.has(fixed):
                 params = self._model.complete(fixed, trial.number)
             optimizer.planner.check_feasible(params)
         except ValueError as error:
             entry = Entry(trial._trial_id, trial.number, params)
             return Started(entry, invalid=f"it was enqueued with {fixed}: {error}")
-        self._ledger.fill_in(trial._trial_id, trial.params, params)
+        if not self._defines:
+            self._ledger.fill_in(trial._trial_id, trial.params, params)
         judged_from = inf if attributes.get(TO_END_KEY) else 0
         # The bracket compares configurations that the optimiser has chosen.
         chosen = was_enqueued(attributes) or judged_from

@@ -7,17 +7,21 @@ import statistics
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from enum import Enum
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
+import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.storages import BaseStorage
+from optuna.study import Study
 
 from lazybo.core.checks import whole
 from lazybo.run import plain
 from lazybo.run.devices import Claim, Devices
-from lazybo.study.attributes import MAX_STORED
+from lazybo.study.attributes import KIND_KEY, MAX_STORED
 
 # An argument with one of these names gets the dict of all parameters, even next to arguments for single parameters.
 DICT_NAMES = ("params", "config")
@@ -55,6 +59,7 @@ class Call:
     guessed: str = ""  # the argument that gets the dict of all parameters although its name does not say so
     space: Mapping[str, Any] = field(default_factory=dict)  # what ``suggest_*`` calls are compared with
     claims: bool = False  # whether it claims its device itself, for a program that it starts
+    defines: bool = False  # whether it names its parameters itself, by ``suggest_*`` calls
 
     @property
     def takes_trial(self) -> bool:
@@ -118,7 +123,40 @@ def call_of(
     call, wrong = _matched(objective, list(signature.parameters.values()), names, conditional, folds, generator)
     if wrong:
         raise TypeError(_message(objective, signature, wrong, names, folds))
+    _check_decorator(call)
     return replace(call, generator=generator)
+
+
+def defining_call(objective: Callable[..., Any]) -> Call:
+    """How to call an objective without a space: it gets the trial, and asks it for its parameters."""
+    if isinstance(objective, KFold):
+        raise TypeError("kfold needs a space: the parameters of all folds are chosen before they start")
+    wanted = "without a space, the objective asks its trial for parameters: def objective(trial), with trial.suggest_*"
+    try:
+        call = call_of(objective, ())
+    except TypeError as error:
+        raise TypeError(f"{wanted}. {error}") from None
+    if not call.takes_trial and call.guessed:  # its only argument has another name
+        call = Call(objective, call.positional, {call.guessed: Given.TRIAL}, generator=call.generator)
+    if not call.takes_trial or Given.PARAMS in (*call.positional, *call.keywords.values()):
+        raise TypeError(f"{wanted}; or give the space as the second argument: optimize(objective, {{...}})")
+    return replace(call, defines=True)
+
+
+def _check_decorator(call: Call) -> None:
+    """Raise a TypeError if a decorator takes other arguments than the function that it wraps, as some trackers do."""
+    if not hasattr(call.function, "__wrapped__"):
+        return
+    outer = inspect.signature(call.function, follow_wrapped=False)
+    try:
+        outer.bind(*call.positional, **call.keywords)
+    except TypeError:
+        name = getattr(call.function, "__name__", "objective")
+        taken = ", ".join(outer.parameters)
+        raise TypeError(
+            f"the objective {name}{inspect.signature(call.function)} cannot be called: its decorator takes ({taken}) "
+            f"only; write def {name}({taken}), with the parameters in trial.params"
+        ) from None
 
 
 def _matched(
@@ -284,11 +322,18 @@ class Reporter(Protocol):
     def claim(self, number: int, device: str) -> None:
         """The evaluation owns a device from now on."""
 
+    def study(self) -> Study:
+        """The study, as an objective may use it."""
 
-class Trial:
-    """The trial that an objective gets: the parts of Optuna's trial that make sense in a worker.
+    def suggest(self, number: int, name: str, distribution: BaseDistribution) -> float:
+        """A parameter of a trial without a space, as the study stores it."""
 
-    The parameters are chosen before the evaluation starts; ``suggest_*`` look them up.
+
+class Trial(optuna.trial.Trial):
+    """The trial that an objective gets: Optuna's, except that its parameters are chosen before the evaluation starts.
+
+    ``suggest_*`` look them up. ``study`` and ``storage`` are the study's own in this process; in a worker of another
+    process they ask the driver. Reports go to the driver, and user attributes and constraints are sent with the result.
     """
 
     def __init__(
@@ -298,18 +343,71 @@ class Trial:
         reporter: Reporter | None = None,
         devices: Devices | None = None,
     ) -> None:
-        self.number = number
+        # Optuna's own is not initialised: it would read the study, which most objectives do not need.
+        self._number = number
         self.device: str | None = None  # the names of the devices that it owns, with commas between them
         self.slot: int | None = None  # the position of its entry in ``devices``
         self._devices = devices
-        self.params = dict(params)
-        self.user_attrs: dict[str, Any] = {}
-        self.constraints: dict[str, float] = {}
+        self._params = dict(params)
+        self._user_attrs: dict[str, Any] = {}
+        self._constraints: dict[str, float] = {}
         self._reporter = reporter
         self._prune = False
         self.yields = False  # whether the objective is a generator function
         self.space: Mapping[str, Any] = {}  # distributions and kinds; empty if it is not known
         self.reported: tuple[int, float] | None = None  # the last step and value of an earlier evaluation
+
+    @property
+    def number(self) -> int:
+        """The number of the trial in its study."""
+        return self._number
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """The parameters."""
+        return self._params
+
+    @property
+    def relative_params(self) -> dict[str, Any]:
+        """The parameters: all of them are chosen together."""
+        return self._params
+
+    @property
+    def user_attrs(self) -> dict[str, Any]:
+        """What `set_user_attr` has kept in this evaluation."""
+        return self._user_attrs
+
+    @property
+    def constraints(self) -> dict[str, float]:
+        """What `set_constraint` has kept in this evaluation."""
+        return self._constraints
+
+    @property
+    def study(self) -> Study:  # type: ignore[override]
+        """The study."""
+        if self._reporter is None:
+            raise RuntimeError("this trial belongs to no study: it was made outside of lazybo.optimize()")
+        return self._reporter.study()
+
+    @property
+    def storage(self) -> BaseStorage:  # type: ignore[override]
+        """The storage of the study. Trials are begun and ended by the driver only."""
+        return self.study._storage
+
+    @property
+    def _trial_id(self) -> int:  # type: ignore[override]
+        study = self.study
+        return study._storage.get_trial_id_from_study_id_trial_number(study._study_id, self._number)
+
+    @property
+    def datetime_start(self) -> datetime | None:
+        """When the trial began."""
+        return self.storage.get_trial(self._trial_id).datetime_start
+
+    @property
+    def distributions(self) -> dict[str, BaseDistribution]:
+        """The distributions of the parameters as the study has them."""
+        return self.storage.get_trial(self._trial_id).distributions
 
     def report(self, value: float, step: int) -> None:
         """Record an intermediate value and ask the pruner. With several objectives, it is the one that is reported."""
@@ -342,7 +440,7 @@ class Trial:
             return
         with self._devices.own() if alone else self._devices.claim() as claim:
             self.device, self.slot = claim.device, claim.slot
-            self.user_attrs.update({DEVICE: claim.device, SLOT: claim.slot})
+            self._user_attrs.update({DEVICE: claim.device, SLOT: claim.slot})
             if self._reporter is not None:
                 with suppress(OSError, EOFError):  # a driver that cannot be reached still gets the result
                     self._reporter.claim(self.number, claim.device)
@@ -354,7 +452,7 @@ class Trial:
 
     def set_user_attr(self, key: str, value: Any) -> None:
         """Keep a value with the trial."""
-        self.user_attrs[key] = value
+        self._user_attrs[key] = value
 
     def set_constraint(self, key: str, value: float) -> None:
         """Keep the measured value of a constraint. The trial is feasible if all its constraints are at most 0."""
@@ -365,7 +463,7 @@ class Trial:
         if not isinstance(key, str) or not key.strip() or math.isnan(number):
             given = f"{plain.short(key)} and {plain.short(value)}"
             raise ValueError(f"set_constraint takes a name and a number, not {given}")
-        self.constraints[key] = number
+        self._constraints[key] = number
 
     def suggest_float(
         self,
@@ -411,6 +509,36 @@ class Trial:
         if name not in self.params:
             raise KeyError(f"{name!r} is not active in this trial, which has {sorted(self.params)}")
         return self.params[name]
+
+
+class DefiningTrial(Trial):
+    """The trial of an objective without a space: ``suggest_*`` asks the study's sampler in the driver's process."""
+
+    def suggest_float(  # type: ignore[override]
+        self, name: str, low: float, high: float, *, step: float | None = None, log: bool = False
+    ) -> float:
+        """A number."""
+        return float(self._asked(name, FloatDistribution(low, high, log=log, step=step)))
+
+    def suggest_int(self, name: str, low: int, high: int, *, step: int = 1, log: bool = False) -> int:  # type: ignore[override]
+        """A whole number."""
+        return int(self._asked(name, IntDistribution(low, high, log=log, step=step)))
+
+    def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any:  # type: ignore[override]
+        """One of some choices."""
+        return self._asked(name, CategoricalDistribution(choices))
+
+    def suggest(self, name: str, kind: Any) -> Any:
+        """A parameter with structure: it is stored as several ordinary ones."""
+        if f"{KIND_KEY}:{name}" not in self.study.user_attrs:
+            self.study.set_user_attr(f"{KIND_KEY}:{name}", kind.to_plain())
+        return kind.read([self._asked(each, distribution) for each, distribution in kind.stored(name).items()])
+
+    def _asked(self, name: str, distribution: BaseDistribution) -> Any:
+        assert self._reporter is not None, "an objective that gets a trial reports to its driver"
+        value = distribution.to_external_repr(self._reporter.suggest(self._number, name, distribution))
+        self._params[name] = value
+        return value
 
 
 # ----------------------------------------------------------------- suggest_* calls

@@ -48,6 +48,7 @@ class RunOptions:
     values: Callable[[Mapping[str, Any]], dict[str, Any]] = dict  # what an objective gets for stored parameters
     devices: Devices | None = None
     claims: bool = False  # whether the objective claims its device itself
+    defines: bool = False  # whether the objective names its parameters itself
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,7 @@ class OpenTrials:
         self._tasks: list[tuple[OpenTrial, int | None]] = []  # to submit before any other trial starts
         self._running: dict[Future[Outcome], _Running] = {}
         followers = [callback.report for callback in options.callbacks if hasattr(callback, "report")]
-        self._reporter = StudyReporter(study, self._on_begin, followers)
+        self._reporter = StudyReporter(study, self._on_begin, followers, defines=options.defines)
         self._connect = partial(connect, self._reporter)
         self._worker_reporter = self._connect() if options.reports else None
 
@@ -207,6 +208,7 @@ class OpenTrials:
             reported=max(earlier.items()) if earlier else None,
             devices=options.devices,
             claims=options.claims,
+            defines=options.defines,
         )
         future = self.engine.submit(evaluate, options.objective, task)
         self._running[future] = _Running(trial, fold)

@@ -24,7 +24,7 @@ from lazybo.run.failure import attach_study
 from lazybo.run.goals import Goals, check_goals, check_pruner
 from lazybo.run.limits import Limits, StopReason, check_count, or_inf
 from lazybo.run.loop import Driver
-from lazybo.run.objective import Call, KFold, Reporter, call_of
+from lazybo.run.objective import Call, KFold, Reporter, call_of, defining_call
 from lazybo.run.open_trials import Callback, RunOptions
 from lazybo.run.presence import present
 from lazybo.run.shared_study import EVALUATES_HERE, RECORDS_ALL
@@ -32,7 +32,7 @@ from lazybo.run.warm_start import check_initial, check_initial_feasible, known_r
 from lazybo.run.worker import Steps
 from lazybo.search.optimizer import Optimizer
 from lazybo.search.options import Options
-from lazybo.space.space import Space, as_space
+from lazybo.space.space import Space, Undeclared, as_space
 from lazybo.study.attributes import STOPPED_KEY
 from lazybo.study.definition import DEFAULT_NAME, Definition, keep_options, open_study, options_digest, read_earlier
 from lazybo.study.ledger import open_ledger
@@ -47,7 +47,7 @@ _IN_SAMPLER = ["n_startup_trials", *(each.name for each in fields(Options) if ea
 HINTS = {
     **{each.name: f"use limits=lazybo.Limits({each.name}=...)" for each in fields(Limits)},
     **{name: f"use sampler=lazybo.LazySampler({name}=...)" for name in _IN_SAMPLER},
-    **{name: f"use lazybo.Space({{...}}, {name}=...) as the space" for name in ("conditions", "feasible")},
+    **{name: f"use lazybo.Space({{...}}, {name}=...) as the space" for name in ("conditions", "feasible", "beliefs")},
     "directions": "use direction=, which also takes a list or a dict of names",
     "reports": "use pruner=lazybo.LazyPruner(reports=...)",
     "n_startup": "use sampler=lazybo.LazySampler(n_startup_trials=...)",
@@ -69,7 +69,7 @@ HINTS = {
 @hinting(HINTS)
 def optimize(
     objective: Callable[..., Any],
-    space: Space | Mapping[str, Any],
+    space: Space | Mapping[str, Any] | None = None,
     *,
     n_trials: int | None = None,
     direction: Direction | Sequence[Direction] | Mapping[str, Direction] = "minimize",
@@ -146,11 +146,19 @@ def optimize(
     goals = check_goals(direction, constraints, pruner.reports if isinstance(pruner, LazyPruner) else None)
     goals = replace(goals, cost=None if options.cost == SECONDS else options.cost)
     _check_combination(goals, limits, options, warm_start, pruner, folds=isinstance(objective, KFold))
-    space = as_space(space)
+    defines = space is None
+    if space is None:
+        _check_undeclared(limits, warm_start, max_steps)
+        space = Undeclared()
+    else:
+        space = _with_beliefs(as_space(space), options)
+        options = replace(options, beliefs=space.beliefs)
     earlier = read_earlier(options.earlier, goals.directions, storage, study_name or DEFAULT_NAME)
     options = replace(options, earlier=earlier)
-    first = check_initial(initial, space)
-    check_initial_feasible(first, Optimizer.with_options(space, goals.directions, options))  # refuses wrong options
+    first = [dict(each) for each in initial] if defines else check_initial(initial, space)
+    check_initial_feasible(
+        [] if defines else first, Optimizer.with_options(space, goals.directions, options)
+    )  # refuses wrong options
     known = known_results(warm_start, space, goals.directions[0])
     call = _call(objective, space)
     places = check_devices(devices)
@@ -181,9 +189,11 @@ def optimize(
             values=space.values,
             devices=None if places is None else replace(places, by_engine=engine.assigns_devices),
             claims=call.claims,
+            defines=defines,
         )
         options, trials = replace(options, seed=seed), Store(study).trials()
-        _warn_of_repeats(space, n_trials, limits, trials)
+        if not defines:
+            _warn_of_repeats(space, n_trials, limits, trials)
         keep_options(study, options, space, trials)
         # A kernel object has the columns of this space; the sampler infers its own space from the trials.
         by_name = options.kernel if isinstance(options.kernel, str) else None
@@ -193,7 +203,9 @@ def optimize(
         model.seen.record(options_digest(options), len(known), predicate=space.feasible is not None)
         for params, value in known:
             model.optimizer.observe(params, value, outside=True)
-        open_ledger(study, space.distributions, driver="").enqueue(first)
+        for params in first if defines else ():
+            study.enqueue_trial(params, skip_if_exists=True)
+        open_ledger(study, space.distributions, driver="").enqueue([] if defines else first)
         failure = _drive(study, model, engine, run)
     if failure is not None:  # raised when nothing runs any more and the engine is closed
         attach_study(failure, study)
@@ -230,6 +242,8 @@ def _call(objective: Callable[..., Any], space: Space) -> Call:
     """How to call an objective over this space. A `Call` is used as it is."""
     if isinstance(objective, Call):
         return objective
+    if isinstance(space, Undeclared):
+        return defining_call(objective)
     if isinstance(objective, KFold):
         return call_of(objective.objective, space.parameters, space.conditions, folds=True)
     return replace(call_of(objective, space.parameters, space.conditions), space=space.parameters)
@@ -318,6 +332,28 @@ def _check_limits(limits: object) -> Limits:
     if not isinstance(limits, Limits | None):
         raise TypeError(f"limits must be lazybo.Limits(...), such as lazybo.Limits(timeout=60), not {limits!r}")
     return limits or Limits()
+
+
+def _check_undeclared(limits: Limits, warm_start: object, max_steps: int | None) -> None:
+    """Reject what needs a space that is known before the first trial."""
+    given = {
+        "warm_start": warm_start is not None,
+        "max_steps": max_steps is not None,
+        "min_gain": limits.min_gain is not None,
+        "confirm": bool(limits.confirm),
+    }
+    for name, is_given in given.items():
+        if is_given:
+            raise ValueError(f"{name} needs a space: give the parameters as the second argument of optimize()")
+
+
+def _with_beliefs(space: Space, options: Options) -> Space:
+    """The space with its own beliefs or those of the sampler."""
+    if not options.beliefs:
+        return space
+    if space.beliefs and space.beliefs != options.beliefs:
+        raise ValueError("there are beliefs in the space and others in the sampler; leave one of them out")
+    return space.changed(beliefs=options.beliefs)
 
 
 def _check_sampler(sampler: object, seed: int | None) -> Options:

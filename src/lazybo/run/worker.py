@@ -23,7 +23,7 @@ from lazybo.run import plain
 from lazybo.run.checkpoints import Checkpoint, opened
 from lazybo.run.devices import Devices
 from lazybo.run.goals import ONE_OBJECTIVE, Goals
-from lazybo.run.objective import Call, Reporter, SpaceError, Trial
+from lazybo.run.objective import Call, DefiningTrial, Reporter, SpaceError, Trial
 from lazybo.study.attributes import MAX_STORED, metric_at
 
 LARGEST = sys.float_info.max
@@ -64,6 +64,7 @@ class Task:
     reported: tuple[int, float] | None = None  # the last step and value that an earlier evaluation has reported
     devices: Devices | None = None  # it owns one of them while it runs
     claims: bool = False  # whether the objective claims its device itself
+    defines: bool = False  # whether the objective names its parameters itself
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,8 @@ def evaluate(objective: Call | bytes, task: Task) -> Outcome:
     Raises only KeyboardInterrupt, and an OSError or ValueError if no device can be claimed.
     """
     with ExitStack() as stack:
-        trial = Trial(task.number, task.params, task.reporter, task.devices)
+        kind = DefiningTrial if task.defines else Trial
+        trial = kind(task.number, task.params, task.reporter, task.devices)
         if not task.claims:
             # Before the objective is loaded: what it imports looks for devices once.
             stack.enter_context(trial.owning(alone=True))

@@ -25,7 +25,7 @@ from lazybo.search.output import Learning
 from lazybo.search.records import Index, Records
 from lazybo.search.results import Result, State
 from lazybo.space.feasible import FeasibleSet
-from lazybo.space.space import MAX_LISTED, Space
+from lazybo.space.space import MAX_LISTED, Space, sobol
 
 # How many random points are drawn before the remaining points of a nearly exhausted space are listed.
 RANDOM_TRIES = 64
@@ -47,6 +47,10 @@ PROSPECT_MAXIMA, INCUMBENTS, ROUNDS = 8, 16, 2
 # optimum, or one choice that was good right away, for a hundred evaluations (docs/notebook.md).
 DOUBT_AFTER = 25
 DOUBT_SHARE = 0.2
+# With beliefs, the search for the next point also starts at this many points that are drawn from them. Startup points
+# with even numbers are drawn from them too; with a known constraint, the first feasible one of so many.
+BELIEVED_CENTERS = 3
+BELIEVED_TRIES = 256
 # The default kernel of local models: they are learned again in every round, and the additive one takes longer to learn.
 LOCAL_KERNEL = "matern52"
 
@@ -183,6 +187,9 @@ class Search:
         barred: Predicate | None = None,
     ) -> list[Maximum]:
         incumbents, taken = self.space.clip(self.records.points(rows)), self._taken(seed, self._kernel())
+        if self.space.believed is not None:
+            expected = believed_points(self.space, rng.random((BELIEVED_CENTERS, self.space.draws)))
+            incumbents = np.vstack((incumbents, expected))
         return find_maxima(
             surface,
             self.space,
@@ -230,6 +237,10 @@ class Search:
     def _startup_point(self, seed: int, number: int) -> Array | None:
         if self._earlier and number != CONTROL and number < len(self._first_points()):
             return self._first_points()[number]
+        if self.space.believed is not None and number % 2 == 0:
+            expected = self._believed_point(seed, number)
+            if expected is not None:
+                return expected
         if self.feasible is not None:
             return self.feasible.startup_point(seed, number)
         return startup_point(self.space, seed, number) if number < MAX_LISTED_STARTUP else None
@@ -247,6 +258,15 @@ class Search:
                 candidates = candidates[self.feasible.contains(candidates)]
             self._portfolio = portfolio(self._earlier, candidates, PORTFOLIO)
         return self._portfolio
+
+    def _believed_point(self, seed: int, number: int) -> Array | None:
+        """A point where the beliefs expect the optimum, the first where they do most; None if it is not feasible."""
+        rng = np.random.default_rng((seed, number, BELIEVED_TRIES))
+        u = sobol(self.space.draws, np.random.default_rng(seed), number + 1)[number:]
+        u = np.vstack((u, rng.random((BELIEVED_TRIES if self.feasible is not None else 0, self.space.draws))))
+        points = believed_points(self.space, u, most=number == 0)
+        feasible = points if self.feasible is None else points[self.feasible.contains(points)]
+        return feasible[0] if len(feasible) else None
 
     def is_exhausted(self, seed: int) -> bool:
         """Whether every point that may be suggested has a row."""
@@ -303,6 +323,15 @@ class Search:
         else:
             left = [x for x in self.space.listed() if not self.records.contain(x)[0]]
         return left[int(rng.integers(len(left)))] if left else points[0]
+
+
+def believed_points(space: Space, u: Array, *, most: bool = False) -> Array:
+    """Points drawn from the beliefs by uniform numbers, (n, draws), the first with the most likely values if asked."""
+    assert space.believed is not None
+    drawn = space.believed.as_uniform(u)
+    if most:
+        drawn[:1] = space.believed.most(u[:1])
+    return space.from_uniform(drawn)
 
 
 def startup_point(space: Space, seed: int, number: int) -> Array:

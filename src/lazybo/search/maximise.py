@@ -23,6 +23,7 @@ The search goes from wide and cheap to narrow and exact:
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,6 +58,9 @@ FIRST_LENGTH, LONGER, SHORTER = 0.3, 1.5, 0.4
 # Candidates and random steps need not end near the border: there are many of them.
 ROUGH = 3
 
+# What is added to an acquisition at points, (m,), and its derivatives, (m, d).
+Term: TypeAlias = Callable[[Array], tuple[Array, Array]]
+
 
 @dataclass(frozen=True)
 class Maximum:
@@ -70,14 +74,20 @@ class Surface:
     """A joint acquisition of some outputs as a function of the point. ``pool`` has what each predicts at ``points``.
 
     The search does not know how many models are behind it, nor how many particles each has. Distances between points
-    are those of ``kernel``.
+    are those of ``kernel``. A ``term`` of the point itself is added to the acquisition.
     """
 
     def __init__(
-        self, kernel: Kernel, posteriors: Sequence[Posterior], points: Array, pool: Sequence[Components], joint: Joint
+        self,
+        kernel: Kernel,
+        posteriors: Sequence[Posterior],
+        points: Array,
+        pool: Sequence[Components],
+        joint: Joint,
+        term: Term | None = None,
     ) -> None:
         self.kernel, self.points = kernel, points
-        self._posteriors, self._pool, self._joint = posteriors, pool, joint
+        self._posteriors, self._pool, self._joint, self._term = posteriors, pool, joint, term
 
     @property
     def ranges(self) -> Array:
@@ -87,26 +97,31 @@ class Surface:
 
     def over_pool(self) -> Array:
         """The acquisition at the points of the pool, averaged over the particles."""
-        return averaged(self._joint, self._pool)
+        return self._with_term(averaged(self._joint, self._pool), self.points)
 
     def exact(self, u: Array) -> Array:
         """The acquisition at the rows of U, from the exact posteriors, averaged over the particles."""
-        return averaged(self._joint, [posterior.components(u) for posterior in self._posteriors])
+        found = averaged(self._joint, [posterior.components(u) for posterior in self._posteriors])
+        return self._with_term(found, u)
+
+    def _with_term(self, values: Array, points: Array) -> Array:
+        return values if self._term is None else values + self._term(points)[0]
 
     def around(self, centers: Array) -> "NearSurface":
         """A cheap approximation of the acquisition by the leading particles around some centers."""
-        return NearSurface([posterior.around(centers) for posterior in self._posteriors], self._joint)
+        return NearSurface([posterior.around(centers) for posterior in self._posteriors], self._joint, self._term)
 
 
 class NearSurface:
     """The acquisition around some centers. Each point belongs to one of them."""
 
-    def __init__(self, posteriors: Sequence[NearField], joint: Joint) -> None:
-        self._posteriors, self._joint = posteriors, joint
+    def __init__(self, posteriors: Sequence[NearField], joint: Joint, term: Term | None) -> None:
+        self._posteriors, self._joint, self._term = posteriors, joint, term
 
     def value(self, u: Array, center: Index) -> Array:
         """The acquisition at the rows of U, each near its center, (m,)."""
-        return self._joint(*_stacked([each.posterior(u, center) for each in self._posteriors])).value
+        found = self._joint(*_stacked([each.posterior(u, center) for each in self._posteriors])).value
+        return found if self._term is None else found + self._term(u)[0]
 
     def gradient(self, u: Array, center: Index) -> tuple[Array, Array]:
         """The acquisition, (m,), and its derivatives by U, (m, d)."""
@@ -117,7 +132,10 @@ class NearSurface:
         )
         for other in others:
             first = first + other
-        return acquired.value, first
+        if self._term is None:
+            return acquired.value, first
+        value, slope = self._term(u)
+        return acquired.value + value, first + slope
 
 
 def _stacked(posteriors: Sequence[tuple[Array, Array]]) -> tuple[Array, Array]:

@@ -29,7 +29,7 @@ from lazybo.search.acquisition import (
 )
 from lazybo.search.fitted import Fitted
 from lazybo.search.hypervolume import MOST_OBJECTIVES, HypervolumeImprovement, non_dominated
-from lazybo.search.maximise import BEST_CENTERS, Surface
+from lazybo.search.maximise import BEST_CENTERS, Surface, Term
 from lazybo.search.output import Constraint, Cost, FailureLabels, Learning, Objective, Output
 from lazybo.search.records import Index, Records
 from lazybo.search.results import State
@@ -48,6 +48,8 @@ CAUTION = 2.0
 FULL_WEIGHT = 5
 # How often the far reference point is used.
 FAR_SHARE = 0.25
+# β: the logarithm of a belief's density counts β/n times after n results, as in πBO (Hvarfner et al. 2022).
+BELIEF_WEIGHT = 3.0
 
 
 class Models:
@@ -230,7 +232,20 @@ class Models:
             joint = per_cost(joint, self.cost_weight * float(np.exp(-cost.warping.log_slope)))
             models = [*models, cost]
         pool = [each.components(points) for each in models]
-        return Surface(models[0].fitted.kernel, [each.posterior for each in models], points, pool, joint), rows
+        posteriors = [each.posterior for each in models]
+        return Surface(models[0].fitted.kernel, posteriors, points, pool, joint, self._belief()), rows
+
+    def _belief(self) -> Term | None:
+        """What the beliefs add to the acquisition."""
+        believed, weight = self._space.believed, BELIEF_WEIGHT / max(self._records.n_complete, 1)
+        if believed is None:
+            return None
+
+        def term(points: Array) -> tuple[Array, Array]:
+            value, slope = believed.log_density(points)
+            return weight * value, weight * slope
+
+        return term
 
     def pool_points(self, seed: int) -> Array:
         """The points of the pool, which all models share."""

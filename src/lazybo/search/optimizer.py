@@ -27,7 +27,7 @@ from lazybo.search.queries import Best, Queries, best_of, feasible_rows, front_o
 from lazybo.search.records import Suggestion, Table, pending_row, result_row, rows_of
 from lazybo.search.results import PENDING, Result, State, Values, cost_of
 from lazybo.space.derived import Canonical, Features
-from lazybo.space.space import Predicate, Space, as_space
+from lazybo.space.space import Predicate, Space, as_space, believing
 
 __all__ = ["Optimizer", "Suggestion"]
 
@@ -35,7 +35,7 @@ _SPACE = "it belongs to the space: Optimizer(lazybo.Space({...}, %s=...))"
 HINTS = {
     "n_startup_trials": "use n_startup=",
     "directions": "use direction=, which also takes a list",
-    **{name: _SPACE % name for name in ("conditions", "feasible", "optional", "features", "canonical")},
+    **{name: _SPACE % name for name in ("conditions", "feasible", "optional", "features", "canonical", "beliefs")},
 }
 # A notebook shows this many of the last observations.
 ROWS_SHOWN = 10
@@ -72,6 +72,7 @@ class Optimizer:
         local_after: LocalModels | int | Literal["auto"] | None = "auto",
         deterministic: bool = False,
     ) -> None:
+        space = as_space(space)
         options = Options(
             seed=check_seed(seed),
             lag=lag,
@@ -86,14 +87,16 @@ class Optimizer:
             earlier=check_sources(earlier),
             local_after=local_after,
             deterministic=deterministic,
+            beliefs=space.beliefs,
         )
-        self.planner = Planner(as_space(space), check_directions(direction), options)
+        self.planner = Planner(space, check_directions(direction), options)
         self.space, self.directions, self.options = self.planner.space, self.planner.directions, self.planner.options
         self._signs, self._next_number = signs_of(self.directions), 0
 
     @classmethod
     def with_options(cls, space: Space, directions: tuple[Direction, ...], options: Options) -> Self:
-        """An optimiser with these options."""
+        """An optimiser with these options. Their beliefs count in place of those of the space, if there are any."""
+        space = believing(space, options.beliefs) if options.beliefs else space
         return cls(space, direction=directions, **options.arguments())
 
     # ------------------------------------------------------------------- ask

@@ -21,6 +21,7 @@ from lazybo.gp.priors import Priors, priors_for
 from lazybo.gp.targets import WARPINGS
 from lazybo.search.acquisition import ACQUISITIONS, Acquisition, check_acquisition
 from lazybo.search.earlier_studies import EarlierStudy
+from lazybo.space.beliefs import Belief, beliefs_of
 from lazybo.space.space import Space
 
 # Results of earlier studies, unpacked, are not longer than this. A short text that was edited may unpack to any length.
@@ -138,6 +139,7 @@ class Options:
     - ``earlier``: earlier studies of *related* problems (docs/earlier.md): Optuna studies, data frames, or lists of
       dicts with the parameters and ``value``. The first suggestions come from what was good there, and the model learns
       which of them resemble this problem.
+    - ``beliefs``: those of the space by parameter (`lazybo.Belief`), and perhaps others that it does not have yet.
     - ``local_after``: after this many results, local models take over from the single model of all observations, whose
       memory grows with their square. "auto": 1,000 for one objective without noise, constraints and costs, otherwise
       10,000. None disables it; so does ``lag=None``. A `LocalModels` also says how large they are.
@@ -199,6 +201,9 @@ class Options:
             "The same parameters always give the same value: nothing is repeated, and the best trial is recommended.",
         ),
     )
+    beliefs: Mapping[str, Belief] = field(
+        default_factory=dict, metadata=_about(beliefs_of, "Where the best values of parameters are expected.")
+    )
 
     def __post_init__(self) -> None:
         for each in fields(self):
@@ -216,15 +221,20 @@ class Options:
         return self.local_after if isinstance(self.local_after, LocalModels) else LocalModels(self.local_after)
 
     def arguments(self) -> dict[str, Any]:
-        """The options by name, as arguments of `Optimizer`."""
-        return {each.name: getattr(self, each.name) for each in fields(self)}
+        """The options by name, as arguments of `Optimizer`, whose beliefs are those of its space."""
+        return {each.name: getattr(self, each.name) for each in fields(self) if each.name != "beliefs"}
 
     # ------------------------------------------------------------------------ JSON
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for JSON. What JSON cannot hold, a function or another's kernel, becomes ``{"given": text}``."""
-        plain = {each.name: _to_plain(getattr(self, each.name)) for each in fields(self) if each.name != "earlier"}
-        return plain | ({"earlier": pack(self.earlier)} if self.earlier else {})
+        own = ("earlier", "beliefs")
+        plain = {each.name: _to_plain(getattr(self, each.name)) for each in fields(self) if each.name not in own}
+        if self.earlier:
+            plain["earlier"] = pack(self.earlier)
+        if self.beliefs:
+            plain["beliefs"] = [[name, each.to_plain()] for name, each in self.beliefs.items()]
+        return plain
 
     @staticmethod
     def from_json(plain: Mapping[str, Any], space: Space, given: Mapping[str, Any] | None = None) -> "Options":
@@ -258,6 +268,8 @@ def _from_plain(name: str, plain: Any, space: Space, given: Mapping[str, Any] | 
         return kernel_for(value["name"], space.columns).with_values(value["values"])
     if name == "local_after" and isinstance(value, Mapping):
         return LocalModels(**value)
+    if name == "beliefs":
+        return dict(value)
     return unpack(value) if name == "earlier" else value
 
 

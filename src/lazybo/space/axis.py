@@ -302,6 +302,15 @@ class NumberAxis(Axis):
         """Coordinates for uniform numbers: all levels are equally likely."""
         return u if self._continuous else self._at_level(np.minimum(np.floor(u * self.levels), self.levels - 1))
 
+    def uniform(self, x: Array) -> Array:
+        """Uniform numbers that `from_uniform` turns into these coordinates, or into the nearest level, (n,)."""
+        uniform: Array = x if self._continuous else (self._level(x) + 0.5) / self.levels
+        return uniform
+
+    def length(self, within: float) -> float:
+        """How far a factor leads on a logarithmic scale, or a difference on a linear one, in coordinates."""
+        return (math.log(within) if self._log else within * self._half) / self._extent
+
     def snap(self, x: Array) -> Array:
         """The nearest coordinates that belong to a level."""
         return x if self._continuous else self._at_level(self._level(x))

@@ -24,7 +24,7 @@ def box(space: Space, center: Array, side: float) -> Space:
         for name, axis in space.axes.items()
         if name not in parents
     }
-    return space.changed(parameters={**space.parameters, **narrow})
+    return space.changed(parameters={**space.parameters, **narrow}, beliefs={})  # a local model refines what was found
 
 
 def distances(space: Space, points: Array, center: Array) -> Array:

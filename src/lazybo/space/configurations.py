@@ -37,7 +37,14 @@ class Condition:
 class Configurations:
     """The configurations of some parameters, and their two forms."""
 
-    def __init__(self, parameters: Any, conditions: Mapping[str, Condition] | None, optional: Collection[str]) -> None:
+    def __init__(
+        self,
+        parameters: Any,
+        conditions: Mapping[str, Condition] | None,
+        optional: Collection[str],
+        *,
+        may_be_empty: bool = False,
+    ) -> None:
         self.parameters = _parameters(parameters)
         """Every parameter as a distribution or a kind with structure."""
         stored = {
@@ -51,6 +58,8 @@ class Configurations:
         """The distributions of all parameters as a study has them."""
         self.conditions = _conditions(conditions)
         self.optional = _names("optional", optional)
+        if not self.parameters and not may_be_empty:
+            raise ValueError("the space is empty: give at least one parameter")
         _check(self.parameters, self.conditions, self.optional)
         self.stored_conditions = {
             each: condition for name, condition in self.conditions.items() for each in stored[name]
@@ -196,8 +205,6 @@ def _check(
     conditions: dict[str, Condition],
     optional: frozenset[str],
 ) -> None:
-    if not distributions:
-        raise ValueError("the space is empty: give at least one parameter")
     unknown = optional - distributions.keys()
     if unknown:
         raise ValueError(f"optional names the unknown parameter {min(unknown)!r}; this space has {[*distributions]}")

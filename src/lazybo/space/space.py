@@ -26,18 +26,19 @@ from numpy.typing import NDArray
 
 from lazybo.core.checks import Array, hinting, shortened
 from lazybo.space.axis import Axis, Perturbation, axis_of
+from lazybo.space.beliefs import Belief, Believed, beliefs_of, check_belief, fitting
 from lazybo.space.configurations import Condition, Configurations
 from lazybo.space.derived import Canonical, Derived, Features
 from lazybo.space.distributions import contains, only_value
 from lazybo.space.kinds import Structured
 from lazybo.space.shorthand import warn_of_misreading
 
-__all__ = ["MAX_LISTED", "Condition", "Predicate", "Space", "as_space", "places_of"]
+__all__ = ["MAX_LISTED", "Condition", "Predicate", "Space", "Undeclared", "as_space", "believing", "places_of", "sobol"]
 
 # Whether a configuration may be evaluated.
 Predicate: TypeAlias = Callable[[dict[str, Any]], bool]
 # What a space is made of.
-ARGUMENTS = ("parameters", "conditions", "feasible", "optional", "features", "canonical")
+ARGUMENTS = ("parameters", "conditions", "feasible", "optional", "features", "canonical", "beliefs")
 # Spaces with more configurations than this are never listed.
 MAX_LISTED = 100_000
 # The features of a user's function have units that come from so many random configurations.
@@ -52,6 +53,8 @@ class Space:
     - ``conditions``: when a parameter is active: ``{"momentum": Condition("optimizer", ("sgd",))}``.
     - ``feasible``: a function of a configuration (a dict of its active parameters) that says whether it may be
       evaluated: ``lambda params: params["a"] + params["b"] <= 1``. Only feasible configurations are suggested.
+    - ``beliefs``: where you expect the best values: ``{"lr": lazybo.Belief(around=1e-3, within=3)}``. They guide the
+      first suggestions and fade as values arrive.
     - ``optional``: names of parameters that observations may lack for other reasons.
     - ``features``: a function of a configuration that returns numbers the model sees in addition to the parameters.
     - ``canonical``: a function of a configuration that returns a key. Configurations with equal keys are equivalent:
@@ -69,8 +72,11 @@ class Space:
         optional: Collection[str] = (),
         features: Features | None = None,
         canonical: Canonical | None = None,
+        beliefs: Mapping[str, Belief] | None = None,
     ) -> None:
-        known = self.configurations = Configurations(parameters, conditions, optional)
+        known = self.configurations = Configurations(
+            parameters, conditions, optional, may_be_empty=isinstance(self, Undeclared)
+        )
         self.parameters, self.stored, self.kinds = known.parameters, known.stored, known.kinds
         self.distributions, self.conditions, self.optional = known.distributions, known.conditions, known.optional
         self.check, self.has, self.plain = known.check, known.has, known.plain
@@ -81,6 +87,11 @@ class Space:
                 f"{shortened(feasible)}"
             )
         self.feasible = feasible
+        self.beliefs = beliefs_of(beliefs)
+        for name, belief in self.beliefs.items():
+            if name not in self.parameters:
+                raise ValueError(f"there is a belief about {name!r}, but this space has {sorted(self.parameters)}")
+            check_belief(name, belief, self.parameters[name])
         warn_of_misreading(parameters)
         self.axes: dict[str, Axis] = {
             name: each.axis if isinstance(each, Structured) else axis_of(each)
@@ -92,6 +103,8 @@ class Space:
         self.slices = _consecutive({name: axis.width for name, axis in self.axes.items()})
         """The numbers of a point that belong to each parameter that can vary."""
         self._drawn = _consecutive({name: axis.draws for name, axis in self.axes.items()})
+        self.believed = Believed(self.beliefs, self.axes, self.slices, self._drawn) if self.beliefs else None
+        """The density of the beliefs; None if there are none."""
         self.draws = sum(axis.draws for axis in self.axes.values())
         """How many uniform numbers a random point needs."""
         places = [np.minimum(np.arange(axis.draws), axis.width - 1) for axis in self.axes.values()]
@@ -241,13 +254,7 @@ class Space:
 
     def spread(self, rng: np.random.Generator, n: int) -> Array:
         """Points that fill the space evenly (scrambled Sobol), (n, d)."""
-        if self.dim == 0:
-            return np.zeros((n, 0))
-        # Imported here: it takes as long as all other imports of an optimiser, and reports on a study do not need it.
-        from scipy.stats import qmc
-
-        # Sobol points are balanced only if their number is a power of two.
-        return self.from_uniform(qmc.Sobol(self.draws, rng=rng).random_base2(max(n - 1, 1).bit_length())[:n])
+        return self.from_uniform(sobol(self.draws, rng, n)) if self.dim else np.zeros((n, 0))
 
     def from_uniform(self, u: Array) -> Array:
         """Points for uniform numbers in [0, 1), (n, draws): all levels of a discrete parameter are equally likely."""
@@ -343,6 +350,13 @@ class Space:
                 yield x
 
 
+class Undeclared(Space):
+    """The space of a run whose objective names its parameters: it has none, and the sampler infers them from trials."""
+
+    def __init__(self) -> None:
+        super().__init__({})
+
+
 def _active_rows(space: Space, name: str, x: Array) -> NDArray[np.bool_]:
     """At which points a conditional parameter is active, (n,)."""
     condition = space.conditions[name]
@@ -366,6 +380,22 @@ def places_of(space: Space, condition: Condition) -> list[tuple[float, ...]]:
 def _joined(parts: list[Array], x: Array, own: int) -> Array:
     """Points of these parts. The features of their configurations, the last ``own`` numbers, are still those of X."""
     return np.hstack([*parts, x[:, x.shape[1] - own :]]) if parts else x
+
+
+def sobol(draws: int, rng: np.random.Generator, n: int) -> Array:
+    """Uniform numbers of a scrambled Sobol sequence, (n, draws)."""
+    # Imported here: it takes as long as all other imports of an optimiser, and reports on a study do not need it.
+    from scipy.stats import qmc
+
+    # Sobol points are balanced only if their number is a power of two.
+    numbers: Array = qmc.Sobol(draws, rng=rng).random_base2(max(n - 1, 1).bit_length())[:n]
+    return numbers
+
+
+def believing(space: Space, beliefs: Mapping[str, Belief]) -> Space:
+    """The same space with these beliefs, except for those that do not fit it."""
+    found = fitting(beliefs, space.parameters)
+    return space if found == space.beliefs else space.changed(beliefs=found)
 
 
 def as_space(given: Any) -> Space:

@@ -29,7 +29,7 @@ from lazybo.core.codec import as_object, check_version, readable
 from lazybo.core.text import without_password
 from lazybo.search.earlier_studies import EarlierStudy, earlier_studies, from_rows, from_study
 from lazybo.search.options import Options, check_sources
-from lazybo.space.space import Condition, Space
+from lazybo.space.space import Condition, Space, Undeclared
 from lazybo.space.structures import grouped, kind_of
 from lazybo.space.tables import csv_rows
 from lazybo.study.attributes import (
@@ -61,7 +61,7 @@ OPTIONS_REMEDY = "continue the study with optimize() or LazySampler, which write
 OF_PROCESS = ("lag", "kernel", "noise", "priors", "value_transform", "earlier", "local_after", "deterministic")
 
 # Options that are written only if they are given: the first versions did not know them.
-LATER = ("cost", "local_after", "deterministic")
+LATER = ("cost", "local_after", "deterministic", "beliefs")
 
 # The version of the format of studies, which 0.1.0 has begun with. Additions that older versions may ignore are no new
 # version.
@@ -139,7 +139,8 @@ def _open_study(
     if first is not None:
         _check_same(name, first, attributes.get(REPORTS_KEY, 0), definition, space)
         return study, check_seed(first.seed if seed is None else seed)
-    _check_trials(study, space)
+    if not isinstance(space, Undeclared):
+        _check_trials(study, space)
     seed = check_seed(seed)
     written: dict[str, Any] = {}
     if definition.names:
@@ -238,7 +239,8 @@ class UnstoredOptions(NamedTuple):
 
 def keep_options(study: Study, options: Options, space: Space, trials: Sequence[FrozenTrial]) -> None:
     """Store the options of a run that begins when its study has these trials."""
-    written = json.loads(json.dumps({**_to_stored(options), "structure": _space_to_json(space)}))
+    structure = None if isinstance(space, Undeclared) else _space_to_json(space)
+    written = json.loads(json.dumps({**_to_stored(options), "structure": structure}))
     if {**_known_options(study, trials), "trials": 0} != {**written, "trials": 0}:
         text = json.dumps({**written, "trials": len(trials)})
         Store(study).set_attributes(rewritable_parts(OPTIONS_KEY, text))
@@ -317,7 +319,7 @@ def _to_stored(options: Options) -> dict[str, Any]:
     plain.update({name: default[name] for name in lost})
     if plain["priors"] is not None:
         plain["priors"] = {name: float(each) for name, each in plain["priors"].items() if name != "like"}
-    left_out = [name for name in LATER if plain[name] == default[name]]
+    left_out = [name for name in LATER if plain.get(name) == default.get(name)]
     return {**{name: each for name, each in plain.items() if name not in left_out}, "not kept": lost}
 
 

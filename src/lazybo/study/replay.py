@@ -14,7 +14,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.search.optimizer import Optimizer
 from lazybo.search.options import Options
-from lazybo.space.space import Predicate, Space
+from lazybo.space.space import Predicate
 from lazybo.study.attributes import (
     ATTEMPTS_KEY,
     CORRECTIONS_KEY,
@@ -80,7 +80,7 @@ def replay(study: Study, feasible: Predicate | None = None) -> Iterator[Replayed
         return
     sessions = _sessions(recorded, store.attributes())
     options, space = options_of(study, trials)
-    space = Space(space.distributions, conditions=space.conditions, feasible=feasible, optional=space.optional)
+    space = space.changed(feasible=feasible)
     wanted = {each.opening.recalled for each in sessions.values() if each.opening and each.opening.recalled}
     moments: dict[Moment, dict[str, Any]] = {}
     for name, session in sessions.items():

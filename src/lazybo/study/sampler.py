@@ -23,15 +23,16 @@ from optuna.samplers import BaseSampler
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
-from lazybo.core.checks import check_seed, hinting, shortened, whole
+from lazybo.core.checks import Array, check_seed, hinting, shortened, whole
 from lazybo.gp.fit import Lag
 from lazybo.gp.kernels.base import Kernel
 from lazybo.gp.priors import Priors
 from lazybo.search.acquisition import Acquisition
 from lazybo.search.earlier_studies import EarlierStudy, best_of
 from lazybo.search.options import Options, check_sources
+from lazybo.space.beliefs import Belief, beliefs_of
 from lazybo.space.distributions import contains, only_value
-from lazybo.space.space import Predicate, Space
+from lazybo.space.space import Predicate, Space, believing
 from lazybo.study.definition import UnstoredOptions, read_earlier, unstored_options
 from lazybo.study.feed import StudyReader, StudyReaders
 from lazybo.study.model import StudyModel, open_model
@@ -52,6 +53,9 @@ class LazySampler(BaseSampler):
     ``earlier``, ``local_after`` and ``deterministic`` are the options of the model, described in
     `lazybo.search.options.Options`. A kernel object must have the columns of the space, a name fits any. The first
     ``n_startup_trials`` are spread over the space without a model (default: one for each parameter, 5 to 10).
+
+    ``beliefs`` says where you expect the best values, by the names of parameters: ``{"lr": lazybo.Belief(around=1e-3,
+    within=3)}``. One that does not fit the latest range of its parameter is ignored.
 
     ``cost="seconds"`` goes by Optuna's times of the trials. Any other name is a user attribute
     (``trial.set_user_attr``) with the cost of a trial. ``earlier`` also takes ``"name@storage"``.
@@ -84,6 +88,7 @@ class LazySampler(BaseSampler):
         earlier: Sequence[Any] = (),
         local_after: int | Literal["auto"] | None = "auto",
         deterministic: bool = False,
+        beliefs: Mapping[str, Belief] | None = None,
         feasible: Predicate | None = None,
         independent_sampler: BaseSampler | None = None,
         warn_independent_sampling: bool = True,
@@ -112,6 +117,7 @@ class LazySampler(BaseSampler):
             earlier=check_sources(earlier),
             local_after=local_after,
             deterministic=deterministic,
+            beliefs=beliefs_of(beliefs),
         )
         self.seed = seed  # as it was given; the seed in the options is random if there was none
         self.feasible = feasible
@@ -233,7 +239,7 @@ class LazySampler(BaseSampler):
         if known.model.space_outdated:
             known.model.space_outdated = False
             space = infer_space(search_space, trials, known.predicate, kinds_of(study))
-            if space != known.model.space:
+            if believing(space, options.beliefs) != known.model.space:
                 known.model = open_model(study, options, space, trials)
                 known.model.absorb(trials, reader.number)
                 known.model.space_outdated = False
@@ -259,12 +265,15 @@ class LazySampler(BaseSampler):
         # Random, but repeatable, and different in every trial of every process.
         rng = np.random.default_rng((self.options.seed, trial.number, zlib.crc32(param_name.encode())))
         space = Space({param_name: param_distribution})
+        beliefs = {name: each for name, each in self.options.beliefs.items() if name == param_name}
+        # A belief about a new parameter is checked; later its range may change.
+        space = space.changed(beliefs=beliefs) if param_name not in known else believing(space, beliefs)
         feasible = self.feasible
-        for _ in range(1 if feasible is None else INDEPENDENT_TRIES):
+        for tried in range(1 if feasible is None else INDEPENDENT_TRIES):
             if self._independent_sampler is not None:
                 value = self._independent_sampler.sample_independent(study, trial, param_name, param_distribution)
             else:
-                value = space.decode(space.sample(rng, 1)[0])[param_name]
+                value = space.decode(_drawn(space, rng, most=trial.number == 0 and not tried))[param_name]
             if feasible is None or allows(feasible, {**trial.params, param_name: value}):
                 break
         return value
@@ -280,6 +289,14 @@ class LazySampler(BaseSampler):
         value = param_distribution.to_external_repr(param_distribution.to_internal_repr(found))
         feasible = self.feasible
         return value if feasible is None or allows(feasible, {**trial.params, param_name: value}) else None
+
+
+def _drawn(space: Space, rng: np.random.Generator, *, most: bool) -> Array:
+    """A random point, from the beliefs if the space has some; with ``most`` where they expect the optimum most."""
+    u, believed = rng.random((1, space.draws)), space.believed
+    if believed is not None:
+        u = believed.most(u) if most else believed.as_uniform(u)
+    return space.from_uniform(u)[0]
 
 
 def _why_independent(trial: FrozenTrial, name: str, known: BaseDistribution, asked: BaseDistribution) -> str:

@@ -23,10 +23,10 @@ def suggest(trial: Any, name: str, kind: Structured) -> Any:
     """
     if not isinstance(kind, Structured):
         raise ValueError(f"lazybo.suggest takes a kind such as lazybo.Permutation([...]), not {shortened(kind)}")
-    if not isinstance(trial, BaseTrial):  # of `lazybo.optimize`, which has chosen before
+    if callable(getattr(trial, "suggest", None)):  # of `lazybo.optimize`, which has chosen before
         return trial.suggest(name, kind)
     if not isinstance(trial, FixedTrial | FrozenTrial):
-        keep_kinds(trial.study, {name: kind})  # type: ignore[attr-defined]
+        keep_kinds(trial.study, {name: kind})
     return kind.read([_suggested(trial, each, d) for each, d in kind.stored(name).items()])
 
 

@@ -1,4 +1,4 @@
-"""What the model believes while a run is stuck: ``python -m benchmarks.belief svm-wine --seed 1000001``.
+"""What the model believes while a run is stuck: ``python -m benchmarks.stuck svm-wine --seed 1000001``.
 
 For each suggestion after the startup points it prints, in units of the warped values:
 

@@ -1,0 +1,291 @@
+"""Beliefs about where the optimum is: what a user expects of single parameters, as densities of points.
+
+======  ==============================================================================  ========
+symbol  meaning                                                                         shape
+======  ==============================================================================  ========
+x       a coordinate of a point, in [0, 1]                                              (n,)
+c, s    the coordinate of ``around``, and a standard deviation: half of ``within``      scalar
+t       the share of a belief that is spread evenly, since it may be wrong              scalar
+p(x)    (1 - t) N(x; c, s) / (mass of N in [0, 1]) + t, relative to an even density     (n,)
+======  ==============================================================================  ========
+
+Beliefs about several parameters are independent: their densities are multiplied. A parameter without a belief, or one
+that is not active, has the density 1.
+"""
+
+import csv
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+
+from lazybo.core.checks import Array, finite_number, positive, shortened
+from lazybo.core.codec import from_plain, to_plain
+from lazybo.space.distributions import allowed_values, contains
+
+if TYPE_CHECKING:
+    from lazybo.space.axis import Axis, NumberAxis
+
+# t: how much of each belief is spread evenly over the range.
+DOUBT = 0.1
+# Quantiles are read off this many points.
+GRID = 1025
+SQRT_2, LOG_SQRT_2PI = math.sqrt(2.0), 0.5 * math.log(2.0 * math.pi)
+
+
+@dataclass(frozen=True)
+class Belief:
+    """Where you expect the best value of a parameter. A belief fades as values arrive, so it may be wrong.
+
+    Of a number: ``around`` is your guess, and ``within`` how far the best value may be from it: a factor if the range
+    is logarithmic (``around=1e-3, within=3``: 3.3e-4 to 3e-3), otherwise a distance (``around=0.9, within=0.05``: 0.85
+    to 0.95). Of choices: ``weights``, by how much you prefer them: ``weights={"adam": 3}`` takes "adam" to be three
+    times as likely to be best as each choice that is not named.
+    """
+
+    around: float | None = None
+    within: float | None = None
+    weights: Mapping[Any, float] | None = None
+
+    def __post_init__(self) -> None:
+        if self.weights is None:
+            if self.around is None or self.within is None:
+                raise ValueError(
+                    "a belief about a number needs around= and within=, such as lazybo.Belief(around=1e-3, within=3); "
+                    "one about choices needs weights="
+                )
+            object.__setattr__(self, "around", finite_number("around", self.around))
+            object.__setattr__(self, "within", positive("within", self.within))
+            return
+        if self.around is not None or self.within is not None:
+            raise ValueError("a belief has either around= and within=, for a number, or weights=, for choices")
+        if not isinstance(self.weights, Mapping) or not self.weights:
+            raise ValueError(f'weights must be a dict such as {{"adam": 3}}, not {shortened(self.weights)}')
+        checked = {each: positive(f"the weight of {shortened(each)}", w) for each, w in self.weights.items()}
+        object.__setattr__(self, "weights", checked)
+
+    def __hash__(self) -> int:
+        return hash((self.around, self.within, tuple((self.weights or {}).items())))
+
+    def to_plain(self) -> dict[str, Any]:
+        """Plain data for JSON. Choices that JSON does not have become strings."""
+        if self.weights is None:
+            return {"around": self.around, "within": self.within}
+        return {"weights": [[to_plain(each, str), weight] for each, weight in self.weights.items()]}
+
+
+def belief_of(plain: Any) -> Belief:
+    """The inverse of `Belief.to_plain`; a belief itself is kept."""
+    if isinstance(plain, Belief):
+        return plain
+    if not isinstance(plain, Mapping) or not plain:
+        raise ValueError(f"a belief must be lazybo.Belief(...), not {shortened(plain)}")
+    unknown = plain.keys() - {"around", "within", "weights"}
+    if unknown:
+        raise ValueError(f"a belief has around and within, or weights, but no {shortened(min(map(str, unknown)))}")
+    weights = plain.get("weights")
+    pairs = weights if isinstance(weights, list) else None
+    named = weights if pairs is None else {from_plain(choice): weight for choice, weight in pairs}
+    return Belief(plain.get("around"), plain.get("within"), named)
+
+
+def belief_in(text: str, parameter: Any) -> Belief:
+    """A belief as text: ``1e-3x3`` (a factor), ``0.9+-0.05`` (a distance) or ``adam:3,sgd:2`` (weights)."""
+    if isinstance(parameter, CategoricalDistribution):
+        weights = {}
+        for each in next(csv.reader([text]), []):
+            choice, is_given, weight = each.rpartition(":")
+            known = next((one for one in parameter.choices if str(one) == choice), None)
+            if not is_given or known is None:
+                raise ValueError(f"write CHOICE:WEIGHT, with the choices {', '.join(map(str, parameter.choices))}")
+            weights[known] = _as_number(weight, "a weight such as 3")
+        return Belief(weights=weights)
+    is_log = getattr(parameter, "log", False)
+    around, is_given, within = text.lower().partition("x" if is_log else "+-")
+    if not is_given:
+        form = "AROUNDxFACTOR, such as 1e-3x3" if is_log else "AROUND+-DISTANCE, such as 0.9+-0.05"
+        kind = "logarithmic" if is_log else "linear"
+        raise ValueError(f"write {form}, since the range is {kind}")
+    return Belief(_as_number(around, "numbers"), _as_number(within, "numbers"))
+
+
+def _as_number(text: str, wanted: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"expected {wanted}, not {text!r}") from None
+
+
+def beliefs_of(given: Any) -> dict[str, Belief]:
+    """Beliefs by the names of parameters, as they were given."""
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
+        raise ValueError(
+            "beliefs must be a dict from parameters to beliefs, such as "
+            f'{{"lr": lazybo.Belief(around=1e-3, within=3)}}, not {shortened(given)}'
+        )
+    found = {}
+    for name, each in given.items():
+        try:
+            found[name] = belief_of(each)
+        except ValueError as error:
+            raise ValueError(f"the belief about {name!r}: {error}") from None
+    return found
+
+
+def check_belief(name: str, belief: Belief, parameter: Any) -> None:
+    """Raise a ValueError unless a belief can be one about this parameter, a distribution or a kind with structure."""
+    what = f"the belief about {name!r}"
+    if not isinstance(parameter, BaseDistribution):
+        raise ValueError(
+            f"{what} cannot be used: there are beliefs about numbers and choices, but not about a "
+            f"{type(parameter).__name__}; give a good one as initial= instead"
+        )
+    if isinstance(parameter, CategoricalDistribution):
+        if belief.weights is None:
+            example = shortened(parameter.choices[0], 40)
+            raise ValueError(f"{what} needs weights=, since it is a choice: lazybo.Belief(weights={{{example}: 3}})")
+        for choice in belief.weights:
+            if not contains(parameter, choice):
+                raise ValueError(f"{what}: {name} must be {allowed_values(parameter)}, not {shortened(choice)}")
+        return
+    assert isinstance(parameter, FloatDistribution | IntDistribution)
+    if belief.around is None or belief.within is None:
+        raise ValueError(f"{what} needs around= and within=, since it is a number, not weights=")
+    if not parameter.low <= belief.around <= parameter.high:
+        raise ValueError(
+            f"{what}: around must be from {parameter.low} to {parameter.high}, the range of {name}, not {belief.around}"
+        )
+    if parameter.log and belief.within <= 1:
+        raise ValueError(
+            f"{what}: within must be a factor above 1, since the range of {name} is logarithmic, not {belief.within}"
+        )
+
+
+def fitting(beliefs: Mapping[str, Belief], parameters: Mapping[str, Any]) -> dict[str, Belief]:
+    """The beliefs that can be ones about these parameters. In define-by-run, ranges change and parameters appear."""
+    found = {}
+    for name, belief in beliefs.items():
+        if name not in parameters:
+            continue
+        try:
+            check_belief(name, belief, parameters[name])
+        except ValueError:
+            continue
+        found[name] = belief
+    return found
+
+
+class OfNumber:
+    """A belief about a number."""
+
+    def __init__(self, belief: Belief, axis: "NumberAxis") -> None:
+        assert belief.around is not None
+        assert belief.within is not None
+        self._axis = axis
+        self.center = min(max(float(axis.encode(belief.around)[0]), 0.0), 1.0)
+        self._std = axis.length(belief.within) / 2.0
+        ends = [math.erf((end - self.center) / (self._std * SQRT_2)) / 2.0 for end in (0.0, 1.0)]
+        self._mass = ends[1] - ends[0]
+
+    def log_density(self, x: Array) -> tuple[Array, Array]:
+        """log p, (n,), and its derivative by x."""
+        z = (x - self.center) / self._std
+        normal = (1.0 - DOUBT) / self._mass * np.exp(-0.5 * z * z - LOG_SQRT_2PI) / self._std
+        density = normal + DOUBT
+        return np.log(density), -normal / density * z / self._std
+
+    def as_uniform(self, u: Array) -> Array:
+        """Uniform numbers that make values of this density, for uniform numbers, (n,)."""
+        grid = np.linspace(0.0, 1.0, GRID)
+        reached = [math.erf((x - self.center) / (self._std * SQRT_2)) / 2.0 for x in grid]
+        share = (1.0 - DOUBT) * (np.array(reached) - reached[0]) / self._mass + DOUBT * grid
+        return self._axis.uniform(np.interp(u, share / share[-1], grid))
+
+    @property
+    def most(self) -> float:
+        """A uniform number that makes the most likely value."""
+        return float(self._axis.uniform(np.array([self.center]))[0])
+
+
+class OfChoice:
+    """A belief about a choice."""
+
+    def __init__(self, belief: Belief, distribution: CategoricalDistribution) -> None:
+        assert belief.weights is not None
+        weights = np.ones(len(distribution.choices))
+        for choice, weight in belief.weights.items():
+            weights[int(distribution.to_internal_repr(choice))] = weight
+        weights /= weights.mean()
+        self._density = (1.0 - DOUBT) * weights + DOUBT
+
+    def log_density(self, x: Array) -> tuple[Array, Array]:
+        """log p, (n,), and zeros: choices have no derivative."""
+        known = np.nan_to_num(x, nan=0.0).astype(np.intp)
+        return np.log(self._density)[known], np.zeros(len(x))
+
+    def as_uniform(self, u: Array) -> Array:
+        """Uniform numbers that make choices of this density, for uniform numbers, (n,)."""
+        reached = np.cumsum(self._density) / self._density.sum()
+        drawn = np.minimum(np.searchsorted(reached, u, side="right"), len(reached) - 1)
+        return (drawn + 0.5) / len(reached)
+
+    @property
+    def most(self) -> float:
+        """A uniform number that makes the most likely choice."""
+        return (int(np.argmax(self._density)) + 0.5) / len(self._density)
+
+
+class Believed:
+    """The beliefs about a space: the density of points, and points that are drawn from it.
+
+    ``slices`` are the numbers of a point that belong to each axis, ``drawn`` the uniform numbers that make one.
+    """
+
+    def __init__(
+        self,
+        beliefs: Mapping[str, Belief],
+        axes: "Mapping[str, Axis]",
+        slices: Mapping[str, slice],
+        drawn: Mapping[str, slice],
+    ) -> None:
+        self._parts = [
+            (slices[name].start, drawn[name].start, _of_axis(belief, axes[name]))
+            for name, belief in beliefs.items()
+            if name in axes
+        ]
+
+    def log_density(self, points: Array) -> tuple[Array, Array]:
+        """The logarithm of the density at points, (n,), relative to an even one, and its derivatives, (n, d)."""
+        total, slopes = np.zeros(len(points)), np.zeros(points.shape)
+        for j, _, part in self._parts:
+            value, slope = part.log_density(points[:, j])
+            active = ~np.isnan(points[:, j])
+            total += np.where(active, value, 0.0)
+            slopes[:, j] = np.where(active, slope, 0.0)
+        return total, slopes
+
+    def as_uniform(self, u: Array) -> Array:
+        """Uniform numbers, (n, draws), changed so that the points they make have this density."""
+        u = u.copy()
+        for _, i, part in self._parts:
+            u[:, i] = part.as_uniform(u[:, i])
+        return u
+
+    def most(self, u: Array) -> Array:
+        """Uniform numbers, (n, draws), changed so that each parameter with a belief has its most likely value."""
+        u = u.copy()
+        for _, i, part in self._parts:
+            u[:, i] = part.most
+        return u
+
+
+def _of_axis(belief: Belief, axis: "Axis") -> OfNumber | OfChoice:
+    distribution = axis.distribution  # type: ignore[attr-defined]  # `check_belief` allows no kinds with structure
+    if isinstance(distribution, CategoricalDistribution):
+        return OfChoice(belief, distribution)
+    return OfNumber(belief, axis)  # type: ignore[arg-type]
