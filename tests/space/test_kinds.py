@@ -61,7 +61,7 @@ def test_random_points_steps_and_moves_stay_inside(seed: int, kind: Structured) 
     for each in (*x, *axis.perturbed(x, draws), *axis.snap(x + 0.4 * rng.standard_normal(x.shape))):
         is_inside(kind, each)
     for start, ends in zip(x, moves, strict=True):
-        assert ends
+        assert len(ends)
         for end in ends:
             is_inside(kind, np.array(end))
             assert not np.array_equal(end, start)

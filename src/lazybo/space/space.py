@@ -326,11 +326,11 @@ class Space:
             columns = self.slices[name]
             if np.isnan(x[columns.start]):
                 continue
-            for place in axis.next_to(x[columns], others[:, columns], rng):
-                move = x.copy()
-                move[columns] = place
-                moves.append(move)
-        return self.repair(np.array(moves), rng) if moves else np.zeros((0, self.dim))
+            places = axis.next_to(x[columns], others[:, columns], rng)
+            moved = np.repeat(x[None], len(places), axis=0)
+            moved[:, columns] = places
+            moves.append(moved)
+        return self.repair(np.vstack(moves), rng) if moves else np.zeros((0, self.dim))
 
     def listed(self) -> Iterator[Array]:
         """All points of a finite space, each once."""

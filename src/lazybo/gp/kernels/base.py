@@ -57,14 +57,16 @@ BLOCK_POINTS = 256
 class Column:
     """A column of numbers, or of ``categories`` choices as 0, 1, …. Only ``conditional`` columns may have NaN.
 
-    A column with a ``size`` above 1 is a block of so many numbers with one length scale. ``typical`` is the usual
-    length scale of a column with one number compared with others. Priors use it.
+    A column with a ``size`` above 1 is a block of so many numbers with one length scale. If they are whole multiples of
+    some number, that is their ``unit``. ``typical`` is the usual length scale of a column with one number compared with
+    others. Priors use it.
     """
 
     categories: int = 0
     conditional: bool = False
     typical: float = field(default=1.0, compare=False)
     size: int = 1
+    unit: float = 0.0
 
     def __post_init__(self) -> None:
         if (
@@ -83,6 +85,16 @@ class Column:
     def width(self) -> int:
         """The number of coordinates."""
         return (1 if self.is_label else self.categories or self.size) + self.conditional
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether it is a block of whole numbers, in some unit, in every row."""
+        return self.unit > 0 and self.size > 1 and not self.conditional
+
+    @property
+    def is_corner(self) -> bool:
+        """Whether it is a corner of the simplex in every row."""
+        return 0 < self.categories <= MAX_CORNERS and not self.conditional
 
     @property
     def is_fixed(self) -> bool:
@@ -162,18 +174,46 @@ class Coordinates:
         places = zip(self.start.tolist(), self.columns, strict=True)
         return np.hstack([_coordinates(x[:, j : j + column.size], column) for j, column in places])
 
-    def distances(self, z: Array, other: Array, ranges: Array) -> Array:
-        """Distances between the rows of two feature arrays, (m, n); ``ranges``, (d,), are needed for labels."""
-        if not self.labels:
+    def distances(self, z: Array, other: Array, ranges: Array, counted: Sequence[Array] | None = None) -> Array:
+        """Distances between the rows of two feature arrays, (m, n); ``ranges``, (d,), are needed for labels.
+
+        ``counted`` are the squared distances in the columns of that name, if they are known.
+        """
+        if not self.labels and not self.counted:
             return cdist(z, other)
         squares = cdist(z[:, self.euclidean], other[:, self.euclidean], "sqeuclidean")
         for j in self.labels:
             squares += self.label_squares(j, z, other) / ranges[j] / ranges[j]
+        for each in self.counted_squares(z, other, ranges) if counted is None else counted:
+            squares += each
         return np.sqrt(squares, out=squares)
+
+    def counted_squares(self, z: Array, other: Array, ranges: Array) -> list[Array]:
+        """Squared distances between the rows of two feature arrays in each block of whole numbers, (m, n).
+
+        A matrix product of whole numbers is exact, so an entry does not depend on the others, and equal rows have
+        distance 0. It takes a fifth of the time of differences.
+        """
+        found = []
+        for j in self.counted:
+            span, scale = self.span(j), ranges[j] / self.columns[j].unit
+            a = np.rint(z[:, span] * scale)
+            b = a if other is z else np.rint(other[:, span] * scale)
+            squares = a @ b.T
+            squares *= -2.0
+            squares += np.vecdot(a, a)[:, None]
+            squares += np.vecdot(b, b)
+            squares /= scale * scale
+            found.append(squares)
+        return found
+
+    def span(self, j: int) -> slice:
+        """The coordinates of a column."""
+        return slice(self.first[j], self._last[j] + 1)
 
     def distances_in(self, j: int, z: Array, other: Array, ranges: Array) -> Array:
         """Distances between the rows of two feature arrays in one column, (m, n)."""
-        span = slice(self.first[j], self._last[j] + 1)
+        span = self.span(j)
         if j not in self.labels:
             return cdist(z[:, span], other[:, span])
         squares = self.label_squares(j, z, other) / ranges[j] / ranges[j]
@@ -245,9 +285,15 @@ class Coordinates:
         return tuple(j for j, column in enumerate(self.columns) if column.is_label)
 
     @cached_property
+    def counted(self) -> tuple[int, ...]:
+        """The columns that are blocks of whole numbers."""
+        return tuple(j for j, column in enumerate(self.columns) if column.is_counted)
+
+    @cached_property
     def euclidean(self) -> Index:
-        """The coordinates that are not labels."""
-        return np.setdiff1d(np.arange(len(self.column)), self.first[list(self.labels)])
+        """The coordinates that are neither labels nor in blocks of whole numbers."""
+        counted = np.flatnonzero(np.isin(self.column, self.counted))
+        return np.setdiff1d(np.arange(len(self.column)), [*self.first[list(self.labels)], *counted])
 
     @cached_property
     def coded(self) -> bool:

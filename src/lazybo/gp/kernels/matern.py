@@ -38,7 +38,7 @@ from numpy.typing import ArrayLike
 from scipy.spatial.distance import pdist
 
 from lazybo.core.checks import Array, as_shape, positive
-from lazybo.gp.kernels.base import INACTIVE_VALUE, Column, Coordinates, Kernel, Parameter, upper
+from lazybo.gp.kernels.base import INACTIVE_VALUE, Column, Coordinates, Kernel, Mask, Parameter, upper
 
 SQRT_5 = math.sqrt(5.0)
 # Beyond this distance the kernel is 0 in doubles, and infinity · 0 would be NaN.
@@ -86,9 +86,9 @@ class Matern52(Kernel):
         checked = as_shape("values", values, (self.dim + 1,))
         return replace(self, length_scales=checked[:-1], output_scale=checked[-1])
 
-    def between(self, z: Array, other: Array) -> Array:
-        """k between the rows of two feature arrays, (m, n)."""
-        return self._value(z, other)[0]
+    def between(self, z: Array, other: Array, counted: Sequence[Array] | None = None) -> Array:
+        """k between the rows of two feature arrays, (m, n); ``counted`` as in `scaled_distance`."""
+        return self._value(z, other, counted)[0]
 
     def with_slope(self, z: Array, other: Array) -> tuple[Array, "MaternSlope"]:
         """k between the rows of two feature arrays, (m, n), and its derivatives; both need the same exponentials."""
@@ -100,9 +100,9 @@ class Matern52(Kernel):
         """k between all pairs of validated points, for learning."""
         return MaternPairs(self.coordinates, self.coordinates.of(x))
 
-    def _value(self, z: Array, other: Array) -> tuple[Array, Array]:
+    def _value(self, z: Array, other: Array, counted: Sequence[Array] | None = None) -> tuple[Array, Array]:
         """k = g + σ² s²/3 exp(-s) and g = σ² (1 + s) exp(-s), each (m, n)."""
-        s = scaled_distance(self, z, other)
+        s = scaled_distance(self, z, other, counted)
         decay = np.negative(s)
         np.exp(decay, out=decay)
         decay *= self.output_scale
@@ -143,9 +143,8 @@ class MaternPairs:
     def __init__(self, coordinates: Coordinates, c: Array) -> None:
         n = len(c)
         self.upper = upper(n)
-        self._columns, self._labels = coordinates.column[coordinates.euclidean], coordinates.labels
-        self._label_squares = [coordinates.label_squares(j, c, c)[self.upper] for j in self._labels]
-        self._coordinates = c[:, coordinates.euclidean] if self._labels else c
+        self._columns, self.apart = coordinates.column[coordinates.euclidean], apart_squares(coordinates, c, self.upper)
+        self._coordinates = c[:, coordinates.euclidean] if self.apart else c
         self._matrix = np.zeros((n, n))
         self._z = self._coordinates
         self._s, self._decay, self._h, self._k = np.empty((4, n * (n - 1) // 2))
@@ -154,9 +153,9 @@ class MaternPairs:
         """k of each pair, (P,)."""
         self._kernel, self._z = kernel, self._coordinates / kernel.length_scales[self._columns]
         s, decay, h, k = self._s, self._decay, self._h, self._k
-        if self._labels:
+        if self.apart:
             pdist(self._z, "sqeuclidean", out=s)
-            for j, squares in zip(self._labels, self._label_squares, strict=True):
+            for j, squares in self.apart.items():
                 s += squares / kernel.length_scales[j] / kernel.length_scales[j]
             np.sqrt(s, out=s)
         else:
@@ -187,15 +186,25 @@ class MaternPairs:
         w[self.upper] = weighted
         quadratic = (z * z).T @ (w.sum(axis=0) + w.sum(axis=1)) - 2.0 * np.einsum("aj,aj->j", z, w @ z)
         per_column = np.bincount(self._columns, weights=2.0 * quadratic, minlength=kernel.dim)
-        for j, squares in zip(self._labels, self._label_squares, strict=True):
+        for j, squares in self.apart.items():
             per_column[j] += 2.0 * (weighted @ squares) / kernel.length_scales[j] / kernel.length_scales[j]
         by_output = 2.0 * (weights @ self._k) + kernel.output_scale * diagonal.sum()
         return np.append(per_column, by_output)
 
 
-def scaled_distance(kernel: Matern52, z: Array, other: Array) -> Array:
-    """s = √5 r, from differences of coordinates: this is exact for near duplicates, unlike a matrix product."""
-    s = kernel.coordinates.distances(z, other, kernel.length_scales)
+def apart_squares(coordinates: Coordinates, c: Array, above: Mask) -> dict[int, Array]:
+    """Squared distances of all pairs, (P,), in each column that is a label or a block of whole numbers."""
+    squares = {j: coordinates.label_squares(j, c, c)[above] for j in coordinates.labels}
+    counted = coordinates.counted_squares(c, c, np.ones(len(coordinates.columns)))
+    return squares | {j: each[above] for j, each in zip(coordinates.counted, counted, strict=True)}
+
+
+def scaled_distance(kernel: Matern52, z: Array, other: Array, counted: Sequence[Array] | None = None) -> Array:
+    """s = √5 r, from differences of coordinates: this is exact for near duplicates, unlike a matrix product.
+
+    ``counted`` are the squared distances in blocks of whole numbers, if they are known.
+    """
+    s = kernel.coordinates.distances(z, other, kernel.length_scales, counted)
     s *= SQRT_5
     return np.minimum(s, MAX_DISTANCE, out=s)
 
@@ -268,6 +277,11 @@ class AdditiveMatern52(Kernel):
         """k between the rows of two feature arrays, (m, n)."""
         rows = self.prepared(z)
         columns = rows if other is z else other if isinstance(other, Lines) else self.prepared(other)
+        if self.coordinates.coded:
+            counted = self.coordinates.counted_squares(z, columns.z, self.length_scales)
+            k = self.joint.between(z, columns.z, counted)
+            k += self._column_by_column(rows, columns, counted)
+            return k
         k = self.joint.between(z, columns.z)
         for block in self._blocks(k):
             if columns is not rows:
@@ -330,6 +344,38 @@ class AdditiveMatern52(Kernel):
         total *= self.output_scale * self.share / self.dim
         return total, g, difference
 
+    def _column_by_column(self, rows: "Lines", columns: "Lines", counted: Sequence[Array]) -> Array:
+        """The first result of `_additive` to the last bit, for kernels with choices or blocks; ``counted`` as there.
+
+        A choice has two values of M: for the same and for another choice.
+        """
+        total = np.zeros((len(rows.z), len(columns.z)))
+        squares = dict(zip(self.coordinates.counted, counted, strict=True))
+        for j, column in enumerate(self.columns):
+            if column.is_corner:
+                total += self._of_choices(j, rows.z, columns.z)
+                continue
+            if j in squares:
+                s = np.sqrt(squares[j], out=squares[j])
+                s *= self._unit
+            elif j in self._wide:
+                s = self.coordinates.distances_in(j, rows.z, columns.z, self.length_scales) * self._unit
+            else:
+                total += _matern(np.abs(rows.values[j, :, None] - columns.values[j]), rows.decay(columns, j))
+                continue
+            total += _matern(np.minimum(s, MAX_DISTANCE, out=s), None)
+        total *= self.output_scale * self.share / self.dim
+        return total
+
+    def _of_choices(self, j: int, z: Array, other: Array) -> Array:
+        """M(sⱼ) of a column of choices, (m, n)."""
+        span = self.coordinates.span(j)
+        mine, theirs = z[:, span].argmax(axis=1), other[:, span].argmax(axis=1)
+        edge = 2.0 * (math.sqrt(0.5) / self.length_scales[j]) ** 2
+        s = np.minimum(np.sqrt(np.array([0.0, edge])) * self._unit, MAX_DISTANCE)
+        table: Array = _matern(s, None)[(theirs != np.arange(self.columns[j].categories)[:, None]).astype(np.intp)]
+        return table[mine]
+
     def _blocks(self, k: Array) -> list[slice]:
         """The rows of k in blocks that are computed one after the other."""
         size = max(1, BLOCK_ENTRIES // max(1, self.dim * k.shape[1]))
@@ -362,6 +408,17 @@ class AdditiveMatern52(Kernel):
         return [j for j, column in enumerate(self.columns) if column.width > 1 or column.is_label]
 
 
+def _matern(s: Array, decay: Array | None) -> Array:
+    """M(s), in place, from s and exp(-s) if it is known."""
+    decay = np.exp(-s) if decay is None else decay
+    g = s * decay
+    s *= g
+    s *= 1.0 / 3.0
+    g += decay
+    s += g
+    return s
+
+
 class Lines(NamedTuple):
     """Points projected on each column, in units in which distances are sⱼ.
 
@@ -374,6 +431,15 @@ class Lines(NamedTuple):
     values: Array
     grown: Array | None
     shrunk: Array | None
+
+    def decay(self, other: "Lines", j: int) -> Array | None:
+        """exp(-sⱼ) of the points with others, (m, n), by products as in `AdditiveMatern52._additive`; None if unknown.
+
+        """
+        if self.grown is None or other.grown is None or self.shrunk is None or other.shrunk is None:
+            return None
+        decay = self.grown[j, :, None] * other.shrunk[j]
+        return np.minimum(decay, self.shrunk[j, :, None] * other.grown[j], out=decay)
 
     def block(self, rows: slice) -> "Lines":
         """Some of the points."""
@@ -416,11 +482,16 @@ class AdditivePairs:
         self.joint = MaternPairs(coordinates, c)
         self.upper = self.joint.upper
         a, b = np.nonzero(self.upper)
-        squares = (c[a] - c[b]).T ** 2
-        self._distances = np.sqrt(np.add.reduceat(squares, coordinates.first, axis=0))  # in each column, (d, P)
         ones = np.ones(len(coordinates.columns))
+        self._distances = np.zeros((len(ones), len(a)))  # in each column, (d, P)
+        rest = c[:, coordinates.euclidean]
+        present, first = np.unique(coordinates.column[coordinates.euclidean], return_index=True)
+        if len(present):
+            self._distances[present] = np.sqrt(np.add.reduceat((rest[a] - rest[b]).T ** 2, first, axis=0))
         for j in coordinates.labels:
             self._distances[j] = coordinates.distances_in(j, c, c, ones)[a, b]
+        for j in coordinates.counted:
+            self._distances[j] = np.sqrt(self.joint.apart[j])
         self._longest = self._distances.max(axis=1, initial=0.0)
         self._additive, self._k = np.empty((2, len(a)))
         self._by_scales = np.empty_like(self._distances)  # gⱼ sⱼ²
