@@ -16,7 +16,8 @@ its configuration, if there is one (`derived.py`).
 """
 
 import math
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise, product
 from typing import Any, TypeAlias
@@ -25,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lazybo.core.checks import Array, hinting, shortened
+from lazybo.gp.kernels.base import Column
 from lazybo.space.axis import Axis, Perturbation, axis_of
 from lazybo.space.configurations import Condition, Configurations
 from lazybo.space.derived import Canonical, Derived, Features
@@ -37,7 +39,7 @@ __all__ = ["MAX_LISTED", "Condition", "Predicate", "Space", "as_space", "places_
 # Whether a configuration may be evaluated.
 Predicate: TypeAlias = Callable[[dict[str, Any]], bool]
 # What a space is made of.
-ARGUMENTS = ("parameters", "conditions", "feasible", "optional", "features", "canonical")
+ARGUMENTS = ("parameters", "conditions", "feasible", "optional", "features", "canonical", "instead_of")
 # Spaces with more configurations than this are never listed.
 MAX_LISTED = 100_000
 # The features of a user's function have units that come from so many random configurations.
@@ -53,7 +55,8 @@ class Space:
     - ``feasible``: a function of a configuration (a dict of its active parameters) that says whether it may be
       evaluated: ``lambda params: params["a"] + params["b"] <= 1``. Only feasible configurations are suggested.
     - ``optional``: names of parameters that observations may lack for other reasons.
-    - ``features``: a function of a configuration that returns numbers the model sees in addition to the parameters.
+    - ``features``: a function of a configuration that returns numbers the model sees in addition to the parameters, and
+      not in addition to, but ``instead_of`` those with these names.
     - ``canonical``: a function of a configuration that returns a key. Configurations with equal keys are equivalent:
       only one of them is suggested, and what was measured for one holds for all. If it returns the configuration that
       stands for the equivalent ones, a dict, the model also knows which others are near it.
@@ -69,6 +72,7 @@ class Space:
         optional: Collection[str] = (),
         features: Features | None = None,
         canonical: Canonical | None = None,
+        instead_of: Collection[str] = (),
     ) -> None:
         known = self.configurations = Configurations(parameters, conditions, optional)
         self.parameters, self.stored, self.kinds = known.parameters, known.stored, known.kinds
@@ -100,7 +104,8 @@ class Space:
         ).astype(np.intp)
         """The number of a point whose range the steps of each uniform number have, (draws,)."""
         maybe, axes = self.conditions.keys() | self.optional, self.axes.items()
-        self.columns = tuple(each for name, axis in axes for each in axis.columns(conditional=name in maybe))
+        self.instead_of = _replaced(instead_of, self.parameters, features)
+        by_axis = {name: axis.columns(conditional=name in maybe) for name, axis in axes}
         self.numeric = np.array([each for _, axis in axes for each in axis.numeric], dtype=bool)
         """Which numbers of a point are in [0, 1] and may move continuously, (d,)."""
         self.levels = np.array([axis.levels for _, axis in axes for _ in range(axis.width)])
@@ -113,9 +118,9 @@ class Space:
         if features is not None or canonical is not None:
             self.derived = Derived(known, features, canonical, self._examples() if features else [])
             self.own = self.derived.count
-            self.columns += self.derived.columns
             self.numeric = np.append(self.numeric, np.zeros(self.own, dtype=bool))
             self.levels = np.append(self.levels, np.full(self.own, np.inf))
+        self.columns = _seen(by_axis, self.instead_of, () if self.derived is None else self.derived.columns)
 
     def _examples(self) -> list[dict[str, Any]]:
         """Random configurations, always the same."""
@@ -361,6 +366,33 @@ def places_of(space: Space, condition: Condition) -> list[tuple[float, ...]]:
     axis, parent = space.axes[condition.parent], condition.parent
     values = [value for value in condition.values if contains(space.distributions[parent], value)]
     return [axis.encode(space.configurations.of(parent, {parent: value})) for value in values]
+
+
+def _replaced(names: Collection[str], parameters: Mapping[str, Any], features: Features | None) -> tuple[str, ...]:
+    """The names of parameters that the model does not see, in the order of the parameters."""
+    if isinstance(names, str) or not isinstance(names, Collection):
+        raise ValueError(f"instead_of must be a list of names of parameters, not {shortened(names)}")
+    for name in names:
+        if name not in parameters:
+            raise ValueError(f"instead_of names {shortened(name)}; the parameters are {shortened([*parameters], 200)}")
+    if names and features is None:
+        raise ValueError("instead_of needs features, which the model sees instead of these parameters")
+    return tuple(name for name in parameters if name in names)
+
+
+def _seen(
+    by_axis: Mapping[str, Sequence[Column]], hidden: Collection[str], own: Sequence[Column]
+) -> tuple[Column, ...]:
+    """The columns that the model sees, those of parameters and its ``own`` features; it skips the ``hidden`` ones."""
+    seen, before = list[Column](), 0
+    parts = [*((columns, name in hidden) for name, columns in by_axis.items()), (own, False)]
+    for columns, is_hidden in parts:
+        if is_hidden:
+            before += sum(column.size for column in columns)
+        elif columns:
+            seen += [replace(columns[0], before=before), *columns[1:]]
+            before = 0
+    return tuple(seen)
 
 
 def _joined(parts: list[Array], x: Array, own: int) -> Array:

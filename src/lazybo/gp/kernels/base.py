@@ -58,8 +58,8 @@ class Column:
     """A column of numbers, or of ``categories`` choices as 0, 1, …. Only ``conditional`` columns may have NaN.
 
     A column with a ``size`` above 1 is a block of so many numbers with one length scale. If they are whole multiples of
-    some number, that is their ``unit``. ``typical`` is the usual length scale of a column with one number compared with
-    others. Priors use it.
+    some number, that is their ``unit``. So many numbers ``before`` its own are not seen by the kernel. ``typical`` is the
+    usual length scale of a column with one number compared with others. Priors use it.
     """
 
     categories: int = 0
@@ -67,6 +67,7 @@ class Column:
     typical: float = field(default=1.0, compare=False)
     size: int = 1
     unit: float = 0.0
+    before: int = 0
 
     def __post_init__(self) -> None:
         if (
@@ -153,7 +154,7 @@ class Coordinates:
         if points.shape[1] != len(self.owner):
             raise ValueError(f"{name} must have {len(self.owner)} columns, but has shape {points.shape}")
         inactive = np.isnan(points)
-        bad = np.isinf(points) | (inactive & ~self._conditional[self.owner])
+        bad = np.isinf(points) | (inactive & self._needed)
         if bad.any():
             row, j = np.argwhere(bad)[0]
             hint = "" if np.isinf(points[row, j]) else " (NaN means inactive, and the column is not conditional)"
@@ -262,12 +263,12 @@ class Coordinates:
     @cached_property
     def owner(self) -> Index:
         """The column of each number of a point, (w,)."""
-        return np.repeat(np.arange(len(self.columns)), [column.size for column in self.columns])
+        return np.repeat(np.arange(len(self.columns)), [column.before + column.size for column in self.columns])
 
     @cached_property
     def start(self) -> Index:
-        """The first number of each column in a point, (d,)."""
-        return np.searchsorted(self.owner, np.arange(len(self.columns)))
+        """The first number of each column in a point that the kernel sees, (d,)."""
+        return np.searchsorted(self.owner, np.arange(len(self.columns))) + [column.before for column in self.columns]
 
     @cached_property
     def first(self) -> Index:
@@ -297,8 +298,15 @@ class Coordinates:
 
     @cached_property
     def coded(self) -> bool:
-        """Whether any column is a choice, a block or conditional. Otherwise coordinates are the points themselves."""
-        return any(column.is_fixed or column.conditional for column in self.columns)
+        """Whether coordinates are more, or fewer, than the numbers of points: not all columns are plain numbers."""
+        return any(column.is_fixed or column.conditional or column.before for column in self.columns)
+
+    @cached_property
+    def _needed(self) -> Mask:
+        """Which numbers of a point must not be NaN, (w,)."""
+        needed = ~self._conditional[self.owner]
+        needed[np.arange(len(needed)) < self.start[self.owner]] = False  # not seen
+        return needed
 
     @cached_property
     def _conditional(self) -> Mask:
