@@ -262,7 +262,9 @@ def test_features_instead_of_parameters_work_with_conditions_kinds_and_in_a_run(
         features=lambda params: [params["order"].index("b"), params.get("lr", 0.0)],
         instead_of=["order", "lr"],
     )
-    study = lazybo.optimize(lambda params: params["order"].index("b") + params.get("lr", 0.0), space, n_trials=20, seed=0)
+    study = lazybo.optimize(
+        lambda params: params["order"].index("b") + params.get("lr", 0.0), space, n_trials=20, seed=0
+    )
     assert study.best_value < 0.2
 
 

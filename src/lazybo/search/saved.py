@@ -92,9 +92,7 @@ def from_text(text: str, given: Mapping[str, Any]) -> Saved:
     kinds = {name: kind_of(plain) for name, plain in written.get("kinds", {}).items()}
     parameters = grouped(distributions, kinds)
     instead_of = written.get("instead_of", ())
-    space = Space(
-        parameters, conditions=conditions, optional=written["optional"], instead_of=instead_of, **functions
-    )
+    space = Space(parameters, conditions=conditions, optional=written["optional"], instead_of=instead_of, **functions)
     state = dict(written["state"])
     state["rows"] = [{**row, "params": _named(space, row["params"])} for row in state["rows"]]
     directions = check_directions(options["directions"])

@@ -100,7 +100,7 @@ class Axis(ABC):
 
     @abstractmethod
     def next_to(self, x: Array, at_hand: Array, rng: np.random.Generator) -> Array:
-        """The coordinates one discrete move away from x, (w,): (m, w). ``at_hand`` are those of other points, (s, w)."""
+        """The coordinates one discrete move away from x, (m, w); ``at_hand`` are those of other points, (s, w)."""
 
     def distances(self, x: Array, center: Array) -> Array:
         """How far coordinates are from some center, (n,): NaN where only one of them is known."""

@@ -81,7 +81,9 @@ class PermutationAxis(CodedAxis):
         pairs = Column(size=len(self._first), unit=1.0)
         places = (Column(size=n * n, unit=1.0),) if self._placed else ()
         # The mean squared difference of two random positions is (n² - 1)/6.
-        super().__init__(kind, n, 1.0 / math.sqrt(n * (n * n - 1) / 6), (Column(size=n, unit=1.0), pairs, pairs, *places))
+        super().__init__(
+            kind, n, 1.0 / math.sqrt(n * (n * n - 1) / 6), (Column(size=n, unit=1.0), pairs, pairs, *places)
+        )
 
     def code_of(self, stored: Sequence[Any]) -> Sequence[float]:
         """The position of each item."""

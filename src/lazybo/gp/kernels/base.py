@@ -58,8 +58,8 @@ class Column:
     """A column of numbers, or of ``categories`` choices as 0, 1, …. Only ``conditional`` columns may have NaN.
 
     A column with a ``size`` above 1 is a block of so many numbers with one length scale. If they are whole multiples of
-    some number, that is their ``unit``. So many numbers ``before`` its own are not seen by the kernel. ``typical`` is the
-    usual length scale of a column with one number compared with others. Priors use it.
+    some number, that is their ``unit``. The kernel does not see the ``before`` numbers of a point before its own.
+    ``typical`` is the usual length scale of a column with one number compared with others. Priors use it.
     """
 
     categories: int = 0
@@ -268,7 +268,8 @@ class Coordinates:
     @cached_property
     def start(self) -> Index:
         """The first number of each column in a point that the kernel sees, (d,)."""
-        return np.searchsorted(self.owner, np.arange(len(self.columns))) + [column.before for column in self.columns]
+        before = np.array([column.before for column in self.columns], dtype=np.intp)
+        return np.searchsorted(self.owner, np.arange(len(self.columns))) + before
 
     @cached_property
     def first(self) -> Index:
