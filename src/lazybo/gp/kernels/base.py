@@ -322,10 +322,14 @@ def coordinates_of(columns: tuple[Column, ...]) -> Coordinates:
 
 def _coordinates(values: Array, column: Column) -> Array:
     """The coordinates of one column with the numbers ``values``, (n, size): (n, width)."""
+    if not column.conditional and not column.categories:
+        return values
     inactive = np.isnan(values[:, 0])
     coordinates = np.zeros((len(values), column.width))
     if column.is_label:
         coordinates[:, 0] = np.where(inactive, INACTIVE_LABEL, values[:, 0])
+    elif column.is_corner:
+        coordinates[np.arange(len(values)), values[:, 0].astype(np.intp)] = np.sqrt(0.5)
     elif column.categories:
         # The distance of two corners is √2 · √½ = 1; an inactive entry is at the center.
         coordinates[:, : column.categories] = np.sqrt(0.5) / column.categories * inactive[:, None]
