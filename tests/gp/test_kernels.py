@@ -13,8 +13,8 @@ from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 from lazybo.gp.evidence import evidence
 from lazybo.gp.fit import learn
 from lazybo.gp.kernels import KERNELS, AdditiveMatern52, Column, Kernel, Matern52, kernel_for
+from lazybo.gp.kernels.additive import BLOCK_ENTRIES
 from lazybo.gp.kernels.base import as_kernel, upper
-from lazybo.gp.kernels.matern import BLOCK_ENTRIES
 from lazybo.gp.lazy_gp import LazyGP
 from lazybo.gp.priors import Priors, prior_kernel
 from lazybo.gp.targets import standardize
@@ -362,3 +362,46 @@ def test_a_kernel_of_other_columns_is_refused() -> None:
 def test_a_column_needs_a_number_of_choices() -> None:
     with pytest.raises(ValueError, match="number of choices"):
         Column(categories=-2)
+
+
+def test_distances_of_whole_numbers_are_those_of_differences_and_exact_for_equal_rows() -> None:
+    """Blocks of whole numbers are compared by matrix products; the same columns without a unit by differences."""
+    rng, unit = np.random.default_rng(0), 0.37
+    counted = (Column(3), Column(size=40, unit=unit), Column(), Column(size=9, unit=unit))
+    plain = (Column(3), Column(size=40), Column(), Column(size=9))
+    counts = rng.integers(0, 5, (30, 51)) * unit
+    counts[:, 0], counts[:, 41] = rng.integers(0, 3, 30), rng.random(30)
+    counts[7] = counts[3]
+    scales = np.array([0.7, 3.0, 1.3, 0.01])
+    for make in (Matern52, AdditiveMatern52):
+        one, other = make(scales, columns=counted), make(scales, columns=plain)
+        assert np.allclose(one(counts), other(counts), rtol=1e-12, atol=1e-15)
+        z = one.features(counts)
+        assert one.coordinates.distances(z, z, scales)[3, 7] == 0.0
+        assert np.array_equal(one.between(z[4:5], z[:11])[0], one(counts)[4, :11])
+        x, pairs = one.check(counts), one.pairs(counts)
+        assert np.allclose(pairs.covariance(one), one(x)[pairs.upper], rtol=1e-12)
+
+
+def test_numbers_before_a_column_are_not_seen() -> None:
+    rng = np.random.default_rng(1)
+    x = rng.random((12, 5))
+    hiding = (Column(before=2), Column(before=1))
+    unseen = x.copy()
+    unseen[:, [0, 1, 3]] = rng.random((12, 3))
+    unseen[0, 3] = np.nan
+    for make in (Matern52, AdditiveMatern52):
+        kernel, twin = make([0.5, 0.8], columns=hiding), make([0.5, 0.8])
+        assert kernel.width == 5
+        assert np.allclose(kernel(x), twin(x[:, [2, 4]]), rtol=1e-13)
+        assert np.array_equal(kernel(x), kernel(unseen))
+        weights = rng.random(12)
+        slope, expected = (
+            each.with_slope(each.features(points[:3]), each.features(points))[1].by_points(weights)
+            for each, points in ((kernel, x), (twin, x[:, [2, 4]]))
+        )
+        assert np.allclose(slope[:, [2, 4]], expected, rtol=1e-12)
+        assert not slope[:, [0, 1, 3]].any()
+    x[0, 2] = np.nan
+    with pytest.raises(ValueError, match="row 0, column 2 is nan"):
+        kernel(x)

@@ -231,6 +231,43 @@ def test_the_model_sees_features(tmp_path: Path) -> None:
     assert Optimizer.load(tmp_path / "saved.json", features=rotated).ask() == optimizer.ask()
 
 
+def test_the_model_sees_features_instead_of_parameters(tmp_path: Path) -> None:
+    """Configurations with equal features are the same to the model, whatever the parameters are."""
+
+    def mass(params: dict[str, Any]) -> list[float]:
+        return [float(sum(map(ord, params["name"])))]
+
+    names = [a + b + c for a in "abcd" for b in "abcd" for c in "abcd"]
+    space = Space({"rate": (0.0, 1.0), "name": names, "depth": (1, 4)}, features=mass, instead_of=["name", "depth"])
+    assert [column.before for column in space.columns] == [0, 2]
+    optimizer = Optimizer(space, seed=0)
+    for _ in range(15):
+        suggestion = optimizer.ask()
+        value = (mass(suggestion.params)[0] - 294) ** 2 / 10 + abs(suggestion.params["rate"] - 0.3)
+        optimizer.tell(suggestion, value)
+    one, other = ({"rate": 0.5, "name": name, "depth": depth} for name, depth in (("abd", 1), ("dba", 4)))
+    assert optimizer.predict(one) == optimizer.predict(other)
+    assert optimizer.predict(one) != optimizer.predict(one | {"rate": 0.1})
+    assert optimizer.predict(one) != optimizer.predict(one | {"name": "abc"})
+    optimizer.save(tmp_path / "saved.json")
+    loaded = Optimizer.load(tmp_path / "saved.json", features=mass)
+    assert loaded.space.instead_of == ("name", "depth")
+    assert loaded.ask() == optimizer.ask()
+
+
+def test_features_instead_of_parameters_work_with_conditions_kinds_and_in_a_run() -> None:
+    space = Space(
+        {"order": KINDS["order"], "extra": [0, 1], "lr": (0.0, 1.0)},
+        conditions={"lr": lazybo.Condition("extra", (1,))},
+        features=lambda params: [params["order"].index("b"), params.get("lr", 0.0)],
+        instead_of=["order", "lr"],
+    )
+    study = lazybo.optimize(
+        lambda params: params["order"].index("b") + params.get("lr", 0.0), space, n_trials=20, seed=0
+    )
+    assert study.best_value < 0.2
+
+
 def test_features_and_canonical_forms_work_in_a_run() -> None:
     space = Space(
         {"order": KINDS["order"], "lr": (0.0, 1.0)},

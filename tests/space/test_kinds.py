@@ -61,7 +61,7 @@ def test_random_points_steps_and_moves_stay_inside(seed: int, kind: Structured) 
     for each in (*x, *axis.perturbed(x, draws), *axis.snap(x + 0.4 * rng.standard_normal(x.shape))):
         is_inside(kind, each)
     for start, ends in zip(x, moves, strict=True):
-        assert ends
+        assert len(ends)
         for end in ends:
             is_inside(kind, np.array(end))
             assert not np.array_equal(end, start)
@@ -172,6 +172,10 @@ WRONG_DEFINITIONS: list[tuple[Callable[[], Any], str]] = [
         lambda: Space({"p": Permutation(["a", "b"]), "q": (0, 5)}, conditions={"q": Condition("p", (1,))}),
         "a parameter with structure decides about no others",
     ),
+    (lambda: Space({"a": (0.0, 1.0)}, instead_of=["a"]), "instead_of needs features, which the model sees"),
+    (lambda: Space({"a": [0, 1]}, features=len, instead_of=["b"]), "instead_of names 'b'; the parameters are ['a']"),
+    (lambda: Space({"a": [0, 1]}, features=len, instead_of="a"), "instead_of must be a list of names of parameters"),
+    (lambda: Space({"a": [0, 1]}, features=lambda _: []), "features must return at least one number"),
     (lambda: Space({"a": (0.0, 1.0)}, features=3), "features must be a function that takes a configuration"),
     (lambda: Space({"a": (0.0, 1.0)}, features=lambda _: ["x"]), "features must return finite numbers, not 'x'"),
     (lambda: Space({"a": (0.0, 1.0)}, features=lambda p: p["b"]), "features cannot be computed for {'a': "),

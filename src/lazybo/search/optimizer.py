@@ -35,7 +35,10 @@ _SPACE = "it belongs to the space: Optimizer(lazybo.Space({...}, %s=...))"
 HINTS = {
     "n_startup_trials": "use n_startup=",
     "directions": "use direction=, which also takes a list",
-    **{name: _SPACE % name for name in ("conditions", "feasible", "optional", "features", "canonical", "beliefs")},
+    **{
+        name: _SPACE % name
+        for name in ("conditions", "feasible", "optional", "features", "canonical", "instead_of", "beliefs")
+    },
 }
 # A notebook shows this many of the last observations.
 ROWS_SHOWN = 10

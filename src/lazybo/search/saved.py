@@ -49,6 +49,7 @@ def to_text(space: Space, directions: Sequence[str], options: Options, state: Ma
                 for name, each in space.conditions.items()
             },
             "optional": sorted(space.optional),
+            **({"instead_of": list(space.instead_of)} if space.instead_of else {}),
             **({"kinds": {name: kind.to_plain() for name, kind in space.kinds.items()}} if space.kinds else {}),
             "options": {
                 **options.to_json(),
@@ -90,7 +91,8 @@ def from_text(text: str, given: Mapping[str, Any]) -> Saved:
     functions = {name: given_again(name, options.get(name), given) for name in FUNCTIONS}
     kinds = {name: kind_of(plain) for name, plain in written.get("kinds", {}).items()}
     parameters = grouped(distributions, kinds)
-    space = Space(parameters, conditions=conditions, optional=written["optional"], **functions)
+    instead_of = written.get("instead_of", ())
+    space = Space(parameters, conditions=conditions, optional=written["optional"], instead_of=instead_of, **functions)
     state = dict(written["state"])
     state["rows"] = [{**row, "params": _named(space, row["params"])} for row in state["rows"]]
     directions = check_directions(options["directions"])

@@ -13,7 +13,7 @@ import hashlib
 import zlib
 from collections import Counter
 from collections.abc import Sequence
-from itertools import product
+from itertools import chain, product
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -81,23 +81,30 @@ class Counts:
         every = (path for length in range(longest + 1) for path in product(operations, repeat=length))
         self._entry = {path: i for i, path in enumerate(every)} if count <= BUCKETS else None
         self.sizes = (len(operations) + 1, min(count, BUCKETS), BUCKETS)
-        # What is known of each term: what it needs, its own features, the paths to it, and these as features.
+        # What is known of each term: what it needs, the entries of the features that are one more with it, the paths to
+        # it, the entries of these, and its labels as texts.
         self._needed: dict[int, frozenset[int]] = {0: frozenset()}
-        self._own: dict[int, Array] = {}
+        self._own: dict[int, tuple[int, ...]] = {}
         self._paths: dict[int, Counter[tuple[Any, ...]]] = {0: Counter({(): 1})}
-        self._path_counts: dict[int, Array] = {}
+        self._path_entries: dict[int, tuple[int, ...]] = {}
+        self._texts: dict[tuple[int, int], str] = {}
 
-    def of(self, given: Sum) -> Array:
-        """The features of a sum, (f,)."""
-        needed = frozenset().union(*(self._needs(number) for number, _ in given))
-        found = np.zeros(sum(self.sizes))
-        for number in needed:
+    def of(self, sums: Sequence[Sum]) -> Array:
+        """The features of some sums, (n, f)."""
+        entries = [self._entries(given) for given in sums]
+        row = np.repeat(np.arange(len(sums)), [len(each) for each in entries])
+        column = np.fromiter(chain.from_iterable(entries), dtype=np.intp, count=len(row))
+        f = sum(self.sizes)
+        return np.bincount(row * f + column, minlength=len(sums) * f).reshape(-1, f).astype(np.float64)
+
+    def _entries(self, given: Sum) -> list[int]:
+        """The entries of the features of a sum that are 1, those that are 2 twice, and so on."""
+        found: list[int] = []
+        for number in frozenset().union(*(self._needs(number) for number, _ in given)):
             found += self._features(number)
-        first, last = self.sizes[0], self.sizes[0] + self.sizes[1]
         for number, count in given:
-            found[first:last] += count * self._counted_paths(number)
-        found[last + _bucket((0, self._labels(given, DEPTH)))] += 1.0
-        return found
+            found += self._counted_paths(number) * count
+        return [*found, self._labelled(0, self._texts_of(given, DEPTH))]
 
     def _needs(self, number: int) -> frozenset[int]:
         """A term and all terms in it, without the input."""
@@ -106,23 +113,29 @@ class Counts:
             self._needed[number] = frozenset((number,)).union(*(self._needs(each) for each, _ in inside))
         return self._needed[number]
 
-    def _features(self, number: int) -> Array:
-        """The part of the features that a term adds wherever it is: its operation and its labels."""
+    def _features(self, number: int) -> tuple[int, ...]:
+        """What a term adds wherever it is: its operation and its labels."""
         if number not in self._own:
-            own = np.zeros(sum(self.sizes))
-            own[[self._operations.index(self._terms[number][0]), self.sizes[0] - 1]] = 1.0
-            for depth in range(1, DEPTH + 1):
-                own[self.sizes[0] + self.sizes[1] + _bucket((depth, self._label(number, depth)))] += 1.0
-            self._own[number] = own
+            labels = (self._labelled(depth, self._text(number, depth)) for depth in range(1, DEPTH + 1))
+            self._own[number] = (self._operations.index(self._terms[number][0]), self.sizes[0] - 1, *labels)
         return self._own[number]
 
-    def _label(self, number: int, depth: int) -> Any:
-        """An operation with those that it is applied to, up to this depth."""
-        operation, inside = self._terms[number]
-        return operation if depth == 0 or number == 0 else (operation, self._labels(inside, depth - 1))
+    def _labelled(self, depth: int, text: str) -> int:
+        return self.sizes[0] + self.sizes[1] + _bucket(f"({depth}, {text})")
 
-    def _labels(self, given: Sum, depth: int) -> Any:
-        return tuple(sorted(((self._label(number, depth), count) for number, count in given), key=repr))
+    def _text(self, number: int, depth: int) -> str:
+        """A label as a text: an operation with those that it is applied to, up to this depth."""
+        if (number, depth) not in self._texts:
+            operation, inside = self._terms[number]
+            name = repr(operation)
+            plain = depth == 0 or number == 0
+            self._texts[number, depth] = name if plain else f"({name}, {self._texts_of(inside, depth - 1)})"
+        return self._texts[number, depth]
+
+    def _texts_of(self, given: Sum, depth: int) -> str:
+        """The labels of the terms of a sum, and how often each is there, in the order of their texts."""
+        texts = sorted(f"({self._text(number, depth)}, {count})" for number, count in given)
+        return f"({texts[0]},)" if len(texts) == 1 else f"({', '.join(texts)})"
 
     def _paths_to(self, number: int) -> Counter[tuple[Any, ...]]:
         """How often each sequence of operations leads from the input to a term."""
@@ -135,15 +148,17 @@ class Counts:
             self._paths[number] = found
         return self._paths[number]
 
-    def _counted_paths(self, number: int) -> Array:
-        if number not in self._path_counts:
-            counts = np.zeros(self.sizes[1])
+    def _counted_paths(self, number: int) -> tuple[int, ...]:
+        """The entries of the paths to a term, each as often as there are such paths."""
+        if number not in self._path_entries:
+            found: list[int] = []
             for path, times in self._paths_to(number).items():
-                counts[_bucket(path) if self._entry is None else self._entry[path]] += times
-            self._path_counts[number] = counts
-        return self._path_counts[number]
+                entry = _bucket(repr(path)) if self._entry is None else self._entry[path]
+                found += [self.sizes[0] + entry] * times
+            self._path_entries[number] = tuple(found)
+        return self._path_entries[number]
 
 
-def _bucket(what: Any) -> int:
+def _bucket(text: str) -> int:
     """A hash that is the same in every process."""
-    return zlib.crc32(repr(what).encode()) % BUCKETS
+    return zlib.crc32(text.encode()) % BUCKETS

@@ -99,8 +99,8 @@ class Axis(ABC):
         """Coordinates of values nearby, by random draws that are the same for every kind of axis."""
 
     @abstractmethod
-    def next_to(self, x: Array, at_hand: Array, rng: np.random.Generator) -> list[Sequence[float]]:
-        """The coordinates one discrete move away from x, (w,); ``at_hand`` are coordinates of other points, (s, w)."""
+    def next_to(self, x: Array, at_hand: Array, rng: np.random.Generator) -> Array:
+        """The coordinates one discrete move away from x, (m, w); ``at_hand`` are those of other points, (s, w)."""
 
     def distances(self, x: Array, center: Array) -> Array:
         """How far coordinates are from some center, (n,): NaN where only one of them is known."""
@@ -158,14 +158,14 @@ class ChoiceAxis(Axis):
         """Some choices become others."""
         return np.where(draws.flipped & ~np.isnan(x), np.floor(draws.fresh * self.levels), x)
 
-    def next_to(self, x: Array, at_hand: Array, rng: np.random.Generator) -> list[Sequence[float]]:
+    def next_to(self, x: Array, at_hand: Array, rng: np.random.Generator) -> Array:
         """All other choices; if there are more than `MAX_MOVES`, those at hand and some at random."""
         count = int(self.levels)
-        if count <= MAX_MOVES:
-            return [(float(c),) for c in range(count) if c != x[0]]
-        drawn = rng.integers(count, size=RANDOM_MOVES)
-        tried = np.unique(np.concatenate((at_hand[~np.isnan(at_hand)], drawn)))
-        return [(float(c),) for c in tried if c != x[0]]
+        tried = np.arange(count, dtype=np.float64)
+        if count > MAX_MOVES:
+            drawn = rng.integers(count, size=RANDOM_MOVES)
+            tried = np.unique(np.concatenate((at_hand[~np.isnan(at_hand)], drawn)))
+        return tried[tried != x[0], None]
 
     def distances(self, x: Array, center: Array) -> Array:
         """1 for another choice, else 0."""
@@ -319,13 +319,13 @@ class NumberAxis(Axis):
         """Some numbers make a step."""
         return np.where(draws.touched, np.clip(x + draws.step, 0.0, 1.0), x)
 
-    def next_to(self, x: Array, at_hand: Array, rng: np.random.Generator) -> list[Sequence[float]]:  # noqa: ARG002
+    def next_to(self, x: Array, at_hand: Array, rng: np.random.Generator) -> Array:  # noqa: ARG002
         """The next levels up and down; none if the number is continuous."""
         if self._continuous:
-            return []
+            return np.zeros((0, 1))
         level = self._level(x[0])
         near = np.array([k for k in (level - 1, level + 1) if 0 <= k < self.levels])
-        return [(float(value),) for value in self._at_level(near)]
+        return self._at_level(near)[:, None]
 
     def narrowed(self, low: Array, high: Array) -> BaseDistribution:
         """The distribution between two coordinates; of a discrete number at least two levels.

@@ -38,7 +38,10 @@ class CodedAxis(Axis):
     draws: int
 
     def __init__(self, kind: Structured, code: int, unit: float, parts: Sequence[Column]) -> None:
-        """``code`` is the length of the code, ``unit`` its unit in coordinates; ``parts`` are the columns of both."""
+        """``code`` is the length of the code, ``unit`` its unit in coordinates; ``parts`` are the columns of both.
+
+        A part of whole numbers has the unit 1.
+        """
         self.kind, self.code, self._unit, self._parts = kind, code, unit, tuple(parts)
         self.width = sum(part.size for part in parts)
         self.numeric = np.zeros(self.width, dtype=bool)
@@ -79,7 +82,13 @@ class CodedAxis(Axis):
 
     def columns(self, *, conditional: bool) -> tuple[Column, ...]:
         """The columns of the code and of each part of the features."""
-        return tuple(Column(part.categories, conditional, part.typical, part.size) for part in self._parts)
+        columns, first = [], 0
+        for part in self._parts:
+            scale = self._unit if first < self.code else float(self._scales[first - self.code])
+            unit = part.unit * scale
+            columns.append(Column(part.categories, conditional, part.typical, part.size, unit))
+            first += part.size
+        return tuple(columns)
 
     def encode(self, value: Any) -> tuple[float, ...]:
         """The coordinates of stored values."""
@@ -101,12 +110,12 @@ class CodedAxis(Axis):
         """Coordinates of values nearby."""
         return self._changed(x, lambda codes, known: self.varied(codes, draws.part(slice(None), known)))
 
-    def next_to(self, x: Array, at_hand: Array, rng: np.random.Generator) -> list[Sequence[float]]:  # noqa: ARG002
+    def next_to(self, x: Array, at_hand: Array, rng: np.random.Generator) -> Array:  # noqa: ARG002
         """The coordinates one move away: all of them, or `MAX_MOVES` at random."""
         codes = self.neighbours(self._codes(x[None])[0], rng)
         if len(codes) > MAX_MOVES:
             codes = codes[rng.choice(len(codes), MAX_MOVES, replace=False)]
-        return list(self._at(codes))
+        return self._at(codes)
 
     def distances(self, x: Array, center: Array) -> Array:
         """The number of differences between the codes, as a share of its length."""

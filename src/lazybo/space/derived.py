@@ -44,8 +44,10 @@ class Derived:
         self._middle, self._width = np.zeros(0), np.ones(0)
         self.count = 0
         if features is not None:
-            self.count = len(self._checked(examples[0])) if examples else 0
-            table = np.array([self._checked(each) for each in examples]).reshape(-1, self.count)
+            self.count = len(self._checked(examples[0]))
+            if not self.count:
+                raise ValueError("features must return at least one number, not an empty list")
+            table = np.array([self._checked(each) for each in examples])
             deviation = table.std(axis=0)
             self._middle, self._width = table.mean(axis=0), np.where(deviation > 0, math.sqrt(12.0) * deviation, 1.0)
         few = self.count <= MAX_COLUMNS

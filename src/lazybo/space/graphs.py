@@ -13,6 +13,7 @@ are, as long as they map 0 to 0. The kernel sees the operations themselves, and 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import product
 from typing import Any, ClassVar, Literal
 
@@ -58,16 +59,17 @@ class LabelledGraph:
 
     def output(self, algebra: Algebra) -> Sum:
         """What the graph computes; empty if the input does not reach the output."""
-        sums = [INPUT]
-        for node in range(1, self.kind.nodes):
-            before = self.before(node)
-            if self.kind.labels == "edges":
-                sums.append(added([algebra.applied(self.operation(i, node), sums[i]) for i in before]))
-                continue
-            total = added([sums[i] for i in before])
-            inner = node < self.kind.nodes - 1
-            sums.append(algebra.applied(self.operation(node), total) if inner else total)
-        return sums[-1]
+        into: list[list[tuple[int, int]]] = [[] for _ in range(self.kind.nodes)]
+        for place, (i, j) in enumerate(self.edges):
+            into[j].append((i, place))
+        sums, operations, applied = [INPUT], self.operations, algebra.applied
+        if self.kind.labels == "edges":
+            for edges in into[1:]:
+                sums.append(added([applied(operations[place], sums[i]) for i, place in edges]))
+            return sums[-1]
+        for operation, edges in zip(operations, into[1:], strict=False):
+            sums.append(applied(operation, added([sums[i] for i, _ in edges])))
+        return added([sums[i] for i, _ in into[-1]])
 
     def canonical(self) -> tuple[tuple[str, int], ...]:
         """A key that equivalent graphs share, for ``canonical=lambda params: params["cell"].canonical()``."""
@@ -153,7 +155,7 @@ class Graph(Structured):
             if given is not None and given not in self.operations:
                 raise ValueError(f"{which} of a Graph must be one of its operations, not {shortened(given)}")
 
-    @property
+    @cached_property
     def pairs(self) -> list[tuple[int, int]]:
         """All possible edges, by the node that they lead to."""
         return [(i, j) for j in range(1, self.nodes) for i in range(j)]
@@ -275,6 +277,8 @@ class GraphAxis(CodedAxis):
     def __init__(self, kind: Graph) -> None:
         self._choices = [each.choices for each in kind.stored("").values() if isinstance(each, CategoricalDistribution)]
         self._counts = np.array([len(each) for each in self._choices], dtype=np.float64)
+        each = self._counts.astype(np.intp)
+        self._edits = np.repeat(np.arange(len(each)), each), np.concatenate([np.arange(count) for count in each])
         self._known: dict[bytes, Array] = {}
         self.kind = kind
         self._forget()
@@ -283,7 +287,7 @@ class GraphAxis(CodedAxis):
         if kind.at_most is not None:
             edges = sum(math.comb(len(kind.pairs), k) for k in range(kind.at_most + 1))
             self.levels = float(len(kind.operations) ** (kind.nodes - 2) * edges)
-        blocks = [Column(size=size) for size in self._counted.sizes]
+        blocks = [Column(size=size, unit=1.0) for size in self._counted.sizes]
         super().__init__(kind, self.draws, 1.0, (*(Column(len(each)) for each in self._choices), *blocks))
 
     def _forget(self) -> None:
@@ -301,20 +305,19 @@ class GraphAxis(CodedAxis):
 
     def stored_of(self, code: Array) -> tuple[Any, ...]:
         """The choices."""
-        return tuple(choices[int(i)] for i, choices in zip(code, self._choices, strict=True))
+        return tuple([choices[int(i)] for i, choices in zip(code.tolist(), self._choices, strict=True)])
 
     def features(self, codes: Array) -> Array:
         """The features of each graph, (n, f)."""
-        found = [self._features(code) for code in codes]
-        return np.array(found).reshape(len(codes), self.width - self.code)
-
-    def _features(self, code: Array) -> Array:
-        key = code.tobytes()
-        if key not in self._known:
-            if len(self._known) >= MAX_KNOWN or len(self._algebra.terms) >= MAX_TERMS:
+        keys = [each.tobytes() for each in codes]
+        new = {key: code for key, code in zip(keys, codes, strict=True) if key not in self._known}
+        if new:
+            if len(self._known) + len(new) > MAX_KNOWN or len(self._algebra.terms) >= MAX_TERMS:
                 self._forget()
-            self._known[key] = self._counted.of(self.kind.read(self.stored_of(code)).output(self._algebra))
-        return self._known[key]
+                new = dict(zip(keys, codes, strict=True))
+            outputs = [self.kind.read(self.stored_of(code)).output(self._algebra) for code in new.values()]
+            self._known.update(zip(new, self._counted.of(outputs), strict=True))
+        return np.array([self._known[key] for key in keys]).reshape(len(codes), self.width - self.code)
 
     def drawn(self, u: Array) -> Array:
         """Equally likely choices."""
@@ -334,15 +337,17 @@ class GraphAxis(CodedAxis):
 
     def neighbours(self, code: Array, rng: np.random.Generator) -> Array:  # noqa: ARG002
         """One other choice; with a limit, also one edge instead of another."""
-        moves = [
-            _changed(code, {i: c}) for i, count in enumerate(self._counts) for c in range(int(count)) if c != code[i]
-        ]
+        place, choice = self._edits
+        different = code[place] != choice
+        moves = np.repeat(code[None], np.count_nonzero(different), axis=0)
+        moves[np.arange(len(moves)), place[different]] = choice[different]
         if self.kind.at_most is not None:
             first = self.kind.nodes - 2
             edges = range(first, self.code)
-            moves = [move for move in moves if move[first:].sum() <= self.kind.at_most]
-            moves += [_changed(code, {i: 0, j: 1}) for i, j in product(edges, edges) if code[i] and not code[j]]
-        return np.array(moves)
+            moves = moves[moves[:, first:].sum(axis=1) <= self.kind.at_most]
+            others = [_changed(code, {i: 0, j: 1}) for i, j in product(edges, edges) if code[i] and not code[j]]
+            moves = np.vstack((moves, *others))
+        return moves
 
     def listed(self) -> Array:
         """All graphs."""

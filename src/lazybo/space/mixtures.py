@@ -101,7 +101,7 @@ class MixtureAxis(CodedAxis):
         n = len(kind.parts)
         self._most, self.levels = kind.most, math.inf if kind.most > 1 else float(n)
         self.draws = n if self._most == n else 2 * n + 1
-        block = (Column(size=n),) if self._most < n else ()
+        block = (Column(size=n, unit=1.0),) if self._most < n else ()
         super().__init__(kind, n, 1.0, (*[Column()] * n, *block))
         self.numeric[:n] = self._most > 1
 

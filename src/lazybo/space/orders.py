@@ -78,10 +78,12 @@ class PermutationAxis(CodedAxis):
         self.draws, self.levels = n, float(math.factorial(n))
         self._first, self._second = np.triu_indices(n, 1)
         self._moves, self._placed = _moves_of_places(n), n <= MAX_PLACED
-        pairs = Column(size=len(self._first))
-        places = (Column(size=n * n),) if self._placed else ()
+        pairs = Column(size=len(self._first), unit=1.0)
+        places = (Column(size=n * n, unit=1.0),) if self._placed else ()
         # The mean squared difference of two random positions is (n² - 1)/6.
-        super().__init__(kind, n, 1.0 / math.sqrt(n * (n * n - 1) / 6), (Column(size=n), pairs, pairs, *places))
+        super().__init__(
+            kind, n, 1.0 / math.sqrt(n * (n * n - 1) / 6), (Column(size=n, unit=1.0), pairs, pairs, *places)
+        )
 
     def code_of(self, stored: Sequence[Any]) -> Sequence[float]:
         """The position of each item."""
@@ -211,7 +213,7 @@ class SubsetAxis(CodedAxis):
         n = len(kind.items)
         self._least, self._most = kind.sizes
         self.draws, self.levels = n + 1, float(sum(math.comb(n, k) for k in range(self._least, self._most + 1)))
-        super().__init__(kind, n, math.sqrt(2.0 / n), (Column(size=n), Column()))
+        super().__init__(kind, n, math.sqrt(2.0 / n), (Column(size=n, unit=1.0), Column()))
 
     def code_of(self, stored: Sequence[Any]) -> Sequence[float]:
         """Membership."""

@@ -16,7 +16,8 @@ its configuration, if there is one (`derived.py`).
 """
 
 import math
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise, product
 from typing import Any, TypeAlias
@@ -25,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lazybo.core.checks import Array, hinting, shortened
+from lazybo.gp.kernels.base import Column
 from lazybo.space.axis import Axis, Perturbation, axis_of
 from lazybo.space.beliefs import Belief, Believed, beliefs_of, check_belief, fitting
 from lazybo.space.configurations import Condition, Configurations
@@ -38,7 +40,7 @@ __all__ = ["MAX_LISTED", "Condition", "Predicate", "Space", "Undeclared", "as_sp
 # Whether a configuration may be evaluated.
 Predicate: TypeAlias = Callable[[dict[str, Any]], bool]
 # What a space is made of.
-ARGUMENTS = ("parameters", "conditions", "feasible", "optional", "features", "canonical", "beliefs")
+ARGUMENTS = ("parameters", "conditions", "feasible", "optional", "features", "canonical", "instead_of", "beliefs")
 # Spaces with more configurations than this are never listed.
 MAX_LISTED = 100_000
 # The features of a user's function have units that come from so many random configurations.
@@ -56,7 +58,8 @@ class Space:
     - ``beliefs``: where you expect the best values: ``{"lr": lazybo.Belief(around=1e-3, within=3)}``. They guide the
       first suggestions and fade as values arrive.
     - ``optional``: names of parameters that observations may lack for other reasons.
-    - ``features``: a function of a configuration that returns numbers the model sees in addition to the parameters.
+    - ``features``: a function of a configuration that returns numbers the model sees in addition to the parameters, and
+      not in addition to, but ``instead_of`` those with these names.
     - ``canonical``: a function of a configuration that returns a key. Configurations with equal keys are equivalent:
       only one of them is suggested, and what was measured for one holds for all. If it returns the configuration that
       stands for the equivalent ones, a dict, the model also knows which others are near it.
@@ -72,6 +75,7 @@ class Space:
         optional: Collection[str] = (),
         features: Features | None = None,
         canonical: Canonical | None = None,
+        instead_of: Collection[str] = (),
         beliefs: Mapping[str, Belief] | None = None,
     ) -> None:
         known = self.configurations = Configurations(
@@ -113,7 +117,8 @@ class Space:
         ).astype(np.intp)
         """The number of a point whose range the steps of each uniform number have, (draws,)."""
         maybe, axes = self.conditions.keys() | self.optional, self.axes.items()
-        self.columns = tuple(each for name, axis in axes for each in axis.columns(conditional=name in maybe))
+        self.instead_of = _replaced(instead_of, self.parameters, features)
+        by_axis = {name: axis.columns(conditional=name in maybe) for name, axis in axes}
         self.numeric = np.array([each for _, axis in axes for each in axis.numeric], dtype=bool)
         """Which numbers of a point are in [0, 1] and may move continuously, (d,)."""
         self.levels = np.array([axis.levels for _, axis in axes for _ in range(axis.width)])
@@ -126,9 +131,9 @@ class Space:
         if features is not None or canonical is not None:
             self.derived = Derived(known, features, canonical, self._examples() if features else [])
             self.own = self.derived.count
-            self.columns += self.derived.columns
             self.numeric = np.append(self.numeric, np.zeros(self.own, dtype=bool))
             self.levels = np.append(self.levels, np.full(self.own, np.inf))
+        self.columns = _seen(by_axis, self.instead_of, () if self.derived is None else self.derived.columns)
 
     def _examples(self) -> list[dict[str, Any]]:
         """Random configurations, always the same."""
@@ -333,11 +338,11 @@ class Space:
             columns = self.slices[name]
             if np.isnan(x[columns.start]):
                 continue
-            for place in axis.next_to(x[columns], others[:, columns], rng):
-                move = x.copy()
-                move[columns] = place
-                moves.append(move)
-        return self.repair(np.array(moves), rng) if moves else np.zeros((0, self.dim))
+            places = axis.next_to(x[columns], others[:, columns], rng)
+            moved = np.repeat(x[None], len(places), axis=0)
+            moved[:, columns] = places
+            moves.append(moved)
+        return self.repair(np.vstack(moves), rng) if moves else np.zeros((0, self.dim))
 
     def listed(self) -> Iterator[Array]:
         """All points of a finite space, each once."""
@@ -375,6 +380,33 @@ def places_of(space: Space, condition: Condition) -> list[tuple[float, ...]]:
     axis, parent = space.axes[condition.parent], condition.parent
     values = [value for value in condition.values if contains(space.distributions[parent], value)]
     return [axis.encode(space.configurations.of(parent, {parent: value})) for value in values]
+
+
+def _replaced(names: Collection[str], parameters: Mapping[str, Any], features: Features | None) -> tuple[str, ...]:
+    """The names of parameters that the model does not see, in the order of the parameters."""
+    if isinstance(names, str) or not isinstance(names, Collection):
+        raise ValueError(f"instead_of must be a list of names of parameters, not {shortened(names)}")
+    for name in names:
+        if name not in parameters:
+            raise ValueError(f"instead_of names {shortened(name)}; the parameters are {shortened([*parameters], 200)}")
+    if names and features is None:
+        raise ValueError("instead_of needs features, which the model sees instead of these parameters")
+    return tuple(name for name in parameters if name in names)
+
+
+def _seen(
+    by_axis: Mapping[str, Sequence[Column]], hidden: Collection[str], own: Sequence[Column]
+) -> tuple[Column, ...]:
+    """The columns that the model sees, those of parameters and its ``own`` features; it skips the ``hidden`` ones."""
+    seen, before = list[Column](), 0
+    parts = [*((columns, name in hidden) for name, columns in by_axis.items()), (own, False)]
+    for columns, is_hidden in parts:
+        if is_hidden:
+            before += sum(column.size for column in columns)
+        elif columns:
+            seen += [replace(columns[0], before=before), *columns[1:]]
+            before = 0
+    return tuple(seen)
 
 
 def _joined(parts: list[Array], x: Array, own: int) -> Array:

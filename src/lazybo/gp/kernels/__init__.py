@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from lazybo.gp.kernels.additive import AdditiveMatern52
 from lazybo.gp.kernels.base import Column, Kernel, Parameter, as_kernel
-from lazybo.gp.kernels.matern import AdditiveMatern52, Matern52
+from lazybo.gp.kernels.matern import Matern52
 
 __all__ = ["KERNELS", "AdditiveMatern52", "Column", "Kernel", "Matern52", "Parameter", "check_choice", "kernel_for"]
 

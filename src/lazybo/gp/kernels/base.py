@@ -57,14 +57,17 @@ BLOCK_POINTS = 256
 class Column:
     """A column of numbers, or of ``categories`` choices as 0, 1, …. Only ``conditional`` columns may have NaN.
 
-    A column with a ``size`` above 1 is a block of so many numbers with one length scale. ``typical`` is the usual
-    length scale of a column with one number compared with others. Priors use it.
+    A column with a ``size`` above 1 is a block of so many numbers with one length scale. If they are whole multiples of
+    some number, that is their ``unit``. The kernel does not see the ``before`` numbers of a point before its own.
+    ``typical`` is the usual length scale of a column with one number compared with others. Priors use it.
     """
 
     categories: int = 0
     conditional: bool = False
     typical: float = field(default=1.0, compare=False)
     size: int = 1
+    unit: float = 0.0
+    before: int = 0
 
     def __post_init__(self) -> None:
         if (
@@ -83,6 +86,16 @@ class Column:
     def width(self) -> int:
         """The number of coordinates."""
         return (1 if self.is_label else self.categories or self.size) + self.conditional
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether it is a block of whole numbers, in some unit, in every row."""
+        return self.unit > 0 and self.size > 1 and not self.conditional
+
+    @property
+    def is_corner(self) -> bool:
+        """Whether it is a corner of the simplex in every row."""
+        return 0 < self.categories <= MAX_CORNERS and not self.conditional
 
     @property
     def is_fixed(self) -> bool:
@@ -141,7 +154,7 @@ class Coordinates:
         if points.shape[1] != len(self.owner):
             raise ValueError(f"{name} must have {len(self.owner)} columns, but has shape {points.shape}")
         inactive = np.isnan(points)
-        bad = np.isinf(points) | (inactive & ~self._conditional[self.owner])
+        bad = np.isinf(points) | (inactive & self._needed)
         if bad.any():
             row, j = np.argwhere(bad)[0]
             hint = "" if np.isinf(points[row, j]) else " (NaN means inactive, and the column is not conditional)"
@@ -162,18 +175,46 @@ class Coordinates:
         places = zip(self.start.tolist(), self.columns, strict=True)
         return np.hstack([_coordinates(x[:, j : j + column.size], column) for j, column in places])
 
-    def distances(self, z: Array, other: Array, ranges: Array) -> Array:
-        """Distances between the rows of two feature arrays, (m, n); ``ranges``, (d,), are needed for labels."""
-        if not self.labels:
+    def distances(self, z: Array, other: Array, ranges: Array, counted: Sequence[Array] | None = None) -> Array:
+        """Distances between the rows of two feature arrays, (m, n); ``ranges``, (d,), are needed for labels.
+
+        ``counted`` are the squared distances in the columns of that name, if they are known.
+        """
+        if not self.labels and not self.counted:
             return cdist(z, other)
         squares = cdist(z[:, self.euclidean], other[:, self.euclidean], "sqeuclidean")
         for j in self.labels:
             squares += self.label_squares(j, z, other) / ranges[j] / ranges[j]
+        for each in self.counted_squares(z, other, ranges) if counted is None else counted:
+            squares += each
         return np.sqrt(squares, out=squares)
+
+    def counted_squares(self, z: Array, other: Array, ranges: Array) -> list[Array]:
+        """Squared distances between the rows of two feature arrays in each block of whole numbers, (m, n).
+
+        A matrix product of whole numbers is exact, so an entry does not depend on the others, and equal rows have
+        distance 0. It takes a fifth of the time of differences.
+        """
+        found = []
+        for j in self.counted:
+            span, scale = self.span(j), ranges[j] / self.columns[j].unit
+            a = np.rint(z[:, span] * scale)
+            b = a if other is z else np.rint(other[:, span] * scale)
+            squares = a @ b.T
+            squares *= -2.0
+            squares += np.vecdot(a, a)[:, None]
+            squares += np.vecdot(b, b)
+            squares /= scale * scale
+            found.append(squares)
+        return found
+
+    def span(self, j: int) -> slice:
+        """The coordinates of a column."""
+        return slice(self.first[j], self._last[j] + 1)
 
     def distances_in(self, j: int, z: Array, other: Array, ranges: Array) -> Array:
         """Distances between the rows of two feature arrays in one column, (m, n)."""
-        span = slice(self.first[j], self._last[j] + 1)
+        span = self.span(j)
         if j not in self.labels:
             return cdist(z[:, span], other[:, span])
         squares = self.label_squares(j, z, other) / ranges[j] / ranges[j]
@@ -222,12 +263,13 @@ class Coordinates:
     @cached_property
     def owner(self) -> Index:
         """The column of each number of a point, (w,)."""
-        return np.repeat(np.arange(len(self.columns)), [column.size for column in self.columns])
+        return np.repeat(np.arange(len(self.columns)), [column.before + column.size for column in self.columns])
 
     @cached_property
     def start(self) -> Index:
-        """The first number of each column in a point, (d,)."""
-        return np.searchsorted(self.owner, np.arange(len(self.columns)))
+        """The first number of each column in a point that the kernel sees, (d,)."""
+        before = np.array([column.before for column in self.columns], dtype=np.intp)
+        return np.searchsorted(self.owner, np.arange(len(self.columns))) + before
 
     @cached_property
     def first(self) -> Index:
@@ -245,14 +287,27 @@ class Coordinates:
         return tuple(j for j, column in enumerate(self.columns) if column.is_label)
 
     @cached_property
+    def counted(self) -> tuple[int, ...]:
+        """The columns that are blocks of whole numbers."""
+        return tuple(j for j, column in enumerate(self.columns) if column.is_counted)
+
+    @cached_property
     def euclidean(self) -> Index:
-        """The coordinates that are not labels."""
-        return np.setdiff1d(np.arange(len(self.column)), self.first[list(self.labels)])
+        """The coordinates that are neither labels nor in blocks of whole numbers."""
+        counted = np.flatnonzero(np.isin(self.column, self.counted))
+        return np.setdiff1d(np.arange(len(self.column)), [*self.first[list(self.labels)], *counted])
 
     @cached_property
     def coded(self) -> bool:
-        """Whether any column is a choice, a block or conditional. Otherwise coordinates are the points themselves."""
-        return any(column.is_fixed or column.conditional for column in self.columns)
+        """Whether coordinates are more, or fewer, than the numbers of points: not all columns are plain numbers."""
+        return any(column.is_fixed or column.conditional or column.before for column in self.columns)
+
+    @cached_property
+    def _needed(self) -> Mask:
+        """Which numbers of a point must not be NaN, (w,)."""
+        needed = ~self._conditional[self.owner]
+        needed[np.arange(len(needed)) < self.start[self.owner]] = False  # not seen
+        return needed
 
     @cached_property
     def _conditional(self) -> Mask:
@@ -267,10 +322,14 @@ def coordinates_of(columns: tuple[Column, ...]) -> Coordinates:
 
 def _coordinates(values: Array, column: Column) -> Array:
     """The coordinates of one column with the numbers ``values``, (n, size): (n, width)."""
+    if not column.conditional and not column.categories:
+        return values
     inactive = np.isnan(values[:, 0])
     coordinates = np.zeros((len(values), column.width))
     if column.is_label:
         coordinates[:, 0] = np.where(inactive, INACTIVE_LABEL, values[:, 0])
+    elif column.is_corner:
+        coordinates[np.arange(len(values)), values[:, 0].astype(np.intp)] = np.sqrt(0.5)
     elif column.categories:
         # The distance of two corners is √2 · √½ = 1; an inactive entry is at the center.
         coordinates[:, : column.categories] = np.sqrt(0.5) / column.categories * inactive[:, None]

@@ -1,4 +1,4 @@
-"""Matérn 5/2 on mixed and conditional columns: alone, and with an additive part, a sum over single columns.
+"""Matérn 5/2 on mixed and conditional columns.
 
 ======  ============================================================  ==========
 symbol  meaning                                                       shape
@@ -6,47 +6,30 @@ symbol  meaning                                                       shape
 ℓ       length scales, one for each column                            (d,)
 σ²      output scale, k(x, x)                                         scalar
 Z       features: coordinates in units of ℓ                           (n, D)
-r, rⱼ   distance of two feature rows, and in column j alone           (m, n)
+r       distance of two feature rows                                  (m, n)
 s       √5 r                                                          (m, n)
 M       (1 + s + s²/3) exp(-s)   (paper, section 2.2)                 (m, n)
 h       -2 ∂(σ² M)/∂(r²) = 5/3 σ² (1 + s) exp(-s)                     (m, n)
-a       share of the variance that is additive, in (0, 1)             scalar
-sⱼ      √(5 d) rⱼ                                                     (d, m, n)
-gⱼ      (1 + sⱼ) exp(-sⱼ)                                             (d, m, n)
 ======  ============================================================  ==========
 
-`Matern52` is k = σ² M(r) with θ = (log ℓ₁, …, log ℓ_d, log σ²). `AdditiveMatern52` is
-k = σ² [(1 - a) M(r) + a/d Σⱼ M(√d rⱼ)], and θ ends with log a/(1 - a).
-
-Two points that agree in one coordinate and differ in all others are far apart for M(r), so they are uncorrelated there.
-The additive part keeps them correlated through that coordinate. So objectives that are nearly a sum over their
-parameters are learned from far fewer observations.
-
-Why √d: distances in the unit cube grow with √d, and so do the length scales, but the distance in one column does not.
-With the factor √d, -∂²k/∂x² at a point is the same for every a, so ℓⱼ is the distance that matters along column j
-whatever the share is. Sums and positive multiples of positive semidefinite kernels are positive semidefinite.
+`Matern52` is k = σ² M(r) with θ = (log ℓ₁, …, log ℓ_d, log σ²).
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, reduce
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.spatial.distance import pdist
 
-from lazybo.core.checks import Array, as_shape, positive
-from lazybo.gp.kernels.base import INACTIVE_VALUE, Column, Coordinates, Kernel, Parameter, upper
+from lazybo.core.checks import Array, as_shape
+from lazybo.gp.kernels.base import Column, Coordinates, Kernel, Mask, Parameter, upper
 
 SQRT_5 = math.sqrt(5.0)
 # Beyond this distance the kernel is 0 in doubles, and infinity · 0 would be NaN.
 MAX_DISTANCE = 1e3
-# Entries of sⱼ to compute at a time, so that temporary arrays stay in the CPU cache.
-BLOCK_ENTRIES = 8_192
-# For numbers up to this, quotients of their exponentials do not overflow.
-MAX_EXPONENT = 350.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,9 +69,9 @@ class Matern52(Kernel):
         checked = as_shape("values", values, (self.dim + 1,))
         return replace(self, length_scales=checked[:-1], output_scale=checked[-1])
 
-    def between(self, z: Array, other: Array) -> Array:
-        """k between the rows of two feature arrays, (m, n)."""
-        return self._value(z, other)[0]
+    def between(self, z: Array, other: Array, counted: Sequence[Array] | None = None) -> Array:
+        """k between the rows of two feature arrays, (m, n); ``counted`` as in `scaled_distance`."""
+        return self._value(z, other, counted)[0]
 
     def with_slope(self, z: Array, other: Array) -> tuple[Array, "MaternSlope"]:
         """k between the rows of two feature arrays, (m, n), and its derivatives; both need the same exponentials."""
@@ -100,9 +83,9 @@ class Matern52(Kernel):
         """k between all pairs of validated points, for learning."""
         return MaternPairs(self.coordinates, self.coordinates.of(x))
 
-    def _value(self, z: Array, other: Array) -> tuple[Array, Array]:
+    def _value(self, z: Array, other: Array, counted: Sequence[Array] | None = None) -> tuple[Array, Array]:
         """k = g + σ² s²/3 exp(-s) and g = σ² (1 + s) exp(-s), each (m, n)."""
-        s = scaled_distance(self, z, other)
+        s = scaled_distance(self, z, other, counted)
         decay = np.negative(s)
         np.exp(decay, out=decay)
         decay *= self.output_scale
@@ -143,9 +126,8 @@ class MaternPairs:
     def __init__(self, coordinates: Coordinates, c: Array) -> None:
         n = len(c)
         self.upper = upper(n)
-        self._columns, self._labels = coordinates.column[coordinates.euclidean], coordinates.labels
-        self._label_squares = [coordinates.label_squares(j, c, c)[self.upper] for j in self._labels]
-        self._coordinates = c[:, coordinates.euclidean] if self._labels else c
+        self._columns, self.apart = coordinates.column[coordinates.euclidean], apart_squares(coordinates, c, self.upper)
+        self._coordinates = c[:, coordinates.euclidean] if self.apart else c
         self._matrix = np.zeros((n, n))
         self._z = self._coordinates
         self._s, self._decay, self._h, self._k = np.empty((4, n * (n - 1) // 2))
@@ -154,9 +136,9 @@ class MaternPairs:
         """k of each pair, (P,)."""
         self._kernel, self._z = kernel, self._coordinates / kernel.length_scales[self._columns]
         s, decay, h, k = self._s, self._decay, self._h, self._k
-        if self._labels:
+        if self.apart:
             pdist(self._z, "sqeuclidean", out=s)
-            for j, squares in zip(self._labels, self._label_squares, strict=True):
+            for j, squares in self.apart.items():
                 s += squares / kernel.length_scales[j] / kernel.length_scales[j]
             np.sqrt(s, out=s)
         else:
@@ -187,281 +169,24 @@ class MaternPairs:
         w[self.upper] = weighted
         quadratic = (z * z).T @ (w.sum(axis=0) + w.sum(axis=1)) - 2.0 * np.einsum("aj,aj->j", z, w @ z)
         per_column = np.bincount(self._columns, weights=2.0 * quadratic, minlength=kernel.dim)
-        for j, squares in zip(self._labels, self._label_squares, strict=True):
+        for j, squares in self.apart.items():
             per_column[j] += 2.0 * (weighted @ squares) / kernel.length_scales[j] / kernel.length_scales[j]
         by_output = 2.0 * (weights @ self._k) + kernel.output_scale * diagonal.sum()
         return np.append(per_column, by_output)
 
 
-def scaled_distance(kernel: Matern52, z: Array, other: Array) -> Array:
-    """s = √5 r, from differences of coordinates: this is exact for near duplicates, unlike a matrix product."""
-    s = kernel.coordinates.distances(z, other, kernel.length_scales)
+def apart_squares(coordinates: Coordinates, c: Array, above: Mask) -> dict[int, Array]:
+    """Squared distances of all pairs, (P,), in each column that is a label or a block of whole numbers."""
+    squares = {j: coordinates.label_squares(j, c, c)[above] for j in coordinates.labels}
+    counted = coordinates.counted_squares(c, c, np.ones(len(coordinates.columns)))
+    return squares | {j: each[above] for j, each in zip(coordinates.counted, counted, strict=True)}
+
+
+def scaled_distance(kernel: Matern52, z: Array, other: Array, counted: Sequence[Array] | None = None) -> Array:
+    """s = √5 r, from differences of coordinates: this is exact for near duplicates, unlike a matrix product.
+
+    ``counted`` are the squared distances in blocks of whole numbers, if they are known.
+    """
+    s = kernel.coordinates.distances(z, other, kernel.length_scales, counted)
     s *= SQRT_5
     return np.minimum(s, MAX_DISTANCE, out=s)
-
-
-# ---------------------------------------------------------------- with an additive part
-
-
-@dataclass(frozen=True, eq=False)
-class AdditiveMatern52(Kernel):
-    """Matérn 5/2 in which a ``share`` of the variance is a sum of one-dimensional kernels. Immutable."""
-
-    length_scales: Array
-    output_scale: float = 1.0
-    share: float = 0.5
-    columns: Sequence[Column] = field(default=())
-
-    name: ClassVar[str] = "additive"
-
-    def __post_init__(self) -> None:
-        share = positive("share", self.share)
-        if share >= 1:
-            raise ValueError(f"share must be between 0 and 1, not {share}")
-        object.__setattr__(self, "share", share)
-        self._check()
-
-    @property
-    def theta(self) -> Array:
-        """The logarithms of the length scales, of the output scale and of the share's odds, (d + 2,)."""
-        odds = self.share / (1.0 - self.share)
-        return np.log(np.append(self.length_scales, [self.output_scale, odds]))
-
-    @property
-    def layout(self) -> list[Parameter]:
-        """The kind of each entry of θ."""
-        return [*self.joint.layout, Parameter("share")]
-
-    def with_theta(self, theta: ArrayLike) -> "AdditiveMatern52":
-        """The same kernel with other parameters."""
-        values = np.exp(as_shape("theta", theta, (self.dim + 2,)))
-        values[-1] /= 1.0 + values[-1]
-        return self.with_values(values)
-
-    @property
-    def values(self) -> Array:
-        """The length scales, the output scale and the share, (d + 2,)."""
-        return np.append(self.length_scales, [self.output_scale, self.share])
-
-    def with_values(self, values: ArrayLike) -> "AdditiveMatern52":
-        """The same kernel with other length scales, another output scale and another share, (d + 2,)."""
-        checked = as_shape("values", values, (self.dim + 2,))
-        return replace(self, length_scales=checked[:-2], output_scale=checked[-2], share=checked[-1])
-
-    def prepared(self, z: Array) -> "Lines":
-        """Z with its exponentials."""
-        coordinates = self.coordinates
-        first = z.T[coordinates.first] if coordinates.coded else z.T
-        values = np.multiply(first, self._unit, order="C")
-        if coordinates.labels:
-            values[list(coordinates.labels)] = 0.0  # only their distances count
-        if self._middle is None:
-            return Lines(z, values, None, None)
-        grown = values - self._middle
-        # Near the unit cube this depends only on the kernel: an entry of k must not depend on the other points.
-        if np.abs(grown).max(initial=0.0) > MAX_EXPONENT:
-            return Lines(z, values, None, None)
-        np.exp(grown, out=grown)
-        return Lines(z, values, grown, 1.0 / grown)
-
-    def between(self, z: Array, other: "Array | Lines") -> Array:
-        """k between the rows of two feature arrays, (m, n)."""
-        rows = self.prepared(z)
-        columns = rows if other is z else other if isinstance(other, Lines) else self.prepared(other)
-        k = self.joint.between(z, columns.z)
-        for block in self._blocks(k):
-            if columns is not rows:
-                k[block] += self._additive(rows.block(block), columns)[0]
-                continue
-            k[block, : block.stop] += self._additive(rows.block(block), rows.block(slice(0, block.stop)))[0]
-            k[: block.start, block] = k[block, : block.start].T
-        return k
-
-    def with_slope(self, z: Array, other: "Array | Lines") -> tuple[Array, "AdditiveSlope"]:
-        """k between the rows of two feature arrays, (m, n), and its derivatives."""
-        rows, columns = self.prepared(z), other if isinstance(other, Lines) else self.prepared(other)
-        k, joint = self.joint.with_slope(z, columns.z)
-        blocks = self._blocks(k)
-        if len(blocks) == 1:
-            additive, pull, difference = self._additive(rows, columns)
-            pull *= difference
-            k += additive
-            return k, AdditiveSlope(self, joint, pull)
-        pulls = [np.zeros((self.dim, 0, k.shape[1]))]
-        for block in blocks:
-            additive, g, difference = self._additive(rows.block(block), columns)
-            k[block] += additive
-            g *= difference
-            pulls.append(g)
-        return k, AdditiveSlope(self, joint, np.concatenate(pulls, axis=1))
-
-    def pairs(self, x: Array) -> "AdditivePairs":
-        """k between all pairs of validated points, for learning."""
-        return AdditivePairs(self.coordinates, self.coordinates.of(x))
-
-    def _additive(self, rows: "Lines", columns: "Lines") -> tuple[Array, Array, Array]:
-        """σ² a/d Σⱼ (1 + sⱼ + sⱼ²/3) exp(-sⱼ), (m, n); gⱼ, (d, m, n); the differences p - q of points, (d, m, n).
-
-        exp(-|p - q|) is the smaller of exp(p) exp(-q) and exp(q) exp(-p). So each entry needs two products instead of
-        an exponential, unless exp(p) would overflow.
-        """
-        difference = rows.values[:, :, None] - columns.values[:, None, :]
-        s = np.abs(difference)
-        for j in self._wide:
-            s[j] = self.coordinates.distances_in(j, rows.z, columns.z, self.length_scales) * self._unit
-        if rows.grown is None or columns.grown is None or rows.shrunk is None or columns.shrunk is None:
-            np.minimum(s, MAX_DISTANCE, out=s)
-            decay = np.exp(-s)
-            g = s * decay
-        else:
-            decay = rows.grown[:, :, None] * columns.shrunk[:, None, :]
-            g = rows.shrunk[:, :, None] * columns.grown[:, None, :]
-            np.minimum(decay, g, out=decay)
-            for j in self._wide:
-                np.minimum(s[j], MAX_DISTANCE, out=s[j])
-                decay[j] = np.exp(-s[j])
-            np.multiply(s, decay, out=g)
-        s *= g
-        s *= 1.0 / 3.0
-        g += decay
-        s += g
-        # A single entry column by column: np.add.reduce would round its sum differently.
-        total: Array = np.add.reduce(s, axis=0) if s[0].size > 1 else reduce(np.add, s)
-        total *= self.output_scale * self.share / self.dim
-        return total, g, difference
-
-    def _blocks(self, k: Array) -> list[slice]:
-        """The rows of k in blocks that are computed one after the other."""
-        size = max(1, BLOCK_ENTRIES // max(1, self.dim * k.shape[1]))
-        return [slice(start, start + size) for start in range(0, len(k), size)]
-
-    @cached_property
-    def _unit(self) -> float:
-        """√(5 d)."""
-        return math.sqrt(5.0 * self.dim)
-
-    @cached_property
-    def slope_scales(self) -> Array:
-        """-σ² a/(3 d) √(5 d)/ℓ: the derivative of the additive part by a coordinate, for g (p - q) = 1, (d,)."""
-        return -self._unit / (3.0 * self.dim) * self.share * self.output_scale / self.length_scales
-
-    @cached_property
-    def _middle(self) -> Array | None:
-        """The middle of the unit interval in units of `Lines`, (d, 1); None if exponentials in it are too large."""
-        middle = self._unit * INACTIVE_VALUE / self.length_scales[:, None]
-        return None if 2.0 * middle.max() > MAX_EXPONENT else middle
-
-    @cached_property
-    def joint(self) -> Matern52:
-        """The part of the kernel that is not additive."""
-        return Matern52(self.length_scales, (1.0 - self.share) * self.output_scale, self.columns)
-
-    @cached_property
-    def _wide(self) -> list[int]:
-        """The columns whose distances are not differences of one feature."""
-        return [j for j, column in enumerate(self.columns) if column.width > 1 or column.is_label]
-
-
-class Lines(NamedTuple):
-    """Points projected on each column, in units in which distances are sⱼ.
-
-    ``z`` are the features, (n, D), and ``values`` the first feature of each column in these units, (d, n). With c =
-    ``values`` minus the middle of the unit interval, ``grown`` is exp(c) and ``shrunk`` exp(-c), or both are None if
-    some of them are too large.
-    """
-
-    z: Array
-    values: Array
-    grown: Array | None
-    shrunk: Array | None
-
-    def block(self, rows: slice) -> "Lines":
-        """Some of the points."""
-        if rows.start == 0 and rows.stop >= len(self.z):
-            return self
-        if self.grown is None or self.shrunk is None:
-            return Lines(self.z[rows], self.values[:, rows], None, None)
-        return Lines(self.z[rows], self.values[:, rows], self.grown[:, rows], self.shrunk[:, rows])
-
-
-@dataclass(frozen=True, slots=True)
-class AdditiveSlope:
-    """The derivatives of k between two sets of points: of its joint part, and of its additive part.
-
-    ``pull`` is gⱼ (pⱼ - qⱼ), (d, m, n), where p - q is the difference of two points in units of `Lines`.
-    """
-
-    kernel: AdditiveMatern52
-    joint: MaternSlope
-    pull: Array
-
-    def by_points(self, weights: Array) -> Array:
-        """∂/∂u of Σᵢ wᵢ k(u, xᵢ) for each point u of the first set, (m, w).
-
-        The derivative of M(s) by s is -s g / 3, and s = √(5 d) |uⱼ - xⱼ|/ℓⱼ.
-        """
-        kernel, coordinates = self.kernel, self.kernel.coordinates
-        gradient: Array = np.vecdot(self.pull, weights).T * kernel.slope_scales
-        if coordinates.coded:
-            gradient[coordinates.without_slope(self.joint.z)] = 0.0
-            gradient = coordinates.by_number(gradient)
-        gradient += self.joint.by_points(weights)
-        return gradient
-
-
-class AdditivePairs:
-    """k between all pairs of points with coordinates C, see `Pairs`."""
-
-    def __init__(self, coordinates: Coordinates, c: Array) -> None:
-        self.joint = MaternPairs(coordinates, c)
-        self.upper = self.joint.upper
-        a, b = np.nonzero(self.upper)
-        squares = (c[a] - c[b]).T ** 2
-        self._distances = np.sqrt(np.add.reduceat(squares, coordinates.first, axis=0))  # in each column, (d, P)
-        ones = np.ones(len(coordinates.columns))
-        for j in coordinates.labels:
-            self._distances[j] = coordinates.distances_in(j, c, c, ones)[a, b]
-        self._longest = self._distances.max(axis=1, initial=0.0)
-        self._additive, self._k = np.empty((2, len(a)))
-        self._by_scales = np.empty_like(self._distances)  # gⱼ sⱼ²
-
-    def covariance(self, kernel: AdditiveMatern52) -> Array:
-        """k of each pair, (P,)."""
-        self._kernel = kernel
-        size = max(1, BLOCK_ENTRIES // kernel.dim)
-        buffers = np.empty((3, kernel.dim, min(size, len(self._k))))
-        for start in range(0, len(self._k), size):
-            block = slice(start, min(start + size, len(self._k)))
-            self._block(block, buffers[:, :, : block.stop - start])
-        self._additive *= kernel.output_scale * kernel.share / kernel.dim
-        return np.add(self.joint.covariance(kernel.joint), self._additive, out=self._k)
-
-    def _block(self, block: slice, buffers: Array) -> None:
-        """Write Σⱼ (1 + sⱼ + sⱼ²/3) exp(-sⱼ) and gⱼ sⱼ² of some pairs. The signs are those of t = -s."""
-        t, decay, product = buffers
-        scales = -np.sqrt(5.0 * self._kernel.dim) / self._kernel.length_scales
-        np.multiply(self._distances[:, block], scales[:, None], out=t)
-        if (self._longest * scales).min() < -MAX_DISTANCE:
-            np.maximum(t, -MAX_DISTANCE, out=t)
-        np.exp(t, out=decay)
-        np.multiply(t, decay, out=product)
-        decay -= product  # g
-        product *= t  # s² exp(-s)
-        additive = np.add.reduce(product, axis=0, out=self._additive[block])
-        additive *= 1.0 / 3.0
-        additive += np.add.reduce(decay, axis=0)
-        np.subtract(1.0, t, out=t)
-        np.multiply(product, t, out=self._by_scales[:, block])
-
-    def by_theta(self, weights: Array, diagonal: Array) -> Array:
-        """Σ_ab W_ab ∂k_ab/∂θ, (d + 2,).
-
-        ∂/∂log ℓⱼ of a/d M(√d rⱼ) is 5/3 a gⱼ rⱼ² = a gⱼ sⱼ² / (3 d). With A the joint and B the additive part of k,
-        ∂k/∂log σ² = A + B and ∂k/∂log(a/(1 - a)) = (1 - a) B - a A.
-        """
-        kernel, share = self._kernel, self._kernel.share
-        by_joint = self.joint.by_theta(weights, diagonal)
-        by_scales = self._by_scales @ weights
-        by_scales *= 2.0 * share * kernel.output_scale / (3.0 * kernel.dim)
-        joint, additive = by_joint[-1], 2.0 * (weights @ self._additive) + share * kernel.output_scale * diagonal.sum()
-        return np.concatenate((by_joint[:-1] + by_scales, [joint + additive, (1.0 - share) * additive - share * joint]))
