@@ -85,6 +85,7 @@ def test_the_most_promising_paused_trial_is_resumed_if_it_beats_a_new_one() -> N
 def model_of(*trials: FrozenTrial) -> StudyModel:
     model = StudyModel(Optimizer(SPACE, seed=0))
     model.absorb(trials, -1)
+    model.tell_forecasts()
     return model
 
 
@@ -97,13 +98,14 @@ def test_the_value_of_a_trial_that_was_paused_replaces_its_forecast() -> None:
     model = model_of(*COMPLETE, paused(5, 0.2))
     (told,) = [row for row in values(model) if row[0] == 0.2]
     assert told[2] > 0.0, "a forecast has a variance"
-    model.pause(paused(5, 0.2, 7))
+    model.hold(paused(5, 0.2, 7))
+    model.tell_forecasts()
     (again,) = [row for row in values(model) if row[0] == 0.2]
     assert again != told, "more is known"
     model.announce(5, {"x": 0.2})
     assert values(model) == sorted([*[row for row in values(model) if row[0] != 0.2], again]), "it stays while it runs"
     ended = trial_of(5, 0.2)
-    model.finish(ended)
+    model.settle(ended)
     assert values(model) == values(model_of(*COMPLETE, ended))
     twin = model_of(*COMPLETE, ended)
     assert model.optimizer.predict({"x": 0.25}).value == pytest.approx(twin.optimizer.predict({"x": 0.25}).value)
@@ -112,12 +114,13 @@ def test_the_value_of_a_trial_that_was_paused_replaces_its_forecast() -> None:
 def test_a_trial_that_was_paused_may_fail_or_be_pruned() -> None:
     model = model_of(*COMPLETE, paused(5, 0.2))
     model.announce(5, {"x": 0.2})
-    model.finish(trial_of(5, 0.2, 4, TrialState.FAIL))
+    model.settle(trial_of(5, 0.2, 4, TrialState.FAIL))
     assert len(model.optimizer.planner.records) == 6
     assert model.optimizer.planner.records.n_complete == 5
     model = model_of(*COMPLETE, paused(5, 0.2))
     model.announce(5, {"x": 0.2})
-    model.finish(trial_of(5, 0.2, 5, TrialState.PRUNED))
+    model.settle(trial_of(5, 0.2, 5, TrialState.PRUNED))
+    model.tell_forecasts()
     twin = model_of(*COMPLETE, trial_of(5, 0.2, 5, TrialState.PRUNED))
     for row, other in zip(values(model), values(twin), strict=True):
         assert row == pytest.approx(other)
@@ -127,5 +130,5 @@ def test_paused_before_there_are_forecasts_a_trial_is_pending() -> None:
     model = model_of(COMPLETE[0], paused(1, 0.2))
     assert [suggestion.params for suggestion in model.optimizer.pending] == [{"x": 0.2}]
     model.announce(1, {"x": 0.2})
-    model.finish(trial_of(1, 0.2))
+    model.settle(trial_of(1, 0.2))
     assert values(model) == values(model_of(COMPLETE[0], trial_of(1, 0.2)))

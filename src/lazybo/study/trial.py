@@ -95,7 +95,7 @@ def paused_step(trial: FrozenTrial) -> int:
 
 
 def ended_at(trial: FrozenTrial) -> float:
-    """When a trial ended or was last paused, in seconds since 1970; infinite if it runs or waits."""
+    """When a trial ended or was last paused, in seconds since 1970; infinite if it runs or waits, or nobody knows."""
     if is_paused(trial):
         return _pause_of(trial)[1]
     if not trial.state.is_finished():
@@ -104,11 +104,11 @@ def ended_at(trial: FrozenTrial) -> float:
 
 
 def _pause_of(trial: FrozenTrial) -> tuple[int, float]:
-    """The step and the time of a training's last pause; 0 if there is none, or if they are damaged."""
-    with suppress(TypeError, ValueError):
-        step, seconds = trial.system_attrs.get(PAUSE_KEY, (0, 0.0))
+    """The step and the time of a training's last pause; 0 and ∞ if there is none, or if they are damaged."""
+    with suppress(KeyError, TypeError, ValueError):
+        step, seconds = trial.system_attrs[PAUSE_KEY]
         return whole("step", step, 0), finite_number("seconds", seconds)
-    return 0, 0.0
+    return 0, math.inf
 
 
 def paused_trials(study: Study) -> list[FrozenTrial]:
