@@ -201,10 +201,6 @@ class CurveModel:
         fitted = self._sync()
         return 0 if fitted is None else fitted.process.n
 
-    def last_steps(self) -> list[int]:
-        """The last step of each curve."""
-        return [max(curve.values) for curve in self._curves]
-
     def add(self, curve: Curve) -> int:
         """Add a curve that has ended; gives its number."""
         self._curves.append(curve)

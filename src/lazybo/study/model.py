@@ -181,7 +181,7 @@ class StudyModel:
         """
         if self.learned() != self._saved:
             self.seen.note(f"z{self._saved_at}")
-            self.restore(self._saved)
+            self.adopt(self._saved)
 
     def tell_forecasts(self) -> None:
         """Observe the forecasts of stopped and paused trials that are new or have changed.
@@ -353,13 +353,8 @@ class StudyModel:
         """Continue with what a model of the same space had `learned`. Raises a ValueError if that is damaged."""
         session, events = saved.get("by", ("", 0))
         recalled = str(session), whole("by", events, 0)
-        self.restore(saved)
-        self.seen.recalled = recalled
-
-    def restore(self, saved: Mapping[str, Any]) -> None:
-        """The same without noting where it comes from."""
         self.optimizer.planner.restore(saved["model"])
-        self._basis = str(saved.get("curves", ""))
+        self._basis, self.seen.recalled = str(saved.get("curves", "")), recalled
 
     def unsaved_attributes(self) -> dict[str, Any]:
         """What has been learned since it was last saved, as attributes of the study. It then counts as saved."""

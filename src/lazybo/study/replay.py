@@ -177,7 +177,7 @@ class _Player:
             return
         model, kind, argument = self._model, event[0], event[1:]
         if kind == "z":
-            model.restore(self._moments[self._name, int(argument)])
+            model.adopt(self._moments[self._name, int(argument)])
         elif kind == "x":
             found = model.next_repeat(self._ended)
             self._repeat = None if found is None else found[0]

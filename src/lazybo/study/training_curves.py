@@ -93,6 +93,7 @@ class TrainingCurves:
         self._random = space.as_rows(self.random_points)
         self._random_improvement = (0, 0.0, 0.0)  # number of curves, value, expected improvement of a random point
         self._numbers: list[int] = []  # of the trial of each curve
+        self._last_steps: list[int] = []  # of each curve
         self._feed = Feed()
         self._finals: dict[int, tuple[float, float]] = {}  # u, f by number of the curve
         self._forecasts: dict[int, Forecast | None] = {}  # of final values, by number of the curve
@@ -112,8 +113,8 @@ class TrainingCurves:
     def basis(self) -> str:
         """Identifies the curves that the model was last learned from, in their order. All forecasts depend on them."""
         learned_at = self.learned_at
-        ends = zip(self._numbers[:learned_at], self._model.last_steps(), strict=False)
-        return f"{learned_at}-{zlib.crc32(repr(list(ends)).encode()):08x}"
+        ends = [*zip(self._numbers, self._last_steps, strict=True)][:learned_at]
+        return f"{learned_at}-{zlib.crc32(repr(ends).encode()):08x}"
 
     def add_new(self, trials: Sequence[FrozenTrial]) -> None:
         """Add the trials that have ended or were paused since the last call. Those that run again are removed.
@@ -146,6 +147,7 @@ class TrainingCurves:
                 self.best = last if self.best is None else min(self.best, last)
         self._model.add(curve)
         self._numbers.append(trial.number)
+        self._last_steps.append(max(curve.values))
 
     def add_paused(self, trial: FrozenTrial) -> None:
         """Add a paused trial, with the values that it has reported since it was last paused."""
@@ -163,7 +165,7 @@ class TrainingCurves:
         if self._paused.pop(number, None) is None:
             return
         i = self._numbers.index(number)
-        del self._numbers[i]
+        del self._numbers[i], self._last_steps[i]
         self._finals = {j - (j > i): final for j, final in self._finals.items()}
         self._model.remove(i)
         self._forecasts = {}
