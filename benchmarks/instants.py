@@ -115,7 +115,7 @@ LAWS = ("lost", "twice", "differ")
 COLUMNS = ("instant", "seed", "storage", "mode", "calls", "call", *LAWS)
 RESULTS = Path(__file__).parent / "results" / "instants.csv"
 # A process that was killed while it wrote to a journal keeps its lock for so many seconds; Optuna's default is 30.
-LOCKED = 0.5
+LOCKED = 1
 # Where files are in memory.
 IN_MEMORY = Path("/dev/shm")  # noqa: S108 (folders with random names)
 
