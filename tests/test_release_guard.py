@@ -1,4 +1,4 @@
-"""The guard against the last release (benchmarks/release.py): an exact test, counts that repeat, input that is checked."""
+"""The guard against the last release (benchmarks/release.py): an exact test, counts that repeat, checked input."""
 
 import zipfile
 from pathlib import Path
