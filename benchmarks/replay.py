@@ -34,6 +34,7 @@ from optuna.study import Study
 
 import lazybo
 from lazybo.run.objective import Trial
+from lazybo.study.attributes import PAUSE_KEY, SEEN_KEY
 from lazybo.study.definition import DEFAULT_NAME
 from lazybo.study.replay import replay
 from lazybo.study.seen import Seen
@@ -280,7 +281,8 @@ def cost(trials: int) -> None:
 
 
 def _bytes(attributes: Mapping[str, Any]) -> int:
-    return sum(len(key) + len(json.dumps(each)) for key, each in attributes.items() if key.startswith("lazybo:seen"))
+    kept = {key: each for key, each in attributes.items() if key.startswith((SEEN_KEY, PAUSE_KEY))}
+    return sum(len(key) + len(json.dumps(each)) for key, each in kept.items())
 
 
 def _timed(schedule: Schedule) -> tuple[float, float]:
