@@ -7,6 +7,10 @@ number, in all its threads at once, and the run is started again with the same c
 a worker process, and trainings that are paused and resumed from checkpoints. There is one worker, so that there is one
 right sequence of suggestions.
 
+Drivers are forked from this process, which has made such runs itself and so has imported all modules, and their files
+are in memory where that is possible (a kill is not a power cut). So an instant costs half a second of CPU time. Each is
+a row of a file as soon as it is known: a command that was stopped continues.
+
 Laws, for each instant:
 
 - lost: a value that was recorded, before the callbacks of the run were called, is in the study at the end.
@@ -15,6 +19,7 @@ Laws, for each instant:
 """
 
 import argparse
+import csv
 import ctypes
 import json
 import logging
@@ -26,15 +31,16 @@ import signal
 import subprocess
 import sys
 import tempfile
+import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import optuna
 from optuna.storages import JournalStorage
-from optuna.storages.journal import JournalFileBackend
+from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
 from optuna.study import Study
 from optuna.trial import FrozenTrial
 
@@ -106,6 +112,12 @@ STEPS = 9
 SEED = 7
 FORKS = multiprocessing.get_context("fork")
 LAWS = ("lost", "twice", "differ")
+COLUMNS = ("instant", "seed", "storage", "mode", "calls", "call", *LAWS)
+RESULTS = Path(__file__).parent / "results" / "instants.csv"
+# A process that was killed while it wrote to a journal keeps its lock for so many seconds; Optuna's default is 30.
+LOCKED = 1
+# Where files are in memory.
+IN_MEMORY = Path("/dev/shm")  # noqa: S108 (folders with random names)
 
 
 @dataclass(frozen=True)
@@ -120,7 +132,8 @@ class Case:
         """The storage, opened again."""
         if self.storage == "sqlite":
             return open_storage(self.folder / "study.db")
-        return JournalStorage(JournalFileBackend(str(self.folder / "study.journal")))
+        path = str(self.folder / "study.journal")
+        return JournalStorage(JournalFileBackend(path, JournalFileSymlinkLock(path, grace_period=LOCKED)))
 
     def note(self, *words: object) -> None:
         """Add a line to the log, which other processes read."""
@@ -175,6 +188,7 @@ def value_of(params: Mapping[str, Any]) -> float:
 def drive(case: Case, number: int, counted: Any = None) -> None:
     """Run the study in this process, which is killed before the writing call with this number (0: never)."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
+    warnings.simplefilter("ignore")  # about what the killed process has left, and about LOCKED
     logging.getLogger("lazybo").setLevel(logging.CRITICAL)  # failures are part of the case
     os.environ.pop(PRELOADED, None)  # of worker processes only the driver's own calls count
 
@@ -236,28 +250,67 @@ def broken(case: Case, number: int, reference: Sequence[Any]) -> Counter[str] | 
     return Counter(dict(zip(LAWS, (lost, twice, content(trials) != reference), strict=True)))
 
 
-def measure(storage: str, mode: str, instants: int, seed: int) -> Counter[str]:
-    """Kill runs of one case at random instants; counts them, and broken laws."""
-    found: Counter[str] = Counter()
-    with tempfile.TemporaryDirectory() as folder:
-        case = Case(storage, mode, Path(folder))
-        counted = FORKS.Value("l", 0)
-        driven(case, counted=counted)
-        reference = content(case.trials())
-    found["calls"] = counted.value
-    numbers = random.Random(f"{seed} {storage} {mode}")  # noqa: S311 (instants of kills)
-    while found["instants"] < instants:
-        number = numbers.randint(1, counted.value)
-        with tempfile.TemporaryDirectory() as folder:
-            laws = broken(Case(storage, mode, Path(folder)), number, reference)
-        if laws is None:
-            found["ended before"] += 1
-            continue
-        found["instants"] += 1
-        found += laws
-        if any(laws.values()):
-            print(f"{storage}, {mode}, call {number}: {dict(laws)}", file=sys.stderr, flush=True)
-    return found
+class References:
+    """Uninterrupted runs: the calls of each case, and what its study then contains."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], tuple[int, list[Any]]] = {}
+
+    def of(self, storage: str, mode: str) -> tuple[int, list[Any]]:
+        """The number of calls and the content of the study."""
+        if (storage, mode) not in self._known:
+            with temporary() as folder:
+                case, counted = Case(storage, mode, Path(folder)), FORKS.Value("l", 0)
+                driven(case, counted=counted)
+                self._known[storage, mode] = counted.value, content(case.trials())
+        return self._known[storage, mode]
+
+
+def temporary() -> "tempfile.TemporaryDirectory[str]":
+    """A folder for one run."""
+    return tempfile.TemporaryDirectory(dir=IN_MEMORY if IN_MEMORY.is_dir() else None)
+
+
+def warm_up(storages: Iterable[str], modes: Iterable[str]) -> None:
+    """Make runs in this process, so that those that are forked from it find all modules imported."""
+    for storage in storages:
+        for mode in {"here", *modes} - {"process"}:
+            with temporary() as folder:
+                drive(Case(storage, mode, Path(folder)), 0)
+
+
+def measure(instant: int, seed: int, storage: str, mode: str, references: References) -> dict[str, Any]:
+    """Kill a run of a case at a random instant and start it again: a row of the results."""
+    calls, reference = references.of(storage, mode)
+    numbers = random.Random(f"{seed} {instant} {storage} {mode}")  # noqa: S311 (instants of kills)
+    laws = None
+    while laws is None:  # a run with fewer calls ends before
+        call = numbers.randint(1, calls)
+        with temporary() as folder:
+            laws = broken(Case(storage, mode, Path(folder)), call, reference)
+    counts = {law: int(laws[law]) for law in LAWS}
+    return {"instant": instant, "seed": seed, "storage": storage, "mode": mode, "calls": calls, "call": call, **counts}
+
+
+def recorded_in(path: Path) -> list[dict[str, Any]]:
+    """The rows of a file of results; none if there is no file yet."""
+    if not path.exists():
+        return []
+    with path.open(newline="") as file:
+        words = {"storage", "mode"}
+        return [
+            {name: each if name in words else int(each) for name, each in row.items()} for row in csv.DictReader(file)
+        ]
+
+
+def record(path: Path, row: Mapping[str, Any]) -> None:
+    """Add a row to a file of results."""
+    is_new = not path.exists()
+    with path.open("a", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS)
+        if is_new:
+            writer.writeheader()
+        writer.writerow(row)
 
 
 def preload() -> None:
@@ -276,24 +329,36 @@ def preload() -> None:
 def main() -> None:
     """Print the counts of each case, and fail if a law is broken."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--instants", type=int, default=1000, help="of all cases together")
+    parser.add_argument("--instants", type=int, default=1000, help="of all cases together, which take turns")
     parser.add_argument("--storages", nargs="*", default=STORAGES, choices=STORAGES)
     parser.add_argument("--modes", nargs="*", default=MODES, choices=MODES)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--results", type=Path, default=RESULTS, help="a CSV file; what it has is not run again")
     options = parser.parse_args()
     if PRELOADED not in os.environ:
         preload()
     cases = [(storage, mode) for storage in options.storages for mode in options.modes]
+    wanted = [(i, options.seed, *cases[i % len(cases)]) for i in range(options.instants)]
+    known = {(row["instant"], row["seed"], row["storage"], row["mode"]): row for row in recorded_in(options.results)}
+    references = References()
+    if any(each not in known for each in wanted):
+        warm_up(options.storages, options.modes)
+    for each in wanted:
+        if each not in known:
+            known[each] = measure(*each, references)
+            record(options.results, known[each])
+            if any(known[each][law] for law in LAWS):
+                print(known[each], file=sys.stderr, flush=True)
     print(f"{'case':20} {'calls':>8} {'instants':>8}", *(f"{law:>8}" for law in LAWS))
-    totals: Counter[str] = Counter()
-    for i, (storage, mode) in enumerate(cases):
-        share = (i + 1) * options.instants // len(cases) - i * options.instants // len(cases)
-        found = measure(storage, mode, share, options.seed)
-        print(f"{storage + ', ' + mode:20} {found['calls']:8,} {found['instants']:8,}", end="")
-        print("", *(f"{found[law]:8,}" for law in LAWS), flush=True)
-        totals += found
-    print(f"{totals['instants']:,} instants, {sum(totals[law] for law in LAWS):,} broken laws")
-    if any(totals[law] for law in LAWS):
+    rows = [known[each] for each in wanted]
+    for storage, mode in cases:
+        of_case = [row for row in rows if (row["storage"], row["mode"]) == (storage, mode)]
+        calls = max((row["calls"] for row in of_case), default=0)
+        print(f"{storage + ', ' + mode:20} {calls:8,} {len(of_case):8,}", end="")
+        print("", *(f"{sum(row[law] for row in of_case):8,}" for law in LAWS))
+    failures = sum(row[law] for row in rows for law in LAWS)
+    print(f"{len(rows):,} instants, {failures:,} broken laws")
+    if failures:
         raise SystemExit(1)
 
 

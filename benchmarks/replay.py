@@ -29,10 +29,12 @@ from typing import Any
 from unittest.mock import patch
 
 import optuna
+from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
 from optuna.study import Study
 
 import lazybo
 from lazybo.run.objective import Trial
+from lazybo.study.attributes import PAUSE_KEY, SEEN_KEY
 from lazybo.study.definition import DEFAULT_NAME
 from lazybo.study.replay import replay
 from lazybo.study.seen import Seen
@@ -43,6 +45,8 @@ STEPS = 9
 MOST_WORKERS = 20
 # The most seconds of an evaluation or step, and the most of them that a driver begins before it is killed.
 LONGEST, MOST_BEGUN = 0.03, 30
+# A process that was killed while it wrote to a journal keeps its lock for so many seconds; Optuna's default is 30.
+LOCKED = 3
 # The variable with the path of a file that grows by one byte with each of them.
 BEGUN = "LAZYBO_REPLAY_BEGUN"
 # Drivers are forked from this process, which has imported all modules: starting one takes no time.
@@ -86,7 +90,8 @@ class Schedule:
         path = Path(self.folder) / self.storage
         if path.suffix == ".db":
             return open_storage(path)
-        return optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(path)))
+        lock = JournalFileSymlinkLock(str(path), grace_period=LOCKED)
+        return optuna.storages.JournalStorage(JournalFileBackend(str(path), lock))
 
 
 # -------------------------------------------------------------------- objectives
@@ -276,7 +281,8 @@ def cost(trials: int) -> None:
 
 
 def _bytes(attributes: Mapping[str, Any]) -> int:
-    return sum(len(key) + len(json.dumps(each)) for key, each in attributes.items() if key.startswith("lazybo:seen"))
+    kept = {key: each for key, each in attributes.items() if key.startswith((SEEN_KEY, PAUSE_KEY))}
+    return sum(len(key) + len(json.dumps(each)) for key, each in kept.items())
 
 
 def _timed(schedule: Schedule) -> tuple[float, float]:

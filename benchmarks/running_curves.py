@@ -45,7 +45,7 @@ def regrets(seed: int, *, watches: bool) -> Array:
     ends: list[tuple[float, float, int]] = []  # when a training ends, when it has begun, its number
 
     def start(now: float) -> None:
-        number, params = len(trials), model.optimizer.planner.propose(len(trials))[0]
+        number, params = len(trials), model.propose(len(trials))[0]
         trials.append(create_trial(state=TrialState.RUNNING, params=params, distributions=SPACE))
         trials[-1].number = number
         model.announce(number, params)

@@ -99,6 +99,20 @@ def test_a_trial_that_ended_is_told_to_stop() -> None:
     assert study.trials[0].intermediate_values == {0: 1.0}
 
 
+def test_a_training_that_was_killed_is_asked_again_about_its_last_value_only() -> None:
+    """The answer may have been lost with the kill. Those for earlier values were obeyed."""
+    study = optuna.create_study(pruner=optuna.pruners.ThresholdPruner(upper=0.5))
+    trial = study.ask()
+    reporter = StudyReporter(study, lambda *_: None)
+    reporter.open(trial.number, trial._trial_id, {1: 9.0, 2: 9.0})
+    assert not reporter.report(trial.number, 1, 0.0)
+    assert reporter.report(trial.number, 2, 0.0), "the recorded value counts, not a second one"
+    reporter.open(trial.number, trial._trial_id, {1: 0.1, 2: 0.1}, stop_at=2)
+    assert reporter.report(trial.number, 2, 0.1), "it should have been paused here"
+    reporter.open(trial.number, trial._trial_id, {1: 9.0, 2: 9.0}, judged_from=2.5)
+    assert not reporter.report(trial.number, 2, 9.0), "it was paused here and has been resumed"
+
+
 def answered(remote: RemoteReporter, number: int) -> bool:
     """Whether a worker is answered, asked in a thread of its own since it might wait for ever."""
     answers: list[bool] = []

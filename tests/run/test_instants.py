@@ -11,9 +11,10 @@ import pytest
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
 @pytest.mark.skipif(sys.platform != "linux", reason="needs LD_PRELOAD")
-@pytest.mark.parametrize("mode", ["here", "process"])
-def test_a_kill_between_two_writes_loses_nothing(mode: str) -> None:
+@pytest.mark.parametrize("mode", ["here", "process", "pauses"])
+def test_a_kill_between_two_writes_loses_nothing(mode: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "benchmarks.instants", "--instants", "4", "--modes", mode, "--seed", "3"]
+    command += ["--results", str(tmp_path / "instants.csv")]
     root = Path(__file__).parents[2]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root), *sys.path])}
     done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)

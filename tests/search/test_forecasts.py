@@ -162,7 +162,7 @@ def test_a_stopped_evaluation_has_a_forecast_and_is_never_told() -> None:
 def test_a_saved_optimiser_keeps_what_was_stopped(directions: list[str], tmp_path: Path) -> None:
     optimizer = told(direction=directions[0]) if len(directions) == 1 else told(direction=directions)
     optimizer.forecast(optimizer.announce(AT), 0.5, 0.01, stopped=True)
-    optimizer.planner.revise({}, noise_range=(0.02, 0.5))
+    optimizer.planner.rebuild(noise_range=(0.02, 0.5))
     optimizer.save(tmp_path / "optimizer.json")
     loaded = Optimizer.load(tmp_path / "optimizer.json")
     assert loaded.records() == optimizer.records()
@@ -207,7 +207,7 @@ def bowl_with_noise(noise: float, noise_range: tuple[float, float] | None) -> fl
     optimizer, rng = Optimizer(SPACE, seed=0), np.random.default_rng(0)
     for x, y in rng.random((25, 2)).tolist():
         optimizer.observe({"x": x, "y": y}, (x - 0.3) ** 2 + (y - 0.5) ** 2 + noise * rng.standard_normal())
-    optimizer.planner.revise({}, noise_range=noise_range)
+    optimizer.planner.rebuild(noise_range=noise_range)
     process, warping = optimizer.model.surrogate()
     return process.noise / float(warping.variances(np.ones(1))[0])
 

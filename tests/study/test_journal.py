@@ -12,7 +12,7 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
 from lazybo import optimize, repair_storage
-from lazybo.study.journal import Journal, open_journal
+from lazybo.study.journal import Journal, gathered, open_journal
 from lazybo.study.store import open_storage
 
 SPACE: dict[str, BaseDistribution] = {"x": FloatDistribution(0, 1)}
@@ -130,3 +130,21 @@ def test_a_line_that_is_nested_too_deeply_is_mended_as_any_other_that_cannot_be_
         file.write(b"[" * 100_000)
     repair_storage(path)
     assert values(path) == before
+
+
+def test_lines_that_belong_together_are_written_with_the_next_one_or_not_at_all(tmp_path: Path) -> None:
+    path = journal(tmp_path / "j")
+    storage = open_journal(str(path))
+    before = path.read_bytes()
+    with storage.exclusive():
+        with gathered(storage):
+            storage.set_study_system_attr(0, "one", 1)
+            storage.set_study_system_attr(0, "two", 2)
+        assert path.read_bytes() == before
+        storage.set_study_system_attr(0, "three", 3)
+        assert path.read_bytes().count(b"\n") == before.count(b"\n") + 3
+        with gathered(storage):
+            storage.set_study_system_attr(0, "lost", 4)
+    storage.set_study_system_attr(0, "four", 4)
+    assert storage.get_study_system_attrs(0).keys() >= {"one", "two", "three", "four"}
+    assert "lost" not in open_journal(str(path)).get_study_system_attrs(0)

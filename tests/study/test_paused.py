@@ -1,6 +1,7 @@
 """What the models of a study know of paused trials: a forecast while they are paused, their values when they end."""
 
 import math
+from datetime import datetime
 
 import optuna
 import pytest
@@ -9,10 +10,10 @@ from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.search.optimizer import Optimizer
 from lazybo.space.space import Space
-from lazybo.study.attributes import PAUSED_KEY
+from lazybo.study.attributes import ATTEMPTS_KEY, PAUSE_KEY, PAUSED_KEY
 from lazybo.study.model import StudyModel
 from lazybo.study.training_curves import TrainingCurves
-from lazybo.study.trial import is_paused
+from lazybo.study.trial import ended_at, is_paused, paused_step
 
 SPACE = {"x": FloatDistribution(0.0, 1.0)}
 LAST = 9
@@ -85,6 +86,7 @@ def test_the_most_promising_paused_trial_is_resumed_if_it_beats_a_new_one() -> N
 def model_of(*trials: FrozenTrial) -> StudyModel:
     model = StudyModel(Optimizer(SPACE, seed=0))
     model.absorb(trials, -1)
+    model.tell_forecasts()
     return model
 
 
@@ -97,13 +99,14 @@ def test_the_value_of_a_trial_that_was_paused_replaces_its_forecast() -> None:
     model = model_of(*COMPLETE, paused(5, 0.2))
     (told,) = [row for row in values(model) if row[0] == 0.2]
     assert told[2] > 0.0, "a forecast has a variance"
-    model.pause(paused(5, 0.2, 7))
+    model.hold(paused(5, 0.2, 7))
+    model.tell_forecasts()
     (again,) = [row for row in values(model) if row[0] == 0.2]
     assert again != told, "more is known"
     model.announce(5, {"x": 0.2})
     assert values(model) == sorted([*[row for row in values(model) if row[0] != 0.2], again]), "it stays while it runs"
     ended = trial_of(5, 0.2)
-    model.finish(ended)
+    model.settle(ended)
     assert values(model) == values(model_of(*COMPLETE, ended))
     twin = model_of(*COMPLETE, ended)
     assert model.optimizer.predict({"x": 0.25}).value == pytest.approx(twin.optimizer.predict({"x": 0.25}).value)
@@ -112,12 +115,13 @@ def test_the_value_of_a_trial_that_was_paused_replaces_its_forecast() -> None:
 def test_a_trial_that_was_paused_may_fail_or_be_pruned() -> None:
     model = model_of(*COMPLETE, paused(5, 0.2))
     model.announce(5, {"x": 0.2})
-    model.finish(trial_of(5, 0.2, 4, TrialState.FAIL))
+    model.settle(trial_of(5, 0.2, 4, TrialState.FAIL))
     assert len(model.optimizer.planner.records) == 6
     assert model.optimizer.planner.records.n_complete == 5
     model = model_of(*COMPLETE, paused(5, 0.2))
     model.announce(5, {"x": 0.2})
-    model.finish(trial_of(5, 0.2, 5, TrialState.PRUNED))
+    model.settle(trial_of(5, 0.2, 5, TrialState.PRUNED))
+    model.tell_forecasts()
     twin = model_of(*COMPLETE, trial_of(5, 0.2, 5, TrialState.PRUNED))
     for row, other in zip(values(model), values(twin), strict=True):
         assert row == pytest.approx(other)
@@ -127,5 +131,75 @@ def test_paused_before_there_are_forecasts_a_trial_is_pending() -> None:
     model = model_of(COMPLETE[0], paused(1, 0.2))
     assert [suggestion.params for suggestion in model.optimizer.pending] == [{"x": 0.2}]
     model.announce(1, {"x": 0.2})
-    model.finish(trial_of(1, 0.2))
+    model.settle(trial_of(1, 0.2))
     assert values(model) == values(model_of(COMPLETE[0], trial_of(1, 0.2)))
+
+
+# ------------------------------------------------- what a study says about its course
+
+
+def paused_at(number: int, x: float, steps: int, seconds: float) -> FrozenTrial:
+    trial = paused(number, x, steps)
+    trial.system_attrs = {PAUSE_KEY: [steps, seconds]}
+    return trial
+
+
+def ended(number: int, x: float, seconds: float) -> FrozenTrial:
+    trial = trial_of(number, x)
+    trial.datetime_complete = datetime.fromtimestamp(seconds)
+    return trial
+
+
+def test_a_model_that_reads_a_study_later_is_one_that_saw_all_of_it_happen() -> None:
+    """Trials 0 and 2 are paused, 1, 3 and 4 end, 0 goes on and is paused again; then 2 goes on and its driver dies."""
+    first, again = paused_at(0, 0.2, 3, 1.0), paused_at(0, 0.2, 6, 6.0)
+    second, finished = paused_at(2, 0.3, 3, 3.0), [ended(1, 0.9, 2.0), ended(3, 0.5, 4.0), ended(4, 0.7, 5.0)]
+    live = StudyModel(Optimizer(SPACE, seed=0))
+    for trial in (first, finished[0], second, *finished[1:]):
+        live.announce(trial.number, trial.params)
+        live.hold(trial) if is_paused(trial) else live.settle(trial)
+        live.tell_forecasts()
+    live.announce(0, {"x": 0.2})
+    live.hold(again)
+    live.announce(2, {"x": 0.3})
+    orphan = trial_of(2, 0.3, 4, TrialState.WAITING)
+    orphan.system_attrs, orphan.user_attrs = {**second.system_attrs, ATTEMPTS_KEY: 1}, {PAUSED_KEY: None}
+    later = StudyModel(Optimizer(SPACE, seed=0))
+    later.absorb([again, finished[0], orphan, *finished[1:]], -1)
+    for model in (live, later):
+        model.announce(2, {"x": 0.3})
+        model.hold(paused_at(2, 0.3, 5, 7.0))
+    assert live.curves.basis == later.curves.basis
+    assert live.propose(5) == later.propose(5)
+    assert live.learned() == later.learned()
+    assert [row["params_x"] for row in later.optimizer.records()] == [0.2, 0.9, 0.3, 0.5, 0.7]
+
+
+def test_curves_have_the_same_order_whenever_they_are_read() -> None:
+    trials = [paused_at(0, 0.2, 3, 5.0), ended(1, 0.9, 2.0), ended(2, 0.5, 3.0), paused_at(3, 0.3, 3, 4.0)]
+    before = paused_at(0, 0.2, 2, 1.0)
+    often = curves_of(before)
+    often.add_new([before, *trials[1:]])
+    often.add_new(trials)
+    assert often.basis == curves_of(*trials).basis
+    assert often.forecasts() == curves_of(*trials).forecasts()
+
+
+def test_what_was_learned_for_a_suggestion_that_is_not_used_is_forgotten() -> None:
+    model, twin = (model_of(*COMPLETE) for _ in range(2))
+    model.propose(5)
+    assert model.learned() != twin.learned()
+    model.forget_unsaved()
+    assert model.learned() == twin.learned()
+    assert model.propose(5) == twin.propose(5)
+
+
+def test_the_last_pause_is_known_while_a_training_runs_again() -> None:
+    trial = paused_at(0, 0.5, 4, 7.0)
+    assert (paused_step(trial), ended_at(trial)) == (4, 7.0)
+    trial.state, trial.user_attrs = TrialState.RUNNING, {PAUSED_KEY: None}
+    assert (paused_step(trial), ended_at(trial)) == (4, math.inf)
+    assert paused_step(paused(0, 0.5, 3)) == 3, "an earlier version has not recorded it"
+    for damaged in (None, 3, [-1, 0.0], ["4", 1.0], [4, math.nan]):
+        trial.system_attrs = {PAUSE_KEY: damaged}
+        assert paused_step(trial) == 0

@@ -162,6 +162,7 @@ def test_a_pruned_trial_without_a_forecast_is_pending_until_there_is_one() -> No
     model.absorb([first, complete[0]], -1)
     assert [suggestion.params for suggestion in model.optimizer.pending] == [{"x": 0.9}]
     model.absorb([first, *complete], -1)
+    model.tell_forecasts()
     assert model.optimizer.pending == []
     assert len(model.optimizer.state()["rows"]) == 3, "the pruned trial is observed once"
     assert model.optimizer.planner.records.variances()[0] > 0
@@ -175,6 +176,7 @@ def test_forecasts_are_made_anew_when_more_is_known() -> None:
     values, variances = [], []
     for stop in (3, 9):
         model.absorb(trials[:stop], -1)
+        model.tell_forecasts()
         values.append(model.optimizer.planner.records.values()[0])
         variances.append(model.optimizer.planner.records.variances()[0])
     truth = falling(0.9)[9]

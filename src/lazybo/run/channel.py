@@ -173,12 +173,16 @@ class StudyReporter:
         if trial is None:
             return True
         if step in trial.known:
-            return False  # a training that was killed repeats the steps after its last checkpoint
-        if not self._writer.add(trial.trial_id, step, value):
+            # A training that was killed repeats the steps after its last checkpoint. The answer for its last value may
+            # not have been obeyed yet.
+            if step < max(trial.known):
+                return False
+        elif not self._writer.add(trial.trial_id, step, value):
             return True
-        trial.values[step] = value
-        for follow in self._followers:
-            follow(self._study, self._frozen(trial), step, value)
+        else:
+            trial.values[step] = value
+            for follow in self._followers:
+                follow(self._study, self._frozen(trial), step, value)
         if step >= trial.stop_at:
             return True
         return step >= trial.judged_from and self._is_pruned(trial)

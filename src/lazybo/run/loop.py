@@ -198,7 +198,7 @@ class Driver:
         self._call_back(entry)
         if self._source.has_proposal and not self._open.has_tasks:
             self._fill()  # the worker need not wait until the optimiser has learned
-        self.model.finish(_frozen(entry, result, intermediate))
+        self.model.settle(_frozen(entry, result, intermediate))
 
     def _log(self, entry: Entry, outcome: Outcome) -> None:
         """Log a failed trial, the traceback of the first exception of each class, and metrics that were dropped."""
@@ -235,7 +235,7 @@ class Driver:
         self._shared.paused[entry.number] = paused
         self.stopping.count_paused()
         self._call_back(entry)
-        self.model.pause(paused)
+        self.model.hold(paused)
 
     def _call_back(self, entry: Entry) -> None:
         if not self._options.callbacks:

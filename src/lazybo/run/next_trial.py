@@ -29,7 +29,7 @@ from lazybo.search.curve_forecasts import MIN_COMPLETE
 from lazybo.study.attributes import ATTEMPTS_KEY, REPEAT_KEY, TO_END_KEY, announced_params, count_of
 from lazybo.study.ledger import Entry, Ledger, Params, was_enqueued
 from lazybo.study.training_curves import FACTOR, rungs
-from lazybo.study.trial import as_given, is_paused, measured_seconds
+from lazybo.study.trial import as_given, is_paused, measured_seconds, paused_step
 
 if TYPE_CHECKING:
     from lazybo.run.shared_study import SharedStudy
@@ -218,7 +218,11 @@ class TrialSource:
 
     def _search_ends(self) -> bool:
         """Whether the model expects too little from the search, which then ends."""
-        if self._ahead or self._is_checking or not self._gain.is_reached(self._shared.searched):
+        if self._ahead or self._is_checking:
+            return False
+        if self._open.options.limits.min_gain is not None:
+            self._model.tell_forecasts()
+        if not self._gain.is_reached(self._shared.searched):
             return False
         self._stopping.end_search(StopReason.GAIN)
         return True
@@ -293,16 +297,19 @@ class TrialSource:
 
     def _next_of_bracket(self, needed: bool) -> FrozenTrial | None:
         """The paused trial that continues in the bracket; None if a new one should begin, or the bracket is over."""
+        trials = self._shared.read() if self._bracket is not None else []
+        self._end_bracket(trials)
+        return None if self._bracket is None else self._bracket.next_of(trials, needed=needed)
+
+    def _end_bracket(self, trials: Sequence[FrozenTrial]) -> None:
+        """End the bracket if it is over, judging by all trials."""
         if self._bracket is None:
-            return None
-        trials = self._shared.read()
+            return
         if self._bracket.is_over(trials) or self._is_checking or self._stopping.search_ended is not None:
             self._bracket = None
-            return None
-        return self._bracket.next_of(trials, needed=needed)
 
     def _pause_at(self, step: int) -> float:
-        """Where the bracket pauses a trial after its first ``step`` steps."""
+        """Where the bracket pauses a trial that was paused after ``step`` steps; 0: it is new."""
         return inf if self._bracket is None else self._bracket.pause_at(step)
 
     def _worth_resuming(self) -> FrozenTrial | None:
@@ -310,17 +317,18 @@ class TrialSource:
         if not self._shared.paused or self._is_checking or self._stopping.search_ended is not None:
             return None
         proposal = self._ahead[0] if self._ahead else None
-        return self._model.curves.best_to_resume(list(self._shared.paused.values()), proposal)
+        paused = [trial for _, trial in sorted(self._shared.paused.items())]
+        return self._model.curves.best_to_resume(paused, proposal)
 
     def _start_paused(self, trial: FrozenTrial) -> Started | None:
         """Continue a paused trial; None if another process was faster."""
         self._ahead = []  # these proposals do not know the values that follow
+        self._model.forget_unsaved()
         started = self._start_queued(trial)
-        if started is None:
-            return None
-        self._shared.paused.pop(trial.number, None)
-        self._ledger.unpause(trial._trial_id)
-        return replace(started, judged_from=max(started.judged_from, RESUMED * (trial.last_step or 0)))
+        if started is not None:
+            self._shared.paused.pop(trial.number, None)
+            self._ledger.unpause(trial._trial_id)
+        return started
 
     def _start_queued(self, trial: FrozenTrial) -> Started | None:
         """Run a trial that somebody enqueued, or whose driver died; None if another process was faster."""
@@ -335,20 +343,24 @@ class TrialSource:
         try:
             if not self._defines and not optimizer.space.has(fixed):
                 params = self._model.complete(fixed, trial.number)
+                self._model.forget_unsaved()
             optimizer.planner.check_feasible(params)
         except ValueError as error:
             entry = Entry(trial._trial_id, trial.number, params)
             return Started(entry, invalid=f"it was enqueued with {fixed}: {error}")
         if not self._defines:
             self._ledger.fill_in(trial._trial_id, trial.params, params)
-        judged_from = inf if attributes.get(TO_END_KEY) else 0
+        # A training whose driver died is judged as if nothing had happened: by the step at which it was last paused.
+        paused_at = paused_step(trial)
+        if self._bracket is not None:
+            self._end_bracket(self._shared.read())
         # The bracket compares configurations that the optimiser has chosen.
-        chosen = was_enqueued(attributes) or judged_from
+        chosen = was_enqueued(attributes) or attributes.get(TO_END_KEY)
         return Started(
             Entry(trial._trial_id, trial.number, params, REPEAT_KEY in attributes),
             count_of(trial, ATTEMPTS_KEY) if ATTEMPTS_KEY in attributes else None,
             trial.intermediate_values,
-            judged_from=judged_from,
-            pause_at=inf if chosen else self._pause_at(trial.last_step or 0),
+            judged_from=inf if attributes.get(TO_END_KEY) else RESUMED * paused_at,
+            pause_at=inf if chosen else self._pause_at(paused_at),
             seconds=measured_seconds(trial) or 0.0,
         )

@@ -346,6 +346,11 @@ def follow(
     """
     step, last = (0, None) if checkpoint is None else (checkpoint.step, checkpoint.value)
     limit = math.inf if options.max_steps is None else options.max_steps
+    # A kill after this step was recorded may have come before the answer: it is asked for again.
+    value = _reported(_with_nan(last), goals) if 0 < step < limit else math.nan
+    if 0 < step < limit and report(value, step):
+        steps.close()
+        raise _stopped(value, options)
     while True:
         try:
             yielded = next(steps)
@@ -371,7 +376,12 @@ def follow(
             steps.close()  # it may save its state in a finally clause
             if checkpoint is not None:
                 checkpoint.save(step, kept)
-            raise TrialPaused if options.pausable and math.isfinite(value) else TrialPruned
+            raise _stopped(value, options)
+
+
+def _stopped(value: float, options: Steps) -> TrialPaused | TrialPruned:
+    """How a training stops whose last value is this one: it is paused if it can be continued."""
+    return TrialPaused() if options.pausable and math.isfinite(value) else TrialPruned()
 
 
 def _numbered(yielded: Any, step: int, goals: Goals) -> tuple[int, Any]:
@@ -415,16 +425,19 @@ def _kept(yielded: Any, value: float) -> Any:
 
 
 def is_kept(value: Any, goals: Goals) -> bool:
-    """Whether ``value`` may have been kept with a step. JSON has no NaN in metrics: there it is None."""
-    if isinstance(value, Mapping):
-        value = {name: math.nan if each is None else each for name, each in value.items()}
-    elif isinstance(value, list):
-        value = [math.nan if each is None else each for each in value]
+    """Whether ``value`` may have been kept with a step."""
     try:
-        _reported(value, goals)
+        _reported(_with_nan(value), goals)
     except InvalidStep:
         return False
     return True
+
+
+def _with_nan(value: Any) -> Any:
+    """A value that was kept with a step. JSON has no NaN in metrics: there it is None."""
+    if isinstance(value, Mapping):
+        return {name: math.nan if each is None else each for name, each in value.items()}
+    return [math.nan if each is None else each for each in value] if isinstance(value, list) else value
 
 
 def _is_value(name: object) -> bool:

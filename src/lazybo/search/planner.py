@@ -207,18 +207,10 @@ class Planner:
         if self._regions is not None:
             self._regions.changed()
 
-    def revise(
-        self,
-        values: Mapping[int, tuple[float, float]],
-        *,
-        objective: int = 0,
-        noise_range: tuple[float, float] | None = None,
-    ) -> None:
+    def revise(self, values: Mapping[int, tuple[float, float]], *, objective: int = 0) -> None:
         """Change values that were told, and forecasts: by the numbers of suggestions, new values with their variances.
 
-        Their constraints and costs stay. ``noise_range`` is the least and the most variance that noise may give to
-        measured values, if that is known. The process of the objective is built again, even if there are no values to
-        change.
+        Their constraints and costs stay.
         """
         signs, results = signs_of(self.directions), {}
         for number, (value, variance) in values.items():
@@ -226,6 +218,14 @@ class Planner:
             results[row] = self.records[row].result.revised(value, variance, signs, objective)
         for row, result in results.items():
             self._search.resolve(row, result)
+        if results and self._regions is not None:
+            self._regions.changed()
+
+    def rebuild(self, objective: int = 0, *, noise_range: tuple[float, float] | None = None) -> None:
+        """Build the process of an objective again.
+
+        ``noise_range`` is the least and the most variance that noise may give to measured values, if that is known.
+        """
         self._search.models.objectives[objective].revise(noise_range)
         if self._regions is not None:
             self._regions.changed()

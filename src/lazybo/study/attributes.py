@@ -88,6 +88,9 @@ INITIAL_KEY = "lazybo:initial"
 # User: the last step of a training that is paused; None when it runs again. A trial with it that waits is paused;
 # `study.ledger`, `study.trial`.
 PAUSED_KEY = "lazybo:paused"
+# The step of a training's last pause, and when that was, in seconds since 1970. It stays when the training runs again;
+# `study.ledger`, `study.trial`.
+PAUSE_KEY = "lazybo:pause"
 # A paused trial was resumed by hand: it is not paused again; `study.trial`.
 TO_END_KEY = "lazybo:to_end"
 

@@ -271,8 +271,12 @@ class Tables:
         attributes: Mapping[str, Any],
         low: int = 0,
         high: float = math.inf,
+        notes: Mapping[str, Any] | None = None,
     ) -> tuple[int, int]:
-        """Add a trial with a number in [low, high): its id and number. Otherwise raise `NumberTaken` to roll back."""
+        """Add a trial with a number in [low, high): its id and number. Otherwise raise `NumberTaken` to roll back.
+
+        ``notes`` are attributes of the study that are written with it.
+        """
         sql, trials = self._sql, self._trials
         # Lock the numbering, as Optuna does. SQLite locks the file with the first insertion.
         self._connection.execute(sql.select(self._studies.c.study_id).where(self._this_study).with_for_update())
@@ -288,6 +292,7 @@ class Tables:
         self._connection.execute(sql.update(trials).where(trials.c.trial_id == trial_id).values(number=number))
         self.set_params(trial_id, params)
         self.set_trial_attributes(trial_id, attributes)
+        self.set_study_attributes(notes or {})
         return trial_id, number
 
     def change_state(

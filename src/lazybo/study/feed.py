@@ -57,6 +57,10 @@ class Feed:
         self._settled.add(trial.number)
         return True
 
+    def is_settled(self, trial: FrozenTrial) -> bool:
+        """Whether a trial was settled."""
+        return trial.number in self._settled
+
     @property
     def settled(self) -> int:
         """The number of settled trials."""

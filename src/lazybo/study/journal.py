@@ -32,19 +32,37 @@ class WholeLines(JournalFileBackend):
     def __init__(self, file_path: str, lock_obj: BaseJournalFileLock | None = None) -> None:
         super().__init__(file_path, lock_obj)
         self._holder: int | None = None  # the thread that has the lock
+        self._gathers = False  # whether lines wait for the next one
+        self._waiting: list[dict[str, Any]] = []
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
-        """Write lines; an incomplete line of a dead process is removed first."""
-        lines = "".join(json.dumps(log, separators=(",", ":")) + "\n" for log in logs)
+        """Write lines; an incomplete line of a dead process is removed first.
+
+        All of them are one system call, so that a kill leaves all or none.
+        """
+        if self._gathers and self._holder == threading.get_ident():
+            self._waiting += logs
+            return
         with (
             self.exclusive(),
-            Path(self._file_path).open("r+b") as file,
+            Path(self._file_path).open("r+b", buffering=0) as file,
         ):  # "r+": a deleted journal is not created again
+            logs, self._waiting = [*self._waiting, *logs], []
+            lines = "".join(json.dumps(log, separators=(",", ":")) + "\n" for log in logs).encode()
             if _end_last_line(file):
                 _logger.warning(f"the last line of the journal {self._file_path!r} was cut short; it is removed")
-            file.write(lines.encode())
-            file.flush()
+            while lines:  # a full disk takes a part
+                lines = lines[file.write(lines) :]
             os.fsync(file.fileno())
+
+    @contextmanager
+    def gathered(self) -> Iterator[None]:
+        """Hold back the lines of this block, and write them together with the next one. Needs the lock."""
+        self._gathers = True
+        try:
+            yield
+        finally:
+            self._gathers = False
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
@@ -57,7 +75,7 @@ class WholeLines(JournalFileBackend):
             try:
                 yield
             finally:
-                self._holder = None
+                self._holder, self._waiting = None, []
 
 
 class Journal(JournalStorage):
@@ -99,6 +117,12 @@ def exclusive(storage: BaseStorage) -> AbstractContextManager[object]:
     if isinstance(storage, Journal):
         return storage.exclusive()
     return storage._lock if isinstance(storage, InMemoryStorage) else nullcontext()
+
+
+def gathered(storage: BaseStorage) -> AbstractContextManager[object]:
+    """Write what this block writes together with the next write, if the storage is a journal that is locked."""
+    backend = storage._backend if isinstance(storage, Journal) else None
+    return backend.gathered() if isinstance(backend, WholeLines) else nullcontext()
 
 
 def has_lock(storage: BaseStorage) -> bool:

@@ -21,11 +21,13 @@ from lazybo.core.checks import whole
 from lazybo.core.codec import readable
 from lazybo.search.optimizer import Optimizer, Suggestion
 from lazybo.search.options import Options
-from lazybo.search.records import repeats
-from lazybo.search.results import Values
+from lazybo.search.records import pending_row, repeats
+from lazybo.search.results import PENDING, Values
 from lazybo.space.space import Space
 from lazybo.study.attributes import (
+    ATTEMPTS_KEY,
     MODEL_KEY,
+    PAUSE_KEY,
     SUGGESTION_KEY,
     announced_params,
     announcement,
@@ -38,13 +40,15 @@ from lazybo.study.definition import check_format, options_of, reporting_of
 from lazybo.study.feed import Feed
 from lazybo.study.seen import Seen
 from lazybo.study.store import Store
-from lazybo.study.training_curves import TrainingCurves
+from lazybo.study.training_curves import Forecast, TrainingCurves
 from lazybo.study.trial import (
     SECONDS,
     State,
     cost_of,
     directions_of,
+    ended_at,
     evaluations_of,
+    is_paused,
     known_variance,
     measured_constraints,
     params_in,
@@ -58,6 +62,10 @@ MIN_WATCHED = 2
 WATCHED_GROWTH = 1.2
 # The description of a parameter with thousands of choices is long and written with most trials. Its hash is enough.
 LONGEST_COLUMN = 500
+
+
+# A trial that waits and has one of these attributes has run before.
+BEGUN = {ATTEMPTS_KEY, PAUSE_KEY}
 
 
 class StudyModel:
@@ -75,32 +83,46 @@ class StudyModel:
         self._pending: dict[int, Suggestion] = {}
         self._without_forecast: dict[int, FrozenTrial] = {}  # stopped when too few had completed
         self._forecast: dict[int, Suggestion] = {}  # stopped trials that have a forecast
-        self._forecast_at = 0  # `TrainingCurves.learned_at` when these were made
+        self._basis = ""  # `TrainingCurves.basis` when the process was last built for forecasts
+        self._told: dict[int, Forecast] = {}  # the forecasts of stopped and paused trials as they were told
         self._watched: dict[int, int] = {}  # by running trial: the number of values that its forecast was made from
         self._paused: dict[int, int | None] = {}  # the last steps of paused trials, by number
-        self._told_paused: dict[int, tuple[int | None, int]] = {}  # the step and `learned_at` of their forecasts
         columns = [[name, str(self.space.parameters[name])] for name in self.space.names]
         columns += [["features", str(self.space.own)]] if self.space.own else []
         self._columns = _short_columns(columns)
         self.seen = Seen()
         self._saved = self.learned()  # as it was last written or read
+        self._saved_at = 0  # the number of events then
 
     def absorb(self, trials: Sequence[FrozenTrial], except_number: int) -> None:
-        """Observe the trials that finished; those that run with known parameters become pending."""
+        """Observe the trials that finished; those that run or will run again with known parameters become pending.
+
+        Rows are in the order of numbers. Curves are in the order in which trials ended or were last paused, which is
+        another one if trainings are paused. Both are those of a run that saw all of it happen.
+        """
         news = [trial for trial in self._feed.news(trials) if trial.number != except_number]
-        running = [trial for trial in news if trial.state == TrialState.RUNNING]
+        if any(PAUSE_KEY in trial.system_attrs for trial in news):
+            for trial in news:
+                self._announce_again(trial)
+            news.sort(key=ended_at)
         for trial in news:
             if trial.state.is_finished():
                 self.settle(trial)
-            elif state_of(trial) is State.PAUSED:
+            elif is_paused(trial):
                 self.hold(trial)
-            elif trial.state == TrialState.RUNNING and (
-                trial.number not in self._pending or trial.number in self._paused
-            ):
-                self.announce(trial.number, announced_params(trial, self.space.distributions) or trial.params)
-        self.tell_forecasts()
-        for trial in running:
-            self.watch(trial.number, trial.intermediate_values)
+            else:
+                self._announce_again(trial)
+        for trial in news:
+            if trial.state == TrialState.RUNNING:
+                self.watch(trial.number, trial.intermediate_values)
+
+    def _announce_again(self, trial: FrozenTrial) -> None:
+        """Note that a trial of another process, or of an earlier one, has begun, unless that is known."""
+        params = announced_params(trial, self.space.distributions) or trial.params
+        has_begun = trial.state != TrialState.WAITING or not trial.system_attrs.keys().isdisjoint(BEGUN)
+        is_known = trial.number in self._pending and (is_paused(trial) or trial.number not in self._paused)
+        if params and has_begun and not is_known and not self._feed.is_settled(trial):
+            self.announce(trial.number, params)
 
     def announce(self, number: int, params: Mapping[str, Any]) -> None:
         """Note that a trial runs with these parameters. It becomes pending if they are a configuration of the space.
@@ -131,12 +153,14 @@ class StudyModel:
 
     def next_repeat(self, trials: Sequence[FrozenTrial]) -> tuple[dict[str, Any], int | None] | None:
         """The configuration to repeat in a final check, and the number of its first trial; None if one leads."""
+        self.tell_forecasts()
         self.seen.note("x")
         chosen = self.optimizer.planner.propose_repeat(evaluations_of(trials, self.space))
         return None if chosen is None else (params_in(self.space.distributions, chosen.params), chosen.number)
 
     def propose(self, number: int, count: int = 1) -> list[dict[str, Any]]:
         """The next configurations, the first with this number (`Planner.propose`)."""
+        self.tell_forecasts()
         planner = self.optimizer.planner
         if self.optimizer.options.cost is not None:
             self.seen.note(f"b{planner.budget_left!r}")
@@ -145,30 +169,33 @@ class StudyModel:
 
     def complete(self, fixed: Mapping[str, Any], number: int) -> dict[str, Any]:
         """A configuration with the ``fixed`` values (`Planner.complete`)."""
+        self.tell_forecasts()
         self.seen.note(f"c{number}")
         return self.optimizer.planner.complete(fixed, number)
 
-    def finish(self, trial: FrozenTrial) -> None:
-        """Observe a trial that finished. A second call for the same trial does nothing."""
-        self.settle(trial)
-        self.tell_forecasts()
+    def forget_unsaved(self) -> None:
+        """Go back to what was learned when it was last saved, since the suggestion that needed more is not used.
 
-    def pause(self, trial: FrozenTrial) -> None:
-        """Observe the forecast of a trial that was paused, until it ends or is paused again."""
-        self.hold(trial)
-        self.tell_forecasts(only_paused=True)
+        Only new trials save what was learned. So what a resumed run continues with never depends on what was
+        suggested, not used, and then lost.
+        """
+        if self.learned() != self._saved:
+            self.seen.note(f"z{self._saved_at}")
+            self.adopt(self._saved)
 
-    def tell_forecasts(self, *, only_paused: bool = False) -> None:
-        """Observe the forecasts of stopped and paused trials that are new or have changed, or only of paused ones."""
-        if only_paused:
-            any_left = bool(self._paused)
-        else:
-            any_left = bool(self._without_forecast or self._forecast or self._paused or self._forecast_at)
-        if any_left:
-            self.seen.note("u" if only_paused else "t")
-        if not only_paused:
-            self._tell_stopped()
-        self._tell_paused()
+    def tell_forecasts(self) -> None:
+        """Observe the forecasts of stopped and paused trials that are new or have changed.
+
+        Every suggestion begins with this, and nothing else in a run does: so what the model sees depends on the trials
+        and their order, not on what happened to be forecast before a kill.
+        """
+        if self._without_forecast or self._forecast or self._paused:
+            forecasts = self.curves.forecasts()
+            self._tell_stopped(forecasts)
+            self._tell_paused(forecasts)
+        elif self._basis:  # the curves count only while there are forecasts
+            self._basis = ""
+            self.optimizer.planner.rebuild(self.reports)
 
     def watch(self, number: int, values: Mapping[int, float]) -> None:
         """Learn where a running trial is expected to end, from the values that it has reported so far.
@@ -191,7 +218,10 @@ class StudyModel:
     # -------------------------------------------------------------- finished trials
 
     def settle(self, trial: FrozenTrial) -> None:
-        """Observe a trial that finished; forecasts of others that change with it are not told yet."""
+        """Observe a trial that finished; forecasts of others that change with it are not told yet.
+
+        A second call for the same trial does nothing.
+        """
         if not self._feed.settle(trial):
             return
         self.seen.note(f"f{trial.number}")
@@ -241,23 +271,19 @@ class StudyModel:
             # It is from another space, or it failed before it had its parameters, and there is nothing to observe.
             self.space_outdated = self.space_outdated or trial.state != TrialState.FAIL
 
-    def _tell_stopped(self) -> None:
-        """Observe the forecasts of stopped trials; all of them again if the model of curves was learned again.
+    def _tell_stopped(self, forecasts: Mapping[int, Forecast]) -> None:
+        """Observe the forecasts of stopped trials, and build the process again if the model of curves was.
 
-        Then the process is built again, too. So a resumed run gets the same numbers, whichever forecasts were made
-        before it stopped.
+        So a resumed run gets the same numbers, whichever forecasts were made before it stopped.
         """
-        if not (self._without_forecast or self._forecast or self._paused):
-            if self._forecast_at:  # the curves count only while there are forecasts
-                self._forecast_at = 0
-                self.optimizer.planner.revise({}, objective=self.reports)
-            return
-        forecasts = self.curves.forecasts()
-        if forecasts and self.curves.learned_at != self._forecast_at:
-            self._forecast_at = self.curves.learned_at
-            told = {number: suggestion for number, suggestion in self._forecast.items() if number in forecasts}
-            revised = {suggestion.number: forecasts[number] for number, suggestion in told.items()}
-            self.optimizer.planner.revise(revised, objective=self.reports, noise_range=self.curves.noise())
+        revised = {n: forecasts[n] for n in self._forecast if n in forecasts and forecasts[n] != self._told.get(n)}
+        by_suggestion = {self._forecast[number].number: forecast for number, forecast in revised.items()}
+        self.optimizer.planner.revise(by_suggestion, objective=self.reports)
+        self._told.update(revised)
+        basis = self.curves.basis
+        if forecasts and basis != self._basis:
+            self._basis = basis
+            self.optimizer.planner.rebuild(self.reports, noise_range=self.curves.noise())
         for number in [each for each in self._without_forecast if each in forecasts]:
             measured = _measured(self._without_forecast.pop(number), self.optimizer.options.cost)
             suggestion = self._pending.pop(number, None)
@@ -265,7 +291,7 @@ class StudyModel:
                 self.optimizer.forecast(
                     suggestion, *forecasts[number], objective=self.reports, stopped=True, **measured
                 )
-                self._forecast[number] = suggestion
+                self._forecast[number], self._told[number] = suggestion, forecasts[number]
 
     # ---------------------------------------------------------------- paused trials
 
@@ -280,18 +306,22 @@ class StudyModel:
     def _unpause(self, number: int) -> None:
         """A paused trial runs again, or has ended."""
         if self._paused.pop(number, None) is not None:
-            self._told_paused.pop(number, None)
+            self._told.pop(number, None)
             self.curves.remove_paused(number)
 
-    def _tell_paused(self) -> None:
-        """Learn the forecasts of paused trials that are new, or change since the model of curves was learned again."""
-        forecasts = self.curves.forecasts() if self._paused else {}
-        for number, step in self._paused.items():
-            basis = step, self.curves.learned_at
-            if number in forecasts and self._told_paused.get(number) != basis:
-                self._told_paused[number] = basis
-                if number in self._pending:
-                    self.optimizer.forecast(self._pending[number], *forecasts[number], objective=self.reports)
+    def _tell_paused(self, forecasts: Mapping[int, Forecast]) -> None:
+        """Learn the forecasts of paused trials that are new or have changed; without one a trial is only pending."""
+        for number in self._paused:
+            forecast, suggestion = forecasts.get(number), self._pending.get(number)
+            if suggestion is None or forecast == self._told.get(number):
+                continue
+            if forecast is None:
+                del self._told[number]
+                planner = self.optimizer.planner
+                planner.resolve(pending_row(planner.records, suggestion), PENDING)
+            else:
+                self._told[number] = forecast
+                self.optimizer.forecast(suggestion, *forecast, objective=self.reports)
 
     # ------------------------------------------------------------- what was learned
 
@@ -321,11 +351,10 @@ class StudyModel:
 
     def adopt(self, saved: Mapping[str, Any]) -> None:
         """Continue with what a model of the same space had `learned`. Raises a ValueError if that is damaged."""
-        learned_at = whole("curves", saved.get("curves", 0), 0)
         session, events = saved.get("by", ("", 0))
         recalled = str(session), whole("by", events, 0)
         self.optimizer.planner.restore(saved["model"])
-        self._forecast_at, self.seen.recalled = learned_at, recalled
+        self._basis, self.seen.recalled = str(saved.get("curves", "")), recalled
 
     def unsaved_attributes(self) -> dict[str, Any]:
         """What has been learned since it was last saved, as attributes of the study. It then counts as saved."""
@@ -346,13 +375,13 @@ class StudyModel:
         learned = self.learned()
         if learned == self._saved:
             return {}
-        self._saved = learned
+        self._saved, self._saved_at = learned, self.seen.count
         by = {"by": [self.seen.session, self.seen.count]} if self.seen.opening is not None else {}
         return {"finished": self._feed.settled, **by, **learned}
 
     def learned(self) -> dict[str, Any]:
         """What was learned, as plain data that `adopt` takes."""
-        curves = {"curves": self._forecast_at} if self._forecast_at else {}
+        curves = {"curves": self._basis} if self._basis else {}
         found = {"columns": self._columns, "model": self.optimizer.planner.state(), **curves}
         plain: dict[str, Any] = json.loads(json.dumps(found))  # so that it is equal to what a study returns
         return plain
@@ -386,4 +415,5 @@ def model_of(study: Study, trials: Sequence[FrozenTrial]) -> StudyModel:
     """The model that the last run or sampler of a study would continue with, with all trials loaded."""
     model = open_model(study, *options_of(study, trials), trials)
     model.absorb(trials, -1)
+    model.tell_forecasts()
     return model

@@ -82,6 +82,9 @@ def replay(study: Study, feasible: Predicate | None = None) -> Iterator[Replayed
     options, space = options_of(study, trials)
     space = space.changed(feasible=feasible)
     wanted = {each.opening.recalled for each in sessions.values() if each.opening and each.opening.recalled}
+    for name, session in sessions.items():
+        words = (word for _, events in session.parts for word in events)
+        wanted |= {(name, int(word[1:])) for word in words if word[0] == "z" and word[1:].isdecimal()}
     moments: dict[Moment, dict[str, Any]] = {}
     for name, session in sessions.items():
         model = StudyModel(Optimizer.with_options(space, directions_of(study), options), reporting_of(study))
@@ -149,6 +152,7 @@ class _Player:
     def play(self, session: _Session) -> Iterator[Replayed]:
         """Replay all events; yields each trial whose suggestion is then known."""
         count = 0
+        self._keep(count)
         for number, events in session.parts:
             for event in events:
                 try:
@@ -156,22 +160,24 @@ class _Player:
                 except (Missing, ValueError, IndexError) as error:
                     self._missing = self._missing or str(error)
                 count += 1
-                if not self._missing and (self._name, count) in self._wanted:
-                    self._moments[self._name, count] = self._model.learned()
+                self._keep(count)
             if number is not None:
                 params = self._repeat if self._repeat is not None else self._proposed.get(number)
                 self._repeat = None
                 yield self._compared(self._trials[number], params)
+
+    def _keep(self, count: int) -> None:
+        """Keep what was learned after this many events, if somebody continues with it."""
+        if not self._missing and (self._name, count) in self._wanted:
+            self._moments[self._name, count] = self._model.learned()
 
     def _follow(self, event: str) -> Iterator[Replayed]:
         """One event; yields the trial that it completes."""
         if self._missing:
             return
         model, kind, argument = self._model, event[0], event[1:]
-        if kind == "t":
-            model.tell_forecasts()
-        elif kind == "u":
-            model.tell_forecasts(only_paused=True)
+        if kind == "z":
+            model.adopt(self._moments[self._name, int(argument)])
         elif kind == "x":
             found = model.next_repeat(self._ended)
             self._repeat = None if found is None else found[0]

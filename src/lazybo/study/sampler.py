@@ -199,7 +199,7 @@ class LazySampler(BaseSampler):
             reader.wait_for_earlier(study)
             options, known = self._options_for(study, reader.state), reader.state
             model = self._model(study, reader, options, search_space)
-            params = model.optimizer.planner.propose(trial.number)[0]
+            params = model.propose(trial.number)[0]
             model.announce(trial.number, {**params, **trial.system_attrs.get("fixed_params", {})})
             # Other processes know what this trial will evaluate before it has asked for its parameters.
             known.unstored = known.unstored or unstored_options(study, options, reader.trials)

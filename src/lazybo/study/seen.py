@@ -11,11 +11,11 @@ a12       trial 12 runs: it is pending
 f12       trial 12 has ended
 p12.6     trial 12 was paused after step 6
 w12.8     trial 12 runs and has reported 8 values, from which it gets a forecast
-t, u      forecasts of stopped and paused trials are told; those of paused trials
 b0.5      the share of the budget that is left
 q13.2     suggestions for the numbers 13 and 14
 c13       trial 13 was enqueued with some of its parameters, and gets the others
 x         a configuration to repeat in the final check
+z7        what was learned after the first 7 events is forgotten
 ========  ========================================================================
 
 The same event of consecutive trials is one word: a12-15.

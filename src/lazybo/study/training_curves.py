@@ -12,6 +12,7 @@ fitted by least squares, whose variance is added.
 """
 
 import math
+import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -23,7 +24,7 @@ from lazybo.search import curve_forecasts as curves
 from lazybo.search.curve_forecasts import Curve, CurveModel
 from lazybo.space.space import Space
 from lazybo.study.feed import Feed
-from lazybo.study.trial import is_paused, point_in
+from lazybo.study.trial import ended_at, is_paused, point_in
 
 # Random configurations that represent a new trial.
 RANDOM_POINTS = 32
@@ -92,10 +93,11 @@ class TrainingCurves:
         self._random = space.as_rows(self.random_points)
         self._random_improvement = (0, 0.0, 0.0)  # number of curves, value, expected improvement of a random point
         self._numbers: list[int] = []  # of the trial of each curve
+        self._last_steps: list[int] = []  # of each curve
         self._feed = Feed()
         self._finals: dict[int, tuple[float, float]] = {}  # u, f by number of the curve
         self._forecasts: dict[int, Forecast | None] = {}  # of final values, by number of the curve
-        self._forecasts_at = 0  # `learned_at` of the model that made them
+        self._forecasts_at = 0  # `learned_at` of the model that made them; no curve was removed since
         self._paused: dict[int, int] = {}  # the last steps of paused trials, by number of the trial
         self.best: float | None = None  # the best last value of a completed, feasible trial; small is good
 
@@ -104,17 +106,29 @@ class TrainingCurves:
 
     @property
     def learned_at(self) -> int:
-        """The number of curves when the model was last learned. Forecasts change when this changes."""
+        """The number of curves when the model was last learned."""
         return curves.learn_point(len(self._model))
 
+    @property
+    def basis(self) -> str:
+        """Identifies the curves that the model was last learned from, in their order. All forecasts depend on them."""
+        learned_at = self.learned_at
+        ends = [*zip(self._numbers, self._last_steps, strict=True)][:learned_at]
+        return f"{learned_at}-{zlib.crc32(repr(ends).encode()):08x}"
+
     def add_new(self, trials: Sequence[FrozenTrial]) -> None:
-        """Add the trials that have ended or were paused since the last call. Those that run again are removed."""
-        for trial in self._feed.news(trials):
+        """Add the trials that have ended or were paused since the last call. Those that run again are removed.
+
+        The order is that in which they ended or were paused, so it does not depend on when this is called.
+        """
+        news = self._feed.news(trials)
+        for trial in news:
+            if not is_paused(trial):
+                self.remove_paused(trial.number)
+        for trial in sorted(news, key=ended_at):
             if is_paused(trial):
                 self.add_paused(trial)
-            elif trial.number in self._paused:
-                self.remove_paused(trial.number)
-            if trial.state.is_finished() and self._feed.settle(trial):
+            elif trial.state.is_finished() and self._feed.settle(trial):
                 self.add(trial)
 
     def add(self, trial: FrozenTrial) -> None:
@@ -133,6 +147,7 @@ class TrainingCurves:
                 self.best = last if self.best is None else min(self.best, last)
         self._model.add(curve)
         self._numbers.append(trial.number)
+        self._last_steps.append(max(curve.values))
 
     def add_paused(self, trial: FrozenTrial) -> None:
         """Add a paused trial, with the values that it has reported since it was last paused."""
@@ -150,7 +165,7 @@ class TrainingCurves:
         if self._paused.pop(number, None) is None:
             return
         i = self._numbers.index(number)
-        del self._numbers[i]
+        del self._numbers[i], self._last_steps[i]
         self._finals = {j - (j > i): final for j, final in self._finals.items()}
         self._model.remove(i)
         self._forecasts = {}

@@ -16,6 +16,7 @@ measured a constraint that other trials have is not known to be feasible, and do
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
+from contextlib import suppress
 from enum import Enum, auto
 from typing import Any
 
@@ -24,7 +25,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, IntD
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from lazybo.core.checks import Array, Direction, as_number, is_number, shortened
+from lazybo.core.checks import Array, Direction, as_number, finite_number, is_number, shortened, whole
 from lazybo.search.hypervolume import non_dominated
 from lazybo.search.predictions import Evaluation
 from lazybo.space.kinds import Structured
@@ -32,6 +33,7 @@ from lazybo.space.space import Condition, Predicate, Space
 from lazybo.space.structures import grouped
 from lazybo.study.attributes import (
     CONSTRAINT_KEY,
+    PAUSE_KEY,
     PAUSED_KEY,
     SECONDS_KEY,
     SKIPPED_KEY,
@@ -85,6 +87,28 @@ def state_of(trial: FrozenTrial) -> State:
 def is_paused(trial: FrozenTrial) -> bool:
     """Whether a training was stopped for now and can be continued from its checkpoint."""
     return trial.state == TrialState.WAITING and trial.user_attrs.get(PAUSED_KEY) is not None
+
+
+def paused_step(trial: FrozenTrial) -> int:
+    """The last step at which a training was paused, also if it runs again; 0 if it never was."""
+    return _pause_of(trial)[0] or (trial.last_step or 0 if is_paused(trial) else 0)
+
+
+def ended_at(trial: FrozenTrial) -> float:
+    """When a trial ended or was last paused, in seconds since 1970; infinite if it runs or waits, or nobody knows."""
+    if is_paused(trial):
+        return _pause_of(trial)[1]
+    if not trial.state.is_finished():
+        return math.inf
+    return trial.datetime_complete.timestamp() if trial.datetime_complete else 0.0
+
+
+def _pause_of(trial: FrozenTrial) -> tuple[int, float]:
+    """The step and the time of a training's last pause; 0 and ∞ if there is none, or if they are damaged."""
+    with suppress(KeyError, TypeError, ValueError):
+        step, seconds = trial.system_attrs[PAUSE_KEY]
+        return whole("step", step, 0), finite_number("seconds", seconds)
+    return 0, math.inf
 
 
 def paused_trials(study: Study) -> list[FrozenTrial]:

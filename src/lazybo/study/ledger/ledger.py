@@ -1,6 +1,7 @@
 """`Ledger`: what a run writes to its study, and the records it writes."""
 
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -18,6 +19,7 @@ from lazybo.study.attributes import (
     DRIVER_KEY,
     INITIAL_KEY,
     MODEL_KEY,
+    PAUSE_KEY,
     PAUSED_KEY,
     object_of,
     parts,
@@ -176,9 +178,7 @@ class Ledger:
 
         def add(storage: Tables | StorageCalls) -> tuple[int, int]:
             attributes = {DRIVER_KEY: self._driver, **marks}
-            added = storage.add_trial(TrialState.RUNNING, params, attributes, low, high)
-            storage.set_study_attributes(self._notes)
-            return added
+            return storage.add_trial(TrialState.RUNNING, params, attributes, low, high, self._notes)
 
         entry = Entry(*self._write(add), params)
         self._notes = {}
@@ -230,10 +230,15 @@ class Ledger:
 
     def pause(self, entry: Entry, step: int, user_attrs: Mapping[str, Any]) -> bool:
         """Pause a trial that this driver runs, after this step; False if this driver no longer runs it."""
-        paused = {**user_attrs, PAUSED_KEY: step}
+        paused, at = {**user_attrs, PAUSED_KEY: step}, {PAUSE_KEY: [step, time.time()]}
         return self._change(
             lambda storage: storage.change_state(
-                entry.trial_id, [TrialState.RUNNING], TrialState.WAITING, driver=self._driver, user_attrs=paused
+                entry.trial_id,
+                [TrialState.RUNNING],
+                TrialState.WAITING,
+                driver=self._driver,
+                user_attrs=paused,
+                system_attrs=at,
             )
         )
 

@@ -10,7 +10,7 @@ from optuna.trial import TrialState, create_trial
 
 from lazybo.study.attributes import DRIVER_KEY, announcement
 from lazybo.study.databases import NumberTaken
-from lazybo.study.journal import Journal
+from lazybo.study.journal import Journal, gathered
 from lazybo.study.store import Store
 from lazybo.study.trial import params_in
 
@@ -18,7 +18,7 @@ from lazybo.study.trial import params_in
 class StorageCalls:
     """The methods of `lazybo.study.databases.Tables`, for memory, journal files and any other Optuna storage.
 
-    Every call is a write of its own, so a process may be killed between any two.
+    A process may be killed between any two writes. In a journal, what belongs together is one write.
     """
 
     def __init__(self, store: Store, space: Mapping[str, BaseDistribution]) -> None:
@@ -39,12 +39,15 @@ class StorageCalls:
         attributes: Mapping[str, Any],
         low: int = 0,
         high: float = inf,
+        notes: Mapping[str, Any] | None = None,
     ) -> tuple[int, int]:
         number = self._storage.get_n_trials(self._store.study_id)
         if not low <= number < high:
             raise NumberTaken(number)
         distributions = {name: self._space[name] for name in params}
         trial = create_trial(state=state, params={**params}, distributions=distributions, system_attrs={**attributes})
+        with gathered(self._storage):
+            self.set_study_attributes(notes or {})
         trial_id = self._storage.create_new_trial(self._store.study_id, trial)
         return trial_id, self._storage.get_trial_number_from_id(trial_id)
 
@@ -63,8 +66,9 @@ class StorageCalls:
         trial = self._storage.get_trial(trial_id)
         if trial.state not in before or (driver is not None and trial.system_attrs.get(DRIVER_KEY) != driver):
             return False
-        self.set_user_attributes(trial_id, user_attrs or {})
-        self.set_trial_attributes(trial_id, system_attrs or {})
+        with gathered(self._storage):
+            self.set_user_attributes(trial_id, user_attrs or {})
+            self.set_trial_attributes(trial_id, system_attrs or {})
         return bool(self._storage.set_trial_state_values(trial_id, after, values))
 
     def restart(self, trial_id: int) -> None:
