@@ -1,4 +1,4 @@
-"""Would an exact linear part of the kernel help on structured values?
+"""Would an exact linear part of the kernel help on structured values? A measurement.
 
     python -m benchmarks.linear [--problems cells gnn] [--seeds 3]
 
