@@ -9,12 +9,8 @@ from optuna.trial import TrialState
 
 import lazybo
 
-# Optuna calls these callbacks deprecated and experimental.
-pytestmark = [
-    pytest.mark.extra,
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
-    pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning"),
-]
+# Optuna calls these callbacks deprecated and experimental, and MLflow uses what SQLAlchemy deprecates.
+pytestmark = [pytest.mark.extra, pytest.mark.filterwarnings("ignore")]
 ENGINES = [None, "threads", "processes"]
 
 
@@ -55,23 +51,44 @@ def test_lightgbm_prunes(executor: str | None, declared: bool) -> None:
     assert all(max(trial.intermediate_values) == 4 for trial in study.trials)
 
 
+def tracker(folder: Path) -> Any:
+    integration = pytest.importorskip("optuna_integration")
+    pytest.importorskip("mlflow")
+    return integration.MLflowCallback(tracking_uri=f"sqlite:///{folder / 'mlflow.db'}", metric_name="loss")
+
+
+def mlflow_client(folder: Path) -> Any:
+    import mlflow
+
+    return mlflow.tracking.MlflowClient(f"sqlite:///{folder / 'mlflow.db'}")
+
+
+def logging(trial: Any) -> float:
+    import mlflow
+
+    mlflow.log_metric("extra", trial.number)
+    return float(trial.params["x"] ** 2)
+
+
 @pytest.mark.parametrize("executor", ENGINES)
 def test_mlflow_tracks(executor: str | None, tmp_path: Path) -> None:
-    integration = pytest.importorskip("optuna_integration")
-    mlflow = pytest.importorskip("mlflow")
-    place = f"sqlite:///{tmp_path / 'mlflow.db'}"
-    callback = integration.MLflowCallback(tracking_uri=place, metric_name="loss")
+    callback = tracker(tmp_path)
+    objective = callback.track_in_mlflow()(logging)
+    if executor == "processes":  # the callback holds a lock, so each worker makes its own
+        mlflow_client(tmp_path).search_experiments()  # two processes cannot create the database at the same time
 
-    @callback.track_in_mlflow()
-    def objective(trial: Any) -> float:
-        import mlflow
-
-        mlflow.log_metric("extra", trial.number)
-        return float(trial.params["x"] ** 2)
+        def objective(trial: Any) -> Any:
+            return tracker(tmp_path).track_in_mlflow()(logging)(trial)
 
     study = run(objective, {"x": (0.0, 1.0)}, executor, n_trials=3, callbacks=[callback], study_name="tracked")
     assert all("mlflow_run_id" in trial.system_attrs for trial in study.trials)
-    client = mlflow.tracking.MlflowClient(place)
+    client = mlflow_client(tmp_path)
     runs = client.search_runs([client.get_experiment_by_name("tracked").experiment_id])
     assert sorted(each.data.metrics["extra"] for each in runs) == [0.0, 1.0, 2.0]
     assert sorted(each.data.metrics["loss"] for each in runs) == sorted(trial.value for trial in study.trials)
+
+
+def test_a_tracker_that_cannot_be_sent_is_refused_before_the_first_evaluation(tmp_path: Path) -> None:
+    objective = tracker(tmp_path).track_in_mlflow()(logging)
+    with pytest.raises(ValueError, match=r"the objective cannot be sent to workers.*use executor='threads'"):
+        run(objective, {"x": (0.0, 1.0)}, "processes", n_trials=1)

@@ -96,7 +96,8 @@ def optimize(
     ``objective`` takes the parameters by their names or as one dict. An argument called ``trial`` gets the trial. It
     returns a number, or a dict with ``value`` and metrics to keep. `lazybo.kfold` makes an objective from folds.
     ``space`` is a dict of lists of choices, ranges ``(low, high)`` or ``(low, high, "log")``, and Optuna distributions;
-    or a `lazybo.Space`, if some parameters are not always active or not all configurations are feasible.
+    or a `lazybo.Space`, if some parameters are not always active or not all configurations are feasible. Without one,
+    the objective takes the trial and names its parameters by ``trial.suggest_*``.
 
     **Several objectives and constraints.** If ``direction`` is a list of directions, the objective returns a tuple or
     list of values, and ``study.best_trials`` has the front. If it is a dict of names and directions, the objective
