@@ -32,7 +32,7 @@ import optuna
 from optuna.study import Study
 
 import lazybo
-from lazybo.run.objective import Trial
+from lazybo.run.trial import Trial
 from lazybo.study.definition import DEFAULT_NAME
 from lazybo.study.replay import replay
 from lazybo.study.seen import Seen

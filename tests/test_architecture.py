@@ -19,8 +19,8 @@ PACKAGE = ROOT / "src" / "lazybo"
 
 # These numbers may go down. To raise one, explain why in docs/architecture.md, in the same commit.
 LIMITS = {
-    "modules": 146,
-    "lines": 36_000,
+    "modules": 147,
+    "lines": 36_200,
     "lines of a module": 500,
     "modules in an import chain": 18,
     "methods of a class": 25,
@@ -28,7 +28,7 @@ LIMITS = {
     "lines of the picture": 18,
     "modules visited by ask": 26,
     "modules visited by a sampler's trial": 37,
-    "modules visited by optimize": 67,
+    "modules visited by optimize": 68,
 }
 # Pairs of packages that import each other.
 MUTUAL: set[tuple[str, str]] = set()

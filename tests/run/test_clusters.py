@@ -19,7 +19,7 @@ from optuna.distributions import FloatDistribution
 from optuna.trial import TrialState
 
 from lazybo import Limits, RunFailed, kfold, optimize
-from lazybo.run.objective import Trial
+from lazybo.run.trial import Trial
 
 pytestmark = pytest.mark.extra
 

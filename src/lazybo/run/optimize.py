@@ -24,10 +24,11 @@ from lazybo.run.failure import attach_study
 from lazybo.run.goals import Goals, check_goals, check_pruner
 from lazybo.run.limits import Limits, StopReason, check_count, or_inf
 from lazybo.run.loop import Driver
-from lazybo.run.objective import Call, KFold, Reporter, call_of, defining_call
+from lazybo.run.objective import Call, KFold, call_of, defining_call
 from lazybo.run.open_trials import Callback, RunOptions
 from lazybo.run.presence import present
 from lazybo.run.shared_study import EVALUATES_HERE, RECORDS_ALL
+from lazybo.run.trial import Reporter
 from lazybo.run.warm_start import check_initial, check_initial_feasible, known_results
 from lazybo.run.worker import Steps
 from lazybo.search.optimizer import Optimizer
