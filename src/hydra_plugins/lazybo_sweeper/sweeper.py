@@ -63,7 +63,7 @@ class LazySweeper(Sweeper):
     def __init__(self, n_trials: int, n_jobs: int, direction: Any, params: Mapping[str, Any], **settings: Any) -> None:
         plain = {name: _plain(each) for name, each in settings.items()}
         self._n_trials, self._n_jobs, self._direction = n_trials, n_jobs, _plain(direction)
-        self._params, self._settings = _plain(params) or {}, plain
+        self._params, self._settings = _flat(_plain(params) or {}), plain
         self.hydra_context: HydraContext | None = None
         self.config: DictConfig | None = None
         self.launcher: Launcher | None = None
@@ -97,7 +97,10 @@ class LazySweeper(Sweeper):
         folder = Path(self.config.hydra.sweep.dir)
         folder.mkdir(parents=True, exist_ok=True)
         OmegaConf.save(self.config, folder / "multirun.yaml")
-        study = self._optimize(swept, fixed, folder)
+        try:
+            study = self._optimize(swept, fixed, folder)
+        except (ValueError, TypeError) as error:  # what was given is wrong; Hydra prints its own exception in one line
+            raise ConfigCompositionException(f"hydra/sweeper=lazybo: {error}") from None
         OmegaConf.save(OmegaConf.create(_results(study)), folder / RESULTS)
         return study
 
@@ -131,7 +134,12 @@ class LazySweeper(Sweeper):
         contact = folder.absolute() / f".trial {trial.number}.json"
         with listening(trial._reporter, host) as remote:
             text = json.dumps(
-                {"address": remote.address, "secret": remote.secret.hex(), "number": trial.number, "params": trial.params}
+                {
+                    "address": remote.address,
+                    "secret": remote.secret.hex(),
+                    "number": trial.number,
+                    "params": trial.params,
+                }
             )
             contact.unlink(missing_ok=True)
             with os.fdopen(os.open(contact, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
@@ -167,6 +175,14 @@ def distribution_of(override: Override) -> BaseDistribution:
     if isinstance(sweep, ChoiceSweep):
         return CategoricalDistribution(list(override.sweep_string_iterator()))
     raise ConfigCompositionException(f"{name}: hydra/sweeper=lazybo takes interval, range and choice, not {sweep}")
+
+
+def _flat(params: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Parameters by dotted names. A space on the command line may become nested dicts."""
+    found: dict[str, Any] = {}
+    for name, each in params.items():
+        found |= _flat(each, f"{prefix}{name}.") if isinstance(each, Mapping) else {f"{prefix}{name}": each}
+    return found
 
 
 def _text(override: Override) -> str:
