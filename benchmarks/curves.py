@@ -36,7 +36,7 @@ from benchmarks import trainings
 from benchmarks.optimizers import CurvePeer, peer_command
 from benchmarks.runner import append, read
 from benchmarks.trainings import LCBENCH
-from lazybo.run.objective import Trial
+from lazybo.run.trial import Trial
 from lazybo.study.pruner import LazyPruner
 from lazybo.study.sampler import LazySampler
 

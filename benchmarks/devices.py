@@ -30,7 +30,7 @@ from typing import Any
 
 import lazybo
 from lazybo.programs.program import Program
-from lazybo.run.objective import Trial
+from lazybo.run.trial import Trial
 
 # What a library would see when it is imported with the objective.
 SEEN = os.environ.get("CUDA_VISIBLE_DEVICES", "")

@@ -37,7 +37,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.trial import TrialState
 
 import lazybo
-from lazybo.run.objective import Trial
+from lazybo.run.trial import Trial
 from lazybo.study.definition import DEFAULT_NAME
 
 # The longest random delay before a kill in each phase, in seconds; starting worker processes takes the longest.

@@ -45,7 +45,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial
 
 import lazybo
-from lazybo.run.objective import Trial
+from lazybo.run.trial import Trial
 from lazybo.study.definition import DEFAULT_NAME
 from lazybo.study.store import open_storage
 

@@ -32,8 +32,8 @@ from optuna.trial import FrozenTrial, TrialState
 
 import lazybo
 from benchmarks.faults import DEADLINE, Report, left_over
-from lazybo.run.objective import Trial
 from lazybo.run.presence import born
+from lazybo.run.trial import Trial
 from lazybo.study.definition import DEFAULT_NAME
 from lazybo.study.trial import is_paused
 

@@ -33,7 +33,7 @@ from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
 from optuna.study import Study
 
 import lazybo
-from lazybo.run.objective import Trial
+from lazybo.run.trial import Trial
 from lazybo.study.attributes import PAUSE_KEY, SEEN_KEY
 from lazybo.study.definition import DEFAULT_NAME
 from lazybo.study.replay import replay

@@ -19,8 +19,8 @@ PACKAGE = ROOT / "src" / "lazybo"
 
 # These numbers may go down. To raise one, explain why in docs/architecture.md, in the same commit.
 LIMITS = {
-    "modules": 152,
-    "lines": 36_500,
+    "modules": 155,
+    "lines": 37_200,
     "lines of a module": 500,
     "modules in an import chain": 18,
     "methods of a class": 25,

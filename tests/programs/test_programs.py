@@ -23,8 +23,8 @@ from optuna.exceptions import TrialPruned
 from lazybo.programs import placeholders
 from lazybo.programs.output import MAX_LINE, MAX_SEARCHED, Lines, Reading, Step, Value
 from lazybo.programs.program import Program, end_all, end_survivor, reopen, running, start
-from lazybo.run.objective import Trial
 from lazybo.run.presence import born, machine
+from lazybo.run.trial import Trial
 from lazybo.run.worker import EvaluationFailed, TrialPaused
 
 # Against hanging only.
@@ -376,7 +376,7 @@ def test_what_a_program_leaves_running_holds_nobody_up_and_is_ended(tmp_path: Pa
 
 def test_a_survivor_of_a_driver_that_was_killed_is_ended_before_its_trial_runs_again(tmp_path: Path) -> None:
     run = program(tmp_path, "sh", "-c", "echo $$ >> pids; [ -e second ] || sleep 600; echo 1")
-    code = "import pickle, sys\nfrom lazybo.run.objective import Trial\npickle.load(sys.stdin.buffer)(Trial(0, {}))"
+    code = "import pickle, sys\nfrom lazybo.run.trial import Trial\npickle.load(sys.stdin.buffer)(Trial(0, {}))"
     driver = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE)
     assert driver.stdin is not None
     with driver.stdin as pipe:

@@ -19,7 +19,7 @@ from optuna.distributions import FloatDistribution
 from optuna.trial import TrialState
 
 from lazybo import Limits, RunFailed, kfold, optimize
-from lazybo.run.objective import Trial
+from lazybo.run.trial import Trial
 
 pytestmark = pytest.mark.extra
 
@@ -190,6 +190,32 @@ def test_ray_evaluates_and_survives_a_worker_that_dies(ray_cluster: Any, tmp_pat
     check(study, 16)
     assert study.trials[4].system_attrs["lazybo:attempts"] == 1
     assert ray_cluster.is_initialized()
+
+
+def asking(trial: Any) -> float:
+    """An objective without a space, which uses its study."""
+    params = {name: trial.suggest_float(name, -5, 5) for name in SPACE}
+    trial.storage.set_trial_system_attr(trial._trial_id, "name", trial.study.study_name)
+    return bowl(params)
+
+
+def check_asking(study: optuna.Study) -> None:
+    check(study, 8)
+    assert {trial.system_attrs["name"] for trial in study.trials} == {study.study_name}
+
+
+def test_define_by_run_on_dask(dask_client: Any, tmp_path: Path) -> None:
+    check_asking(optimize(asking, n_trials=8, executor=dask_client, storage=tmp_path / "s.db", seed=0))
+
+
+@pytest.mark.usefixtures("ray_cluster")
+def test_define_by_run_on_ray() -> None:
+    check_asking(optimize(asking, n_trials=8, executor="ray", seed=0))
+
+
+def test_define_by_run_on_mpi(mpirun: Callable[..., str], tmp_path: Path) -> None:
+    verdict = json.loads(mpirun(3, PROGRAMS / "mpi_define_by_run.py", tmp_path / "s.db"))
+    assert verdict == {"states": ["COMPLETE"] * 8, "names": ["lazybo"], "ranks": [1, 2], "parameters": ["x", "y"]}
 
 
 def test_mpi_ranks_evaluate_and_report(mpirun: Callable[..., str], tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ import lazybo
 from benchmarks import devices as benchmark
 from lazybo.programs.program import Program
 from lazybo.run.devices import VARIABLES, Claim, Devices, check_devices, parse_devices
-from lazybo.run.objective import Trial
+from lazybo.run.trial import Trial
 
 # Against hanging only: nothing here depends on how long something takes.
 DEADLINE = 60.0

@@ -18,9 +18,9 @@ from optuna.trial import TrialState
 
 from lazybo import LazySampler, Limits, RunFailed, Space, kfold, optimize
 from lazybo.run.limits import StopReason
-from lazybo.run.objective import Trial
 from lazybo.run.presence import present
 from lazybo.run.shared_study import Orphans, SharedStudy
+from lazybo.run.trial import Trial
 from lazybo.search.options import Options
 from lazybo.search.planner import Planner
 from lazybo.study.attributes import ATTEMPTS_KEY, DRIVER_KEY, STOPPED_KEY

@@ -10,7 +10,8 @@ import optuna
 import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
-from lazybo.run.objective import Call, Given, Trial, call_of
+from lazybo.run.objective import Call, Given, call_of
+from lazybo.run.trial import Trial
 from lazybo.run.worker import Outcome, Task, evaluate
 
 

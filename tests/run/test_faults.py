@@ -25,8 +25,8 @@ from optuna.trial import FrozenTrial, TrialState
 import lazybo
 from benchmarks import faults
 from benchmarks.drivers import race
-from lazybo.run.objective import Trial
 from lazybo.run.presence import born
+from lazybo.run.trial import Trial
 from lazybo.study.attributes import ATTEMPTS_KEY, BEGAN_KEY
 from lazybo.study.definition import DEFAULT_NAME
 

@@ -15,7 +15,7 @@ import lazybo
 from lazybo import optimize
 from lazybo.run.goals import Goals, check_goals
 from lazybo.run.limits import Limits, Stopping, StopReason, Tally
-from lazybo.run.objective import Trial
+from lazybo.run.trial import Trial
 from lazybo.run.worker import Outcome
 from lazybo.study.definition import reporting_of
 from lazybo.study.ledger import Result

@@ -17,7 +17,7 @@ from optuna.trial import FrozenTrial, TrialState
 import lazybo
 from lazybo import Condition, optimize
 from lazybo.run.engines import Engine
-from lazybo.run.objective import Trial
+from lazybo.run.trial import Trial
 from lazybo.study.model import StudyModel
 
 SPACE = {"x": FloatDistribution(-5, 5), "y": FloatDistribution(-5, 5)}

@@ -23,7 +23,7 @@ from optuna.trial import TrialState
 
 from lazybo import Limits, RunFailed, optimize
 from lazybo.run.limits import StopReason
-from lazybo.run.objective import Trial
+from lazybo.run.trial import Trial
 from lazybo.run.warm_start import known_results
 from lazybo.space.shorthand import as_distributions
 from lazybo.space.space import Space

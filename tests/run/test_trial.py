@@ -12,7 +12,7 @@ from optuna.terminator import report_cross_validation_scores
 from optuna.trial import TrialState
 
 import lazybo
-from lazybo.run.objective import Trial
+from lazybo.run.trial import Trial
 
 SPACE = {"x": (0.0, 1.0), "k": ["a", "b"]}
 ENGINES = [None, "threads", "processes"]

@@ -109,7 +109,8 @@ def plain(options: Options) -> dict[str, Any]:
 
 
 def test_there_are_other_values_for_every_option() -> None:
-    assert OTHERS.keys() == {field.name for field in fields(Options)}
+    # Beliefs are part of the space: tests/search/test_beliefs.py saves them.
+    assert OTHERS.keys() == {field.name for field in fields(Options)} - {"beliefs"}
 
 
 @pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in OTHERS.items() for value in values])

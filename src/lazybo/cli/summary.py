@@ -19,7 +19,7 @@ from lazybo.report.facts import Facts, ModelFacts, model_facts_of, unless_missin
 from lazybo.report.predictions import Advice, advise
 from lazybo.report.ranges import Ranges, in_words
 from lazybo.run.limits import describe_stop
-from lazybo.run.objective import DEVICE
+from lazybo.run.trial import DEVICE
 from lazybo.study import structured
 from lazybo.study.attributes import COMMAND_KEY, OBJECTIVE_KEY, REPEAT_KEY, STOPPED_KEY
 from lazybo.study.replay import Replayed

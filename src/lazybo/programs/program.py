@@ -32,8 +32,9 @@ from lazybo.core.text import shortened
 from lazybo.programs import placeholders
 from lazybo.programs.output import MAX_LINE, Last, Reading, Step, Value
 from lazybo.run.devices import Claim
-from lazybo.run.objective import Call, Given, Trial
+from lazybo.run.objective import Call, Given
 from lazybo.run.presence import Process, born
+from lazybo.run.trial import Trial
 from lazybo.run.worker import EvaluationFailed, TrialPaused
 
 # Seconds between SIGTERM and SIGKILL.

@@ -33,7 +33,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial
 
 from lazybo.run import plain
-from lazybo.run.objective import DEVICE, Reporter
+from lazybo.run.trial import DEVICE, Reporter
 from lazybo.study.ledger import open_ledger
 from lazybo.study.store import Store, with_retries
 

@@ -28,9 +28,9 @@ from lazybo.run.engines import Engine
 from lazybo.run.failure import InvalidValue, how_to_resume, log_failed_trial
 from lazybo.run.limits import Budget, GainLimit, Stopping, StopReason, Tally, or_inf
 from lazybo.run.next_trial import Bracket, TrialSource, bracket_for
-from lazybo.run.objective import Reporter
 from lazybo.run.open_trials import OpenTrial, OpenTrials, RunOptions
 from lazybo.run.shared_study import Orphans, SharedStudy
+from lazybo.run.trial import Reporter
 from lazybo.run.worker import Outcome
 from lazybo.study.attributes import FAILURE_KEY, SECONDS_KEY, VARIANCE_KEY
 from lazybo.study.ledger import Entry, Result, open_ledger

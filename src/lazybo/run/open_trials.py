@@ -21,7 +21,8 @@ from lazybo.run.engines import Engine, EngineBroken, WorkerDied
 from lazybo.run.failure import RunFailed, how_to_resume
 from lazybo.run.goals import ONE_OBJECTIVE, Goals
 from lazybo.run.limits import Limits, or_inf
-from lazybo.run.objective import Call, Reporter, mean_of, variance_of_mean
+from lazybo.run.objective import Call, mean_of, variance_of_mean
+from lazybo.run.trial import Reporter
 from lazybo.run.worker import NO_STEPS, Outcome, Steps, Task, evaluate
 from lazybo.study.attributes import ATTEMPTS_KEY
 from lazybo.study.ledger import Entry

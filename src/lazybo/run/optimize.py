@@ -24,10 +24,11 @@ from lazybo.run.failure import attach_study
 from lazybo.run.goals import Goals, check_goals, check_pruner
 from lazybo.run.limits import Limits, StopReason, check_count, or_inf
 from lazybo.run.loop import Driver
-from lazybo.run.objective import Call, KFold, Reporter, call_of, defining_call
+from lazybo.run.objective import Call, KFold, call_of, defining_call
 from lazybo.run.open_trials import Callback, RunOptions
 from lazybo.run.presence import present
 from lazybo.run.shared_study import EVALUATES_HERE, RECORDS_ALL
+from lazybo.run.trial import Reporter
 from lazybo.run.warm_start import check_initial, check_initial_feasible, known_results
 from lazybo.run.worker import Steps
 from lazybo.search.optimizer import Optimizer
@@ -96,7 +97,8 @@ def optimize(
     ``objective`` takes the parameters by their names or as one dict. An argument called ``trial`` gets the trial. It
     returns a number, or a dict with ``value`` and metrics to keep. `lazybo.kfold` makes an objective from folds.
     ``space`` is a dict of lists of choices, ranges ``(low, high)`` or ``(low, high, "log")``, and Optuna distributions;
-    or a `lazybo.Space`, if some parameters are not always active or not all configurations are feasible.
+    or a `lazybo.Space`, if some parameters are not always active or not all configurations are feasible. Without one,
+    the objective takes the trial and names its parameters by ``trial.suggest_*``.
 
     **Several objectives and constraints.** If ``direction`` is a list of directions, the objective returns a tuple or
     list of values, and ``study.best_trials`` has the front. If it is a dict of names and directions, the objective

@@ -23,7 +23,8 @@ from lazybo.run import plain
 from lazybo.run.checkpoints import Checkpoint, opened
 from lazybo.run.devices import Devices
 from lazybo.run.goals import ONE_OBJECTIVE, Goals
-from lazybo.run.objective import Call, DefiningTrial, Reporter, SpaceError, Trial
+from lazybo.run.objective import Call
+from lazybo.run.trial import DefiningTrial, Reporter, SpaceError, Trial
 from lazybo.study.attributes import MAX_STORED, metric_at
 
 LARGEST = sys.float_info.max

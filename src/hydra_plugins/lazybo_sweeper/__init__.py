@@ -1,0 +1,1 @@
+"""The sweeper of lazybo for Hydra: ``hydra/sweeper=lazybo``."""

@@ -1,0 +1,203 @@
+"""A Hydra sweeper: every job is a trial of `lazybo.optimize`.
+
+Jobs are launched one by one, by as many threads as there are jobs at a time. So with a parallel launcher the next trial
+starts as soon as a job ends. A job that reports intermediate values finds its driver by a file that only its user can
+read; its name is in the environment variable that `lazybo.hydra` looks up.
+"""
+
+import json
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import optuna
+from hydra.core.config_store import ConfigStore
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import ChoiceSweep, IntervalSweep, Override, RangeSweep
+from hydra.core.plugins import Plugins
+from hydra.errors import ConfigCompositionException
+from hydra.plugins.launcher import Launcher
+from hydra.plugins.sweeper import Sweeper
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig, OmegaConf
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.study import Study
+
+import lazybo
+from lazybo.hydra import VARIABLE
+from lazybo.run.channel import listening
+from lazybo.space.beliefs import beliefs_of
+
+# Launchers that run a job in this process, or elsewhere on this machine.
+HERE, LOCAL = ("BasicLauncher",), ("BasicLauncher", "JoblibLauncher", "LocalLauncher")
+RESULTS = "optimization_results.yaml"
+
+
+@dataclass
+class LazySweeperConf:
+    """The settings of the sweeper. ``params`` has the space, as overrides; others on the command line replace them."""
+
+    _target_: str = "hydra_plugins.lazybo_sweeper.sweeper.LazySweeper"
+    n_trials: int = 20
+    n_jobs: int = 1
+    direction: Any = "minimize"
+    storage: str | None = None
+    study_name: str | None = None
+    seed: int | None = None
+    params: dict[str, Any] = field(default_factory=dict)
+    constraints: dict[str, Any] | None = None
+    beliefs: dict[str, Any] = field(default_factory=dict)
+    sampler: dict[str, Any] = field(default_factory=dict)
+    limits: dict[str, Any] = field(default_factory=dict)
+
+
+ConfigStore.instance().store(group="hydra/sweeper", name="lazybo", node=LazySweeperConf, provider="lazybo")
+
+
+class LazySweeper(Sweeper):
+    """Optimises what the application returns."""
+
+    def __init__(self, n_trials: int, n_jobs: int, direction: Any, params: Mapping[str, Any], **settings: Any) -> None:
+        plain = {name: _plain(each) for name, each in settings.items()}
+        self._n_trials, self._n_jobs, self._direction = n_trials, n_jobs, _plain(direction)
+        self._params, self._settings = _flat(_plain(params) or {}), plain
+        self.hydra_context: HydraContext | None = None
+        self.config: DictConfig | None = None
+        self.launcher: Launcher | None = None
+
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        """Make the launcher."""
+        self.hydra_context, self.config = hydra_context, config
+        self.launcher = Plugins.instance().instantiate_launcher(
+            hydra_context=hydra_context, task_function=task_function, config=config
+        )
+
+    def sweep(self, arguments: list[str]) -> Study:
+        """Run all trials, and write the best to the folder of the sweep."""
+        assert self.config is not None
+        assert self.hydra_context is not None
+        parser = OverridesParser.create(config_loader=self.hydra_context.config_loader)
+        overrides = parser.parse_overrides([*(f"{name}={text}" for name, text in self._params.items()), *arguments])
+        last = {each.key_or_group: each for each in overrides}  # the command line comes last, and wins
+        swept = {name: each for name, each in last.items() if each.is_sweep_override()}
+        fixed = [_text(each) for name, each in last.items() if name not in swept]
+        if not swept:
+            raise ConfigCompositionException(
+                "hydra/sweeper=lazybo has nothing to sweep: give a parameter as 'lr=tag(log, interval(1e-5, 1))', "
+                "'layers=range(1, 5)' or 'optimizer=choice(sgd, adam)'"
+            )
+        if self._n_jobs > 1 and type(self.launcher).__name__ in HERE:
+            raise ConfigCompositionException(
+                f"hydra.sweeper.n_jobs={self._n_jobs}, but the basic launcher runs one job at a time; use "
+                "hydra/launcher=joblib or hydra/launcher=submitit_local"
+            )
+        folder = Path(self.config.hydra.sweep.dir)
+        folder.mkdir(parents=True, exist_ok=True)
+        OmegaConf.save(self.config, folder / "multirun.yaml")
+        try:
+            study = self._optimize(swept, fixed, folder)
+        except (ValueError, TypeError) as error:  # what was given is wrong; Hydra prints its own exception in one line
+            raise ConfigCompositionException(f"hydra/sweeper=lazybo: {error}") from None
+        OmegaConf.save(OmegaConf.create(_results(study)), folder / RESULTS)
+        return study
+
+    def _optimize(self, swept: Mapping[str, Override], fixed: Sequence[str], folder: Path) -> Study:
+        keys = {name: each.get_key_element() for name, each in swept.items()}
+        settings = dict(self._settings)
+        beliefs, limits, sampler = (settings.pop(name) or {} for name in ("beliefs", "limits", "sampler"))
+        space = lazybo.Space({name: distribution_of(each) for name, each in swept.items()}, beliefs=beliefs_of(beliefs))
+
+        def objective(params: dict[str, Any], trial: Any) -> Any:
+            chosen = [f"{keys[name]}={value}" for name, value in params.items()]
+            return self._launched([*fixed, *chosen], trial, folder)
+
+        return lazybo.optimize(
+            objective,
+            space,
+            n_trials=self._n_trials,
+            n_parallel=self._n_jobs if self._n_jobs > 1 else None,
+            executor="threads" if self._n_jobs > 1 else None,
+            direction=self._direction,
+            limits=lazybo.Limits(**limits),
+            sampler=lazybo.LazySampler(**sampler) if sampler else None,
+            progress=False,
+            **settings,
+        )
+
+    def _launched(self, overrides: list[str], trial: Any, folder: Path) -> Any:
+        """What the job of a trial returns. It finds this process by a file while it runs."""
+        assert self.launcher is not None
+        host = "127.0.0.1" if type(self.launcher).__name__ in LOCAL else socket.gethostname()
+        contact = folder.absolute() / f".trial {trial.number}.json"
+        with listening(trial._reporter, host) as remote:
+            text = json.dumps(
+                {
+                    "address": remote.address,
+                    "secret": remote.secret.hex(),
+                    "number": trial.number,
+                    "params": trial.params,
+                }
+            )
+            contact.unlink(missing_ok=True)
+            with os.fdopen(os.open(contact, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+                file.write(text)
+            try:
+                told = f"++hydra.job.env_set.{VARIABLE}='{contact}'"
+                (job,) = self.launcher.launch([[*overrides, told]], initial_job_idx=trial.number)
+            finally:
+                contact.unlink(missing_ok=True)
+        if isinstance(job._return_value, optuna.TrialPruned):
+            raise job._return_value
+        return _plain(job.return_value)  # raises what the job raised
+
+
+def distribution_of(override: Override) -> BaseDistribution:
+    """The distribution of a swept parameter."""
+    sweep, name = override.value(), override.key_or_group
+    log = "log" in getattr(sweep, "tags", ())
+    if isinstance(sweep, IntervalSweep):
+        assert sweep.start is not None
+        assert sweep.end is not None
+        if isinstance(sweep.start, int) and isinstance(sweep.end, int):
+            return IntDistribution(sweep.start, sweep.end, log=log)
+        return FloatDistribution(float(sweep.start), float(sweep.end), log=log)
+    if isinstance(sweep, RangeSweep):
+        values = list(sweep.range())
+        step = sweep.step
+        if not values or step <= 0:
+            raise ConfigCompositionException(f"{name}: a range must go upwards and have at least one value")
+        if all(isinstance(each, int) for each in values):
+            return IntDistribution(values[0], values[-1], log=log, step=1 if log else int(step))
+        return FloatDistribution(values[0], values[-1], step=float(step))
+    if isinstance(sweep, ChoiceSweep):
+        return CategoricalDistribution(list(override.sweep_string_iterator()))
+    raise ConfigCompositionException(f"{name}: hydra/sweeper=lazybo takes interval, range and choice, not {sweep}")
+
+
+def _flat(params: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Parameters by dotted names. A space on the command line may become nested dicts."""
+    found: dict[str, Any] = {}
+    for name, each in params.items():
+        found |= _flat(each, f"{prefix}{name}.") if isinstance(each, Mapping) else {f"{prefix}{name}": each}
+    return found
+
+
+def _text(override: Override) -> str:
+    """An override as the launcher takes it."""
+    return f"{override.get_key_element()}={override.get_value_element_as_str()}"
+
+
+def _plain(value: Any) -> Any:
+    """A setting or a result without OmegaConf's containers."""
+    return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
+
+
+def _results(study: Study) -> dict[str, Any]:
+    found: dict[str, Any] = {"name": "lazybo", "study_name": study.study_name}
+    if len(study.directions) == 1:
+        return {**found, "best_params": study.best_params, "best_value": study.best_value}
+    solutions = [{"params": trial.params, "values": list(trial.values)} for trial in study.best_trials]
+    return {**found, "solutions": solutions}

@@ -1,0 +1,331 @@
+"""The trial that an objective gets, what it reports to, and checks of its ``suggest_*`` calls."""
+
+import difflib
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from typing import Any, Protocol
+
+import numpy as np
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.storages import BaseStorage
+from optuna.study import Study
+
+from lazybo.run import plain
+from lazybo.run.devices import Claim, Devices
+from lazybo.study.attributes import KIND_KEY, MAX_STORED
+
+# The attributes of a trial that say where it ran.
+DEVICE, SLOT = "device", "slot"
+# At most this many parameters are named in a message.
+SHOWN = 8
+
+
+class Reporter(Protocol):
+    """What a worker reports to."""
+
+    def begin(self, number: int, fold: int | None) -> None:
+        """The evaluation starts; its timeout counts from now on."""
+
+    def report(self, number: int, step: int, value: float) -> bool:
+        """Record the value of a trial at a step; True if the trial should stop."""
+
+    def flush(self, number: int) -> None:
+        """Wait until all reported values are in the study."""
+
+    def claim(self, number: int, device: str) -> None:
+        """The evaluation owns a device from now on."""
+
+    def study(self) -> Study:
+        """The study, as an objective may use it."""
+
+    def suggest(self, number: int, name: str, distribution: BaseDistribution) -> float:
+        """A parameter of a trial without a space, as the study stores it."""
+
+
+class Trial(optuna.trial.Trial):
+    """The trial that an objective gets: Optuna's, except that its parameters are chosen before the evaluation starts.
+
+    ``suggest_*`` look them up. ``study`` and ``storage`` are the study's own in this process; in a worker of another
+    process they ask the driver. Reports go to the driver, and user attributes and constraints are sent with the result.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        params: Mapping[str, Any],
+        reporter: Reporter | None = None,
+        devices: Devices | None = None,
+    ) -> None:
+        # Optuna's own is not initialised: it would read the study, which most objectives do not need.
+        self._number = number
+        self.device: str | None = None  # the names of the devices that it owns, with commas between them
+        self.slot: int | None = None  # the position of its entry in ``devices``
+        self._devices = devices
+        self._params = dict(params)
+        self._user_attrs: dict[str, Any] = {}
+        self._constraints: dict[str, float] = {}
+        self._reporter = reporter
+        self._prune = False
+        self.yields = False  # whether the objective is a generator function
+        self.space: Mapping[str, Any] = {}  # distributions and kinds; empty if it is not known
+        self.reported: tuple[int, float] | None = None  # the last step and value of an earlier evaluation
+
+    @property
+    def number(self) -> int:
+        """The number of the trial in its study."""
+        return self._number
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """The parameters."""
+        return self._params
+
+    @property
+    def relative_params(self) -> dict[str, Any]:
+        """The parameters: all of them are chosen together."""
+        return self._params
+
+    @property
+    def user_attrs(self) -> dict[str, Any]:
+        """What `set_user_attr` has kept in this evaluation."""
+        return self._user_attrs
+
+    @property
+    def constraints(self) -> dict[str, float]:
+        """What `set_constraint` has kept in this evaluation."""
+        return self._constraints
+
+    @property
+    def study(self) -> Study:  # type: ignore[override]
+        """The study."""
+        if self._reporter is None:
+            raise RuntimeError("this trial belongs to no study: it was made outside of lazybo.optimize()")
+        return self._reporter.study()
+
+    @property
+    def storage(self) -> BaseStorage:  # type: ignore[override]
+        """The storage of the study. Trials are begun and ended by the driver only."""
+        return self.study._storage
+
+    @property
+    def _trial_id(self) -> int:  # type: ignore[override]
+        study = self.study
+        return study._storage.get_trial_id_from_study_id_trial_number(study._study_id, self._number)
+
+    @property
+    def datetime_start(self) -> datetime | None:
+        """When the trial began."""
+        return self.storage.get_trial(self._trial_id).datetime_start
+
+    @property
+    def distributions(self) -> dict[str, BaseDistribution]:
+        """The distributions of the parameters as the study has them."""
+        return self.storage.get_trial(self._trial_id).distributions
+
+    def report(self, value: float, step: int) -> None:
+        """Record an intermediate value and ask the pruner. With several objectives, it is the one that is reported."""
+        if self.yields:
+            raise ValueError("trial.report is not for generator functions: yield the value of each step instead")
+        self.record(value, step)
+
+    def record(self, value: float, step: int) -> bool:
+        """The same for a yielded value; True if the trial should stop."""
+        if isinstance(step, bool) or not isinstance(step, int | np.integer) or not 0 <= step <= MAX_STORED:
+            raise ValueError(f"step must be a whole number from 0 to {MAX_STORED}, not {plain.short(step)}")
+        try:
+            number = plain.number(value)
+        except (TypeError, ValueError, OverflowError):
+            raise ValueError(f"report takes a number that a float can hold, not {plain.short(value)}") from None
+        if self._reporter is not None:
+            self._prune = self._reporter.report(self.number, int(step), number)
+        return self._prune
+
+    def flush(self) -> None:
+        """Wait until all reported values are in the study."""
+        if self._reporter is not None:
+            self._reporter.flush(self.number)
+
+    @contextmanager
+    def owning(self, *, alone: bool = False) -> Iterator[Claim | None]:
+        """Own a device in this block, if the run has some. ``alone``: for this process, until it ends."""
+        if self._devices is None:
+            yield None
+            return
+        with self._devices.own() if alone else self._devices.claim() as claim:
+            self.device, self.slot = claim.device, claim.slot
+            self._user_attrs.update({DEVICE: claim.device, SLOT: claim.slot})
+            if self._reporter is not None:
+                with suppress(OSError, EOFError):  # a driver that cannot be reached still gets the result
+                    self._reporter.claim(self.number, claim.device)
+            yield claim
+
+    def should_prune(self) -> bool:
+        """Whether the pruner wants to end this trial; raise `optuna.TrialPruned` then."""
+        return self._prune
+
+    def set_user_attr(self, key: str, value: Any) -> None:
+        """Keep a value with the trial."""
+        self._user_attrs[key] = value
+
+    def set_constraint(self, key: str, value: float) -> None:
+        """Keep the measured value of a constraint. The trial is feasible if all its constraints are at most 0."""
+        try:
+            number = plain.number(value)
+        except (TypeError, ValueError, OverflowError):
+            number = math.nan
+        if not isinstance(key, str) or not key.strip() or math.isnan(number):
+            given = f"{plain.short(key)} and {plain.short(value)}"
+            raise ValueError(f"set_constraint takes a name and a number, not {given}")
+        self._constraints[key] = number
+
+    def suggest_float(
+        self,
+        name: str,
+        low: float | None = None,
+        high: float | None = None,
+        *,
+        step: float | None = None,
+        log: bool = False,
+    ) -> float:
+        """The value of a parameter. The range may be left out; one that contradicts the space is a `SpaceError`."""
+        value = self._chosen(name)
+        if self.space:
+            check_range(self.space, name, FloatDistribution, low, high, step, log)
+        return float(value)
+
+    def suggest_int(
+        self, name: str, low: int | None = None, high: int | None = None, *, step: int = 1, log: bool = False
+    ) -> int:
+        """The value of a parameter. The range may be left out; one that contradicts the space is a `SpaceError`."""
+        value = self._chosen(name)
+        if self.space:
+            check_range(self.space, name, IntDistribution, low, high, None if step == 1 else step, log)
+        return int(value)
+
+    def suggest_categorical(self, name: str, choices: Sequence[Any] | None = None) -> Any:
+        """The value of a parameter. The choices may be left out; ones that contradict the space are a `SpaceError`."""
+        value = self._chosen(name)
+        if self.space:
+            check_choices(self.space, name, choices)
+        return value
+
+    def suggest(self, name: str, kind: Any) -> Any:
+        """The value of a parameter with structure; a kind that contradicts the space is a `SpaceError`."""
+        value = self._chosen(name)
+        if self.space and self.space[name] != kind:
+            raise SpaceError(f"{kind} contradicts the space, where {name!r} is {described(self.space[name])}")
+        return value
+
+    def _chosen(self, name: str) -> Any:
+        if self.space:
+            check_name(name, self.space)
+        if name not in self.params:
+            raise KeyError(f"{name!r} is not active in this trial, which has {sorted(self.params)}")
+        return self.params[name]
+
+
+class DefiningTrial(Trial):
+    """The trial of an objective without a space: ``suggest_*`` asks the study's sampler in the driver's process."""
+
+    def suggest_float(  # type: ignore[override]
+        self, name: str, low: float, high: float, *, step: float | None = None, log: bool = False
+    ) -> float:
+        """A number."""
+        return float(self._asked(name, FloatDistribution(low, high, log=log, step=step)))
+
+    def suggest_int(self, name: str, low: int, high: int, *, step: int = 1, log: bool = False) -> int:  # type: ignore[override]
+        """A whole number."""
+        return int(self._asked(name, IntDistribution(low, high, log=log, step=step)))
+
+    def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any:  # type: ignore[override]
+        """One of some choices."""
+        return self._asked(name, CategoricalDistribution(choices))
+
+    def suggest(self, name: str, kind: Any) -> Any:
+        """A parameter with structure: it is stored as several ordinary ones."""
+        if f"{KIND_KEY}:{name}" not in self.study.user_attrs:
+            self.study.set_user_attr(f"{KIND_KEY}:{name}", kind.to_plain())
+        return kind.read([self._asked(each, distribution) for each, distribution in kind.stored(name).items()])
+
+    def _asked(self, name: str, distribution: BaseDistribution) -> Any:
+        assert self._reporter is not None, "an objective that gets a trial reports to its driver"
+        value = distribution.to_external_repr(self._reporter.suggest(self._number, name, distribution))
+        self._params[name] = value
+        return value
+
+
+# ----------------------------------------------------------------- suggest_* calls
+
+
+class SpaceError(ValueError):
+    """A ``suggest_*`` call contradicts the space, or asks for a name that is not in it.
+
+    The parameters are chosen from the space before an evaluation starts, so the call would get an unexpected value.
+    """
+
+
+def check_name(name: str, space: Mapping[str, Any]) -> None:
+    """Raise a `SpaceError` if the space has no parameter with this name."""
+    if name not in space:
+        near = difflib.get_close_matches(str(name), space, n=3)
+        hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+        names = [*map(repr, space)][:SHOWN] + ["..."] * (len(space) > SHOWN)
+        raise SpaceError(f"{plain.short(name)} is not in the space, which has {', '.join(names)}{hint}")
+
+
+def check_range(
+    space: Mapping[str, Any],
+    name: str,
+    kind: type[FloatDistribution] | type[IntDistribution],
+    low: float | None,
+    high: float | None,
+    step: float | None,
+    log: bool,
+) -> None:
+    """Raise a `SpaceError` unless the space has this range of floats or integers. Without a range, any will do."""
+    integer = kind is IntDistribution
+    ends = [] if low is None and high is None else [plain.short(low), plain.short(high)]
+    options = [f"step={plain.short(step)}"] * (step is not None) + ["log=True"] * bool(log)
+    arguments: Any = (low, high, log, (1 if step is None else step) if integer else step)
+    asked = kind(*arguments) if ends else None
+    function = "suggest_int" if integer else "suggest_float"
+    _compare(space[name], kind, asked, f"{function}({', '.join([repr(name), *ends, *options])})", name)
+
+
+def check_choices(space: Mapping[str, Any], name: str, choices: Sequence[Any] | None) -> None:
+    """Raise a `SpaceError` unless the space has these choices, in any order. Without choices, any will do."""
+    asked = None if choices is None else CategoricalDistribution(choices)
+    written = f"suggest_categorical({name!r}{'' if choices is None else f', {plain.short(choices)}'})"
+    _compare(space[name], CategoricalDistribution, asked, written, name)
+
+
+def _compare(given: Any, kind: type[BaseDistribution], asked: BaseDistribution | None, written: str, name: str) -> None:
+    if not isinstance(given, kind) or (asked is not None and not _same(given, asked)):
+        raise SpaceError(
+            f"{written} contradicts the space, where {name!r} is {described(given)}; write the same in both, or use "
+            f"trial.params[{name!r}]"
+        )
+
+
+def _same(given: Any, asked: Any) -> bool:
+    if isinstance(given, CategoricalDistribution):
+        return len(given.choices) == len(asked.choices) and all(choice in asked.choices for choice in given.choices)
+    ends, asked_ends = ((each.low, each.high, each.step or 0.0) for each in (given, asked))
+    close = all(math.isclose(a, b, rel_tol=1e-9) for a, b in zip(ends, asked_ends, strict=True))
+    return close and given.log == asked.log
+
+
+def described(distribution: Any) -> str:
+    """A distribution in words; a kind with structure as it was written."""
+    if isinstance(distribution, CategoricalDistribution):
+        return f"one of {plain.short(list(distribution.choices))}"
+    if not isinstance(distribution, FloatDistribution | IntDistribution):
+        return str(distribution)
+    kind = "a float" if isinstance(distribution, FloatDistribution) else "an integer"
+    plain_step = None if isinstance(distribution, FloatDistribution) else 1
+    step = "" if distribution.step == plain_step else f" in steps of {distribution.step}"
+    log = " on a logarithmic scale" if distribution.log else ""
+    return f"{kind} from {distribution.low} to {distribution.high}{step}{log}"

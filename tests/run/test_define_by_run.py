@@ -1,0 +1,161 @@
+"""`optimize(objective)` without a space: the objective asks its trial for parameters, on every engine."""
+
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+from optuna.trial import TrialState
+
+import lazybo
+from lazybo import Belief, LazySampler, Limits, Permutation
+from lazybo.study.replay import replay
+
+optuna.logging.set_verbosity(optuna.logging.ERROR)
+
+
+def objective(trial: Any) -> float:
+    lr = trial.suggest_float("lr", 1e-5, 1.0, log=True)
+    opt = trial.suggest_categorical("opt", ["sgd", "adam"])
+    momentum = trial.suggest_float("momentum", 0.0, 1.0) if opt == "sgd" else 0.5
+    layers = trial.suggest_int("layers", 1, 8)
+    assert trial.params["lr"] == lr
+    return (math.log10(lr) + 3) ** 2 + (momentum - 0.5) ** 2 + 0.1 * abs(layers - 3) + 0.2 * (opt == "adam")
+
+
+def run(function: Any = objective, n_trials: int = 10, **more: Any) -> optuna.Study:
+    return lazybo.optimize(function, **{"n_trials": n_trials, "seed": 1, "progress": False, **more})
+
+
+def params_of(study: optuna.Study) -> list[dict[str, Any]]:
+    return [trial.params for trial in study.trials]
+
+
+def test_one_worker_does_what_the_sampler_does_and_a_resumed_run_too(tmp_path: Path) -> None:
+    whole = run(n_trials=14)
+    by_sampler = optuna.create_study(sampler=LazySampler(seed=1))
+    by_sampler.optimize(objective, n_trials=14)
+    assert params_of(whole) == params_of(by_sampler)
+    run(n_trials=6, storage=tmp_path / "study.db")
+    parts = run(n_trials=14, storage=tmp_path / "study.db")
+    assert params_of(parts) == params_of(whole)
+    assert parts.best_value < 1.0
+
+
+@pytest.mark.parametrize("executor", ["threads", "processes"])
+@pytest.mark.parametrize("storage", ["memory", "file"])
+def test_parallel_workers(executor: str, storage: str, tmp_path: Path) -> None:
+    where = {} if storage == "memory" else {"storage": tmp_path / "study.db"}
+    study = run(executor=executor, n_parallel=2, **where)
+    assert [trial.state for trial in study.trials] == [TrialState.COMPLETE] * 10
+    assert [trial.number for trial in study.trials] == list(range(10))
+    for trial in study.trials:
+        assert ("momentum" in trial.params) == (trial.params["opt"] == "sgd")
+        assert trial.value == objective(optuna.trial.FixedTrial(trial.params))
+
+
+def test_reports_ranges_and_replay_use_the_parameters_of_the_trials(tmp_path: Path) -> None:
+    study = run(n_trials=14, storage=tmp_path / "study.db")
+    assert set(lazybo.importances(study)) == {"lr", "opt", "momentum", "layers"}
+    assert set(lazybo.ranges(study)) == {"lr", "opt", "momentum", "layers"}
+    assert lazybo.recommend(study).params.keys() >= {"lr", "opt", "layers"}
+    assert 'id="ranges"' in lazybo.write_report(study, tmp_path / "page.html").read_text()
+    assert {each.missing for each in replay(study)} == {"what its suggestion had seen was not recorded"}
+
+
+def test_a_worker_that_dies_costs_nothing_and_the_trial_keeps_its_parameters(tmp_path: Path) -> None:
+    def dying(trial: Any) -> float:
+        value = objective(trial)
+        mark = tmp_path / f"{trial.number} {trial.params['lr']!r}"
+        if trial.number == 3 and not mark.exists():
+            mark.touch()
+            os._exit(1)
+        return value
+
+    study = run(dying, executor="processes", n_parallel=2, storage=tmp_path / "study.db")
+    assert [trial.state for trial in study.trials] == [TrialState.COMPLETE] * 10
+    assert len(list(tmp_path.glob("3 *"))) == 1  # it was run again with the same parameters
+    assert (tmp_path / f"3 {study.trials[3].params['lr']!r}").exists()
+
+
+def test_a_study_of_optuna_goes_on(tmp_path: Path) -> None:
+    storage = f"sqlite:///{tmp_path / 'study.db'}"
+    optuna.create_study(study_name="s", storage=storage, sampler=LazySampler(seed=1)).optimize(objective, n_trials=5)
+    study = run(n_trials=9, storage=tmp_path / "study.db", study_name="s")
+    assert len(study.trials) == 9
+    with pytest.raises(ValueError, match="has another space"):
+        lazybo.optimize(objective, {"x": (0.0, 1.0)}, n_trials=10, storage=tmp_path / "study.db", study_name="s")
+
+
+def test_initial_configurations_and_beliefs() -> None:
+    study = run(n_trials=4, initial=[{"lr": 0.25, "opt": "adam"}], sampler=LazySampler(seed=1))
+    assert study.trials[0].params | {"layers": 0} == {"lr": 0.25, "opt": "adam", "layers": 0}
+    believing = run(n_trials=2, sampler=LazySampler(seed=1, beliefs={"lr": Belief(around=1e-2, within=2)}))
+    assert believing.trials[0].params["lr"] == pytest.approx(1e-2)
+
+
+@pytest.mark.parametrize("executor", [None, "processes"])
+def test_failures_pruning_and_structure(executor: str | None) -> None:
+    def mixed(trial: Any) -> float:
+        order = lazybo.suggest(trial, "order", Permutation(["a", "b", "c"]))
+        x = trial.suggest_float("x", 0.0, 1.0)
+        if trial.number == 1:
+            raise ValueError("no luck")
+        trial.report(x, 1)
+        if trial.number == 2:
+            raise optuna.TrialPruned
+        return float(order.index("a")) + x
+
+    parallel = {} if executor is None else {"executor": executor, "n_parallel": 2}
+    study = run(mixed, n_trials=8, limits=Limits(retries=0), **parallel)
+    states = [trial.state for trial in study.trials]
+    assert states[1:3] == [TrialState.FAIL, TrialState.PRUNED]
+    assert states.count(TrialState.COMPLETE) == 6
+    assert all("x" in trial.params for trial in study.trials)
+
+
+def test_choices_that_are_objects_are_the_objectives_own() -> None:
+    def objects(trial: Any) -> float:
+        choices = [None, (1, 2), True]
+        assert trial.suggest_categorical("c", choices) in choices
+        return trial.suggest_float("x", 0, 1, step=0.25)
+
+    assert run(objects, n_trials=6, executor="processes", n_parallel=2).best_value >= 0
+
+
+def test_several_objectives() -> None:
+    def two(trial: Any) -> tuple[float, float]:
+        x = trial.suggest_float("x", 0.0, 1.0)
+        return x, (x - 1) ** 2
+
+    study = run(two, n_trials=9, direction=["minimize", "minimize"])
+    assert len(study.best_trials) > 1
+
+
+@pytest.mark.parametrize(
+    ("function", "more", "message"),
+    [
+        (lambda params, trial: 1.0, {}, "without a space, the objective asks its trial"),
+        (lambda lr, opt: 1.0, {}, "without a space, the objective asks its trial"),
+        (lambda: 1.0, {}, "without a space, the objective asks its trial"),
+        (lazybo.kfold(lambda params, fold: 1.0), {}, "kfold needs a space"),
+        (objective, {"warm_start": []}, "warm_start needs a space"),
+        (objective, {"max_steps": 5}, "max_steps needs a space"),
+        (objective, {"limits": Limits(min_gain=0.1)}, "min_gain needs a space"),
+        (objective, {"limits": Limits(confirm=2)}, "confirm needs a space"),
+    ],
+)
+def test_what_needs_a_space(function: Any, more: dict[str, Any], message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        run(function, **more)
+
+
+def test_an_argument_of_any_name_gets_the_trial() -> None:
+    assert run(lambda t: t.suggest_float("x", 0, 1), n_trials=3).best_value >= 0
+
+
+def test_a_wrong_range_is_a_bug_of_the_objective() -> None:
+    with pytest.raises(lazybo.RunFailed, match="low"):
+        run(lambda trial: trial.suggest_float("x", 2, 1), n_trials=9, limits=Limits(max_failures=2, retries=0))
