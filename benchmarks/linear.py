@@ -1,4 +1,4 @@
-"""Would an exact linear part of the kernel help on structured values?
+"""What an exact linear part of the kernel would add on structured values.
 
     python -m benchmarks.linear [--problems cells gnn] [--seeds 3]
 
