@@ -1,6 +1,6 @@
 """Graphs: which are equivalent, by brute force, and what their values look like."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from functools import cache
 from itertools import product
 
@@ -117,3 +117,30 @@ def test_a_graph_prints_and_can_be_drawn() -> None:
         shown = {text.get_text() for text in axes.texts}
         assert {"input", "output"} <= shown
         axes.figure.clear()
+
+
+def test_paths_in_the_features_are_those_that_a_walk_finds() -> None:
+    """Features are counted in batches from shared terms; a walk over every path of one graph at a time agrees."""
+    axis, rng = CELL.make_axis(), np.random.default_rng(0)
+    codes = axis.drawn(rng.random((200, axis.draws)))
+    real = [each for each in CELL.operations if each not in ("none", "skip_connect")]
+    names = [path for length in range(CELL.nodes) for path in product(real, repeat=length)]
+    found = axis.features(codes)
+    for code, features in zip(codes, found, strict=True):
+        paths = Counter(walks(CELL.read(axis.stored_of(code)), 0))
+        counted = features[len(real) + 1 : len(real) + 1 + len(names)]
+        assert dict(zip(names, counted, strict=True)) == {name: paths[name] for name in names}
+        assert np.array_equal(CELL.make_axis().features(code[None])[0], features)
+
+
+def walks(graph: LabelledGraph, node: int) -> list[tuple[str, ...]]:
+    """The operations along each path from a node to the output, without those that are identities."""
+    if node == graph.kind.nodes - 1:
+        return [()]
+    found = []
+    for i, j in graph.edges:
+        operation = graph.operation(i, j)
+        if i == node and operation != "none":
+            own = () if operation == "skip_connect" else (operation,)
+            found += [(*own, *rest) for rest in walks(graph, j)]
+    return found

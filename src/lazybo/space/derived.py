@@ -41,6 +41,7 @@ class Derived:
                 raise ValueError(wrong)
         self._configurations, self._features, self._canonical = configurations, features, canonical
         self._known: dict[bytes, Array] = {}
+        self._keys: dict[bytes, Any] = {}
         self._middle, self._width = np.zeros(0), np.ones(0)
         self.count = 0
         if features is not None:
@@ -75,6 +76,14 @@ class Derived:
             wrong = f"canonical must return a configuration, or a key such as a text or a tuple, not {shortened(key)}"
             raise ValueError(wrong)
         return key
+
+    def key_at(self, point: bytes, params: Callable[[], Mapping[str, Any]]) -> Any:
+        """The key of the configuration at a point, which is computed once."""
+        if point not in self._keys:
+            if len(self._keys) >= MAX_REMEMBERED:
+                self._keys.clear()
+            self._keys[point] = self.key(params())
+        return self._keys[point]
 
     def remembered(self, row: Array, place: Callable[[Array], Array]) -> Array:
         """The point with the right features for one with any, (d,); ``place`` computes it once."""

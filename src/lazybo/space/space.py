@@ -189,8 +189,9 @@ class Space:
         """What points of equivalent configurations share: what ``canonical`` returns, or else the point itself."""
         if self.derived is None or self.canonical is None:
             return x.tobytes()
-        key = self.derived.key(self.decode(x) if params is None else params)
-        return x.tobytes() if isinstance(key, Mapping) else (key,)
+        point = x.tobytes()
+        key = self.derived.key(params) if params is not None else self.derived.key_at(point, lambda: self.decode(x))
+        return point if isinstance(key, Mapping) else (key,)
 
     def decode(self, x: Array) -> dict[str, Any]:
         """The configuration at a point, in the order of the distributions."""
