@@ -100,12 +100,12 @@ CONTESTANTS = [
 ]
 
 
-def run_one(problem: str, label: str, seed: int) -> dict[str, object]:
-    """One run."""
+def run_one(problem: str, label: str, seed: int, until: int) -> dict[str, object]:
+    """One run, up to a number of evaluations."""
     start, one, best = time.process_time(), contestant(label, problem, seed), np.inf
     first = first_of(label, problem, seed)
     row: dict[str, object] = {"problem": problem, "optimizer": label, "seed": seed}
-    for n in range(1, max(BUDGETS) + 1):
+    for n in range(1, until + 1):
         task: Any
         if n <= len(first) and isinstance(one, Lazy):
             task = one.optimizer.announce(first[n - 1])
@@ -127,25 +127,26 @@ def median_of(problem: str) -> tuple[float, float]:
     return float(min(errors.min(), found.rows[:, 0].min())), float(np.median(errors))
 
 
-def regrets(rows: Sequence[Mapping[str, str]]) -> dict[tuple[str, str, int], np.ndarray]:
+def regrets(rows: Sequence[Mapping[str, str]], budgets: Sequence[int]) -> dict[tuple[str, str, int], np.ndarray]:
     """The regrets at each budget, by problem, optimiser and seed."""
     best: dict[str, float] = {}
     for row in rows:
         known = best.get(row["problem"], median_of(row["problem"])[0])
-        best[row["problem"]] = min(known, float(row[f"b{max(BUDGETS)}"]))
+        best[row["problem"]] = min(known, float(row[f"b{max(budgets)}"]))
     found = {}
     for row in rows:
         low, median = best[row["problem"]], median_of(row["problem"])[1]
-        values = np.array([float(row[f"b{n}"]) for n in BUDGETS])
+        values = np.array([float(row[f"b{n}"]) for n in budgets])
         found[row["problem"], row["optimizer"], int(row["seed"])] = (values - low) / (median - low)
     return found
 
 
-def report(path: Path, seeds: range) -> str:
+def report(path: Path, seeds: range, until: int) -> str:
     """Mean regrets, and paired differences to a cold start."""
     rows = [row for row in read(path) if int(row["seed"]) in seeds]
-    found = regrets(rows)
-    lines = [f"| | runs | {' | '.join(map(str, BUDGETS))} | seconds |", f"|---|---|{'---|' * (len(BUDGETS) + 1)}"]
+    budgets = [n for n in BUDGETS if n <= until]
+    found = regrets(rows, budgets)
+    lines = [f"| | runs | {' | '.join(map(str, budgets))} | seconds |", f"|---|---|{'---|' * (len(budgets) + 1)}"]
     compared = []
     for label in CONTESTANTS:
         mine = {(problem, seed): each for (problem, other, seed), each in found.items() if other == label}
@@ -165,7 +166,7 @@ def report(path: Path, seeds: range) -> str:
             chances = [wilcoxon(a, b).pvalue if (a != b).any() else 1.0 for a, b in zip(ours.T, cold.T, strict=True)]
             cells = [f"{b}/{w} ({p:.1g})" for b, w, p in zip(better, worse, chances, strict=True)]
             compared.append(f"| {label} | {' | '.join(cells)} |")
-    heading = [f"| | {' | '.join(map(str, BUDGETS))} |", f"|---|{'---|' * len(BUDGETS)}"]
+    heading = [f"| | {' | '.join(map(str, budgets))} |", f"|---|{'---|' * len(budgets)}"]
     return "\n".join(
         [*lines, "", "runs that are better / worse than the cold start, and Wilcoxon's p:", "", *heading, *compared]
     )
@@ -208,6 +209,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--problems", nargs="+")
     parser.add_argument("--optimizers", nargs="+", default=CONTESTANTS)
+    parser.add_argument("--until", type=int, default=max(BUDGETS), choices=BUDGETS, help="evaluations of a run")
     parser.add_argument("--limit", type=float, default=float("inf"), help="start no run after so many seconds")
     parser.add_argument("--only-report", action="store_true")
     parser.add_argument("--scale", action="store_true")
@@ -228,9 +230,9 @@ def main() -> None:
     ]
     for run in () if options.only_report else todo:
         if time.perf_counter() - start < options.limit:
-            append(options.csv, FIELDS, run_one(*run))
+            append(options.csv, FIELDS, run_one(*run, options.until))
             print(*run, file=sys.stderr)
-    print(report(options.csv, seeds))
+    print(report(options.csv, seeds, options.until))
 
 
 if __name__ == "__main__":

@@ -147,6 +147,7 @@ def test_the_shares_follow_from_the_densities_of_normal_distributions(rng: np.ra
     for g, slope, prior in [
         *((mean, model_earlier.SLOPE, model_earlier.LIKE_ONE / count) for mean in means),
         (means.mean(axis=0), model_earlier.SLOPE, model_earlier.LIKE_ALL),
+        (-means.mean(axis=0), model_earlier.SLOPE, model_earlier.REVERSED),
         (np.zeros(n), 0.0, model_earlier.LIKE_NONE),
     ]:
         g = (g - g.mean()) / np.sqrt(g.var() + model_earlier.UNSHARED)
@@ -158,10 +159,20 @@ def test_the_shares_follow_from_the_densities_of_normal_distributions(rng: np.ra
                 + model_earlier.SLOPE_SPREAD**2 * np.outer(g, g)
             )
             logs.append(math.log(prior) + multivariate_normal(slope * g, covariance).logpdf(t))
-    chances = np.exp(np.array(logs) - max(logs)).reshape(count + 2, -1).sum(axis=1)
+    chances = np.exp(np.array(logs) - max(logs)).reshape(count + 3, -1).sum(axis=1)
     chances /= chances.sum()
     np.testing.assert_allclose(found.shares, chances[:count] + chances[count] / count, rtol=1e-7)
-    assert found.none == pytest.approx(chances[-1], rel=1e-7)
+    assert found.none == pytest.approx(chances[-2:].sum(), rel=1e-7)
+
+
+def test_reversed_tasks_are_recognised_and_used_with_the_other_sign(rng: np.random.Generator) -> None:
+    earlier, x = tasks_of(rng), rng.random((8, 2))
+    means = earlier.means(x)
+    related = earlier.related(x, -means.mean(axis=0), means)
+    assert related.none > 0.9, "it is like none of them"
+    u = rng.random((50, 2))
+    agreement = np.corrcoef(earlier.prior(related)(u), -earlier.means(u).mean(axis=0))[0, 1]
+    assert agreement > 0.99
 
 
 def test_the_task_that_fits_gets_the_weight(rng: np.random.Generator) -> None:

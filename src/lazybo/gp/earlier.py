@@ -13,9 +13,9 @@ Each task's values are transformed separately, so only their order and shape cou
 
     t = b + s gᵢ(x) / qᵢ + residual,    s ~ N(s₀, τ²),    qᵢ² = var gᵢ(X) + σᵣ²
 
-if it is like task i; or like the mean of all tasks; or like none (s = 0). The residual is a Gaussian process. The prior
-mean is the average over these hypotheses, weighted by their probabilities given t. A task that does not fit loses its
-weight; if the new task is like none of them, all do. The prior mean fades as n grows.
+if it is like task i; or like the mean of all tasks; or like the negative of that; or like none (s = 0). The residual is
+a Gaussian process. The prior mean is the average over these hypotheses, weighted by their probabilities given t. A task
+that does not fit loses its weight; if the new task is like none of them, all do. The prior mean fades as n grows.
 """
 
 from collections.abc import Mapping, Sequence
@@ -42,8 +42,8 @@ MAX_ROWS = 10_000
 MAX_TASK_ROWS = 1_000
 # How many trials are used to learn the kernel: from each task, and in total.
 KERNEL_ROWS, ALL_KERNEL_ROWS = 100, 1_200
-# Prior probabilities of the hypotheses: like the mean of all tasks, like one task, like none.
-LIKE_ALL, LIKE_ONE, LIKE_NONE = 0.5, 0.4, 0.1
+# Prior probabilities of the hypotheses: like the mean of all tasks, like one task, the mean reversed, like none.
+LIKE_ALL, LIKE_ONE, REVERSED, LIKE_NONE = 0.45, 0.4, 0.05, 0.1
 # s₀, τ, σᵣ²: the expected slope, its standard deviation, and the variance that tasks do not share.
 SLOPE, SLOPE_SPREAD, UNSHARED = 0.9, 0.35, 0.3
 # The standard deviation of b, in units of the targets.
@@ -78,8 +78,8 @@ class Task(NamedTuple):
 class Related:
     """What the new task has in common with the earlier ones: its prior mean is offset + Σᵢ wᵢ gᵢ.
 
-    ``shares`` are the probabilities that it is like each task, (M,); ``none`` that it is like none. ``residual`` is the
-    variance that is left.
+    ``shares`` are the probabilities that it is like each task, (M,); ``none`` that it is like none, or the reverse of
+    their mean, which also makes a prior mean. ``residual`` is the variance that is left.
     """
 
     offset: float
@@ -188,12 +188,13 @@ class EarlierTasks:
         """Compare the new task with the earlier ones: from its points, (n, d), targets, (n,), and gᵢ there, (M, n)."""
         rows, count = subset(len(targets), MOST_COMPARED), len(self)
         t, shift, unit = standardize(targets[rows])
-        g = np.vstack((means[:, rows], means[:, rows].mean(axis=0), np.zeros(len(t))))
+        mean = means[:, rows].mean(axis=0)
+        g = np.vstack((means[:, rows], mean, -mean, np.zeros(len(t))))
         middle = g.mean(axis=1) if len(t) else np.zeros(len(g))
         q = np.sqrt(g.var(axis=1) + UNSHARED) if len(t) > 1 else np.ones(len(g))
         k = self._unit_covariance(points[rows])
         found = _posteriors((g - middle[:, None]) / q[:, None], t, k, self.learned.noise)
-        logs = np.log([*[LIKE_ONE / count] * count, LIKE_ALL, LIKE_NONE])[:, None] + found.evidence
+        logs = np.log([*[LIKE_ONE / count] * count, LIKE_ALL, REVERSED, LIKE_NONE])[:, None] + found.evidence
         chances = np.exp(logs - logsumexp(logs))
         slopes = found.slopes / q[:, None]
         offset = float((chances * (found.offsets - slopes * middle[:, None])).sum())
@@ -203,9 +204,9 @@ class EarlierTasks:
         trust = trust if trust >= LEAST_TRUST else 0.0
         return Related(
             offset=shift + unit * trust * offset,
-            weights=unit * trust * (by_task[:count] + by_task[count] / count),
+            weights=unit * trust * (by_task[:count] + (by_task[count] - by_task[count + 1]) / count),
             shares=like[:count] + like[count] / count,
-            none=float(like[-1]),
+            none=float(like[-2:].sum()),
             residual=unit**2 * (trust * residual + 1.0 - trust),
         )
 
