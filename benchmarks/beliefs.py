@@ -24,6 +24,7 @@ from benchmarks import problems, trainings
 from benchmarks.optimizers import Lazy
 from benchmarks.runner import append, balanced, play, read
 from lazybo import Belief, Space
+from lazybo.search import models
 
 RESULTS = Path(__file__).parent / "results" / "beliefs.csv"
 BUDGETS = (1, 5, 10, 15, 25, 50)
@@ -118,8 +119,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=6, help="one problem of each family in each round")
     parser.add_argument("--seed", type=int, default=FIRST_SEED)
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
+    parser.add_argument("--weight", type=float, help="another weight of beliefs than the default")
     parser.add_argument("--report", action="store_true", help="only print the table of what is recorded")
     options = parser.parse_args()
+    if options.weight is not None:
+        models.BELIEF_WEIGHT = options.weight
     if not options.report:
         done = {(row["problem"], row["optimizer"], int(row["seed"])) for row in read(options.out)}
         seeds = range(options.seed, options.seed + options.rounds)

@@ -2,6 +2,9 @@
 
 import math
 import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +81,17 @@ def test_a_worker_that_dies_costs_nothing_and_the_trial_keeps_its_parameters(tmp
     assert [trial.state for trial in study.trials] == [TrialState.COMPLETE] * 10
     assert len(list(tmp_path.glob("3 *"))) == 1  # it was run again with the same parameters
     assert (tmp_path / f"3 {study.trials[3].params['lr']!r}").exists()
+
+
+def test_a_driver_that_is_killed_loses_no_trial(tmp_path: Path) -> None:
+    program = Path(__file__).parents[1] / "programs" / "define_by_run.py"
+    command = [sys.executable, str(program), str(tmp_path / "study.db"), str(tmp_path)]
+    codes = [subprocess.run(command, capture_output=True, check=False).returncode for _ in range(2)]
+    assert codes == [-signal.SIGKILL, 0]
+    study = optuna.load_study(study_name="lazybo", storage=f"sqlite:///{tmp_path / 'study.db'}")
+    assert [trial.state for trial in study.trials] == [TrialState.COMPLETE] * 9
+    (mark,) = tmp_path.glob("4 *")
+    assert mark.name == f"4 {study.trials[4].params['x']!r}"  # it was run again with the same parameters
 
 
 def test_a_study_of_optuna_goes_on(tmp_path: Path) -> None:

@@ -307,7 +307,7 @@ def _print_ranges(record: Record) -> None:
     names = [name for name in record["importances"] if name in found["parameters"]]
     console.line()
     console.line(
-        ("good ranges ", "bold"), f"at most {console.short(found['distance'])} worse than the recommended trial"
+        ("good ranges ", "bold"), f"within {console.short(found['distance'])} of the best"
     )
     rows: list[list[console.Cell]] = []
     for name in names:

@@ -202,7 +202,7 @@ class Options:
         ),
     )
     beliefs: Mapping[str, Belief] = field(
-        default_factory=dict, metadata=_about(beliefs_of, "Where the best values of parameters are expected.")
+        default_factory=dict, metadata=_about(beliefs_of, "Where the best value of a parameter is expected.")
     )
 
     def __post_init__(self) -> None:
