@@ -307,7 +307,7 @@ def record(path: Path, row: Mapping[str, Any]) -> None:
     """Add a row to a file of results."""
     is_new = not path.exists()
     with path.open("a", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS)
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         if is_new:
             writer.writeheader()
         writer.writerow(row)

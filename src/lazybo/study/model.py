@@ -62,8 +62,6 @@ MIN_WATCHED = 2
 WATCHED_GROWTH = 1.2
 # The description of a parameter with thousands of choices is long and written with most trials. Its hash is enough.
 LONGEST_COLUMN = 500
-
-
 # A trial that waits and has one of these attributes has run before.
 BEGUN = {ATTEMPTS_KEY, PAUSE_KEY}
 
