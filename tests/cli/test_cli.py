@@ -941,4 +941,5 @@ def test_what_show_reads_and_compares_does_not_grow_with_the_trials(
         work.append((len(statements), sum(predicted)))
     (few, of_few), (many, of_many) = work
     assert many == few
-    assert of_many <= of_few + 2 * 400, "of all configurations at most 1,000 are compared, by recommend and contenders"
+    # Of all configurations at most 1,000 are compared, by recommend and contenders, and good ranges are searched.
+    assert of_many <= of_few + 2 * 400 + 200

@@ -63,7 +63,7 @@ def test_a_report_has_all_sections_and_the_numbers_of_the_study(tmp_path: Path) 
     path = write_report(study, tmp_path / "report.html")
     page = Outline(path.read_text(encoding="utf-8"))
     assert page.sections == [
-        *("health", "recommendation", "course", "model", "importances", "parallel", "quality", "failures"),
+        *("health", "recommendation", "course", "model", "importances", "ranges", "parallel", "quality", "failures"),
     ]
     recommended = lazybo.recommend(study)
     assert f"trial {recommended.number}" in page.text

@@ -178,7 +178,7 @@ def test_the_command_shows_them(study: optuna.Study) -> None:
     url = storage_of(study)
     shown = CliRunner(env={"COLUMNS": "200"}).invoke(app, ["show", url, "lazybo"])
     assert shown.exit_code == 0, shown.output
-    assert "good ranges at most" in shown.output
+    assert "good ranges within" in shown.output
     assert "adam, lion" in shown.output
     printed = json.loads(CliRunner().invoke(app, ["show", url, "lazybo", "--json"]).stdout)
     ranges = printed["ranges"]

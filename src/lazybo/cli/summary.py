@@ -306,9 +306,7 @@ def _print_ranges(record: Record) -> None:
         return
     names = [name for name in record["importances"] if name in found["parameters"]]
     console.line()
-    console.line(
-        ("good ranges ", "bold"), f"within {console.short(found['distance'])} of the best"
-    )
+    console.line(("good ranges ", "bold"), f"within {console.short(found['distance'])} of the best")
     rows: list[list[console.Cell]] = []
     for name in names:
         ranges = [found["parameters"][name][kind] for kind in ("at_best", "free")]

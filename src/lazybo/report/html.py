@@ -337,7 +337,7 @@ def _ranges(model: ModelFacts) -> str:
     rows = {row[0]: row for row in found.rows()}
     cells = [[escaped(cell) for cell in rows[name]] for name in order]
     lead = (
-        f"Where the model expects at most {number(found.distance, 2)} worse than the recommended trial "
+        f"Where the model expects at most {number(found.distance, 2)} worse than the best "
         f"({number(found.best)}), with the other parameters as recommended, and with the others free. The probability "
         "is that of a value drawn evenly from the range."
     )

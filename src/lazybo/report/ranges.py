@@ -271,13 +271,14 @@ def columns_of(space: Space) -> list[tuple[int, str]]:
 
 
 def along(space: Space, center: Array, j: int) -> Array:
-    """Points along one column: all its levels, or a grid from end to end that includes the center, (m, d)."""
+    """Points along one column: all its levels, or some from end to end that include the center, (m, d)."""
     listed = space.levels[j] <= LEVELS
     x = np.repeat(center[None], int(space.levels[j]) if listed else GRID + 1, axis=0)
-    if listed:
-        shares = (np.arange(len(x)) + 0.5) / len(x)
-        x[:, j] = space.from_uniform(np.repeat(shares[:, None], space.draws, axis=1))[:, j]
-        return x
+    if listed or not space.numeric[j]:
+        new = x if listed else x[1:]
+        shares = (np.arange(len(new)) + 0.5) / len(new)
+        new[:, j] = space.from_uniform(np.repeat(shares[:, None], space.draws, axis=1))[:, j]
+        return x if listed else np.unique(x, axis=0)
     x[1:, j] = np.linspace(0.0, 1.0, GRID)
     x[:, j] = space.snap(x)[:, j]
     return x[np.unique(x[:, j], return_index=True)[1]]
