@@ -22,13 +22,14 @@ evaluation that they are from. Then the study is compared with the log. Laws, co
   was killed;
 - hung: drivers on living hosts that failed, or did not end.
 
-Heartbeats are more frequent here than by default, and their limit is 45 s instead of 120; Dask's limit for connections
+Heartbeats are more frequent here than by default, and their limit is 60 s instead of 120; Dask's limit for connections
 is 60 s. A supervisor restarts Dask workers that exit, as on clusters. ``--engine ray`` uses Ray instead of Dask.
 """
 
 import argparse
 import json
 import os
+import pwd
 import random
 import shutil
 import signal
@@ -39,7 +40,7 @@ import tempfile
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -62,12 +63,12 @@ WORKERS, DRIVERS = ("worker1", "worker2", "worker3", "worker4"), ("driver1", "dr
 NUMBERS = {name: i for i, name in enumerate(("database", "scheduler", *WORKERS, *DRIVERS), 1)}
 # The epochs of a training; seconds of each; seconds that a host is cut off, and that the disk is full.
 EPOCHS, EPOCH, OUTAGE, FULL = 4, 0.5, 30.0, 10.0
-INTERVAL, TIMEOUT = 5.0, 45.0  # of heartbeats
+INTERVAL, TIMEOUT = 5.0, 60.0  # of heartbeats
 # Seconds that a round may take: long, since only one that hangs should exceed it.
 DEADLINE = 400.0
 CLOCK = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1")
 PORTS = {"dask": 8786, "ray": 6379}
-CHECKPOINTS_SIZE = "64m"
+CHECKPOINTS = "size=8m,nr_inodes=4k"  # the file system of all checkpoints
 
 
 # ---------------------------------------------------------------- what drivers and workers do
@@ -115,10 +116,10 @@ def drive(setting: Setting) -> None:
     )
 
 
-def training(setting: Setting) -> Callable[..., Iterator[float]]:
+def training(setting: Setting) -> Callable[..., Generator[float, None, dict[str, Any]]]:
     """A training that counts its epochs in its checkpoint."""
 
-    def train(params: dict[str, Any], trial: Trial, checkpoint: Path) -> Iterator[Any]:
+    def train(params: dict[str, Any], trial: Trial, checkpoint: Path) -> Generator[float, None, dict[str, Any]]:
         file, chance = checkpoint / "epochs.json", random.SystemRandom()
         epochs: list[int] = json.loads(file.read_text()) if file.exists() else []
         who = {"id": uuid.uuid4().hex, "number": trial.number, "driver": setting.driver, "host": socket.gethostname()}
@@ -134,8 +135,7 @@ def training(setting: Setting) -> Callable[..., Iterator[float]]:
             value = params["x"] ** 2 + abs(params["rate"] - 0.03) + params["width"] / 64 + chance.uniform(0, 1e-3)
             yield value
         write(setting.folder, "return", params=params, value=value, **who)
-        yield_nothing = {"value": value, "epochs": epochs}
-        return yield_nothing  # noqa: B901 - what a training returns is its result
+        return {"value": value, "epochs": epochs}
 
     return train
 
@@ -172,7 +172,7 @@ class Cluster:
         self._ahead: set[str] = set()  # hosts whose clock is a day ahead
         self._databases = 0
         self.checkpoints.mkdir()
-        options = f"size={CHECKPOINTS_SIZE},mode=1777"
+        options = f"{CHECKPOINTS},mode=1777"
         subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(self.checkpoints)], check=True)  # noqa: S603, S607
 
     def close(self) -> None:
@@ -273,7 +273,7 @@ class Cluster:
             postgres.run(binaries / "initdb", *arguments, user=user)
             with (data / "pg_hba.conf").open("a") as rules:
                 rules.write("host all all samenet trust\n")
-        entry = postgres.pwd.getpwnam(user)
+        entry = pwd.getpwnam(user)
         options = ("-c", f"listen_addresses={host.address}", "-c", f"unix_socket_directories={home}")
         with (self.folder / "database.txt").open("ab") as output:
             who = (entry.pw_uid, entry.pw_gid)
@@ -351,18 +351,18 @@ def nothing(_: Cluster, __: str) -> None:
 
 
 def fill_disk(cluster: Cluster, _: str) -> None:
-    filler = cluster.checkpoints / "filler"
-    file = os.open(filler, os.O_CREAT | os.O_WRONLY)
-    deadline = time.monotonic() + FULL
-    try:
-        while time.monotonic() < deadline:  # what is freed meanwhile is filled again
+    """Use up all space and all inodes, and what is freed meanwhile."""
+    folder = cluster.checkpoints / "filler"
+    folder.mkdir()
+    deadline, count = time.monotonic() + FULL, 0
+    while time.monotonic() < deadline:
+        for size in (65536, 0):
             with suppress(OSError):
-                while os.write(file, b"x" * 4096):
-                    pass
-            time.sleep(0.02)
-    finally:
-        os.close(file)
-        filler.unlink()
+                while True:
+                    count += 1
+                    (folder / str(count)).write_bytes(b"x" * size)
+        time.sleep(0.02)
+    shutil.rmtree(folder)
 
 
 FAULTS = {
@@ -379,6 +379,8 @@ FAULTS = {
 
 # ---------------------------------------------------------------------------------- rounds
 
+LAWS = ("twice", "lost", "dead", "hung")
+
 
 @dataclass
 class Round:
@@ -387,9 +389,6 @@ class Round:
     counts: Counter[str] = field(default_factory=Counter)
     broken: dict[str, list[str]] = field(default_factory=lambda: {law: [] for law in LAWS})
     seconds: float = 0.0
-
-
-LAWS = ("twice", "lost", "dead", "hung")
 
 
 def run_round(cluster: Cluster, fault: Fault, number: int, trials: int) -> Round:
@@ -406,11 +405,11 @@ def run_round(cluster: Cluster, fault: Fault, number: int, trials: int) -> Round
     for name, process in drivers.items():
         left = start + DEADLINE - time.monotonic()
         try:
-            code = process.wait(max(left, 0.1))
+            outcome = str(process.wait(max(left, 0.1)))
         except subprocess.TimeoutExpired:
-            code = "still runs"
-        if code != 0 and not cluster.hosts[name].is_gone:
-            result.broken["hung"].append(f"{name}: {code}; it said:\n{said(cluster, name)}")
+            outcome = "still runs"
+        if outcome != "0" and not cluster.hosts[name].is_gone:
+            result.broken["hung"].append(f"{name}: {outcome}; it said:\n{said(cluster, name)}")
             cluster.hosts[name].stop()  # the next round begins with a new one
     result.seconds = time.monotonic() - start
     _examine(local, folder, trials, fault, result)
@@ -435,12 +434,22 @@ def _examine(url: str, folder: Path, trials: int, fault: Fault, result: Round) -
     ended = [trial for trial in found if trial.state.is_finished()]
     if not result.broken["hung"]:
         twice += [f"{len(ended)} trials ended, not {trials}"] * (len(ended) != trials)
-    twice += [f"trial {n} acknowledged {c} times" for n, c in Counter(line["number"] for line in recorded).items() if c > 1]
-    twice += [f"nothing has returned {t.value} of trial {t.number}" for t in complete if returned.get((t.number, t.value)) != t.params]
+    twice += [
+        f"trial {n} acknowledged {c} times" for n, c in Counter(line["number"] for line in recorded).items() if c > 1
+    ]
+    twice += [
+        f"nothing has returned {t.value} of trial {t.number}"
+        for t in complete
+        if returned.get((t.number, t.value)) != t.params
+    ]
     wanted = list(range(1, EPOCHS + 1))
-    twice += [f"epochs of trial {t.number}: {t.user_attrs['epochs']}" for t in complete if t.user_attrs["epochs"] != wanted]
+    twice += [
+        f"epochs of trial {t.number}: {t.user_attrs['epochs']}" for t in complete if t.user_attrs["epochs"] != wanted
+    ]
     values = {trial.number: trial.value for trial in ended}
-    lost += [f"{line}, not {values.get(line['number'])}" for line in recorded if values.get(line["number"]) != line["value"]]
+    lost += [
+        f"{line}, not {values.get(line['number'])}" for line in recorded if values.get(line["number"]) != line["value"]
+    ]
     dead += [f"trial {t.number}: {t.system_attrs.get('fail_reason')}" for t in found if t.state == TrialState.FAIL]
     again = [number for number, times in Counter(line["number"] for line in begun).items() if times > 1]
     if not fault.kills:
@@ -456,7 +465,9 @@ def _examine(url: str, folder: Path, trials: int, fault: Fault, result: Round) -
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--faults", nargs="+", choices=list(FAULTS), default=[name for name in FAULTS if name != "none"])
+    parser.add_argument(
+        "--faults", nargs="+", choices=list(FAULTS), default=[name for name in FAULTS if name != "none"]
+    )
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--trials", type=int, default=24)
     parser.add_argument("--engine", choices=list(PORTS), default="dask")
@@ -495,7 +506,9 @@ def cluster_of(engine: str, keep: bool) -> Iterator[Cluster]:
 def run(options: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     columns = ("rounds", "trials", "acknowledged", "begun", "again", *LAWS, "seconds")
-    print(f"{options.engine}: 8 hosts, 2 drivers, {options.trials} trials a round, {options.repeat} rounds of each fault")
+    print(
+        f"{options.engine}: 8 hosts, 2 drivers, {options.trials} trials a round, {options.repeat} rounds of each fault"
+    )
     print(f"{'fault':<12}" + "".join(f"{column:>13}" for column in columns), flush=True)
     good = True
     with cluster_of(options.engine, options.keep) as cluster:

@@ -158,7 +158,7 @@ class Host:
         self.name, self.address = name, f"{SUBNET}.{number}"
         self._switch = switch
         spaces = ["--net", "--uts", "--pid", "--mount", "--fork", "--kill-child", "--mount-proc"]
-        self._first = subprocess.Popen(
+        self._first = subprocess.Popen(  # noqa: S603 - our own program
             ["unshare", *spaces, "sh", "-ec", INIT.format(name=name)],  # noqa: S607
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

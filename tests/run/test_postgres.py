@@ -241,3 +241,20 @@ def test_people_ask_tell_and_correct_on_a_server(url: str) -> None:
     assert (before["values"], before["user_attrs"]) == ([2.0], {"salt": 1.0})
     for storage in storages:
         database_of(storage).engine.dispose()  # type: ignore[union-attr]
+
+
+def test_a_silent_network_is_noticed_on_both_sides(url: str) -> None:
+    """The server kept the locks of a driver whose host was gone, and the other drivers waited for hours."""
+    database = database_of(open_storage(url))
+    assert database is not None
+    with database.engine.connect() as connection:
+        shown = connection.exec_driver_sql("SHOW idle_in_transaction_session_timeout").scalar_one()
+        parameters = connection.connection.dbapi_connection.info.get_parameters()  # type: ignore[union-attr]
+    assert shown == "30s"
+    assert (parameters["tcp_user_timeout"], parameters["connect_timeout"]) == ("15000", "10")
+    given = database_of(open_storage(f"{url}?connect_timeout=3"))
+    assert given is not None
+    with given.engine.connect() as connection:
+        assert connection.connection.dbapi_connection.info.get_parameters()["connect_timeout"] == "3"  # type: ignore[union-attr]
+    for each in (database, given):
+        each.engine.dispose()
