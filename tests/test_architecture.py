@@ -19,7 +19,7 @@ PACKAGE = ROOT / "src" / "lazybo"
 
 # These numbers may go down. To raise one, explain why in docs/architecture.md, in the same commit.
 LIMITS = {
-    "modules": 144,
+    "modules": 145,
     "lines": 35_500,
     "lines of a module": 500,
     "modules in an import chain": 18,
@@ -27,7 +27,7 @@ LIMITS = {
     "parameters of a function": 22,
     "lines of the picture": 18,
     "modules visited by ask": 26,
-    "modules visited by a sampler's trial": 37,
+    "modules visited by a sampler's trial": 38,
     "modules visited by optimize": 66,
 }
 # Pairs of packages that import each other.
