@@ -245,7 +245,7 @@ class LazySampler(BaseSampler):
         if known.place is None:
             seed = self.seed if self.seed is not None else 0  # a random one is as good as another
             what = [store.name, store.study_id, study.study_name, options_digest(replace(self.options, seed=seed))]
-            known.place = place_of(hashlib.sha256(json.dumps(what).encode()).hexdigest()[:32])
+            known.place = place_of(hashlib.sha256(json.dumps(what).encode()).hexdigest()[:20])
         return known.place
 
     def _ask_server(

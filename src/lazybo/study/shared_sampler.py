@@ -35,6 +35,7 @@ Answer = Callable[[Sequence[Request]], Sequence[dict[str, Any] | None]]
 ANSWER, REQUEST, ELECTION = 30.0, 2.0, 5.0
 BACKLOG = 1024
 LONGEST = 1 << 24  # bytes of a line
+LONGEST_PATH = 100  # bytes of the path of a socket; macOS allows 104
 
 _servers: dict[Path, "Server"] = {}  # of this process
 
@@ -142,7 +143,7 @@ def serve(place: Path, arrived: Callable[[Request], object], answer: Answer) -> 
 
 
 def place_of(key: str) -> Path | None:
-    """Where the processes that share a key meet; None if this system has no such places, or others could look in."""
+    """Where the processes that share a key meet; None if there can be no such place, or others could look in."""
     if not hasattr(socket, "AF_UNIX") or not hasattr(os, "getuid"):
         return None
     folder = Path(tempfile.gettempdir()) / f"lazybo-samplers-{os.getuid()}"
@@ -152,7 +153,8 @@ def place_of(key: str) -> Path | None:
     except OSError:
         return None
     private = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
-    return folder / key if private else None
+    place = folder / key
+    return place if private and len(os.fsencode(place)) <= LONGEST_PATH else None
 
 
 def _received(link: socket.socket) -> Any:
