@@ -228,7 +228,7 @@ class Cluster:
             size = "1" if name in WORKERS else "0"  # a driver needs a node of its own, without processors
             self._supervise(name, "ray", "start", "--block", f"--address={self._scheduler}", f"--num-cpus={size}")
         elif name in WORKERS:
-            where = ["--host", self.hosts[name].address, "--nthreads", "1", "--no-dashboard"]
+            where = ["--host", self.hosts[name].address, "--nthreads", "1", "--no-nanny", "--no-dashboard"]
             self._supervise(name, "dask", "worker", f"tcp://{self._scheduler}", *where, "--local-directory", "/tmp")  # noqa: S108
 
     @property
