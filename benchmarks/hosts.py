@@ -503,6 +503,7 @@ def main() -> int:
         "--faults", nargs="+", choices=list(FAULTS), default=[name for name in FAULTS if name != "none"]
     )
     parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--first", type=int, default=0, help="the first round, which decides which host fails")
     parser.add_argument("--trials", type=int, default=24)
     parser.add_argument("--engine", choices=list(PORTS), default="dask")
     parser.add_argument("--keep", action="store_true", help="keep what drivers and workers have said")
@@ -548,7 +549,7 @@ def run(options: argparse.Namespace) -> int:
     with cluster_of(options.engine, options.keep) as cluster:
         for name in options.faults:
             rounds = []
-            for number in range(options.repeat):
+            for number in range(options.first, options.first + options.repeat):
                 rounds.append(run_round(cluster, FAULTS[name], number, options.trials))
                 for law, violations in rounds[-1].broken.items():
                     for violation in violations:

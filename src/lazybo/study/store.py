@@ -225,9 +225,12 @@ def _database_reason(error: BaseException) -> str | None:
     """The message of a database that could not do its work; None if the error is about something else."""
     if not any(type(cause).__module__.startswith("sqlalchemy.") for cause in _causes(error)):
         return None  # saves the import of SQLAlchemy, which takes long
-    from sqlalchemy.exc import DBAPIError, OperationalError
+    from sqlalchemy.exc import DBAPIError, OperationalError, PendingRollbackError
 
     for cause in _causes(error):
+        if isinstance(cause, PendingRollbackError):
+            # Optuna catches the first error of a query, and goes on with a connection that is gone.
+            return "the connection was lost during a query"
         if isinstance(cause, OperationalError) or (isinstance(cause, DBAPIError) and cause.connection_invalidated):
             return str(cause.orig)
     return None
