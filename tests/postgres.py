@@ -28,23 +28,23 @@ def server() -> Iterator[str]:
     """Gives the URL of an empty database."""
     folder = binaries()
     assert folder is not None, "PostgreSQL is not installed"
-    user = _servant()
+    user = servant()
     with tempfile.TemporaryDirectory(prefix="lazybo-postgres-") as home:
         if user:
             shutil.chown(home, user)
         data, port = f"{home}/data", _free_port()
-        _run(folder / "initdb", "--auth=trust", "--username=lazybo", "--encoding=UTF8", "-D", data, user=user)
+        run(folder / "initdb", "--auth=trust", "--username=lazybo", "--encoding=UTF8", "-D", data, user=user)
         # As durable as it comes: nothing here turns fsync off. The socket is in the folder; TCP on the loopback alone.
         options = f"-p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={home}"
         start = ("-D", data, "-l", f"{home}/log", "-t", str(STARTING), "-o", options)
-        _run(folder / "pg_ctl", "start", "-w", *start, user=user)
+        run(folder / "pg_ctl", "start", "-w", *start, user=user)
         try:
             yield f"postgresql+psycopg://lazybo@127.0.0.1:{port}/postgres"
         finally:
-            _run(folder / "pg_ctl", "stop", "-w", "-m", "immediate", "-D", data, user=user)
+            run(folder / "pg_ctl", "stop", "-w", "-m", "immediate", "-D", data, user=user)
 
 
-def _servant() -> str | None:
+def servant() -> str | None:
     """The user to run the server as; None: who we are."""
     if os.getuid() != 0:
         return None
@@ -52,7 +52,7 @@ def _servant() -> str | None:
     return next(name for name in SERVANTS if name in known)
 
 
-def _run(program: Path, *arguments: str, user: str | None) -> None:
+def run(program: Path, *arguments: str, user: str | None) -> None:
     other: dict[str, Any] = {"user": user, "group": pwd.getpwnam(user).pw_gid, "extra_groups": []} if user else {}
     # Not a pipe: the server would inherit it, and reading it would wait for the server's end.
     with tempfile.TemporaryFile("w+") as output:

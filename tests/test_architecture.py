@@ -19,16 +19,16 @@ PACKAGE = ROOT / "src" / "lazybo"
 
 # These numbers may go down. To raise one, explain why in docs/architecture.md, in the same commit.
 LIMITS = {
-    "modules": 155,
-    "lines": 37_200,
+    "modules": 156,
+    "lines": 37_500,
     "lines of a module": 500,
     "modules in an import chain": 18,
     "methods of a class": 25,
     "parameters of a function": 22,
     "lines of the picture": 18,
     "modules visited by ask": 27,
-    "modules visited by a sampler's trial": 38,
-    "modules visited by optimize": 68,
+    "modules visited by a sampler's trial": 39,
+    "modules visited by optimize": 69,
 }
 # Pairs of packages that import each other.
 MUTUAL: set[tuple[str, str]] = set()

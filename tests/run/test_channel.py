@@ -183,3 +183,17 @@ def test_all_connections_end_with_the_run() -> None:
         thread.join(timeout=20)
         assert not thread.is_alive()
     client.close()
+
+
+def test_a_connection_that_breaks_costs_no_report() -> None:
+    """An outage of the network ended the training with an OSError."""
+    reporter = Threshold()
+    with listening(reporter, "127.0.0.1") as sent:
+        remote = pickle.loads(pickle.dumps(sent))
+        assert not remote.report(1, 0, 2.0)
+        with socket.socket(fileno=os.dup(remote._connection.fileno())) as link:
+            link.shutdown(socket.SHUT_RDWR)
+        assert remote.report(1, 1, 9.0)
+    assert reporter.seen == [(1, 0, 2.0), (1, 1, 9.0)]
+    with pytest.raises(OSError, match="refused"):  # at once: the driver has ended
+        remote.report(1, 2, 1.0)

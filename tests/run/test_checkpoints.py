@@ -1,5 +1,6 @@
 """The folders of checkpoints: what a training that is started again finds there."""
 
+import errno
 import gc
 import json
 import os
@@ -493,3 +494,38 @@ def test_an_edited_folder_of_a_study_is_one_error_that_names_it(kept: object, tm
     with pytest.raises(ValueError, match=r"the attribute 'lazybo:checkpoints' of the study 'net' must be .*; give"):
         checkpoint_root(study, None)
     assert checkpoint_root(study, tmp_path / "b") == tmp_path / "b"
+
+
+def test_a_file_that_is_written_again_at_once_is_a_change_although_the_clock_is_a_day_ahead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The files of a shared file system have the time of its server, which no host's clock need agree with."""
+    ahead = 24 * 3600 * 10**9
+    real = time.time_ns
+    monkeypatch.setattr(time, "time_ns", lambda: real() + ahead)
+    with opened(tmp_path, 0, copies=True) as checkpoint:
+        state = checkpoint.folder / "state"
+        state.write_text("1")
+        checkpoint.save(1, 9.0)
+        before = state.stat()
+        state.write_text("2")
+        os.utime(state, ns=(before.st_atime_ns, before.st_mtime_ns))  # within one tick of the server's clock
+        checkpoint.save(2, 8.0)
+        assert checkpoint.step == 2
+
+
+def test_a_training_that_starts_on_a_full_disk_waits_for_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    make, full = Path.mkdir, [OSError(errno.ENOSPC, "No space left on device")] * 2
+
+    def mkdir(path: Path, *arguments: object, **options: object) -> None:
+        if full:
+            raise full.pop()
+        make(path, *arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("lazybo.study.store.RETRY_WAITS", (0.01, 0.01))
+    monkeypatch.setattr(Path, "mkdir", mkdir)
+    with opened(tmp_path, 0, copies=True) as checkpoint:
+        assert checkpoint.folder.is_dir()
+    assert caplog.text.count("No space left") == 2

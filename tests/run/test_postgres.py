@@ -5,6 +5,7 @@ import json
 import math
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -20,13 +21,14 @@ import pytest
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
 from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial, TrialState
+from sqlalchemy import event
 
 import lazybo
 from benchmarks.drivers import race
 from lazybo.study.attributes import ATTEMPTS_KEY
 from lazybo.study.databases import database_of
 from lazybo.study.ledger import open_ledger
-from lazybo.study.store import open_storage
+from lazybo.study.store import Store, open_storage
 from tests import postgres
 
 pytestmark = pytest.mark.extra
@@ -241,3 +243,53 @@ def test_people_ask_tell_and_correct_on_a_server(url: str) -> None:
     assert (before["values"], before["user_attrs"]) == ([2.0], {"salt": 1.0})
     for storage in storages:
         database_of(storage).engine.dispose()  # type: ignore[union-attr]
+
+
+def test_a_silent_network_is_noticed_on_both_sides(url: str) -> None:
+    """The server kept the locks of a driver whose host was gone, and the other drivers waited for hours."""
+    database = database_of(open_storage(url))
+    assert database is not None
+    with database.engine.connect() as connection:
+        shown = connection.exec_driver_sql("SHOW idle_in_transaction_session_timeout").scalar_one()
+        parameters = connection.connection.dbapi_connection.info.get_parameters()  # type: ignore[union-attr]
+    assert shown == "30s"
+    assert (parameters["tcp_user_timeout"], parameters["connect_timeout"]) == ("15000", "10")
+    given = database_of(open_storage(f"{url}?connect_timeout=3"))
+    assert given is not None
+    with given.engine.connect() as connection:
+        assert connection.connection.dbapi_connection.info.get_parameters()["connect_timeout"] == "3"  # type: ignore[union-attr]
+    for each in (database, given):
+        each.engine.dispose()
+
+
+def test_a_connection_that_is_lost_while_trials_are_read_costs_no_run(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Optuna went on with the lost connection, and its error did not look as if trying again could help."""
+    storage = open_storage(url)
+    study = optuna.create_study(storage=storage)
+    for _ in range(2):
+        study.ask()
+    database = database_of(storage)
+    assert database is not None
+    monkeypatch.setattr("lazybo.study.store.RETRY_WAITS", (0.01,))
+
+    lost: list[int] = []
+
+    def lose(connection: Any, _: object, statement: str, *__: object) -> None:
+        """End the session of the first query that reads trials by their ids, as a network would."""
+        if " IN (" in statement and not lost:
+            lost.append(1)
+            raw = connection.connection.dbapi_connection
+            with socket.socket(fileno=os.dup(raw.fileno())) as link:
+                link.shutdown(socket.SHUT_RDWR)
+
+    event.listen(database.engine, "before_cursor_execute", lose)
+    try:
+        assert len(Store(study).trials()) == 2
+        study.ask()
+        assert len(Store(study).trials()) == 3
+    finally:
+        event.remove(database.engine, "before_cursor_execute", lose)
+        database.engine.dispose()
+    assert lost

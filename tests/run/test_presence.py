@@ -141,7 +141,7 @@ def test_a_driver_elsewhere_counts_as_dead_when_it_is_silent_whatever_its_clock_
     old = {"machine": "another", "pid": 1, "born": 1.5, "seen": time.time() + skew}
     Store(study).set_attributes({f"{HEARTBEAT_KEY}:old": old})  # as earlier versions left it
     write(study, "new", machine="another")
-    drivers = Drivers(study, clock)
+    drivers = Drivers(study, clock=clock)
     assert drivers.living() == {"old", "new"}
     now += TIMEOUT - 1
     assert drivers.living() == {"old", "new"}
@@ -149,7 +149,7 @@ def test_a_driver_elsewhere_counts_as_dead_when_it_is_silent_whatever_its_clock_
     assert drivers.living() == {"old", "new"}
     now += 2
     assert drivers.living() == {"new"}, "the other has not been heard of"
-    assert Drivers(study, clock).living() == {"old", "new"}, "who has just come has to listen for a while"
+    assert Drivers(study, clock=clock).living() == {"old", "new"}, "who has just come has to listen for a while"
     Store(study).set_attributes({f"{HEARTBEAT_KEY}:old": {**old, "seen": old["seen"] + 20}})
     assert drivers.living() == {"old", "new"}
     now += TIMEOUT + 1
@@ -167,3 +167,25 @@ def test_a_driver_gives_signs_of_life(study: optuna.Study) -> None:
         while seen(name) == first and time.monotonic() < deadline:
             time.sleep(0.01)
         assert seen(name) > first
+
+
+def test_nobody_is_dead_while_the_storage_does_not_answer(study: optuna.Study, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After an outage of the database, each driver took the others for dead, and ran their trials again."""
+    interval, limit = 0.02, 0.2
+    monkeypatch.setattr("lazybo.run.presence.TIMEOUT", limit)
+    write(study, "other", machine="another")
+    with present(study, interval=interval) as name:
+        drivers = Drivers(study, name)
+        assert "other" in drivers.living()
+        with monkeypatch.context() as outage:
+            outage.setattr(type(study._storage), "set_study_system_attr", unreachable)
+            time.sleep(2 * limit)
+        assert "other" in drivers.living(), "it could not give a sign of life either"
+        deadline = time.monotonic() + 20
+        while "other" in drivers.living() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert "other" not in drivers.living()
+
+
+def unreachable(*_: object) -> None:
+    raise OSError("no route to host")

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing import AuthenticationError
-from multiprocessing.connection import Client, Connection, answer_challenge, deliver_challenge
+from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 from typing import Any
 
 from optuna.distributions import BaseDistribution
@@ -39,8 +39,12 @@ from lazybo.study.store import Store, with_retries
 
 # Seconds between two writes of intermediate values.
 WRITE_INTERVAL = 0.5
-# Seconds between a worker's attempts to connect.
-CONNECTION_WAITS = (0.1, 0.5, 2.0, 5.0)
+# Seconds between a worker's attempts to reach its driver. A training goes on after an outage that is shorter than all.
+CONNECTION_WAITS = (0.1, 0.5, 2.0, 5.0, 10.0, 10.0, 15.0, 15.0)
+CONNECTING = 10.0  # seconds of one attempt
+# A connection is given up when the other machine is silent for about 25 s; otherwise both ends would wait for hours.
+# The options that there are differ between systems.
+SILENCE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 25_000}
 # Pruners that use the parameters and values of a running trial, and of other trials only those that have ended. Ours,
 # LazyPruner, says so itself.
 BY_VALUES = (MedianPruner, PercentilePruner, ThresholdPruner, WilcoxonPruner)
@@ -317,23 +321,46 @@ class RemoteReporter:
         self._send("claim", number, device)
 
     def _send(self, *message: object) -> object:
-        with self._lock:  # an objective may have threads of its own
-            if self._connection is None:
-                self._connection = self._connect()
-            self._connection.send(message)
-            answer = self._connection.recv()
+        """The driver's answer. Every message may be sent twice: connections break, and an answer may be lost."""
+        for wait in (*CONNECTION_WAITS, None):
+            try:
+                answer = self._exchange(message)
+                break
+            except (OSError, EOFError) as error:
+                self._disconnect()
+                if wait is None or isinstance(error, ConnectionRefusedError):
+                    raise  # a driver whose machine refuses to connect has ended
+                time.sleep(wait)
         if isinstance(answer, _Failed):
             raise RuntimeError(f"the driver could not handle a report: {answer.reason}")
         return answer
 
+    def _exchange(self, message: object) -> object:
+        with self._lock:  # an objective may have threads of its own
+            if self._connection is None:
+                self._connection = self._connect()
+            self._connection.send(message)
+            return self._connection.recv()
+
     def _connect(self) -> Connection:
-        """A new connection. A driver with too many unauthenticated connections may close ours, so retry."""
-        for wait in CONNECTION_WAITS:
-            try:
-                return Client(self.address, authkey=self.secret)
-            except (EOFError, ConnectionResetError, BrokenPipeError):
-                time.sleep(wait)
-        return Client(self.address, authkey=self.secret)
+        """A new connection. A driver with too many unauthenticated connections may close it."""
+        link = socket.create_connection(self.address, timeout=CONNECTING)
+        link.settimeout(None)
+        _notice_silence(link)
+        connection = Connection(link.detach())
+        try:
+            answer_challenge(connection, self.secret)
+            deliver_challenge(connection, self.secret)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _disconnect(self) -> None:
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
 
     def __getstate__(self) -> dict[str, object]:
         return {"address": self.address, "secret": self.secret}
@@ -409,7 +436,7 @@ class _Listener:
                 # The client left at once, or this process has no file descriptor left right now.
                 self._closed.wait(0.05)
                 continue
-            client.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # to notice machines that vanish
+            _notice_silence(client)
             with self._lock:
                 if self._closed.is_set():
                     client.close()
@@ -461,6 +488,14 @@ class _Listener:
             with self._lock:
                 self._connections.discard(client)
             client.close()
+
+
+def _notice_silence(link: socket.socket) -> None:
+    """End a connection, with an error, some time after the other machine has vanished."""
+    link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, limit in SILENCE.items():
+        if (option := getattr(socket, name, None)) is not None:
+            link.setsockopt(socket.IPPROTO_TCP, option, limit)
 
 
 def _disconnect(client: socket.socket) -> None:

@@ -19,8 +19,8 @@ another name, and copies by the first one are refused.
 The output of a program lags behind its files. It gets ``files/`` as it is, and no copies are made.
 
 If a copy fails, for example on a full disk, the training continues: the last good copy stays, a warning says so, and
-the next step tries again. Anyone may edit these files: a damaged one counts as missing, no path in it is trusted, and
-no link is followed.
+the next step tries again. A training that starts while the disk is full waits for up to a minute. Anyone may edit these
+files: a damaged one counts as missing, no path in it is trusted, and no link is followed.
 """
 
 import contextlib
@@ -38,6 +38,7 @@ import uuid
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
@@ -48,7 +49,7 @@ from lazybo.core.checks import is_number, shortened, whole
 from lazybo.core.codec import object_from_json, readable
 from lazybo.run.presence import Process
 from lazybo.study.attributes import CHECKPOINTS_KEY, MAX_STORED, of_study
-from lazybo.study.store import Store
+from lazybo.study.store import Store, with_retries
 
 _logger = logging.getLogger("lazybo")
 _T = TypeVar("_T")
@@ -120,7 +121,10 @@ class Checkpoint:
         contested = copies and owner is not None and owner.process.may_run
         self.folder = self._place / (f"{FILES}-{self._token}" if contested else FILES)
         # If the file cannot be written, another owner still shows that another process has taken the trial over.
-        self._owner = self._token if self._note_owner() else owner and owner.token
+        noted = self._note_owner()
+        self._owner = self._token if noted else owner and owner.token
+        # The files may be on another machine, whose clock differs from ours.
+        self._skew = _modified(self._place / OWNER) - time.time_ns() if noted else 0
         self.step = 0
         self.value: Any = None
         self._copy: str | None = None  # the name of the last good copy
@@ -130,16 +134,16 @@ class Checkpoint:
         self._left_out: set[str] = set()
         if copies:
             self._restore(is_value)
-            self._remember(_stamp(self.folder), time.time_ns())
+            self._remember(_stamp(self.folder), self._now())
         else:
-            self.folder.mkdir(exist_ok=True)
+            _make(self.folder)
 
     def _make_place(self) -> None:
         """Make the folder of the trial. A link in its place is replaced, since its target is not ours."""
         if self._place.is_symlink():
             self._say(f"{self._place} is a link, which is not followed; the training gets a new folder")
             self._place.unlink()
-        self._place.mkdir(parents=True, exist_ok=True)
+        _make(self._place)
 
     def _restore(self, is_value: Callable[[Any], bool]) -> None:
         """Restore the folder from the last copy; empty if there is none."""
@@ -160,7 +164,7 @@ class Checkpoint:
             else:
                 self.step, self.value = found.step, found.value
                 return
-        self.folder.mkdir()
+        _make(self.folder)
 
     def save(self, step: int, value: Any) -> None:
         """Copy the folder after this step, if something in it has changed. Raises `TakenOver`.
@@ -170,7 +174,7 @@ class Checkpoint:
         """
         name = f"{SAVED}-{step}-{uuid.uuid4().hex[:8]}"
         try:
-            now, stamp = time.time_ns(), _stamp(self.folder)
+            now, stamp = self._now(), _stamp(self.folder)
             if stamp == self._stamp and self._digests == {name: _digest(self.folder / name) for name in self._digests}:
                 return
             if self.before_copy is not None:
@@ -213,6 +217,10 @@ class Checkpoint:
         for folder in _copies(self._place):
             if folder.name != but:
                 _remove(folder)
+
+    def _now(self) -> int:
+        """The time that a file gets which is written now, in nanoseconds."""
+        return time.time_ns() + self._skew
 
     def _remember(self, stamp: Stamp, now: int) -> None:
         """Remember what the folder holds. The clocks of file systems are coarse, so new small files are read too."""
@@ -322,6 +330,19 @@ def _default_root(store: Store) -> Path:
 
 def _copies(place: Path) -> list[Path]:
     return [path for path in place.glob(f"{SAVED}-*") if COPY_NAME.fullmatch(path.name)]
+
+
+def _make(folder: Path) -> None:
+    """Make a folder, with its parents. While the disk is full, wait for some time."""
+    with_retries(partial(folder.mkdir, parents=True, exist_ok=True))
+
+
+def _modified(path: Path) -> int:
+    """When a file was written, in nanoseconds; now if it has vanished."""
+    try:
+        return path.lstat().st_mtime_ns
+    except OSError:
+        return time.time_ns()
 
 
 def _check_folder(path: Path) -> None:

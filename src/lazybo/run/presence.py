@@ -3,7 +3,8 @@
 Every process that drives a study (a driver) keeps a heartbeat there: its machine, its process, and a rising count. On
 the same machine a driver is looked up by its process, at once and for certain. On other machines it counts as dead when
 its heartbeat has not changed for a while. Each reader measures that by its own clock, from when it first saw the
-heartbeat: clocks of two machines are never compared, and setting a clock changes nothing.
+heartbeat: clocks of two machines are never compared, and setting a clock changes nothing. That clock stands still while
+the reader cannot write its own heartbeat: if nobody reaches the storage, nobody is dead.
 """
 
 import contextlib
@@ -24,11 +25,13 @@ from lazybo.core.checks import is_number, shortened, whole
 from lazybo.study.attributes import HEARTBEAT_KEY, MAX_STORED
 from lazybo.study.store import Store
 
-# Seconds between two heartbeats, and without a new one after which a driver on another machine counts as dead.
+# Seconds between two heartbeats, and without a new one after which a driver on another machine counts as dead. One that
+# cannot be written is tried again after RETRY seconds.
 INTERVAL = 20.0
 TIMEOUT = 120.0
+RETRY = 2.0
 
-_here: set[str] = set()  # the drivers of this process
+_here: dict[str, "Heart"] = {}  # the drivers of this process
 
 
 @dataclass(frozen=True)
@@ -63,31 +66,52 @@ class Process:
         return not self.is_here or born(self.pid) == self.born
 
 
+class Heart:
+    """Writes heartbeats until it is stopped, and tells the time during which that was possible."""
+
+    def __init__(self, write: Callable[[int], object], interval: float) -> None:
+        self._write, self._interval = write, interval
+        self._counted, self._since = 0.0, time.monotonic()  # seconds up to the last heartbeat, and when that was
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="lazybo-presence", daemon=True)
+        self._thread.start()
+
+    def clock(self) -> float:
+        """Seconds; at most one interval more than at the last heartbeat that was written."""
+        counted, since = self._counted, self._since
+        return counted + min(time.monotonic() - since, self._interval)
+
+    def stop(self) -> None:
+        """Write no more heartbeats."""
+        self._stopped.set()
+        self._thread.join()
+
+    def _beat(self) -> None:
+        count, wait = 0, self._interval
+        while not self._stopped.wait(wait):
+            count, wait = count + 1, min(RETRY, self._interval)
+            # If the storage is locked or unreachable now, it is tried again soon: others wait for a sign of life.
+            with contextlib.suppress(Exception):
+                self._write(count)
+                self._counted, self._since = self.clock(), time.monotonic()
+                wait = self._interval
+
+
 @contextlib.contextmanager
-def present(study: Study, *, interval: float = INTERVAL, **facts: Any) -> Iterator[str]:
+def present(study: Study, *, interval: float | None = None, **facts: Any) -> Iterator[str]:
     """Register this process as a driver of the study, with ``facts`` in its heartbeat; yields the driver's name."""
     driver, store = uuid.uuid4().hex[:12], Store(study)
     key = f"{HEARTBEAT_KEY}:{driver}"
-    gone = threading.Event()
 
-    def beat() -> None:
-        count = 0
-        while not gone.wait(interval):
-            count += 1
-            # If the storage is locked or unreachable now, the next heartbeat follows.
-            with contextlib.suppress(Exception):
-                store.storage.set_study_system_attr(store.study_id, key, {**heartbeat(count), **facts})
+    def write(count: int) -> None:
+        store.storage.set_study_system_attr(store.study_id, key, {**heartbeat(count), **facts})
 
-    _here.add(driver)
-    store.set_attributes({key: {**heartbeat(0), **facts}})
-    beating = threading.Thread(target=beat, name="lazybo-presence", daemon=True)
-    beating.start()
+    _here[driver] = Heart(write, INTERVAL if interval is None else interval)
     try:
+        store.set_attributes({key: {**heartbeat(0), **facts}})
         yield driver
     finally:
-        gone.set()
-        beating.join()
-        _here.discard(driver)
+        _here.pop(driver).stop()
         # If the heartbeat cannot be removed, its driver is not in `_here`, so it counts as dead.
         with contextlib.suppress(Exception):
             store.set_attributes({key: None})
@@ -99,10 +123,10 @@ def heartbeat(count: int) -> dict[str, Any]:
 
 
 class Drivers:
-    """The drivers of a study as this process sees them."""
+    """The drivers of a study as the driver ``name`` of this process sees them."""
 
-    def __init__(self, study: Study, clock: Callable[[], float] = time.monotonic) -> None:
-        self._store, self._clock = Store(study), clock
+    def __init__(self, study: Study, name: str = "", clock: Callable[[], float] = time.monotonic) -> None:
+        self._store, self._clock = Store(study), _here[name].clock if name in _here else clock
         self._seen: dict[str, tuple[object, float]] = {}  # each last heartbeat, and when it was first seen
 
     def living(self) -> set[str]:

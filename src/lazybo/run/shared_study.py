@@ -43,7 +43,7 @@ class Orphans:
     def __init__(self, study: Study, ledger: Ledger, name: str, retries: int, *, checkpoints: bool = False) -> None:
         self._store, self._ledger, self._name, self._retries = Store(study), ledger, name, retries
         self._checkpoints = checkpoints
-        self._drivers = Drivers(study)
+        self._drivers = Drivers(study, name)
 
     def living(self) -> set[str]:
         """The other drivers that work on the study."""

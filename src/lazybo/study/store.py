@@ -51,6 +51,16 @@ RETRY_WAITS = (1, 2, 4, 8, 15, 30)
 # Seconds to wait for an SQLite file that another process writes to: during a run, and before it starts.
 SQLITE_TIMEOUT = 60
 OPENING_TIMEOUT = 10
+# Where a network is silent, PostgreSQL's client would wait for up to hours; seconds, and for the last one milliseconds.
+POSTGRESQL_CLIENT = {
+    "connect_timeout": 10,
+    "keepalives_idle": 5,
+    "keepalives_interval": 5,
+    "keepalives_count": 2,
+    "tcp_user_timeout": 15_000,
+}
+# So would the server, with all locks of a client that is gone.
+POSTGRESQL_SESSION = "SET idle_in_transaction_session_timeout = '30s'"
 # Seconds between attempts to open a database whose tables others create at the same time.
 CREATION_WAITS = (0.1, 0.3, 1.0, 3.0)
 SQLITE_HEAD = b"SQLite format 3\0"
@@ -215,9 +225,12 @@ def _database_reason(error: BaseException) -> str | None:
     """The message of a database that could not do its work; None if the error is about something else."""
     if not any(type(cause).__module__.startswith("sqlalchemy.") for cause in _causes(error)):
         return None  # saves the import of SQLAlchemy, which takes long
-    from sqlalchemy.exc import DBAPIError, OperationalError
+    from sqlalchemy.exc import DBAPIError, OperationalError, PendingRollbackError
 
     for cause in _causes(error):
+        if isinstance(cause, PendingRollbackError):
+            # Optuna catches the first error of a query, and goes on with a connection that is gone.
+            return "the connection was lost during a query"
         if isinstance(cause, OperationalError) or (isinstance(cause, DBAPIError) and cause.connection_invalidated):
             return str(cause.orig)
     return None
@@ -349,10 +362,31 @@ def _open_once(url: str) -> BaseStorage:
     if url.startswith("sqlite"):
         waiting = {"connect_args": {"timeout": SQLITE_TIMEOUT}}
         opened = get_storage(RDBStorage(url, engine_kwargs=waiting))
+    elif url.startswith("postgresql"):
+        opened = get_storage(_open_postgresql(url))
     else:
         opened = get_storage(url)
     opened.get_all_studies()  # fails now if the storage cannot be read
     return opened
+
+
+def _open_postgresql(url: str) -> RDBStorage:
+    """A database that is given up soon if it does not answer, and that gives up this process if it does not either."""
+    from sqlalchemy import event, make_url
+
+    given = make_url(url).query
+    limits = {name: limit for name, limit in POSTGRESQL_CLIENT.items() if name not in given}
+    database = RDBStorage(url, engine_kwargs={"connect_args": limits} if "+psycopg" in url else {})
+
+    def begin_session(connection: Any, _: object) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute(POSTGRESQL_SESSION)
+        connection.commit()
+
+    if "+psycopg" in url:
+        event.listen(database.engine, "connect", begin_session)
+        database.engine.dispose()  # the connection that has created the tables
+    return database
 
 
 def _repaired(storage: BaseStorage) -> BaseStorage:

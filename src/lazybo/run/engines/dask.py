@@ -27,6 +27,12 @@ EXIT_TIMEOUT = 10.0
 CANCEL_TIMEOUT = 5.0
 # Seconds between two checks whether a local cluster has all its workers.
 REPLACE_INTERVAL = 2.0
+# Why Dask cancels tasks that can be sent again, in its words and in ours. A client that finds no scheduler within
+# `distributed.comm.timeouts.connect` gives up, and cancels what was sent for another reason.
+LOST = {
+    "scheduler-restart": "the Dask cluster was restarted",
+    "scheduler-connection-lost": "the connection to the Dask scheduler was lost",
+}
 # The resource that workers with devices have, as in Dask's documentation.
 GPU = "GPU"
 
@@ -137,9 +143,8 @@ class DaskEngine(Engine):
             self._open.end(future, error=caused(WorkerDied(str(error), error.allowed_failures + 1), error))
         except CancelledError as error:
             # Tasks that we cancelled are not open any more, so the cluster was restarted or is lost.
-            restarted = getattr(error, "reason", None) == "scheduler-restart"
-            died = caused(WorkerDied("the Dask cluster was restarted"), error)
-            self._open.end(future, error=died if restarted else self._broken(error))
+            said = LOST.get(getattr(error, "reason", ""))
+            self._open.end(future, error=self._broken(error) if said is None else caused(WorkerDied(said), error))
         except BaseException as error:
             self._open.end(future, error=self._broken(error) if self._is_lost(error) else error)
         finally:
