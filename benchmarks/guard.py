@@ -43,15 +43,15 @@ class Band:
         return self.low <= value <= self.high
 
 
-# The work of a step by the number of observations, on Levy's function in 5-D. With 50 observations every third step
-# learns, and rebuilds eight particles and the posterior of 512 pool points by each. With 300 and more it only adds a
+# The work of a step by the number of observations, on Levy's function in 5-D. With 50 observations every sixth step
+# learns, and rebuilds up to eight particles and the posterior of 512 pool points by each. With 300 and more it only adds a
 # row to two particles or one; learning is rare.
 WORK: dict[int, dict[str, Band]] = {
     50: {
-        "factorisations": Band(1.0, 5.0),
-        "likelihoods": Band(3.0, 14.0),
-        "solves": Band(1200.0, 4000.0),
-        "kernel rows": Band(1500.0, 4500.0),
+        "factorisations": Band(0.5, 3.0),
+        "likelihoods": Band(1.5, 8.0),
+        "solves": Band(600.0, 2500.0),
+        "kernel rows": Band(800.0, 3000.0),
     },
     300: {
         "factorisations": Band(0.0, 0.1),
@@ -105,9 +105,9 @@ def counting() -> Iterator[Counters]:
         counters.likelihoods += 1
         return evidence(*arguments)
 
-    def counted_distance(kernel: Any, z: np.ndarray, other: np.ndarray) -> np.ndarray:
+    def counted_distance(kernel: Any, z: np.ndarray, other: np.ndarray, *counted: Any) -> np.ndarray:
         counters.kernel_entries += len(z) * len(other)
-        return distance(kernel, z, other)
+        return distance(kernel, z, other, *counted)
 
     def counted_pairs(z: np.ndarray, out: np.ndarray) -> np.ndarray:
         counters.kernel_entries += len(out)

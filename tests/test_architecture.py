@@ -19,7 +19,7 @@ PACKAGE = ROOT / "src" / "lazybo"
 
 # These numbers may go down. To raise one, explain why in docs/architecture.md, in the same commit.
 LIMITS = {
-    "modules": 156,
+    "modules": 157,
     "lines": 37_500,
     "lines of a module": 500,
     "modules in an import chain": 18,

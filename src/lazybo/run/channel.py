@@ -28,11 +28,11 @@ from optuna.pruners import (
     ThresholdPruner,
     WilcoxonPruner,
 )
-from optuna.storages import BaseStorage
 from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial
 
 from lazybo.run import plain
+from lazybo.run.forwarded import READS, WRITES, make_forwarded
 from lazybo.run.trial import DEVICE, Reporter
 from lazybo.study.ledger import open_ledger
 from lazybo.study.store import Store, with_retries
@@ -54,12 +54,6 @@ BY_ATTRIBUTES = (SuccessiveHalvingPruner, HyperbandPruner)
 Write = Callable[[Mapping[int, Mapping[int, float]]], Collection[int]]
 # Is called with a value that a running trial has reported: the study, the trial, the step, the value.
 Follower = Callable[[Study, FrozenTrial, int, float], object]
-
-
-# What workers may ask the storage of the study. Trials begin and end by the ledger, and report by the reporter.
-READS = tuple(sorted(name for name in vars(BaseStorage) if name.startswith("get_")))
-WRITES = ("set_trial_user_attr", "set_trial_system_attr", "set_study_user_attr", "set_study_system_attr")
-REFUSED = tuple(sorted({*BaseStorage.__abstractmethods__} - {*READS, *WRITES}))
 
 
 # ------------------------------------------------------------------------- driver
@@ -367,26 +361,6 @@ class RemoteReporter:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]
-
-
-def make_forwarded(ask: Callable[[str, tuple[Any, ...], Mapping[str, Any]], Any]) -> BaseStorage:
-    """A storage that asks the driver. It reads everything, and writes attributes."""
-
-    def forwarded(name: str) -> Callable[..., Any]:
-        return lambda _self, *arguments, **named: ask(name, arguments, named)
-
-    def refused(name: str) -> Callable[..., Any]:
-        def method(_self: object, *_arguments: Any, **_named: Any) -> Any:
-            raise RuntimeError(
-                f"a worker cannot call {name}: the driver begins and ends trials; use trial.report for intermediate "
-                "values, and return the result"
-            )
-
-        return method
-
-    methods = {name: forwarded(name) for name in (*READS, *WRITES)} | {name: refused(name) for name in REFUSED}
-    storage: BaseStorage = type("ForwardedStorage", (BaseStorage,), methods)()
-    return storage
 
 
 # --------------------------------------------------------------------- connections
