@@ -44,8 +44,8 @@ class Band:
 
 
 # The work of a step by the number of observations, on Levy's function in 5-D. With 50 observations every sixth step
-# learns, and rebuilds up to eight particles and the posterior of 512 pool points by each. With 300 and more it only adds
-# a row to one; learning is rare.
+# learns, and rebuilds up to eight particles and the posterior of 512 pool points by each. With 300 and more it only
+# adds a row to one; learning is rare.
 WORK: dict[int, dict[str, Band]] = {
     50: {
         "factorisations": Band(0.5, 3.0),
