@@ -180,12 +180,13 @@ class _Player:
             model.adopt(self._moments[self._name, int(argument)])
         elif kind == "x":
             found = model.next_repeat(self._ended)
-            self._repeat = None if found is None else found[0]
+            if found is not None:  # else a driver that has reserved a number uses the last one
+                self._repeat = found[0]
         elif kind == "b":
             model.optimizer.planner.budget_left = json.loads(argument.replace("None", "null"))
         elif kind == "q":
             first, count = map(int, argument.split("."))
-            self._proposed = dict(enumerate(model.propose(first, count), first))
+            self._proposed, self._repeat = dict(enumerate(model.propose(first, count), first)), None
         elif kind == "c":
             trial = self._trials[int(argument)]
             yield self._compared(trial, model.complete(self._fixed(trial), trial.number))
