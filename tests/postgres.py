@@ -35,7 +35,8 @@ def server() -> Iterator[str]:
         data, port = f"{home}/data", _free_port()
         run(folder / "initdb", "--auth=trust", "--username=lazybo", "--encoding=UTF8", "-D", data, user=user)
         # As durable as it comes: nothing here turns fsync off. The socket is in the folder; TCP on the loopback alone.
-        options = f"-p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={home}"
+        # 100 connections, the default, are too few for a hundred clients.
+        options = f"-p {port} -c max_connections=400 -c listen_addresses=127.0.0.1 -c unix_socket_directories={home}"
         start = ("-D", data, "-l", f"{home}/log", "-t", str(STARTING), "-o", options)
         run(folder / "pg_ctl", "start", "-w", *start, user=user)
         try:

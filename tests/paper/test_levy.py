@@ -236,7 +236,7 @@ def test_tables_go_between_their_marks(tmp_path: Path) -> None:
 def test_the_tables_of_the_documentation_are_those_of_the_records() -> None:
     docs = Path(__file__).parents[2] / "docs"
     page, found = (docs / "paper.md").read_text(), tables.recorded(docs / "paper")
-    assert set(found) == {"levy", "factorisation", "lag", "lenet", "resnet", "workers", "full/lenet"}
+    assert set(found) == {"levy", "factorisation", "lag", "lenet", "resnet", "workers", "full/lenet", "architectures"}
     assert tables.insert(page, found) == page, (
         "run: python -m lazybo.paper tables --out docs/paper --into docs/paper.md"
     )

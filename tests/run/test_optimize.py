@@ -373,7 +373,7 @@ def test_many_workers_get_a_trial_at_once_and_few_get_one_that_knows_the_last_va
 def test_with_many_workers_the_next_trial_runs_before_the_optimiser_has_learned(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    begun, in_time, finish = threading.Event(), [], StudyModel.finish
+    begun, in_time, settle = threading.Event(), [], StudyModel.settle
 
     def objective(params: dict[str, Any], trial: Trial) -> float:
         if trial.number == 9:
@@ -385,9 +385,9 @@ def test_with_many_workers_the_next_trial_runs_before_the_optimiser_has_learned(
     def slow(model: StudyModel, trial: FrozenTrial) -> None:
         if trial.number == 0:
             in_time.append(begun.wait(10))
-        finish(model, trial)
+        settle(model, trial)
 
-    monkeypatch.setattr(StudyModel, "finish", slow)
+    monkeypatch.setattr(StudyModel, "settle", slow)
     optimize(objective, SPACE, n_trials=10, n_parallel=9, executor="threads", seed=0)
     assert in_time == [True]
 
