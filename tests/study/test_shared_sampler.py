@@ -119,7 +119,7 @@ def test_when_the_server_is_killed_another_process_takes_its_place(tmp_path: Pat
     for _ in range(8):
         step(study)
     study.tell(running, 1.0)
-    assert list(shared_sampler._servers) == [socket]
+    assert socket in shared_sampler._servers
     assert learned(study) > 3
 
 
