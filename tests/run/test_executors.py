@@ -68,7 +68,7 @@ def dask_client(workers: int) -> Iterator[Any]:
         # Each death of a worker costs its restart: two are enough.
         dask.config.set({"distributed.scheduler.allowed-failures": 1}),
         distributed.LocalCluster(
-            n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=50
+            n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=":0", silence_logs=50
         ) as cluster,
         distributed.Client(cluster, set_as_default=False) as client,
     ):
