@@ -23,8 +23,8 @@ evaluation that they are from. Then the study is compared with the log. Laws, co
 - hung: drivers on living hosts that failed, or did not end.
 
 Heartbeats are more frequent here than by default, and their limit is 60 s instead of 120; Dask's limit for connections
-is 60 s. A supervisor restarts Dask workers that exit, as on clusters. ``--engine ray`` uses Ray instead of Dask; that
-has not been tried yet.
+is 60 s. A supervisor restarts Dask workers that exit, as on clusters. ``--engine ray`` uses Ray instead of Dask; a
+round with it has not ended yet.
 """
 
 import argparse
