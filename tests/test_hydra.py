@@ -18,7 +18,6 @@ SPACE = ("lr=tag(log, interval(1e-5, 1))", "model.layers=range(1, 6)", "model=ch
 
 
 def called(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    pytest.importorskip("hydra")
     command = [sys.executable, str(APP), "-m", "hydra/sweeper=lazybo", f"hydra.sweep.dir={folder / 'sweep'}", *words]
     path = os.pathsep.join([str(SOURCE), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
@@ -40,7 +39,6 @@ def swept(folder: Path, n_trials: int, *words: str, space: tuple[str, ...] = SPA
 @pytest.mark.extra
 @pytest.mark.parametrize("launcher", ["basic", "joblib", "submitit_local"])
 def test_every_launcher(launcher: str, tmp_path: Path) -> None:
-    pytest.importorskip("hydra")
     jobs = 1 if launcher == "basic" else 2
     study, results = swept(tmp_path, 6, f"hydra/launcher={launcher}", f"hydra.sweeper.n_jobs={jobs}")
     assert [each.state for each in study.trials] == [TrialState.COMPLETE] * 6

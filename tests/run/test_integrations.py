@@ -22,8 +22,6 @@ def run(objective: Any, space: Any, executor: str | None, **more: Any) -> optuna
 @pytest.mark.parametrize("declared", [True, False])
 @pytest.mark.parametrize("executor", ENGINES)
 def test_lightgbm_prunes(executor: str | None, declared: bool) -> None:
-    pytest.importorskip("optuna_integration")
-    pytest.importorskip("lightgbm")
 
     def objective(trial: Any) -> float:
         import lightgbm
@@ -52,8 +50,8 @@ def test_lightgbm_prunes(executor: str | None, declared: bool) -> None:
 
 
 def tracker(folder: Path) -> Any:
-    integration = pytest.importorskip("optuna_integration")
-    pytest.importorskip("mlflow")
+    import optuna_integration as integration
+
     return integration.MLflowCallback(tracking_uri=f"sqlite:///{folder / 'mlflow.db'}", metric_name="loss")
 
 

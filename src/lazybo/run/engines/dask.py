@@ -174,7 +174,8 @@ class DaskEngine(Engine):
         others = set(keys) - {running.key}
         in_line = worker["nthreads"] == 1 and all(key.startswith(self._prefix) for key in others)
         if in_line and any(key < running.key for key in others):
-            return True  # it waits behind another task of ours
+            self._wait_until_dropped(running.key, address)
+            return True  # it waited behind another task of ours
         if (others and not in_line) or not worker["nanny"] or self._client.has_what([address])[address]:
             return False
         # In another thread, since it may take seconds.
@@ -190,6 +191,16 @@ class DaskEngine(Engine):
             if self._client.sync(self._client.scheduler.get_task_status, keys=[key])[key] is None:
                 return
             time.sleep(0.002)
+
+    def _wait_until_dropped(self, key: str, address: str) -> None:
+        """Wait until the worker that had the task in line has heard of a cancellation: until then it could start."""
+        deadline = time.monotonic() + CANCEL_TIMEOUT
+        with contextlib.suppress(TimeoutError):  # a worker that does not respond
+            while (left := deadline - time.monotonic()) > 0:
+                where = {"workers": [address], "on_error": "ignore"}
+                if not self._client.sync(self._client._run, _has, key, **where, callback_timeout=left).get(address):
+                    return
+                time.sleep(0.002)
 
     def _restart(self, address: str) -> None:
         """End the process of a worker; its nanny starts another.
@@ -250,3 +261,8 @@ class _Keeper:
 
 def _exit() -> None:
     os._exit(1)
+
+
+def _has(key: str, dask_worker: distributed.Worker) -> bool:
+    """Whether a worker knows of a task; runs there."""
+    return key in dask_worker.state.tasks
