@@ -23,7 +23,6 @@ from benchmarks.runner import append, read
 from benchmarks.structures import PROBLEMS, Problem, Shares, Solution
 from lazybo.paper.tables import insert, markdown
 from lazybo.search.optimizer import Optimizer
-from lazybo.space.space import Space
 
 RESULTS = Path(__file__).parent / "results" / "structured.csv"
 DOCUMENTS = [
@@ -88,20 +87,12 @@ def ours(problem: Problem, seed: int, _budget: int) -> Contestant:
     return _lazybo(problem.shape.structured, problem.shape.from_structured, seed)
 
 
-def ours_canonical(problem: Problem, seed: int, _budget: int) -> Contestant:
-    """Our default with a graph; networks that compute the same are evaluated once, as local search does."""
-    shape = problem.shape
-    (name,) = shape.structured
-    space = Space(shape.structured, canonical=lambda params: params[name].canonical())
-    return _lazybo(space, shape.from_structured, seed)
-
-
 def ours_flat(problem: Problem, seed: int, _budget: int) -> Contestant:
     """Our default with unrelated parameters."""
     return _lazybo(problem.shape.flat, problem.shape.from_flat, seed)
 
 
-def _lazybo(space: Space | dict[str, Any], decode: Callable[[Any], Solution], seed: int) -> Contestant:
+def _lazybo(space: dict[str, Any], decode: Callable[[Any], Solution], seed: int) -> Contestant:
     optimizer = Optimizer(space, seed=seed)
     while True:
         (suggestion,) = optimizer.ask(1)
@@ -146,7 +137,6 @@ def baybe(problem: Problem, seed: int, budget: int) -> Contestant:
 Make = Callable[[Problem, int, int], Contestant]
 OPTIMIZERS: dict[str, Make] = {
     "lazybo": ours,
-    "lazybo-canonical": ours_canonical,
     "lazybo-flat": ours_flat,
     "local": local_search,
     "evolution": evolution,
@@ -161,7 +151,6 @@ QUICK = ("lazybo", "lazybo-flat", "local", "evolution", "optuna-tpe", "random")
 OUTSIDE = ("nevergrad", "baybe")
 LABELS = {
     "lazybo": "lazybo",
-    "lazybo-canonical": "lazybo, `canonical`",
     "lazybo-flat": "lazybo, unrelated choices",
     "local": "local search",
     "evolution": "regularised evolution",

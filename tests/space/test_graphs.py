@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict
 from functools import cache
-from itertools import product
+from itertools import permutations, product
 
 import numpy as np
 import pytest
@@ -103,6 +103,50 @@ def test_equivalent_graphs_have_equal_features_and_different_codes() -> None:
     assert one.canonical() == other.canonical()
     assert (a[:6] != b[:6]).any()
     np.testing.assert_array_equal(a[6:], b[6:])
+
+
+@given(st.integers(3, 6), st.booleans(), st.data())
+def test_the_search_sees_one_of_the_graphs_that_differ_only_in_the_numbers_of_their_nodes(
+    nodes: int, tree: bool, data: st.DataObject
+) -> None:
+    kind = Graph(nodes=nodes, operations=["a", "b"], labels="nodes", inputs=1 if tree else None)
+    one = kind.read([data.draw(st.sampled_from(each.choices)) for each in kind.stored("").values()])  # type: ignore[attr-defined]
+    every = renumbered(one)
+    (seen,) = {point(each) for each in every}
+    assert seen in {tuple(kind.axis.encode(kind.write(each))) for each in every}
+
+
+def point(graph: LabelledGraph) -> tuple[float, ...]:
+    """Where the search sees a graph."""
+    axis = graph.kind.axis
+    return tuple(axis.snap(np.array([axis.encode(graph.kind.write(graph))]))[0])
+
+
+def renumbered(graph: LabelledGraph) -> list[LabelledGraph]:
+    """All graphs that are the same but for the numbers of their inner nodes."""
+    kind, found = graph.kind, []
+    for order in permutations(range(1, kind.nodes - 1)):
+        number = {0: 0, **{old: new for new, old in enumerate(order, 1)}, kind.nodes - 1: kind.nodes - 1}
+        edges = sorted((number[i], number[j]) for i, j in graph.edges)
+        if all(i < j for i, j in edges):
+            before = [i for j in range(1, kind.nodes - 1) for i, end in edges if end == j]
+            found.append(kind.of([graph.operation(old) for old in order], before if kind.inputs else edges))
+    return found
+
+
+def test_the_search_sees_every_tree_of_nasbenchgraph_once() -> None:
+    kind = Graph(nodes=6, operations=["a", "b", "c"], labels="nodes", inputs=1)
+    forms = set()
+    for links in product([0], [0, 1], [0, 1, 2], [0, 1, 2, 3]):
+        for operations in product(kind.operations, repeat=4):
+            forms.add(nested(0, operations, links))
+    assert kind.axis.levels == len(kind.axis.listed()) == len(forms)
+
+
+def nested(node: int, operations: tuple[str, ...], links: tuple[int, ...]) -> tuple[object, ...]:
+    """A tree as its operation and the sorted trees below it."""
+    below = sorted(nested(child, operations, links) for child, parent in enumerate(links, 1) if parent == node)
+    return (operations[node - 1] if node else "", *below)
 
 
 def test_a_graph_prints_and_can_be_drawn() -> None:

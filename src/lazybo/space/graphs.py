@@ -18,6 +18,7 @@ from itertools import product
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from optuna.distributions import BaseDistribution, CategoricalDistribution
 
 from lazybo.core.checks import Array, one_of, shortened, whole
@@ -287,6 +288,8 @@ class GraphAxis(CodedAxis):
         if kind.at_most is not None:
             edges = sum(math.comb(len(kind.pairs), k) for k in range(kind.at_most + 1))
             self.levels = float(len(kind.operations) ** (kind.nodes - 2) * edges)
+        if kind.labels == "nodes" and self.levels <= MAX_KNOWN:
+            self.levels = float(len(self._codes_listed()))
         blocks = [Column(size=size, unit=1.0) for size in self._counted.sizes]
         super().__init__(kind, self.draws, 1.0, (*(Column(len(each)) for each in self._choices), *blocks))
 
@@ -300,7 +303,7 @@ class GraphAxis(CodedAxis):
     def code_of(self, stored: Sequence[Any]) -> Sequence[float]:
         """The position of each choice."""
         codes = [float(choices.index(each)) for each, choices in zip(stored, self._choices, strict=True)]
-        found: list[float] = self.repaired(np.array([codes]))[0].tolist()
+        found: list[float] = self._within(np.array([codes]))[0].tolist()
         return found
 
     def stored_of(self, code: Array) -> tuple[Any, ...]:
@@ -324,12 +327,44 @@ class GraphAxis(CodedAxis):
         return self.repaired(np.minimum(np.floor(u * self._counts), self._counts - 1))
 
     def repaired(self, codes: Array) -> Array:
+        """Positions within the lists; of too many edges the first ones stay. Nodes are numbered in a fixed order.
+
+        So of all graphs that differ only in the numbers of their nodes, the search suggests one.
+        """
+        codes = self._within(codes)
+        if self.kind.labels == "edges":
+            return codes
+        inner = self.kind.nodes - 2
+        edges = self._adjacency(codes)
+        order = numbering(codes[:, :inner].astype(np.intp), edges)
+        nodes = np.pad(order + 1, ((0, 0), (1, 1)), constant_values=(0, inner + 1))
+        there = np.take_along_axis(np.take_along_axis(edges, nodes[:, :, None], axis=1), nodes[:, None], axis=2)
+        if self.kind.inputs is None:
+            i, j = np.array(self.kind.pairs).T
+            links = there[:, i, j]
+        else:
+            links = there[:, :-1, 2:-1].argmax(axis=1)  # node 1 can only follow the input
+        return np.hstack((np.take_along_axis(codes[:, :inner], order, axis=1), links))
+
+    def _within(self, codes: Array) -> Array:
         """Positions within the lists; of too many edges the first ones stay."""
         codes = np.clip(np.rint(codes), 0.0, self._counts - 1)
         if self.kind.at_most is not None:
             edges = codes[:, self.kind.nodes - 2 :]
             edges[np.cumsum(edges, axis=1) > self.kind.at_most] = 0.0
         return codes
+
+    def _adjacency(self, codes: Array) -> NDArray[np.bool_]:
+        """Which edges between nodes are there, (n, nodes, nodes), but for those of leaves to the output."""
+        size, links = self.kind.nodes, codes[:, self.kind.nodes - 2 :].astype(np.intp)
+        edges = np.zeros((len(codes), size, size), dtype=bool)
+        if self.kind.inputs is None:
+            i, j = np.array(self.kind.pairs).T
+            edges[:, i, j] = links
+        else:
+            edges[:, 0, 1] = True
+            edges[np.arange(len(codes))[:, None], links, np.arange(2, size - 1)] = True
+        return edges
 
     def varied(self, codes: Array, draws: Perturbation) -> Array:
         """Some choices become others."""
@@ -347,12 +382,61 @@ class GraphAxis(CodedAxis):
             moves = moves[moves[:, first:].sum(axis=1) <= self.kind.at_most]
             others = [_changed(code, {i: 0, j: 1}) for i, j in product(edges, edges) if code[i] and not code[j]]
             moves = np.vstack((moves, *others))
-        return moves
+        if self.kind.labels == "edges":
+            return moves
+        moves = np.unique(self.repaired(moves), axis=0)
+        return moves[(moves != code).any(axis=1)]
 
     def listed(self) -> Array:
         """All graphs."""
+        return self._at(self._codes_listed())
+
+    def _codes_listed(self) -> Array:
         codes = np.array([*product(*(range(len(each)) for each in self._choices))], dtype=np.float64)
-        return self._at(np.unique(self.repaired(codes), axis=0))
+        return np.unique(self.repaired(codes), axis=0)
+
+
+def numbering(operations: NDArray[np.intp], edges: NDArray[np.bool_]) -> NDArray[np.intp]:
+    """An order of the inner nodes of graphs, (n, k), that does not depend on their numbers.
+
+    ``operations``, (n, k), are those of the inner nodes; ``edges``, (n, k + 2, k + 2), lead to higher numbers, and
+    still do in the new order. Nodes are sorted by their depth, what the graph looks like from them without operations,
+    the nodes before them, their operation, and what the graph looks like from them with operations.
+    """
+    count, k = operations.shape
+    depth = np.zeros((count, k + 2), dtype=np.int64)
+    for node in range(1, k + 2):
+        depth[:, node] = np.where(edges[:, :node, node], depth[:, :node] + 1, 0).max(axis=1)
+    shape = _refined(depth, edges)
+    look = _refined(shape + _mixed(np.pad(operations + 1, ((0, 0), (1, 1)))), edges)
+    inner = slice(1, k + 1)
+    order = np.tile(np.arange(k), (count, 1))
+    for _ in range(k):  # the nodes of each depth have their places after those of lower depths have theirs
+        place = np.argsort(order, axis=1)
+        before = (edges[:, 1:-1, inner] << place[:, :, None]).sum(axis=1) * 2 + edges[:, 0, inner]
+        again = np.lexsort((look[:, inner], operations, before, shape[:, inner], depth[:, inner]), axis=1)
+        if np.array_equal(again, order):
+            break
+        order = again
+    return order
+
+
+def _refined(colours: NDArray[np.int64], edges: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Colours of nodes that also tell the colours of all nodes before and after them apart (Weisfeiler and Lehman)."""
+    forth = edges.astype(np.int64)
+    back = forth.transpose(0, 2, 1)
+    for _ in range(colours.shape[1]):
+        mixed = _mixed(colours)[:, :, None]
+        colours = _mixed(colours + 3 * (back @ mixed)[:, :, 0] + 5 * (forth @ mixed)[:, :, 0])
+    return colours
+
+
+def _mixed(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    """A hash of each number, the same on every machine (the last steps of MurmurHash3)."""
+    x = numbers.astype(np.uint64)
+    for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
+        x = (x ^ (x >> np.uint64(33))) * np.uint64(factor)
+    return (x ^ (x >> np.uint64(33))).astype(np.int64)
 
 
 def _changed(code: Array, changes: Mapping[int, float]) -> Array:
