@@ -8,6 +8,7 @@ import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import TrialState, create_trial
 
+import lazybo
 from lazybo import LazySampler
 from lazybo.study.trial import as_attributes
 
@@ -146,3 +147,26 @@ def nasty_study(n: int = 24) -> optuna.Study:
             )
         )
     return study
+
+
+def structured_study(n: int = 40) -> optuna.Study:
+    """A study whose parameters have structure; one of them is only active with the others' ``kind``."""
+    space = lazybo.Space(
+        {
+            "lr": (1e-4, 0.1, "log"),
+            "order": lazybo.Permutation(["crop", "flip", "<b>jitter"]),
+            "recipe": lazybo.Mixture(["water", "ethanol", "dmso"], at_most=2),
+            "kind": ["plain", "cell"],
+            "cell": lazybo.Graph(nodes=3, operations=["none", "skip", "conv"]),
+            "solvent": lazybo.Described({"water": [78.4, 1.0], "ethanol": [24.5, 0.79], "dmso": [46.7, 1.1]}),
+        },
+        conditions={"cell": lazybo.Condition("kind", ("cell",))},
+    )
+
+    def loss(trial: Any) -> float:
+        params = trial.params
+        wrong = params["order"].index("flip") + abs(params["recipe"].get("water", 0.0) - 0.4)
+        cell = 0.3 * str(params.get("cell", "")).count("conv") if params["kind"] == "cell" else 0.5
+        return float((math.log10(params["lr"]) + 2) ** 2 + wrong - cell + 0.1 * (params["solvent"] == "dmso"))
+
+    return lazybo.optimize(loss, space, n_trials=n, seed=0)

@@ -16,9 +16,10 @@ from lazybo.report.facts import content_of
 from lazybo.report.html import page_of
 from lazybo.report.page_data import EXACT_ROWS
 from lazybo.search.predictions import Prediction
+from lazybo.space.kinds import text_of
 from lazybo.study.model import model_of
 from tests.browser import Page, open_page
-from tests.report.studies import mixed_study, nasty_study, two_objectives, with_earlier
+from tests.report.studies import mixed_study, nasty_study, structured_study, two_objectives, with_earlier
 from tests.report.test_page_data import success_chance
 
 POINTS = 1000
@@ -112,6 +113,43 @@ def test_the_page_predicts_as_the_optimiser_does(pages: Any, kind: str) -> None:
     np.testing.assert_allclose([row[4] for row in found], success, atol=1e-6)
     assert page.problems == []
     assert len(page.requests) == 1, "only the file itself"
+
+
+@pytest.mark.extra
+def test_the_page_predicts_for_tried_values_of_structured_parameters(pages: Any) -> None:
+    study = structured_study()
+    page, optimizer = pages(study), ours(study)
+    listed = page.run("window.lazyboReport.model.axes.map(({ rows, choices }) => (rows ? choices : null))")
+    rng, space = np.random.default_rng(3), optimizer.space
+    tried = {name: {text_of(space.values(t.params).get(name)): t.params for t in study.trials} for name in space.kinds}
+    configurations, places = [], []
+    for _ in range(200):
+        params = dict(study.trials[int(rng.integers(len(study.trials)))].params)
+        where: list[Any] = []
+        for name, values in zip(space.names, listed, strict=True):
+            if values is None:
+                where.append(params[name] if name == "lr" else ["plain", "cell"].index(params[name]))
+                continue
+            where.append(int(rng.choice([i for i, text in enumerate(values) if values.count(text) == 1])))
+            if name != "cell" or params["kind"] == "cell":
+                params |= {each: tried[name][values[where[-1]]][each] for each in space.kinds[name].stored(name)}
+        configurations.append(params)
+        places.append(where)
+    found = page.run(
+        f"""(() => {{
+          const {{ model }} = window.lazyboReport;
+          return {json.dumps(places)}.map((values) => {{
+            const {{ value, low, high }} = model.predict(
+              model.objectives[0], model.axes.map((axis, j) => axis.encode(values[j])));
+            return [value, low, high];
+          }});
+        }})()"""
+    )
+    assert largest_difference(study, optimizer.predict(configurations), found) <= 1e-6
+    best = page.run("window.lazyboReport.explorer.readings[0].value.dataset.exact")
+    expected = optimizer.predict([study.trials[page.run("window.lazyboReport.data.recommended.number")].params])
+    assert float(best.split()[0]) == pytest.approx(expected[0].value, abs=1e-6)
+    assert page.problems == []
 
 
 @pytest.mark.extra

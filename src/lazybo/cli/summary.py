@@ -20,6 +20,7 @@ from lazybo.report.predictions import Advice, advise
 from lazybo.report.ranges import Ranges, in_words
 from lazybo.run.limits import describe_stop
 from lazybo.run.trial import DEVICE
+from lazybo.space.kinds import text_of
 from lazybo.study import structured
 from lazybo.study.attributes import COMMAND_KEY, OBJECTIVE_KEY, REPEAT_KEY, STOPPED_KEY
 from lazybo.study.replay import Replayed
@@ -165,7 +166,7 @@ def _structures_of(study: Study, trial: FrozenTrial) -> dict[str, str]:
     whole = {
         name: (kind, names) for name, (kind, names) in stored.items() if all(each in trial.params for each in names)
     }
-    return {name: str(kind.read([trial.params[each] for each in names])) for name, (kind, names) in whole.items()}
+    return {name: text_of(kind.read([trial.params[each] for each in names])) for name, (kind, names) in whole.items()}
 
 
 def _command_of(study: Study, trial: FrozenTrial) -> list[str] | None:

@@ -209,7 +209,7 @@ def findings_of(content: Content) -> list[health.Finding]:
     """What all checks have found, the most important first."""
     facts, model, counts = content.facts, content.model, content.facts.counts
     ended = sum(counts[state] for state in ("complete", "pruned", "failed"))
-    dim = model.optimizer.space.dim if model else len({name for t in facts.trials for name in t.params})
+    dim = len(model.optimizer.space.names) if model else len({name for t in facts.trials for name in t.params})
     named = facts.objectives if facts.several else [""]
     found = [
         health.few_trials(len(facts.complete), dim),

@@ -285,6 +285,8 @@ def _explorer(content: Content, model: ModelFacts | None) -> str:
         "follow. Each curve shows the model along one parameter, with the others where their sliders are; dots are "
         "trials. The most important parameters come first."
     )
+    if model.optimizer.space.kinds:
+        lead += " A parameter with structure has a list of the values that were tried, the most promising first."
     if content.portable["constraints"]:
         lead += " The dashed line is the probability that all constraints hold; infeasible trials are crosses."
     body = f'<div id="explorer" class="explorer"></div>{_related(model)}{_subset(model, content.portable)}'
@@ -354,7 +356,7 @@ def _parallel(content: Content, model: ModelFacts) -> str:
         f"Each line is a trial; the strongest have the {better} {escaped(content.facts.objectives[0])}. "
         "Click one to load it into the model above."
     )
-    if model.optimizer.space.dim > MOST_AXES:
+    if len(model.optimizer.space.names) > MOST_AXES:
         lead += f" Only the {MOST_AXES} most important parameters are shown."
     chart = f'<div class="chart" data-chart="parallel" data-most="{MOST_AXES}"></div>'
     return _section("parallel", "Trials side by side", chart, lead)

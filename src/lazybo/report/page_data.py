@@ -44,6 +44,7 @@ from lazybo.gp.process import Process
 from lazybo.search.acquisition import MIN_STD
 from lazybo.search.optimizer import Optimizer
 from lazybo.search.predictions import INTERVAL, WIDENED, Limit, Predictor
+from lazybo.space.kinds import text_of
 from lazybo.space.space import Space, places_of
 from lazybo.study.trial import point_of
 
@@ -84,19 +85,19 @@ def name_of(text: object) -> str:
 def data_of(content: "Content") -> dict[str, Any]:
     """The numbers that the script draws, and the model."""
     facts, model = content.facts, content.model
-    space = None if model is None else model.optimizer.space
+    places = None if model is None or content.portable is None else _Places(model.optimizer.space, content.portable)
     shown = ("measured", "expected", "low", "high")
     return {
         "objectives": [
             {"name": name_of(name), "maximize": direction == "maximize"}
             for name, direction in zip(facts.objectives, facts.directions, strict=True)
         ],
-        "trials": _trials(facts, space),
+        "trials": _trials(facts, places),
         "best": [trial.number for trial in facts.best],
-        "bestPlaces": _exact_places(facts.best[0], space) if facts.best else None,
+        "bestPlaces": places.of(facts.best[0]) if places and facts.best else None,
         "failed": [trial.number for trial in facts.trials if trial.state.name == "FAIL"],
         "pruned": [trial.number for trial in facts.trials if trial.state.name == "PRUNED"],
-        "recommended": None if model is None else _recommended(facts, model),
+        "recommended": None if model is None else _recommended(facts, model, places),
         "model": content.portable,
         "order": [] if model is None else _by_importance(model),
         "quality": [q and {name: getattr(q, name) for name in shown} for q in content.quality],
@@ -104,18 +105,38 @@ def data_of(content: "Content") -> dict[str, Any]:
     }
 
 
-def _trials(facts: "Facts", space: Space | None) -> dict[str, Any]:
-    """The completed trials by number: values, which are feasible, and the coordinates of those that are drawn."""
+class _Places:
+    """Where trials are: a coordinate for each parameter, None where it is not active; a position in its ``choices``."""
+
+    def __init__(self, space: Space, portable: dict[str, Any]) -> None:
+        x = np.frombuffer(base64.b64decode(portable["x"]), dtype="<f8").reshape(-1, space.dim)
+        self._space = space
+        self._known = {
+            name: {x[row, space.slices[name]].tobytes(): i for i, row in enumerate(spec["rows"])}
+            for name, spec in zip(space.names, portable["parameters"], strict=True)
+            if "rows" in spec
+        }
+
+    def of(self, trial: FrozenTrial) -> list[float | None] | None:
+        """The places of a trial; None if it is not in the model."""
+        point = point_of(trial, self._space)
+        if point is None:
+            return None
+        parts = [(name, point[self._space.slices[name]]) for name in self._space.names]
+        return [
+            self._known[name].get(x.tobytes()) if name in self._known else _finite(float(x[0])) for name, x in parts
+        ]
+
+
+def _trials(facts: "Facts", places: _Places | None) -> dict[str, Any]:
+    """The completed trials by number: values, which are feasible, and the places of those that are drawn."""
     drawn = {trial.number for trial in _thinned(facts)}
-    places = []
-    for trial in facts.complete:
-        point = point_of(trial, space) if space and trial.number in drawn else None
-        places.append(None if point is None else [None if math.isnan(x) else round(x, 6) for x in point.tolist()])
+    found = [places.of(trial) if places and trial.number in drawn else None for trial in facts.complete]
     return {
         "numbers": [trial.number for trial in facts.complete],
         "values": [[float(value) for value in trial.values] for trial in facts.complete],
         "feasible": [trial.number in facts.feasible for trial in facts.complete],
-        "places": places,
+        "places": [each and [None if x is None else round(x, 6) for x in each] for each in found],
     }
 
 
@@ -136,19 +157,13 @@ def _spread(things: Sequence[Any], most: int) -> list[Any]:
     return [things[round(i * (len(things) - 1) / (most - 1))] for i in range(most)]
 
 
-def _recommended(facts: "Facts", model: "ModelFacts") -> dict[str, Any] | None:
+def _recommended(facts: "Facts", model: "ModelFacts", places: _Places | None) -> dict[str, Any] | None:
     if model.advice is None:
         return None
     ours = model.advice.recommendation
     trial = next(trial for trial in facts.trials if trial.number == ours.number)
-    places = _exact_places(trial, model.optimizer.space)
-    return {"number": ours.number, "value": ours.value, "low": ours.low, "high": ours.high, "places": places}
-
-
-def _exact_places(trial: FrozenTrial, space: Space | None) -> list[float | None] | None:
-    """The coordinates of a trial, None where a parameter is not active; None if it is not in the model."""
-    point = None if space is None else point_of(trial, space)
-    return None if point is None else [None if math.isnan(x) else x for x in point.tolist()]
+    where = places and places.of(trial)
+    return {"number": ours.number, "value": ours.value, "low": ours.low, "high": ours.high, "places": where}
 
 
 def _curves(found: "LearningCurves") -> dict[str, Any]:
@@ -195,18 +210,16 @@ def portable_model(
     first = predictors[0].posterior.leading
     if first.kernel.name not in KERNELS:
         raise ValueError(f"the page cannot compute the kernel {first.kernel.name!r}, only {', '.join(KERNELS)}")
-    if optimizer.space.dim > len(optimizer.space.names):
-        raise ValueError("the page has no slider for a parameter with several columns")
     rows = variance_rows(first, most)
     whole = rows is None
     return {
-        "parameters": [_parameter(optimizer.space, name) for name in optimizer.space.names],
+        "parameters": [_parameter(optimizer.space, name, first) for name in optimizer.space.names],
         "interval": INTERVAL,
         "widened": WIDENED,
         "minDeviation": MIN_STD,
         "kernel": first.kernel.name,
         "columns": [
-            {"categories": c.categories, "conditional": c.conditional, "label": c.is_label}
+            {"categories": c.categories, "conditional": c.conditional, "label": c.is_label, "size": c.size}
             for c in first.kernel.columns
         ],
         "x": encoded(first.X),
@@ -218,13 +231,25 @@ def portable_model(
     }
 
 
-def _parameter(space: Space, name: str) -> dict[str, Any]:
-    """A parameter that can vary: its values, and ``needs``: when it is active (`active_if`)."""
+def _parameter(space: Space, name: str, process: Process) -> dict[str, Any]:
+    """A parameter that can vary: its values, and ``needs``: when it is active (`active_if`).
+
+    One with structure has the values that were tried, the most promising first. Their coordinates are in ``rows`` of X.
+    """
+    columns = space.slices[name]
+    common = {"name": name_of(name), "needs": active_if(space, name), "width": columns.stop - columns.start}
+    if name in space.kinds:
+        axis = space.axes[name]
+        tried = process.X[:, columns]
+        rows = [i for i in np.argsort(process.posterior(process.X)[0], kind="stable") if not np.isnan(tried[i, 0])]
+        first = {tried[i].tobytes(): int(i) for i in reversed(rows)}
+        kept = [i for i in rows if first[tried[i].tobytes()] == i]
+        values = [name_of(text_of(space.kinds[name].read(axis.decode(tried[i])))) for i in kept]
+        return {**common, "kind": "choice", "choices": values, "rows": [int(i) for i in kept]}
     distribution = space.distributions[name]
-    common = {"name": name_of(name), "needs": active_if(space, name)}
     if isinstance(distribution, CategoricalDistribution):
         return {**common, "kind": "choice", "choices": [name_of(each) for each in distribution.choices]}
-    levels = float(space.levels[space.names.index(name)])
+    levels = float(space.axes[name].levels)
     return {
         **common,
         "kind": "whole" if isinstance(distribution, IntDistribution) else "number",
@@ -237,12 +262,12 @@ def _parameter(space: Space, name: str) -> dict[str, Any]:
 
 
 def active_if(space: Space, name: str) -> list[tuple[int, list[float]]]:
-    """The columns of all parents of a parameter that can vary, each with the coordinates for which it is active."""
+    """The parents of a parameter that can vary, by position, each with the coordinates for which it is active."""
     needs = []
     while name in space.conditions:
         condition = space.conditions[name]
         if condition.parent in space.names:  # a parent with one value always has it
-            needs.append((space.slices[condition.parent].start, [place for (place,) in places_of(space, condition)]))
+            needs.append((space.names.index(condition.parent), [place for (place,) in places_of(space, condition)]))
         name = condition.parent
     return needs
 

@@ -67,6 +67,13 @@ class Structured(ABC):
         }
 
 
+def text_of(value: Any) -> str:
+    """A value as people would write it: without quotes and brackets, shares with four digits."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {share:.4g}" for name, share in value.items() if share)
+    return ", ".join(map(str, value)) if isinstance(value, list | set | frozenset) else str(value)
+
+
 def _plain(value: Any) -> Any:
     """Plain data as JSON would return it."""
     if isinstance(value, Mapping):

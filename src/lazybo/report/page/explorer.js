@@ -274,10 +274,11 @@ class Explorer {
   }
 }
 
-/* Coordinates along a parameter: all its levels if they are few, else a grid, coarser if there are many trials. */
+/* Coordinates along a parameter: its levels if they are few, else a grid, coarser if there are many trials. */
 function placesOf(axis, rows) {
   const most = rows > 400 ? 41 : 81;
   if (axis.levels && axis.levels <= most) return Array.from({ length: axis.levels }, (_, level) => axis.atLevel(level));
+  if (axis.choice) return Array.from({ length: most }, (_, i) => Math.round((i * (axis.levels - 1)) / (most - 1)));
   return Array.from({ length: most }, (_, i) => i / (most - 1));
 }
 

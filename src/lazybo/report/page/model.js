@@ -1,6 +1,6 @@
 /* The Gaussian process of a study: the same numbers as `Optimizer.predict`, from the data of `report/page_data.py`.
  *
- *   X      points of the rows, one coordinate a parameter; NaN: inactive      n × d
+ *   X      points of the rows, by columns; NaN: inactive                      n × w
  *   Z      features: Euclidean coordinates in units of the length scales       n × D
  *   k      σ² [(1 - a) M(√5 r) + a/d Σⱼ M(√(5d) rⱼ)], M(s) = (1 + s + s²/3) exp(-s)
  *   L      factor of K = k(X, X) + noise, by rows: row i begins at i (i + 1)/2
@@ -26,7 +26,8 @@ function doubles(text) {
   return Float64Array.from({ length: bytes.length / 8 }, (_, i) => view.getFloat64(8 * i, true));
 }
 
-/* One parameter: its values as coordinates, as `lazybo.space.axis` does. */
+/* One parameter: its values as coordinates, as `lazybo.space.axis` does. One with structure is a choice among the values
+ * that were tried: `rows` of X have their columns. */
 class Axis {
   constructor(spec, index) {
     Object.assign(this, spec, { index, choice: spec.kind === "choice" });
@@ -90,20 +91,16 @@ class Axis {
   }
 }
 
-/* A point to predict at: coordinates of all parameters, NaN for those that are not active. */
-function activePoint(axes, coordinates) {
-  return Float64Array.from(axes, (axis, j) => (axis.isActive(coordinates) ? coordinates[j] : NaN));
-}
-
-/* Where the features of each column begin, and how many there are in all. */
+/* Where each column begins in a point and in its features, and how many numbers these have in all. */
 function layoutOf(columns) {
-  let width = 0;
-  const spans = columns.map(({ categories, conditional, label }) => {
-    const first = width;
-    width += (label ? 1 : Math.max(categories, 1)) + (conditional ? 1 : 0);
-    return { first, end: width, categories, conditional, label };
+  let width = 0, numbers = 0;
+  const spans = columns.map(({ categories, conditional, label, size }) => {
+    const first = width, at = numbers;
+    width += (label ? 1 : categories || size) + (conditional ? 1 : 0);
+    numbers += size;
+    return { first, end: width, at, size, categories, conditional, label };
   });
-  return { spans, width };
+  return { spans, width, numbers };
 }
 
 /* The squared distance of two labels: of two corners of a simplex, or of a corner and its center. */
@@ -126,8 +123,8 @@ class Kernel {
 
   /* Write the features of the point that begins at `from` of an array. */
   features(points, from, out, to) {
-    this.layout.spans.forEach(({ first, end, categories, conditional, label }, j) => {
-      const value = points[from + j];
+    this.layout.spans.forEach(({ first, end, at, size, categories, conditional, label }, j) => {
+      const value = points[from + at];
       const inactive = Number.isNaN(value);
       if (label) {
         out[to + first] = inactive ? INACTIVE_LABEL : value;
@@ -135,7 +132,7 @@ class Kernel {
         for (let c = 0; c < categories; c++) out[to + first + c] = inactive ? CORNER / categories : 0;
         if (!inactive) out[to + first + value] = CORNER;
       } else {
-        out[to + first] = inactive ? INACTIVE : value;
+        for (let i = 0; i < size; i++) out[to + first + i] = inactive ? INACTIVE : points[from + at + i];
       }
       if (conditional) out[to + end - 1] = inactive ? 1 : 0;
       for (let f = label ? first + 1 : first; f < end; f++) out[to + f] /= this.scales[j];
@@ -200,7 +197,7 @@ class PriorMean {
 /* The process of one output. The mean is known at once; the variance when `grow` has added all rows to the factor. */
 class Process {
   constructor(spec, shared) {
-    const { dim, layout, n, rows } = shared;
+    const { layout, n, rows } = shared;
     Object.assign(this, { n, rows, width: layout.width });
     this.kernel = new Kernel(spec.values, shared);
     this.alpha = doubles(spec.alpha);
@@ -209,7 +206,7 @@ class Process {
     this.prior = spec.prior && new PriorMean(spec.prior, shared);
     this.w = new Float64Array(n);
     this.z = new Float64Array(n * layout.width);
-    for (let i = 0; i < n; i++) this.kernel.features(shared.x, i * dim, this.z, i * layout.width);
+    for (let i = 0; i < n; i++) this.kernel.features(shared.x, i * layout.numbers, this.z, i * layout.width);
     this.m = rows ? rows.length : n;
     this.factor = new Float64Array((this.m * (this.m + 1)) / 2);
     this.grown = 0;
@@ -329,11 +326,12 @@ class Model {
     const x = doubles(data.x), dim = data.columns.length;
     if (!KERNELS.includes(data.kernel)) throw new Error(`this page cannot compute the kernel "${data.kernel}"`);
     const additive = data.kernel === "additive";
-    const shared = { x, dim, n: x.length / dim, layout: layoutOf(data.columns), additive, rows: data.rows };
+    const layout = layoutOf(data.columns);
+    const shared = { x, dim, n: x.length / layout.numbers, layout, additive, rows: data.rows };
     this.objectives = data.objectives.map((spec) => ({ ...spec, mixture: new Mixture(spec, shared) }));
     this.constraints = data.constraints.map((spec) => ({ ...spec, mixture: new Mixture(spec, shared) }));
     this.success = data.success && { ...data.success, mixture: new Mixture(data.success, shared) };
-    this.rows = shared.n;
+    Object.assign(this, { x, rows: shared.n, numbers: layout.numbers });
     this.outputs = [...this.objectives, ...this.constraints, ...(this.success ? [this.success] : [])];
   }
 
@@ -349,10 +347,23 @@ class Model {
     else setTimeout(() => this.prepare(done), 0);
   }
 
+  /* The point at some coordinates of the parameters: NaN in columns of those that are not active. */
+  pointAt(coordinates) {
+    const point = new Float64Array(this.numbers);
+    let at = 0;
+    this.axes.forEach((axis, j) => {
+      const row = axis.rows ? axis.rows[coordinates[j]] * this.numbers : null;
+      for (const end = at + axis.width; at < end; at++) {
+        point[at] = !axis.isActive(coordinates) ? NaN : axis.rows ? this.x[row + at] : coordinates[j];
+      }
+    });
+    return point;
+  }
+
   /* Expected value and 95 % interval of an objective at coordinates; the interval is null until the factor is ready. */
   predict(objective, coordinates) {
     const { mixture, warping, sign } = objective;
-    const components = mixture.components(activePoint(this.axes, coordinates));
+    const components = mixture.components(this.pointAt(coordinates));
     const unwarp = (target) => sign * unwarped(warping, target) + 0;
     const value = unwarp(mixture.average(components, ({ mean }) => mean));
     if (!mixture.ready) return { value, low: null, high: null };
@@ -363,7 +374,7 @@ class Model {
   }
 
   chance({ mixture, threshold }, coordinates) {
-    const components = mixture.components(activePoint(this.axes, coordinates));
+    const components = mixture.components(this.pointAt(coordinates));
     if (!mixture.ready) return null;
     const below = ({ mean, std }) => normalCdf((threshold - mean) / Math.max(std, this.data.minDeviation));
     return mixture.average(components, below);
