@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,8 @@ def test_the_conda_recipe_says_what_pyproject_says() -> None:
         *(re.sub(r"(?=[<>=])", " ", d, count=1) for d in project["dependencies"]),
     ]
     assert recipe["requirements"]["run"] == wanted
+    built_with = PYPROJECT["build-system"]["requires"]
+    assert recipe["requirements"]["host"][2:] == [each.replace(">=", " >=") for each in built_with]
     assert recipe["about"]["summary"] == project["description"]
     assert recipe["about"]["license"] == project["license"]
     (command,) = recipe["build"]["python"]["entry_points"]
@@ -104,3 +107,7 @@ def test_the_wheel_is_the_same_whenever_it_is_built(tmp_path: Path) -> None:
         (wheel,) = out.glob("*.whl")
         hashes.add(hashlib.sha256(wheel.read_bytes()).hexdigest())
     assert len(hashes) == 1
+    with zipfile.ZipFile(wheel) as files:
+        description = files.read(f"lazybo-{lazybo.__version__}.dist-info/METADATA").decode()
+    assert "pip install 'lazybo[sklearn,plot]'    # without the extras" in description
+    assert not re.findall(r"\]\((?!https?:)", description), "on a package index there are no files to lead to"
