@@ -179,6 +179,7 @@ def test_a_worker_imports_no_model() -> None:
         ("matplotlib", "plot", "import lazybo.report.plots"),
         ("distributed", "dask", "from lazybo.run.engines import make_engine; make_engine('dask', 1)"),
         ("ray", "ray", "from lazybo.run.engines import make_engine; make_engine('ray', 1)"),
+        ("ray", "tune", "import lazybo.ray"),
         ("mpi4py", "mpi", "from lazybo.run.engines import make_engine; make_engine('mpi', 1)"),
     ],
 )
