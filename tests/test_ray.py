@@ -4,6 +4,7 @@ import gc
 import json
 import os
 import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -107,6 +108,7 @@ def check_paused(results: Any, scheduler: Any, epochs: dict[str, list[tuple[int,
         assert [epoch for epoch, _ in each] == list(range(1, len(each) + 1))  # nothing twice, nothing left out
     assert any(sum(begins for _, begins in each) > 1 for each in epochs.values())
     assert sum(map(len, epochs.values())) < trained
+    assert re.fullmatch(r"Using LazyScheduler: \d+ complete, \d+ stopped", scheduler.debug_string())
     best = results.get_best_result("loss", "min")
     assert best.metrics["training_iteration"] == MAX_T
     assert best.metrics["loss"] == scheduler.study.best_value
@@ -225,6 +227,18 @@ def test_failures_retries_and_early_ends(tmp_path: Path) -> None:
     early = [t for t in scheduler.study.trials if t.state == TrialState.COMPLETE and t.last_step == 5]
     assert all(trial.params["rate"] < 1e-3 for trial in early)
     assert results.get_best_result().metrics["training_iteration"] == MAX_T
+
+
+def test_a_grid_has_a_bracket_too(tmp_path: Path) -> None:
+    from ray import tune
+
+    grid = {"rate": tune.grid_search([10.0 ** (-4 * i / 19) for i in range(20)])}
+    results, scheduler, epochs = fit(tmp_path, space=grid, num_samples=1)
+    assert len(results) == 20
+    assert sorted(map(len, epochs.values()))[:6] == [2] * 6  # the first rung
+    assert results.get_best_result().metrics["training_iteration"] == MAX_T
+    assert sum(map(len, epochs.values())) < 20 * MAX_T // 2
+    assert scheduler.study.best_value == results.get_best_result().metrics["loss"]
 
 
 def test_what_the_user_stops_is_complete(tmp_path: Path) -> None:
@@ -386,7 +400,7 @@ def test_pickled_settings() -> None:
     copied = pickle.loads(pickle.dumps(LazyScheduler(max_t=9, time_attr="epoch")))
     assert copied.study is None
     assert copied.set_search_properties("loss", "min", num_samples=5)
-    assert copied.debug_string() == "Using LazyScheduler: 0 complete, 0 stopped, 0 paused"
+    assert copied.debug_string() == "Using LazyScheduler: no reports"
 
 
 @pytest.mark.parametrize(

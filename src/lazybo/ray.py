@@ -12,6 +12,7 @@ experiment to its storage, so `Tuner.restore` finds it there again.
 
 import copy
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
@@ -31,7 +32,7 @@ from lazybo.study.journal import open_alone
 from lazybo.study.ledger import Entry, Ledger, Result
 from lazybo.study.pruner import LazyPruner
 from lazybo.study.store import Store
-from lazybo.study.trial import is_paused, params_in, paused_step, point_in
+from lazybo.study.trial import is_paused, params_in, paused_step, point_in, state_of
 
 try:
     from ray.tune import Trainable
@@ -125,11 +126,11 @@ class LazyScheduler(TrialScheduler):
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: Mapping[str, Any]) -> str:
         """Whether a training continues, pauses or stops."""
-        run, step = self._running, self._report(trial, result)
+        run, reported = self._running, self._report(trial, result)
         known = run.recorded(trial)
-        if step is None or known is None or step < (known.last_step or 0):
+        if reported is None or known is None or reported[0] < (known.last_step or 0):
             return TrialScheduler.CONTINUE  # a step after the last checkpoint is repeated
-        value = known.intermediate_values[step]
+        step, value = reported
         if known.state.is_finished():  # Tune was killed before it had recorded the end
             stops = known.state == TrialState.PRUNED or step >= self._max_t
             return TrialScheduler.STOP if stops else TrialScheduler.CONTINUE
@@ -147,11 +148,9 @@ class LazyScheduler(TrialScheduler):
 
     def on_trial_complete(self, tune_controller: Any, trial: Trial, result: Mapping[str, Any]) -> None:  # noqa: ARG002
         """Record the end of a training that was not ended here: it returned, or the user's rule has stopped it."""
-        step = self._report(trial, result)
-        if step is not None:
-            value = as_number(str(self._metric), result[str(self._metric)])
-            state = TrialState.COMPLETE if math.isfinite(value) else TrialState.PRUNED
-            self._running.finish(trial, state, value)
+        if (reported := self._report(trial, result)) is not None:
+            state = TrialState.COMPLETE if math.isfinite(reported[1]) else TrialState.PRUNED
+            self._running.finish(trial, state, reported[1])
 
     def on_trial_error(self, tune_controller: Any, trial: Trial) -> None:  # noqa: ARG002
         """Record a failure. If Tune tries again, the next report begins a new trial of the study."""
@@ -185,10 +184,9 @@ class LazyScheduler(TrialScheduler):
     def debug_string(self) -> str:
         """How many trainings are in each state, for Tune's progress."""
         trials = [] if self._run is None else self._run.trials()
-        counts = {state: sum(each.state == state for each in trials) for state in TrialState}
+        counts = Counter(state_of(each).name.lower() for each in trials)
         return (
-            f"Using LazyScheduler: {counts[TrialState.COMPLETE]} complete, {counts[TrialState.PRUNED]} stopped, "
-            f"{sum(map(is_paused, trials))} paused"
+            f"Using LazyScheduler: {', '.join(f'{n} {state}' for state, n in sorted(counts.items())) or 'no reports'}"
         )
 
     # -------------------------------------------------------------------- decisions
@@ -198,8 +196,8 @@ class LazyScheduler(TrialScheduler):
         assert self._run is not None, "Tune adds a trial before anything else"
         return self._run
 
-    def _report(self, trial: Trial, result: Mapping[str, Any]) -> int | None:
-        """Record a value; its step, or None if there is no value: a function may return without a report."""
+    def _report(self, trial: Trial, result: Mapping[str, Any]) -> tuple[int, float] | None:
+        """Record a value at its step; None if there is none: a function may return without a report."""
         if self._metric is None or self._metric not in result:
             return None
         if self._time_attr not in result:
@@ -208,12 +206,15 @@ class LazyScheduler(TrialScheduler):
                 f"grows with each report, for example 'training_iteration'. It reports: {', '.join(result)}"
             )
         step = whole(self._time_attr, math.floor(finite_number(self._time_attr, result[self._time_attr])), 0)
-        self._running.report(trial, step, as_number(self._metric, result[self._metric]))
-        return step
+        value = as_number(self._metric, result[self._metric])
+        self._running.report(trial, step, value)
+        return step, value
 
     def _bracket(self) -> Bracket | None:
         """The first bracket, until it is over."""
-        bracket = bracket_for(self._max_t, self._n_trials, -1.0 if self._mode == "max" else 1.0)
+        # A grid has more trials than num_samples says.
+        n_trials = None if self._n_trials is None else max(self._n_trials, len(self._running.configs))
+        bracket = bracket_for(self._max_t, n_trials, -1.0 if self._mode == "max" else 1.0)
         return None if bracket is None or bracket.is_over(self._running.trials()) else bracket
 
     def _is_at_rung(self, trial: FrozenTrial) -> bool:
@@ -287,7 +288,7 @@ class _Run:
         self.changes = 0  # counts what the choice of a paused training depends on
         self._store = Store(self.study)
         self._ledger = Ledger(self._store, {}, None)
-        self._configs: dict[str, dict[str, Any]] = {}  # by Tune's id, as are the following
+        self.configs: dict[str, dict[str, Any]] = {}  # by Tune's id, as are the following
         self._space: dict[str, BaseDistribution] = {}
         self._resumed: set[str] = set()  # trainings that have not reported since
         # If an id is there twice, the first attempt has failed, and Tune has tried again.
@@ -300,14 +301,14 @@ class _Run:
     def note(self, trial: Trial) -> None:
         """Note the configuration of a trial, and extend the space to it."""
         config = {name: _plain(value) for name, value in flatten_dict(trial.config).items()}
-        self._configs[trial.trial_id] = config
+        self.configs[trial.trial_id] = config
         for name, value in config.items():
             if name not in self._space or not contains(self._space[name], value):
-                self._space[name] = _guessed([each[name] for each in self._configs.values() if name in each])
+                self._space[name] = _guessed([each[name] for each in self.configs.values() if name in each])
 
     def params(self, trial: Trial) -> dict[str, Any]:
         """The configuration of a trial in the space as it is known now: what was a number may be a choice."""
-        config = self._configs[trial.trial_id]
+        config = self.configs[trial.trial_id]
         is_choice = {name: isinstance(self._space[name], CategoricalDistribution) for name in config}
         return {name: str(value) if is_choice[name] else value for name, value in config.items()}
 
@@ -317,7 +318,7 @@ class _Run:
         if entry is None:
             return None
         found = copy.copy(self._store.trial(entry.trial_id))
-        found.distributions = {name: self._space.get(name, each) for name, each in found.distributions.items()}
+        found.distributions = self._space
         return found
 
     def report(self, trial: Trial, step: int, value: float) -> None:
