@@ -33,6 +33,7 @@ TRIALS = 30
 SCHEDULERS: dict[str, Callable[[int], Any]] = {
     "LazyScheduler": lambda steps: LazyScheduler(max_t=steps),
     "ASHAScheduler": lambda steps: ASHAScheduler(max_t=steps),
+    "ASHAScheduler, patient": lambda steps: ASHAScheduler(max_t=steps, grace_period=5, reduction_factor=3),
     "HyperBandScheduler": lambda steps: HyperBandScheduler(max_t=steps),
     "LazyScheduler, no checkpoints": lambda steps: LazyScheduler(max_t=steps),
 }
@@ -98,13 +99,14 @@ def main() -> None:
     parser.add_argument("--data", type=Path)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--problems", nargs="+", choices=PROBLEMS, default=PROBLEMS)
+    parser.add_argument("--schedulers", nargs="+", choices=SCHEDULERS, default=list(SCHEDULERS))
     parser.add_argument("--workers", type=int, default=4)
     options = parser.parse_args()
     folder = data_folder(options.data)
     os.environ["RAY_AIR_NEW_OUTPUT"] = "0"
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     ray.init(num_cpus=options.workers, include_dashboard=False, log_to_driver=False, logging_level="error")
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in SCHEDULERS}
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in options.schedulers}
     for problem in options.problems:
         for seed in range(options.seeds):
             configs, curves = drawn(problem, seed, folder)
@@ -114,9 +116,10 @@ def main() -> None:
                 runs.append((share, (value - best) / (middle - best)))
                 print(f"{problem} {seed} {name}: {share:.3f} {runs[-1][1]:.4f}", flush=True)
     ray.shutdown()
-    print(f"| {len(found['ASHAScheduler'])} runs | epochs trained | regret, mean | regret, worst | best found |")
+    count = len(options.problems) * options.seeds
+    print(f"| {count} runs | epochs trained | regret, mean | regret, worst | best found |")
     print("|---|---|---|---|---|")
-    for name, runs in {**found, "FIFOScheduler": [(1.0, 0.0)] * len(found["ASHAScheduler"])}.items():
+    for name, runs in {**found, "FIFOScheduler": [(1.0, 0.0)] * count}.items():
         shares, regrets = np.array(runs).T
         best_found = f"{(regrets <= 1e-9).sum()} of {len(runs)}"
         print(f"| {name} | {shares.mean():.0%} | {regrets.mean():.3f} | {regrets.max():.3f} | {best_found} |")

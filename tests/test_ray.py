@@ -1,5 +1,6 @@
 """LazyScheduler in real Ray Tune runs, whose trainings write and load checkpoints."""
 
+import contextlib
 import gc
 import json
 import os
@@ -15,7 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from optuna import load_study
 from optuna.trial import TrialState
+
+from lazybo.study.store import open_storage
 
 pytestmark = [pytest.mark.extra, pytest.mark.filterwarnings("ignore")]
 MAX_T = 20
@@ -128,6 +132,8 @@ def check_paused(results: Any, scheduler: Any, epochs: dict[str, list[tuple[int,
 def test_function_with_checkpoints(tmp_path: Path, reuse: bool) -> None:
     results, scheduler, epochs = fit(tmp_path, reuse_actors=reuse)
     check_paused(results, scheduler, epochs, trained=24 * MAX_T // 2)
+    kept = load_study(storage=open_storage(Path(results.experiment_path) / "lazybo-study.json"), study_name="tune")
+    assert kept.trials == scheduler.study.trials
 
 
 def test_class_with_checkpoints_to_maximise_a_nested_metric_by_its_own_count(tmp_path: Path) -> None:
@@ -300,10 +306,6 @@ print("ended", results.num_errors, sorted(each.metrics["training_iteration"] for
 
 
 def test_restore_after_a_kill(tmp_path: Path) -> None:
-    import optuna
-    from optuna.storages import JournalStorage
-    from optuna.storages.journal import JournalFileBackend
-
     def driver(restore: bool) -> subprocess.Popen[str]:
         program = DRIVER.format(tests=str(Path(__file__).parent), folder=str(tmp_path), restore=restore)
         environment = {**os.environ, "TUNE_GLOBAL_CHECKPOINT_S": "0.2", "RAY_ADDRESS": ""}
@@ -312,14 +314,12 @@ def test_restore_after_a_kill(tmp_path: Path) -> None:
         )
 
     def recorded() -> list[Any]:
-        file = tmp_path / "run" / "lazybo-study.json"
-        if not file.exists():
-            return []
+        """The trials of the study that Tune has copied to its storage, if it is there."""
         copied = tmp_path / "copy.json"
-        copied.write_bytes(file.read_bytes())
-        studies = optuna.get_all_study_names(JournalStorage(JournalFileBackend(str(copied))))
-        storage = JournalStorage(JournalFileBackend(str(copied)))
-        return optuna.load_study(study_name="tune", storage=storage).trials if studies else []
+        with contextlib.suppress(OSError, KeyError):
+            copied.write_bytes((tmp_path / "run" / "lazybo-study.json").read_bytes())
+            return load_study(study_name="tune", storage=open_storage(copied)).trials
+        return []
 
     running = driver(restore=False)
     while not any(trial.state == TrialState.COMPLETE for trial in recorded()):
