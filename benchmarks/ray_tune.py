@@ -5,14 +5,15 @@ TaskSet (loss, 51 steps). A training replays its curve and saves a checkpoint af
 of them to the end, is computed instead of run. The data is that of `benchmarks.curves`.
 
 The table has the share of all epochs that were trained, and the regret of the best last value: 0 for the best of the 30
-configurations at its end, 1 for their median.
+configurations at its end, 1 for their median. Recorded runs are not run again.
 """
 
 import argparse
+import itertools
 import json
-import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,10 +26,14 @@ from ray.tune.schedulers import ASHAScheduler, HyperBandScheduler
 from ray.tune.search.basic_variant import BasicVariantGenerator
 
 from benchmarks.curves import CLIP, data_folder, scaled_losses
+from benchmarks.runner import append, read
 from lazybo.ray import LazyScheduler
 
 PROBLEMS = ("lcbench", *(f"taskset-{i}" for i in range(6)))
 TRIALS = 30
+FIELDS = ("problem", "seed", "scheduler", "epochs", "regret")
+# Regrets have four digits.
+SAME = 5e-5
 # With checkpoints, except for the last one.
 SCHEDULERS: dict[str, Callable[[int], Any]] = {
     "LazyScheduler": lambda steps: LazyScheduler(max_t=steps),
@@ -94,6 +99,23 @@ def run_one(name: str, configs: list[dict[str, float]], curves: np.ndarray, seed
         return len(log.read_text()) / curves.size, min(values)
 
 
+def report(path: Path, names: Sequence[str]) -> str:
+    """The table of the runs that all of these schedulers have made."""
+    rows = [row for row in read(path) if row["scheduler"] in names]
+    runs = Counter((row["problem"], row["seed"]) for row in rows)
+    common = {run for run, count in runs.items() if count == len(names)}
+    lines = [
+        f"| {len(common)} runs | epochs trained | regret, mean | regret, worst | best found |",
+        "|---|---|---|---|---|",
+    ]
+    for name in names:
+        mine = [row for row in rows if row["scheduler"] == name and (row["problem"], row["seed"]) in common]
+        shares, regrets = np.array([[float(row["epochs"]), float(row["regret"])] for row in mine]).T
+        found = (regrets <= SAME).sum()
+        lines.append(f"| {name} | {shares.mean():.0%} | {regrets.mean():.3f} | {regrets.max():.3f} | {found} |")
+    return "\n".join([*lines, f"| FIFOScheduler | 100% | 0 | 0 | {len(common)} |"])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path)
@@ -101,28 +123,24 @@ def main() -> None:
     parser.add_argument("--problems", nargs="+", choices=PROBLEMS, default=PROBLEMS)
     parser.add_argument("--schedulers", nargs="+", choices=SCHEDULERS, default=list(SCHEDULERS))
     parser.add_argument("--workers", type=int, default=4)
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/ray_tune.csv"))
+    parser.add_argument("--only-report", action="store_true")
     options = parser.parse_args()
-    folder = data_folder(options.data)
-    os.environ["RAY_AIR_NEW_OUTPUT"] = "0"
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    ray.init(num_cpus=options.workers, include_dashboard=False, log_to_driver=False, logging_level="error")
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in options.schedulers}
-    for problem in options.problems:
-        for seed in range(options.seeds):
+    known = {(row["problem"], row["seed"], row["scheduler"]) for row in read(options.out)}
+    every = itertools.product(options.problems, range(options.seeds), options.schedulers)
+    missing = [run for run in every if (run[0], str(run[1]), run[2]) not in known]
+    if missing and not options.only_report:
+        folder = data_folder(options.data)
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        ray.init(num_cpus=options.workers, include_dashboard=False, log_to_driver=False, logging_level="error")
+        for problem, seed, name in missing:
             configs, curves = drawn(problem, seed, folder)
             best, middle = curves[:, -1].min(), np.median(curves[:, -1])
-            for name, runs in found.items():
-                share, value = run_one(name, configs, curves, seed)
-                runs.append((share, (value - best) / (middle - best)))
-                print(f"{problem} {seed} {name}: {share:.3f} {runs[-1][1]:.4f}", flush=True)
-    ray.shutdown()
-    count = len(options.problems) * options.seeds
-    print(f"| {count} runs | epochs trained | regret, mean | regret, worst | best found |")
-    print("|---|---|---|---|---|")
-    for name, runs in {**found, "FIFOScheduler": [(1.0, 0.0)] * count}.items():
-        shares, regrets = np.array(runs).T
-        best_found = f"{(regrets <= 1e-9).sum()} of {len(runs)}"
-        print(f"| {name} | {shares.mean():.0%} | {regrets.mean():.3f} | {regrets.max():.3f} | {best_found} |")
+            share, value = run_one(name, configs, curves, seed)
+            values = (problem, seed, name, f"{share:.3f}", f"{(value - best) / (middle - best):.4f}")
+            append(options.out, FIELDS, dict(zip(FIELDS, values, strict=True)))
+        ray.shutdown()
+    print(report(options.out, options.schedulers))
 
 
 if __name__ == "__main__":
