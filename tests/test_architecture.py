@@ -20,7 +20,7 @@ PACKAGE = ROOT / "src" / "lazybo"
 # These numbers may go down. To raise one, explain why in docs/architecture.md, in the same commit.
 LIMITS = {
     "modules": 157,
-    "lines": 37_500,
+    "lines": 37_700,
     "lines of a module": 500,
     "modules in an import chain": 18,
     "methods of a class": 25,
@@ -179,6 +179,7 @@ def test_a_worker_imports_no_model() -> None:
         ("matplotlib", "plot", "import lazybo.report.plots"),
         ("distributed", "dask", "from lazybo.run.engines import make_engine; make_engine('dask', 1)"),
         ("ray", "ray", "from lazybo.run.engines import make_engine; make_engine('ray', 1)"),
+        ("ray", "tune", "import lazybo.ray"),
         ("mpi4py", "mpi", "from lazybo.run.engines import make_engine; make_engine('mpi', 1)"),
     ],
 )

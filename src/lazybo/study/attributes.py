@@ -94,6 +94,9 @@ PAUSE_KEY = "lazybo:pause"
 # A paused trial was resumed by hand: it is not paused again; `study.trial`.
 TO_END_KEY = "lazybo:to_end"
 
+# User: the id of this trial in Ray Tune; `lazybo.ray`.
+TUNE_KEY = "lazybo:tune"
+
 # The experiment of this trial was skipped: Optuna counts it as failed, and the model ignores it; `run.by_hand`.
 SKIPPED_KEY = "lazybo:skipped"
 # User: the state, values and attributes of a trial before each correction by hand, and the time of the correction,

@@ -145,6 +145,19 @@ def open_journal(path: str, lock: BaseJournalFileLock | None = None) -> Journal:
     return Journal(WholeLines(path, lock))
 
 
+class _NoLock(BaseJournalFileLock):
+    def acquire(self) -> bool:
+        return True
+
+    def release(self) -> None:
+        pass
+
+
+def open_alone(path: str) -> Journal:
+    """A journal that only this process writes. It has no lock file, which others that copy its folder would meet."""
+    return open_journal(path, _NoLock())
+
+
 def repair_journal(path: str, lock: BaseJournalFileLock) -> int:
     """Make a journal with incomplete lines readable again; returns how many there were.
 

@@ -162,6 +162,13 @@ class LazyPruner(BasePruner):
                 return True
             return is_hopeless(self._curves(reader, study, trial), trial)
 
+    def curves(self, study: Study, trial: FrozenTrial) -> TrainingCurves | None:
+        """The curves by which `prune` judges a trial of a study with one objective; None without parameters."""
+        reader = self._readers.of(study)
+        with reader.lock:
+            reader.read(study, trial.number)
+            return self._curves(reader, study, trial) if reader.distributions or trial.distributions else None
+
     def _is_dominated(self, reader: StudyReader[_Known], study: Study, trial: FrozenTrial) -> bool:
         """Whether a new training is worth more than the rest of this one, if there are several objectives."""
         ended, known = [each for each in reader.trials if each.state.is_finished()], reader.state
