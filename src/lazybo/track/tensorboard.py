@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from optuna.trial import FrozenTrial
 
@@ -26,13 +27,16 @@ class TensorBoard(Tracker):
 
     def start(self, study: str, trial: FrozenTrial) -> TrackedRun:
         """A writer of the trial's folder."""
-        return _BoardRun(self._folder / study.replace("/", "-") / f"trial-{trial.number:04}", trial)
+        return _BoardRun(self._folder / study.replace("/", "-") / f"trial-{trial.number:04}")
 
 
 class _BoardRun:
-    def __init__(self, folder: Path, trial: FrozenTrial) -> None:
-        self._params = {name: _plain(value) for name, value in trial.params.items()}
+    def __init__(self, folder: Path) -> None:
+        self._params: dict[str, bool | int | float | str] = {}
         self._writer = SummaryWriter(str(folder))
+
+    def describe(self, params: Mapping[str, Any]) -> None:
+        self._params.update({name: _plain(value) for name, value in params.items()})
 
     def log(self, values: Mapping[str, float], step: int | None) -> None:
         if step is None:

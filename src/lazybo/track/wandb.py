@@ -31,7 +31,6 @@ class WandB(Tracker):
                 id="".join(letter if letter.isalnum() else "-" for letter in name),
                 name=name,
                 group=study,
-                config=dict(trial.params),
                 resume="allow",
                 reinit="create_new",
                 **self._options,
@@ -42,6 +41,9 @@ class WandB(Tracker):
 class _OnlineRun:
     def __init__(self, run: Any) -> None:
         self._run = run
+
+    def describe(self, params: Mapping[str, Any]) -> None:
+        self._run.config.update(dict(params), allow_val_change=True)
 
     def log(self, values: Mapping[str, float], step: int | None) -> None:
         if step is None:
