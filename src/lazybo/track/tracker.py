@@ -81,7 +81,11 @@ class Tracker(ABC):
     def _run(self, study: Study, trial: FrozenTrial) -> TrackedRun:
         number = trial.number
         if number not in self._runs:
-            self._runs[number], self._names[number], self._steps[number] = self.start(study.study_name, trial), set(), set()
+            self._runs[number], self._names[number], self._steps[number] = (
+                self.start(study.study_name, trial),
+                set(),
+                set(),
+            )
         new = {name: value for name, value in trial.params.items() if name not in self._names[number]}
         if new:
             self._runs[number].describe(new)
