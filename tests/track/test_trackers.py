@@ -222,3 +222,25 @@ def test_weights_and_biases(tmp_path: Path) -> None:
                 ended = record.exit.exit_code
         assert logged == pytest.approx(trial.intermediate_values)
         assert ended == 0
+
+
+@client_test
+def test_wrong_arguments(tmp_path: Path) -> None:
+    from lazybo.track.mlflow import MLflow
+    from lazybo.track.tensorboard import TensorBoard
+    from lazybo.track.wandb import WandB
+
+    (tmp_path / "file").write_text("")
+    wrong: list[tuple[Any, Any, str]] = [
+        (MLflow, [3], "tracking_uri must be a text such as 'sqlite:///mlflow.db', not 3"),
+        (MLflow, ["nonsense://x"], "MLflow cannot use the address 'nonsense://x'"),
+        (TensorBoard, [3], "folder must be the path of a folder, such as 'runs', not 3"),
+        (TensorBoard, [tmp_path / "file" / "runs"], "cannot be a folder, since .* is a file"),
+        (WandB, [3], "project must be the name of a project, not 3"),
+        (lambda: WandB("p", mode="off"), [], "mode must be one of .*, not 'off'"),
+        (lambda: WandB("p", ofline=True), [], "takes the arguments of wandb.init, but no ofline="),
+        (lambda: WandB("p", id="x"), [], "no id=: the tracker gives it to each run"),
+    ]
+    for make, arguments, message in wrong:
+        with pytest.raises((TypeError, ValueError), match=message):
+            make(*arguments)

@@ -26,7 +26,13 @@ class MLflow(Tracker):
 
     def __init__(self, tracking_uri: str | None = None) -> None:
         super().__init__()
-        self._client = MlflowClient(tracking_uri)
+        if not isinstance(tracking_uri, str | None):
+            raise TypeError(f"tracking_uri must be a text such as 'sqlite:///mlflow.db', not {tracking_uri!r}")
+        try:
+            self._client = MlflowClient(tracking_uri)
+        except Exception as error:  # what it raises depends on the address
+            wrong = f"MLflow cannot use the address {tracking_uri!r}; give one such as 'sqlite:///mlflow.db': {error}"
+            raise ValueError(wrong) from error
 
     def start(self, study: str, trial: FrozenTrial) -> TrackedRun:
         """The run of a trial: the one that it has, or a new one."""

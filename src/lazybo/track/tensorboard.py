@@ -23,7 +23,12 @@ class TensorBoard(Tracker):
 
     def __init__(self, folder: str | Path) -> None:
         super().__init__()
+        if not isinstance(folder, str | Path):
+            raise TypeError(f"folder must be the path of a folder, such as 'runs', not {folder!r}")
         self._folder = Path(folder).expanduser()
+        there = next(each for each in (self._folder, *self._folder.absolute().parents) if each.exists())
+        if not there.is_dir():
+            raise ValueError(f"{str(folder)!r} cannot be a folder, since {str(there)!r} is a file; name another one")
 
     def start(self, study: str, trial: FrozenTrial) -> TrackedRun:
         """A writer of the trial's folder."""
