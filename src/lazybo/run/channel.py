@@ -504,5 +504,6 @@ def _answer(connection: Connection, reporter: Reporter) -> None:
             if verb in ("begin", "report", "flush", "claim", "study_name", "storage", "suggest"):
                 answer = getattr(reporter, verb)(*arguments)
         except Exception as error:
-            answer = _Failed(plain.reason(error), type(error).__name__, plain.cut(str(error), plain.REASON_LENGTH))
+            text = str(error.args[0] if error.args else error)  # the text of a KeyError would be quoted twice
+            answer = _Failed(plain.reason(error), type(error).__name__, plain.cut(text, plain.REASON_LENGTH))
         connection.send(answer)

@@ -264,8 +264,8 @@ class DefiningTrial(Trial):
         earlier = self._defined.setdefault(name, distribution)
         if earlier != distribution:
             raise ValueError(
-                f"this trial asks for {name!r} twice, for {described(earlier)} and then for {described(distribution)}; use "
-                "another name for one of them"
+                f"this trial asks for {name!r} twice, for {described(earlier)} and then for "
+                f"{described(distribution)}; use another name for one of them"
             )
         value = distribution.to_external_repr(self._reporter.suggest(self._number, name, distribution))
         self._params[name] = value
