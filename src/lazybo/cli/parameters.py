@@ -100,7 +100,7 @@ def space_of(tables: Mapping[str, Any], require: Sequence[str] = (), beliefs: Se
             if "if" in table:
                 conditions[name] = _condition(table["if"])
             if "belief" in table:
-                expected[name] = _belief(table["belief"], parameters[name])
+                expected[name] = belief_of(table["belief"], parameters[name])
         except ValueError as error:
             raise ValueError(f"parameter {name!r}: {error}") from None
     plain = [name for name, each in parameters.items() if not isinstance(each, Structured)]
@@ -108,28 +108,16 @@ def space_of(tables: Mapping[str, Any], require: Sequence[str] = (), beliefs: Se
     return Space(parameters, conditions=conditions, feasible=requirement_of(require, plain), beliefs=expected)
 
 
-def _belief(plain: Any, parameter: BaseDistribution | Structured) -> Belief:
-    """The belief of a table. The keys of a table are texts, also those that mean numbers."""
-    weights = plain.get("weights") if isinstance(plain, Mapping) else None
-    if isinstance(weights, Mapping) and isinstance(parameter, CategoricalDistribution):
-        choices = {str(choice): choice for choice in parameter.choices}
-        plain = {**plain, "weights": {choices.get(key, key): weight for key, weight in weights.items()}}
-    return belief_of(plain)
-
-
 def _beliefs(texts: Sequence[str], parameters: Mapping[str, Any]) -> dict[str, Belief]:
     """The beliefs of the flags ``--belief``."""
     found: dict[str, Belief] = {}
     for text in texts:
-        name, is_given, rest = text.partition("=")
-        if not is_given:
-            raise ValueError(
-                f"--belief {text!r}: write NAME=AROUND+-DISTANCE, NAME=AROUNDxFACTOR or NAME=CHOICE:WEIGHT"
-            )
+        name, _, rest = text.partition("=")
         if name in found:
             raise ValueError(f"--belief {text!r}: there is a belief about {name!r} already")
         if name not in parameters:
-            raise ValueError(f"--belief {text!r}: there is no parameter {name!r}{nearest(name, parameters)}")
+            form = "write NAME=AROUND+-DISTANCE, NAME=AROUNDxFACTOR or NAME=CHOICE:WEIGHT"
+            raise ValueError(f"--belief {text!r}: there is no parameter {name!r}{nearest(name, parameters)}; {form}")
         try:
             found[name] = belief_in(rest, parameters[name])
         except ValueError as error:
@@ -164,8 +152,7 @@ def _parameter(table: Any) -> BaseDistribution | Structured:
         raise ValueError(f"the type must be one of {sorted(KEYS)}, not {kind!r}")
     for key in table:
         if key not in KEYS[kind]:
-            keys = ", ".join(KEYS[kind])
-            raise ValueError(f"unknown key {key!r}{nearest(key, KEYS[kind])}; a table of type {kind!r} has {keys}")
+            raise ValueError(f"unknown key {key!r}{nearest(key, KEYS[kind])}; it has {', '.join(KEYS[kind])}")
     if kind in KINDS:
         return kind_of({"kind": kind} | {key: value for key, value in table.items() if key not in ("type", "if")})
     return _categorical(table) if kind == "choice" else _number(kind, table)

@@ -32,7 +32,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial
 
 from lazybo.run import plain
-from lazybo.run.forwarded import READS, WRITES, make_forwarded
+from lazybo.run.forwarded import READS, WRITES, callers, cannot_stop, make_forwarded
 from lazybo.run.trial import DEVICE, Reporter, suggested
 from lazybo.study.ledger import open_ledger
 from lazybo.study.store import Store, with_retries
@@ -50,8 +50,6 @@ SILENCE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_T
 BY_VALUES = (MedianPruner, PercentilePruner, ThresholdPruner, WilcoxonPruner)
 # Pruners that also keep attributes with running trials. Any other pruner may look at all that running trials report.
 BY_ATTRIBUTES = (SuccessiveHalvingPruner, HyperbandPruner)
-# What a worker's call of the storage or of suggest_* raises as it would in the driver.
-CALLERS: dict[str, type[Exception]] = {each.__name__: each for each in (KeyError, TypeError, ValueError)}
 # Writes values by step, by the id of their trial; returns the ids of the trials that had ended and got none.
 Write = Callable[[Mapping[int, Mapping[int, float]]], Collection[int]]
 # Is called with a value that a running trial has reported: the study, the trial, the step, the value.
@@ -290,7 +288,7 @@ class RemoteReporter:
         """The study, with a storage that asks the driver."""
         if self._study is None:
             self._study = Study(study_name=str(self._send("study_name")), storage=make_forwarded(self.storage))
-            self._study.stop = _cannot_stop  # type: ignore[method-assign]
+            self._study.stop = cannot_stop  # type: ignore[method-assign]
         return self._study
 
     def suggest(self, number: int, name: str, distribution: BaseDistribution) -> float:
@@ -329,9 +327,7 @@ class RemoteReporter:
                     raise  # a driver whose machine refuses to connect has ended
                 time.sleep(wait)
         if isinstance(answer, _Failed):
-            if message[0] in ("storage", "suggest") and answer.kind in CALLERS:
-                raise CALLERS[answer.kind](answer.text)
-            raise RuntimeError(f"the driver could not handle a report: {answer.reason}")
+            raise answer.error or RuntimeError(f"the driver could not handle a report: {answer.reason}")
         return answer
 
     def _exchange(self, message: object) -> object:
@@ -366,10 +362,6 @@ class RemoteReporter:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]
-
-
-def _cannot_stop() -> None:
-    raise RuntimeError("a worker cannot stop the run; call study.stop() in one of the callbacks of optimize()")
 
 
 # --------------------------------------------------------------------- connections
@@ -492,8 +484,7 @@ class _Failed:
     """The answer to a message that raised an exception: a pruner failed, or a storage did not answer."""
 
     reason: str
-    kind: str
-    text: str
+    error: Exception | None  # what the call would have raised in the driver
 
 
 def _answer(connection: Connection, reporter: Reporter) -> None:
@@ -504,6 +495,5 @@ def _answer(connection: Connection, reporter: Reporter) -> None:
             if verb in ("begin", "report", "flush", "claim", "study_name", "storage", "suggest"):
                 answer = getattr(reporter, verb)(*arguments)
         except Exception as error:
-            text = str(error.args[0] if error.args else error)  # the text of a KeyError would be quoted twice
-            answer = _Failed(plain.reason(error), type(error).__name__, plain.cut(text, plain.REASON_LENGTH))
+            answer = _Failed(plain.reason(error), callers(error) if verb in ("storage", "suggest") else None)
         connection.send(answer)

@@ -86,8 +86,11 @@ class Belief:
         return {"weights": [[to_plain(each, str), weight] for each, weight in self.weights.items()]}
 
 
-def belief_of(plain: Any) -> Belief:
-    """The inverse of `Belief.to_plain`; a belief itself is kept."""
+def belief_of(plain: Any, parameter: Any = None) -> Belief:
+    """The inverse of `Belief.to_plain`; a belief itself is kept.
+
+    With a ``parameter``, keys of weights may be the texts of its choices: a TOML file has no other keys.
+    """
     if isinstance(plain, Belief):
         return plain
     if not isinstance(plain, Mapping) or not plain:
@@ -98,6 +101,9 @@ def belief_of(plain: Any) -> Belief:
     if unknown:
         raise ValueError(f"a belief has around and within, or weights, but no {shortened(min(map(str, unknown)))}")
     weights = plain.get("weights")
+    if isinstance(weights, Mapping) and isinstance(parameter, CategoricalDistribution):
+        choices = {str(choice): choice for choice in parameter.choices}
+        weights = {choices.get(key, key): weight for key, weight in weights.items()}
     return Belief(
         plain.get("around"), plain.get("within"), _of_pairs(weights) if isinstance(weights, list) else weights
     )
