@@ -98,6 +98,7 @@ def run(blocks: Sequence[Block], *, everything: bool = False) -> Iterator[tuple[
         elif not block.runs(everything=everything):
             printed = None
         elif block.title:
+            Path(block.title).parent.mkdir(exist_ok=True)
             Path(block.title).write_text(block.text, encoding="utf-8")
         elif block.language == "python":
             printed = _python(block, namespace)
@@ -155,6 +156,15 @@ def same(shown: str, printed: str) -> bool:
 def _beginnings(text: str) -> list[str]:
     lines = (" ".join(_NUMBER.split(line)[0].split()) for line in text.splitlines())
     return [line for line in lines if line not in ("", "…") and not line.startswith(SOMETIMES)]
+
+
+def differences(blocks: Sequence[Block], *, everything: bool = False) -> list[str]:
+    """Run the blocks in the current folder; where a page shows what is not printed."""
+    return [
+        f"{shown.place} shows\n{shown.text}but the code prints\n{printed}"
+        for shown, printed in run(blocks, everything=everything)
+        if not same(shown.text, printed)
+    ]
 
 
 def rewrite(path: Path) -> None:

@@ -13,7 +13,7 @@ import lazybo
 from lazybo.cli.app import app
 from lazybo.study import attributes
 from tests import postgres
-from tests.documents import PAGES, ROOT, RUN, SHOWN, Block, blocks_of, run, same
+from tests.documents import PAGES, ROOT, RUN, SHOWN, Block, blocks_of, differences, run, same
 
 ALL = {str(path.relative_to(ROOT)): blocks_of(path) for path in PAGES}
 HERE = [name for name, blocks in ALL.items() if any(b.language in RUN and b.runs(everything=False) for b in blocks)]
@@ -23,11 +23,7 @@ COMMAND = re.compile(r"^(?:\$ )?(?:lazybo|python|pip|make|mpiexec|gcc|sbatch) ",
 
 
 def check(name: str, *, everything: bool) -> None:
-    wrong = [
-        f"{shown.place} shows\n{shown.text}but the code prints\n{printed}"
-        for shown, printed in run(ALL[name], everything=everything)
-        if not same(shown.text, printed)
-    ]
+    wrong = differences(ALL[name], everything=everything)
     assert not wrong, "\n".join(wrong) + f"\npython -m tests.documents {name} writes it"
 
 

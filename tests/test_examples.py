@@ -1,8 +1,10 @@
-"""The example notebooks run, and show what they should."""
+"""The examples run: notebooks show what they should, and programs check what other tools made with lazybo."""
 
 from pathlib import Path
 
 import pytest
+
+from benchmarks.with_clients import CLIENTS, PAGE, Client, main, run
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -28,3 +30,23 @@ def test_a_notebook_runs_from_top_to_bottom(name: str, tmp_path: Path) -> None:
 
 def test_there_is_an_example() -> None:
     assert [path.name for path in EXAMPLES.glob("*.ipynb")] == ["ask-and-tell.ipynb"]
+
+
+PROGRAMS = [client for client in CLIENTS if client.example.endswith(".py")]
+
+
+@pytest.mark.extra
+@pytest.mark.parametrize("client", PROGRAMS, ids=lambda client: client.name)
+def test_a_client_works(client: Client) -> None:
+    assert run(client) == "ok"
+
+
+def test_every_client_is_in_the_table() -> None:
+    page = PAGE.read_text()
+    assert [client.name for client in CLIENTS if f"| {client.name} | " not in page] == []
+    assert {client.example for client in PROGRAMS} == {f"examples/{path.name}" for path in EXAMPLES.glob("*.py")}
+
+
+def test_a_page_is_run_as_a_client(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--only", "Optuna"]) == 0
+    assert "| LazySampler | [optuna](optuna.md) | ok |" in capsys.readouterr().out

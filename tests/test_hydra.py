@@ -107,6 +107,13 @@ def test_the_space_in_the_configuration_and_on_the_command_line(tmp_path: Path) 
         (("lr=interval(0.1, 1)", "hydra.sweeper.trials=5"), "Key 'trials' not in 'LazySweeperConf'"),
         (("lr=interval(0.1, 1)", "+hydra.sweeper.beliefs.rate={around: 1, within: 2}"), "a belief about 'rate'"),
         (("lr=interval(0.1, 1)", "+hydra.sweeper.limits.patients=3"), "patients"),
+        (("lr=interval(1, 0.1)",), "cannot use lr=interval(1, 0.1): `low <= high` must hold"),
+        (("model.layers=range(1, 6, 0)",), "cannot use model.layers=range(1, 6, 0)"),
+        (("lr=tag(lg, interval(0.1, 1))",), "there is no tag 'lg'; use tag(log, ...)"),
+        (("nothing=interval(0, 1)",), "Could not override 'nothing'"),
+        (("model=choice(linear, nothere)",), "Could not find 'model/nothere'"),
+        (("lr=interval(0.1, 1)", "hydra.sweeper.n_jobs=0"), "n_jobs must be at least 1, not 0"),
+        (("lr=interval(0.1, 1)", "+hydra.sweeper.constraints.memory=big"), "the constraint on 'memory' must be"),
     ],
 )
 def test_wrong_sweeps(tmp_path: Path, words: tuple[str, ...], message: str) -> None:
@@ -114,6 +121,23 @@ def test_wrong_sweeps(tmp_path: Path, words: tuple[str, ...], message: str) -> N
     assert done.returncode != 0
     assert message in done.stdout + done.stderr
     assert "Traceback" not in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.extra
+def test_a_folder_that_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "sweep").write_text("")
+    done = called(tmp_path, "lr=interval(0.1, 1)")
+    assert "cannot be a folder, since" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.extra
+def test_jobs_that_all_fail_are_one_error(tmp_path: Path) -> None:
+    done = called(tmp_path, "lr=choice(a, b)", "hydra.sweeper.n_trials=2")
+    assert done.returncode != 0
+    assert "hydra/sweeper=lazybo: the objective failed" in done.stderr
+    assert "run/optimize.py" not in done.stderr
 
 
 def test_outside_of_a_sweep_a_trial_reports_nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

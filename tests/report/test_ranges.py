@@ -159,6 +159,8 @@ def test_wrong_distances(study: optuna.Study, distance: Any, message: str) -> No
 
 
 def test_studies_without_ranges() -> None:
+    with pytest.raises(TypeError, match=r"ranges\(\) has no argument within=; use distance="):
+        lazybo.ranges(optuna.create_study(), within=0.1)  # type: ignore[call-arg]
     with pytest.raises(ValueError, match="study must be an Optuna study"):
         lazybo.ranges("study")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="no completed trial yet"):

@@ -159,6 +159,10 @@ def test_several_objectives() -> None:
         (objective, {"max_steps": 5}, "max_steps needs a space"),
         (objective, {"limits": Limits(min_gain=0.1)}, "min_gain needs a space"),
         (objective, {"limits": Limits(confirm=2)}, "confirm needs a space"),
+        (objective, {"initial": {"lr": 0.1}}, "initial must be a list of dicts of parameters"),
+        (objective, {"initial": [3]}, "initial configuration 0: it must be a dict of parameters, not 3"),
+        (objective, {"initial": [{"lr": object()}]}, "initial configuration 0: lr must be a text or a number"),
+        (objective, {"initial": [{3: 1.0}]}, "the name of a parameter must be a text, not 3"),
     ],
 )
 def test_what_needs_a_space(function: Any, more: dict[str, Any], message: str) -> None:
@@ -168,6 +172,72 @@ def test_what_needs_a_space(function: Any, more: dict[str, Any], message: str) -
 
 def test_an_argument_of_any_name_gets_the_trial() -> None:
     assert run(lambda t: t.suggest_float("x", 0, 1), n_trials=3).best_value >= 0
+
+
+@pytest.mark.parametrize("executor", [None, "processes"])
+@pytest.mark.parametrize("storage", ["memory", "file"])
+def test_parameters_with_one_value(executor: str | None, storage: str, tmp_path: Path) -> None:
+    """Optuna writes them without asking the sampler, so its cache of a database may not know the trial yet."""
+
+    def single(trial: Any) -> float:
+        assert trial.suggest_categorical("c", ["a"]) == "a"
+        return float(trial.suggest_float("low", 2.0, 2.0) + trial.suggest_float("x", 0.0, 1.0))
+
+    where = {} if storage == "memory" else {"storage": tmp_path / "study.db"}
+    study = run(single, n_trials=4, executor=executor, n_parallel=2 if executor else None, **where)
+    assert [trial.state for trial in study.trials] == [TrialState.COMPLETE] * 4
+    assert all(trial.params["low"] == 2.0 for trial in study.trials)
+
+
+def in_one_trial(trial: Any) -> float:
+    return float(trial.suggest_float("x", 0, 1) + trial.suggest_float("x", 5, 6))
+
+
+def as_number_and_choice(trial: Any) -> float:
+    return float(trial.suggest_float("x", 0, 1) + trial.suggest_categorical("x", [1, 2]))
+
+
+def in_two_trials(trial: Any) -> float:
+    if trial.number == 0:
+        raise ValueError(trial.suggest_categorical("x", ["a", "b"]))
+    return float(trial.suggest_categorical("x", ["a", "b", "c"]) == "a")
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (in_one_trial, "asks for 'x' twice, for a float from 0.0 to 1.0 and then for a float from 5.0 to 6.0"),
+        (as_number_and_choice, "asks for 'x' twice, for a float from 0.0 to 1.0 and then for one of"),
+        (in_two_trials, r"'x' is one of \['a', 'b', 'c'\] here, but one of \['a', 'b'\] in trial 0.*use another name"),
+        (lambda trial: trial.suggest_float(3, 0, 1), "the name of a parameter must be a text, not 3"),
+    ],
+)
+@pytest.mark.parametrize("executor", [None, "processes"])
+def test_wrong_names(function: Any, message: str, executor: str | None, tmp_path: Path) -> None:
+    with pytest.raises(lazybo.RunFailed, match=message):
+        run(function, n_trials=3, storage=tmp_path / "study.db", executor=executor)
+
+
+@pytest.mark.filterwarnings("ignore:Choices for a categorical distribution")
+def test_choices_that_no_file_can_hold(tmp_path: Path) -> None:
+    class Thing:
+        pass
+
+    with pytest.raises(lazybo.RunFailed, match=r"the choices of 'x' cannot be stored: .*use texts or numbers"):
+        run(lambda trial: float(trial.suggest_categorical("x", [Thing, None]) is None), storage=tmp_path / "study.db")
+
+
+@pytest.mark.parametrize(
+    ("function", "more", "message"),
+    [
+        (lambda trial: 1.0, {}, "the objective has asked its trial for no parameter, so nothing is optimised"),
+        (objective, {"initial": [{"rate": 0.1}]}, "initial has 'rate', but the objective has asked for 'layers', 'lr'"),
+        (objective, {"sampler": LazySampler(beliefs={"rate": Belief(1, 2)}, seed=1)}, "beliefs has 'rate', but the"),
+    ],
+)
+def test_what_the_objective_never_asks_for_is_a_warning(function: Any, more: dict[str, Any], message: str) -> None:
+    with pytest.warns(UserWarning, match=message):
+        assert len(run(function, n_trials=2, **more).trials) == 2
 
 
 def test_a_wrong_range_is_a_bug_of_the_objective() -> None:

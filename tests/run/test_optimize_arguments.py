@@ -23,6 +23,14 @@ def bowl(params: dict[str, Any]) -> float:
     return float((params["x"] - 1) ** 2 + params["y"] ** 2)
 
 
+class Follower:
+    def __call__(self, study: optuna.Study, trial: Any) -> None:
+        pass
+
+    def report(self, value: float) -> None:
+        pass
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -49,6 +57,9 @@ def bowl(params: dict[str, Any]) -> float:
         ({"callbacks": print}, "callbacks must be a list of functions"),
         ({"callbacks": "print"}, "callbacks must be a list of functions"),
         ({"callbacks": [3]}, "a callback must be a function"),
+        ({"callbacks": [lambda study: None]}, r"a callback must be a function of \(study, trial\), not"),
+        ({"callbacks": [Follower]}, r"a callback must be a function of \(study, trial\); make one: Follower\(...\)"),
+        ({"callbacks": [Follower()]}, r"the report of a callback must be a method of \(study, trial, step, value\)"),
         ({"pruner": "median"}, "pruner must be one of optuna.pruners"),
         ({"pruner": optuna.pruners.NopPruner}, "pruner must be one of optuna.pruners"),
         ({"study_name": 3}, "study_name must be a string"),
@@ -121,6 +132,9 @@ def test_nothing_is_printed_where_nobody_looks(capfd: pytest.CaptureFixture[str]
         ("directions", "has no argument directions=; use direction="),
         ("reports", r"use pruner=lazybo.LazyPruner\(reports=...\)"),
         ("n_iter", "use n_trials="),
+        ("belief", r"has no argument belief=; use lazybo.Space\({...}, beliefs=...\) as the space"),
+        ("canonical", r"use lazybo.Space\({...}, canonical=...\) as the space"),
+        ("track", r"use callbacks=\[...\] with a tracker, such as lazybo.track.mlflow.MLflow\(\)"),
         ("n_trails", "did you mean n_trials="),
         ("something", "has no argument something=; it has objective, space, n_trials, "),
     ],

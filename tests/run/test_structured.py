@@ -149,6 +149,21 @@ def test_suggest_in_a_run_and_for_a_fixed_trial() -> None:
         lazybo.optimize(travelled, {**space, "order": Permutation(["b", "a"])}, n_trials=1)
     with pytest.raises(ValueError, match="takes a kind such as"):
         lazybo.suggest(fixed, "order", ["a", "b"])  # type: ignore[arg-type]
+    for wrong in (study, 3):
+        with pytest.raises(ValueError, match="takes the trial of an objective, not"):
+            lazybo.suggest(wrong, "order", KINDS["order"])
+    with pytest.raises(ValueError, match="the name of a parameter must be a text, not 3"):
+        lazybo.suggest(fixed, 3, KINDS["order"])  # type: ignore[arg-type]
+
+
+def test_a_name_has_one_kind_in_a_study() -> None:
+    def objective(trial: Any) -> float:
+        return float(lazybo.suggest(trial, "order", Permutation(list("abc")[: 2 + trial.number % 2]))[0] == "a")
+
+    study = optuna.create_study(sampler=lazybo.LazySampler(seed=0))
+    with pytest.raises(ValueError, match=r"'order' is Permutation\(items=\('a', 'b', 'c'\)\) here, but in an earlier"):
+        study.optimize(objective, n_trials=2)
+    assert study.user_attrs["lazybo:kind:order"]["items"] == ["a", "b"]
 
 
 def test_a_file_describes_kinds() -> None:

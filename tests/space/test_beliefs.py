@@ -114,6 +114,7 @@ def test_a_space_keeps_its_beliefs() -> None:
         ({"weights": {}}, "weights must be a dict"),
         ({"weights": ["a"]}, "weights must be a dict"),
         ({"weights": {"a": -1}}, "the weight of 'a' must be a positive finite number, not -1"),
+        ({"weights": {"a": True}}, "the weight of 'a' must be a positive finite number, not True"),
     ],
 )
 def test_wrong_beliefs_are_refused(arguments: dict[str, Any], message: str) -> None:
@@ -131,7 +132,11 @@ def test_wrong_beliefs_are_refused(arguments: dict[str, Any], message: str) -> N
         ({"opt": BELIEFS["lr"]}, "needs weights=, since it is a choice"),
         ({"opt": Belief(weights={"lion": 2})}, "opt must be one of .*, not 'lion'"),
         ({"order": BELIEFS["lr"]}, "but not about a Permutation"),
-        ({"lr": 1e-3}, "the belief about 'lr': a belief must be lazybo.Belief"),
+        ({"lr": 1e-3}, "the belief about 'lr': a belief must be such as lazybo.Belief"),
+        ({"opt": {"weights": [["adam"]]}}, r"weights must be pairs of a choice and a number, .*, not \['adam'\]"),
+        ({"opt": {"weights": [["adam", 3, 4]]}}, "weights must be pairs of a choice and a number"),
+        ({"opt": {"weights": ["adam"]}}, "weights must be pairs of a choice and a number, .*, not 'adam'"),
+        ({"opt": {"weights": [["adam", 3], ["adam", 2]]}}, "weights have 'adam' twice"),
         ({"lr": {"around": 1, "with": 3}}, "no 'with'"),
         ([BELIEFS["lr"]], "beliefs must be a dict"),
     ],
@@ -139,3 +144,8 @@ def test_wrong_beliefs_are_refused(arguments: dict[str, Any], message: str) -> N
 def test_beliefs_that_do_not_fit_are_refused(beliefs: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Space({**PARAMETERS, "order": Permutation(["a", "b"])}, beliefs=beliefs)
+
+
+def test_other_names_of_the_arguments_are_named() -> None:
+    with pytest.raises(TypeError, match=r"Belief\(\) has no argument mean=; use around="):
+        Belief(mean=1, std=2)  # type: ignore[call-arg]

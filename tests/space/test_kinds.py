@@ -2,6 +2,7 @@
 
 import json
 import math
+import random
 import re
 from collections.abc import Callable
 from typing import Any
@@ -153,6 +154,8 @@ WRONG_DEFINITIONS: list[tuple[Callable[[], Any], str]] = [
     (lambda: Permutation(["a"]), "the items of a Permutation must be from 2 to 64 names, not 1"),
     (lambda: Permutation(["a", "b", "a"]), "the items of a Permutation have 'a' twice; give each once"),
     (lambda: Permutation(["a", 0.5]), "the items of a Permutation must be texts or whole numbers, not 0.5"),
+    (lambda: Permutation([1, "1"]), "the items of a Permutation have 1 and '1', which look the same in a study"),
+    (lambda: Subset({"a", "b"}), "the items of a Subset must be a list: a set has another order in every process"),
     (lambda: Subset([]), "the items of a Subset must be from 1 to 256 names, not 0"),
     (lambda: Subset(["a", "b"], at_least=2), "at_least of a Subset is 2, so it has only one value: all items"),
     (lambda: Subset(["a", "b", "c"], at_least=2, at_most=1), "at_most of a Subset must be a whole number from 2 to 3"),
@@ -164,6 +167,17 @@ WRONG_DEFINITIONS: list[tuple[Callable[[], Any], str]] = [
     (lambda: Graph(nodes=3, operations=["a", "b"], labels="both"), "labels of a Graph must be one of"),
     (lambda: Graph(nodes=3, operations=["a", "b"], at_most=2), "inputs and at_most of a Graph need labels='nodes'"),
     (lambda: Graph(nodes=3, operations=["a", "b"], skip="c"), "skip of a Graph must be one of its operations, not 'c'"),
+    (lambda: Graph(nodes=3, operations=["a", "b"], none="a", skip="a"), "none and skip of a Graph are both 'a'"),
+    (lambda: kind_of({"kind": "described", "choices": ["a", "b"]}), "Described takes a table from choices to numbers"),
+    (lambda: kind_of({"kind": "described", "choices": [["a", [1], 3]]}), "or a list of such pairs, not ['a', [1], 3]"),
+    (lambda: Space({"p": Permutation}), "or a kind such as lazybo.Permutation([...]), not <class"),
+    (lambda: Space({"a": (0.0, 1.0)}, canonical=lambda p: [p["a"]]), "canonical must return a configuration, or a key"),
+    (lambda: Space({"a": (0.0, 1.0)}, canonical=lambda p: None), "such as a text or a tuple, not None"),
+    (lambda: Space({"a": (0.0, 1.0)}, canonical=lambda p: (1, [2])), "such as a text or a tuple, not (1, [2])"),
+    (lambda: Space({"a": (0.0, 1.0)}, canonical=lambda p: p["b"]), "canonical cannot be computed for {'a': "),
+    (lambda: Space({"a": (0.0, 1.0)}, canonical=lambda p: {"a": 9}), "which is no configuration: a must be"),
+    (lambda: Space({"a": (0.0, 1.0)}, canonical=lambda p: {"a": p["a"] / 2}), "canonical must always return the same"),
+    (lambda: Space({"a": (0.0, 1.0)}, canonical=lambda p: random.random()), "canonical must always return the same"),
     (lambda: Described(["w", "e"]), "Described takes a dict from choices to numbers"),
     (lambda: Described({"w": [1.0], "e": [1.0, 2.0]}), "all choices of Described must have as many numbers: 'w' has 1"),
     (lambda: Described({"w": [1.0], "e": [math.nan]}), "the descriptors of 'e' must be a finite number, not nan"),
@@ -217,3 +231,21 @@ def test_a_wrong_value_is_one_clear_error(name: str, value: Any, message: str) -
     SPACE.plain(RIGHT)
     with pytest.raises(ValueError, match=re.escape(message)):
         SPACE.plain({**RIGHT, name: value})
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda: Permutation(items=["a", "b"], length=1),
+            "Permutation() has no argument length=; a value has all items",
+        ),  # type: ignore[call-arg]
+        (lambda: Subset(["a", "b"], size=1), "Subset() has no argument size=; use at_least= and at_most="),  # type: ignore[call-arg]
+        (lambda: Mixture(["a", "b"], at_mots=1), "Mixture() has no argument at_mots=; did you mean at_most=?"),  # type: ignore[call-arg]
+        (lambda: Graph(nodes=3, ops=["a", "b"]), "Graph() has no argument ops=; use operations="),  # type: ignore[call-arg]
+        (lambda: Described({"a": [1]}, units=[1]), "Described() has no argument units=; it has choices"),  # type: ignore[call-arg]
+    ],
+)
+def test_an_unknown_argument_is_refused_with_what_to_use_instead(make: Callable[[], Any], message: str) -> None:
+    with pytest.raises(TypeError, match=re.escape(message)):
+        make()

@@ -41,6 +41,9 @@ class Listed:
     def __init__(self, log: list[Any], number: int) -> None:
         self._log, self._number = log, number
 
+    def describe(self, params: Any) -> None:
+        self._log.append((self._number, dict(params)))
+
     def log(self, values: Any, step: int | None) -> None:
         self._log.append((self._number, dict(values), step))
 
@@ -57,7 +60,7 @@ class Lists(Tracker):
     def start(self, study: str, trial: FrozenTrial) -> Listed:
         if self.fails:
             raise ConnectionError("no server")
-        self.seen.append((study, trial.number, dict(trial.params)))
+        self.seen.append((study, trial.number))
         return Listed(self.seen, trial.number)
 
 
@@ -68,12 +71,26 @@ def test_values_arrive_while_trials_run_and_are_logged_once(options: dict[str, A
     for trial in study.trials:
         x = trial.params["x"]
         found = [entry for entry in tracker.seen if trial.number in entry[:2]]
-        assert found[0] == ("tracked", trial.number, trial.params)
+        assert found[0] == ("tracked", trial.number)
         assert [entry[1:] for entry in found[1:]] == [
+            (trial.params,),
             *(({"value": x / step}, step) for step in (1, 2, 3)),
             ({"final_value": x, "size": 7.0}, None),
             ("complete",),
         ]
+
+
+def test_parameters_that_a_trial_asks_for_after_its_first_report_are_logged_too() -> None:
+    def objective(trial: Any) -> float:
+        x = trial.suggest_float("x", 0, 1)
+        trial.report(x, 1)
+        return float(x + trial.suggest_float("y", 0, 1))
+
+    tracker = Lists()
+    study = lazybo.optimize(objective, n_trials=1, seed=0, callbacks=[tracker], progress=False)
+    (trial,) = study.trials
+    described = [entry[1] for entry in tracker.seen if len(entry) == 2 and isinstance(entry[1], dict)]
+    assert described == [{name: trial.params[name]} for name in ("x", "y")]
 
 
 def test_in_an_optuna_run_the_values_are_logged_at_the_end() -> None:
@@ -86,7 +103,7 @@ def test_in_an_optuna_run_the_values_are_logged_at_the_end() -> None:
         return trial.suggest_float("x", 0, 1)
 
     study.optimize(objective, n_trials=2, callbacks=[tracker])
-    assert [entry[-1] for entry in tracker.seen if len(entry) == 2] == ["complete", "pruned"]
+    assert [entry[-1] for entry in tracker.seen if isinstance(entry[-1], str)] == ["complete", "pruned"]
     assert (1, {"value": 2.0}, 1) in tracker.seen
 
 
@@ -126,6 +143,23 @@ def test_mlflow(tmp_path: Path) -> None:
     # A resumed study continues the runs that it has.
     MLflow(address)(study, study.trials[0])
     assert len(client.search_runs([experiment.experiment_id])) == 3
+
+
+@client_test
+def test_mlflow_gets_names_that_it_accepts(tmp_path: Path) -> None:
+    from mlflow.tracking import MlflowClient
+
+    from lazybo.track.mlflow import MLflow
+
+    address = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    lazybo.optimize(
+        lambda order: {"value": 1.0, "f1@5": 0.5}, {"order": lazybo.Permutation(["a", "b", "c"])}, n_trials=1,
+        seed=0, callbacks=[MLflow(address)], study_name="order", progress=False,
+    )  # fmt: skip
+    client = MlflowClient(address)
+    (run,) = client.search_runs([client.get_experiment_by_name("order").experiment_id])
+    assert run.data.params.keys() == {"order_0", "order_1", "order_2"}
+    assert run.data.metrics == {"final_value": 1.0, "f1_5": 0.5}
 
 
 @client_test
@@ -188,3 +222,25 @@ def test_weights_and_biases(tmp_path: Path) -> None:
                 ended = record.exit.exit_code
         assert logged == pytest.approx(trial.intermediate_values)
         assert ended == 0
+
+
+@client_test
+def test_wrong_arguments(tmp_path: Path) -> None:
+    from lazybo.track.mlflow import MLflow
+    from lazybo.track.tensorboard import TensorBoard
+    from lazybo.track.wandb import WandB
+
+    (tmp_path / "file").write_text("")
+    wrong: list[tuple[Any, Any, str]] = [
+        (MLflow, [3], "tracking_uri must be a text such as 'sqlite:///mlflow.db', not 3"),
+        (MLflow, ["nonsense://x"], "MLflow cannot use the address 'nonsense://x'"),
+        (TensorBoard, [3], "folder must be the path of a folder, such as 'runs', not 3"),
+        (TensorBoard, [tmp_path / "file" / "runs"], "cannot be a folder, since .* is a file"),
+        (WandB, [3], "project must be the name of a project, not 3"),
+        (lambda: WandB("p", mode="off"), [], "mode must be one of .*, not 'off'"),
+        (lambda: WandB("p", ofline=True), [], "takes the arguments of wandb.init, but no ofline="),
+        (lambda: WandB("p", id="x"), [], "no id=: the tracker gives it to each run"),
+    ]
+    for make, arguments, message in wrong:
+        with pytest.raises((TypeError, ValueError), match=message):
+            make(*arguments)

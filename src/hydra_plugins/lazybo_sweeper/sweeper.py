@@ -8,6 +8,7 @@ read; its name is in the environment variable that `lazybo.hydra` looks up.
 import json
 import os
 import socket
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,6 +35,7 @@ from lazybo.space.beliefs import beliefs_of
 # Launchers that run a job in this process, or elsewhere on this machine.
 HERE, LOCAL = ("BasicLauncher",), ("BasicLauncher", "JoblibLauncher", "LocalLauncher")
 RESULTS = "optimization_results.yaml"
+SETTINGS = "multirun.yaml"
 
 
 @dataclass
@@ -48,7 +50,7 @@ class LazySweeperConf:
     study_name: str | None = None
     seed: int | None = None
     params: dict[str, Any] = field(default_factory=dict)
-    constraints: dict[str, Any] | None = None
+    constraints: dict[str, Any] = field(default_factory=dict)
     beliefs: dict[str, Any] = field(default_factory=dict)
     sampler: dict[str, Any] = field(default_factory=dict)
     limits: dict[str, Any] = field(default_factory=dict)
@@ -94,23 +96,36 @@ class LazySweeper(Sweeper):
                 f"hydra.sweeper.n_jobs={self._n_jobs}, but the basic launcher runs one job at a time; use "
                 "hydra/launcher=joblib or hydra/launcher=submitit_local"
             )
+        if self._n_jobs < 1:
+            raise ConfigCompositionException(f"hydra.sweeper.n_jobs must be at least 1, not {self._n_jobs}")
         folder = Path(self.config.hydra.sweep.dir)
-        folder.mkdir(parents=True, exist_ok=True)
-        OmegaConf.save(self.config, folder / "multirun.yaml")
+        there = next(each for each in (folder, *folder.absolute().parents) if each.exists())
+        if not there.is_dir():
+            raise ConfigCompositionException(f"hydra.sweep.dir={folder} cannot be a folder, since {there} is a file")
         try:
             study = self._optimize(swept, fixed, folder)
         except (ValueError, TypeError) as error:  # what was given is wrong; Hydra prints its own exception in one line
             raise ConfigCompositionException(f"hydra/sweeper=lazybo: {error}") from None
+        except lazybo.RunFailed as error:  # what the jobs raised was printed when they failed
+            raise ConfigCompositionException(f"hydra/sweeper=lazybo: {error}") from error
         OmegaConf.save(OmegaConf.create(_results(study)), folder / RESULTS)
         return study
 
     def _optimize(self, swept: Mapping[str, Override], fixed: Sequence[str], folder: Path) -> Study:
         keys = {name: each.get_key_element() for name, each in swept.items()}
+        distributions = {name: distribution_of(each) for name, each in swept.items()}
+        self._check_compositions(distributions, keys, fixed)
         settings = dict(self._settings)
         beliefs, limits, sampler = (settings.pop(name) or {} for name in ("beliefs", "limits", "sampler"))
-        space = lazybo.Space({name: distribution_of(each) for name, each in swept.items()}, beliefs=beliefs_of(beliefs))
+        space = lazybo.Space(distributions, beliefs=beliefs_of(beliefs))
+        settings["constraints"] = settings["constraints"] or None
+        begun = threading.Lock()
 
         def objective(params: dict[str, Any], trial: Any) -> Any:
+            with begun:  # nothing is written before the first job
+                folder.mkdir(parents=True, exist_ok=True)
+                if not (folder / SETTINGS).exists() or trial.number == 0:
+                    OmegaConf.save(self.config, folder / SETTINGS)
             chosen = [f"{keys[name]}={value}" for name, value in params.items()]
             return self._launched([*fixed, *chosen], trial, folder)
 
@@ -126,6 +141,23 @@ class LazySweeper(Sweeper):
             progress=False,
             **settings,
         )
+
+    def _check_compositions(
+        self, distributions: Mapping[str, BaseDistribution], keys: Mapping[str, str], fixed: Sequence[str]
+    ) -> None:
+        """Raise what Hydra says about a name that the configuration does not have, or an option that a group lacks."""
+        assert self.config is not None
+        assert self.hydra_context is not None
+        first = {
+            name: distribution.to_external_repr(low_of(distribution)) for name, distribution in distributions.items()
+        }
+        tried = [first]
+        for name, distribution in distributions.items():
+            if isinstance(distribution, CategoricalDistribution):
+                tried += [{**first, name: choice} for choice in distribution.choices[1:]]
+        for values in tried:
+            chosen = [f"{keys[name]}={value}" for name, value in values.items()]
+            self.hydra_context.config_loader.load_sweep_config(self.config, [*fixed, *chosen])
 
     def _launched(self, overrides: list[str], trial: Any, folder: Path) -> Any:
         """What the job of a trial returns. It finds this process by a file while it runs."""
@@ -154,10 +186,26 @@ class LazySweeper(Sweeper):
         return _plain(job.return_value)  # raises what the job raised
 
 
+def low_of(distribution: BaseDistribution) -> float:
+    """The first value of a distribution, as a study stores it."""
+    return 0.0 if isinstance(distribution, CategoricalDistribution) else float(distribution.low)  # type: ignore[attr-defined]
+
+
 def distribution_of(override: Override) -> BaseDistribution:
     """The distribution of a swept parameter."""
+    try:
+        return _distribution(override)
+    except ValueError as error:
+        wrong = f"{override.input_line}: {error}"
+        raise ConfigCompositionException(f"hydra/sweeper=lazybo cannot use {wrong}") from None
+
+
+def _distribution(override: Override) -> BaseDistribution:
     sweep, name = override.value(), override.key_or_group
-    log = "log" in getattr(sweep, "tags", ())
+    tags = set(getattr(sweep, "tags", ()))
+    if tags - {"log"}:
+        raise ValueError(f"there is no tag {min(tags - {'log'})!r}; use tag(log, ...) for a logarithmic scale")
+    log = "log" in tags
     if isinstance(sweep, IntervalSweep):
         assert sweep.start is not None
         assert sweep.end is not None

@@ -100,7 +100,7 @@ def space_of(tables: Mapping[str, Any], require: Sequence[str] = (), beliefs: Se
             if "if" in table:
                 conditions[name] = _condition(table["if"])
             if "belief" in table:
-                expected[name] = belief_of(table["belief"])
+                expected[name] = belief_of(table["belief"], parameters[name])
         except ValueError as error:
             raise ValueError(f"parameter {name!r}: {error}") from None
     plain = [name for name, each in parameters.items() if not isinstance(each, Structured)]
@@ -116,7 +116,8 @@ def _beliefs(texts: Sequence[str], parameters: Mapping[str, Any]) -> dict[str, B
         if name in found:
             raise ValueError(f"--belief {text!r}: there is a belief about {name!r} already")
         if name not in parameters:
-            raise ValueError(f"--belief {text!r}: there is no parameter {name!r}{nearest(name, parameters)}")
+            form = "write NAME=AROUND+-DISTANCE, NAME=AROUNDxFACTOR or NAME=CHOICE:WEIGHT"
+            raise ValueError(f"--belief {text!r}: there is no parameter {name!r}{nearest(name, parameters)}; {form}")
         try:
             found[name] = belief_in(rest, parameters[name])
         except ValueError as error:
@@ -151,7 +152,7 @@ def _parameter(table: Any) -> BaseDistribution | Structured:
         raise ValueError(f"the type must be one of {sorted(KEYS)}, not {kind!r}")
     for key in table:
         if key not in KEYS[kind]:
-            raise ValueError(f"unknown key {key!r}{nearest(key, KEYS[kind])}")
+            raise ValueError(f"unknown key {key!r}{nearest(key, KEYS[kind])}; it has {', '.join(KEYS[kind])}")
     if kind in KINDS:
         return kind_of({"kind": kind} | {key: value for key, value in table.items() if key not in ("type", "if")})
     return _categorical(table) if kind == "choice" else _number(kind, table)
@@ -329,8 +330,8 @@ class _Parser:
     def _name(self, node: ast.Name) -> str:
         if node.id not in self._names:
             raise self._error(
-                f"there is no parameter {node.id!r}{nearest(node.id, self._names)}; the parameters are "
-                f"{', '.join(self._names)}"
+                f"there is no number or choice {node.id!r}{nearest(node.id, self._names)}; those of this space are: "
+                f"{', '.join(self._names) or 'none'}"
             )
         self.used.add(node.id)
         return node.id

@@ -66,7 +66,7 @@ def as_number(name: str, value: Any) -> float:
 
 def positive(name: str, value: Any) -> float:
     """``value`` as a finite number above zero."""
-    double = as_number(name, value)
+    double = math.nan if isinstance(value, bool) else as_number(name, value)
     if not (np.isfinite(double) and double > 0):
         raise ValueError(f"{name} must be a positive finite number, not {shortened(value)}")
     return double
@@ -153,12 +153,24 @@ def hinting(hints: Mapping[str, str]) -> Callable[[Callable[P, T]], Callable[P, 
         def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
             for name in kwargs:
                 if name not in known:
-                    near = difflib.get_close_matches(name, known, n=1, cutoff=0.75)
-                    hint = hints.get(name) or (f"did you mean {near[0]}=?" if near else f"it has {', '.join(known)}")
+                    near = difflib.get_close_matches(name, [*known, *hints], n=1, cutoff=0.75)
+                    hint = hints.get(name) or f"it has {', '.join(known)}"
+                    if near and name not in hints:
+                        hint = hints.get(near[0]) or f"did you mean {near[0]}=?"
                     raise TypeError(f"{shown}() has no argument {name}=; {hint}")
             return function(*args, **kwargs)
 
         return wrapper
+
+    return decorate
+
+
+def hinting_class(hints: Mapping[str, str]) -> Callable[[type[T]], type[T]]:
+    """The same for the arguments of a dataclass."""
+
+    def decorate(cls: type[T]) -> type[T]:
+        cls.__init__ = hinting(hints)(cls.__init__)  # type: ignore[method-assign]
+        return cls
 
     return decorate
 

@@ -15,7 +15,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial
 
 from lazybo.core.blas import one_thread
-from lazybo.core.checks import Array, finite_number, shortened
+from lazybo.core.checks import Array, finite_number, hinting, shortened
 from lazybo.report.ranges import Ranges, along, columns_of, ranges_of
 from lazybo.search.optimizer import Optimizer
 from lazybo.search.predictions import HALF_WIDTH, Contender, Prediction, Predictor, Recommendation
@@ -191,6 +191,7 @@ def _maximizes(study: Study) -> bool:
 
 
 @one_thread()
+@hinting(dict.fromkeys(("within", "tolerance", "margin", "threshold"), "use distance=, in units of the objective"))
 def ranges(study: Study, *, distance: float | None = None) -> Ranges:
     """For each parameter the range in which values stay within a distance of the best, by the model of a study.
 

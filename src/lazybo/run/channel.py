@@ -32,8 +32,8 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial
 
 from lazybo.run import plain
-from lazybo.run.forwarded import READS, WRITES, make_forwarded
-from lazybo.run.trial import DEVICE, Reporter
+from lazybo.run.forwarded import READS, WRITES, callers, cannot_stop, make_forwarded
+from lazybo.run.trial import DEVICE, Reporter, suggested
 from lazybo.study.ledger import open_ledger
 from lazybo.study.store import Store, with_retries
 
@@ -136,7 +136,7 @@ class StudyReporter:
         if trial is None or trial.defining is None:
             raise ValueError(f"trial {number} has ended")
         with trial.asking:  # an objective may have threads of its own
-            return float(distribution.to_internal_repr(trial.defining._suggest(name, distribution)))
+            return suggested(trial.defining, name, distribution)
 
     def study(self) -> Study:
         """The study itself: the evaluation is in this process. What trials have reported can be read."""
@@ -288,6 +288,7 @@ class RemoteReporter:
         """The study, with a storage that asks the driver."""
         if self._study is None:
             self._study = Study(study_name=str(self._send("study_name")), storage=make_forwarded(self.storage))
+            self._study.stop = cannot_stop  # type: ignore[method-assign]
         return self._study
 
     def suggest(self, number: int, name: str, distribution: BaseDistribution) -> float:
@@ -326,7 +327,7 @@ class RemoteReporter:
                     raise  # a driver whose machine refuses to connect has ended
                 time.sleep(wait)
         if isinstance(answer, _Failed):
-            raise RuntimeError(f"the driver could not handle a report: {answer.reason}")
+            raise answer.error or RuntimeError(f"the driver could not handle a report: {answer.reason}")
         return answer
 
     def _exchange(self, message: object) -> object:
@@ -483,6 +484,7 @@ class _Failed:
     """The answer to a message that raised an exception: a pruner failed, or a storage did not answer."""
 
     reason: str
+    error: Exception | None  # what the call would have raised in the driver
 
 
 def _answer(connection: Connection, reporter: Reporter) -> None:
@@ -493,5 +495,5 @@ def _answer(connection: Connection, reporter: Reporter) -> None:
             if verb in ("begin", "report", "flush", "claim", "study_name", "storage", "suggest"):
                 answer = getattr(reporter, verb)(*arguments)
         except Exception as error:
-            answer = _Failed(plain.reason(error))
+            answer = _Failed(plain.reason(error), callers(error) if verb in ("storage", "suggest") else None)
         connection.send(answer)

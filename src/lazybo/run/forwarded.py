@@ -29,3 +29,15 @@ def make_forwarded(ask: Callable[[str, tuple[Any, ...], Mapping[str, Any]], Any]
     methods = {name: forwarded(name) for name in (*READS, *WRITES)} | {name: refused(name) for name in REFUSED}
     storage: BaseStorage = type("ForwardedStorage", (BaseStorage,), methods)()
     return storage
+
+
+def callers(error: Exception) -> Exception | None:
+    """An error of the caller as it can be sent to a worker; None for others."""
+    if type(error) not in (KeyError, TypeError, ValueError):
+        return None
+    return type(error)(str(error.args[0] if error.args else error)[:1000])
+
+
+def cannot_stop() -> None:
+    """What ``study.stop`` does in a worker."""
+    raise RuntimeError("a worker cannot stop the run; call study.stop() in one of the callbacks of optimize()")

@@ -1,6 +1,7 @@
 """optimize(): one call from a training function to an optimised study, on a laptop or a cluster."""
 
 import contextlib
+import inspect
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
@@ -43,17 +44,22 @@ from lazybo.study.sampler import LazySampler
 from lazybo.study.store import Store, explained, open_storage
 from lazybo.study.trial import SECONDS
 
+_IN_SPACE = ("conditions", "feasible", "features", "canonical", "instead_of", "beliefs")
 _IN_SAMPLER = ["n_startup_trials", *(each.name for each in fields(Options) if each.name not in ("seed", "n_startup"))]
 # What to use instead of arguments that moved, or that other libraries have.
 HINTS = {
     **{each.name: f"use limits=lazybo.Limits({each.name}=...)" for each in fields(Limits)},
     **{name: f"use sampler=lazybo.LazySampler({name}=...)" for name in _IN_SAMPLER},
-    **{name: f"use lazybo.Space({{...}}, {name}=...) as the space" for name in ("conditions", "feasible", "beliefs")},
+    **{name: f"use lazybo.Space({{...}}, {name}=...) as the space" for name in _IN_SPACE},
     "directions": "use direction=, which also takes a list or a dict of names",
     "reports": "use pruner=lazybo.LazyPruner(reports=...)",
     "n_startup": "use sampler=lazybo.LazySampler(n_startup_trials=...)",
     "n_jobs": "use n_parallel= for several evaluations at the same time (in processes; executor='threads' for threads)",
     "study": "give storage= and study_name=; the same ones resume the study",
+    **dict.fromkeys(
+        ("track", "tracker", "trackers", "tracking", "logger", "loggers"),
+        "use callbacks=[...] with a tracker, such as lazybo.track.mlflow.MLflow()",
+    ),
     "load_if_exists": "the same storage= and study_name= always resume the study",
     "catch": "every exception fails its trial only; limits=lazybo.Limits(max_failures=...) says how many failures in a "
     "row end the run",
@@ -157,7 +163,7 @@ def optimize(
         options = replace(options, beliefs=space.beliefs)
     earlier = read_earlier(options.earlier, goals.directions, storage, study_name or DEFAULT_NAME)
     options = replace(options, earlier=earlier)
-    first = [dict(each) for each in initial] if defines else check_initial(initial, space)
+    first = check_initial(initial, None if defines else space)
     check_initial_feasible(
         [] if defines else first, Optimizer.with_options(space, goals.directions, options)
     )  # refuses wrong options
@@ -209,6 +215,8 @@ def optimize(
             study.enqueue_trial(params, skip_if_exists=True)
         open_ledger(study, space.distributions, driver="").enqueue([] if defines else first)
         failure = _drive(study, model, engine, run)
+        if defines and failure is None:
+            _warn_of_names(study, first, options)
     if failure is not None:  # raised when nothing runs any more and the engine is closed
         attach_study(failure, study)
         raise failure
@@ -413,12 +421,31 @@ def _check_objects(callbacks: object, pruner: object, study_name: object) -> Non
     if not isinstance(callbacks, Sequence) or isinstance(callbacks, str):
         raise TypeError(f"callbacks must be a list of functions of (study, trial), not {callbacks!r}")
     for callback in callbacks:
-        if not callable(callback):
+        if isinstance(callback, type):
+            raise TypeError(f"a callback must be a function of (study, trial); make one: {callback.__name__}(...)")
+        if not _takes(callback, 2):
             raise TypeError(f"a callback must be a function of (study, trial), not {callback!r}")
+        if hasattr(callback, "report") and not _takes(callback.report, 4):
+            raise TypeError(
+                f"the report of a callback must be a method of (study, trial, step, value), not {callback!r}"
+            )
     if not isinstance(pruner, BasePruner | None):
         raise TypeError(f"pruner must be one of optuna.pruners or lazybo.LazyPruner(), not {pruner!r}")
     if not isinstance(study_name, str | None):
         raise TypeError(f"study_name must be a string, not {study_name!r}")
+
+
+def _takes(function: object, count: int) -> bool:
+    """Whether something can be called with this many arguments, as far as Python knows."""
+    if not callable(function):
+        return False
+    try:
+        inspect.signature(function).bind(*range(count))
+    except TypeError:
+        return False
+    except ValueError:  # functions in C have no signature
+        return True
+    return True
 
 
 def _check_steps(call: Call, max_steps: int | None, checkpoints: object) -> None:
@@ -440,6 +467,24 @@ def _check_steps(call: Call, max_steps: int | None, checkpoints: object) -> None
         raise ValueError(
             "checkpoints is for objectives that have some: a generator function with an argument called checkpoint"
         )
+
+
+def _warn_of_names(study: Study, initial: Sequence[Mapping[str, Any]], options: Options) -> None:
+    """Warn if an objective without a space has not asked for what is known about it."""
+    completed = [trial for trial in Store(study).trials() if trial.state == TrialState.COMPLETE]
+    asked = {name for trial in completed for name in trial.params}
+    if not completed:
+        return
+    if not asked:
+        warn(
+            "the objective has asked its trial for no parameter, so nothing is optimised; use trial.suggest_float, ..."
+        )
+        return
+    given = {"initial": {name for each in initial for name in each}, "beliefs": {*options.beliefs}}
+    for what, names in given.items():
+        if names - asked:
+            unknown = ", ".join(map(repr, sorted(names - asked)))
+            warn(f"{what} has {unknown}, but the objective has asked for {', '.join(map(repr, sorted(asked)))} only")
 
 
 def _warn_of_repeats(space: Space, n_trials: int | None, limits: Limits, trials: Sequence[FrozenTrial]) -> None:

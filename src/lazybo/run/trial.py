@@ -9,7 +9,13 @@ from typing import Any, Protocol
 
 import numpy as np
 import optuna
-from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+    check_distribution_compatibility,
+)
 from optuna.storages import BaseStorage
 from optuna.study import Study
 
@@ -68,6 +74,7 @@ class Trial(optuna.trial.Trial):
         self._user_attrs: dict[str, Any] = {}
         self._constraints: dict[str, float] = {}
         self._reporter = reporter
+        self._defined: dict[str, BaseDistribution] = {}  # what an objective without a space has asked for
         self._prune = False
         self.yields = False  # whether the objective is a generator function
         self.space: Mapping[str, Any] = {}  # distributions and kinds; empty if it is not known
@@ -252,12 +259,50 @@ class DefiningTrial(Trial):
 
     def _asked(self, name: str, distribution: BaseDistribution) -> Any:
         assert self._reporter is not None, "an objective that gets a trial reports to its driver"
+        if not isinstance(name, str):
+            raise ValueError(f"the name of a parameter must be a text, not {plain.short(name)}")
+        earlier = self._defined.setdefault(name, distribution)
+        if earlier != distribution:
+            raise ValueError(
+                f"this trial asks for {name!r} twice, for {described(earlier)} and then for "
+                f"{described(distribution)}; use another name for one of them"
+            )
         value = distribution.to_external_repr(self._reporter.suggest(self._number, name, distribution))
         self._params[name] = value
         return value
 
 
 # ----------------------------------------------------------------- suggest_* calls
+
+
+def suggested(trial: optuna.trial.Trial, name: str, distribution: BaseDistribution) -> float:
+    """What the study's sampler suggests in the driver for an objective without a space, as the study stores it."""
+    if distribution.single() or name in trial._fixed_params:
+        # Optuna writes such a value without reading the trial, which its cache of a database may not know yet.
+        trial.study.get_trials(deepcopy=False)
+    try:
+        return float(distribution.to_internal_repr(trial._suggest(name, distribution)))
+    except ValueError as error:
+        raise ValueError(_contradiction(trial.study, name, distribution) or str(error)) from error
+    except TypeError as error:
+        raise ValueError(
+            f"the choices of {name!r} cannot be stored: {error}; use texts or numbers, and look up the objects that "
+            "they stand for in the objective"
+        ) from error
+
+
+def _contradiction(study: Study, name: str, distribution: BaseDistribution) -> str | None:
+    """Another distribution of this name in the study, with which this one cannot be used, in words."""
+    for trial in study.get_trials(deepcopy=False):
+        earlier = trial.distributions.get(name, distribution)
+        try:
+            check_distribution_compatibility(earlier, distribution)
+        except ValueError:
+            return (
+                f"{name!r} is {described(distribution)} here, but {described(earlier)} in trial {trial.number}: in all "
+                "trials of a study it must be the same kind of number or have the same choices; use another name"
+            )
+    return None
 
 
 class SpaceError(ValueError):

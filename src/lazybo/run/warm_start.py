@@ -150,17 +150,18 @@ def _split(row: Any, space: Space) -> Known:
 # ------------------------------------------------- initial configurations
 
 
-def check_initial(initial: Iterable[Mapping[str, Any]], space: Space) -> list[dict[str, Any]]:
+def check_initial(initial: Iterable[Mapping[str, Any]], space: Space | None) -> list[dict[str, Any]]:
     """The initial configurations, complete or in part. The error names the first that does not fit the space.
 
-    A parameter that is active for only one value of its parent sets the parent to that value.
+    A parameter that is active for only one value of its parent sets the parent to that value. Without a space, only
+    the types are checked.
     """
     if isinstance(initial, Mapping | str) or not isinstance(initial, Iterable):
         raise ValueError(f"initial must be a list of dicts of parameters, not {initial!r}")
     first = []
     for i, params in enumerate(initial):
         try:
-            first.append(_known_part(params, space))
+            first.append(_plain_part(params) if space is None else _known_part(params, space))
         except ValueError as error:
             raise ValueError(f"initial configuration {i}: {error}") from None
     return first
@@ -175,6 +176,18 @@ def check_initial_feasible(initial: Sequence[Mapping[str, Any]], optimizer: "Opt
             optimizer.planner.complete(params, i)
         except ValueError as error:
             raise ValueError(f"initial configuration {i}: {error}") from None
+
+
+def _plain_part(params: Mapping[str, Any]) -> dict[str, Any]:
+    if not isinstance(params, Mapping):
+        raise ValueError(f"it must be a dict of parameters, not {params!r}")
+    known = {name: value.item() if isinstance(value, np.generic) else value for name, value in params.items()}
+    for name, value in known.items():
+        if not isinstance(name, str):
+            raise ValueError(f"the name of a parameter must be a text, not {name!r}")
+        if not isinstance(value, str | int | float | None):
+            raise ValueError(f"{name} must be a text or a number, not {value!r}")
+    return known
 
 
 def _known_part(params: Mapping[str, Any], space: Space) -> dict[str, Any]:

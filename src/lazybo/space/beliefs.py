@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
-from lazybo.core.checks import Array, finite_number, positive, shortened
+from lazybo.core.checks import Array, finite_number, hinting_class, positive, shortened
 from lazybo.core.codec import from_plain, to_plain
 from lazybo.space.distributions import allowed_values, contains
 
@@ -36,6 +36,15 @@ GRID = 1025
 SQRT_2, LOG_SQRT_2PI = math.sqrt(2.0), 0.5 * math.log(2.0 * math.pi)
 
 
+HINTS = {
+    **dict.fromkeys(("mean", "mu", "center", "value", "guess", "mode"), "use around="),
+    **dict.fromkeys(("std", "sigma", "scale", "width", "factor", "sd"), "use within="),
+    **dict.fromkeys(("low", "high"), "use around= for the middle and within= for the distance to the ends"),
+    **dict.fromkeys(("probabilities", "probs", "p", "choices"), "use weights="),
+}
+
+
+@hinting_class(HINTS)
 @dataclass(frozen=True)
 class Belief:
     """Where you expect the best value of a parameter. A belief fades as values arrive, so it may be wrong.
@@ -77,46 +86,72 @@ class Belief:
         return {"weights": [[to_plain(each, str), weight] for each, weight in self.weights.items()]}
 
 
-def belief_of(plain: Any) -> Belief:
-    """The inverse of `Belief.to_plain`; a belief itself is kept."""
+def belief_of(plain: Any, parameter: Any = None) -> Belief:
+    """The inverse of `Belief.to_plain`; a belief itself is kept.
+
+    With a ``parameter``, keys of weights may be the texts of its choices: a TOML file has no other keys.
+    """
     if isinstance(plain, Belief):
         return plain
     if not isinstance(plain, Mapping) or not plain:
-        raise ValueError(f"a belief must be lazybo.Belief(...), not {shortened(plain)}")
+        example = "lazybo.Belief(around=1e-3, within=3)"
+        in_file = "{around = 1e-3, within = 3}"
+        raise ValueError(f"a belief must be such as {example}, in a file {in_file}, not {shortened(plain)}")
     unknown = plain.keys() - {"around", "within", "weights"}
     if unknown:
         raise ValueError(f"a belief has around and within, or weights, but no {shortened(min(map(str, unknown)))}")
     weights = plain.get("weights")
-    pairs = weights if isinstance(weights, list) else None
-    named = weights if pairs is None else {from_plain(choice): weight for choice, weight in pairs}
-    return Belief(plain.get("around"), plain.get("within"), named)
+    if isinstance(weights, Mapping) and isinstance(parameter, CategoricalDistribution):
+        choices = {str(choice): choice for choice in parameter.choices}
+        weights = {choices.get(key, key): weight for key, weight in weights.items()}
+    return Belief(
+        plain.get("around"), plain.get("within"), _of_pairs(weights) if isinstance(weights, list) else weights
+    )
+
+
+def _of_pairs(pairs: list[Any]) -> dict[Any, Any]:
+    """Weights as files have them if choices are not texts."""
+    named: dict[Any, Any] = {}
+    for each in pairs:
+        if not isinstance(each, list) or len(each) != 2:
+            raise ValueError(
+                f'weights must be pairs of a choice and a number, such as [["adam", 3]], not {shortened(each)}'
+            )
+        choice = from_plain(each[0])
+        if choice in named:
+            raise ValueError(f"weights have {shortened(choice)} twice; give each choice once")
+        named[choice] = each[1]
+    return named
 
 
 def belief_in(text: str, parameter: Any) -> Belief:
     """A belief as text: ``1e-3x3`` (a factor), ``0.9+-0.05`` (a distance) or ``adam:3,sgd:2`` (weights)."""
     if isinstance(parameter, CategoricalDistribution):
         weights = {}
-        for each in next(csv.reader([text]), []):
+        form = f"CHOICE:WEIGHT, with the choices {', '.join(map(str, parameter.choices))}"
+        for each in next(csv.reader([text]), []) or [""]:
             choice, is_given, weight = each.rpartition(":")
-            known = next((one for one in parameter.choices if str(one) == choice), None)
-            if not is_given or known is None:
-                raise ValueError(f"write CHOICE:WEIGHT, with the choices {', '.join(map(str, parameter.choices))}")
-            weights[known] = _as_number(weight, "a weight such as 3")
+            known = [one for one in parameter.choices if str(one) == choice]
+            if not is_given or not known:
+                raise ValueError(f"write {form}")
+            if known[0] in weights:
+                raise ValueError(f"there is a weight of {choice!r} already; give each choice once")
+            weights[known[0]] = _as_number(weight, form)
         return Belief(weights=weights)
     is_log = getattr(parameter, "log", False)
     around, is_given, within = text.lower().partition("x" if is_log else "+-")
+    form = "AROUNDxFACTOR, such as 1e-3x3" if is_log else "AROUND+-DISTANCE, such as 0.9+-0.05"
+    form += f", since the range is {'logarithmic' if is_log else 'linear'}"
     if not is_given:
-        form = "AROUNDxFACTOR, such as 1e-3x3" if is_log else "AROUND+-DISTANCE, such as 0.9+-0.05"
-        kind = "logarithmic" if is_log else "linear"
-        raise ValueError(f"write {form}, since the range is {kind}")
-    return Belief(_as_number(around, "numbers"), _as_number(within, "numbers"))
+        raise ValueError(f"write {form}")
+    return Belief(_as_number(around, form), _as_number(within, form))
 
 
-def _as_number(text: str, wanted: str) -> float:
+def _as_number(text: str, form: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise ValueError(f"expected {wanted}, not {text!r}") from None
+        raise ValueError(f"{text!r} is not a number: write {form}") from None
 
 
 def beliefs_of(given: Any) -> dict[str, Belief]:

@@ -1,7 +1,7 @@
 """What a user's functions say about configurations: features that the model sees, and which ones are equivalent."""
 
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -58,11 +58,7 @@ class Derived:
         """The configuration that stands for this one, or itself, and the features in their units."""
         key = self.key(params)
         if isinstance(key, Mapping):
-            try:
-                params = self._configurations.plain(key)
-            except ValueError as error:
-                wrong = f"canonical returned {shortened(key, 200)}, which is no configuration: {error}"
-                raise ValueError(wrong) from None
+            params = self._standing(key)
         if self._features is None:
             return params, np.zeros(0)
         return params, (self._checked(params) - self._middle) / self._width + 0.5
@@ -72,10 +68,32 @@ class Derived:
         if self._canonical is None:
             return None
         key = _called("canonical", self._canonical, self._configurations.values(params))
-        if not isinstance(key, Hashable | Mapping):
+        if key is None or not (isinstance(key, Mapping) or _is_hashable(key)):
             wrong = f"canonical must return a configuration, or a key such as a text or a tuple, not {shortened(key)}"
             raise ValueError(wrong)
         return key
+
+    def check_canonical(self, params: Mapping[str, Any]) -> None:
+        """Raise a ValueError unless the canonical form of a configuration is always the same one."""
+        first, again = self.key(params), self.key(params)
+        changes = first != again
+        if isinstance(first, Mapping):
+            standing = self._standing(first)
+            changes = changes or self._standing(self.key(standing)) != standing
+        if changes:
+            values = shortened(self._configurations.values(params), 200)
+            raise ValueError(
+                f"canonical must always return the same for equivalent configurations, but does not for {values}: not "
+                "when it is called again, or when it gets what it has returned"
+            )
+
+    def _standing(self, key: Any) -> Mapping[str, Any]:
+        """The configuration that canonical has returned, as a study has it."""
+        try:
+            return self._configurations.plain(key)
+        except ValueError as error:
+            wrong = f"canonical returned {shortened(key, 200)}, which is no configuration: {error}"
+            raise ValueError(wrong) from None
 
     def key_at(self, point: bytes, params: Callable[[], Mapping[str, Any]]) -> Any:
         """The key of the configuration at a point, which is computed once."""
@@ -108,6 +126,14 @@ class Derived:
             given = f"{len(numbers)} for {shortened(values, 200)}"
             raise ValueError(f"features must return {self.count} numbers as before, not {given}")
         return np.array(numbers, dtype=np.float64)
+
+
+def _is_hashable(key: object) -> bool:
+    try:
+        hash(key)
+    except TypeError:
+        return False
+    return True
 
 
 def _called(name: str, function: Callable[[dict[str, Any]], Any], values: dict[str, Any]) -> Any:

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from optuna.distributions import BaseDistribution, CategoricalDistribution
 
-from lazybo.core.checks import Array, one_of, shortened, whole
+from lazybo.core.checks import Array, hinting_class, one_of, shortened, whole
 from lazybo.gp.kernels.base import Column
 from lazybo.space.algebra import BUCKETS, INPUT, Algebra, Counts, Sum, added
 from lazybo.space.axis import Perturbation
@@ -116,6 +116,7 @@ class LabelledGraph:
         return ax
 
 
+@hinting_class({"ops": "use operations=", "edges": "use labels='edges' or labels='nodes', and at_most="})
 @dataclass(frozen=True)
 class Graph(Structured):
     """A graph of ``nodes`` nodes, input and output included: ``lazybo.Graph(nodes=4, operations=["none", "skip", …])``.
@@ -155,6 +156,10 @@ class Graph(Structured):
             given = getattr(self, which)
             if given is not None and given not in self.operations:
                 raise ValueError(f"{which} of a Graph must be one of its operations, not {shortened(given)}")
+        if self.none is not None and self.none == self.skip:
+            raise ValueError(
+                f"none and skip of a Graph are both {shortened(self.none)}: one adds nothing, the other is the identity"
+            )
 
     @cached_property
     def pairs(self) -> list[tuple[int, int]]:

@@ -93,12 +93,20 @@ def names_of(what: str, given: Any, least: int, most: int) -> tuple[Any, ...]:
     """``given`` as a tuple of different names: texts or whole numbers."""
     if isinstance(given, str | bytes) or not hasattr(given, "__iter__") or hasattr(given, "keys"):
         raise ValueError(f"{what} must be a list of names, not {shortened(given)}")
+    if isinstance(given, set | frozenset):
+        raise ValueError(f"{what} must be a list: a set has another order in every process")
     names = tuple(each.item() if isinstance(each, np.generic) else each for each in given)
-    for i, each in enumerate(names):
+    seen: dict[str, Any] = {}
+    for each in names:
         if isinstance(each, bool) or not isinstance(each, str | int):
             raise ValueError(f"{what} must be texts or whole numbers, not {shortened(each)}")
-        if each in names[:i]:
-            raise ValueError(f"{what} have {shortened(each)} twice; give each once")
+        other = seen.setdefault(str(each), each)
+        if other is not each and other != each:
+            wrong = f"{what} have {shortened(other)} and {shortened(each)}, which look the same in a study; rename one"
+            raise ValueError(wrong)
+    if len(seen) < len(names):
+        twice = next(each for i, each in enumerate(names) if each in names[:i])
+        raise ValueError(f"{what} have {shortened(twice)} twice; give each once")
     if not least <= len(names) <= most:
         raise ValueError(f"{what} must be from {least} to {most} names, not {len(names)}")
     return names

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
 
-from lazybo.core.checks import Array, finite_number, is_number, positive, shortened, whole
+from lazybo.core.checks import Array, finite_number, hinting_class, is_number, positive, shortened, whole
 from lazybo.gp.kernels.base import Column
 from lazybo.space.axis import Perturbation
 from lazybo.space.coded import CodedAxis, top
@@ -28,6 +28,7 @@ ROUGHLY, EXACTLY = 1e-6, 1e-9
 MAX_DESCRIPTORS = 16
 
 
+@hinting_class({"sum": "use total="})
 @dataclass(frozen=True)
 class Mixture(Structured):
     """Shares of some parts that add up to ``total``: ``lazybo.Mixture(["water", "ethanol", "dmso"], at_most=2)``.
@@ -202,6 +203,7 @@ def _normalised(shares: Array) -> Array:
 # -------------------------------------------------------------------- choices with descriptors
 
 
+@hinting_class({"descriptors": "give a dict from choices to lists of numbers"})
 @dataclass(frozen=True)
 class Described(Structured):
     """One of some choices, each with the same number of descriptors: ``lazybo.Described({"water": [78.4, 1.0], …})``.
@@ -237,7 +239,15 @@ class Described(Structured):
     def from_plain(cls, **given: Any) -> "Described":
         """From pairs, or from a table as files have it."""
         pairs = given.get("choices")
-        return cls(**given | {"choices": dict(pairs)} if isinstance(pairs, list) else given)
+        if not isinstance(pairs, list):
+            return cls(**given)
+        for each in pairs:
+            if not isinstance(each, list | tuple) or len(each) != 2:
+                raise ValueError(
+                    "Described takes a table from choices to numbers, such as {water = [78.4, 1.0], ethanol = [24.5, "
+                    f"0.7]}}, or a list of such pairs, not {shortened(each)}"
+                )
+        return cls(**given | {"choices": dict(pairs)})
 
     def stored(self, parameter: str) -> dict[str, BaseDistribution]:
         """The choice itself."""

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from optuna.distributions import BaseDistribution, CategoricalDistribution
 
-from lazybo.core.checks import Array, shortened, whole
+from lazybo.core.checks import Array, hinting_class, shortened, whole
 from lazybo.gp.kernels.base import Column
 from lazybo.space.axis import MAX_MOVES, Perturbation
 from lazybo.space.coded import CodedAxis, top
@@ -28,6 +28,7 @@ MAX_PLACED = 20
 MAX_PARTS = 256
 
 
+@hinting_class({"length": "a value has all items in some order; for some of the items use lazybo.Subset"})
 @dataclass(frozen=True)
 class Permutation(Structured):
     """An order of some items: ``lazybo.Permutation(["crop", "flip", "blur"])``. Its values are lists.
@@ -152,6 +153,7 @@ def _moves_of_places(n: int) -> NDArray[np.intp]:
 # -------------------------------------------------------------------------------- subsets
 
 
+@hinting_class(dict.fromkeys(("size", "k", "n", "count"), "use at_least= and at_most="))
 @dataclass(frozen=True)
 class Subset(Structured):
     """Some of the items: ``lazybo.Subset(columns, at_least=1, at_most=20)``. Its values are lists in the items' order.

@@ -17,7 +17,10 @@ from lazybo.core.checks import is_number, shortened, warn
 
 # The third entry of a range, and whether it means logarithmic. All but "log" are scikit-optimize's names.
 SCALES = {"log": True, "log-uniform": True, "uniform": False}
-ACCEPTED = "a list of choices, a range (low, high) or (low, high, 'log'), or an Optuna distribution"
+ACCEPTED = (
+    "a list of choices, a range (low, high) or (low, high, 'log'), an Optuna distribution, or a kind such as "
+    "lazybo.Permutation([...])"
+)
 
 
 def as_distributions(space: Any) -> dict[str, BaseDistribution]:

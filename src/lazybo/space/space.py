@@ -45,6 +45,8 @@ ARGUMENTS = ("parameters", "conditions", "feasible", "optional", "features", "ca
 MAX_LISTED = 100_000
 # The features of a user's function have units that come from so many random configurations.
 EXAMPLES = 128
+# The canonical forms of so many of them are checked.
+CHECKED = 8
 
 
 class Space:
@@ -129,7 +131,11 @@ class Space:
         self.own = 0
         """How many numbers at the end of a point are features of the user's function."""
         if features is not None or canonical is not None:
-            self.derived = Derived(known, features, canonical, self._examples() if features else [])
+            examples = self._examples()
+            self.derived = Derived(known, features, canonical, examples)
+            # A function of feasible configurations may fail for others.
+            for each in examples[:CHECKED] if canonical is not None and feasible is None else ():
+                self.derived.check_canonical(each)
             self.own = self.derived.count
             self.numeric = np.append(self.numeric, np.zeros(self.own, dtype=bool))
             self.levels = np.append(self.levels, np.full(self.own, np.inf))

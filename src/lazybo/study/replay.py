@@ -12,6 +12,7 @@ from typing import Any
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
+from lazybo.core.checks import shortened
 from lazybo.search.optimizer import Optimizer
 from lazybo.search.options import Options
 from lazybo.space.space import Predicate
@@ -70,6 +71,8 @@ def replay(study: Study, feasible: Predicate | None = None) -> Iterator[Replayed
 
     ``feasible`` is the predicate of the space, which a study cannot hold.
     """
+    if not isinstance(study, Study):
+        raise ValueError(f"study must be an Optuna study, not {shortened(study)}")
     store = Store(study)
     trials = store.trials()
     recorded = {trial.number: part for trial in trials if (part := read_seen(trial.system_attrs)) is not None}

@@ -3,7 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    check_distribution_compatibility,
+)
 from optuna.study import Study
 from optuna.trial import BaseTrial, FixedTrial, FrozenTrial
 
@@ -23,6 +28,11 @@ def suggest(trial: Any, name: str, kind: Structured) -> Any:
     """
     if not isinstance(kind, Structured):
         raise ValueError(f"lazybo.suggest takes a kind such as lazybo.Permutation([...]), not {shortened(kind)}")
+    known: object = trial
+    if not isinstance(known, BaseTrial):
+        raise ValueError(f"lazybo.suggest takes the trial of an objective, not {shortened(trial)}")
+    if not isinstance(name, str):
+        raise ValueError(f"the name of a parameter must be a text, not {shortened(name)}")
     if callable(getattr(trial, "suggest", None)):  # of `lazybo.optimize`, which has chosen before
         return trial.suggest(name, kind)
     if not isinstance(trial, FixedTrial | FrozenTrial):
@@ -43,8 +53,26 @@ def keep_kinds(study: Study, kinds: Mapping[str, Structured]) -> None:
     known = store.study_user_attributes() if kinds else {}
     for name, kind in kinds.items():
         plain = kind.to_plain()
-        if known.get(f"{KIND_KEY}:{name}") != plain:
+        earlier = known.get(f"{KIND_KEY}:{name}")
+        if earlier != plain:
+            _check_change(name, kind, earlier)
             store.set_study_user_attribute(f"{KIND_KEY}:{name}", plain)
+
+
+def _check_change(name: str, kind: Structured, earlier: Any) -> None:
+    """Raise a ValueError if a study cannot have this kind after an earlier one: its parameters have other choices."""
+    try:
+        known = kind_of(earlier).stored(name)
+    except ValueError:  # there is none, or it is damaged
+        return
+    for each, distribution in kind.stored(name).items():
+        try:
+            check_distribution_compatibility(known.get(each, distribution), distribution)
+        except ValueError:
+            raise ValueError(
+                f"{name!r} is {shortened(kind, 200)} here, but in an earlier trial it was {shortened(earlier, 200)}; "
+                "use another name"
+            ) from None
 
 
 def kinds_of(study: Study) -> dict[str, Structured]:

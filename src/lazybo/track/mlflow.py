@@ -1,6 +1,8 @@
 """Trials in MLflow. The only module that imports it (extra ``mlflow``)."""
 
+import re
 from collections.abc import Mapping
+from typing import Any
 
 from optuna.trial import FrozenTrial
 
@@ -24,7 +26,13 @@ class MLflow(Tracker):
 
     def __init__(self, tracking_uri: str | None = None) -> None:
         super().__init__()
-        self._client = MlflowClient(tracking_uri)
+        if not isinstance(tracking_uri, str | None):
+            raise TypeError(f"tracking_uri must be a text such as 'sqlite:///mlflow.db', not {tracking_uri!r}")
+        try:
+            self._client = MlflowClient(tracking_uri)
+        except Exception as error:  # what it raises depends on the address
+            wrong = f"MLflow cannot use the address {tracking_uri!r}; give one such as 'sqlite:///mlflow.db': {error}"
+            raise ValueError(wrong) from error
 
     def start(self, study: str, trial: FrozenTrial) -> TrackedRun:
         """The run of a trial: the one that it has, or a new one."""
@@ -35,8 +43,6 @@ class MLflow(Tracker):
             return _FlowRun(self._client, earlier[0].info.run_id)
         tags = {TRIAL_TAG: str(trial.number)}
         run = self._client.create_run(experiment, run_name=f"trial {trial.number}", tags=tags).info.run_id
-        for name, value in trial.params.items():
-            self._client.log_param(run, name, value)
         return _FlowRun(self._client, run)
 
 
@@ -44,9 +50,18 @@ class _FlowRun:
     def __init__(self, client: MlflowClient, run: str) -> None:
         self._client, self._run = client, run
 
+    def describe(self, params: Mapping[str, Any]) -> None:
+        for name, value in params.items():
+            self._client.log_param(self._run, _allowed(name), value)
+
     def log(self, values: Mapping[str, float], step: int | None) -> None:
         for name, value in values.items():
-            self._client.log_metric(self._run, name, value, step=step)
+            self._client.log_metric(self._run, _allowed(name), value, step=step)
 
     def end(self, state: str) -> None:
         self._client.set_terminated(self._run, STATES[state])
+
+
+def _allowed(name: str) -> str:
+    """A name with the letters that MLflow takes: parameters with structure are called ``cell[0>1]`` in a study."""
+    return re.sub(r"[^\w .:/-]+", "_", name).strip("_") or "_"

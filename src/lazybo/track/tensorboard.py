@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from optuna.trial import FrozenTrial
 
@@ -22,17 +23,25 @@ class TensorBoard(Tracker):
 
     def __init__(self, folder: str | Path) -> None:
         super().__init__()
+        if not isinstance(folder, str | Path):
+            raise TypeError(f"folder must be the path of a folder, such as 'runs', not {folder!r}")
         self._folder = Path(folder).expanduser()
+        there = next(each for each in (self._folder, *self._folder.absolute().parents) if each.exists())
+        if not there.is_dir():
+            raise ValueError(f"{str(folder)!r} cannot be a folder, since {str(there)!r} is a file; name another one")
 
     def start(self, study: str, trial: FrozenTrial) -> TrackedRun:
         """A writer of the trial's folder."""
-        return _BoardRun(self._folder / study.replace("/", "-") / f"trial-{trial.number:04}", trial)
+        return _BoardRun(self._folder / study.replace("/", "-") / f"trial-{trial.number:04}")
 
 
 class _BoardRun:
-    def __init__(self, folder: Path, trial: FrozenTrial) -> None:
-        self._params = {name: _plain(value) for name, value in trial.params.items()}
+    def __init__(self, folder: Path) -> None:
+        self._params: dict[str, bool | int | float | str] = {}
         self._writer = SummaryWriter(str(folder))
+
+    def describe(self, params: Mapping[str, Any]) -> None:
+        self._params.update({name: _plain(value) for name, value in params.items()})
 
     def log(self, values: Mapping[str, float], step: int | None) -> None:
         if step is None:

@@ -24,6 +24,9 @@ FINAL = "final_value"
 class TrackedRun(Protocol):
     """A trial in another tool."""
 
+    def describe(self, params: Mapping[str, Any]) -> None:
+        """Add parameters; called again when the objective has asked its trial for more of them."""
+
     def log(self, values: Mapping[str, float], step: int | None) -> None:
         """Log numbers by name, of a step or of the whole trial."""
 
@@ -41,8 +44,10 @@ class Tracker(ABC):
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        self._runs: dict[int, TrackedRun] = {}  # by the number of the trial
-        self._steps: dict[int, set[int]] = {}  # that were logged
+        # By the number of the trial; the names and the steps are those that were logged.
+        self._runs: dict[int, TrackedRun] = {}
+        self._names: dict[int, set[str]] = {}
+        self._steps: dict[int, set[int]] = {}
 
     @abstractmethod
     def start(self, study: str, trial: FrozenTrial) -> TrackedRun:
@@ -64,7 +69,7 @@ class Tracker(ABC):
             if found:
                 run.log(found, None)
             run.end(trial.state.name.lower())
-            del self._runs[trial.number], self._steps[trial.number]
+            del self._runs[trial.number], self._names[trial.number], self._steps[trial.number]
 
     def _report(self, study: Study, trial: FrozenTrial, values: Mapping[int, float]) -> None:
         run = self._run(study, trial)
@@ -74,9 +79,18 @@ class Tracker(ABC):
                 self._steps[trial.number].add(step)
 
     def _run(self, study: Study, trial: FrozenTrial) -> TrackedRun:
-        if trial.number not in self._runs:
-            self._runs[trial.number], self._steps[trial.number] = self.start(study.study_name, trial), set()
-        return self._runs[trial.number]
+        number = trial.number
+        if number not in self._runs:
+            self._runs[number], self._names[number], self._steps[number] = (
+                self.start(study.study_name, trial),
+                set(),
+                set(),
+            )
+        new = {name: value for name, value in trial.params.items() if name not in self._names[number]}
+        if new:
+            self._runs[number].describe(new)
+            self._names[number].update(new)
+        return self._runs[number]
 
     def _try(self, action: Any, study: Study, trial: FrozenTrial, *arguments: Any) -> None:
         try:

@@ -1,5 +1,6 @@
 """Trials in Weights & Biases. The only module that imports it (extra ``wandb``)."""
 
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +14,11 @@ except ImportError as error:
     raise ImportError(f"this tracker needs wandb ({error}): pip install 'lazybo[wandb]'") from error
 
 
+# The arguments of wandb.init that say which trial a run is.
+OURS = {"project", "id", "name", "group", "config", "resume", "reinit"}
+MODES = (None, "online", "offline", "shared", "disabled", "dryrun", "run")
+
+
 class WandB(Tracker):
     """Logs each trial as a run of a project, in a group with the name of the study.
 
@@ -21,6 +27,15 @@ class WandB(Tracker):
 
     def __init__(self, project: str, **options: Any) -> None:
         super().__init__()
+        if not isinstance(project, str) or not project:
+            raise TypeError(f"project must be the name of a project, not {project!r}")
+        known = inspect.signature(wandb.init).parameters.keys() - OURS
+        for name in options:
+            if name not in known:
+                why = "the tracker gives it to each run" if name in OURS else f"it has {', '.join(sorted(known))}"
+                raise TypeError(f"WandB() takes the arguments of wandb.init, but no {name}=: {why}")
+        if options.get("mode") not in MODES:
+            raise ValueError(f"mode must be one of {[*MODES[1:]]}, not {options['mode']!r}")
         self._options = {"project": project, **options}
 
     def start(self, study: str, trial: FrozenTrial) -> TrackedRun:
@@ -31,7 +46,6 @@ class WandB(Tracker):
                 id="".join(letter if letter.isalnum() else "-" for letter in name),
                 name=name,
                 group=study,
-                config=dict(trial.params),
                 resume="allow",
                 reinit="create_new",
                 **self._options,
@@ -42,6 +56,9 @@ class WandB(Tracker):
 class _OnlineRun:
     def __init__(self, run: Any) -> None:
         self._run = run
+
+    def describe(self, params: Mapping[str, Any]) -> None:
+        self._run.config.update(dict(params), allow_val_change=True)
 
     def log(self, values: Mapping[str, float], step: int | None) -> None:
         if step is None:
