@@ -1,8 +1,10 @@
 """`hydra/sweeper=lazybo` with the real Hydra, its launchers, and an application."""
 
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +19,18 @@ SOURCE = Path(__file__).parents[1] / "src"
 SPACE = ("lr=tag(log, interval(1e-5, 1))", "model.layers=range(1, 6)", "model=choice(linear, deep)")
 
 
-def called(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def started(folder: Path, *words: str) -> subprocess.Popen[str]:
     command = [sys.executable, str(APP), "-m", "hydra/sweeper=lazybo", f"hydra.sweep.dir={folder / 'sweep'}", *words]
     path = os.pathsep.join([str(SOURCE), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
-    return subprocess.run(
-        command, capture_output=True, text=True, cwd=folder, env=environment, check=False, timeout=300
-    )
+    output = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, cwd=folder, env=environment, start_new_session=True, **output)  # type: ignore[call-overload, no-any-return]
+
+
+def called(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    process = started(folder, *words)
+    output, errors = process.communicate(timeout=300)
+    return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
 
 
 def swept(folder: Path, n_trials: int, *words: str, space: tuple[str, ...] = SPACE) -> tuple[optuna.Study, Any]:
@@ -57,6 +64,30 @@ def test_a_sweep_is_resumed_and_equals_one_that_was_not(tmp_path: Path) -> None:
     swept(tmp_path / "parts", 4)
     parts, _ = swept(tmp_path / "parts", 9)
     assert [each.params for each in parts.trials] == [each.params for each in whole.trials]
+
+
+@pytest.mark.extra
+def test_ctrl_c_ends_a_parallel_sweep_that_the_same_command_continues(tmp_path: Path) -> None:
+    """A terminal sends SIGINT to all processes; no job may fail because of it."""
+    words = ["hydra/launcher=joblib", "hydra.sweeper.n_jobs=2", "hydra.sweeper.storage=study.db", *SPACE]
+    process = started(tmp_path, *words, "hydra.sweeper.n_trials=50", "waits=0.1")
+    folder = tmp_path / "sweep"
+    while not any(folder.glob("[3-9]")):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.1)
+    os.killpg(process.pid, signal.SIGINT)
+    output = "".join(process.communicate(timeout=300))
+    assert process.returncode == 130, output
+    assert "the same command continues" in output
+    assert "Traceback" not in output
+    study = optuna.load_study(study_name="lazybo", storage=f"sqlite:///{tmp_path / 'study.db'}")
+    assert {each.state for each in study.trials} <= {TrialState.COMPLETE, TrialState.PRUNED, TrialState.WAITING}
+    count = len(study.trials)
+    done = called(tmp_path, *words, f"hydra.sweeper.n_trials={count}")
+    assert "best" in done.stdout, done.stdout + done.stderr
+    assert {each.state for each in study.trials} <= {TrialState.COMPLETE, TrialState.PRUNED}
+    again = called(tmp_path, *words, f"hydra.sweeper.n_trials={count}")
+    assert f"has {count} trials; n_trials={count} is their total number" in again.stdout + again.stderr
 
 
 @pytest.mark.extra

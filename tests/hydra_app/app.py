@@ -1,6 +1,7 @@
 """An application of Hydra: a stand-in for a training, with groups, learning curves and failures."""
 
 import math
+import time
 from typing import Any
 
 import hydra
@@ -17,6 +18,7 @@ def main(config: Any) -> Any:
         raise RuntimeError("two layers are broken")
     loss = (math.log10(config.lr) + 3) ** 2 + 0.1 * abs(config.model.layers - 3) + (config.model.name == "linear")
     for step in range(1, 4):
+        time.sleep(config.waits)
         trial.report(loss + 1 / step, step)
         if config.prunes and (trial.should_prune() or config.lr > 1e-2):
             raise optuna.TrialPruned

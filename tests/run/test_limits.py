@@ -50,6 +50,11 @@ def test_the_longest_times_are_no_limit_and_numpys_numbers_count() -> None:
     assert check_count("n_trials", 10**400) == 2**63 - 1
 
 
+def test_a_misspelt_limit_is_one_clear_error() -> None:
+    with pytest.raises(TypeError, match=r"Limits\(\) has no argument timout=; did you mean timeout=\?"):
+        Limits(timout=3)  # type: ignore[call-arg]
+
+
 @pytest.mark.parametrize("n_trials", [0, -1, 2.5, "3", True])
 def test_a_wrong_number_of_trials_is_refused(n_trials: Any) -> None:
     with pytest.raises(ValueError, match=r"^n_trials must be a whole number of at least 1, not"):

@@ -61,12 +61,12 @@ class Follower:
         ({"callbacks": [Follower]}, r"a callback must be a function of \(study, trial\); make one: Follower\(...\)"),
         ({"callbacks": [Follower()]}, r"the report of a callback must be a method of \(study, trial, step, value\)"),
         ({"pruner": "median"}, "pruner must be one of optuna.pruners"),
-        ({"pruner": optuna.pruners.NopPruner}, "pruner must be one of optuna.pruners"),
+        ({"pruner": optuna.pruners.NopPruner}, r"pruner is the class NopPruner; write NopPruner\(\), with parentheses"),
         ({"study_name": 3}, "study_name must be a string"),
         ({"limits": 60}, r"limits must be lazybo.Limits\(...\), such as .*, not 60"),
         ({"limits": {"timeout": 60}}, r"limits must be lazybo.Limits\(...\)"),
         ({"sampler": optuna.samplers.TPESampler()}, "must be lazybo.LazySampler.*, not TPESampler: .* study.optimize"),
-        ({"sampler": LazySampler}, "sampler must be lazybo.LazySampler"),
+        ({"sampler": LazySampler}, r"the class LazySampler; write lazybo.LazySampler\(\), with parentheses"),
     ],
 )
 def test_wrong_arguments_are_refused_before_anything_is_evaluated_or_written(

@@ -200,6 +200,11 @@ def test_one_pruner_may_serve_several_studies() -> None:
     assert first == second
 
 
+def test_it_says_what_to_use_instead_of_arguments_that_it_does_not_have() -> None:
+    with pytest.raises(TypeError, match="has no argument max_steps=; use max_step=, the last step"):
+        LazyPruner(max_steps=15)  # type: ignore[call-arg]
+
+
 def test_it_can_be_pickled_and_refuses_wrong_steps() -> None:
     assert pickle.loads(pickle.dumps(LazyPruner(max_step=5))).max_step == 5
     assert lazybo.LazyPruner is LazyPruner

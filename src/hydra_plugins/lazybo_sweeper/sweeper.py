@@ -6,9 +6,12 @@ read; its name is in the environment variable that `lazybo.hydra` looks up.
 """
 
 import json
+import logging
 import os
+import signal
 import socket
 import threading
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +29,7 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.study import Study
+from optuna.trial import TrialState
 
 import lazybo
 from lazybo.hydra import VARIABLE
@@ -36,6 +40,10 @@ from lazybo.space.beliefs import beliefs_of
 HERE, LOCAL = ("BasicLauncher",), ("BasicLauncher", "JoblibLauncher", "LocalLauncher")
 RESULTS = "optimization_results.yaml"
 SETTINGS = "multirun.yaml"
+# The exit status of a program that Ctrl-C ended.
+INTERRUPTED = 130
+
+_logger = logging.getLogger("lazybo")
 
 
 @dataclass
@@ -108,7 +116,17 @@ class LazySweeper(Sweeper):
             raise ConfigCompositionException(f"hydra/sweeper=lazybo: {error}") from None
         except lazybo.RunFailed as error:  # what the jobs raised was printed when they failed
             raise ConfigCompositionException(f"hydra/sweeper=lazybo: {error}") from error
-        OmegaConf.save(OmegaConf.create(_results(study)), folder / RESULTS)
+        except KeyboardInterrupt:
+            _logger.info("interrupted; with hydra.sweeper.storage the same command continues")
+            raise SystemExit(INTERRUPTED) from None
+        folder.mkdir(parents=True, exist_ok=True)  # if the study had all its trials, no job has made it
+        results = _results(study)
+        OmegaConf.save(OmegaConf.create(results), folder / RESULTS)
+        states = Counter(trial.state.name.lower() for trial in study.trials)
+        best = f"best {results['best_value']:.6g} with {results['best_params']}; " if "best_value" in results else ""
+        _logger.info(
+            f"{best}{', '.join(f'{count} {state}' for state, count in states.items())}; see {folder / RESULTS}"
+        )
         return study
 
     def _optimize(self, swept: Mapping[str, Override], fixed: Sequence[str], folder: Path) -> Study:
@@ -162,6 +180,8 @@ class LazySweeper(Sweeper):
     def _launched(self, overrides: list[str], trial: Any, folder: Path) -> Any:
         """What the job of a trial returns. It finds this process by a file while it runs."""
         assert self.launcher is not None
+        if self._n_jobs > 1:  # Ctrl-C reaches all processes of a terminal: only this one decides how to end
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         host = "127.0.0.1" if type(self.launcher).__name__ in LOCAL else socket.gethostname()
         contact = folder.absolute() / f".trial {trial.number}.json"
         with listening(trial._reporter, host) as remote:
@@ -245,6 +265,8 @@ def _plain(value: Any) -> Any:
 
 def _results(study: Study) -> dict[str, Any]:
     found: dict[str, Any] = {"name": "lazybo", "study_name": study.study_name}
+    if not study.get_trials(deepcopy=False, states=[TrialState.COMPLETE]):
+        return found
     if len(study.directions) == 1:
         return {**found, "best_params": study.best_params, "best_value": study.best_value}
     solutions = [{"params": trial.params, "values": list(trial.values)} for trial in study.best_trials]

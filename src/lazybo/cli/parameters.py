@@ -330,7 +330,7 @@ class _Parser:
     def _name(self, node: ast.Name) -> str:
         if node.id not in self._names:
             raise self._error(
-                f"there is no number or choice {node.id!r}{nearest(node.id, self._names)}; those of this space are: "
+                f"there is no parameter {node.id!r}{nearest(node.id, self._names)}; numbers and choices are: "
                 f"{', '.join(self._names) or 'none'}"
             )
         self.used.add(node.id)

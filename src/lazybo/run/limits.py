@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
-from lazybo.core.checks import finite_number, positive, seconds, whole
+from lazybo.core.checks import finite_number, hinting_class, positive, seconds, whole
 from lazybo.core.codec import as_object, readable
 from lazybo.run.failure import NothingCompleted, RunFailed, how_to_resume, raised_elsewhere
 from lazybo.study.attributes import GAIN_KEY, REPEAT_KEY, of_study
@@ -50,6 +50,7 @@ def _limit(name: str, default: Any, check: Callable[..., Any], text: str, metava
     return field(default=default, metadata={"check": partial(check, name), "help": text, "metavar": metavar})
 
 
+@hinting_class({})
 @dataclass(frozen=True, kw_only=True)
 class Limits:
     """When a run of `lazybo.optimize` ends, and what it tolerates. None sets no limit.

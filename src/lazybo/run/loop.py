@@ -103,6 +103,7 @@ class Driver:
         self._budget.count_earlier(earlier)
         self._shared.sync()
         self.stopping.check()
+        self._say_if_done()
         with (
             closing(Progress(self._options.progress, self._options.n_trials, self._begun)) as progress,
             self.stopping.interruptible(partial(self._on_interrupt, progress)),
@@ -114,6 +115,14 @@ class Driver:
                 self._give_back()
                 raise
         self.stopping.end()
+
+    def _say_if_done(self) -> None:
+        """Say so if there is nothing to do: otherwise it looks as if the objective had been evaluated."""
+        wanted, finished = self._options.n_trials, self._shared.finished
+        if wanted is not None and finished >= wanted:
+            total = f"n_trials={wanted} is their total number, so nothing is evaluated"
+            more = f"for {wanted} more give n_trials={finished + wanted}"
+            _logger.warning(f"the study {self._store.study.study_name!r} has {finished} trials; {total}; {more}")
 
     def _step(self) -> bool:
         """Submit what can be submitted, wait for one event, and handle it; False when the run is over."""

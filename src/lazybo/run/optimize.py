@@ -372,6 +372,8 @@ def _check_sampler(sampler: object, seed: int | None) -> Options:
         return Options(seed=check_seed(seed))
     if not isinstance(sampler, LazySampler):
         advice = "optimize() always uses lazybo's model; for other samplers use Optuna's study.optimize()"
+        if sampler is LazySampler:
+            raise TypeError("sampler is the class LazySampler; write lazybo.LazySampler(), with parentheses")
         kind = BaseSampler.__name__ if isinstance(sampler, type) else type(sampler).__name__
         raise TypeError(f"sampler must be lazybo.LazySampler(...), not {kind}: {advice}")
     if sampler.feasible is not None:
@@ -429,6 +431,8 @@ def _check_objects(callbacks: object, pruner: object, study_name: object) -> Non
             raise TypeError(
                 f"the report of a callback must be a method of (study, trial, step, value), not {callback!r}"
             )
+    if isinstance(pruner, type) and issubclass(pruner, BasePruner):
+        raise TypeError(f"pruner is the class {pruner.__name__}; write {pruner.__name__}(), with parentheses")
     if not isinstance(pruner, BasePruner | None):
         raise TypeError(f"pruner must be one of optuna.pruners or lazybo.LazyPruner(), not {pruner!r}")
     if not isinstance(study_name, str | None):
