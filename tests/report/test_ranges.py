@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 import lazybo
 from lazybo.cli.app import app
+from lazybo.report.facts import ModelFacts, facts_of, model_facts_of
 from lazybo.report.ranges import Range, Ranges
 
 # The ranges of `valley` are known: see `exact`.
@@ -192,3 +193,10 @@ def test_the_page_shows_them(study: optuna.Study, tmp_path: Path) -> None:
     page = lazybo.write_report(study, tmp_path / "page.html").read_text()
     assert 'id="ranges"' in page
     assert "adam, lion" in page
+
+
+def test_with_one_value_there_are_none_to_show() -> None:
+    study = lazybo.optimize(lambda x: x, {"x": (0.0, 1.0)}, n_trials=1, seed=0)
+    model = model_facts_of(facts_of(study))
+    assert isinstance(model, ModelFacts)
+    assert model.good_ranges() is None

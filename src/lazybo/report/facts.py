@@ -109,7 +109,8 @@ class ModelFacts:
         """Where each parameter is good; None if nothing is recommended."""
         if self.advice is None or not self.optimizer.space.dim:
             return None
-        return ranges_of(self.optimizer, self.predictors[0], self.advice.recommendation)
+        found = ranges_of(self.optimizer, self.predictors[0], self.advice.recommendation)
+        return found if found.distance > 0 else None  # with one value, the model knows nothing that is worse
 
 
 @dataclass(frozen=True)
