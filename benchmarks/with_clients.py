@@ -77,7 +77,9 @@ CLIENTS = [
         "scikit-learn, combined", ("scikit-learn", "xgboost", "lightgbm"), "LazySearchCV", "examples/with_sklearn.py"
     ),
     Client("Ray Tune", ("ray",), "LazySampler", "examples/with_ray_tune.py"),
-    Client("Ray Tune's schedulers", ("ray",), "LazyScheduler", "docs/curves.md", "it stops and pauses trainings", "ray"),
+    Client(
+        "Ray Tune's schedulers", ("ray",), "LazyScheduler", "docs/curves.md", "it stops and pauses trainings", "ray"
+    ),
     Client("Ray", ("ray",), "optimize", "docs/cluster.md", "a local cluster evaluates", "ray"),
     Client("Dask", ("distributed",), "optimize", "docs/cluster.md", "a local cluster evaluates", "dask"),
     Client("loky, concurrent.futures", ("loky",), "optimize", "examples/with_loky.py"),

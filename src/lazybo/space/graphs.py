@@ -35,6 +35,8 @@ MAX_NODES = 12
 # What is remembered: the features of so many graphs, and so many terms.
 MAX_KNOWN = 2**15
 MAX_TERMS = 2**17
+# The neighbours of so many graphs: a search visits the best ones again and again.
+MAX_MOVED = 2**10
 
 
 @dataclass(frozen=True, repr=False)
@@ -286,6 +288,7 @@ class GraphAxis(CodedAxis):
         each = self._counts.astype(np.intp)
         self._edits = np.repeat(np.arange(len(each)), each), np.concatenate([np.arange(count) for count in each])
         self._known: dict[bytes, Array] = {}
+        self._moves: dict[bytes, Array] = {}
         self.kind = kind
         self._forget()
         self.draws = len(self._choices)
@@ -377,6 +380,14 @@ class GraphAxis(CodedAxis):
 
     def neighbours(self, code: Array, rng: np.random.Generator) -> Array:  # noqa: ARG002
         """One other choice; with a limit, also one edge instead of another."""
+        key = code.tobytes()
+        if key not in self._moves:
+            if len(self._moves) >= MAX_MOVED:
+                self._moves.clear()
+            self._moves[key] = self._neighbours(code)
+        return self._moves[key].copy()
+
+    def _neighbours(self, code: Array) -> Array:
         place, choice = self._edits
         different = code[place] != choice
         moves = np.repeat(code[None], np.count_nonzero(different), axis=0)
