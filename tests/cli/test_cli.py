@@ -597,6 +597,13 @@ def test_a_full_disk_leaves_the_old_file_or_none(arguments: str) -> None:
         assert content is None or old.read_text() == content
 
 
+def test_a_folder_that_does_not_exist_is_one_clear_error() -> None:
+    made()
+    result = call("report", "-o", "no/such/folder/r.html")
+    assert result.exit_code == 2
+    assert "'no/such/folder/r.html' cannot be used: No such file or directory; name another file" in result.stderr
+
+
 def noisy(path: str = DEFAULT_STORAGE) -> optuna.Study:
     """A study with known noise, whose last trial is the best by luck."""
     study = optuna.create_study(study_name="noisy", storage=open_storage(path))

@@ -215,7 +215,7 @@ def in_two_trials(trial: Any) -> float:
 @pytest.mark.parametrize("executor", [None, "processes"])
 def test_wrong_names(function: Any, message: str, executor: str | None, tmp_path: Path) -> None:
     with pytest.raises(lazybo.RunFailed, match=message):
-        run(function, n_trials=3, storage=tmp_path / "study.db", executor=executor)
+        run(function, n_trials=3, storage=tmp_path / "study.db", executor=executor, n_parallel=1 if executor else None)
 
 
 @pytest.mark.filterwarnings("ignore:Choices for a categorical distribution")

@@ -103,7 +103,7 @@ def exit_on_bad_input() -> Iterator[None]:
     except (ValueError, TypeError, ImportError, OSError, StorageInternalError) as error:
         if os.environ.get("LAZYBO_DEBUG"):
             raise
-        if isinstance(error, OSError) and error.filename and error.strerror:
+        if isinstance(error, FileNotFoundError) and error.filename:
             fail(f"{str(error.filename)!r} cannot be used: {error.strerror}; name another file")
         fail(error)
 
