@@ -163,11 +163,14 @@ class DaskEngine(Engine):
 
         The worker stays if other tasks run there, if it holds data, or if no nanny would start it again.
         """
+        # Submissions are sent in batches, which a question may overtake.
+        self._wait_until(running, known=True)
         # Ask first where the task runs: the scheduler forgets a cancelled task.
         places = self._client.processing().items()
         address, keys = next(((address, keys) for address, keys in places if running.key in keys), ("", ()))
         self._client.cancel([running])
-        self._wait_until_forgotten(running.key)
+        # Before the scheduler has handled a cancellation, a queued task could still start.
+        self._wait_until(running, known=False)
         worker = self._client.scheduler_info()["workers"].get(address)
         if worker is None or address in self._restarts or self._closing:
             return True  # it waits at the scheduler, or its worker is ending anyway
@@ -184,11 +187,12 @@ class DaskEngine(Engine):
         thread.start()
         return True
 
-    def _wait_until_forgotten(self, key: str) -> None:
-        """Wait until the scheduler has handled a cancellation. Before that, a queued task could still start."""
+    def _wait_until(self, running: distributed.Future, *, known: bool) -> None:
+        """Wait until the scheduler knows a task that has not ended, or has forgotten it."""
         deadline = time.monotonic() + CANCEL_TIMEOUT
-        while time.monotonic() < deadline:
-            if self._client.sync(self._client.scheduler.get_task_status, keys=[key])[key] is None:
+        while time.monotonic() < deadline and not (known and running.done()):
+            status = self._client.sync(self._client.scheduler.get_task_status, keys=[running.key])
+            if (status[running.key] is not None) == known:
                 return
             time.sleep(0.002)
 
