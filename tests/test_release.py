@@ -109,5 +109,5 @@ def test_the_wheel_is_the_same_whenever_it_is_built(tmp_path: Path) -> None:
     assert len(hashes) == 1
     with zipfile.ZipFile(wheel) as files:
         description = files.read(f"lazybo-{lazybo.__version__}.dist-info/METADATA").decode()
-    assert "pip install 'lazybo[sklearn,plot]'    # without the extras" in description
+    assert "pip install 'lazybo[sklearn,plot]'    # Python 3.11 or newer" in description
     assert not re.findall(r"\]\((?!https?:)", description), "on a package index there are no files to lead to"
