@@ -167,7 +167,7 @@ class LazySweeper(Sweeper):
         assert self.config is not None
         assert self.hydra_context is not None
         first = {
-            name: distribution.to_external_repr(low_of(distribution)) for name, distribution in distributions.items()
+            name: distribution.to_external_repr(_low_of(distribution)) for name, distribution in distributions.items()
         }
         tried = [first]
         for name, distribution in distributions.items():
@@ -180,7 +180,8 @@ class LazySweeper(Sweeper):
     def _launched(self, overrides: list[str], trial: Any, folder: Path) -> Any:
         """What the job of a trial returns. It finds this process by a file while it runs."""
         assert self.launcher is not None
-        if self._n_jobs > 1:  # Ctrl-C reaches all processes of a terminal: only this one decides how to end
+        # Ctrl-C reaches all processes of a terminal, but only this one decides how to end. Windows has no such masks.
+        if self._n_jobs > 1 and hasattr(signal, "pthread_sigmask"):
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         host = "127.0.0.1" if type(self.launcher).__name__ in LOCAL else socket.gethostname()
         contact = folder.absolute() / f".trial {trial.number}.json"
@@ -206,7 +207,7 @@ class LazySweeper(Sweeper):
         return _plain(job.return_value)  # raises what the job raised
 
 
-def low_of(distribution: BaseDistribution) -> float:
+def _low_of(distribution: BaseDistribution) -> float:
     """The first value of a distribution, as a study stores it."""
     return 0.0 if isinstance(distribution, CategoricalDistribution) else float(distribution.low)  # type: ignore[attr-defined]
 
