@@ -25,6 +25,7 @@ from scipy.special import ndtr
 
 from benchmarks.calibration import BEST, POINTS, crps, densities
 from benchmarks.optimizers import Contestant, Lazy, Params, Peer, Space, peer_command
+from benchmarks.paper.tables import markdown
 from benchmarks.problems import Problem, load
 from benchmarks.run import RESULTS
 from benchmarks.runner import append, read
@@ -32,7 +33,6 @@ from lazybo import Optimizer
 from lazybo.core.checks import Array
 from lazybo.gp.mixture import Components
 from lazybo.gp.targets import Warping
-from lazybo.paper.tables import markdown
 from lazybo.search.predictions import INTERVAL, WIDENED
 
 PROBLEMS = ("lcbench-126025", "xgboost-1049", "svm-digits", "levy-5d", "bbob-f8-5d")

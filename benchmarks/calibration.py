@@ -23,13 +23,13 @@ import optuna
 from scipy.special import logsumexp, ndtr
 
 from benchmarks import coverage
+from benchmarks.paper.tables import markdown
 from benchmarks.problems import SUITES, Problem, load
 from benchmarks.run import RESULTS
 from benchmarks.runner import append, read
 from lazybo import Optimizer
 from lazybo.core.checks import Array
 from lazybo.gp.mixture import Components
-from lazybo.paper.tables import markdown
 from lazybo.search.predictions import WIDENED, Prediction
 
 CHECKPOINTS = (25, 50, 100)

@@ -32,11 +32,11 @@ from benchmarks import ledger, notebook
 from benchmarks.ledger import LEDGER, Entry
 from benchmarks.notebook import STUCK, percent
 from benchmarks.pairs import LABELS, Pair, Runs, pairs_of
+from benchmarks.paper.tables import markdown
 from benchmarks.problems import SUITES
 from benchmarks.runner import CHECKPOINTS, log10
 from benchmarks.sequential import PILOT, Estimate, Monitor, Strata, mean_of, relative, rounds_needed, stratified
 from benchmarks.variants import Server, Variant, parse
-from lazybo.paper.tables import markdown
 
 USUAL = (25, 50, 100, 200)
 

@@ -12,12 +12,12 @@ import numpy as np
 
 from benchmarks.notebook import STUCK, percent
 from benchmarks.optimizers import OPTIMIZERS
+from benchmarks.paper.tables import markdown
 from benchmarks.problems import SUITES, family
 from benchmarks.records import OURS
 from benchmarks.report import SHORT
 from benchmarks.runner import balanced, read, run_all
 from benchmarks.sequential import Strata, mean_of, relative
-from lazybo.paper.tables import markdown
 
 FAMILIES = ("svm", "xgboost", "mlp")
 SEEDS = 5

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import blas, lapack
 
+from benchmarks.paper.levy import algorithm2
 from benchmarks.timing import alternate
 from lazybo.gp.cholesky import GrowingCholesky
 from lazybo.gp.fit import learn
@@ -24,7 +25,6 @@ from lazybo.gp.kernels import Matern52
 from lazybo.gp.lazy_gp import LazyGP
 from lazybo.gp.priors import prior_kernel
 from lazybo.gp.targets import standardize
-from lazybo.paper.levy import algorithm2
 
 NOISE = 1e-4
 BLOCK = 20

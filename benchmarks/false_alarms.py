@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.paper.tables import markdown
 from benchmarks.run import RESULTS
 from benchmarks.runner import read
 from benchmarks.sequential import Monitor, Strata, relative
-from lazybo.paper.tables import markdown
 
 AT = (25, 50, 100)
 # Relative differences to find, and the true ones.

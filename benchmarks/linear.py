@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 from scipy.stats import rankdata
 
+from benchmarks.paper.tables import markdown
 from benchmarks.structured import chosen
 from benchmarks.structures import PROBLEMS, Problem
 from lazybo.core.checks import Array
 from lazybo.gp.evidence import likelihood
-from lazybo.paper.tables import markdown
 from lazybo.search.optimizer import Optimizer
 from lazybo.space.space import Space
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import problems
+from benchmarks.paper.tables import markdown
 from benchmarks.run import RESULTS
 from benchmarks.runner import append, read
-from lazybo.paper.tables import markdown
 from lazybo.search.optimizer import Optimizer
 
 CHECKPOINTS = (500, 600, 750, 1000, 1500)

@@ -21,10 +21,10 @@ import optuna
 
 from benchmarks import problems
 from benchmarks.optimizers import OPTIMIZERS, Make, optuna_sampler
+from benchmarks.paper.tables import markdown
 from benchmarks.problems import SUITES
 from benchmarks.run import RESULTS
 from benchmarks.runner import append, play, read
-from lazybo.paper.tables import markdown
 
 OURS = "lazybo"
 CONTESTANTS: dict[str, Make] = {

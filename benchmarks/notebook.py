@@ -9,7 +9,7 @@ from pathlib import Path
 
 from benchmarks import ledger
 from benchmarks.ledger import LEDGER, Entry
-from lazybo.paper.tables import insert, markdown
+from benchmarks.paper.tables import insert, markdown
 
 PAGE = Path(__file__).parents[1] / "docs" / "notebook.md"
 # A run with a larger regret at its end is stuck.

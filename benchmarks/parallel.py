@@ -30,9 +30,9 @@ import optuna
 
 from benchmarks import problems
 from benchmarks.optimizers import Contestant, Study, Task, gp_sampler, lazybo
+from benchmarks.paper.tables import markdown
 from benchmarks.problems import Problem
 from benchmarks.runner import append, read
-from lazybo.paper.tables import markdown
 from lazybo.run.next_trial import MANY_WORKERS
 
 RESULTS = Path(__file__).parent / "results" / "parallel.csv"

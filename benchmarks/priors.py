@@ -14,11 +14,11 @@ from dataclasses import replace
 import numpy as np
 
 from benchmarks import trainings
+from benchmarks.paper.tables import markdown
 from lazybo.gp.fit import Data, maximum_a_posteriori
 from lazybo.gp.kernels import Column, kernel_for
 from lazybo.gp.priors import Priors, prior_kernel
 from lazybo.gp.targets import warping
-from lazybo.paper.tables import markdown
 from lazybo.space.space import Space
 
 # Configurations of a task for the first table, and for the second one.

@@ -16,10 +16,10 @@ from scipy.stats import rankdata, wilcoxon
 from benchmarks import noise, parallel
 from benchmarks.notebook import STUCK
 from benchmarks.optimizers import OPTIMIZERS
+from benchmarks.paper.tables import insert, markdown
 from benchmarks.records import OURS, Course, Run, Suite, load
 from benchmarks.run import RESULTS
 from benchmarks.runner import log10, read
-from lazybo.paper.tables import insert, markdown
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = (*sorted((ROOT / "docs").glob("benchmarks*.md")), ROOT / "README.md")

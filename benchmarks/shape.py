@@ -31,7 +31,7 @@ ROOT = Path(lazybo.__file__).parent
 SPACE = {"x": (0.0, 1.0), "y": (0.0, 1.0)}
 SHOWN = 4
 # Packages that count as one module in the picture.
-WHOLE = ("cli", "gp.kernels", "paper", "programs", "run.engines", "sklearn", "study.ledger", "track")
+WHOLE = ("cli", "gp.kernels", "programs", "run.engines", "sklearn", "study.ledger", "track")
 
 
 class Shape:

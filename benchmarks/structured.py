@@ -19,9 +19,9 @@ import numpy as np
 import optuna
 
 from benchmarks.optimizers import Peer, gp_sampler, peer_command
+from benchmarks.paper.tables import insert, markdown
 from benchmarks.runner import append, read
 from benchmarks.structures import PROBLEMS, Problem, Shares, Solution
-from lazybo.paper.tables import insert, markdown
 from lazybo.search.optimizer import Optimizer
 
 RESULTS = Path(__file__).parent / "results" / "structured.csv"

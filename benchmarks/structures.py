@@ -22,7 +22,7 @@ from typing import Any, Protocol
 import numpy as np
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
-from lazybo.paper import architectures
+from benchmarks.paper import architectures
 
 Params = Mapping[str, Any]
 Solution = tuple[Any, ...]
@@ -90,7 +90,7 @@ def _shuffled(solutions: list[Solution], rng: np.random.Generator) -> Iterator[S
 
 @dataclass(frozen=True)
 class Codes:
-    """The codes of `lazybo.paper.architectures`."""
+    """The codes of `benchmarks.paper.architectures`."""
 
     networks: architectures.Networks
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from lazybo.paper.tables import insert, markdown
+from benchmarks.paper.tables import insert, markdown
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "works-with.md"

@@ -15,11 +15,11 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 
 from benchmarks import cost, curves, failures, guard, parallel, report, resume
 from benchmarks.optimizers import OPTIMIZERS, Peer, peer
+from benchmarks.paper.tables import insert
 from benchmarks.peers.encoding import UnitCube
 from benchmarks.problems import Problem, family, levy
 from benchmarks.problems import load as load_problem
 from benchmarks.runner import append, balanced, play, read, run_all
-from lazybo.paper.tables import insert
 
 ROOT = Path(__file__).parents[1]
 

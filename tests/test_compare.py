@@ -18,9 +18,9 @@ from benchmarks import compare, false_alarms, ledger, notebook, runner, variants
 from benchmarks.false_alarms import decided as decided_by
 from benchmarks.ledger import Entry
 from benchmarks.pairs import Runs, pairs_of
+from benchmarks.paper.tables import insert
 from benchmarks.sequential import PILOT, Monitor, critical, relative, rounds_needed, spent, stratified
 from benchmarks.variants import Variant
-from lazybo.paper.tables import insert
 
 FIRST = ledger.FIRST_CHOICE
 FAMILIES = {"one": ["p"], "two": ["q", "r"], "five": ["s", "t", "u", "v", "w"]}

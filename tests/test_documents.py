@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,7 @@ def test_lines_wrap(path: Path) -> None:
     assert [line for line in lines if len(line) > 120] == []
 
 
-PACKAGES = "core|space|gp|search|study|run|report|sklearn|programs|cli|paper"
+PACKAGES = "core|space|gp|search|study|run|report|sklearn|programs|cli"
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
@@ -72,8 +73,9 @@ def test_the_files_and_names_of_a_page_exist(path: Path) -> None:
     text = path.read_text()
     files = {f"src/lazybo/{name}" for name in re.findall(rf"`((?:{PACKAGES})/[\w/]*(?:\.\w+)?)`", text)}
     files |= set(re.findall(r"`((?:tests|benchmarks|tools)/[\w/]+\.py)", text))
-    files |= {f"benchmarks/{name}.py" for name in re.findall(r"python -m\s+benchmarks\.(\w+)", text)}
     assert {name for name in files if not (ROOT / name).exists()} == set()
+    programs = re.findall(r"python -m\s+(benchmarks\.\w+)", text)
+    assert {name for name in programs if find_spec(name) is None} == set()
     names = set(re.findall(r"`lazybo\.((?:[a-z]\w*\.)*\w+)\b(?!\.\w|@)", text)) - {"db", "toml"}
     assert {name for name in names if not is_importable(f"lazybo.{name}")} == set()
 

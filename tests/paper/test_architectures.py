@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from lazybo.paper import tables
-from lazybo.paper.architectures import CHECKPOINTS, FIELDS, METHODS, Networks, Run, run_all, simulate
-from lazybo.paper.command import app
-from lazybo.paper.common import read_rows
+from benchmarks.paper import tables
+from benchmarks.paper.architectures import CHECKPOINTS, FIELDS, METHODS, Networks, Run, run_all, simulate
+from benchmarks.paper.command import app
+from benchmarks.paper.common import read_rows
 from lazybo.space.graphs import Graph
 
 OPERATIONS = ("none", "skip_connect", "nor_conv_3x3")

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lazybo.paper.tuning import load_cifar10, load_mnist
+from benchmarks.paper.tuning import load_cifar10, load_mnist
 
 
 def write_idx(folder: Path, n: int = 40, *, packed: bool = False, cut: int = 0) -> np.ndarray:

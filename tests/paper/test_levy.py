@@ -9,11 +9,10 @@ import pytest
 from scipy.linalg import lapack
 from typer.testing import CliRunner
 
-import lazybo.paper
-from lazybo.gp.cholesky import GrowingCholesky
-from lazybo.paper import levy, tables, workers
-from lazybo.paper.command import app
-from lazybo.paper.common import (
+import benchmarks.paper
+from benchmarks.paper import levy, tables, workers
+from benchmarks.paper.command import app
+from benchmarks.paper.common import (
     LABELS,
     append_rows,
     first_at,
@@ -23,6 +22,7 @@ from lazybo.paper.common import (
     read_rows,
     unit_kernel,
 )
+from lazybo.gp.cholesky import GrowingCholesky
 from lazybo.search.optimizer import Optimizer
 
 
@@ -180,8 +180,8 @@ def test_without_torch_or_matplotlib_it_says_what_to_install(tmp_path: Path, mon
     for module in ("torch", "matplotlib"):
         monkeypatch.setitem(sys.modules, module, None)
     for module in ("networks", "figures"):
-        monkeypatch.delitem(sys.modules, f"lazybo.paper.{module}", raising=False)
-        monkeypatch.delattr(lazybo.paper, module, raising=False)
+        monkeypatch.delitem(sys.modules, f"benchmarks.paper.{module}", raising=False)
+        monkeypatch.delattr(benchmarks.paper, module, raising=False)
     np.savez(tmp_path / "a.npz", x=np.zeros((30, 28, 28), np.uint8), y=np.zeros(30, int))
     for arguments, missing in ((("lenet", "--data", str(tmp_path / "a.npz")), "torch"), (("figures",), "matplotlib")):
         result = CliRunner().invoke(app, [*arguments, "--out", str(tmp_path)])
@@ -238,5 +238,5 @@ def test_the_tables_of_the_documentation_are_those_of_the_records() -> None:
     page, found = (docs / "paper.md").read_text(), tables.recorded(docs / "paper")
     assert set(found) == {"levy", "factorisation", "lag", "lenet", "resnet", "workers", "full/lenet", "architectures"}
     assert tables.insert(page, found) == page, (
-        "run: python -m lazybo.paper tables --out docs/paper --into docs/paper.md"
+        "run: python -m benchmarks.paper tables --out docs/paper --into docs/paper.md"
     )

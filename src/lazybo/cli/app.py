@@ -32,7 +32,6 @@ from lazybo.cli.settings import (
 from lazybo.cli.tune import run_plan
 from lazybo.core.codec import write_whole
 from lazybo.core.text import file_name
-from lazybo.paper.command import app as paper
 from lazybo.report.facts import facts_of
 from lazybo.report.html import write_report
 from lazybo.report.predictions import advise
@@ -343,5 +342,4 @@ def demo() -> None:
     run()
 
 
-app.add_typer(paper, name="paper", cls=console.HelpInWords)
 app.add_typer(by_hand)

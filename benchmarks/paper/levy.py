@@ -15,13 +15,7 @@ from optuna.distributions import FloatDistribution
 from scipy.linalg import lapack
 from scipy.optimize import minimize
 
-from lazybo.core.checks import Array
-from lazybo.demo import levy
-from lazybo.gp.cholesky import GrowingCholesky
-from lazybo.gp.fit import Lag, is_due, learn
-from lazybo.gp.lazy_gp import LazyGP
-from lazybo.gp.targets import WARPINGS, Targets
-from lazybo.paper.common import (
+from benchmarks.paper.common import (
     NOISE,
     XI,
     Row,
@@ -33,6 +27,12 @@ from lazybo.paper.common import (
     read_rows,
     unit_kernel,
 )
+from lazybo.core.checks import Array
+from lazybo.demo import levy
+from lazybo.gp.cholesky import GrowingCholesky
+from lazybo.gp.fit import Lag, is_due, learn
+from lazybo.gp.lazy_gp import LazyGP
+from lazybo.gp.targets import WARPINGS, Targets
 from lazybo.search.acquisition import expected_improvement
 from lazybo.search.optimizer import Optimizer, Suggestion
 from lazybo.search.queries import Best

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from optuna.distributions import CategoricalDistribution
 
-from lazybo.paper.common import append_rows, quartiles, read_rows
+from benchmarks.paper.common import append_rows, quartiles, read_rows
 from lazybo.search.optimizer import Optimizer
 
 METHODS = ("rounds", "free")

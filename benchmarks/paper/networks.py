@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 if TYPE_CHECKING:
-    from lazybo.paper.tuning import Images
+    from benchmarks.paper.tuning import Images
 
 CLASSES = 10
 # Images predicted at a time.

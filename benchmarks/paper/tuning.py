@@ -26,7 +26,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 import lazybo
-from lazybo.paper.common import optimizer_options, write_rows
+from benchmarks.paper.common import optimizer_options, write_rows
 from lazybo.study.store import open_storage
 
 Pixels = NDArray[np.uint8]
@@ -260,7 +260,7 @@ class Training:
 def import_networks() -> Any:
     """Import the module that needs torch."""
     try:
-        from lazybo.paper import networks
+        from benchmarks.paper import networks
     except ImportError as error:
         raise ValueError(f"trainings need torch ({error}): pip install 'lazybo[paper]'") from None
     return networks

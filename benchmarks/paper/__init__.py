@@ -1,0 +1,1 @@
+"""The paper's experiments, tables and figures: ``python -m benchmarks.paper``."""

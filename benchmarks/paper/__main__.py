@@ -1,0 +1,5 @@
+"""``python -m benchmarks.paper EXPERIMENT``."""
+
+from benchmarks.paper.command import main
+
+main()

@@ -1,5 +1,0 @@
-"""``python -m lazybo.paper EXPERIMENT``."""
-
-from lazybo.paper.command import main
-
-main()
