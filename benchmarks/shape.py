@@ -1,18 +1,21 @@
 """The shape of the package as one table: ``python -m benchmarks.shape``.
 
-Modules, lines, the longest chain of imports, the classes with most methods, the longest parameter lists, and how many
-modules run code for one suggestion. ``tests/test_architecture.py`` has a limit for each of them.
+Modules, lines, the longest chain of imports, the classes with most methods, the longest parameter lists, what packages
+import from each other, and how much code runs for one suggestion. ``tests/test_architecture.py`` has limits for them.
 
 A chain of imports counts modules: a, b and c if a imports b, which imports c. Imports inside functions count, those
-under TYPE_CHECKING do not. A module is visited if one of its functions runs; all imports were made before. The three
-visits are ``ask()`` with ten results, a trial of `LazySampler` after ten others, and a whole ``optimize()`` in memory
-with two trials, one of which the model suggests.
+under TYPE_CHECKING do not. A name that several modules of other packages import counts once. A module is visited if one
+of its functions runs; all imports were made before. The three visits are ``ask()`` with ten results, a trial of
+`LazySampler` after ten others, and a whole ``optimize()`` in memory with two trials, one of which the model suggests.
 
 ``--layers`` prints the import picture of docs/architecture.md instead: every module as low as its imports allow.
+``--since REV`` prints which files and packages of the source each commit since then touches: a feature should touch at
+most four files in two packages.
 """
 
 import argparse
 import ast
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -85,6 +88,29 @@ class Shape:
         pairs = {(_package(a), _package(b)) for a, found in self.imports.items() for b in found}
         return sorted((a, b) for a, b in pairs if a < b and (b, a) in pairs)
 
+    def crossing(self) -> dict[str, set[str]]:
+        """The names that the other packages import from each package, with the module where they look for them."""
+        found: dict[str, set[str]] = {}
+        for module, node in self._imports_of_names():
+            for alias in node.names:
+                whole = f"{node.module}.{alias.name}"
+                source = whole if whole in self.files else f"{node.module}"
+                if source in self.files and source != self.name and _package(source) != _package(module):
+                    found.setdefault(_package(source), set()).add(whole)
+        return found
+
+    def past_doors(self) -> set[str]:
+        """The modules inside packages that other packages import, or import from."""
+        names = {name for found in self.crossing().values() for name in found}
+        sources = {name if name in self.files else name.rpartition(".")[0] for name in names}
+        return {source for source in sources if source.count(".") > 1}
+
+    def _imports_of_names(self) -> Iterator[tuple[str, ast.ImportFrom]]:
+        for module in self.imports:
+            for node in running(self.trees[module]):
+                if isinstance(node, ast.ImportFrom) and node.module:
+                    yield module, node
+
     def layers(self) -> list[list[str]]:
         """The lines of the import picture, top first. Raises a ValueError if there is a cycle."""
         rooms: dict[str, set[str]] = {}
@@ -145,13 +171,16 @@ def _package(module: str) -> str:
     return module.split(".")[1]
 
 
-def visited(call: Callable[[], object]) -> set[str]:
-    """The files of the package whose functions run during a call, in any thread."""
-    found: set[str] = set()
+Visit = set[tuple[str, int]]  # the functions that run: file and first line
+
+
+def visited(call: Callable[[], object]) -> Visit:
+    """The functions of the package that run during a call, in any thread."""
+    found: Visit = set()
 
     def note(frame: FrameType, event: str, _: Any) -> None:
         if event == "call" and frame.f_code.co_name != "<module>":
-            found.add(frame.f_code.co_filename)
+            found.add((frame.f_code.co_filename, frame.f_code.co_firstlineno))
 
     threading.setprofile(note)
     sys.setprofile(note)
@@ -160,10 +189,15 @@ def visited(call: Callable[[], object]) -> set[str]:
     finally:
         sys.setprofile(None)
         threading.setprofile(None)
-    return {name for name in found if Path(name).is_relative_to(ROOT)}
+    return {(name, line) for name, line in found if Path(name).is_relative_to(ROOT)}
 
 
-def ask() -> set[str]:
+def modules_of(visit: Visit) -> set[str]:
+    """The files in which these functions are."""
+    return {name for name, _ in visit}
+
+
+def ask() -> Visit:
     """What one suggestion visits."""
     optimizer = lazybo.Optimizer(SPACE, seed=0, n_startup=5)
     for _ in range(10):
@@ -172,7 +206,7 @@ def ask() -> set[str]:
     return visited(optimizer.ask)
 
 
-def sampler_trial() -> set[str]:
+def sampler_trial() -> Visit:
     """What one trial of the sampler visits."""
     study = optuna.create_study(sampler=lazybo.LazySampler(seed=0, n_startup_trials=5))
 
@@ -183,7 +217,7 @@ def sampler_trial() -> set[str]:
     return visited(lambda: study.optimize(objective, n_trials=1))
 
 
-def optimize_trial() -> set[str]:
+def optimize_trial() -> Visit:
     """What `optimize` visits, from its arguments to the end."""
 
     def run() -> object:
@@ -203,17 +237,39 @@ def _spread(counts: list[int]) -> str:
     return f"{median(counts):.0f} / {sorted(counts)[int(0.9 * len(counts))]} / {max(counts)}"
 
 
+def touched(since: str) -> Iterator[tuple[str, list[str], set[str]]]:
+    """The commits since a revision that touch the source, oldest first: subject, files, packages."""
+    log = ["git", "log", "--reverse", "--no-merges", "--format=\x1e%s", "--name-only", f"{since}..", "--", "."]
+    found = subprocess.run(log, cwd=ROOT, capture_output=True, text=True, check=True)  # noqa: S603 - git
+    for commit in found.stdout.split("\x1e")[1:]:
+        subject, *names = [line for line in commit.splitlines() if line]
+        files = [name.partition(f"{ROOT.name}/")[2] for name in names]
+        yield subject, files, {name.partition("/")[0] for name in files}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--layers", action="store_true", help="print the import picture")
-    if parser.parse_args().layers:
+    parser.add_argument("--since", metavar="REV", help="print what each commit since then touches")
+    options = parser.parse_args()
+    if options.layers:
         print("\n".join(" | ".join(line) for line in Shape().layers()))
+        return
+    if options.since:
+        print("| commit | files | packages |\n|---|---|---|")
+        for subject, files, packages in touched(options.since):
+            print(f"| {subject} | {len(files)} | {len(packages)}: {', '.join(sorted(packages))} |")
         return
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     shape = Shape()
     chain = shape.longest_chain()
     lengths = [(node.end_lineno or 0) - node.lineno + 1 for _, node in shape.functions()]
-    visits = [len(count()) for count in (ask, sampler_trial, optimize_trial)]
+    visits = [count() for count in (ask, sampler_trial, optimize_trial)]
+    crossing = shape.crossing()
+    shown = ", ".join(
+        f"{name} {len(names)}" for name, names in sorted(crossing.items(), key=lambda each: -len(each[1]))
+    )
+    edges = sum(map(len, shape.imports.values())) / len(shape.imports)
     rows = {
         "modules / lines": f"{len(shape.files)} / {sum(shape.lines.values()):,}",
         "module lines, median / p90 / max": _spread(list(shape.lines.values())),
@@ -222,7 +278,13 @@ def main() -> None:
         "methods in the largest classes": _largest(shape.methods()),
         "longest parameter lists": _largest(shape.parameters()),
         "packages that import each other": ", ".join(" and ".join(pair) for pair in shape.mutual_packages()) or "none",
-        "modules visited by: ask; a sampler's trial; `optimize` with one trial": "; ".join(map(str, visits)),
+        "import edges per module": f"{edges:.1f}",
+        "names that packages import from each other": f"{sum(map(len, crossing.values()))}: {shown}",
+        "modules that other packages reach": str(len(shape.past_doors())),
+        "modules visited by: ask; a sampler's trial; `optimize` with one trial": "; ".join(
+            str(len(modules_of(visit))) for visit in visits
+        ),
+        "functions called by the same": "; ".join(str(len(visit)) for visit in visits),
     }
     print("| | lazybo |\n|---|---|")
     for name, value in rows.items():

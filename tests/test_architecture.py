@@ -122,8 +122,8 @@ def test_nothing_is_larger_than_its_limit() -> None:
         ("modules visited by optimize", shape.optimize_trial),
     ],
 )
-def test_a_suggestion_visits_few_modules(what: str, visit: Callable[[], set[str]]) -> None:
-    assert len(visit()) <= LIMITS[what]
+def test_a_suggestion_visits_few_modules(what: str, visit: Callable[[], shape.Visit]) -> None:
+    assert len(shape.modules_of(visit())) <= LIMITS[what]
 
 
 def test_packages_import_in_one_direction() -> None:
