@@ -27,7 +27,6 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from lazybo.core.checks import Direction, as_number, finite_number, is_number, one_of, shortened, whole
 from lazybo.run.next_trial import RESUMED, Bracket, bracket_for
 from lazybo.space.distributions import contains
-from lazybo.study.attributes import TUNE_KEY
 from lazybo.study.journal import open_alone
 from lazybo.study.ledger import Entry, Ledger, Result
 from lazybo.study.pruner import LazyPruner
@@ -44,6 +43,8 @@ try:
 except ImportError as error:
     raise ImportError(f"lazybo.ray needs Ray Tune ({error}): pip install 'lazybo[tune]'") from error
 
+# User: the id of this trial in Ray Tune.
+TUNE_KEY = "lazybo:tune"
 # The journal in the folder of an experiment. When Tune restores one, it copies back only files with this ending.
 FILE = "lazybo-study.json"
 DIRECTIONS: dict[str, Direction] = {"min": "minimize", "max": "maximize"}

@@ -16,9 +16,19 @@ import optuna
 import pytest
 
 import lazybo
-from lazybo.run.checkpoints import OWNER, SAVED, STATE, Checkpoint, TakenOver, checkpoint_root, opened, place_of, tidy
+from lazybo.run.checkpoints import (
+    CHECKPOINTS_KEY,
+    OWNER,
+    SAVED,
+    STATE,
+    Checkpoint,
+    TakenOver,
+    checkpoint_root,
+    opened,
+    place_of,
+    tidy,
+)
 from lazybo.run.presence import machine
-from lazybo.study.attributes import CHECKPOINTS_KEY
 from lazybo.study.store import open_storage
 
 

@@ -18,8 +18,8 @@ from optuna.trial import FrozenTrial, TrialState
 
 import lazybo
 from lazybo import optimize
-from lazybo.run.limits import GainLimit
-from lazybo.study.attributes import GAIN_KEY, REPEAT_KEY, STOPPED_KEY
+from lazybo.run.limits import GAIN_KEY, STOPPED_KEY, GainLimit
+from lazybo.study.attributes import REPEAT_KEY
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 

@@ -17,13 +17,13 @@ from optuna.storages.journal import BaseJournalBackend, JournalFileBackend
 from optuna.trial import TrialState
 
 from lazybo import LazySampler, Limits, RunFailed, Space, kfold, optimize
-from lazybo.run.limits import StopReason
+from lazybo.run.limits import STOPPED_KEY, StopReason
 from lazybo.run.presence import present
 from lazybo.run.shared_study import Orphans, SharedStudy
 from lazybo.run.trial import Trial
 from lazybo.search.options import Options
 from lazybo.search.planner import Planner
-from lazybo.study.attributes import ATTEMPTS_KEY, DRIVER_KEY, STOPPED_KEY
+from lazybo.study.attributes import ATTEMPTS_KEY, DRIVER_KEY
 from lazybo.study.ledger import Entry, Ledger, Result, open_ledger
 from lazybo.study.model import StudyModel, open_model
 from lazybo.study.store import open_storage

@@ -26,8 +26,9 @@ import lazybo
 from benchmarks import faults
 from benchmarks.drivers import race
 from lazybo.run.presence import born
+from lazybo.run.shared_study import BEGAN_KEY
 from lazybo.run.trial import Trial
-from lazybo.study.attributes import ATTEMPTS_KEY, BEGAN_KEY
+from lazybo.study.attributes import ATTEMPTS_KEY
 from lazybo.study.definition import DEFAULT_NAME
 
 SPACE = {"x": FloatDistribution(-1.0, 1.0)}

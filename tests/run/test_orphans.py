@@ -12,9 +12,9 @@ from optuna.storages import InMemoryStorage
 from optuna.trial import TrialState, create_trial
 
 from lazybo import Limits, kfold, optimize
-from lazybo.run.presence import present
-from lazybo.run.shared_study import EVALUATES_HERE, RECORDS_ALL, Orphans
-from lazybo.study.attributes import ATTEMPTS_KEY, BEGAN_KEY, DRIVER_KEY, HEARTBEAT_KEY
+from lazybo.run.presence import HEARTBEAT_KEY, present
+from lazybo.run.shared_study import BEGAN_KEY, EVALUATES_HERE, RECORDS_ALL, Orphans
+from lazybo.study.attributes import ATTEMPTS_KEY, DRIVER_KEY
 from lazybo.study.ledger import open_ledger
 from lazybo.study.store import open_storage
 

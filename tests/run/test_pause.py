@@ -17,8 +17,8 @@ from optuna.trial import FrozenTrial, TrialState
 
 import lazybo
 from benchmarks import pause
-from lazybo.run.checkpoints import place_of
-from lazybo.study.attributes import ATTEMPTS_KEY, CHECKPOINTS_KEY, PAUSED_KEY, SECONDS_KEY
+from lazybo.run.checkpoints import CHECKPOINTS_KEY, place_of
+from lazybo.study.attributes import ATTEMPTS_KEY, PAUSED_KEY, SECONDS_KEY
 from lazybo.study.trial import cost_of, is_paused, paused_trials
 
 SPACE = {"x": (-1.0, 1.0)}

@@ -11,8 +11,7 @@ from typing import Any
 import optuna
 import pytest
 
-from lazybo.run.presence import TIMEOUT, Drivers, born, heartbeat, machine, present
-from lazybo.study.attributes import HEARTBEAT_KEY
+from lazybo.run.presence import HEARTBEAT_KEY, TIMEOUT, Drivers, born, heartbeat, machine, present
 from lazybo.study.store import Store, open_storage
 
 PROGRAM = """

@@ -30,9 +30,8 @@ from sklearn.svm import SVC
 import lazybo
 from lazybo.run.engines import WorkerDied
 from lazybo.sklearn import LazySearchCV
-from lazybo.sklearn.candidates import Candidates
+from lazybo.sklearn.candidates import SEARCH_KEY, Candidates
 from lazybo.sklearn.spaces import SearchSpace
-from lazybo.study.attributes import SEARCH_KEY
 
 X, Y = make_classification(n_samples=60, n_features=4, flip_y=0.2, random_state=0)
 SPACE = [{"kernel": ["rbf"], "C": loguniform(1e-2, 1e2), "gamma": loguniform(1e-3, 1)}, {"kernel": ["linear"]}]

@@ -29,7 +29,7 @@ from lazybo.run.limits import Limits
 from lazybo.run.warm_start import check_initial, check_initial_feasible
 from lazybo.search.optimizer import Optimizer
 from lazybo.space.space import Predicate, Space
-from lazybo.study.attributes import REQUIRE_KEY, of_study
+from lazybo.study.attributes import of_study
 from lazybo.study.definition import DEFAULT_NAME, Definition, read_earlier
 from lazybo.study.pruner import LazyPruner
 from lazybo.study.sampler import LazySampler
@@ -45,6 +45,15 @@ PRUNERS: dict[str, type[BasePruner]] = {
 # Seconds between SIGTERM and SIGKILL for a program that has a checkpoint, unless grace is given.
 CHECKPOINT_GRACE = 30.0
 CONSTRAINT = re.compile(r"\s*(?P<metric>[^\s<>=]+)\s*(?P<sign><=|>=)\s*(?P<limit>\S+)\s*")
+
+
+# User: what `lazybo tune` tunes: the words of a command, or the name of a Python function.
+COMMAND_KEY = "lazybo:command"
+OBJECTIVE_KEY = "lazybo:objective"
+# User: where the value of a program comes from if not from the default: the key, the regular expression, the file.
+READING_KEY = "lazybo:value"
+# The conditions on parameters that must hold (`--require`), as strings.
+REQUIRE_KEY = "lazybo:require"
 
 
 @dataclass(frozen=True)

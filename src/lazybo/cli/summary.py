@@ -12,17 +12,18 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.cli import console
+from lazybo.cli.plan import COMMAND_KEY, OBJECTIVE_KEY
 from lazybo.core.text import shortened
 from lazybo.programs import placeholders
 from lazybo.report import records
 from lazybo.report.facts import Facts, ModelFacts, model_facts_of, unless_missing
 from lazybo.report.predictions import Advice, advise
 from lazybo.report.ranges import Ranges, in_words
-from lazybo.run.limits import describe_stop
+from lazybo.run.limits import STOPPED_KEY, describe_stop
 from lazybo.run.trial import DEVICE
 from lazybo.space.kinds import text_of
 from lazybo.study import structured
-from lazybo.study.attributes import COMMAND_KEY, OBJECTIVE_KEY, REPEAT_KEY, STOPPED_KEY
+from lazybo.study.attributes import REPEAT_KEY
 from lazybo.study.replay import Replayed
 from lazybo.study.store import Store
 from lazybo.study.trial import measured_constraints, violates

@@ -16,15 +16,15 @@ from optuna.study import Study, load_study
 from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.cli import console
-from lazybo.cli.plan import Plan, definition_of, keep_requirement
+from lazybo.cli.plan import COMMAND_KEY, OBJECTIVE_KEY, READING_KEY, Plan, definition_of, keep_requirement
 from lazybo.cli.settings import open_checked
 from lazybo.core.text import shortened
 from lazybo.programs.program import NO_VALUE, Program, end_all, last_lines, reopen
 from lazybo.report.records import reason_of
 from lazybo.run.failure import NothingCompleted
-from lazybo.run.limits import StopReason, Tally
+from lazybo.run.limits import STOPPED_KEY, StopReason, Tally
 from lazybo.run.optimize import optimize
-from lazybo.study.attributes import COMMAND_KEY, OBJECTIVE_KEY, READING_KEY, REPEAT_KEY, STOPPED_KEY, failure_of
+from lazybo.study.attributes import REPEAT_KEY, failure_of
 from lazybo.study.definition import REMEDY, open_study
 from lazybo.study.store import Store
 from lazybo.study.trial import is_paused, measured_constraints, names_of, violates

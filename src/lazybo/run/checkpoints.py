@@ -48,9 +48,11 @@ from optuna.study import Study
 from lazybo.core.checks import is_number, shortened, whole
 from lazybo.core.codec import object_from_json, readable
 from lazybo.run.presence import Process
-from lazybo.study.attributes import CHECKPOINTS_KEY, MAX_STORED, of_study
+from lazybo.study.attributes import MAX_STORED, of_study
 from lazybo.study.store import Store, with_retries
 
+# The common folder of the checkpoints of a study.
+CHECKPOINTS_KEY = "lazybo:checkpoints"
 _logger = logging.getLogger("lazybo")
 _T = TypeVar("_T")
 

@@ -18,7 +18,7 @@ from optuna.trial import FrozenTrial, TrialState
 from lazybo.core.checks import finite_number, hinting_class, positive, seconds, whole
 from lazybo.core.codec import as_object, readable
 from lazybo.run.failure import NothingCompleted, RunFailed, how_to_resume, raised_elsewhere
-from lazybo.study.attributes import GAIN_KEY, REPEAT_KEY, of_study
+from lazybo.study.attributes import REPEAT_KEY, of_study
 from lazybo.study.ledger import Result
 from lazybo.study.store import Store
 from lazybo.study.trial import is_paused, measured_constraints, seconds_of, violates
@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from lazybo.run.worker import Outcome
     from lazybo.search.optimizer import Optimizer
 
+# Why the last run started no more trials, a `StopReason`; None if it had all of them.
+STOPPED_KEY = "lazybo:stopped"
+# The expected gain that ended the search of a run (``gain``), and the number of trials without repeats (``trials``).
+GAIN_KEY = "lazybo:gain"
 # ------------------------------------------------------------------------ limits
 
 

@@ -23,7 +23,7 @@ from lazybo.run.devices import Devices, check_devices, check_visible
 from lazybo.run.engines import LOCAL, Engine, SerialEngine, make_engine
 from lazybo.run.failure import attach_study
 from lazybo.run.goals import Goals, check_goals, check_pruner
-from lazybo.run.limits import Limits, StopReason, check_count, or_inf
+from lazybo.run.limits import STOPPED_KEY, Limits, StopReason, check_count, or_inf
 from lazybo.run.loop import Driver
 from lazybo.run.objective import Call, KFold, call_of, defining_call
 from lazybo.run.open_trials import Callback, RunOptions
@@ -35,7 +35,6 @@ from lazybo.run.worker import Steps
 from lazybo.search.optimizer import Optimizer
 from lazybo.search.options import Options
 from lazybo.space.space import Space, Undeclared, as_space
-from lazybo.study.attributes import STOPPED_KEY
 from lazybo.study.definition import DEFAULT_NAME, Definition, keep_options, open_study, options_digest, read_earlier
 from lazybo.study.ledger import open_ledger
 from lazybo.study.model import StudyModel, open_model

@@ -22,9 +22,11 @@ import psutil
 from optuna.study import Study
 
 from lazybo.core.checks import is_number, shortened, whole
-from lazybo.study.attributes import HEARTBEAT_KEY, MAX_STORED
+from lazybo.study.attributes import MAX_STORED
 from lazybo.study.store import Store
 
+# Followed by ":" and the name of a driver: its machine, its process, and a count that rises.
+HEARTBEAT_KEY = "lazybo:heartbeat"
 # Seconds between two heartbeats, and without a new one after which a driver on another machine counts as dead. One that
 # cannot be written is tried again after RETRY seconds.
 INTERVAL = 20.0

@@ -23,7 +23,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.run.presence import Drivers
-from lazybo.study.attributes import ATTEMPTS_KEY, BEGAN_KEY, DRIVER_KEY, REPEAT_KEY, STEPS_KEY, count_of
+from lazybo.study.attributes import ATTEMPTS_KEY, DRIVER_KEY, REPEAT_KEY, count_of
 from lazybo.study.feed import Unannounced
 from lazybo.study.ledger import Entry, Ledger, Result
 from lazybo.study.store import Store
@@ -32,6 +32,10 @@ from lazybo.study.trial import is_paused
 if TYPE_CHECKING:
     from lazybo.study.model import StudyModel
 
+# How many values a training with a checkpoint had reported when its driver last died.
+STEPS_KEY = "lazybo:steps"
+# The driver whose worker started a trial, and the value of ATTEMPTS_KEY then.
+BEGAN_KEY = "lazybo:began"
 # What a driver writes about itself: it evaluates in its own process; it records the start of every evaluation.
 EVALUATES_HERE = "evaluates_here"
 RECORDS_ALL = "records_all"

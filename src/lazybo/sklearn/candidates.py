@@ -26,9 +26,14 @@ from lazybo.run import plain
 from lazybo.run.worker import NoisyValue
 from lazybo.search.hypervolume import non_dominated
 from lazybo.sklearn.spaces import SearchSpace, described
-from lazybo.study.attributes import ERROR_KEY, FOLDS_KEY, SEARCH_KEY, object_of, of_study, of_trial, rewritable_parts
+from lazybo.study.attributes import object_of, of_study, of_trial, rewritable_parts
 from lazybo.study.store import Store
 
+# User: scikit-learn's results of each fold of a candidate, or why the candidate could not be evaluated.
+FOLDS_KEY = "folds"
+ERROR_KEY = "error"
+# The settings of a search of `LazySearchCV` as strings, its data as hashes. In parts.
+SEARCH_KEY = "lazybo:search"
 # One fold as scikit-learn returns it: scores, times, and the error if there was one.
 Fold = dict[str, Any]
 REMEDY = "use another study_name, or another storage"

@@ -1,4 +1,6 @@
-"""Every attribute that lazybo writes to studies and trials: its key, what it holds, who writes it.
+"""The attributes that every part of lazybo knows of studies and trials: the key, what it holds, who writes it.
+
+Keys that only one package knows are defined there; docs/formats.md lists all of them.
 
 Optuna keeps two kinds of attributes. Users see those marked "user" in ``study.user_attrs`` and ``trial.user_attrs``;
 all others are system attributes. Keys marked "in parts" hold JSON that may be longer than a database allows in one
@@ -33,24 +35,6 @@ REPORTS_KEY = "lazybo:reports"
 OPTIONS_KEY = "lazybo:options"
 # What the model has learned in `optimize()`. In parts; `StudyModel.unsaved_attributes`.
 MODEL_KEY = "lazybo:model"
-# The settings of a search of `LazySearchCV` as strings, its data as hashes. In parts; `sklearn.identity`.
-SEARCH_KEY = "lazybo:search"
-# User: what `lazybo run` tunes: the words of a command, or the name of a Python function; `cli.tune`.
-COMMAND_KEY = "lazybo:command"
-OBJECTIVE_KEY = "lazybo:objective"
-# User: where the value of a program comes from if not from the default: the key, the regular expression, the file.
-READING_KEY = "lazybo:value"
-# Followed by ":" and the name of a driver: its machine, its process, and a count that rises; `run.presence`.
-HEARTBEAT_KEY = "lazybo:heartbeat"
-# Why the last run started no more trials, a `StopReason`; None if it had all of them; `run.optimize`, `cli.tune`.
-STOPPED_KEY = "lazybo:stopped"
-# The expected gain that ended the search of a run (``gain``), and the number of trials without repeats (``trials``);
-# `run.limits`.
-GAIN_KEY = "lazybo:gain"
-# The conditions on parameters that must hold (`--require`), as strings; `cli.storages`.
-REQUIRE_KEY = "lazybo:require"
-# The common folder of the checkpoints of a study; `run.checkpoints`.
-CHECKPOINTS_KEY = "lazybo:checkpoints"
 
 # ------------------------------------------------------------------- of a trial
 
@@ -65,10 +49,6 @@ VARIANCE_KEY = "lazybo:variance"
 SECONDS_KEY = "lazybo:seconds"
 # Optuna's own: followed by ":" and a name, the value of a constraint; `trial.set_constraint`.
 CONSTRAINT_KEY = "constraints"
-# User: scikit-learn's results of each fold of a candidate, or why the candidate could not be evaluated;
-# `sklearn.candidates`.
-FOLDS_KEY = "folds"
-ERROR_KEY = "error"
 # In the final check of a run: the number of the first trial with the configuration that this trial repeats;
 # `run.next_trial`.
 REPEAT_KEY = "lazybo:repeat"
@@ -78,10 +58,6 @@ FAILURE_KEY = "lazybo:failure"
 DRIVER_KEY = "lazybo:driver"
 # How many evaluations of a trial died with their worker or driver; `study.ledger`, `run.open_trials`.
 ATTEMPTS_KEY = "lazybo:attempts"
-# The driver whose worker started a trial, and the value of ATTEMPTS_KEY then; `run.shared_study`.
-BEGAN_KEY = "lazybo:began"
-# How many values a training with a checkpoint had reported when its driver last died; `run.shared_study`.
-STEPS_KEY = "lazybo:steps"
 # The initial configuration that a trial was queued for, as it was given. In parts; `study.ledger`.
 INITIAL_KEY = "lazybo:initial"
 
@@ -94,8 +70,6 @@ PAUSE_KEY = "lazybo:pause"
 # A paused trial was resumed by hand: it is not paused again; `study.trial`.
 TO_END_KEY = "lazybo:to_end"
 
-# User: the id of this trial in Ray Tune; `lazybo.ray`.
-TUNE_KEY = "lazybo:tune"
 
 # The experiment of this trial was skipped: Optuna counts it as failed, and the model ignores it; `run.by_hand`.
 SKIPPED_KEY = "lazybo:skipped"
