@@ -1,7 +1,6 @@
 """The structured problems of the benchmarks: their optima, their two ways of writing a solution, and their edits."""
 
-from itertools import combinations, islice
-from pathlib import Path
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -150,62 +149,3 @@ def test_contestants_play_every_family(optimizer: str) -> None:
         contestant = structured.OPTIMIZERS[optimizer](problem, 0, 12)
         row = structured.play(problem, contestant, 12)
         assert set(row) == {"seconds"}, "no checkpoint, and not solved"
-
-
-def test_local_search_moves_to_the_first_better_neighbour_and_pays_once() -> None:
-    problem = PROBLEMS["permutations-assignment"]()
-    contestant = structured.local_search(problem, 0, 0)
-    asked = [next(contestant)]
-    for _ in range(400):
-        asked.append(contestant.send(problem.value(asked[-1])))
-    assert len(set(asked)) == len(asked)
-    values = list(map(problem.value, asked))
-    assert min(values[200:]) < values[0]
-
-
-def test_evolution_edits_one_that_is_alive() -> None:
-    problem = PROBLEMS["subsets-cancer"]()
-    contestant = structured.evolution(problem, 0, 0)
-    asked = [next(contestant)]
-    for _ in range(60):
-        asked.append(contestant.send(problem.value(asked[-1])))
-    for k, child in islice(enumerate(asked), structured.POPULATION, None):
-        parents = asked[k - structured.POPULATION : k]
-        assert any(len(set(child) ^ set(parent)) <= 2 for parent in parents)
-
-
-def test_a_run_stops_at_the_optimum_and_later_regrets_are_zero() -> None:
-    problem = PROBLEMS["permutations-assignment"]()
-    best = tuple(i - 1 for i in (7, 5, 1, 3, 10, 4, 8, 6, 9, 11, 2, 12))
-
-    def contestant() -> structured.Contestant:
-        for k in range(100):
-            yield best if k == 40 else tuple(range(12))
-
-    row = structured.play(problem, contestant(), 100)
-    assert row["found"] == 41
-    assert float(row["r25"]) > 0
-    assert row["r50"] == row["r500"] == "0"
-
-
-def test_runs_that_fail_count_with_the_whole_budget() -> None:
-    rows = [{"found": "41", "budget": "500"}, {"found": "", "budget": "500"}]
-    assert structured.evaluations(rows, 500) == [41, 500]
-    assert structured.evaluations(rows, 20) == [20, 20]
-
-
-def test_tables_have_the_means_of_a_family_and_of_its_problems(tmp_path: Path) -> None:
-    path = tmp_path / "structured.csv"
-    structured.run_all(path, ["mixtures-peaks", "mixtures-ackley", "mixtures-scheffe"], ["random"], range(3), 160, 60)
-    before = path.read_bytes()
-    structured.run_all(path, ["mixtures-peaks"], ["random"], range(3), 160, 60)
-    assert path.read_bytes() == before, "what is recorded is not run again"
-    text = structured.families(path, HERE)["mixtures"]
-    assert text.count("| random |") == 1 + 3
-    assert "| random | 3 |" in text
-
-
-def test_a_family_without_all_of_its_problems_has_no_means(tmp_path: Path) -> None:
-    path = tmp_path / "structured.csv"
-    structured.run_all(path, ["mixtures-peaks"], ["random"], range(3), 160, 60)
-    assert structured.families(path, HERE)["mixtures"].count("| random |") == 1
