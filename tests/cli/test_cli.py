@@ -28,7 +28,7 @@ from lazybo.cli.parameters import space_of, tables_of
 from lazybo.cli.plan import make_plan
 from lazybo.cli.settings import DEFAULT_STORAGE, KEYS, named_place, settings_of
 from lazybo.gp.process import Process
-from lazybo.programs.program import reopen
+from lazybo.programs.program import Program
 from lazybo.run.limits import Limits
 from lazybo.study.store import open_storage
 from tests.core.test_codec import almost_full
@@ -59,7 +59,6 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     monkeypatch.setenv("COLUMNS", "200")
-    reopen()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
 
 
@@ -292,6 +291,13 @@ def test_a_program_is_tuned_and_the_same_command_resumes() -> None:
     more = call("tune", "--trials", "8", "--float", "x=-1:2", "--", "train", "{x}")
     assert "8 complete" in more.stdout
     assert len(list(Path("lazybo-lazybo-output").iterdir())) == 8
+
+
+def test_after_a_run_other_programs_of_this_process_may_start(tmp_path: Path) -> None:
+    assert call("tune", "--trials", "1", "--float", "x=0:1", "--", "train", "{x}").exit_code == 0
+    other = Program(("echo", "{x}"), tmp_path / "other", tmp_path, "other").call()
+    study = optimize(other, {"x": (0.0, 1.0)}, n_trials=2, progress=False)
+    assert [trial.state.name for trial in study.trials] == ["COMPLETE"] * 2
 
 
 def test_another_command_another_space_or_direction_is_refused() -> None:

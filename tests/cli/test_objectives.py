@@ -13,7 +13,6 @@ from lazybo.cli.app import app
 from lazybo.cli.parameters import with_names
 from lazybo.cli.plan import make_plan, parse_constraints
 from lazybo.cli.settings import from_flags, settings_of
-from lazybo.programs.program import reopen
 
 PROGRAM = """
 import json, sys
@@ -31,7 +30,6 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("train.py").write_text(PROGRAM)
     monkeypatch.setenv("COLUMNS", "200")
-    reopen()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
 
 

@@ -22,7 +22,7 @@ from optuna.exceptions import TrialPruned
 
 from lazybo.programs import placeholders
 from lazybo.programs.output import MAX_LINE, MAX_SEARCHED, Lines, Reading, Step, Value
-from lazybo.programs.program import Program, end_all, end_survivor, reopen, running, start
+from lazybo.programs.program import Program, end_survivor, running, start
 from lazybo.run.presence import born, machine
 from lazybo.run.trial import Trial
 from lazybo.run.worker import EvaluationFailed, TrialPaused
@@ -32,8 +32,7 @@ DEADLINE = 60.0
 
 
 @pytest.fixture(autouse=True)
-def _programs_may_start() -> Iterator[None]:
-    reopen()
+def _no_program_is_left() -> Iterator[None]:
     yield
     assert not running(), "no program is left behind"
 
@@ -427,25 +426,35 @@ def test_a_note_that_was_edited_ends_nothing(change: dict[str, Any] | str, tmp_p
             survivor.kill()
 
 
-def test_all_programs_end_at_the_end_and_none_begins_after(tmp_path: Path) -> None:
+def test_all_programs_end_with_their_run_and_none_begins_after(tmp_path: Path) -> None:
     failed: list[str] = []
+    command = CHILD + "trap '' TERM; while :; do sleep 0.05; done"
+    ended = program(tmp_path, "sh", "-c", command, grace=0.2)
+    other = program(tmp_path, "sh", "-c", "until test -e go; do sleep 0.05; done; echo 1")
 
     def work() -> None:
         try:
-            program(tmp_path, "sh", "-c", CHILD + "trap '' TERM; while :; do sleep 0.05; done")(Trial(0, {}))
+            ended(Trial(0, {}))
         except RuntimeError as error:
             failed.append(str(error))
 
-    thread = threading.Thread(target=work)
-    thread.start()
+    found: list[dict[str, Any]] = []
+    threads = [threading.Thread(target=work), threading.Thread(target=lambda: found.append(other(Trial(1, {}))))]
+    for thread in threads:
+        thread.start()
     child = _child(tmp_path)
-    end_all(grace=0.2)
-    thread.join(DEADLINE)
+    until(lambda: len(running()) == len(threads))
+    ended.end()
+    (tmp_path / "go").touch()
+    for thread in threads:
+        thread.join(DEADLINE)
     assert failed
     assert "SIGKILL" in failed[0]
     until(lambda: born(child) is None)
-    with pytest.raises(RuntimeError, match="no more programs"):
-        program(tmp_path, "echo", "1")(Trial(1, {}))
+    for late in (ended, pickle.loads(pickle.dumps(ended))):
+        with pytest.raises(RuntimeError, match="no more programs"):
+            late(Trial(2, {}))
+    assert found == [{"value": 1.0}], "other runs in this process are not affected"
 
 
 def test_the_terminals_interrupt_does_not_reach_a_program(tmp_path: Path) -> None:

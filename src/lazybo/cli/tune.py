@@ -19,7 +19,7 @@ from lazybo.cli import console
 from lazybo.cli.plan import COMMAND_KEY, OBJECTIVE_KEY, READING_KEY, Plan, definition_of, keep_requirement
 from lazybo.cli.settings import open_checked
 from lazybo.core.text import shortened
-from lazybo.programs.program import NO_VALUE, Program, end_all, last_lines, reopen
+from lazybo.programs.program import NO_VALUE, Program, last_lines
 from lazybo.report.records import reason_of
 from lazybo.run.failure import NothingCompleted
 from lazybo.run.limits import STOPPED_KEY, StopReason, Tally
@@ -37,14 +37,14 @@ LOST_AFTER = 2.0
 
 def run_plan(plan: Plan, *, force: bool, progress: bool) -> tuple[Study, int]:
     """Run the trials of a plan and return the study and the exit code."""
-    with console.exit_on_bad_input():
-        objective = _objective(plan)
-        study, new = _open(plan, force=force)
     settings = plan.settings
+    with console.exit_on_bad_input():
+        program = _program(plan)
+        objective = load(settings["objective"], by_value=plan.on_a_cluster) if program is None else program.call()
+        study, new = _open(plan, force=force)
     lines = LogLines(study, only_failures=not progress or sys.stderr.isatty())
     first = FirstValue(study)
     stops_early = plan.command is not None and "max_failures" not in settings
-    reopen()
     try:
         with ending_on_signals():
             optimize(
@@ -79,7 +79,8 @@ def run_plan(plan: Plan, *, force: bool, progress: bool) -> tuple[Study, int]:
             Store(study).delete()
         _explain(error, begun=begun)
     finally:
-        end_all(plan.grace)
+        if program is not None:
+            program.end()
     if first.missing is not None:
         _no_value(study, first.missing)
         return study, console.FAILED
@@ -146,10 +147,10 @@ def _explain(error: Exception, *, begun: bool) -> NoReturn:
     console.fail(f"the run failed: {kind}{what}. {remedy}", console.FAILED)
 
 
-def _objective(plan: Plan) -> Callable[..., Any]:
-    settings = plan.settings
+def _program(plan: Plan) -> Program | None:
     if plan.command is None:
-        return load(settings["objective"], by_value=plan.on_a_cluster)
+        return None
+    settings = plan.settings
     return Program(
         command=plan.command,
         folder=plan.output,
@@ -160,7 +161,7 @@ def _objective(plan: Plan) -> Callable[..., Any]:
         timeout=settings.get("trial_timeout"),
         grace=plan.grace,
         steps=settings.get("steps"),
-    ).call()
+    )
 
 
 def load(name: str, *, by_value: bool = False) -> Callable[..., Any]:

@@ -5,8 +5,9 @@ or times out. Every run has a folder with ``stdout``, ``stderr``, ``command`` an
 same trial gets a second folder.
 
 A program runs in its own session: Ctrl-C reaches only the driver, and one signal reaches the program and all its
-children. This module keeps a list of running programs, so that none is left when the driver ends. If the driver is
-killed, a file in the folder of each trial identifies its program, so that a later run can stop it.
+children. This module keeps a list of running programs, so that none is left when their run ends; other runs in the
+same process are not affected. If the driver is killed, a file in the folder of each trial identifies its program, so
+that a later run can stop it.
 """
 
 import contextlib
@@ -20,6 +21,7 @@ import stat
 import subprocess
 import threading
 import time
+import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -70,6 +72,8 @@ class Program:
     timeout: float | None = None
     grace: float = GRACE
     steps: int | None = None
+    # The identity of the run, which copies in threads and workers share.
+    run: str = field(default_factory=lambda: uuid.uuid4().hex, compare=False)
 
     @property
     def takes_checkpoint(self) -> bool:
@@ -80,6 +84,13 @@ class Program:
         """How this objective is called."""
         given = {"trial": Given.TRIAL, **({"checkpoint": Given.CHECKPOINT} if self.takes_checkpoint else {})}
         return Call(self, keywords=given, claims=True)
+
+    def end(self) -> None:
+        """Stop all programs of this run in this process. No more are started, not even by threads that are left."""
+        with _lock:
+            _ended.add(self.run)
+            mine = [process for process, run in _live.items() if run == self.run]
+        end(mine, self.grace)
 
     def __call__(self, trial: Trial, checkpoint: Path | None = None) -> dict[str, Any]:
         """Run the program for a trial and return its value and metrics."""
@@ -167,7 +178,9 @@ class Program:
         """Run to the end and return the last value on standard output. The program inherits ``files``."""
         with (folder / "stdout").open("wb", buffering=0) as kept, (folder / "stderr").open("wb") as stderr:
             try:
-                process = start(argv, folder, cwd=self.cwd, environment=environment, stderr=stderr, files=files)
+                process = start(
+                    argv, folder, cwd=self.cwd, environment=environment, stderr=stderr, files=files, run=self.run
+                )
             except OSError as error:
                 raise EvaluationFailed(f"it could not be started: {error.strerror}: {error.filename}") from None
             try:
@@ -338,8 +351,8 @@ def last_lines(path: Path, count: int) -> list[str]:
 # ------------------------------------------------------------------------------ process groups
 
 _lock = threading.Lock()
-_live: set[subprocess.Popen[bytes]] = set()
-_closed = False
+_live: dict[subprocess.Popen[bytes], str] = {}  # and their runs
+_ended: set[str] = set()  # the runs that have ended
 
 
 def start(
@@ -350,10 +363,11 @@ def start(
     environment: Mapping[str, str],
     stderr: Any,
     files: Collection[int] = (),
+    run: str = "",
 ) -> subprocess.Popen[bytes]:
     """Start a program in its own session with a pipe as standard output, and identify it in ``folder``."""
     with _lock:
-        if _closed:
+        if run in _ended:
             raise RuntimeError("the run has ended, so no more programs are started")
         process = subprocess.Popen(  # noqa: S603 (the user's own command, without a shell)
             argv,
@@ -366,7 +380,7 @@ def start(
             pass_fds=files,
             bufsize=0,
         )
-        _live.add(process)
+        _live[process] = run
     try:
         parent = Process.this()
         record = {"machine": parent.machine, "pid": process.pid, "born": born(process.pid)}
@@ -385,7 +399,7 @@ def release(process: subprocess.Popen[bytes]) -> None:
     _signal(process.pid, signal.SIGKILL)
     process.wait()
     with _lock:
-        _live.discard(process)
+        _live.pop(process, None)
 
 
 def end(processes: Sequence[subprocess.Popen[bytes]], grace: float = GRACE) -> None:
@@ -399,25 +413,10 @@ def end(processes: Sequence[subprocess.Popen[bytes]], grace: float = GRACE) -> N
             release(process)
 
 
-def end_all(grace: float = GRACE) -> None:
-    """Stop all running programs; `start` raises from now on."""
-    global _closed
-    with _lock:
-        _closed = True
-    end(running(), grace)
-
-
 def running() -> list[subprocess.Popen[bytes]]:
     """The programs that were started and have not been released."""
     with _lock:
         return list(_live)
-
-
-def reopen() -> None:
-    """Allow `start` again, for another run in this process."""
-    global _closed
-    with _lock:
-        _closed = False
 
 
 def end_survivor(folder: Path, grace: float = GRACE) -> bool:
