@@ -47,6 +47,10 @@ class Problem:
     scale: float
     reference: tuple[float, ...] = ()
 
+    def __post_init__(self) -> None:
+        if not self.scale > 0:
+            raise ValueError(f"{self.name} has nothing to find: no configuration is better than an ordinary one")
+
     @property
     def objectives(self) -> int:
         return len(self.reference) or 1
@@ -192,6 +196,9 @@ TIMED = (
     *("xgboost-1049", "xgboost-1464", "xgboost-4134", "xgboost-44"),
 )
 SECONDS_QUANTILE = 0.25
+# The reference point of a table is the median of its rows, or their worst values if the front has less than this share
+# of the box from the median to the best values: where one objective rises as the other falls, no row beats both medians.
+LEAST_SHARE = 0.01
 # The quantile and the unit of regret are of so many random configurations; the optimum is searched so many times.
 DRAWS, SEARCHES = 20_000, 4
 NAMES = (
@@ -222,17 +229,30 @@ def load(name: str) -> Problem:
 
 
 def table_front(bench: str, data: str) -> Problem:
-    """Error and time of a table. Its front is known, and the reference point is the median of all rows."""
+    """Error and time of a table. Its front is known."""
     space, rows = problems._table(bench, data)
     every = np.array([(row.mean, math.log(row.seconds)) for row in rows.values()])
-    reference = np.median(every, axis=0)
-    best = hypervolume(every, reference)
 
     def evaluate(params: Params) -> Measured:
         row = rows[tuple(params.values())]
         return Measured((row.mean, math.log(row.seconds)))
 
-    return Problem(f"{bench}-{data}+time", space, evaluate, best, best, tuple(reference.tolist()))
+    return _of_front(f"{bench}-{data}+time", space, evaluate, every, every)
+
+
+def _of_front(
+    name: str,
+    space: dict[str, BaseDistribution],
+    evaluate: Callable[[Params], Measured],
+    rows: np.ndarray,
+    front: np.ndarray,
+) -> Problem:
+    """The problem to find this front, with a reference point from all rows."""
+    reference = np.median(rows, axis=0)
+    if hypervolume(front, reference) <= LEAST_SHARE * np.prod(reference - front.min(axis=0)):
+        reference = rows.max(axis=0)
+    best = hypervolume(front, reference)
+    return Problem(name, space, evaluate, best, best, tuple(reference.tolist()))
 
 
 def table_bound(bench: str, data: str) -> Problem:
@@ -249,14 +269,10 @@ def table_bound(bench: str, data: str) -> Problem:
 
 
 def weights_front(data: str) -> Problem:
-    """Error and weights of LCBench's networks. The reference point is the median of all trainings."""
+    """Error and weights of LCBench's networks."""
     finals = lcbench.finals(data)
-    reference = np.median(finals.rows, axis=0)
-    best = hypervolume(finals.front(), reference)
     space: dict[str, BaseDistribution] = dict(finals.space)
-    return Problem(
-        f"lcbench-{data}+weights", space, lambda p: Measured(finals(p)), best, best, tuple(reference.tolist())
-    )
+    return _of_front(f"lcbench-{data}+weights", space, lambda p: Measured(finals(p)), finals.rows, finals.front())
 
 
 def weights_bound(data: str) -> Problem:

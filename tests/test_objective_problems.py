@@ -104,8 +104,15 @@ def test_the_surrogate_of_lcbench_has_error_and_weights_of_the_trainings(trainin
     assert errors[0] > errors[1] + 10
     assert weights == pytest.approx([math.log10(6400), math.log10(100_000)], abs=0.1)
     assert [bounded.evaluate(params).feasible for params in (small, large)] == [True, False]
-    assert 0 < free.regret([free.evaluate(small), free.evaluate(large)]) <= 1
+    assert 0.1 < free.regret([free.evaluate(small), free.evaluate(large)]) < 1, "no point beats both medians"
+    between = [free.evaluate({**small, "max_units": n}) for n in range(64, 1001, 8)]
+    assert free.regret(between) < 0.1
     assert bounded.regret([bounded.evaluate(small)]) > 0
+
+
+def test_a_problem_in_which_all_are_equal_is_refused() -> None:
+    with pytest.raises(ValueError, match="nothing to find"):
+        Problem("flat", {}, lambda params: Measured((1.0,)), best=1.0, scale=0.0)
 
 
 def test_the_front_of_two_columns_is_that_of_all_pairs() -> None:
