@@ -197,7 +197,7 @@ TIMED = (
 )
 SECONDS_QUANTILE = 0.25
 # The reference point of a table is the median of its rows, or their worst values if the front has less than this share
-# of the box from the median to the best values: where one objective rises as the other falls, no row beats both medians.
+# of the box from the median to the best values: where one objective rises as the other falls, none beats both medians.
 LEAST_SHARE = 0.01
 # The quantile and the unit of regret are of so many random configurations; the optimum is searched so many times.
 DRAWS, SEARCHES = 20_000, 4

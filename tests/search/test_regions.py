@@ -95,12 +95,12 @@ def test_before_the_limit_and_without_one_nothing_changes() -> None:
     assert runs[0] == runs[1] == runs[2]
 
 
-def test_regions_come_nearer_to_the_optimum_than_the_model_of_all_does_by_chance() -> None:
+def test_regions_come_near_to_the_optimum_from_random_points() -> None:
     optimizer = Optimizer(NUMBERS, seed=0, local_after=local(25))
-    run(optimizer, sphere, 25)
-    before = optimizer.best.value
+    observe_many(optimizer, 25)
+    assert optimizer.best.value > 5.0
     run(optimizer, sphere, 80)
-    assert optimizer.best.value < 1e-2 * before
+    assert optimizer.best.value < 0.01, "1e-6 to 1e-4 with six seeds on three core types; 80 more random points leave 3"
 
 
 def test_a_kernel_that_is_never_learned_has_no_local_models() -> None:
