@@ -119,17 +119,6 @@ def test_points_are_what_will_really_be_evaluated(seed: int, parts: list[BaseDis
             np.testing.assert_array_equal(again[discrete], x[discrete])
 
 
-def test_every_level_is_sampled_equally_often(rng: np.random.Generator) -> None:
-    space = Space(
-        {"i": IntDistribution(1, 4), "c": CategoricalDistribution("abc"), "l": IntDistribution(1, 8, log=True)}
-    )
-    drawn = [space.decode(x) for x in space.sample(rng, 6000)]
-    for name, count in (("i", 4), ("c", 3), ("l", 8)):
-        _, often = np.unique([params[name] for params in drawn], return_counts=True)
-        assert len(often) == count
-        assert often.min() > 0.8 * 6000 / count
-
-
 def test_logarithms_and_steps_are_where_the_distribution_has_them() -> None:
     space = Space({"lr": FloatDistribution(1e-4, 1.0, log=True), "n": IntDistribution(0, 10, step=5)})
     assert space.encode({"lr": 1e-2, "n": 5}) == pytest.approx([0.5, 0.5])

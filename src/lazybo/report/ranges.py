@@ -11,8 +11,8 @@ w       weights of the particles                                               (
 
 A value v of a parameter is good *with the others at their best* if the mean at x*, with v in place of its own, is at
 most T. It is good *with the others free* if there are other values for which the mean is. The probability of a range is
-that of a value drawn evenly from it: the average of Σ w Φ((T - μ) / σ). Measured constraints must be expected to hold
-too.
+that of a value drawn evenly from it, on its scale: the average of Σ w Φ((T - μ) / σ). Measured constraints must be
+expected to hold too.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -245,7 +245,9 @@ def _range(
     if not good.any():
         return None
     values = [space.decode(point)[name] for point in points[good]]
-    probability = float(chance[good].mean())
+    # Levels on a logarithmic scale are crowded at its upper end.
+    widths = np.gradient(points[good, j]) if space.numeric[j] and good.sum() > 1 else None
+    probability = float(np.average(chance[good], weights=widths))
     if space.numeric[j]:
         return Range(values[0], values[-1], (), probability)
     return Range(None, None, tuple(values), probability)
@@ -272,13 +274,15 @@ def columns_of(space: Space) -> list[tuple[int, str]]:
 
 def along(space: Space, center: Array, j: int) -> Array:
     """Points along one column: all its levels, or some from end to end that include the center, (m, d)."""
-    listed = space.levels[j] <= LEVELS
-    x = np.repeat(center[None], int(space.levels[j]) if listed else GRID + 1, axis=0)
-    if listed or not space.numeric[j]:
-        new = x if listed else x[1:]
-        shares = (np.arange(len(new)) + 0.5) / len(new)
-        new[:, j] = space.from_uniform(np.repeat(shares[:, None], space.draws, axis=1))[:, j]
-        return x if listed else np.unique(x, axis=0)
+    if space.levels[j] <= LEVELS or not space.numeric[j]:
+        name = next(name for name, columns in space.slices.items() if columns.start == j)
+        levels = space.axes[name].listed()[:, 0]
+        if len(levels) > LEVELS:
+            levels = np.unique(np.append(levels[np.linspace(0, len(levels) - 1, GRID).astype(np.intp)], center[j]))
+        x = np.repeat(center[None], len(levels), axis=0)
+        x[:, j] = levels
+        return x
+    x = np.repeat(center[None], GRID + 1, axis=0)
     x[1:, j] = np.linspace(0.0, 1.0, GRID)
     x[:, j] = space.snap(x)[:, j]
     return x[np.unique(x[:, j], return_index=True)[1]]

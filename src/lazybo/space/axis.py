@@ -72,11 +72,11 @@ class Axis(ABC):
 
     @abstractmethod
     def from_uniform(self, u: Array) -> Array:
-        """Coordinates for uniform numbers in [0, 1), (n, draws): all values are equally likely."""
+        """Coordinates for uniform numbers in [0, 1), (n, draws): values are as likely as their scale says."""
 
+    @abstractmethod
     def listed(self) -> Array:
-        """The coordinates of all values, (levels, w), if there are few."""
-        return self.from_uniform((np.arange(0.5, self.levels) / self.levels)[:, None])
+        """The coordinates of all values, (levels, w), each once, if there are few."""
 
     def snap(self, x: Array) -> Array:
         """The nearest coordinates that belong to a value."""
@@ -154,6 +154,10 @@ class ChoiceAxis(Axis):
         """Positions for uniform numbers."""
         return np.minimum(np.floor(u * self.levels), self.levels - 1)
 
+    def listed(self) -> Array:
+        """All positions."""
+        return np.arange(self.levels)[:, None]
+
     def perturbed(self, x: Array, draws: Perturbation) -> Array:
         """Some choices become others."""
         return np.where(draws.flipped & ~np.isnan(x), np.floor(draws.fresh * self.levels), x)
@@ -199,6 +203,16 @@ class NumberAxis(Axis):
             self._log = False
             self._origin = self._measure(self._low)
             self._extent = self._measure(self._high) - self._origin
+        self.edges = self._edges()
+        """The coordinates of the range that values are drawn from: half a step beyond the ends if they are discrete."""
+
+    def _edges(self) -> tuple[float, float]:
+        if self._continuous:
+            return 0.0, 1.0
+        if not self._log:
+            return -0.5 / (self.levels - 1), 1.0 + 0.5 / (self.levels - 1)
+        low, high = (self._measure(end) for end in (self._low - self._step / 2, self._high + self._step / 2))
+        return (low - self._origin) / self._extent, (high - self._origin) / self._extent
 
     def columns(self, *, conditional: bool) -> tuple[Column, ...]:
         """One numeric column."""
@@ -299,13 +313,23 @@ class NumberAxis(Axis):
         return round(min(max(level, -LARGEST), LARGEST))
 
     def from_uniform(self, u: Array) -> Array:
-        """Coordinates for uniform numbers: all levels are equally likely."""
-        return u if self._continuous else self._at_level(np.minimum(np.floor(u * self.levels), self.levels - 1))
+        """Coordinates for uniform numbers: even on the scale between the `edges`, then those of the nearest level."""
+        if self._continuous:
+            return u
+        if self._log:
+            low, high = self.edges
+            return self._at_level(self._level(low + u * (high - low)))
+        return self._at_level(np.minimum(np.floor(u * self.levels), self.levels - 1))
 
     def uniform(self, x: Array) -> Array:
         """Uniform numbers that `from_uniform` turns into these coordinates, or into the nearest level, (n,)."""
-        uniform: Array = x if self._continuous else (self._level(x) + 0.5) / self.levels
-        return uniform
+        low, high = self.edges
+        return (x - low) / (high - low)
+
+    def listed(self) -> Array:
+        """The coordinates of all levels."""
+        levels: Array = self._at_level(np.arange(self.levels))[:, None]
+        return levels
 
     def length(self, within: float) -> float:
         """How far a factor leads on a logarithmic scale, or a difference on a linear one, in coordinates."""

@@ -3,10 +3,10 @@
 ======  ==============================================================================  ========
 symbol  meaning                                                                         shape
 ======  ==============================================================================  ========
-x       a coordinate of a point, in [0, 1]                                              (n,)
+x       a coordinate of a point, in [0, 1] or half a step outside                       (n,)
 c, s    the coordinate of ``around``, and a standard deviation: half of ``within``      scalar
 t       the share of a belief that is spread evenly, since it may be wrong              scalar
-p(x)    (1 - t) N(x; c, s) / (mass of N in [0, 1]) + t, relative to an even density     (n,)
+p(x)    (1 - t) N(x; c, s) / (mean of N there) + t, relative to an even density         (n,)
 ======  ==============================================================================  ========
 
 Beliefs about several parameters are independent: their densities are multiplied. A parameter without a belief, or one
@@ -224,21 +224,26 @@ class OfNumber:
         self._axis = axis
         self.center = min(max(float(axis.encode(belief.around)[0]), 0.0), 1.0)
         self._std = axis.length(belief.within) / 2.0
-        ends = [math.erf((end - self.center) / (self._std * SQRT_2)) / 2.0 for end in (0.0, 1.0)]
-        self._mass = ends[1] - ends[0]
+        low, high = axis.edges
+        reached = self._reached(np.array(axis.edges))
+        self._mean = float(reached[1] - reached[0]) / (high - low)
+
+    def _reached(self, x: Array) -> Array:
+        """The mass of N up to some coordinates, without a constant, (n,)."""
+        return np.array([math.erf((each - self.center) / (self._std * SQRT_2)) / 2.0 for each in x.tolist()])
 
     def log_density(self, x: Array) -> tuple[Array, Array]:
         """log p, (n,), and its derivative by x."""
         z = (x - self.center) / self._std
-        normal = (1.0 - DOUBT) / self._mass * np.exp(-0.5 * z * z - LOG_SQRT_2PI) / self._std
+        normal = (1.0 - DOUBT) / self._mean * np.exp(-0.5 * z * z - LOG_SQRT_2PI) / self._std
         density = normal + DOUBT
         return np.log(density), -normal / density * z / self._std
 
     def as_uniform(self, u: Array) -> Array:
         """Uniform numbers that make values of this density, for uniform numbers, (n,)."""
-        grid = np.linspace(0.0, 1.0, GRID)
-        reached = [math.erf((x - self.center) / (self._std * SQRT_2)) / 2.0 for x in grid]
-        share = (1.0 - DOUBT) * (np.array(reached) - reached[0]) / self._mass + DOUBT * grid
+        grid = np.linspace(*self._axis.edges, GRID)
+        reached = self._reached(grid)
+        share = (1.0 - DOUBT) * (reached - reached[0]) / self._mean + DOUBT * (grid - grid[0])
         return self._axis.uniform(np.interp(u, share / share[-1], grid))
 
     @property

@@ -261,7 +261,7 @@ class Space:
     # ------------------------------------------------------------------- points
 
     def sample(self, rng: np.random.Generator, n: int) -> Array:
-        """Random points, (n, d): uniform, with all levels of a discrete parameter equally likely."""
+        """Random points, (n, d): every parameter is uniform on its scale, as in `from_uniform`."""
         return self.from_uniform(rng.random((n, self.draws)))
 
     def spread(self, rng: np.random.Generator, n: int) -> Array:
@@ -269,7 +269,11 @@ class Space:
         return self.from_uniform(sobol(self.draws, rng, n)) if self.dim else np.zeros((n, 0))
 
     def from_uniform(self, u: Array) -> Array:
-        """Points for uniform numbers in [0, 1), (n, draws): all levels of a discrete parameter are equally likely."""
+        """Points for uniform numbers in [0, 1), (n, draws): every parameter is uniform on its scale.
+
+        A discrete number is rounded from the range that begins and ends half a step beyond its ends. So all are equally
+        likely on a linear scale, and small ones are likelier on a logarithmic one.
+        """
         parts = [axis.from_uniform(u[:, self._drawn[name]]) for name, axis in self.axes.items()]
         empty = np.zeros((len(u), self.own))
         return self.repair(np.hstack([*parts, empty]))
