@@ -52,7 +52,7 @@ def test_a_future_is_what_a_process_would_be_told(noise: float) -> None:
     best = play(Posterior([process]), points, 6, 12, rng, futures=4)
     assert best.shape == (4, 13)
     assert (best[:, 10:] == best[:, 10:11]).all(), "no candidate is left after ten"
-    drawn = np.random.default_rng(3).standard_normal((10, 4))
+    drawn = np.random.default_rng(3).spawn(1)[0].standard_normal((10, 4))
     for future in range(4):
         told = Process(process.kernel, noise)
         told.append(process.X, process.targets)
@@ -95,6 +95,19 @@ def test_more_evaluations_gain_more_and_a_search_that_has_ended_little() -> None
     few, more, most = early.model.gain_parts([1, 10, 50]).expected()
     assert 0 < few < more <= 1.2 * most
     assert late.model.expected_gain() < 0.01 * more
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_more_evaluations_never_gain_less(seed: int) -> None:
+    """However noisy, and whether the counts are asked for together or one by one."""
+    optimizer, rng = Optimizer(PLANE, seed=seed), np.random.default_rng(seed)
+    for _ in range(3 + 3 * seed):
+        params = {name: float(rng.uniform(-5, 5)) for name in PLANE}
+        optimizer.observe(params, bowl(params) / 10 + 3.0 * float(rng.standard_normal()))
+    counts = [1, 5, 10, 50, 100]
+    gains = optimizer.model.gain_parts(counts).expected()
+    assert gains == sorted(gains)
+    assert [optimizer.model.expected_gain(count) for count in counts] == gains
 
 
 def test_both_directions_and_any_scale_expect_the_same() -> None:

@@ -49,8 +49,11 @@ def play(
     """
     ends = np.rint(futures * np.cumsum(posterior.weights)).astype(int)
     counts = np.diff(ends, prepend=0).tolist()
-    played = zip(posterior.processes, counts, strict=True)
-    return np.vstack([_play(process, points, evaluated, horizon, rng, count) for process, count in played if count])
+    # Each has its own draws, so that a longer horizon changes none of the steps before.
+    played = zip(posterior.processes, counts, rng.spawn(len(counts)), strict=True)
+    return np.vstack(
+        [_play(process, points, evaluated, horizon, own, count) for process, count, own in played if count]
+    )
 
 
 def _play(
@@ -81,10 +84,11 @@ def _play(
 
 def played_gains(best: Array, warping: Warping, horizons: Sequence[int]) -> Array:
     """The mean gain of the futures after this many evaluations, in the units of the objective, for each horizon."""
-    start = warping.inverse(best[:, 0])[:, None]
-    improved = _difference(start, warping.inverse(best[:, list(horizons)].ravel()).reshape(len(best), -1))
+    values = warping.inverse(best.ravel()).reshape(best.shape)
     # Divided before they are added, since the sum may overflow.
-    return np.asarray(np.maximum((improved / len(best)).sum(axis=0), 0.0))
+    gains = (_difference(values[:, :1], values) / len(best)).sum(axis=0)
+    # More evaluations never expect less. A mean over few futures may: under noise a best mean also becomes worse.
+    return np.asarray(np.maximum.accumulate(gains)[list(horizons)])
 
 
 def earlier_gains(means: Array, warping: Warping, horizons: Sequence[int]) -> Array:
