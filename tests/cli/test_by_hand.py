@@ -14,6 +14,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import openpyxl
 import optuna
 import pytest
 from typer.testing import CliRunner, Result
@@ -117,8 +118,8 @@ def test_the_table_of_a_question_is_filled_in_and_told() -> None:
     lines = [";".join(row.values()).replace(".", ",") for row in rows]
     Path("plan.csv").write_text("\n".join(["number;t;flour;value;salt", *lines]), encoding="utf-8-sig")
     said = done("tell", "lab.db", "--table", "plan.csv")
-    assert said == "2 told, 1 without a value, 1 added; best 0.5 (trial 0); pending: 2\n"
-    assert done("tell", "lab.db", "--table", "plan.csv").startswith("3 unchanged, 1 without a value;")
+    assert said == "2 told, 1 without a value (row 4), 1 added; best 0.5 (trial 0); pending: 2\n"
+    assert done("tell", "lab.db", "--table", "plan.csv").startswith("3 unchanged, 1 without a value (row 4);")
     found = exported()
     assert [row["state"] for row in found] == ["COMPLETE", "FAIL", "RUNNING", "COMPLETE"]
     assert [row["constraints_salt<=2"] for row in found] == ["-1.0", "", "", "1.0"]
@@ -282,14 +283,151 @@ def test_storage_and_study_may_be_given_as_for_tune() -> None:
     assert (best["number"], best["value"]) == (1, -0.5)
 
 
-def test_several_objectives_by_name_or_in_their_order() -> None:
-    asked(*SPACE, "-n", "3", "--maximize", "crumb", "--minimize", "cost")
-    done("tell", "lab.db", "0", "crumb=3", "cost=20")
-    done("tell", "lab.db", "1", "10", "2")  # cost, crumb: in alphabetical order, as lazybo tune has them
-    assert refused("tell", "lab.db", "2", "1") == "expected 2 values, one for each objective: cost, crumb, not 1"
-    assert "all objectives by name" in refused("tell", "lab.db", "2", "crumb=1")
+def test_several_objectives_have_the_order_of_the_flags_and_their_values_names() -> None:
+    goals = ("--maximize", "yield", "--minimize", "cost", "--maximize", "purity")
+    said = call("ask", "lab.db", *SPACE, "-n", "3", *goals)
+    assert "then: lazybo tell lab.db 0 yield=NUMBER cost=NUMBER purity=NUMBER" in said.stderr
+    done("tell", "lab.db", "0", "cost=20", "purity=5", "yield=3")
+    expected = "the study has 3 objectives, so give each value by its name: yield=NUMBER cost=NUMBER purity=NUMBER"
+    assert refused("tell", "lab.db", "1", "70", "15", "9") == expected
+    assert refused("tell", "lab.db", "1", "70", "cost=15", "purity=9") == expected
+    assert refused("tell", "lab.db", "1", "yield=1").startswith("the value of cost and of purity is missing")
+    assert done("ask", "lab.db", "--csv").startswith("number,t,flour,yield,cost,purity\n")
+    assert list(exported()[0])[1:4] == ["values_yield", "values_cost", "values_purity"]
+    assert json.loads(done("show", "lab.db", "--json"))["objectives"] == ["yield", "cost", "purity"]
     front = json.loads(done("best", "lab.db", "--json"))
-    assert [each["values"] for each in front] == [{"cost": 10.0, "crumb": 2.0}, {"cost": 20.0, "crumb": 3.0}]
+    assert [list(each["values"].items()) for each in front] == [[("yield", 3.0), ("cost", 20.0), ("purity", 5.0)]]
+    done("report", "lab.db", "-o", "lab.html")
+    assert "maximize yield, minimize cost, maximize purity" in Path("lab.html").read_text()
+
+
+def test_a_file_gives_objectives_their_order() -> None:
+    Path("rxn.toml").write_text(
+        'storage = "lab.db"\ndirections = {yield = "maximize", cost = "minimize"}\n'
+        '[parameters]\nt = {type = "float", low = 0, high = 10}\n'
+    )
+    assert done("ask", "rxn.toml", "--csv").startswith("number,t,yield,cost\n")
+
+
+def test_a_study_made_earlier_keeps_the_order_of_its_objectives() -> None:
+    """Studies of 0.1.0 have them in alphabetical order."""
+    done("ask", "lab.db", "--float", "t=0:10", "--minimize", "cost", "--maximize", "yield")
+    done("ask", "lab.db", "--float", "t=0:10", "--maximize", "yield", "--minimize", "cost")
+    done("tell", "lab.db", "0", "yield=70", "cost=15")
+    assert (exported()[0]["values_cost"], exported()[0]["values_yield"]) == ("15.0", "70.0")
+    program = "print('{\"yield\": 60, \"cost\": {t}}'.replace('{t}', __import__('sys').argv[1]))"
+    Path("measure.py").write_text(program)
+    tune = ("tune", "--storage", "lab.db", "--trials", "3", "--float", "t=0:10", "-q")
+    done(*tune, "--maximize", "yield", "--minimize", "cost", "--", sys.executable, "measure.py", "{t}")
+    last = exported()[-1]
+    assert (last["values_cost"], last["values_yield"]) == (last["params_t"], "60.0")
+    line = refused(*tune, "--maximize", "yield", "--maximize", "cost", "--", sys.executable, "measure.py", "{t}")
+    assert "has the direction 'minimize' and 'maximize', not 'maximize' and 'maximize'" in line
+
+
+def test_the_objectives_of_an_earlier_study_are_matched_by_name() -> None:
+    from lazybo import optimize
+    from lazybo.study.definition import options_of
+
+    earlier = optimize(
+        lambda t: {"cost": t, "yield": 50.0},
+        {"t": (0.0, 10.0)},
+        direction={"cost": "minimize", "yield": "maximize"},
+        storage="sqlite:///old.db",
+        study_name="old",
+        n_trials=6,
+        progress=False,
+    )
+    goals = ("--maximize", "yield", "--minimize", "cost")
+    done("ask", "lab.db", "--float", "t=0:10", *goals, "--earlier", "old@old.db")
+    study = optuna.load_study(study_name="lazybo", storage="sqlite:///lab.db")
+    (read,) = options_of(study, study.trials)[0].earlier
+    assert [values[0] for values in read.values] == [-50.0] * 6
+    assert [values[1] for values in read.values] == [trial.params["t"] for trial in earlier.trials]
+
+
+def test_a_correction_of_several_objectives_changes_only_what_is_given() -> None:
+    asked(*SPACE, "-n", "2", "--maximize", "yield", "--minimize", "cost")
+    done("tell", "lab.db", "0", "yield=70", "cost=15", "note=dark", "--variance", "yield=1", "--variance", "cost=2")
+    done("tell", "lab.db", "0", "yield=71", "--correct")
+    done("tell", "lab.db", "0", "note=light", "--correct")
+    Path("one.csv").write_text("number,cost\n0,16\n")
+    done("tell", "lab.db", "--table", "one.csv", "--correct")
+    Path("both.csv").write_text("number,yield,cost\n0,,16\n")
+    assert done("tell", "lab.db", "--table", "both.csv").startswith("1 unchanged")
+    trial = optuna.load_study(study_name=None, storage="sqlite:///lab.db").trials[0]
+    assert (trial.values, trial.user_attrs["note"]) == ([71.0, 16.0], "light")
+    assert trial.system_attrs["lazybo:variance"] == [1.0, 2.0]
+    assert [each["values"] for each in trial.user_attrs["lazybo:corrections"]] == [[70, 15], [71, 15], [71, 15]]
+    assert refused("tell", "lab.db", "0", "--correct").startswith("there is no value: give yield=NUMBER cost=NUMBER")
+    line = refused("tell", "lab.db", "1", "yield=1", "cost=2", "--variance", "1")
+    assert line == "give --variance yield=NUMBER --variance cost=NUMBER, not 1"
+
+
+def test_what_a_failed_experiment_has_measured_is_kept() -> None:
+    asked(*SPACE, "-n", "2", "--maximize", "yield", "--minimize", "cost")
+    Path("plan.csv").write_text("number,yield,cost\n0,50,failed\n\n1,,\n")
+    said = done("tell", "lab.db", "--table", "plan.csv")
+    assert said == "1 told, 1 without a value (row 4); pending: 1\n"
+    again = json.loads(done("tell", "lab.db", "--table", "plan.csv", "--json"))
+    assert again["recorded"] == {"unchanged": 1, "without a value": 1}
+    assert again["unused_rows"] == [4]
+    assert exported()[0]["user_attrs_yield"] == "50.0"
+    done("export", "lab.db", "-o", "all.csv")
+    assert done("tell", "lab.db", "--table", "all.csv").startswith("1 unchanged, 1 without a value (row 3)")
+    done("tell", "lab.db", "0", "cost=7", "--correct")
+    done("tell", "lab.db", "0", "yield=51", "--correct")
+    told = exported()[0]
+    assert (told["values_yield"], told["values_cost"], told["user_attrs_yield"]) == ("51.0", "7.0", "51.0")
+
+
+@pytest.mark.parametrize(
+    ("heading", "message"),
+    [
+        ("number,Cost,Yield", "bad.csv has the column 'Cost'; rename it to 'cost'"),
+        ("number,cost,yield (%)", "bad.csv has the column 'yield (%)'; rename it to 'yield'"),
+        ("number,cost,% yield A", "bad.csv has no column 'yield', only number, cost, % yield A; rename the one that"),
+        ("number,a,b", "bad.csv has no column 'yield' and no column 'cost', only number, a, b; rename"),
+        ("Number,cost,yield", "bad.csv has the column 'Number'; rename it to 'number'"),
+    ],
+)
+def test_a_table_without_the_columns_of_the_values_is_refused(heading: str, message: str) -> None:
+    asked(*SPACE, "--maximize", "yield", "--minimize", "cost")
+    Path("bad.csv").write_text(f"{heading}\n0,1,2\n")
+    assert refused("tell", "lab.db", "--table", "bad.csv").startswith(message)
+
+
+def workbook(rows: Iterable[Iterable[object]], name: str = "plan.xlsx") -> None:
+    book = openpyxl.Workbook()
+    for row in rows:
+        book.active.append(list(row))
+    book.create_sheet("notes").append(["another sheet"])
+    book.save(name)
+
+
+def test_a_spreadsheet_is_read_as_it_is() -> None:
+    first = asked(*SPACE, "-n", "3")
+    rows = [[each["number"], each["params"]["t"], each["params"]["flour"], 0.5 + each["number"]] for each in first]
+    rows[1][3] = "failed"
+    workbook([["number", "t", "flour", "value", "note"], *rows, [None] * 4, [None, 4.5, "rye", "0,25", "dark"]])
+    assert done("tell", "lab.db", "--table", "plan.xlsx").startswith("3 told, 1 added; best 0.25 (trial 3)")
+    assert done("tell", "lab.db", "--table", "plan.xlsx").startswith("4 unchanged;")
+    workbook([["number", "value"], [0, "n/a"]])
+    message = "row 2 of plan.xlsx: a value must be a finite number, not 'n/a'; write failed if there is none, or leave"
+    assert refused("tell", "lab.db", "--table", "plan.xlsx").startswith(message)
+    Path("plan.xlsx").write_bytes(Path("plan.xlsx").read_bytes()[:1000])
+    assert "is not a spreadsheet that can be read" in refused("tell", "lab.db", "--table", "plan.xlsx")
+
+
+def test_without_openpyxl_a_spreadsheet_is_to_be_saved_as_csv() -> None:
+    asked(*SPACE)
+    workbook([["number", "value"], [0, 1.5]])
+    blocked = "import sys; sys.modules['openpyxl'] = None; from lazybo.cli.app import main; main()"
+    words = [sys.executable, "-c", blocked, "tell", "lab.db", "--table", "plan.xlsx"]
+    ended = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert ended.returncode == 2
+    (line,) = ended.stderr.splitlines()
+    assert "is a spreadsheet: save it as CSV, or pip install openpyxl to read it" in line
 
 
 def test_a_toml_file_names_everything() -> None:
@@ -355,7 +493,7 @@ def test_a_run_leaves_the_experiments_of_people_alone() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("tell lab.db 0", "there is no value: give it after the number, or --failed, or --skip"),
+        ("tell lab.db 0", "there is no value: give VALUE after the number, or --failed, or --skip"),
         ("tell lab.db 0 high", "a value must be a number or NAME=NUMBER, not 'high'"),
         ("tell lab.db 0 0,71", "a value must be a number or NAME=NUMBER, not '0,71'; write 0.71"),
         ("tell lab.db 0 nan", "a value must be a finite number, not nan; tell a failure with --failed"),
@@ -364,7 +502,8 @@ def test_a_run_leaves_the_experiments_of_people_alone() -> None:
         ("tell lab.db 0.5 1", "the number of a trial must be a whole number such as 3, not '0.5'"),
         ("tell lab.db 0 1 --correct", "trial 0 has no value to correct: it is running"),
         ("tell lab.db 0 1 --variance -1", "a variance must be a number of at least 0, not -1.0"),
-        ("tell lab.db 0 1 --variance 1 --variance 2", "expected 1 variance, one for each objective, not 2"),
+        ("tell lab.db 0 1 --variance 1 --variance 2", "give --variance NUMBER, not 1 2"),
+        ("tell lab.db 0 1 --variance 0,1", "give --variance NUMBER, not 0,1"),
         ("tell lab.db 0 1 --seconds -3", "seconds must be a positive finite number, not -3.0"),
         ("tell lab.db 0 1 --failed", "--failed has no value, but 1 is given"),
         ("tell lab.db 0 --failed --skip", "--failed and --skip exclude each other"),

@@ -38,7 +38,7 @@ def test_texts_are_read_back_and_no_spreadsheet_runs_them(choices: list[str], tm
     path.write_bytes(text.encode())
     assert not any(is_run(cell) for row in csv.reader(io.StringIO(text, newline="")) for cell in row)
     known = [choice for choice in choices if choice.strip(" ")]  # a cell of spaces is empty
-    rows = csv_rows(path, "the table", {"=name": distribution})
+    rows = list(csv_rows(path, "the table", {"=name": distribution}).values())
     assert [row["=name"] for row in rows if row["=name"] is not None] == known
     assert all(row["value"] == -0.5 for row in rows)
 
@@ -60,7 +60,7 @@ def test_a_column_is_that_of_the_parameter_with_its_name_unless_one_is_marked() 
 def test_columns_without_a_heading_are_left_out_and_two_of_the_same_name_refused(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text(",x,value,,\n0,1,2,,\n")
-    assert csv_rows(path, "the table", {}) == [{"x": 1, "value": 2}]
+    assert list(csv_rows(path, "the table", {}).values()) == [{"x": 1, "value": 2}]
     path.write_text("x,value,x\n0,1,2\n")
     with pytest.raises(ValueError, match="has two columns 'x'; rename or remove one of them"):
         csv_rows(path, "the table", {})
@@ -81,7 +81,7 @@ def test_a_pipe_can_be_read(tmp_path: Path) -> None:
     os.mkfifo(pipe)
     writer = threading.Thread(target=pipe.write_text, args=("x;value\n0,5;2\n",))
     writer.start()
-    assert csv_rows(pipe, "the table", {}) == [{"x": 0.5, "value": 2}]
+    assert list(csv_rows(pipe, "the table", {}).values()) == [{"x": 0.5, "value": 2}]
     writer.join()
 
 
@@ -96,7 +96,7 @@ def test_the_table_of_an_optimiser_runs_nothing_and_is_read_back(tmp_path: Path)
         suggestion = optimizer.ask()
         optimizer.tell(suggestion, suggestion.params["value"])
     optimizer.records().to_csv(tmp_path / "t.csv")
-    rows = csv_rows(tmp_path / "t.csv", "the table", space)
+    rows = list(csv_rows(tmp_path / "t.csv", "the table", space).values())
     written = (tmp_path / "t.csv").read_bytes().decode()
     assert not any(is_run(cell) for row in csv.reader(io.StringIO(written, newline="")) for cell in row)
     assert [{name: row[f"params_{name}"] for name in space} for row in rows] == [

@@ -107,6 +107,7 @@ Exit codes: 0 done, 1 the run failed or no trial completed, 2 bad input, 130 int
 )
 @with_settings(before="force")
 def tune(
+    ctx: typer.Context,
     words: Annotated[
         list[str] | None,
         typer.Argument(
@@ -126,7 +127,7 @@ def tune(
 ) -> None:
     """Tune a program in any language, or a Python function."""
     with console.exit_on_bad_input():
-        plan = make_plan(settings_of(words or (), from_flags(given)))
+        plan = make_plan(settings_of(words or (), from_flags(given, ctx.obj)))
     study, code = run_plan(plan, force=force, progress=not quiet)
     facts = facts_of(study)
     code = code or (0 if facts.feasible else console.FAILED)

@@ -12,8 +12,10 @@ from optuna.study import Study, load_study
 
 from lazybo.cli import console, summary
 from lazybo.cli.measurements import (
+    UNUSED,
     Step,
     measured_of,
+    named_form,
     params_from,
     result_columns,
     split_words,
@@ -25,6 +27,7 @@ from lazybo.cli.parameters import OptionalNames, space_of
 from lazybo.cli.plan import (
     definition_of,
     goals_of,
+    in_stored_order,
     keep_requirement,
     options_in,
     parse_constraints,
@@ -44,7 +47,7 @@ from lazybo.cli.settings import (
     with_place,
     with_settings,
 )
-from lazybo.core.checks import whole
+from lazybo.core.checks import shortened, whole
 from lazybo.core.codec import Advised, readable
 from lazybo.report.facts import facts_of
 from lazybo.run.by_hand import ByHand, Measurement
@@ -90,6 +93,7 @@ study. Write each result with lazybo tell.""",
 @with_place
 @with_settings(before="as_csv", in_ask=True)
 def ask(
+    ctx: typer.Context,
     where: Where,
     count: Annotated[int, typer.Option("-n", "--count", help="How many experiments.")] = 1,
     pending: Annotated[
@@ -105,7 +109,7 @@ def ask(
             raise ValueError("--csv and --json exclude each other")
         if whole("--count", count, 1) > MOST_AT_ONCE:
             raise ValueError(f"--count must be at most {MOST_AT_ONCE}, not {count}")
-        by_hand = _open_or_create(*where, from_flags(given))
+        by_hand = _open_or_create(*where, from_flags(given, ctx.obj))
         entries = by_hand.pending() if pending else by_hand.ask(count)
     _print_entries(by_hand, entries, where[0], as_csv=as_csv, as_json=as_json)
 
@@ -129,7 +133,7 @@ lazybo tell bread.db --param temperature=200 --param minutes=40 --param flour=ry
 
 lazybo tell bread.db --table plan.csv
 
-Several objectives: their values in the order of lazybo ask, or by name (yield=0.71 cost=12).""",
+Several objectives: their values by name, yield=0.71 cost=12.""",
 )
 def tell(
     words: Annotated[
@@ -149,8 +153,10 @@ def tell(
         Path | None, typer.Option(metavar="FILE", help="A CSV file with parameters and values, or of lazybo ask --csv.")
     ] = None,
     variance: Annotated[
-        list[float] | None,
-        typer.Option(metavar="NUMBER", help="The known variance of the noise in the value; one for each objective."),
+        list[str] | None,
+        typer.Option(
+            metavar="[NAME=]NUMBER", help="The known variance of the noise in the value; by name for each objective."
+        ),
     ] = None,
     seconds: Annotated[float | None, typer.Option(help="How long the experiment took.")] = None,
     failed: Annotated[bool, typer.Option("--failed", help="The experiment failed: it has no value.")] = False,
@@ -183,12 +189,7 @@ def tell(
                 raise ValueError("--skip needs the number of a trial that was asked for, and nothing else")
             steps = [Step("skipped", partial(by_hand.skip, given.number), given.number)]
         else:
-            known = None if not variance else tuple(variance)
-            measured = (
-                Measurement(None, given.named, known, seconds)
-                if failed
-                else measured_of(given, by_hand.goals, variance, seconds)
-            )
+            measured = measured_of(given, by_hand.goals, variance or (), seconds, failed=failed, correct=correct)
             steps = [_step(by_hand, given.number, params or (), measured, correct=correct, repeat=repeat)]
         numbers = [step.apply() for step in steps]
     _print_steps(by_hand, steps, numbers, as_json=as_json)
@@ -268,6 +269,8 @@ def _create(settings: Mapping[str, Any], name: str | None) -> ByHand:
     name = name or (names[0] if len(names) == 1 else DEFAULT_NAME)
     if name in names:
         there = load_study(study_name=name, storage=storage)
+        if (ordered := in_stored_order(settings, there)) is not None:
+            return _create(ordered, name)
         goals, options = _completed_goals(goals, settings, there), _completed_options(options, space, there)
         space = space if settings["require"] else with_stored_requirement(space, there)
     try:
@@ -333,9 +336,8 @@ def _print_entries(by_hand: ByHand, entries: Sequence[Entry], storage: str, *, a
         for entry in entries
     ]
     console.table(["number", *columns.values()], rows, left=())
-    names = list(by_hand.goals.names or ()) if by_hand.goals.several else []
     words = ["lazybo tell", *([] if storage == DEFAULT_STORAGE else [storage]), str(entries[0].number)]
-    words += [*([f"{name}=NUMBER" for name in names] or ["VALUE"] * len(by_hand.goals.directions))]
+    words.append(named_form(by_hand.goals))
     console.say(" ".join(["then:", *words, *(f"{name}=NUMBER" for name in metrics)]))
 
 
@@ -343,12 +345,15 @@ def _print_steps(by_hand: ByHand, steps: Sequence[Step], numbers: Sequence[int |
     counts = dict(Counter(step.kind for step in steps))
     pending = [entry.number for entry in by_hand.pending()]
     facts = facts_of(by_hand.study)
+    unused = [step.row for step in steps if step.kind == UNUSED]
     if as_json:
         known = [each for each in numbers if each is not None]
-        record = {"recorded": counts, "numbers": known, **summary.best_and_front(facts), "pending": pending}
+        record = {"recorded": counts, "numbers": known, "unused_rows": unused, **summary.best_and_front(facts)}
+        record["pending"] = pending
         console.print_json(record)
         return
-    done = ", ".join(f"{count} {kind}" for kind, count in counts.items()) or "the table has no rows"
+    where = {UNUSED: f" (row{'s' * (len(unused) > 1)} {shortened(unused)[1:-1]})"}
+    done = ", ".join(f"{n} {kind}{where.get(kind, '')}" for kind, n in counts.items()) or "the table has no rows"
     parts = [f"trial {numbers[0]} {steps[0].kind}" if len(steps) == 1 and numbers[0] is not None else done]
     if facts.best:
         first = facts.best[0]

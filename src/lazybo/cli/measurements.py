@@ -1,8 +1,8 @@
 """What people measured, from words of the command line or from a table, as calls of `ByHand`."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,18 +20,21 @@ EXPORTED = ("number", "datetime_start", "datetime_complete", "duration", "feasib
 # Columns of an export that lazybo has computed.
 OWN = ("constraints_", "user_attrs_lazybo:")
 FAILED = "failed"
+# The rows of a table that record nothing, since nothing was measured yet.
+UNUSED = "without a value"
 
 
 @dataclass(frozen=True)
 class Step:
     """Something to record: what it is called (told, added, corrected), and the call that does it.
 
-    ``number`` is the trial's; a trial that is added gets its number from the call.
+    ``number`` is the trial's; a trial that is added gets its number from the call. ``row`` is that of a table.
     """
 
     kind: str
     call: Callable[[], int | None]
     number: int | None = None
+    row: int | None = None
 
     def apply(self) -> int | None:
         """Record it; the number of its trial, None if nothing was recorded."""
@@ -98,29 +101,45 @@ def _with_point(word: str) -> str:
     return f"; write {point}" if point != word and _number(point) is not None else ""
 
 
-def measured_of(words: Words, goals: Goals, variance: Sequence[float] | None, seconds: float | None) -> Measurement:
-    """What the words say was measured: values by position, or by the names of the objectives."""
-    names = _names(goals)
-    by_name = [name for name in names if name in words.named]
-    if by_name and (words.values or len(by_name) < len(names)):
-        raise ValueError(f"give the values of all objectives by name ({', '.join(names)}), or all in this order")
-    values = [words.named[name] for name in by_name] or list(words.values)
-    if not values:
-        raise ValueError("there is no value: give it after the number, or --failed, or --skip")
-    metrics = {name: value for name, value in words.named.items() if name not in by_name}
-    return Measurement(_values(values), metrics, None if not variance else tuple(variance), seconds)
+def measured_of(
+    words: Words, goals: Goals, variance: Sequence[str], seconds: float | None, *, failed: bool, correct: bool
+) -> Measurement:
+    """What the words say was measured. Each of several values has its name; a correction may leave some out."""
+    known, names = _variances(variance, goals), value_columns(goals)
+    if failed:
+        return Measurement(None, words.named, known, seconds)
+    by_name = [words.named.get(name) for name in names]
+    if words.values and (goals.several or any(value is not None for value in by_name)):
+        what = f"the study has {len(names)} objectives, so give" if goals.several else "give the value once, or"
+        raise ValueError(f"{what} each value by its name: {named_form(goals)}")
+    values = _values(words.values or by_name, "tell a failure with --failed")
+    metrics = {name: value for name, value in words.named.items() if name not in names}
+    if not any(value is not None for value in values) and not (correct and (metrics or known or seconds)):
+        raise ValueError(f"there is no value: give {named_form(goals)} after the number, or --failed, or --skip")
+    return Measurement(values, metrics, known, seconds)
 
 
-def _names(goals: Goals) -> list[str]:
-    """How the objectives are called on the command line."""
-    return list(goals.names or (["value"] if len(goals.directions) == 1 else []))
+def named_form(goals: Goals) -> str:
+    """How the values are given on the command line."""
+    return " ".join(f"{name}=NUMBER" for name in value_columns(goals)) if goals.several else "VALUE"
 
 
-def _values(given: Sequence[Any]) -> tuple[float, ...]:
+def _variances(words: Sequence[str], goals: Goals) -> tuple[float, ...] | None:
+    """The variances of the flags: NUMBER, or NAME=NUMBER for each of several objectives."""
+    wanted = value_columns(goals) if goals.several else [""]
+    given = {name: _number(text) for name, _, text in (word.rpartition("=") for word in words)}
+    if words and (len(words) != len(wanted) or given.keys() != set(wanted) or None in given.values()):
+        form = " ".join(f"--variance {name}=NUMBER" if name else "--variance NUMBER" for name in wanted)
+        raise ValueError(f"give {form}, not {' '.join(words)}")
+    return tuple(float(given[name] or 0.0) for name in wanted) if words else None
+
+
+def _values(given: Sequence[Any], failure: str) -> tuple[float | None, ...]:
     for value in given:
-        if not isinstance(value, int | float) or not math.isfinite(value):
-            raise ValueError(f"a value must be a finite number, not {value!r}; tell a failure with --failed")
-    return tuple(map(float, given))
+        if value is not None and (not isinstance(value, int | float) or not math.isfinite(value)):
+            shown = f"{value!r}{_with_point(value)}" if isinstance(value, str) else value
+            raise ValueError(f"a value must be a finite number, not {shown}; {failure}")
+    return tuple(None if value is None else float(value) for value in given)
 
 
 def params_from(texts: Sequence[str], by_hand: ByHand) -> dict[str, Any]:
@@ -150,12 +169,13 @@ def step_for(by_hand: ByHand, params: Mapping[str, Any], measured: Measurement) 
 def steps_of(path: Path, by_hand: ByHand, *, correct: bool) -> list[Step]:
     """What a table says that the study does not know yet. All of it is validated before anything is written."""
     rows = csv_rows(path, "the table", by_hand.space.distributions, first=2)
-    trials = Store(by_hand.study).trials()
-    table = _Table(by_hand, trials, correct=correct)
+    table = _Table(by_hand, Store(by_hand.study).trials(), correct=correct)
+    if rows:
+        table.check_columns(next(iter(rows.values())), path.name)
     found = []
-    for i, cells in enumerate(rows, 2):
+    for i, cells in rows.items():
         try:
-            found.append(table.step(cells))
+            found.append(replace(table.step(cells), row=i))
         except (ValueError, TypeError, OverflowError) as error:
             raise ValueError(f"row {i} of {path.name}: {error}") from None
     return found
@@ -170,6 +190,22 @@ class _Table:
         self._left = list(trials)
         self._numbers: set[int] = set()
 
+    def check_columns(self, columns: Collection[str], name: str) -> None:
+        """Raise a ValueError if values have no column, or if a column nearly has the name of another one."""
+        lacking = [each for each in _names(self._goals) if _column(each, columns, self._goals) is None]
+        metrics = [bound.metric for bound in self._goals.bounds] + [self._goals.cost or "number"]
+        wanted = ["number", "variance", "state", *metrics, *value_columns(self._goals), *self._space.distributions]
+        for column in columns:
+            meant = [each for each in wanted if _letters(each) == _letters(column) and each not in columns]
+            if meant and column not in wanted:
+                raise ValueError(f"{name} has the column {column!r}; rename it to {meant[0]!r}")
+        if lacking and (not self._correct or len(lacking) == len(_names(self._goals))):
+            wanted = [each for each in value_columns(self._goals) if each in lacking] or value_columns(self._goals)
+            raise ValueError(
+                f"{name} has no column {' and no column '.join(map(repr, wanted))}, only "
+                f"{', '.join(columns)}; rename the one that has these values"
+            )
+
     def step(self, cells: Mapping[str, Any]) -> Step:
         """What a row changes."""
         columns = self._parameter_columns(cells)
@@ -178,10 +214,10 @@ class _Table:
         others = {column: cell for column, cell in cells.items() if column not in columns.values()}
         number, measured = others.get("number"), self._measured(others)
         if measured is None or others.get("state") == TrialState.PRUNED.name:
-            return _nothing("without a value")
-        self._by_hand.result(measured)
+            return _nothing(UNUSED)
         if number is not None:
             return self._numbered(number, params, measured)
+        self._by_hand.result(measured)
         params = self._space.plain(params)
         same = next((trial for trial in self._left if self._is_same(trial, params, measured)), None)
         if same is None:
@@ -221,8 +257,9 @@ class _Table:
             )
         if trial.state not in TOLD:
             self._by_hand.pending_trial(number)
+            self._by_hand.result(measured)
             return Step("told", partial(self._by_hand.tell, number, measured), number)
-        if self._is_told(trial, measured):
+        if self._by_hand.says(trial, measured):
             return _nothing("unchanged")
         if not self._correct:
             there = FAILED if trial.values is None else trial.values
@@ -233,57 +270,59 @@ class _Table:
         """Whether a trial has these parameters, and is pending or has these values."""
         if as_given(trial.params, self._space.distributions) != params:
             return False
-        return trial.state == TrialState.RUNNING or (trial.state in TOLD and self._is_told(trial, measured))
-
-    def _is_told(self, trial: FrozenTrial, measured: Measurement) -> bool:
-        values = None if trial.values is None else tuple(trial.values)
-        known = all(trial.user_attrs.get(name) == value for name, value in measured.metrics.items())
-        return values == measured.values and known
+        return trial.state == TrialState.RUNNING or (trial.state in TOLD and self._by_hand.says(trial, measured))
 
     def _measured(self, cells: Mapping[str, Any]) -> Measurement | None:
         """What a row without its parameters has measured; None if it has no value yet."""
-        several = len(self._goals.directions) > 1
-        names = _names(self._goals) or [str(i) for i in range(len(self._goals.directions))]
-        columns = [_column(name, cells, several=several) for name in names]
-        values = [cells[column] for column in columns if column is not None]
-        is_failed = any(isinstance(value, str) and value.strip().lower() == FAILED for value in values)
-        is_failed |= cells.get("state") == TrialState.FAIL.name
-        if not is_failed and all(value is None for value in values):
+        columns = {name: _column(name, cells, self._goals) for name in _names(self._goals)}
+        given = {name: None if column is None else cells[column] for name, column in columns.items()}
+        values = {name: value for name, value in given.items() if str(value).strip().lower() != FAILED}
+        is_failed = len(values) < len(given) or cells.get("state") == TrialState.FAIL.name
+        if not is_failed and all(value is None for value in values.values()):
             return None
-        known = {"variance", *filter(None, columns), *EXPORTED}
+        known = {"variance", *filter(None, columns.values()), *EXPORTED}
         metrics = {
             str(name).removeprefix("user_attrs_"): cell
             for name, cell in cells.items()
             if name not in known and cell is not None and not name.startswith(OWN)
         }
         variance = cells.get("variance")
-        known_variance = None if variance is None else (float(variance),) * len(names)
-        if is_failed:
+        known_variance = None if variance is None else (float(variance),) * len(given)
+        numbers = _values(list(values.values()), f"write {FAILED} if there is none, or leave the cell empty")
+        if is_failed:  # what was measured all the same is kept
+            metrics |= {n: number for n, number in zip(values, numbers, strict=True) if number is not None}
             return Measurement(None, metrics, known_variance)
-        if len(values) < len(names) or None in values:
-            raise ValueError(f"it needs a value for each of {', '.join(names)}")
-        return Measurement(_values(values), metrics, known_variance)
+        return Measurement(numbers, metrics, known_variance)
+
+
+def _letters(name: str) -> str:
+    """A name without case, spaces and signs."""
+    return "".join(filter(str.isalnum, name.casefold()))
+
+
+def _names(goals: Goals) -> list[str]:
+    """How the objectives are called in tables; by their positions if they have no names."""
+    return list(goals.names or (["value"] if not goals.several else map(str, range(len(goals.directions)))))
 
 
 def value_columns(goals: Goals) -> list[str]:
-    """The columns of a table for the values of the objectives."""
-    return _names(goals) or [f"values_{i}" for i in range(len(goals.directions))]
+    """The columns of a table for the values of the objectives, and their names on the command line."""
+    return _names(goals) if goals.names or not goals.several else [f"values_{name}" for name in _names(goals)]
 
 
 def result_columns(goals: Goals) -> list[str]:
     """The columns of a table that may have the values of the objectives, also under the names of `lazybo export`."""
-    names = _names(goals) or [str(i) for i in range(len(goals.directions))]
-    return [column for name in names for column in _columns(name, several=len(goals.directions) > 1)]
+    return [column for name in _names(goals) for column in _columns(name, goals)]
 
 
-def _columns(name: str, *, several: bool) -> tuple[str, ...]:
+def _columns(name: str, goals: Goals) -> tuple[str, ...]:
     """The columns that an objective may have; one objective may be called ``value`` too."""
-    return (name, f"values_{name}", *(() if several else ("value",)))
+    return (name, f"values_{name}", *(() if goals.several else ("value",)))
 
 
-def _column(name: str, cells: Mapping[str, Any], *, several: bool) -> str | None:
+def _column(name: str, cells: Collection[str], goals: Goals) -> str | None:
     """The column of an objective, if a row has it."""
-    return next((column for column in _columns(name, several=several) if column in cells), None)
+    return next((column for column in _columns(name, goals) if column in cells), None)
 
 
 def _nothing(kind: str) -> Step:

@@ -476,8 +476,11 @@ class OptionalNames(TyperCommand):
     """A command whose flags --maximize and --minimize may be followed by the name of an objective."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the arguments; a flag without a name gets an empty one."""
-        return super().parse_args(ctx, with_names(args))
+        """Parse the arguments; a flag without a name gets an empty one. ``ctx.obj`` has the names in their order."""
+        words = with_names(args)
+        own = words[: words.index("--")] if "--" in words else words
+        ctx.obj = [word.partition("=")[2] for word in own if word.startswith(("--maximize=", "--minimize="))]
+        return super().parse_args(ctx, words)
 
 
 def with_names(args: Sequence[str]) -> list[str]:

@@ -210,12 +210,21 @@ def with_stored_requirement(space: Space, study: Study) -> Space:
 def options_in(settings: Settings, goals: Goals, storage: str, study: str) -> dict[str, Any]:
     """The options of the model in the settings, without the seed; earlier studies are read."""
     given = {key: settings[key] for key in ("cost", "deterministic") if key in settings}
-    return {**given, "earlier": read_earlier(settings.get("earlier", []), goals.directions, storage, study)}
+    earlier = read_earlier(settings.get("earlier", []), goals.directions, storage, study, goals.names)
+    return {**given, "earlier": earlier}
 
 
 def definition_of(goals: Goals) -> Definition:
     """What a study with these goals stores."""
     return Definition(goals.directions, goals.names, tuple(bound.name for bound in goals.bounds))
+
+
+def in_stored_order(settings: Settings, study: Study) -> Settings | None:
+    """The settings with the objectives in the order of an existing study; None if they are, or are other ones."""
+    given, names = settings.get("directions") or {}, study.metric_names or []
+    if list(given) == names or given.keys() != set(names):
+        return None
+    return {**settings, "directions": {name: given[name] for name in names}}
 
 
 def goals_of(settings: Settings, *, is_program: bool) -> Goals:

@@ -82,8 +82,7 @@ def _choice(name: str, value: Any, known: Sequence[str]) -> Any:
 
 
 def _directions(_: str, value: Mapping[str, Any]) -> dict[str, Any]:
-    # By name, so that the order of flags does not matter when a study is resumed.
-    return {name: _choice(f"the direction of {name}", value[name], DIRECTIONS) for name in sorted(value)}
+    return {name: _choice(f"the direction of {name}", each, DIRECTIONS) for name, each in value.items()}
 
 
 def check_texts(name: str, value: Any, like: str = "'a + b <= 1'") -> list[str]:
@@ -331,16 +330,18 @@ def examples(*lines: str) -> str:
     return "\n\n".join(["[bold]Examples[/bold]", *lines])
 
 
-def from_flags(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a command's flags; those that were not given are left out."""
+def from_flags(given: Mapping[str, Any], objectives: Sequence[str] = ()) -> dict[str, Any]:
+    """The settings of a command's flags; those that were not given are left out. ``objectives`` have this order."""
     flags = {key: value for key, value in given.items() if value is not None and value != []}
     tables = tables_of(**{kind: flags.pop(kind, ()) for kind in ("float", "int", "choice")})
-    return {"parameters": tables, **_direction_of(flags.pop("maximize", []), flags.pop("minimize", [])), **flags}
+    direction = _direction_of(flags.pop("maximize", []), flags.pop("minimize", []), objectives)
+    return {"parameters": tables, **direction, **flags}
 
 
-def _direction_of(maximize: Sequence[str], minimize: Sequence[str]) -> dict[str, Any]:
+def _direction_of(maximize: Sequence[str], minimize: Sequence[str], order: Sequence[str]) -> dict[str, Any]:
     """The setting ``direction`` or ``directions`` of these flags, if there are any."""
     named = {name: "maximize" for name in maximize if name} | {name: "minimize" for name in minimize if name}
+    named = {name: named[name] for name in [*order, *named] if name in named}
     bare = [*(["maximize"] if "" in maximize else []), *(["minimize"] if "" in minimize else [])]
     both = [name for name in maximize if name and name in minimize]
     if both:

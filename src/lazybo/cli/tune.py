@@ -16,7 +16,16 @@ from optuna.study import Study, load_study
 from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.cli import console
-from lazybo.cli.plan import COMMAND_KEY, OBJECTIVE_KEY, READING_KEY, Plan, definition_of, keep_requirement
+from lazybo.cli.plan import (
+    COMMAND_KEY,
+    OBJECTIVE_KEY,
+    READING_KEY,
+    Plan,
+    definition_of,
+    in_stored_order,
+    keep_requirement,
+    make_plan,
+)
 from lazybo.cli.settings import open_checked
 from lazybo.core.text import shortened
 from lazybo.programs.program import NO_VALUE, Program, last_lines
@@ -37,8 +46,9 @@ LOST_AFTER = 2.0
 
 def run_plan(plan: Plan, *, force: bool, progress: bool) -> tuple[Study, int]:
     """Run the trials of a plan and return the study and the exit code."""
-    settings = plan.settings
     with console.exit_on_bad_input():
+        plan = _as_stored(plan) if plan.goals.several else plan
+        settings = plan.settings
         program = _program(plan)
         objective = load(settings["objective"], by_value=plan.on_a_cluster) if program is None else program.call()
         study, new = _open(plan, force=force)
@@ -188,6 +198,15 @@ def load(name: str, *, by_value: bool = False) -> Callable[..., Any]:
     if not callable(thing):
         raise ValueError(f"{name} is not a function but {thing!r}")
     return thing
+
+
+def _as_stored(plan: Plan) -> Plan:
+    """The plan with the objectives in the order of its study, if that exists."""
+    storage = open_checked(plan.storage)
+    if plan.study not in {found.study_name for found in storage.get_all_studies()}:
+        return plan
+    ordered = in_stored_order(plan.settings, load_study(study_name=plan.study, storage=storage))
+    return plan if ordered is None else make_plan(ordered)
 
 
 def _open(plan: Plan, *, force: bool) -> tuple[Study, bool]:

@@ -35,13 +35,13 @@ ROUNDING = 0.01
 
 @dataclass(frozen=True)
 class Measurement:
-    """The result of an experiment; ``values`` is None if it failed.
+    """The result of an experiment; ``values`` is None if it failed. A correction has None for values that stay.
 
     ``metrics`` has other numbers and notes by name: for constraints, the cost, anything to keep. ``variance`` is the
     known variance of the noise in each value, ``seconds`` the time that the experiment took.
     """
 
-    values: tuple[float, ...] | None
+    values: tuple[float | None, ...] | None
     metrics: Mapping[str, float | str] = field(default_factory=dict)
     variance: tuple[float, ...] | None = None
     seconds: float | None = None
@@ -129,7 +129,7 @@ class ByHand:
         trial = self.trial(number)
         if trial.state not in TOLD:
             raise ValueError(f"trial {number} has no value to correct: it is {trial.state.name.lower()}")
-        result = self.result(_merged(trial, measured, self.goals))
+        result = self._corrected(trial, measured)
         system = {key: value for key, value in trial.system_attrs.items() if not _is_result(key)}
         result = Result(result.state, None, result.user_attrs, {**system, **result.system_attrs}, result.several)
         corrections = trial.user_attrs.get(CORRECTIONS_KEY, [])
@@ -139,6 +139,17 @@ class ByHand:
         if not self._ledger.correct(Entry(trial._trial_id, number, trial.params), result, len(corrections)):
             raise ValueError(f"trial {number} was corrected by somebody else just now; look at it and try again")
         self._store.forget()
+
+    def _corrected(self, trial: FrozenTrial, measured: Measurement) -> Result:
+        """The result of a trial that was told, with what is given in place of what it has."""
+        return self.result(_merged(trial, measured, self.goals))
+
+    def says(self, trial: FrozenTrial, measured: Measurement) -> bool:
+        """Whether a trial that was told has this result. Raises a ValueError if it cannot be corrected to it."""
+        result = self._corrected(trial, measured)
+        variance = result.system_attrs.get(VARIANCE_KEY) == trial.system_attrs.get(VARIANCE_KEY)
+        known = all(trial.user_attrs.get(name) == value for name, value in result.user_attrs.items())
+        return result.state == trial.state and result.values == trial.values and known and variance
 
     def add(self, params: Mapping[str, Any], measured: Measurement) -> int:
         """Record an experiment that nobody asked for; its number."""
@@ -211,11 +222,16 @@ class ByHand:
             known = {bound.metric for bound in self.goals.bounds} <= user.keys()
             violations = self._violations(user) if known else {}
             return Result(TrialState.FAIL, None, user, {"fail_reason": FAILED, **system, **as_attributes(violations)})
-        count = len(self.goals.directions)
+        count, names = len(self.goals.directions), self.goals.names or ()
         if len(measured.values) != count:
-            names = f": {', '.join(self.goals.names)}" if self.goals.names else ""
-            expected = f"{count} values, one for each objective{names}" if count > 1 else f"one value{names}"
-            raise ValueError(f"expected {expected}, not {len(measured.values)}")
+            expected = f"{count} values, one for each objective" if count > 1 else "one value"
+            raise ValueError(f"expected {expected}{': ' * bool(names)}{', '.join(names)}, not {len(measured.values)}")
+        if None in measured.values:
+            lacking = [names[i] if names else f"number {i}" for i, each in enumerate(measured.values) if each is None]
+            raise ValueError(
+                f"the value of {' and of '.join(lacking)} is missing; if it cannot be measured, the "
+                "experiment failed: what was measured all the same is kept with it"
+            )
         values = tuple(finite_number("the value", value) for value in measured.values)
         self._check_cost(measured)
         return Result(TrialState.COMPLETE, None, user, {**system, **as_attributes(self._violations(user))}, values)
@@ -263,10 +279,18 @@ def _merged(trial: FrozenTrial, measured: Measurement, goals: Goals) -> Measurem
     variance = trial.system_attrs.get(VARIANCE_KEY)
     if variance is not None:
         variance = (variance,) if len(goals.directions) == 1 else tuple(variance)
-    seconds = trial.system_attrs.get(SECONDS_KEY)
+    seconds, names = trial.system_attrs.get(SECONDS_KEY), goals.names or ()
+    values, metrics = measured.values, {**known, **measured.metrics}
+    if values is not None and len(values) == len(goals.directions):
+        # An experiment that failed may have the values of some objectives.
+        there = trial.values or [trial.user_attrs.get(name) for name in names] or [None] * len(values)
+        values = tuple(old if new is None else new for old, new in zip(there, values, strict=True))
+        values = None if trial.values is None and values == tuple(there) else values
+        now = dict(zip(names, values or (), strict=False))
+        metrics |= {name: value for name, value in now.items() if name in metrics and value is not None}
     return Measurement(
-        measured.values,
-        {**known, **measured.metrics},
+        values,
+        metrics,
         variance if measured.variance is None else measured.variance,
         seconds if measured.seconds is None else measured.seconds,
     )

@@ -160,7 +160,7 @@ def optimize(
     else:
         space = _with_beliefs(as_space(space), options)
         options = replace(options, beliefs=space.beliefs)
-    earlier = read_earlier(options.earlier, goals.directions, storage, study_name or DEFAULT_NAME)
+    earlier = read_earlier(options.earlier, goals.directions, storage, study_name or DEFAULT_NAME, goals.names)
     options = replace(options, earlier=earlier)
     first = check_initial(initial, None if defines else space)
     check_initial_feasible(

@@ -37,7 +37,7 @@ def known_results(source: Any, space: Space, direction: str) -> list[Known]:
     if isinstance(source, FrozenTrial):
         return _from_trials([source], space, "the trials")
     if isinstance(source, str | Path):
-        return _from_rows(csv_rows(source, "the table to start from", space.distributions), space)
+        return _from_rows(csv_rows(source, "the table to start from", space.distributions).values(), space)
     if is_frame(source):
         try:
             return _from_rows(frame_rows(source), space)

@@ -109,8 +109,11 @@ def from_rows(rows: Iterable[Any], name: str, directions: Sequence[Direction]) -
     return EarlierStudy(name, tuple(params for params, _ in known), tuple(values for _, values in known))
 
 
-def from_study(study: Study, objectives: int) -> EarlierStudy:
-    """The completed trials of an Optuna study, which must have as many objectives."""
+def from_study(study: Study, objectives: int, names: Sequence[str] | None = None) -> EarlierStudy:
+    """The completed trials of an Optuna study, which must have as many objectives.
+
+    If they have our ``names``, they are put into our order.
+    """
     if len(study.directions) != objectives:
         raise ValueError(
             f"the earlier study {study.study_name!r} has {len(study.directions)} objectives, this one {objectives}; "
@@ -118,7 +121,13 @@ def from_study(study: Study, objectives: int) -> EarlierStudy:
         )
     signs = [-1.0 if each == StudyDirection.MAXIMIZE else 1.0 for each in study.directions]
     trials = [each for each in study.get_trials(deepcopy=False) if each.state == TrialState.COMPLETE]
-    values = [tuple(s * v for s, v in zip(signs, trial.values, strict=True)) for trial in trials]
+    theirs = study.metric_names or []
+    is_named = bool(names and theirs) and objectives > 1
+    if is_named and set(names or ()) != set(theirs):
+        say(f"the objectives {', '.join(theirs)} of {study.study_name!r} are taken for {', '.join(names or ())}")
+    order = [theirs.index(name) for name in names or () if is_named and name in theirs]
+    order = order if len(order) == objectives else list(range(objectives))
+    values = [tuple(signs[i] * trial.values[i] for i in order) for trial in trials]
     finite = [i for i, each in enumerate(values) if np.isfinite(each).all()]
     return EarlierStudy(
         study.study_name, tuple(dict(trials[i].params) for i in finite), tuple(values[i] for i in finite)

@@ -1,4 +1,4 @@
-"""Rows of tables: CSV files that we write and that users have, and data frames.
+"""Rows of tables: CSV files that we write and that users have, spreadsheets, and data frames.
 
 A spreadsheet runs a cell that begins with =, +, - or @ as a formula. In the files that we write such text begins with
 an apostrophe, which is removed when the file is read.
@@ -6,8 +6,12 @@ an apostrophe, which is removed when the file is read.
 
 import csv
 import io
+import itertools
 import math
 import re
+import warnings
+import zipfile
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +25,9 @@ DECIMAL_COMMA = re.compile(r"^\s*([+-]?\d+),(\d+(?:[eE][+-]?\d+)?)\s*$")
 LOAD = "open a study with optuna.load_study(study_name=..., storage=...), and give that"
 # Larger tables are rejected. Studies of 100,000 trials have smaller ones.
 MOST_BYTES = 2**26
+TABLES = (".csv", ".xlsx")
+# An .xlsx file is a ZIP archive, and has at most so many bytes when it is unpacked, and so many rows.
+ZIPPED, MOST_UNZIPPED, MOST_ROWS = b"PK\x03\x04", 2**29, 2**20
 # Text that a spreadsheet may run, perhaps after apostrophes, one of which is ours; and what is a number instead.
 _FORMULA = re.compile(r"'*[=+\-@\t\r\n]")
 _NUMBER = re.compile(r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?|inf|infinity|nan)", re.IGNORECASE)
@@ -89,28 +96,32 @@ def is_empty(cell: Any) -> bool:
 
 def csv_rows(
     name: str | Path, what: str, space: Mapping[str, BaseDistribution], first: int = 0
-) -> list[dict[str, Any]]:
-    """The rows of a file whose cells are separated by commas, semicolons or tabs.
+) -> dict[int, dict[str, Any]]:
+    """The rows of a file whose cells are separated by commas, semicolons or tabs, or of the first sheet of an .xlsx.
 
     Between semicolons or tabs a number may have a decimal comma, as spreadsheets of many countries write it. ``what``
-    names the table in messages, which number its rows from ``first``. Cells are numbers if they look like numbers, and
-    choices of the space if they are written like one. Columns without a heading are left out.
+    names the table in messages, which number its rows from ``first``; so does the result. Cells are numbers if they
+    look like numbers, and choices of the space if they are written like one. Columns without a heading and rows without
+    a cell are left out.
     """
     delimiter, rows = _cells(name, what)
     if not rows:
         raise ValueError(f"{what}, {str(name)!r}, is empty; it needs a heading with 'value'")
     columns = [_unprotected(column.strip()) for column in rows[0]]
-    twice = [column for column in columns if column and columns.count(column) > 1]
+    counts = Counter(filter(None, columns))
+    twice = [column for column, count in counts.items() if count > 1]
     if twice:
         raise ValueError(f"{what}, {str(name)!r}, has two columns {twice[0]!r}; rename or remove one of them")
     parameters = {column: space[name] for name, column in parameter_columns(columns, space).items()}
-    table = []
-    for i, row in enumerate(filter(None, rows[1:]), first):
+    table = {}
+    for i, row in enumerate(rows[1:], first):
+        if not any(row):
+            continue
         if len(row) != len(columns):
             raise ValueError(f"row {i} of {what} has {len(row)} cells, its heading {len(columns)}")
         cells = row if delimiter == "," else [DECIMAL_COMMA.sub(r"\1.\2", cell) for cell in row]
         named = [(column, cell) for column, cell in zip(columns, cells, strict=True) if column]
-        table.append({column: parsed(_unprotected(cell), parameters.get(column)) for column, cell in named})
+        table[i] = {column: parsed(_unprotected(cell), parameters.get(column)) for column, cell in named}
     return table
 
 
@@ -122,14 +133,46 @@ def _cells(name: str | Path, what: str) -> tuple[str, list[list[str]]]:
         content = read_at_most(name, MOST_BYTES)
     except (OSError, ValueError) as error:
         raise ValueError(f"{what} cannot be read: {error}") from None
+    if content.startswith(ZIPPED):
+        return "\t", _sheet(content, f"{what}, {str(name)!r},")
+    if b"\0" in content:
+        raise ValueError(f"{what}, {str(name)!r}, is not a text file; save it as CSV with UTF-8")
     try:
         # Spreadsheet programs may write a byte order mark first.
         file = io.StringIO(content.decode("utf-8-sig"), newline="")
         delimiter = max(",;\t", key=file.readline().count)
         file.seek(0)
         return delimiter, list(csv.reader(file, delimiter=delimiter, skipinitialspace=True))
-    except (UnicodeDecodeError, csv.Error) as error:
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{what}, {str(name)!r}, is not UTF-8 (byte {error.start}); save it as CSV with UTF-8"
+        ) from None
+    except csv.Error as error:
         raise ValueError(f"{what}, {str(name)!r}, is not a CSV file: {error}; {LOAD}") from None
+
+
+def _sheet(content: bytes, what: str) -> list[list[str]]:
+    """The cells of the first sheet of an .xlsx file as texts. Formulas have the values that were saved with them."""
+    try:
+        import openpyxl
+    except ImportError:
+        raise ValueError(f"{what} is a spreadsheet: save it as CSV, or pip install openpyxl to read it") from None
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as parts, warnings.catch_warnings(action="ignore"):
+            if sum(part.file_size for part in parts.infolist()) > MOST_UNZIPPED:
+                raise ValueError("it is too large")
+            sheet = openpyxl.load_workbook(io.BytesIO(content), read_only=True, data_only=True).worksheets[0]
+            rows = [
+                [_text(cell) for cell in row] for row in itertools.islice(sheet.iter_rows(values_only=True), MOST_ROWS)
+            ]
+    except Exception as error:  # what a damaged file raises depends on where it is damaged
+        raise ValueError(f"{what} is not a spreadsheet that can be read ({error}); save it as CSV") from None
+    width = max((i for i, cell in enumerate(rows[0], 1) if cell), default=0) if rows else 0
+    return [[*row[:width], *[""] * (width - len(row))] for row in rows]
+
+
+def _text(cell: Any) -> str:
+    return "" if cell is None else str(cell)
 
 
 def parsed(text: str, distribution: BaseDistribution | None = None) -> Any:

@@ -31,7 +31,7 @@ from lazybo.search.earlier_studies import EarlierStudy, earlier_studies, from_ro
 from lazybo.search.options import Options, check_sources
 from lazybo.space.space import Condition, Space, Undeclared
 from lazybo.space.structures import grouped, kind_of
-from lazybo.space.tables import csv_rows
+from lazybo.space.tables import TABLES, csv_rows
 from lazybo.study.attributes import (
     FORMAT_KEY,
     METRIC_NAMES_KEY,
@@ -175,13 +175,13 @@ def _check_directions(study: Study, definition: Definition) -> None:
     if len(theirs) != count:
         what = f"{len(theirs)} objective{'s' if len(theirs) > 1 else ''}, not {count}"
         raise ValueError(f"the study {study.study_name!r} has {what}; {REMEDY}")
-    if theirs != definition.directions:
-        there, here = (" and ".join(map(repr, each)) for each in (theirs, definition.directions))
-        raise ValueError(f"the study {study.study_name!r} has the direction {there}, not {here}; {REMEDY}")
     names = study.metric_names
     if names and definition.names and list(definition.names) != names:
         there, here = ", ".join(names), ", ".join(definition.names)
         raise ValueError(f"the study {study.study_name!r} has the objectives {there}, not {here}; {REMEDY}")
+    if theirs != definition.directions:
+        there, here = (" and ".join(map(repr, each)) for each in (theirs, definition.directions))
+        raise ValueError(f"the study {study.study_name!r} has the direction {there}, not {here}; {REMEDY}")
 
 
 def _check_trials(study: Study, space: Space) -> None:
@@ -369,32 +369,37 @@ def _distributions(trials: Sequence[FrozenTrial]) -> dict[str, BaseDistribution]
 
 
 def read_earlier(
-    sources: Any, directions: Sequence[Direction], storage: Storage = None, study_name: str | None = None
+    sources: Any,
+    directions: Sequence[Direction],
+    storage: Storage = None,
+    study_name: str | None = None,
+    names: Sequence[str] | None = None,
 ) -> tuple[EarlierStudy, ...]:
     """The results of earlier studies. A study that is named without a storage is in ``storage``.
 
-    ``study_name`` is the new study, which cannot be an earlier one.
+    ``study_name`` is the new study, which cannot be an earlier one, and ``names`` are those of its objectives.
     """
-    named = [
+    read = [
         _read(str(each), directions, storage, study_name) if isinstance(each, str | Path) else each
         for each in check_sources(sources)
     ]
-    return earlier_studies(named, directions)
+    found = [from_study(each, len(directions), names) if isinstance(each, Study) else each for each in read]
+    return earlier_studies(found, directions)
 
 
-def _read(name: str, directions: Sequence[Direction], storage: Storage, study_name: str | None) -> EarlierStudy:
-    """A study, ``name@storage`` or ``name``, or a CSV file."""
-    if name.lower().endswith(".csv"):
-        return from_rows(csv_rows(name, f"the earlier table {name!r}", {}), name, directions)
+def _read(name: str, directions: Sequence[Direction], storage: Storage, study_name: str | None) -> EarlierStudy | Study:
+    """A study, ``name@storage`` or ``name``, or a table."""
+    if name.lower().endswith(TABLES):
+        return from_rows(csv_rows(name, f"the earlier table {name!r}", {}).values(), name, directions)
     title, at, place = name.partition("@")
     if at:
-        return from_study(_existing_study(title, place, without_password(place)), len(directions))
+        return _existing_study(title, place, without_password(place))
     if storage is None:
         raise ValueError(f"the earlier study {name!r} needs a storage: give 'NAME@STORAGE', or the study itself")
     if name == study_name:
         raise ValueError(f"the study {name!r} is the one to run, not an earlier one; its own trials count anyway")
     shown = without_password(str(storage)) if isinstance(storage, str | Path) else "the storage"
-    return from_study(_existing_study(name, storage, shown), len(directions))
+    return _existing_study(name, storage, shown)
 
 
 def _existing_study(name: str, storage: str | Path | BaseStorage, shown: str) -> Study:

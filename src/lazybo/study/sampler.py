@@ -303,7 +303,7 @@ class LazySampler(BaseSampler):
         if not self.options.earlier:
             return self.options
         if known.earlier is None:
-            known.earlier = read_earlier(self.options.earlier, directions_of(study))
+            known.earlier = read_earlier(self.options.earlier, directions_of(study), names=study.metric_names)
         return replace(self.options, earlier=known.earlier)
 
     def _model(
