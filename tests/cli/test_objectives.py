@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from lazybo.cli.app import app
-from lazybo.cli.parameters import with_names
+from lazybo.cli.console import with_names
 from lazybo.cli.plan import make_plan, parse_constraints
 from lazybo.cli.settings import from_flags, settings_of
 

@@ -14,7 +14,6 @@ import lazybo
 from lazybo.cli import console, summary
 from lazybo.cli.by_hand import commands as by_hand
 from lazybo.cli.files import FORMATS, draw, format_of, numbers, rows_of
-from lazybo.cli.parameters import OptionalNames
 from lazybo.cli.plan import make_plan, with_stored_requirement
 from lazybo.cli.settings import (
     JsonFlag,
@@ -84,7 +83,7 @@ def version(
 
 
 @app.command(
-    cls=OptionalNames,
+    cls=console.OptionalNames,
     epilog="""[bold]Examples[/bold]
 
 lazybo tune --trials 50 --float lr=1e-4:0.1:log --choice opt=sgd,adam -- python train.py --lr {lr} --opt {opt}

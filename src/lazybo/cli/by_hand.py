@@ -23,7 +23,7 @@ from lazybo.cli.measurements import (
     steps_of,
     value_columns,
 )
-from lazybo.cli.parameters import OptionalNames, space_of
+from lazybo.cli.parameters import space_of
 from lazybo.cli.plan import (
     definition_of,
     goals_of,
@@ -76,7 +76,7 @@ MOST_AT_ONCE = 1000
 
 
 @commands.command(
-    cls=OptionalNames,
+    cls=console.OptionalNames,
     epilog="""[bold]Examples[/bold]
 
 lazybo ask bread.db --float temperature=180:250:5 --int minutes=20:60 --choice flour=rye,wheat --maximize

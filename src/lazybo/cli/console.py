@@ -1,4 +1,4 @@
-"""Printing: results to standard output, everything else to standard error, colours only on a terminal; help in words.
+"""Printing: results to standard output, everything else to standard error, colours only on a terminal; help, flags.
 
 Names, values, messages and output come from programs and storages. `clean` and `field` remove escape sequences and
 passwords from all of it before it is printed.
@@ -9,6 +9,7 @@ import json
 import logging
 import os
 import re
+import shutil
 import sys
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -21,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 from tqdm import tqdm
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from lazybo.core.text import one_line, printable, without_password
 from lazybo.run.failure import is_failed_trial
@@ -197,3 +198,37 @@ def word_of(parameter: Any) -> str:
 
 def _no_type(ctx: object) -> None:  # noqa: ARG001 (Typer gives it by name)
     return None
+
+
+# --------------------------------------------------------- names of objectives
+
+
+class OptionalNames(TyperCommand):
+    """A command whose flags --maximize and --minimize may be followed by the name of an objective."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments; a flag without a name gets an empty one. ``ctx.obj`` has the names in their order."""
+        words = with_names(args)
+        own = words[: words.index("--")] if "--" in words else words
+        ctx.obj = [word.partition("=")[2] for word in own if word.startswith(("--maximize=", "--minimize="))]
+        return super().parse_args(ctx, words)
+
+
+def with_names(args: Sequence[str]) -> list[str]:
+    """The arguments with ``--maximize=NAME`` for ``--maximize NAME``, and ``--maximize=`` without a name."""
+    end = args.index("--") if "--" in args else None
+    flags, rest = (list(args), []) if end is None else (list(args[:end]), list(args[end:]))
+    found: list[str] = []
+    while flags:
+        word = flags.pop(0)
+        if word in ("--maximize", "--minimize"):
+            # Without "--", a program may follow the flag.
+            named = bool(flags) and is_name(flags[0]) and (end is not None or shutil.which(flags[0]) is None)
+            word = f"{word}={flags.pop(0) if named else ''}"
+        found.append(word)
+    return found + rest
+
+
+def is_name(word: str) -> bool:
+    """Whether a word can be the name of an objective: it is not an option, a file or module:function."""
+    return re.fullmatch(r"[A-Za-z_][\w.\-]*", word) is not None and not word.endswith(".toml")

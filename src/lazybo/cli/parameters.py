@@ -13,13 +13,10 @@ import ast
 import csv
 import math
 import operator
-import re
-import shutil
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
-from typer.core import TyperCommand
 
 from lazybo.core.checks import is_number, shortened
 from lazybo.programs.placeholders import nearest
@@ -467,37 +464,3 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], int, int]] = {
     "ceil": (math.ceil, 1, 1),
     "round": (round, 1, 1),
 }
-
-
-# --------------------------------------------------------- names of objectives
-
-
-class OptionalNames(TyperCommand):
-    """A command whose flags --maximize and --minimize may be followed by the name of an objective."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the arguments; a flag without a name gets an empty one. ``ctx.obj`` has the names in their order."""
-        words = with_names(args)
-        own = words[: words.index("--")] if "--" in words else words
-        ctx.obj = [word.partition("=")[2] for word in own if word.startswith(("--maximize=", "--minimize="))]
-        return super().parse_args(ctx, words)
-
-
-def with_names(args: Sequence[str]) -> list[str]:
-    """The arguments with ``--maximize=NAME`` for ``--maximize NAME``, and ``--maximize=`` without a name."""
-    end = args.index("--") if "--" in args else None
-    flags, rest = (list(args), []) if end is None else (list(args[:end]), list(args[end:]))
-    found: list[str] = []
-    while flags:
-        word = flags.pop(0)
-        if word in ("--maximize", "--minimize"):
-            # Without "--", a program may follow the flag.
-            named = bool(flags) and is_name(flags[0]) and (end is not None or shutil.which(flags[0]) is None)
-            word = f"{word}={flags.pop(0) if named else ''}"
-        found.append(word)
-    return found + rest
-
-
-def is_name(word: str) -> bool:
-    """Whether a word can be the name of an objective: it is not an option, a file or module:function."""
-    return re.fullmatch(r"[A-Za-z_][\w.\-]*", word) is not None and not word.endswith(".toml")
