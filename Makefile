@@ -9,7 +9,7 @@ export OPENBLAS_NUM_THREADS := 1
 # Tests start many processes: compiled modules are kept, even if the environment says otherwise.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test fuzz test-extra test-lowest package test-package lint format docs bench peers clean
+.PHONY: demo test fuzz test-extra test-lowest test-portable package test-package lint format docs bench peers clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python -m lazybo.demo
@@ -35,6 +35,15 @@ LOWEST_TESTS ?= tests/core/test_blas.py tests/gp/test_cholesky.py tests/gp/test_
 	tests/search/test_optimizer.py tests/search/test_saved.py tests/study/test_sampler.py tests/study/test_store.py \
 	tests/study/test_journal.py tests/study/test_ledger.py tests/run/test_optimize.py tests/run/test_executors.py \
 	tests/cli/test_cli.py tests/report/test_records.py tests/sklearn/test_kernels.py tests/sklearn/test_spaces.py
+
+# The tests that compute most, as on another processor: Prescott, Nehalem, Haswell or Zen, by default one that is not this
+# machine's. For everything: make test-portable PROCESSOR=Zen PORTABLE_TESTS=tests, or with `make test-extra`:
+# .venv/bin/python tools/processor.py Zen make test-extra
+PROCESSOR ?= other
+test-portable: $(VENV)/.dev
+	$(BIN)/python tools/processor.py $(PROCESSOR) \
+		$(BIN)/python -m pytest --numprocesses=auto --dist=loadgroup $(PORTABLE_TESTS)
+PORTABLE_TESTS ?= XXX
 
 # The wheel and the source distribution, from which the wheel is built, in dist/.
 package: dist/.checked

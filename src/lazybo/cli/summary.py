@@ -238,8 +238,9 @@ def print_replay(replayed: Sequence[Replayed], *, as_json: bool) -> None:
     console.line((f"{same} of {len(replayed)} suggestions are the same", "bold green" if replayed else "dim"))
     for each in differ[:MOST_SHOWN]:
         console.line(f"trial {each.number} has {each.params}, and now {each.again} is suggested", style="red")
-    if len(differ) > MOST_SHOWN:
-        console.line(f"{len(differ)} suggestions differ", style="red")
+    if differ:
+        hint = "other kinds of processors and other versions of NumPy and SciPy compute other last digits"
+        console.line(f"{len(differ)} suggestions differ ({hint})", style="red", soft_wrap=True)
     for reason, count in Counter(each.missing for each in missing).most_common(MOST_SHOWN):
         console.line(f"{count} cannot be made again: {reason}", style="yellow", soft_wrap=True)
 
