@@ -43,7 +43,10 @@ PROCESSOR ?= other
 test-portable: $(VENV)/.dev
 	$(BIN)/python tools/processor.py $(PROCESSOR) \
 		$(BIN)/python -m pytest --numprocesses=auto --dist=loadgroup $(PORTABLE_TESTS)
-PORTABLE_TESTS ?= XXX
+PORTABLE_TESTS ?= tests/gp tests/search tests/core/test_blas.py tests/test_objective_problems.py \
+	tests/study/test_replay.py tests/test_processor.py \
+	'tests/test_documents.py::test_the_code_of_a_page_runs[docs/structures.md]' \
+	'tests/test_documents.py::test_the_code_of_a_page_runs[docs/mixtures.md]'
 
 # The wheel and the source distribution, from which the wheel is built, in dist/.
 package: dist/.checked
