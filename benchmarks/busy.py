@@ -116,7 +116,7 @@ def main() -> None:
     for executor in options.executors:
         for mode in options.modes:
             u = one_run(executor, mode == "synchronous", options)
-            shares = f"{u.busy:7.1%} {u.settled:10.1%}"
+            shares = f"{100 * u.busy:5.1f} % {100 * u.settled:8.1f} %"
             line = f"{executor:>12} {mode:>14} {u.evaluations:7} {u.wall:6.1f} s {shares} {1e3 * u.idle:7.0f} ms"
             print(line, flush=True)
 

@@ -4,7 +4,8 @@ Each contestant runs in its own process and gets the same n random points of Lev
 step. The median is the usual step. The mean is over consecutive steps, so many that our optimiser learns its kernel at
 least once on the way. Both are also given as a share of TPE's. A contestant whose step takes longer than --patience
 seconds is not measured with more observations. Memory is the peak of the process, libraries included. The last line is
-a whole run of ours. ``--record`` stores the numbers in results/overhead.csv for `benchmarks.report`.
+a whole run of ours. ``--record`` stores the numbers in results/overhead.csv for `benchmarks.report`. ``--cpu`` counts
+CPU time instead of time, for a machine that does other work.
 
 ``--choices 10 1000 3000`` measures instead the CPU time of a step with one choice among so many, and two floats, over
 40 evaluations.
@@ -30,7 +31,7 @@ from lazybo.gp.fit import is_due
 
 RESULTS = Path(__file__).parent / "results" / "overhead.csv"
 FIELDS = ("n", "parameters", "optimizer", "ms", "mean_ms", "steps", "peak_mb")
-SIZES = ((100, 5), (300, 5), (1000, 5), (1000, 20), (3000, 5), (10_000, 5))
+SIZES = ((10, 5), (30, 5), (100, 5), (300, 5), (1000, 5), (1000, 20), (3000, 5), (10_000, 5))
 # At least so many steps.
 STEPS = 21
 # Steps that are longer than this are measured only so many times.
@@ -45,20 +46,21 @@ def steps_from(n: int) -> int:
     return max(STEPS, next(k for k in range(1, sys.maxsize) if is_due("auto", n, n + k)))
 
 
-def serve(name: str, n: int, dim: int) -> None:
+def serve(name: str, n: int, dim: int, *, cpu: bool) -> None:
     """Serve a contestant with n observations: make a step for each line of input, print its seconds; then the peak."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     problem, rng = levy(dim), np.random.default_rng(n)
     points = [{key: float(rng.uniform(-10, 10)) for key in problem.space} for _ in range(n)]
     contestant = OPTIMIZERS[name](problem.space, 0, steps_from(n) + 1)
     contestant.load(list(points), [problem.objective(params) for params in points])
+    clock = contestant.seconds if cpu else time.perf_counter
     steps = play(problem, contestant, budget=sys.maxsize)
     next(steps)  # the first step factors all observations and learns the kernel, so it is not timed
     print("ready", flush=True)
     for _ in sys.stdin:
-        start = time.perf_counter()
+        start = clock()
         next(steps)
-        print(time.perf_counter() - start, flush=True)
+        print(clock() - start, flush=True)
     print(_peak_mb(contestant))
 
 
@@ -73,8 +75,8 @@ def _peak_mb(contestant: object) -> float:
 class Serving:
     """A client of `serve`."""
 
-    def __init__(self, name: str, n: int, dim: int) -> None:
-        command = [*COMMAND, "--serve", name, str(n), str(dim)]
+    def __init__(self, name: str, n: int, dim: int, *, cpu: bool) -> None:
+        command = [*COMMAND, "--serve", name, str(n), str(dim), *(["--cpu"] if cpu else [])]
         self.process = subprocess.Popen(  # noqa: S603 - this module
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
@@ -102,9 +104,9 @@ class Serving:
         return answer
 
 
-def at_size(names: Iterable[str], n: int, dim: int) -> list[dict[str, object]]:
+def at_size(names: Iterable[str], n: int, dim: int, *, cpu: bool) -> list[dict[str, object]]:
     """A row for each contestant with n observations; they take turns."""
-    serving = {name: Serving(name, n, dim) for name in names}
+    serving = {name: Serving(name, n, dim, cpu=cpu) for name in names}
     for _ in range(steps_from(n)):
         for each in serving.values():
             each.step()
@@ -150,12 +152,13 @@ def main() -> None:
         "--patience", type=float, default=2.0, help="stop measuring a contestant after a step of so many seconds"
     )
     parser.add_argument("--record", action="store_true", help="store the numbers")
+    parser.add_argument("--cpu", action="store_true", help="CPU time instead of time")
     parser.add_argument("--choices", nargs="+", type=int, default=[], help="measure with so many choices")
     parser.add_argument("--serve", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
         name, n, dim = options.serve
-        serve(name, int(n), int(dim))
+        serve(name, int(n), int(dim), cpu=options.cpu)
         return
     names = list(options.optimizers)
     if options.choices:
@@ -168,7 +171,7 @@ def main() -> None:
     for n, dim in SIZES:
         if not options.least <= n <= options.most:
             continue
-        rows = at_size(names, n, dim)
+        rows = at_size(names, n, dim, cpu=options.cpu)
         tpe = next((row for row in rows if row["optimizer"] == "optuna-tpe"), None)
         for row in rows:
             step = f"{row['ms']:>8} ms {row['mean_ms']:>8} ms {_shares(row, tpe):>11}"

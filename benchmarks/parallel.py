@@ -307,7 +307,7 @@ def report(path: Path, clock: str) -> str:
         kinds = _kinds(runs)
         parts += [
             f"## Target: the median regret of one lazybo worker after {target} evaluations",
-            "Geometric mean of the speed-ups: each at most the number of workers (90% of the means when the seeds are\n"
+            "Geometric mean of the speed-ups: each at most the number of workers (90 % of the means if the seeds are\n"
             "drawn again); as they are; by evaluations alone, as if all trainings took equally long.\n"
             "< or >: for some problem half of the runs or more of many workers or of one did not get there.",
             _summary("all problems", runs, kinds, list(ours)),

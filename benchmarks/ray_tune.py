@@ -27,6 +27,7 @@ from ray.tune.search.basic_variant import BasicVariantGenerator
 
 from benchmarks.curves import CLIP, data_folder, scaled_losses
 from benchmarks.runner import append, read
+from lazybo.core.text import percent
 from lazybo.ray import LazyScheduler
 
 PROBLEMS = ("lcbench", *(f"taskset-{i}" for i in range(6)))
@@ -112,8 +113,8 @@ def report(path: Path, names: Sequence[str]) -> str:
         mine = [row for row in rows if row["scheduler"] == name and (row["problem"], row["seed"]) in common]
         shares, regrets = np.array([[float(row["epochs"]), float(row["regret"])] for row in mine]).T
         found = (regrets <= SAME).sum()
-        lines.append(f"| {name} | {shares.mean():.0%} | {regrets.mean():.3f} | {regrets.max():.3f} | {found} |")
-    return "\n".join([*lines, f"| FIFOScheduler | 100% | 0 | 0 | {len(common)} |"])
+        lines.append(f"| {name} | {percent(shares.mean())} | {regrets.mean():.3f} | {regrets.max():.3f} | {found} |")
+    return "\n".join([*lines, f"| FIFOScheduler | 100 % | 0 | 0 | {len(common)} |"])
 
 
 def main() -> None:

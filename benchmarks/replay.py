@@ -277,7 +277,7 @@ def cost(trials: int) -> None:
         print(f"{name:24} {count:6.1f} bytes a trial")
     with tempfile.TemporaryDirectory() as folder:
         seconds, total = _timed(Schedule(folder, 0, "plain", 1, trials, 0, 1, "threads", "study.db", False))
-    print(f"recording takes {seconds / total:.2%} of {1e3 * total / trials:.1f} ms of a step on SQLite")
+    print(f"recording takes {100 * seconds / total:.2f} % of {1e3 * total / trials:.1f} ms of a step on SQLite")
 
 
 def _bytes(attributes: Mapping[str, Any]) -> int:

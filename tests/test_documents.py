@@ -64,6 +64,18 @@ def test_lines_wrap(path: Path) -> None:
     assert [line for line in lines if len(line) > 120] == []
 
 
+# Bars by tqdm and files with such a name have their own style.
+UNSPACED = re.compile(r'(?<!["\d])\d+%(?![|\w.;])|:[\d.]*%\}')
+
+
+def test_percentages_have_one_style() -> None:
+    """A space before the sign: on pages, and in what is printed by `lazybo.core.text.percent`."""
+    code = [path for folder in ("src", "benchmarks", "examples") for path in (ROOT / folder).rglob("*.py")]
+    pages = [*PAGES, *(ROOT / "hub").rglob("*.md"), ROOT / "CHANGELOG.md"]
+    found = {path: UNSPACED.findall(path.read_text(encoding="utf-8")) for path in (*pages, *code)}
+    assert {path.name: each for path, each in found.items() if each} == {}
+
+
 PACKAGES = "core|space|gp|search|study|run|report|sklearn|programs|cli"
 
 

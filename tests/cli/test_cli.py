@@ -743,7 +743,7 @@ def test_a_final_check_is_shown_logged_and_exported() -> None:
     assert len(chances) > 1
     text = call("show").stdout
     assert f"probability of being the best (ties count for both): trial {record['contenders'][0]['number']} " in text
-    assert f"{len(repeats)} trials are repeats of the final check" in text
+    assert f"{len(repeats)} repeats in the final check" in text
     assert "expected gain of the next 10, 50, 100 trials: " in text
 
 

@@ -53,7 +53,7 @@ def test_failures_are_counted_with_their_most_frequent_reason() -> None:
     found = health.many_failures(4, 10, reasons)
     assert found is not None
     assert found.level == "warning"
-    assert "4 of 10 trials failed (40%)" in found.text
+    assert "4 of 10 trials failed (40 %)" in found.text
     assert "(3 ×): CUDA out of memory" in found.text
     assert level(health.many_failures(1, 10, reasons)) == "note"
     assert level(health.many_failures(1, 2, reasons)) == "note", "too few to call many"

@@ -13,20 +13,21 @@ from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.cli import console
 from lazybo.cli.plan import COMMAND_KEY, OBJECTIVE_KEY
-from lazybo.core.text import shortened
+from lazybo.core.text import counted, percent, shortened
 from lazybo.programs import placeholders
 from lazybo.report import records
-from lazybo.report.facts import Facts, ModelFacts, model_facts_of, unless_missing
-from lazybo.report.predictions import Advice, advise
+from lazybo.report.facts import Facts, ModelFacts, equal_values_of, model_facts_of, unless_missing
+from lazybo.report.predictions import MOST_SHOWN, Advice, advise, chances_shown
 from lazybo.report.ranges import Ranges, in_words
 from lazybo.run.limits import STOPPED_KEY, describe_stop
 from lazybo.run.trial import DEVICE
+from lazybo.search.predictions import Contender
 from lazybo.space.kinds import text_of
 from lazybo.study import structured
 from lazybo.study.attributes import REPEAT_KEY
 from lazybo.study.replay import Replayed
 from lazybo.study.store import Store
-from lazybo.study.trial import measured_constraints, violates
+from lazybo.study.trial import measured_constraints, metrics_of, violates
 
 COLOURS = {
     "complete": "green",
@@ -36,8 +37,6 @@ COLOURS = {
     "waiting": "dim",
     "paused": "magenta",
 }
-# How many reasons of failures, contenders and earlier studies are shown, the most important first.
-MOST_SHOWN = 5
 REASON_LENGTH = 300
 
 Record = dict[str, Any]
@@ -155,7 +154,8 @@ def trial_record(facts: Facts, trial: FrozenTrial) -> Record:
         **({"constraints": measured, "feasible": not violates(measured)} if measured else {}),
         "params": trial.params,
         **({"structures": structures} if (structures := _structures_of(facts.study, trial)) else {}),
-        "metrics": {name: metric for name, metric in trial.user_attrs.items() if name != "output"},
+        "metrics": metrics_of(trial),
+        **({DEVICE: trial.user_attrs[DEVICE]} if DEVICE in trial.user_attrs else {}),
         "output": trial.user_attrs.get("output"),
         "command": _command_of(facts.study, trial),
     }
@@ -265,6 +265,8 @@ def print_overview(found: Sequence[Record]) -> None:
 def print_details(record: Record, facts: Facts) -> None:
     """Print one study."""
     _print_progress(record)
+    for found in equal_values_of(facts):
+        console.line(found.text, style="yellow")
     if record["front"]:
         console.line()
         print_front(facts)
@@ -278,9 +280,9 @@ def print_details(record: Record, facts: Facts) -> None:
         _print_outlook(record)
         _print_ranges(record)
     if record["earlier"]:
-        shares = _first(f"{each['name']!r} {each['share']:.0%}" for each in record["earlier"])
+        shares = _first(f"{each['name']!r} {percent(each['share'])}" for each in record["earlier"])
         none = max(0.0, 1.0 - sum(each["share"] for each in record["earlier"]))
-        console.line(f"like the earlier studies {shares}; like none of them {none:.0%}", soft_wrap=True)
+        console.line(f"like the earlier studies {shares}; like none of them {percent(none)}", soft_wrap=True)
     _print_list("failures", map(_failure_line, record["failures"]))
     _print_list("running", map(_running_line, record["running"]))
 
@@ -297,9 +299,9 @@ def _print_progress(record: Record) -> None:
         console.line(f"trials by device: {shares}", style="dim")
     epochs = record["epochs"]
     if epochs and epochs["stopped"]:
-        trained, in_full = epochs["trained"], epochs["in_full"]
-        stopped = f"{epochs['stopped']} of {epochs['trainings']} trainings were stopped"
-        console.line(f"{trained} of {in_full} epochs trained ({1 - trained / in_full:.0%} saved): {stopped}")
+        trained, in_full, trainings = epochs["trained"], epochs["in_full"], counted(epochs["trainings"], "training")
+        saved = f"{trained} of {counted(in_full, 'epoch')} trained ({percent(1 - trained / in_full)} saved)"
+        console.line(f"{saved}, {epochs['stopped']} of {trainings} stopped")
 
 
 def _print_ranges(record: Record) -> None:
@@ -320,16 +322,17 @@ def _print_ranges(record: Record) -> None:
 def _range_cells(found: Record | None) -> list[console.Cell]:
     if found is None:
         return ["", ""]
-    return [(in_words(found["low"], found["high"], found["choices"]), "green"), f"{found['probability']:.0%}"]
+    return [(in_words(found["low"], found["high"], found["choices"]), "green"), percent(found["probability"])]
 
 
 def _print_outlook(record: Record) -> None:
     """Print which trials may be the best one, if that is open, and the expected gain of more trials."""
     if len(record["contenders"]) > 1:
-        shares = _first(f"trial {each['number']} {each['chance']:.0%}" for each in record["contenders"])
+        contenders = [Contender(**each) for each in record["contenders"]]
+        shares = chances_shown(contenders, record["best"]["number"], record["best"]["params"])
         console.line(f"probability of being the best (ties count for both): {shares}", soft_wrap=True)
     if record["repeats"]:
-        console.line(f"{record['repeats']} trials are repeats of the final check")
+        console.line(f"{counted(record['repeats'], 'repeat')} in the final check")
     if record["expected_gain"]:
         counts = ", ".join(record["expected_gain"])
         gains = ", ".join(f"{gain:.2g}" for gain in record["expected_gain"].values())
@@ -374,7 +377,7 @@ def print_front(facts: Facts) -> None:
     front = front_records(facts)
     names = [f"{name} ({each})" for name, each in zip(facts.objectives, facts.directions, strict=True)]
     params = list(dict.fromkeys(name for trial in front for name in trial["params"]))
-    console.line(("front ", "bold"), f"{len(front)} trials that no other trial dominates")
+    console.line(("front ", "bold"), f"{counted(len(front), 'trial')} that no other dominates")
     rows: list[list[console.Cell]] = [
         [
             f"  {trial['number']}",
@@ -419,7 +422,7 @@ def _print_configuration(best: Record, importances: Mapping[str, float] | None =
     names += [name for name in params if name not in names]
     rows: list[list[console.Cell]] = []
     for name in names:
-        share = [f"{shares[name]:.0%}" if name in shares else ""] if shares else []
+        share = [percent(shares[name]) if name in shares else ""] if shares else []
         rows.append([f"  {name}", (console.short(params[name]), "green"), *share])
     headings = ["  parameter", "value", "importance"] if shares else ["", ""]
     console.table(headings, rows, left=("  parameter", "value", ""))

@@ -32,6 +32,7 @@ from lazybo.programs.program import NO_VALUE, Program, last_lines
 from lazybo.report.records import reason_of
 from lazybo.run.failure import NothingCompleted
 from lazybo.run.limits import STOPPED_KEY, StopReason, Tally
+from lazybo.run.loop import shows_bar
 from lazybo.run.optimize import optimize
 from lazybo.study.attributes import REPEAT_KEY, failure_of
 from lazybo.study.definition import REMEDY, open_study
@@ -52,7 +53,7 @@ def run_plan(plan: Plan, *, force: bool, progress: bool) -> tuple[Study, int]:
         program = _program(plan)
         objective = load(settings["objective"], by_value=plan.on_a_cluster) if program is None else program.call()
         study, new = _open(plan, force=force)
-    lines = LogLines(study, only_failures=not progress or sys.stderr.isatty())
+    lines = LogLines(study, only_failures=not progress or shows_bar())
     first = FirstValue(study)
     stops_early = plan.command is not None and "max_failures" not in settings
     try:
@@ -75,7 +76,7 @@ def run_plan(plan: Plan, *, force: bool, progress: bool) -> tuple[Study, int]:
                 max_steps=settings.get("steps"),
                 checkpoints=plan.checkpoints,
                 callbacks=[lines, first] if stops_early else [lines],
-                progress=progress,
+                progress=progress and shows_bar(),  # otherwise each trial has a line
                 n_trials=_trials_with_failures(study, settings.get("trials")),
             )
     except KeyboardInterrupt:

@@ -55,6 +55,18 @@ def _escaped(character: str) -> str:
     return character.encode("unicode_escape").decode()
 
 
+def counted(count: int, what: str) -> str:
+    """For example "1 trial" or "3 trials"."""
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
+def percent(share: float) -> str:
+    """A share in percent. What is nearly none or all is not written as that."""
+    if 0 < share < 0.01:
+        return "< 1 %"
+    return "> 99 %" if 0.99 < share < 1 else f"{100 * share:.0f} %"
+
+
 # ---------------------------------------------------------------------- notebooks
 
 # Longer texts in a cell of a table are cut.

@@ -206,6 +206,13 @@ def content_of(study: Study, **limits: int) -> Content:
     return content
 
 
+def equal_values_of(facts: Facts) -> list[health.Finding]:
+    """The objectives whose values are all the same."""
+    named = facts.objectives if facts.several else [""]
+    found = [health.equal_values([t.values[j] for t in facts.complete], name) for j, name in enumerate(named)]
+    return [each for each in found if each is not None]
+
+
 def findings_of(content: Content) -> list[health.Finding]:
     """What all checks have found, the most important first."""
     facts, model, counts = content.facts, content.model, content.facts.counts
@@ -216,7 +223,7 @@ def findings_of(content: Content) -> list[health.Finding]:
         health.few_trials(len(facts.complete), dim),
         health.many_failures(counts["failed"], ended, content.failures),
         health.few_feasible(len(facts.feasible), len(facts.complete), facts.constraints),
-        *(health.equal_values([t.values[j] for t in facts.complete], name) for j, name in enumerate(named)),
+        *equal_values_of(facts),
     ]
     if model is not None:
         for name, predictor, quality in zip(named, model.predictors, content.quality, strict=True):

@@ -22,10 +22,11 @@ from optuna.trial import FrozenTrial
 import lazybo
 from lazybo.core.checks import shortened as shortened_value
 from lazybo.core.codec import write_whole
-from lazybo.core.text import one_line, shortened
+from lazybo.core.text import counted, one_line, percent, shortened
 from lazybo.report.facts import Content, ModelFacts, content_of
 from lazybo.report.health import Finding
 from lazybo.report.page_data import as_json, data_of, name_of
+from lazybo.report.predictions import chances_shown
 from lazybo.report.ranges import HEADINGS
 from lazybo.report.records import Epochs, Failures
 from lazybo.search.predictions import Prediction, Recommendation
@@ -159,7 +160,7 @@ def _tiles(content: Content) -> str:
 def _best_tiles(content: Content) -> Iterable[tuple[str, str, str]]:
     best, model = content.facts.best, content.model
     if content.facts.several:
-        yield "Best trade-offs", str(len(best)), "trials that no other dominates"
+        yield "Best trade-offs", str(len(best)), f"{'trial' if len(best) == 1 else 'trials'} that no other dominates"
         return
     if not best:
         yield "Best seen", "–", "no trial counts yet"
@@ -189,7 +190,7 @@ def _health(findings: Sequence[Finding]) -> str:
     fine = Finding("fine", "good", "Nothing to worry about", "All checks passed.")
     body = f'<ul class="findings">{"".join(map(_finding, problems or [fine]))}</ul>'
     if good:
-        summary = f"{len(good)} {'check' if len(good) == 1 else 'checks'} passed"
+        summary = f"{counted(len(good), 'check')} passed"
         passed = "".join(map(_finding, good))
         body += f'\n<details><summary>{summary}</summary><ul class="findings">{passed}</ul></details>'
     return body
@@ -221,7 +222,7 @@ def _recommendation(content: Content, model: ModelFacts | None) -> str:
         there = "–" if expected is None else _expected(expected)
         columns.append((f"best seen: trial {best.number}", best.params, there, short(best.value)))
         why = f"The two differ: {_sentence(advice.reason or '')}."
-    body = f"<p>{why}</p>\n{_comparison(columns)}{_contenders(model)}{_gains(model)}"
+    body = f"<p>{why}</p>\n{_comparison(columns)}{_contenders(model, best)}{_gains(model)}"
     lead = "The evaluated configuration the model predicts to be best. Under noise, the best value seen may be luck."
     if model.predictors[0].exact:
         lead = "The evaluated configuration with the best value: the values have no noise."
@@ -239,10 +240,10 @@ def _comparison(columns: Sequence[tuple[str, Mapping[str, Any], str, str]]) -> s
     return _table(rows, "facts")
 
 
-def _contenders(model: ModelFacts) -> str:
+def _contenders(model: ModelFacts, best: FrozenTrial) -> str:
     if len(model.contenders) < 2:
         return ""
-    text = _first(f"trial {each.number} ({each.chance:.0%})" for each in model.contenders)
+    text = html.escape(chances_shown(model.contenders, best.number, best.params))
     return f"\n<p>Probability of being the best, by the model (ties count for both): {text}.</p>"
 
 
@@ -296,7 +297,7 @@ def _explorer(content: Content, model: ModelFacts | None) -> str:
 def _related(model: ModelFacts) -> str:
     if not model.related:
         return ""
-    shown = _first(f"{escaped(each.name)} ({each.share:.0%})" for each in model.related)
+    shown = _first(f"{escaped(each.name)} ({html.escape(percent(each.share))})" for each in model.related)
     return (
         '\n<p class="fine">Earlier studies that the model has learned from, with the probability that this one is like '
         f"them: {shown}.</p>"
@@ -311,7 +312,7 @@ def _subset(model: ModelFacts, portable: Mapping[str, Any]) -> str:
     return (
         f'\n<p class="fine">The median uses all {len(model.predictors[0].posterior.X)} trials. To stay fast, the '
         f"interval in this page uses {len(rows)} of them, half of these the best ones: it is never narrower, and "
-        f"wider by {wider:.1%} (the median over the space).</p>"
+        f"wider by {100 * wider:.1f} % (the median over the space).</p>"
     )
 
 
@@ -321,7 +322,7 @@ def _importances(content: Content, model: ModelFacts) -> str:
         largest = max(shares.values(), default=0.0) or 1.0
         bars = "".join(
             f'<li><span class="name">{escaped(name)}</span><span class="bar">'
-            f'<i style="width:{100 * share / largest:.1f}%"></i></span><span>{_share(share)}</span></li>'
+            f'<i style="width:{100 * share / largest:.1f}%"></i></span><span>{html.escape(percent(share))}</span></li>'
             for name, share in shares.items()
         )
         title = f"<h3>{escaped(objective)}</h3>" if content.facts.several else ""
@@ -346,10 +347,6 @@ def _ranges(model: ModelFacts) -> str:
     return _section("ranges", "Good ranges", _table([HEADINGS, *cells], "facts"), lead)
 
 
-def _share(share: float) -> str:
-    return "&lt; 1 %" if 0 < share < 0.01 else f"{100 * share:.0f} %"
-
-
 def _parallel(content: Content, model: ModelFacts) -> str:
     better = "largest" if content.facts.directions[0] == "maximize" else "smallest"
     lead = (
@@ -370,7 +367,8 @@ def _front(content: Content) -> str:
         ["trial", *map(escaped, content.facts.objectives), *map(escaped, names)],
         *(_front_row(trial, names) for trial in trials),
     ]
-    left = f"<p>{len(best) - len(trials)} more trials are on the front.</p>" if len(best) > len(trials) else ""
+    more = len(best) - len(trials)
+    left = f"<p>The front has {counted(more, 'more trial')}.</p>" if more else ""
     table = f'<details><summary>As a table</summary><div class="scroll">{_table(rows, "plain")}</div>{left}</details>'
     missing = "" if trials else _missing("No trial satisfies all constraints yet, so there is no front.")
     body = f'{missing}<div class="chart" data-chart="front"></div>{table if trials else ""}'
@@ -386,8 +384,8 @@ def _curves(epochs: Epochs | None) -> str:
     if epochs is not None and epochs.stopped:
         share = 1 - epochs.trained / epochs.in_full
         saved = (
-            f"<p>{epochs.stopped} of {epochs.trainings} trainings were stopped early: {epochs.trained} of "
-            f"{epochs.in_full} epochs were trained ({share:.0%} saved).</p>"
+            f"<p>{epochs.stopped} of {counted(epochs.trainings, 'training')} stopped early: {epochs.trained} of "
+            f"{counted(epochs.in_full, 'epoch')} trained ({html.escape(percent(share))} saved).</p>"
         )
     lead = "The values that trials have reported, and forecasts for those that have not ended."
     return _section("curves", "Learning curves", f'<div class="chart" data-chart="curves"></div>{saved}', lead)
@@ -411,7 +409,7 @@ def _failures(failures: Sequence[Failures]) -> str:
         reason = html.escape(shortened(one_line(found.reason), REASON_LENGTH))
         rows.append([str(len(found.numbers)), f"<code>{reason}</code>{where}", more + numbers])
     left = len(failures) - MOST_FAILURES
-    rest = f"<p>{left} more reasons are not shown.</p>" if left > 0 else ""
+    rest = f"<p>Not shown: {counted(left, 'more reason')}.</p>" if left > 0 else ""
     return _section("failures", "Failures", _table(rows, "failures") + rest, "Failed trials, grouped by their errors.")
 
 

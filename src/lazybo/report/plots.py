@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from optuna.distributions import BaseDistribution, CategoricalDistribution
 
-from lazybo.core.text import printable, shortened
+from lazybo.core.text import counted, percent, printable, shortened
 from lazybo.report.predictions import Coordinates, Slice
 from lazybo.report.records import Front, History, LearningCurve, LearningCurves, Times
 from lazybo.search.predictions import Recommendation
@@ -71,7 +71,7 @@ def draw_history(record: History, title: str, recommended: Recommendation | None
             axes.plot(numbers, [0.02] * len(numbers), mark, color=colour, ms=7, label=name, transform=at_bottom)
     beyond = sum(not limits[0] <= value <= limits[1] for value in record.values)
     if beyond:
-        _note(axes, f"{'1 value lies' if beyond == 1 else f'{beyond} values lie'} beyond this range")
+        _note(axes, f"{counted(beyond, 'value')} beyond this range")
     axes.xaxis.set_major_locator(_whole_numbers())
     _legend(axes)
     return figure
@@ -127,7 +127,7 @@ def draw_curves(record: LearningCurves, title: str) -> Figure:
     axes.set_ylim(limits)
     beyond = sum(any(not limits[0] <= value <= limits[1] for value in _points(curve)[1]) for curve in record.curves)
     if beyond:
-        _note(axes, f"{'1 curve lies' if beyond == 1 else f'{beyond} curves lie'} in part beyond this range")
+        _note(axes, f"{counted(beyond, 'curve')} in part beyond this range")
     axes.xaxis.set_major_locator(_whole_numbers())
     _legend(axes)
     return figure
@@ -244,19 +244,15 @@ def draw_importances(record: Mapping[str, float], title: str) -> Figure:
     shown = list(record.items())[:BARS]
     figure, axes = _figure(title, size=(8.0, 0.3 * len(shown) + 1.1))
     bars = axes.barh(range(len(shown)), [share for _, share in shown], color=BLUE, height=0.65)
-    axes.bar_label(bars, [_percent(share) for _, share in shown], padding=3, fontsize=8)
+    axes.bar_label(bars, [percent(share) for _, share in shown], padding=3, fontsize=8)
     axes.set_yticks(range(len(shown)), [_cut(name, 40) for name, _ in shown])
     axes.invert_yaxis()
     axes.set_xlim(0.0, 1.12 * max((share for _, share in shown), default=0.0) or 1.0)
     axes.set_xticks([])
     axes.spines[["top", "right", "bottom"]].set_visible(False)
     if len(record) > len(shown):
-        _note(axes, f"{len(record) - len(shown)} more parameters with less")
+        _note(axes, f"{counted(len(record) - len(shown), 'more parameter')} with less")
     return figure
-
-
-def _percent(share: float) -> str:
-    return "< 1 %" if 0 < share < 0.01 else f"{100 * share:.0f} %"
 
 
 def draw_parallel(record: Coordinates, title: str) -> Figure:

@@ -5,7 +5,7 @@ its predictions.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from optuna.trial import FrozenTrial
 
 from lazybo.core.blas import one_thread
 from lazybo.core.checks import Array, finite_number, hinting, shortened
+from lazybo.core.text import percent
 from lazybo.report.ranges import Ranges, along, columns_of, ranges_of
 from lazybo.search.optimizer import Optimizer
 from lazybo.search.predictions import HALF_WIDTH, Contender, Prediction, Predictor, Recommendation
@@ -38,6 +39,8 @@ from lazybo.study.trial import (
 SAMPLE = 1024
 # With more configurations than this, only those with the best values may be recommended.
 MOST_COMPARED = 1000
+# Contenders that are named.
+MOST_SHOWN = 5
 # Leave-one-out predictions are made for at most this many values: each takes a triangular solve.
 MOST_LEFT_OUT = 1000
 
@@ -258,6 +261,20 @@ def contenders_of(trials: Sequence[FrozenTrial], optimizer: Optimizer) -> list[C
     promising = most_promising(trials, maximize=optimizer.directions[0] == "maximize", most=MOST_COMPARED)
     evaluations = evaluations_of(promising, optimizer.space)
     return optimizer.model.final_check(evaluations).contenders() if evaluations else []
+
+
+def chances_shown(contenders: Sequence[Contender], best: int, params: Mapping[str, Any]) -> str:
+    """The most probable contenders, how many more there are, and always the best trial seen.
+
+    That one has these ``params``. It may be a repeat: a contender has the number of its first evaluation.
+    """
+    place = next((i for i, each in enumerate(contenders) if each.params == params), None)
+    listed = list(range(min(len(contenders), MOST_SHOWN)))
+    if place is not None and place not in listed:
+        listed[-1] = place
+    words = ", ".join(f"trial {contenders[i].number} {percent(contenders[i].chance)}" for i in listed)
+    more = f" and {len(contenders) - len(listed)} more" if len(contenders) > len(listed) else ""
+    return words + more + (f"; trial {best}, the best seen, is not among them" if place is None else "")
 
 
 @dataclass(frozen=True)

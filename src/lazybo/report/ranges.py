@@ -109,7 +109,7 @@ HEADINGS = ("parameter", "best", "others at their best", "probability", "others 
 
 
 def _cells(found: Range | None) -> tuple[str, str]:
-    return ("", "") if found is None else (str(found), f"{found.probability:.0%}")
+    return ("", "") if found is None else (str(found), text.percent(found.probability))
 
 
 @one_thread()

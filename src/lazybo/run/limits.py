@@ -175,13 +175,20 @@ class Tally:
         self.failed_in_a_row = 0
         self.infeasible = 0
         self.since_best = 0  # trials since the last improvement
+        self.completed = 0
         self._signs = [-1.0 if each == "maximize" else 1.0 for each in directions]
         self._front: list[tuple[float, ...]] = []  # small is good
+        self._different: set[tuple[float, ...]] = set()  # at most two of the results
 
     @property
     def best(self) -> float | None:
         """The best value so far, if there is one objective."""
         return self._signs[0] * self._front[0][0] if self._front and len(self._signs) == 1 else None
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether all trials that completed have the same result."""
+        return len(self._different) == 1
 
     @property
     def front(self) -> int:
@@ -197,6 +204,9 @@ class Tally:
         self.succeeded += not failed
         self.failed_in_a_row = self.failed_in_a_row + 1 if failed else 0
         complete = state == TrialState.COMPLETE and values is not None
+        self.completed += complete
+        if complete and len(self._different) < 2:
+            self._different.add(tuple(values or ()))
         self.infeasible += complete and not feasible
         if repeat:
             return

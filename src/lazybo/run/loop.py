@@ -8,6 +8,7 @@ what running trials had reported at each proposal, and on its seed.
 
 import logging
 import math
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -21,7 +22,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 from tqdm import tqdm
 
-from lazybo.core.text import printable
+from lazybo.core.text import percent, printable
 from lazybo.run.channel import StudyReporter
 from lazybo.run.checkpoints import tidy
 from lazybo.run.engines import Engine
@@ -45,6 +46,8 @@ _logger = logging.getLogger("lazybo")
 
 # Seconds between two reads of the study while only other processes run evaluations; they double from the first on.
 FIRST_WAIT, LAST_WAIT = 0.02, 1.0
+# After so many equal results a hint says that there is nothing to learn.
+EQUAL_RESULTS = 10
 # At most this many dropped metrics are named, so that a loop over names does not fill the log.
 MAX_NAMED_METRICS = 50
 
@@ -203,6 +206,8 @@ class Driver:
             error = InvalidValue(f"{outcome.reason}\n{how_to_resume(self.study)}")
             self.stopping.stop(StopReason.INVALID_VALUE, error)
         self.stopping.count(outcome, result, repeat=entry.repeat)
+        if self.stopping.tally.is_constant and self.stopping.tally.completed == EQUAL_RESULTS:
+            _logger.warning(f"the first {EQUAL_RESULTS} results are all {_shown(result)}: is this the right metric?")
         self._budget.count(outcome.seconds)
         self._call_back(entry)
         if self._source.has_proposal and not self._open.has_tasks:
@@ -308,6 +313,10 @@ def _result(outcome: Outcome, earlier_seconds: float | None = None) -> Result:
     return Result(states.get(outcome.state, TrialState.FAIL), outcome.value, user, system, outcome.values)
 
 
+def _shown(result: Result) -> str:
+    return ", ".join(f"{value:.6g}" for value in result.values or ())
+
+
 def _frozen(entry: Entry, result: Result, intermediate: dict[int, float]) -> FrozenTrial:
     """A trial that ended, as the model reads it."""
     return FrozenTrial(
@@ -332,20 +341,24 @@ def _frozen(entry: Entry, result: Result, intermediate: dict[int, float]) -> Fro
 class Progress:
     """A bar of trials with the best value, how many run and failed, and the optimiser's share of the time.
 
-    Nothing is printed if standard error is neither a terminal nor a notebook. In a notebook it is a line of text, not a
-    widget: that needs no other package, and is still there when the notebook is opened again.
+    In a notebook it is a line of text, not a widget: that needs no other package, and is still there when the notebook
+    is opened again. Where no bar can be drawn, the same text is a log record now and then.
     """
 
     NOTEBOOK_WIDTH = 100  # characters; the width of a notebook is unknown
     INTERVAL = 0.1  # seconds between two updates
+    # A line is logged after this share of all trials, and if trials end this many seconds after the last line.
+    LINE_SHARE, LINE_INTERVAL = 0.1, 30.0
 
     def __init__(self, wanted: bool, total: int | None, done: int) -> None:
-        notebook = in_notebook()
+        notebook, has_bar = in_notebook(), shows_bar()
+        self._logs, self._total, self._logged = wanted and not has_bar, total, done
+        self._text, self._logged_at = "", time.monotonic()
         self._bar = tqdm(
             total=total,
             initial=done,
             unit="trial",
-            disable=not (wanted and (notebook or sys.stderr.isatty())),
+            disable=not (wanted and has_bar),
             # A notebook shows standard error as if something were wrong.
             file=sys.stdout if notebook else sys.stderr,
             ncols=self.NOTEBOOK_WIDTH if notebook else None,
@@ -354,21 +367,36 @@ class Progress:
         self._shown = -self.INTERVAL
 
     def show(self, done: int, tally: Tally, running: int, share: float) -> None:
-        """Update the bar."""
-        if self._bar.disable:
+        """Update the bar, or log a line if it is time for one."""
+        if self._bar.disable and not self._logs:
             return
-        shown = [
+        parts = [
             f"best {tally.best:.6g}" if tally.best is not None else f"front of {tally.front}" if tally.front else "",
             f"{running} running",
             f"{tally.infeasible} infeasible" if tally.infeasible else "",
             f"{tally.failed} failed" if tally.failed else "",
-            f"optimiser {share:.0%}",
+            f"optimiser {percent(share)}",
         ]
-        self._bar.set_postfix_str(", ".join(filter(None, shown)), refresh=False)
+        shown = ", ".join(filter(None, parts))
+        if self._logs:
+            self._text = f"{done}{'' if self._total is None else f' of {self._total}'} trials, {shown}"
+            late = time.monotonic() >= self._logged_at + self.LINE_INTERVAL
+            if done > self._logged and (late or done >= self._logged + self.LINE_SHARE * or_inf(self._total)):
+                self._log(done)
+            return
+        self._bar.set_postfix_str(shown, refresh=False)
         self._bar.n = done
         if time.monotonic() >= self._shown + self.INTERVAL:
             self._shown = time.monotonic()
             self._bar.refresh()
+
+    def _log(self, done: int) -> None:
+        """Log a line. If nobody has set up logging, which would hide it, print it."""
+        self._logged, self._logged_at = done, time.monotonic()
+        if _logger.hasHandlers():
+            _logger.info(self._text)
+        else:
+            self.say(f"lazybo: {self._text}")
 
     def say(self, text: str) -> None:
         """Print a line above the bar, on standard error."""
@@ -377,6 +405,13 @@ class Progress:
     def close(self) -> None:
         """Leave the bar as it is."""
         self._bar.close()
+
+
+def shows_bar() -> bool:
+    """Whether a bar can be drawn: in a notebook, or on a terminal that has a width."""
+    with suppress(OSError, ValueError, AttributeError):  # standard error may be a file, or anything else
+        return in_notebook() or os.get_terminal_size(sys.stderr.fileno()).columns > 0
+    return False
 
 
 def in_notebook() -> bool:

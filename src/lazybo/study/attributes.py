@@ -77,6 +77,10 @@ SKIPPED_KEY = "lazybo:skipped"
 # oldest first; `study.ledger`.
 CORRECTIONS_KEY = "lazybo:corrections"
 
+# Users see these without our prefix: the output folder of a program, and the device of an evaluation and its position
+# among the devices; `programs.program`, `run.trial`.
+OWN_ATTRIBUTES = ("output", "device", "slot")
+
 # ------------------------------------------------------------- strings in parts
 
 # Databases limit the length of one attribute, MySQL to 64 KiB. Longer strings are split.

@@ -33,6 +33,7 @@ from lazybo.space.space import Condition, Predicate, Space
 from lazybo.space.structures import grouped
 from lazybo.study.attributes import (
     CONSTRAINT_KEY,
+    OWN_ATTRIBUTES,
     PAUSE_KEY,
     PAUSED_KEY,
     SECONDS_KEY,
@@ -193,6 +194,11 @@ def known_variance(trial: FrozenTrial) -> float:
     found = trial.system_attrs.get(VARIANCE_KEY)
     variance = as_number("variance", found) if is_number(found) else 0.0
     return variance if 0.0 <= variance < math.inf else 0.0
+
+
+def metrics_of(trial: FrozenTrial) -> dict[str, Any]:
+    """What the objective returned beside its value: the user's attributes, without those that lazybo writes."""
+    return {n: v for n, v in trial.user_attrs.items() if n not in OWN_ATTRIBUTES and not n.startswith("lazybo:")}
 
 
 def measured_constraints(trial: FrozenTrial) -> dict[str, float]:

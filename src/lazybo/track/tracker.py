@@ -115,5 +115,5 @@ def metrics(trial: FrozenTrial) -> dict[str, float]:
     return {
         name: float(value)
         for name, value in trial.user_attrs.items()
-        if isinstance(value, int | float) and not isinstance(value, bool)
+        if isinstance(value, int | float) and not isinstance(value, bool) and not name.startswith("lazybo:")
     }

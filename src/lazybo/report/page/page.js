@@ -285,7 +285,7 @@ function curves(parent, width) {
     .map(([state, count]) => [`curve ${state}`, `${state} (${count})`]);
   if (top) keys.push(["best", `best (trial ${best})`]);
   if (forecast.length) keys.push(["forecast", "forecast, 95 %"]);
-  if (left) keys.push(["none", `${left} more curves are not drawn`]);
+  if (left) keys.push(["none", `${left} more ${left === 1 ? "curve is" : "curves are"} not drawn`]);
   legend(parent, keys);
 }
 
