@@ -187,7 +187,7 @@ def figures_command(out: Out = OUT) -> None:
     try:
         from benchmarks.paper import figures
     except ImportError as error:
-        raise ValueError(f"figures need matplotlib ({error}): pip install 'lazybo[paper]'") from None
+        raise ValueError(f"figures need matplotlib ({error}): pip install matplotlib") from None
     out.mkdir(parents=True, exist_ok=True)
     for path in figures.draw_all(out, _say):
         typer.echo(path)

@@ -262,7 +262,7 @@ def import_networks() -> Any:
     try:
         from benchmarks.paper import networks
     except ImportError as error:
-        raise ValueError(f"trainings need torch ({error}): pip install 'lazybo[paper]'") from None
+        raise ValueError(f"trainings need torch ({error}): pip install torch mlxtend") from None
     return networks
 
 

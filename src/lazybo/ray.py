@@ -41,7 +41,7 @@ try:
     from ray.tune.trainable import FunctionTrainable
     from ray.tune.utils import flatten_dict
 except ImportError as error:
-    raise ImportError(f"lazybo.ray needs Ray Tune ({error}): pip install 'lazybo[tune]'") from error
+    raise ImportError(f"lazybo.ray needs Ray Tune ({error}): pip install 'ray[tune]'") from error
 
 # User: the id of this trial in Ray Tune.
 TUNE_KEY = "lazybo:tune"

@@ -250,13 +250,13 @@ def test_a_database_of_something_else_is_refused_and_left_alone() -> None:
 
 def test_a_missing_extra_is_one_line_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     made()
-    for package, extra, arguments in (
-        ("matplotlib", "plot", ["plot", "history"]),
-        ("pyarrow", "export", ["export", "--format", "parquet"]),
-        ("optuna_dashboard", "dashboard", ["dashboard"]),
+    for package, arguments in (
+        ("matplotlib", ["plot", "history"]),
+        ("pyarrow", ["export", "--format", "parquet"]),
+        ("optuna-dashboard", ["dashboard"]),
     ):
-        monkeypatch.setitem(sys.modules, package, None)
-        assert f"pip install 'lazybo[{extra}]'" in refused(*arguments)
+        monkeypatch.setitem(sys.modules, package.replace("-", "_"), None)
+        assert refused(*arguments) == f"this needs {package}, which is not installed: pip install {package}"
 
 
 def test_a_run_that_cannot_begin_leaves_no_study(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -264,7 +264,7 @@ def test_a_run_that_cannot_begin_leaves_no_study(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(sys.modules, "distributed", None)
     there = optuna.get_all_study_names(f"sqlite:///{DEFAULT_STORAGE}")
     on_a_cluster = ["--trials", "3", "--executor", "dask://127.0.0.1:1", "--float", "x=0:1", "--", "train", "{x}"]
-    assert "pip install 'lazybo[dask]'" in refused("tune", "--study", "other", *on_a_cluster)
+    assert "pip install distributed" in refused("tune", "--study", "other", *on_a_cluster)
     assert optuna.get_all_study_names(f"sqlite:///{DEFAULT_STORAGE}") == there
 
 

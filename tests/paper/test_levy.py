@@ -187,7 +187,7 @@ def test_without_torch_or_matplotlib_it_says_what_to_install(tmp_path: Path, mon
         result = CliRunner().invoke(app, [*arguments, "--out", str(tmp_path)])
         assert result.exit_code == 2
         assert f"need {missing}" in result.output
-        assert "pip install 'lazybo[paper]'" in result.output
+        assert f"pip install {missing}" in result.output
         assert len(result.output.strip().splitlines()) == 1
 
 

@@ -206,8 +206,8 @@ def in_two_trials(trial: Any) -> float:
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        (in_one_trial, "asks for 'x' twice, for a float from 0.0 to 1.0 and then for a float from 5.0 to 6.0"),
-        (as_number_and_choice, "asks for 'x' twice, for a float from 0.0 to 1.0 and then for one of"),
+        (in_one_trial, "asks for 'x' twice, for a number from 0.0 to 1.0 and then for a number from 5.0 to 6.0"),
+        (as_number_and_choice, "asks for 'x' twice, for a number from 0.0 to 1.0 and then for one of"),
         (in_two_trials, r"'x' is one of \['a', 'b', 'c'\] here, but one of \['a', 'b'\] in trial 0.*use another name"),
         (lambda trial: trial.suggest_float(3, 0, 1), "the name of a parameter must be a text, not 3"),
     ],

@@ -234,19 +234,22 @@ def test_a_suggestion_that_agrees_with_the_space_is_the_parameter(suggest: Sugge
     [
         (
             lambda trial: trial.suggest_float("lr", 0.0, 1.0),
-            r"suggest_float\('lr', 0.0, 1.0\) contradicts the space, where 'lr' is a float from 1e-05 to 0.1 on a "
+            r"suggest_float\('lr', 0.0, 1.0\) contradicts the space, where 'lr' is a number from 1e-05 to 0.1 on a "
             r"logarithmic scale; write the same in both, or use trial.params\['lr'\]",
         ),
         (lambda trial: trial.suggest_float("lr", 1e-5, 0.1), "contradicts"),
         (lambda trial: trial.suggest_float("lr", 1e-5, 1.0, log=True), "contradicts"),
-        (lambda trial: trial.suggest_int("lr"), r"suggest_int\('lr'\) contradicts .* a float from"),
-        (lambda trial: trial.suggest_float("width", 0, 1), "a float from 0.0 to 1.0 in steps of 0.25;"),
+        (lambda trial: trial.suggest_int("lr"), r"suggest_int\('lr'\) contradicts .* a number from"),
+        (lambda trial: trial.suggest_float("width", 0, 1), "a number from 0.0 to 1.0 in steps of 0.25;"),
         (lambda trial: trial.suggest_float("width", 0, 1, step=0.5), r"suggest_float\('width', 0, 1, step=0.5\)"),
-        (lambda trial: trial.suggest_float("units", 1, 1024, log=True), "an integer from 1 to 1024 on a log"),
-        (lambda trial: trial.suggest_int("units", 1, 1024), "an integer from 1 to 1024 on a logarithmic scale;"),
-        (lambda trial: trial.suggest_int("layers", 1, 9), "an integer from 1 to 9 in steps of 2;"),
+        (lambda trial: trial.suggest_float("units", 1, 1024, log=True), "a whole number from 1 to 1024 on a log"),
+        (lambda trial: trial.suggest_int("units", 1, 1024), "a whole number from 1 to 1024 on a logarithmic scale;"),
+        (lambda trial: trial.suggest_int("layers", 1, 9), "a whole number from 1 to 9 in steps of 2;"),
         (lambda trial: trial.suggest_int("layers", 1, 7, step=2), r"suggest_int\('layers', 1, 7, step=2\)"),
-        (lambda trial: trial.suggest_categorical("layers", [1, 3]), r"'layers', \[1, 3\]\) contradicts .* integer"),
+        (
+            lambda trial: trial.suggest_categorical("layers", [1, 3]),
+            r"'layers', \[1, 3\]\) contradicts .* whole number",
+        ),
         (lambda trial: trial.suggest_categorical("opt", ["sgd", "adam"]), r"one of \['sgd', 'adam', None\]"),
         (lambda trial: trial.suggest_categorical("opt", ["sgd", "adam", "lion"]), "contradicts"),
         (lambda trial: trial.suggest_float("opt", 0, 1), "contradicts .* one of"),

@@ -483,11 +483,11 @@ def test_a_serial_engine_does_not_pretend_to_be_parallel() -> None:
     ("name", "package"),
     [("dask", "distributed"), ("dask://localhost:1", "distributed"), ("ray", "ray"), ("mpi", "mpi4py.futures")],
 )
-def test_a_missing_package_names_the_extra_to_install(name: str, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_named(name: str, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     extra = name.partition(":")[0]
     monkeypatch.setitem(sys.modules, package, None)
     monkeypatch.delitem(sys.modules, f"lazybo.run.engines.{extra}", raising=False)
-    with pytest.raises(ImportError, match=rf"pip install 'lazybo\[{extra}\]'"):
+    with pytest.raises(ImportError, match=f"pip install {package.partition('.')[0]}"):
         make_engine(name, None)
 
 

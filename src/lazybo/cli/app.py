@@ -281,7 +281,7 @@ def plot(
         with console.exit_on_bad_input():
             console.print_json(numbers(kind.value, find(*where).study()))
         return
-    console.needs("matplotlib", "plot")
+    console.needs("matplotlib")
     with console.exit_on_bad_input():
         for path in draw(kind.value, find(*where).study(), output):
             console.plain(str(path))
@@ -325,7 +325,7 @@ def dashboard(
     port: Annotated[int, typer.Option(min=1, max=65535, help="The port to listen on.")] = 8080,
 ) -> None:
     """Start optuna-dashboard on a storage; by default only this machine can connect."""
-    console.needs("optuna_dashboard", "dashboard")
+    console.needs("optuna-dashboard")
     import optuna_dashboard
 
     with console.exit_on_bad_input():

@@ -109,12 +109,12 @@ def exit_on_bad_input() -> Iterator[None]:
         fail(error)
 
 
-def needs(package: str, extra: str) -> None:
+def needs(package: str) -> None:
     """Exit with a message if a package is not installed."""
     try:
-        __import__(package)
+        __import__(package.replace("-", "_"))
     except ImportError:
-        fail(f"this needs {package}, which is not installed: pip install 'lazybo[{extra}]'")
+        fail(f"this needs {package}, which is not installed: pip install {package}")
 
 
 def print_json(thing: Any) -> None:

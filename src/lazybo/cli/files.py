@@ -81,7 +81,7 @@ def as_json(rows: list[Row]) -> bytes:
 
 def as_parquet(rows: list[Row]) -> bytes:
     """A Parquet file; a column of several types becomes text."""
-    console.needs("pyarrow", "export")
+    console.needs("pyarrow")
     import pyarrow
     import pyarrow.parquet
 

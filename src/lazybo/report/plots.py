@@ -21,7 +21,7 @@ try:
     from matplotlib.figure import Figure
     from matplotlib.ticker import EngFormatter, MaxNLocator, NullFormatter
 except ImportError as error:
-    raise ImportError(f"pictures need matplotlib ({error}): pip install 'lazybo[plot]'") from error
+    raise ImportError(f"pictures need matplotlib ({error}): pip install matplotlib") from error
 
 BLUE, ORANGE, AMBER, GREY, RED, GREEN = "#2166ac", "#d6604d", "#e08214", "#888888", "#b2182b", "#1b7837"
 # How the curves of trials are drawn, by their state: colour, opacity, width of the line.

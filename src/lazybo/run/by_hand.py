@@ -205,7 +205,10 @@ class ByHand:
         theirs = as_given(trial.params, self.space.distributions)
         if not params.keys() <= theirs.keys():
             return False
-        given, known = (self.space.encode(each) for each in ({**theirs, **params}, theirs))
+        try:
+            given, known = (self.space.encode(each) for each in ({**theirs, **params}, theirs))
+        except ValueError:  # a choice that the space does not have
+            return False
         numeric = self.space.numeric
         close = np.allclose(given[numeric], known[numeric], rtol=0, atol=ROUNDING, equal_nan=True)
         return bool(close and np.array_equal(given[~numeric], known[~numeric], equal_nan=True))

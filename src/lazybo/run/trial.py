@@ -21,6 +21,7 @@ from optuna.study import Study
 
 from lazybo.run import plain
 from lazybo.run.devices import Claim, Devices
+from lazybo.space.distributions import allowed_values
 from lazybo.study.attributes import KIND_KEY, MAX_STORED
 
 # The attributes of a trial that say where it ran.
@@ -223,7 +224,7 @@ class Trial(optuna.trial.Trial):
         """The value of a parameter with structure; a kind that contradicts the space is a `SpaceError`."""
         value = self._chosen(name)
         if self.space and self.space[name] != kind:
-            raise SpaceError(f"{kind} contradicts the space, where {name!r} is {described(self.space[name])}")
+            raise SpaceError(f"{kind} contradicts the space, where {name!r} is {allowed_values(self.space[name])}")
         return value
 
     def _chosen(self, name: str) -> Any:
@@ -264,8 +265,8 @@ class DefiningTrial(Trial):
         earlier = self._defined.setdefault(name, distribution)
         if earlier != distribution:
             raise ValueError(
-                f"this trial asks for {name!r} twice, for {described(earlier)} and then for "
-                f"{described(distribution)}; use another name for one of them"
+                f"this trial asks for {name!r} twice, for {allowed_values(earlier)} and then for "
+                f"{allowed_values(distribution)}; use another name for one of them"
             )
         value = distribution.to_external_repr(self._reporter.suggest(self._number, name, distribution))
         self._params[name] = value
@@ -299,8 +300,9 @@ def _contradiction(study: Study, name: str, distribution: BaseDistribution) -> s
             check_distribution_compatibility(earlier, distribution)
         except ValueError:
             return (
-                f"{name!r} is {described(distribution)} here, but {described(earlier)} in trial {trial.number}: in all "
-                "trials of a study it must be the same kind of number or have the same choices; use another name"
+                f"{name!r} is {allowed_values(distribution)} here, but {allowed_values(earlier)} in trial "
+                f"{trial.number}: in all trials of a study it must be the same kind of number or have the same "
+                "choices; use another name"
             )
     return None
 
@@ -350,8 +352,8 @@ def check_choices(space: Mapping[str, Any], name: str, choices: Sequence[Any] | 
 def _compare(given: Any, kind: type[BaseDistribution], asked: BaseDistribution | None, written: str, name: str) -> None:
     if not isinstance(given, kind) or (asked is not None and not _same(given, asked)):
         raise SpaceError(
-            f"{written} contradicts the space, where {name!r} is {described(given)}; write the same in both, or use "
-            f"trial.params[{name!r}]"
+            f"{written} contradicts the space, where {name!r} is {allowed_values(given)}; write the same in both, or "
+            f"use trial.params[{name!r}]"
         )
 
 
@@ -361,16 +363,3 @@ def _same(given: Any, asked: Any) -> bool:
     ends, asked_ends = ((each.low, each.high, each.step or 0.0) for each in (given, asked))
     close = all(math.isclose(a, b, rel_tol=1e-9) for a, b in zip(ends, asked_ends, strict=True))
     return close and given.log == asked.log
-
-
-def described(distribution: Any) -> str:
-    """A distribution in words; a kind with structure as it was written."""
-    if isinstance(distribution, CategoricalDistribution):
-        return f"one of {plain.short(list(distribution.choices))}"
-    if not isinstance(distribution, FloatDistribution | IntDistribution):
-        return str(distribution)
-    kind = "a float" if isinstance(distribution, FloatDistribution) else "an integer"
-    plain_step = None if isinstance(distribution, FloatDistribution) else 1
-    step = "" if distribution.step == plain_step else f" in steps of {distribution.step}"
-    log = " on a logarithmic scale" if distribution.log else ""
-    return f"{kind} from {distribution.low} to {distribution.high}{step}{log}"

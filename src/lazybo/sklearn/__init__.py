@@ -1,9 +1,9 @@
-"""lazybo as scikit-learn estimators; needs scikit-learn (``pip install 'lazybo[sklearn]'``)."""
+"""lazybo as scikit-learn estimators; needs scikit-learn (``pip install scikit-learn``)."""
 
 try:
     import sklearn  # noqa: F401 (only to test that it is installed)
 except ImportError as error:
-    raise ImportError(f"lazybo.sklearn needs scikit-learn ({error}): pip install 'lazybo[sklearn]'") from error
+    raise ImportError(f"lazybo.sklearn needs scikit-learn ({error}): pip install scikit-learn") from error
 
 from lazybo.core.checks import check_optuna
 

@@ -1,5 +1,6 @@
 """Values of Optuna distributions: which belong to one, as plain Python values, and in words."""
 
+import re
 from typing import Any
 
 from optuna.distributions import (
@@ -39,11 +40,21 @@ def only_value(distribution: BaseDistribution) -> Any:
     return distribution.low  # type: ignore[attr-defined]
 
 
-def allowed_values(distribution: BaseDistribution) -> str:
-    """The values of a distribution in words, for messages."""
+def allowed_values(distribution: Any) -> str:
+    """The values of a distribution in words, for messages; a kind with structure as it was written."""
     if isinstance(distribution, CategoricalDistribution):
         return f"one of {shortened(list(distribution.choices), 200)}"
-    assert isinstance(distribution, FloatDistribution | IntDistribution)
-    kind, usual = ("a whole number", 1) if isinstance(distribution, IntDistribution) else ("a number", None)
-    steps = "" if distribution.step == usual else f" in steps of {distribution.step}"
-    return f"{kind} from {distribution.low} to {distribution.high}{steps}"
+    return in_words(str(distribution))
+
+
+def in_words(text: str) -> str:
+    """The same for the text of a distribution as studies store it, perhaps with a condition after it."""
+    text = re.sub(r"^CategoricalDistribution\(choices=(.*?)\)(?=$| if )", r"one of \1", text, flags=re.DOTALL)
+    match = re.match(r"(Float|Int)Distribution\(high=(.+?), log=(\w+), low=(.+?), step=(.+?)\)", text)
+    if match is None:
+        return text
+    kind, high, log, low, step = match.groups()
+    name, usual = ("a whole number", "1") if kind == "Int" else ("a number", "None")
+    steps = "" if step == usual else f" in steps of {step}"
+    scale = " on a logarithmic scale" if log == "True" else ""
+    return f"{name} from {low} to {high}{steps}{scale}{text[match.end() :]}"

@@ -29,6 +29,7 @@ from lazybo.core.codec import as_object, check_version, readable
 from lazybo.core.text import without_password
 from lazybo.search.earlier_studies import EarlierStudy, earlier_studies, from_rows, from_study
 from lazybo.search.options import Options, check_sources
+from lazybo.space.distributions import in_words
 from lazybo.space.space import Condition, Space, Undeclared
 from lazybo.space.structures import grouped, kind_of
 from lazybo.space.tables import TABLES, csv_rows
@@ -208,7 +209,7 @@ def _difference(theirs: Mapping[str, str], ours: Mapping[str, str]) -> str:
         return f"its parameter {name!r} is not in this one"
     if name not in theirs:
         return f"it has no parameter {name!r}"
-    return f"there {name!r} is {theirs[name]}, here {ours[name]}"
+    return f"there {name!r} is {in_words(theirs[name])}, here {in_words(ours[name])}"
 
 
 def reporting_of(study: Study) -> int:

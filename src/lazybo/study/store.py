@@ -417,9 +417,9 @@ def _with_advice(reason: str) -> str:
     if "Can't load plugin" in reason:
         return f"{reason}; write sqlite:///FILE, postgresql+psycopg://USER@HOST/DATABASE or mysql+pymysql://..."
     if "No module named 'psycopg2'" in reason:
-        return f"{reason}; write postgresql+psycopg://... for the driver of pip install 'lazybo[postgresql]'"
+        return f"{reason}; write postgresql+psycopg://... and pip install 'psycopg[binary]'"
     if "No module named 'psycopg'" in reason:
-        return f"{reason}; pip install 'lazybo[postgresql]'"
+        return f"{reason}; pip install 'psycopg[binary]'"
     return reason
 
 

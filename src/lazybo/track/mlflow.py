@@ -11,7 +11,7 @@ from lazybo.track.tracker import TrackedRun, Tracker
 try:
     from mlflow.tracking import MlflowClient
 except ImportError as error:
-    raise ImportError(f"this tracker needs MLflow ({error}): pip install 'lazybo[mlflow]'") from error
+    raise ImportError(f"this tracker needs MLflow ({error}): pip install mlflow-skinny") from error
 
 # The tag by which a resumed study finds the run of a trial.
 TRIAL_TAG = "lazybo.trial"

@@ -12,7 +12,7 @@ try:
     from tensorboardX import SummaryWriter
     from tensorboardX.summary import hparams
 except ImportError as error:
-    raise ImportError(f"this tracker needs tensorboardX ({error}): pip install 'lazybo[tensorboard]'") from error
+    raise ImportError(f"this tracker needs tensorboardX ({error}): pip install tensorboardX") from error
 
 
 class TensorBoard(Tracker):

@@ -11,7 +11,7 @@ from lazybo.track.tracker import TrackedRun, Tracker
 try:
     import wandb
 except ImportError as error:
-    raise ImportError(f"this tracker needs wandb ({error}): pip install 'lazybo[wandb]'") from error
+    raise ImportError(f"this tracker needs wandb ({error}): pip install wandb") from error
 
 
 # The arguments of wandb.init that say which trial a run is.

@@ -16,6 +16,7 @@ __all__ = ["ADDRESSES", "CLUSTERS", "LOCAL", "Engine", "EngineBroken", "SerialEn
 LOCAL = ("serial", "threads", "processes")
 CLUSTERS = ("dask", "ray", "mpi")
 ADDRESSES = ("dask://", "ray://")
+PACKAGES = {"dask": "distributed", "ray": "ray", "mpi": "mpi4py"}
 ACCEPTED = (
     "executor must be None, 'serial', 'threads', 'processes', 'dask', 'dask://host:port', 'ray', 'ray://host:port', "
     "'mpi', a distributed.Client, the module ray, an MPIPoolExecutor or another concurrent.futures.Executor"
@@ -77,7 +78,7 @@ def _optional(name: str) -> Any:
     try:
         return import_module(f"lazybo.run.engines.{name}")
     except ImportError as error:
-        raise ImportError(f"this executor needs a package that is missing: pip install 'lazybo[{name}]'") from error
+        raise ImportError(f"executor={name!r} needs {PACKAGES[name]}: pip install {PACKAGES[name]}") from error
 
 
 def _cpu_count() -> int:
