@@ -8,6 +8,7 @@ import os
 import re
 import shlex
 import sqlite3
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -346,6 +347,35 @@ def test_a_first_trial_without_a_value_ends_the_run_and_says_what_would_help() -
     forced = call("tune", "--force", "--study", "lazybo", "--trials", "7", "--float", "x=-1:2", "--value-regex",
                   r"uracy: (\S+)", *program)  # fmt: skip
     assert forced.exit_code == 0, forced.output
+
+
+@pytest.mark.parametrize("flags", [[], ["--value-regex", ACCURACY]])
+def test_a_value_on_standard_error_is_named_as_the_reason(flags: list[str]) -> None:
+    said = "0.5" if not flags else "INFO:root:Accuracy: 0.5"
+    Path("train.sh").write_text(f'echo "begins"\necho "{said}" >&2\n')
+    result = tune(*flags, "--", "sh", "train.sh", "{x}")
+    assert result.exit_code == 1
+    (line,) = [line for line in result.stderr.splitlines() if line.startswith("lazybo: the run stopped")]
+    assert "the value is on standard error, which is not read: print it to standard output, or redirect" in line
+    assert "--value-regex" not in line
+
+
+@pytest.mark.parametrize(
+    ("words", "hinted"),
+    [
+        ("--float lr=0:1 sh train.sh --lr {lr}", True),
+        ("--float lr=0:1 sh train.sh -x {lr}", True),
+        ("--float lr=0:1 sh train.sh --steps {lr}", True),
+        ("--flaot lr=0:1 -- sh train.sh {lr}", False),
+        ("--flaot lr=0:1 module:function", False),
+    ],
+)
+def test_dashes_that_are_missing_before_a_program_are_named(words: str, hinted: bool) -> None:
+    command = [sys.executable, "-m", "lazybo", "tune", "--trials", "3", *words.split()]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 2
+    (line,) = ended.stderr.splitlines()
+    assert ("; put -- before the program: -- sh ... (see lazybo --help)" in line) == hinted, line
 
 
 def test_a_mended_program_runs_with_the_same_command() -> None:

@@ -474,6 +474,12 @@ def test_what_is_no_executor_is_refused_with_a_list_of_what_is(executor: object)
         make_engine(executor, None)
 
 
+@pytest.mark.parametrize("address", ["dask://", "dask://host", "dask://:8786", "dask://host:x", "ray://host"])
+def test_an_address_without_a_host_or_a_port_is_refused_in_one_line(address: str) -> None:
+    with pytest.raises(ValueError, match="executor must have a host and a port, such as dask:"):
+        make_engine(address, None)
+
+
 def test_a_serial_engine_does_not_pretend_to_be_parallel() -> None:
     with pytest.raises(ValueError, match="one task at a time"):
         make_engine("serial", 2)

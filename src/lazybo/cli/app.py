@@ -3,6 +3,7 @@
 import gc
 import os
 import shlex
+import shutil
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -66,10 +67,17 @@ def main() -> None:
         # An argument that Typer rejects. The class of such errors depends on Typer's version, the method does not.
         if not hasattr(error, "format_message"):
             raise
-        code = console.print_error(f"{error.format_message()} (see lazybo --help)")
+        code = console.print_error(f"{error.format_message()}{_dashes(sys.argv[1:])} (see lazybo --help)")
     except KeyboardInterrupt:
         code = console.INTERRUPTED
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _dashes(words: list[str]) -> str:
+    """The advice to put -- before a program, if its options may have been taken for ours."""
+    program = next((word for word in words[1:] if shutil.which(word)), None)
+    is_missing = words[:1] == ["tune"] and "--" not in words and program is not None
+    return f"; put -- before the program: -- {program} ..." if is_missing else ""
 
 
 @app.callback(invoke_without_command=True)

@@ -28,7 +28,7 @@ from lazybo.cli.plan import (
 )
 from lazybo.cli.settings import open_checked
 from lazybo.core.text import shortened
-from lazybo.programs.program import NO_VALUE, Program, last_lines
+from lazybo.programs.program import NO_VALUE, ON_STDERR, Program, last_lines
 from lazybo.report.records import reason_of
 from lazybo.run.failure import NothingCompleted
 from lazybo.run.limits import STOPPED_KEY, StopReason, Tally
@@ -138,11 +138,13 @@ def _no_value(study: Study, trial: FrozenTrial) -> None:
             console.say(f"the last lines of {os.path.relpath(folder / name)}:")
         for line in said:
             console.say(f"  | {line}")
-    console.say(
-        "lazybo: the run stopped because its first trial gave no value. Print the value last on standard output, "
-        "as a number or as JSON with \"value\", or tell lazybo where it is: --value-regex 'accuracy: (\\S+)', "
-        "--value-key accuracy for JSON, or --value-file PATH"
+    advice = (
+        "Print the value last on standard output (standard error is not read), as a number or as JSON with "
+        "\"value\", or tell lazybo where it is: --value-regex 'accuracy: (\\S+)', --value-key accuracy for JSON, or "
+        "--value-file PATH"
     )
+    why = reason_of(trial) if ON_STDERR in reason_of(trial) else advice
+    console.say(f"lazybo: the run stopped because its first trial gave no value. {why}")
 
 
 def _explain(error: Exception, *, begun: bool) -> NoReturn:

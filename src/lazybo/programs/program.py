@@ -50,6 +50,7 @@ LEFT_IN_PIPE = 1 << 20
 LAST_BYTES = 4096
 # The kind of failure of a program that succeeded but gave no value.
 NO_VALUE = "no_value"
+ON_STDERR = "the value is on standard error, which is not read: print it to standard output, or redirect with 2>&1"
 _PROCESS_FILE = "process.json"
 
 
@@ -150,7 +151,9 @@ class Program:
 
     def _why_no_value(self, stdout: Path) -> EvaluationFailed:
         """Why no value was found in the output."""
-        lines = _tail(stdout, MAX_LINE).splitlines()
+        lines, stderr = _tail(stdout, MAX_LINE).splitlines(), stdout.with_name("stderr")
+        if self.reading.value_in(_tail(stderr, MAX_LINE)) is not None:
+            return _no_value(ON_STDERR, stderr)
         if not lines:
             return _no_value("it printed nothing to standard output", stdout.parent)
         for line in reversed(lines):

@@ -4,6 +4,7 @@ from concurrent.futures import Executor
 from importlib import import_module
 from types import ModuleType
 from typing import Any
+from urllib.parse import urlsplit
 
 from lazybo.core.checks import whole
 from lazybo.run.engines.base import Engine, EngineBroken, WorkerDied
@@ -38,7 +39,19 @@ def make_engine(executor: object, n_parallel: int | None, gpus: float = 0) -> En
     return engine
 
 
+def _check_address(address: str) -> None:
+    try:
+        parts = urlsplit(address)
+        is_complete = bool(parts.hostname and parts.port)
+    except ValueError:  # the port is no number
+        is_complete = False
+    if not is_complete:
+        raise ValueError(f"executor must have a host and a port, such as dask://10.0.0.1:8786, not {address!r}")
+
+
 def _named(name: str, n_parallel: int | None, gpus: float) -> Engine | None:
+    if name.startswith(ADDRESSES):
+        _check_address(name)
     if name == "serial":
         if n_parallel not in (None, 1):
             raise ValueError(f"executor='serial' runs one task at a time, not n_parallel={n_parallel}")
