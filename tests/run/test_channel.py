@@ -57,6 +57,30 @@ def test_an_error_of_the_driver_reaches_the_worker_as_its_text() -> None:
         assert not remote.report(1, 2, 2.0), "the connection is still there"
 
 
+class OnlyThere:
+    """An object that only one machine has the module of."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return __import__, ("a_module_of_the_worker",)
+
+
+def test_what_cannot_be_understood_or_sent_is_an_error_at_once(capfd: pytest.CaptureFixture[str]) -> None:
+    """The thread of the connection died, and the worker tried again for a minute and failed with a bare EOFError."""
+
+    class Odd(Threshold):
+        def storage(self, method: str, arguments: object, named: object) -> object:
+            return threading.Lock()
+
+    with listening(Odd(), "127.0.0.1") as sent:
+        remote = pickle.loads(pickle.dumps(sent))
+        with pytest.raises(RuntimeError, match="could not handle a report: .*No module named 'a_module_of_the_worker'"):
+            remote.storage("set_trial_user_attr", (0, "key", OnlyThere()), {})
+        with pytest.raises(TypeError, match="cannot pickle '_thread.lock'"):
+            remote.storage("get_trial", (0,), {})
+        assert not remote.report(1, 0, 2.0), "the connection is still there"
+    assert "Traceback" not in capfd.readouterr().err
+
+
 def test_many_workers_report_at_once() -> None:
     reporter = Threshold()
     with listening(reporter, "127.0.0.1") as sent:

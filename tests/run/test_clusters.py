@@ -147,10 +147,22 @@ def test_folds_are_tasks_on_dask(dask_client: Any) -> None:
     check(study, 6)
 
 
-def test_an_evaluation_that_hangs_on_dask_is_ended_and_its_worker_is_free(dask_client: Any) -> None:
+def hang() -> None:
+    time.sleep(3600)
+
+
+def suspend() -> None:
+    """Like a program that holds Python's lock for ever, this process does not even hear that it should exit."""
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+@pytest.mark.parametrize("stuck", [hang, suspend])
+def test_an_evaluation_that_hangs_on_dask_is_ended_and_its_worker_is_free(
+    dask_client: Any, stuck: Callable[[], None]
+) -> None:
     def objective(params: dict[str, Any], trial: Trial) -> float:
         if trial.number in (1, 2):
-            time.sleep(3600)
+            stuck()
         return bowl(params)
 
     study = optimize(objective, SPACE, n_trials=10, executor=dask_client, seed=0, limits=Limits(trial_timeout=3.0))

@@ -2,6 +2,8 @@
 
 import json
 import logging
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -112,6 +114,46 @@ def test_a_tool_that_cannot_be_reached_does_not_end_the_run(caplog: pytest.LogCa
         study = run(Lists(fails=True))
     assert len(study.trials) == 3
     assert "Lists could not log trial 0: no server" in caplog.text
+
+
+class Silent(Lists):
+    """A tool whose server is suspended until it is released."""
+
+    patience = 0.1
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.released = threading.Event()
+
+    def start(self, study: str, trial: FrozenTrial) -> Listed:
+        if not self.released.wait(20):
+            raise TimeoutError("suspended")
+        return super().start(study, trial)
+
+
+@pytest.mark.parametrize("options", [{}, {"n_parallel": 2, "executor": "threads"}], ids=str)
+def test_a_tool_that_is_silent_holds_no_training_and_gets_everything_when_it_answers(
+    options: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Every value waited until the client gave up: for minutes, under a lock that all trainings needed."""
+    tracker = Silent()
+    with caplog.at_level(logging.WARNING, "lazybo"):
+        study = run(tracker, **options)
+    assert not tracker.seen, "the run has not waited"
+    assert [record.message for record in caplog.records] == ["Silent has not answered for 0.1 s; the run goes on"]
+    tracker.released.set()
+    deadline = time.monotonic() + 60
+    while sum(entry[-1] == "complete" for entry in tracker.seen) < 3:
+        assert time.monotonic() < deadline, tracker.seen
+        time.sleep(0.01)
+    for trial in study.trials:
+        found = [entry[1:] for entry in tracker.seen if entry[0] == trial.number]
+        assert found[-1] == ("complete",)
+        assert [step for *_, step in found if isinstance(step, int)] == [1, 2, 3]
+    released = Silent()
+    released.released.set()
+    run(released)
+    assert released.seen[-1] == (2, "complete"), "a tool that answers is waited for"
 
 
 # --------------------------------------------------------------------- real clients

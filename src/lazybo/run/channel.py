@@ -7,6 +7,7 @@ connection is authenticated with a secret that only the driver's tasks carry.
 import contextlib
 import copy
 import math
+import pickle
 import secrets
 import socket
 import threading
@@ -489,11 +490,17 @@ class _Failed:
 
 def _answer(connection: Connection, reporter: Reporter) -> None:
     while True:
-        verb, *arguments = connection.recv()
-        answer: object = None
-        try:
-            if verb in ("begin", "report", "flush", "claim", "study_name", "storage", "suggest"):
-                answer = getattr(reporter, verb)(*arguments)
-        except Exception as error:
-            answer = _Failed(plain.reason(error), callers(error) if verb in ("storage", "suggest") else None)
-        connection.send(answer)
+        connection.send_bytes(_answered(connection.recv_bytes(), reporter))
+
+
+def _answered(message: bytes, reporter: Reporter) -> bytes:
+    """The answer to a message, as it is sent. What cannot be sent or understood here fails there, with the reason."""
+    verb, answer = "", None
+    try:
+        verb, *arguments = pickle.loads(message)  # noqa: S301 - the sender has the secret
+        if verb in ("begin", "report", "flush", "claim", "study_name", "storage", "suggest"):
+            answer = getattr(reporter, verb)(*arguments)
+        return pickle.dumps(answer)
+    except Exception as error:
+        cause = callers(error) if verb in ("storage", "suggest") else None
+        return pickle.dumps(_Failed(plain.reason(error), cause))

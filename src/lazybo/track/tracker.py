@@ -8,7 +8,9 @@ resumed study continues the runs that it has.
 import logging
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Protocol
 
 from optuna.study import Study
@@ -38,12 +40,20 @@ class Tracker(ABC):
     """Logs the trials of a run: parameters, reported values as they arrive, results and metrics.
 
     Give it to `optimize` in ``callbacks``. It also works as a callback of ``study.optimize``, where the values of a
-    trial are logged when it ends. If the tool cannot be reached, a warning says so and the run goes on. Used by several
-    threads at once.
+    trial are logged when it ends. If the tool cannot be reached, a warning says so and the run goes on; what a trial
+    has reported meanwhile is logged when it ends. Used by several threads at once; the tool is used in one of its own.
+
+    A trial waits for a tool that is silent for ``patience`` seconds, later ones not at all until the tool answers.
+    Clients try to reach a server that is gone for many minutes.
     """
 
+    patience: float = 20.0
+
     def __init__(self) -> None:
-        self._lock = threading.RLock()
+        self._lock = threading.Lock()
+        self._waiting: deque[tuple[int, Callable[[], object], threading.Event]] = deque()
+        self._works = False  # whether a thread works on what waits
+        self._silent = self._failed = False  # what the tool did the last time
         # By the number of the trial; the names and the steps are those that were logged.
         self._runs: dict[int, TrackedRun] = {}
         self._names: dict[int, set[str]] = {}
@@ -55,11 +65,12 @@ class Tracker(ABC):
 
     def report(self, study: Study, trial: FrozenTrial, step: int, value: float) -> None:
         """Log a value that a running trial has reported."""
-        self._try(self._report, study, trial, {step: value})
+        if not (self._silent or self._failed):
+            self._log(trial, partial(self._report, study, trial, {step: value}))
 
     def __call__(self, study: Study, trial: FrozenTrial) -> None:
         """Log what a trial has reported, and if it has ended, its results."""
-        self._try(self._follow, study, trial)
+        self._log(trial, partial(self._follow, study, trial))
 
     def _follow(self, study: Study, trial: FrozenTrial) -> None:
         self._report(study, trial, trial.intermediate_values)
@@ -92,12 +103,32 @@ class Tracker(ABC):
             self._names[number].update(new)
         return self._runs[number]
 
-    def _try(self, action: Any, study: Study, trial: FrozenTrial, *arguments: Any) -> None:
-        try:
+    def _log(self, trial: FrozenTrial, action: Callable[[], object]) -> None:
+        """Let the tool's thread do something, and wait for it unless the tool does not answer."""
+        done = threading.Event()
+        with self._lock:
+            self._waiting.append((trial.number, action, done))
+            if not self._works:
+                threading.Thread(target=self._work, name="lazybo-tracker", daemon=True).start()
+                self._works = True
+        if not self._silent and not done.wait(self.patience) and not self._silent:
+            self._silent = True
+            _logger.warning(f"{type(self).__name__} has not answered for {self.patience:g} s; the run goes on")
+
+    def _work(self) -> None:
+        while True:
             with self._lock:
-                action(study, trial, *arguments)
-        except Exception as error:  # a server that is down must not end a training
-            _logger.warning(f"{type(self).__name__} could not log trial {trial.number}: {error}")
+                self._works = bool(self._waiting)
+                if not self._works:
+                    return
+                number, action, done = self._waiting.popleft()
+            try:
+                action()
+                self._silent = self._failed = False
+            except BaseException as error:  # a server that is down must not end a training
+                self._failed = True
+                _logger.warning(f"{type(self).__name__} could not log trial {number}: {error}")
+            done.set()
 
 
 def results(study: Study, trial: FrozenTrial) -> dict[str, float]:

@@ -23,7 +23,7 @@ _logger = logging.getLogger(__name__)
 RECOUNT_INTERVAL = 1.0
 # Seconds after which a worker that was told to exit counts as not responding.
 EXIT_TIMEOUT = 10.0
-# Seconds the scheduler may take to forget a cancelled task.
+# Seconds the scheduler may take to answer a question while a task is stopped, and to forget the task.
 CANCEL_TIMEOUT = 5.0
 # Seconds between two checks whether a local cluster has all its workers.
 REPLACE_INTERVAL = 2.0
@@ -76,8 +76,8 @@ class DaskEngine(Engine):
             raise ValueError("a distributed.Client must not be asynchronous here: make it with asynchronous=False")
         super().__init__(workers or 1)
         self._client, self._owned, self._given = client, owned, workers
+        known = self._ask("identity", seconds=None)["workers"].values()
         self._recount_interval, self._counted = recount_interval, -math.inf
-        known = client.scheduler_info()["workers"].values()
         if gpus and known and not any(worker["resources"].get(GPU, 0) >= gpus for worker in known):
             raise ValueError(
                 f"no worker of the Dask cluster has the resource {GPU} that devices need; start those that have "
@@ -105,7 +105,7 @@ class DaskEngine(Engine):
             self._counted = time.monotonic()
             # If the scheduler is gone, its tasks will fail and say so.
             with contextlib.suppress(OSError):
-                self._workers = max(self._workers, sum(self._client.nthreads().values()))
+                self._workers = max(self._workers, sum(self._ask("ncores", workers=None).values()))
         return self._workers
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
@@ -156,6 +156,8 @@ class DaskEngine(Engine):
             return all(self._end(running) for running in task)
         except Exception as error:
             _logger.warning(f"A task could not be stopped: {error}")
+            with contextlib.suppress(Exception):
+                self._client.cancel(task)  # a suspended scheduler hears of it later
             return False
 
     def _end(self, running: distributed.Future) -> bool:
@@ -166,12 +168,12 @@ class DaskEngine(Engine):
         # Submissions are sent in batches, which a question may overtake.
         self._wait_until(running, known=True)
         # Ask first where the task runs: the scheduler forgets a cancelled task.
-        places = self._client.processing().items()
+        places = self._ask("processing", workers=None).items()
         address, keys = next(((address, keys) for address, keys in places if running.key in keys), ("", ()))
         self._client.cancel([running])
         # Before the scheduler has handled a cancellation, a queued task could still start.
         self._wait_until(running, known=False)
-        worker = self._client.scheduler_info()["workers"].get(address)
+        worker = self._ask("identity")["workers"].get(address)
         if worker is None or address in self._restarts or self._closing:
             return True  # it waits at the scheduler, or its worker is ending anyway
         others = set(keys) - {running.key}
@@ -179,7 +181,7 @@ class DaskEngine(Engine):
         if in_line and any(key < running.key for key in others):
             self._wait_until_dropped(running.key, address)
             return True  # it waited behind another task of ours
-        if (others and not in_line) or not worker["nanny"] or self._client.has_what([address])[address]:
+        if (others and not in_line) or not worker["nanny"] or self._ask("has_what", workers=[address])[address]:
             return False
         # In another thread, since it may take seconds.
         thread = threading.Thread(target=self._restart, args=(address,), name="lazybo-restart", daemon=True)
@@ -191,8 +193,7 @@ class DaskEngine(Engine):
         """Wait until the scheduler knows a task that has not ended, or has forgotten it."""
         deadline = time.monotonic() + CANCEL_TIMEOUT
         while time.monotonic() < deadline and not (known and running.done()):
-            status = self._client.sync(self._client.scheduler.get_task_status, keys=[running.key])
-            if (status[running.key] is not None) == known:
+            if (self._ask("get_task_status", keys=[running.key])[running.key] is not None) == known:
                 return
             time.sleep(0.002)
 
@@ -201,10 +202,18 @@ class DaskEngine(Engine):
         deadline = time.monotonic() + CANCEL_TIMEOUT
         with contextlib.suppress(TimeoutError):  # a worker that does not respond
             while (left := deadline - time.monotonic()) > 0:
-                where = {"workers": [address], "on_error": "ignore"}
-                if not self._client.sync(self._client._run, _has, key, **where, callback_timeout=left).get(address):
+                if not self._run_there(address, left, _has, key).get(address):
                     return
                 time.sleep(0.002)
+
+    def _ask(self, question: str, seconds: float | None = CANCEL_TIMEOUT, **details: Any) -> Any:
+        """What the scheduler answers. Raises a TimeoutError if it does not: it may be suspended."""
+        return self._client.sync(getattr(self._client.scheduler, question), **details, callback_timeout=seconds)
+
+    def _run_there(self, address: str, seconds: float, function: Callable[..., object], *args: Any, **how: Any) -> Any:
+        """What a function returns on a worker, by its address. Raises a TimeoutError if the worker does not answer."""
+        where = {"workers": [address], "on_error": "ignore", "callback_timeout": seconds}
+        return self._client.sync(self._client._run, function, *args, **where, **how)
 
     def _restart(self, address: str) -> None:
         """End the process of a worker; its nanny starts another.
@@ -213,8 +222,9 @@ class DaskEngine(Engine):
         sometimes gives the worker up. The nanny is asked only if the worker does not respond.
         """
         try:
-            self._client.run(_exit, workers=[address], wait=False, on_error="ignore")
             deadline = time.monotonic() + EXIT_TIMEOUT
+            with contextlib.suppress(TimeoutError):  # a worker that is suspended does not even hear of it
+                self._run_there(address, EXIT_TIMEOUT, _exit, wait=False)
             while address in self._client.nthreads():
                 if time.monotonic() > deadline:
                     self._client.restart_workers([address], raise_for_error=False)
