@@ -539,3 +539,92 @@ def test_a_training_that_starts_on_a_full_disk_waits_for_room(
     with opened(tmp_path, 0, copies=True) as checkpoint:
         assert checkpoint.folder.is_dir()
     assert caplog.text.count("No space left") == 2
+
+
+def saved_once(root: Path) -> None:
+    with opened(root, 0, copies=True) as first:
+        (first.folder / "state").write_text("1")
+        first.save(1, 1.0)
+
+
+def test_a_file_of_ours_without_end_is_not_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A sparse file of 200 GB ended the evaluation with a MemoryError."""
+    saved_once(tmp_path)
+    os.truncate(place_of(tmp_path, 0) / STATE, 200 << 30)
+    with opened(tmp_path, 0, copies=True) as second:
+        assert second.step == 0
+    assert "has more than 16 MB" in caplog.text
+
+
+def nested(folder: Path, depth: int) -> None:
+    """Make folders within folders, deeper than Python can call itself."""
+    script = 'for i in $(seq "$1"); do mkdir d && cd d || exit 1; done'
+    subprocess.run(["sh", "-c", script, "sh", str(depth)], cwd=folder, check=True)
+
+
+def test_folders_that_are_nested_very_deeply_are_no_checkpoint(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They ended the run with a RecursionError, when the copies of the trial were removed."""
+    saved_once(tmp_path)
+    place = place_of(tmp_path, 0)
+    for folder in (place / "files", *place.glob(f"{SAVED}-*")):
+        nested(folder, 1200)
+    with opened(tmp_path, 0, copies=True) as second:
+        (second.folder / "state").write_text("2")
+        second.save(2, 2.0)
+        before = second.step
+        nested(second.folder, 1200)
+        second.save(3, 3.0)
+    tidy(tmp_path, 0)
+    if sys.version_info < (3, 13):
+        assert before == 2
+        assert "the training starts from its first step" in caplog.text
+    subprocess.run(["rm", "-rf", str(place)], check=True)
+
+
+@pytest.mark.extra
+def test_what_cannot_be_removed_is_not_taken_for_the_last_step(tmp_path: Path) -> None:
+    """A file that another machine has open stays, as what is mounted there: the training found files of a later step.
+
+    It started from its first step although there was a good copy.
+    """
+    saved_once(tmp_path)
+    files_of_later = place_of(tmp_path, 0) / "files"
+    (files_of_later / "state").write_text("2, not yielded yet")
+    script = "mount --bind files files && mount -o remount,ro,bind files && exec "
+    program = "import pathlib, sys\nfrom lazybo.run.checkpoints import opened\n"
+    program += "with opened(pathlib.Path(sys.argv[1]), 0, copies=True) as checkpoint:\n"
+    program += "    print(checkpoint.step, (checkpoint.folder / 'state').read_text())"
+    inside = ["unshare", "--mount", "sh", "-ec", script + '"$@"', "sh", sys.executable, "-c", program, str(tmp_path)]
+    done = subprocess.run(inside, cwd=files_of_later.parent, capture_output=True, text=True, check=False)
+    if "unshare" in done.stderr:
+        pytest.skip(f"mounts are not permitted here: {done.stderr}")
+    assert done.stdout == "1 1\n", done.stderr
+
+
+def test_the_files_of_a_program_are_no_link(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    place_of(tmp_path, 0).mkdir()
+    (place_of(tmp_path, 0) / "files").symlink_to(outside)
+    with opened(tmp_path, 0, copies=False) as checkpoint:
+        (checkpoint.folder / "state").write_text("1")
+    assert not list(outside.iterdir())
+    assert "is a link, which is not followed" in caplog.text
+
+
+@pytest.mark.extra
+def test_a_read_only_folder_is_one_error_before_the_first_trial(tmp_path: Path) -> None:
+    """Every trial failed for itself, and counted."""
+    (tmp_path / "checkpoints").mkdir()
+    program = "import lazybo\ndef train(x, checkpoint):\n    yield x\n"
+    program += "lazybo.optimize(train, {'x': (0.0, 1.0)}, n_trials=3, storage='s.db', checkpoints='checkpoints')"
+    script = 'mount --bind checkpoints checkpoints && mount -o remount,ro,bind checkpoints && exec "$@"'
+    inside = ["unshare", "--mount", "sh", "-ec", script, "sh", sys.executable, "-c", program]
+    done = subprocess.run(inside, cwd=tmp_path, capture_output=True, text=True, check=False)
+    if "unshare" in done.stderr:
+        pytest.skip(f"mounts are not permitted here: {done.stderr}")
+    assert "cannot be written to: it is read-only; give another: checkpoints=" in done.stderr
+    storage = open_storage(tmp_path / "s.db")
+    assert not [trial for study in storage.get_all_studies() for trial in storage.get_all_trials(study._study_id)]

@@ -165,7 +165,7 @@ def test_an_evaluation_that_hangs_on_dask_is_ended_and_its_worker_is_free(
             stuck()
         return bowl(params)
 
-    study = optimize(objective, SPACE, n_trials=10, executor=dask_client, seed=0, limits=Limits(trial_timeout=3.0))
+    study = optimize(objective, SPACE, n_trials=10, executor=dask_client, seed=0, limits=Limits(trial_timeout=15.0))
     failed = [t.number for t in study.trials if t.state == TrialState.FAIL]
     assert failed == [1, 2]
     assert "trial_timeout" in study.trials[1].system_attrs["fail_reason"]

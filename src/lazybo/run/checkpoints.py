@@ -46,7 +46,7 @@ from optuna.storages import BaseStorage
 from optuna.study import Study
 
 from lazybo.core.checks import is_number, shortened, whole
-from lazybo.core.codec import object_from_json, readable
+from lazybo.core.codec import object_from_json, read_at_most, readable
 from lazybo.run.presence import Process
 from lazybo.study.attributes import MAX_STORED, of_study
 from lazybo.study.store import Store, with_retries
@@ -62,6 +62,8 @@ COPY_NAME = re.compile(rf"{SAVED}-\d+-[0-9a-f]{{8}}", re.ASCII)
 COPY_ATTEMPTS = 3
 # A file that is written twice within JUST_NOW nanoseconds may look unchanged. Files that are not SMALL take longer.
 JUST_NOW, SMALL = 100_000_000, 1 << 24
+# Our own files are small: metrics have a limit. A larger one was not written by us.
+LARGEST = 1 << 24
 # By path: time, size and inode.
 Stamp: TypeAlias = dict[str, tuple[int, int, int]]
 # The temporary folders of studies in memory. Each is removed with its storage, at the latest when this process ends.
@@ -117,7 +119,7 @@ class Checkpoint:
         self, root: Path, number: int, *, copies: bool, is_value: Callable[[Any], bool] = lambda _: True
     ) -> None:
         self._number, self._place = number, place_of(root, number)
-        self._make_place()
+        self._make(self._place)
         self._token = uuid.uuid4().hex[:8]
         owner = self._read(OWNER, _Owner.parse, "it is ignored")
         contested = copies and owner is not None and owner.process.may_run
@@ -138,18 +140,21 @@ class Checkpoint:
             self._restore(is_value)
             self._remember(_stamp(self.folder), self._now())
         else:
-            _make(self.folder)
+            self._make(self.folder)
 
-    def _make_place(self) -> None:
-        """Make the folder of the trial. A link in its place is replaced, since its target is not ours."""
-        if self._place.is_symlink():
-            self._say(f"{self._place} is a link, which is not followed; the training gets a new folder")
-            self._place.unlink()
-        _make(self._place)
+    def _make(self, folder: Path) -> None:
+        """Make a folder of the trial. A link in its place is replaced, since its target is not ours."""
+        if folder.is_symlink():
+            self._say(f"{folder} is a link, which is not followed; the training gets a new folder")
+            folder.unlink()
+        # While the disk is full, wait for some time.
+        with_retries(partial(folder.mkdir, parents=True, exist_ok=True))
 
     def _restore(self, is_value: Callable[[Any], bool]) -> None:
         """Restore the folder from the last copy; empty if there is none."""
         _remove(self.folder)
+        if os.path.lexists(self.folder):  # a file in it is still open on a network's file system, or was mounted there
+            self.folder = self._place / f"{FILES}-{self._token}"
         found = self._read(STATE, _Saved.parse, "the training starts from its first step")
         if found is not None and not is_value(found.value):
             said = f"its value {shortened(found.value)} is not one of this objective"
@@ -166,7 +171,7 @@ class Checkpoint:
             else:
                 self.step, self.value = found.step, found.value
                 return
-        _make(self.folder)
+        self._make(self.folder)
 
     def save(self, step: int, value: Any) -> None:
         """Copy the folder after this step, if something in it has changed. Raises `TakenOver`.
@@ -176,7 +181,8 @@ class Checkpoint:
         """
         name = f"{SAVED}-{step}-{uuid.uuid4().hex[:8]}"
         try:
-            now, stamp = self._now(), _stamp(self.folder)
+            with _shallow(self.folder):
+                now, stamp = self._now(), _stamp(self.folder)
             if stamp == self._stamp and self._digests == {name: _digest(self.folder / name) for name in self._digests}:
                 return
             if self.before_copy is not None:
@@ -315,10 +321,11 @@ def checkpoint_root(study: Study, given: str | Path | None) -> Path:
     root = (Path(given).expanduser() if given is not None else Path(known or _default_root(store))).absolute()
     try:
         root.mkdir(parents=True, exist_ok=True)
+        wrong = "" if os.access(root, os.W_OK | os.X_OK) else "written to: it is read-only"
     except OSError as error:
-        raise ValueError(
-            f"the folder for checkpoints {str(root)!r} cannot be made: {error.strerror}; give another: checkpoints="
-        ) from None
+        wrong = f"made: {error.strerror}"
+    if wrong:
+        raise ValueError(f"the folder for checkpoints {str(root)!r} cannot be {wrong}; give another: checkpoints=")
     if str(root) != known:
         store.set_attributes({CHECKPOINTS_KEY: str(root)})
     return root
@@ -334,11 +341,6 @@ def _copies(place: Path) -> list[Path]:
     return [path for path in place.glob(f"{SAVED}-*") if COPY_NAME.fullmatch(path.name)]
 
 
-def _make(folder: Path) -> None:
-    """Make a folder, with its parents. While the disk is full, wait for some time."""
-    with_retries(partial(folder.mkdir, parents=True, exist_ok=True))
-
-
 def _modified(path: Path) -> int:
     """When a file was written, in nanoseconds; now if it has vanished."""
     try:
@@ -351,6 +353,15 @@ def _check_folder(path: Path) -> None:
     """Raise an OSError if this is not a folder, or a link to one."""
     if not stat.S_ISDIR(path.lstat().st_mode):
         raise NotADirectoryError(errno.ENOTDIR, "it is not a folder", str(path))
+
+
+@contextlib.contextmanager
+def _shallow(path: Path) -> Iterator[None]:
+    """Raise an OSError if folders are nested so deeply that Python cannot go through them."""
+    try:
+        yield
+    except RecursionError:
+        raise OSError(errno.ENAMETOOLONG, "its folders are nested too deeply", str(path)) from None
 
 
 def _stamp(folder: Path) -> Stamp:
@@ -386,8 +397,9 @@ def _copy(source: Path, target: Path) -> set[str]:
     for _ in range(COPY_ATTEMPTS):
         _remove(target)
         special: set[str] = set()
-        if _copy_once(source, target, special):
-            break
+        with _shallow(source):
+            if _copy_once(source, target, special):
+                break
     return special
 
 
@@ -426,7 +438,7 @@ def _read(path: Path, parse: Callable[[Mapping[str, Any]], _T]) -> _T | None:
     try:
         if not stat.S_ISREG(path.lstat().st_mode):
             raise ValueError(f"{path} is not a file")
-        written = path.read_bytes()
+        written = read_at_most(path, LARGEST)
     except FileNotFoundError:
         return None
     with readable(str(path)):
@@ -461,7 +473,8 @@ def _remove(path: Path) -> None:
         with contextlib.suppress(OSError):
             path.unlink()
     else:
-        shutil.rmtree(path, ignore_errors=True)
+        with contextlib.suppress(RecursionError):  # until Python 3.12
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def _described(error: OSError) -> str:

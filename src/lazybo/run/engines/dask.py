@@ -210,10 +210,10 @@ class DaskEngine(Engine):
         """What the scheduler answers. Raises a TimeoutError if it does not: it may be suspended."""
         return self._client.sync(getattr(self._client.scheduler, question), **details, callback_timeout=seconds)
 
-    def _run_there(self, address: str, seconds: float, function: Callable[..., object], *args: Any, **how: Any) -> Any:
+    def _run_there(self, address: str, seconds: float, function: Callable[..., object], *args: Any) -> Any:
         """What a function returns on a worker, by its address. Raises a TimeoutError if the worker does not answer."""
         where = {"workers": [address], "on_error": "ignore", "callback_timeout": seconds}
-        return self._client.sync(self._client._run, function, *args, **where, **how)
+        return self._client.sync(self._client._run, function, *args, **where)
 
     def _restart(self, address: str) -> None:
         """End the process of a worker; its nanny starts another.
@@ -224,7 +224,7 @@ class DaskEngine(Engine):
         try:
             deadline = time.monotonic() + EXIT_TIMEOUT
             with contextlib.suppress(TimeoutError):  # a worker that is suspended does not even hear of it
-                self._run_there(address, EXIT_TIMEOUT, _exit, wait=False)
+                self._run_there(address, EXIT_TIMEOUT, _exit)
             while address in self._client.nthreads():
                 if time.monotonic() > deadline:
                     self._client.restart_workers([address], raise_for_error=False)
