@@ -22,7 +22,7 @@ PACKAGE = ROOT / "src" / "lazybo"
 # These numbers may go down. To raise one, explain why in docs/architecture.md, in the same commit.
 LIMITS = {
     "modules": 146,
-    "lines": 36_200,
+    "lines": 36_300,
     "lines of a module": 500,
     "modules in an import chain": 18,
     "methods of a class": 25,

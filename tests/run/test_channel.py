@@ -68,14 +68,16 @@ def test_what_cannot_be_understood_or_sent_is_an_error_at_once(capfd: pytest.Cap
     """The thread of the connection died, and the worker tried again for a minute and failed with a bare EOFError."""
 
     class Odd(Threshold):
-        def storage(self, method: str, arguments: object, named: object) -> object:
+        def storage(self, *_: object) -> object:
             return threading.Lock()
 
     with listening(Odd(), "127.0.0.1") as sent:
         remote = pickle.loads(pickle.dumps(sent))
-        with pytest.raises(RuntimeError, match="could not handle a report: .*No module named 'a_module_of_the_worker'"):
+        with pytest.raises(
+            RuntimeError, match=r"could not handle a report: .*No module named 'a_module_of_the_worker'"
+        ):
             remote.storage("set_trial_user_attr", (0, "key", OnlyThere()), {})
-        with pytest.raises(TypeError, match="cannot pickle '_thread.lock'"):
+        with pytest.raises(TypeError, match=r"cannot pickle '_thread\.lock'"):
             remote.storage("get_trial", (0,), {})
         assert not remote.report(1, 0, 2.0), "the connection is still there"
     assert "Traceback" not in capfd.readouterr().err

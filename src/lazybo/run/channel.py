@@ -19,16 +19,8 @@ from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 from typing import Any
 
+from optuna import pruners
 from optuna.distributions import BaseDistribution
-from optuna.pruners import (
-    HyperbandPruner,
-    MedianPruner,
-    NopPruner,
-    PercentilePruner,
-    SuccessiveHalvingPruner,
-    ThresholdPruner,
-    WilcoxonPruner,
-)
 from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial
 
@@ -48,9 +40,9 @@ CONNECTING = 10.0  # seconds of one attempt
 SILENCE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 25_000}
 # Pruners that use the parameters and values of a running trial, and of other trials only those that have ended. Ours,
 # LazyPruner, says so itself.
-BY_VALUES = (MedianPruner, PercentilePruner, ThresholdPruner, WilcoxonPruner)
+BY_VALUES = (pruners.MedianPruner, pruners.PercentilePruner, pruners.ThresholdPruner, pruners.WilcoxonPruner)
 # Pruners that also keep attributes with running trials. Any other pruner may look at all that running trials report.
-BY_ATTRIBUTES = (SuccessiveHalvingPruner, HyperbandPruner)
+BY_ATTRIBUTES = (pruners.SuccessiveHalvingPruner, pruners.HyperbandPruner)
 # Writes values by step, by the id of their trial; returns the ids of the trials that had ended and got none.
 Write = Callable[[Mapping[int, Mapping[int, float]]], Collection[int]]
 # Is called with a value that a running trial has reported: the study, the trial, the step, the value.
@@ -190,7 +182,7 @@ class StudyReporter:
         """Whether the pruner says that a trial should stop."""
         pruner = self._study.pruner
         kind = type(pruner)  # a subclass may do anything
-        if kind is NopPruner:
+        if kind is pruners.NopPruner:
             return False
         by_values = kind in BY_VALUES or "BY_VALUES" in vars(kind)
         if not by_values and kind not in BY_ATTRIBUTES:
@@ -457,7 +449,8 @@ class _Listener:
                     timer.cancel()
                     with self._lock:
                         self._unauthenticated.pop(client, None)
-                _answer(connection, self._reporter)
+                while True:
+                    connection.send_bytes(_answered(connection.recv_bytes(), self._reporter))
         except (EOFError, OSError, AuthenticationError):
             pass  # a client without the secret, or a worker that has ended or died
         finally:
@@ -488,19 +481,13 @@ class _Failed:
     error: Exception | None  # what the call would have raised in the driver
 
 
-def _answer(connection: Connection, reporter: Reporter) -> None:
-    while True:
-        connection.send_bytes(_answered(connection.recv_bytes(), reporter))
-
-
 def _answered(message: bytes, reporter: Reporter) -> bytes:
     """The answer to a message, as it is sent. What cannot be sent or understood here fails there, with the reason."""
-    verb, answer = "", None
+    verb = ""
     try:
         verb, *arguments = pickle.loads(message)  # noqa: S301 - the sender has the secret
-        if verb in ("begin", "report", "flush", "claim", "study_name", "storage", "suggest"):
-            answer = getattr(reporter, verb)(*arguments)
-        return pickle.dumps(answer)
+        known = verb in ("begin", "report", "flush", "claim", "study_name", "storage", "suggest")
+        return pickle.dumps(getattr(reporter, verb)(*arguments) if known else None)
     except Exception as error:
         cause = callers(error) if verb in ("storage", "suggest") else None
         return pickle.dumps(_Failed(plain.reason(error), cause))
