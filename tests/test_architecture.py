@@ -179,8 +179,6 @@ def test_a_worker_imports_no_model() -> None:
     [
         ("sklearn", "sklearn", "import lazybo.sklearn"),
         ("matplotlib", "plot", "import lazybo.report.plots"),
-        ("matplotlib", "paper", "from lazybo.paper.command import figures_command; figures_command()"),
-        ("torch", "paper", "from lazybo.paper.tuning import import_networks; import_networks()"),
         ("distributed", "dask", "from lazybo.run.engines import make_engine; make_engine('dask', 1)"),
         ("ray", "ray", "from lazybo.run.engines import make_engine; make_engine('ray', 1)"),
         ("ray", "tune", "import lazybo.ray"),

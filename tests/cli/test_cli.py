@@ -193,7 +193,7 @@ def test_a_parameter_may_be_named_in_every_way_of_a_flag() -> None:
         ("show sqlite://x.db", "needs a third slash: give 'sqlite:///x.db', or 'x.db' alone"),
         ("show redis://h", "databases: sqlite, postgresql"),
         ("show postgresql+psycopg9://u@h/d", "SQLAlchemy does not know the driver in"),
-        ("show postgresql+psycopg2://u@127.0.0.1:1/d", "write postgresql+psycopg://... for the driver of pip install"),
+        ("show postgresql+psycopg2://u@127.0.0.1:1/d", "write postgresql+psycopg://... and pip install"),
         ("tune nothing.toml", "nothing.toml cannot be read"),
         ("show nothing.db", "there is no storage 'nothing.db'"),
         ("show train", "is not an SQLite database"),

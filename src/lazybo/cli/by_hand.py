@@ -353,7 +353,7 @@ def _print_steps(by_hand: ByHand, steps: Sequence[Step], numbers: Sequence[int |
         console.print_json(record)
         return
     where = {UNUSED: f" (row{'s' * (len(unused) > 1)} {shortened(unused)[1:-1]})"}
-    done = ", ".join(f"{n} {kind}{where.get(kind, '')}" for kind, n in counts.items()) or "the table has no rows"
+    done = ", ".join(f"{n} {kind}{where.get(kind, '')}" for kind, n in counts.items())
     parts = [f"trial {numbers[0]} {steps[0].kind}" if len(steps) == 1 and numbers[0] is not None else done]
     if facts.best:
         first = facts.best[0]

@@ -170,8 +170,9 @@ def steps_of(path: Path, by_hand: ByHand, *, correct: bool) -> list[Step]:
     """What a table says that the study does not know yet. All of it is validated before anything is written."""
     rows = csv_rows(path, "the table", by_hand.space.distributions, first=2)
     table = _Table(by_hand, Store(by_hand.study).trials(), correct=correct)
-    if rows:
-        table.check_columns(next(iter(rows.values())), path.name)
+    if not rows:
+        raise ValueError(f"{path.name} has no row below its heading; nothing is recorded")
+    table.check_columns(next(iter(rows.values())), path.name)
     found = []
     for i, cells in rows.items():
         try:
@@ -192,6 +193,9 @@ class _Table:
 
     def check_columns(self, columns: Collection[str], name: str) -> None:
         """Raise a ValueError if values have no column, or if a column nearly has the name of another one."""
+        for each in _names(self._goals):
+            if len(twice := [column for column in _columns(each, self._goals) if column in columns]) > 1:
+                raise ValueError(f"{name} has two columns for {each!r}, {' and '.join(twice)}; remove one of them")
         lacking = [each for each in _names(self._goals) if _column(each, columns, self._goals) is None]
         metrics = [bound.metric for bound in self._goals.bounds] + [self._goals.cost or "number"]
         wanted = ["number", "variance", "state", *metrics, *value_columns(self._goals), *self._space.distributions]
@@ -287,6 +291,8 @@ class _Table:
             if name not in known and cell is not None and not name.startswith(OWN)
         }
         variance = cells.get("variance")
+        if isinstance(variance, str):
+            raise ValueError(f"a variance must be a number, not {variance!r}{_with_point(variance)}")
         known_variance = None if variance is None else (float(variance),) * len(given)
         numbers = _values(list(values.values()), f"write {FAILED} if there is none, or leave the cell empty")
         if is_failed:  # what was measured all the same is kept

@@ -22,6 +22,7 @@ import lazybo
 from lazybo.cli.console import exit_on_bad_input
 from lazybo.cli.parameters import tables_of
 from lazybo.core.checks import DIRECTIONS, finite_number, one_of, seconds, shortened, whole
+from lazybo.core.codec import read_at_most
 from lazybo.core.text import without_password
 from lazybo.programs.placeholders import nearest
 from lazybo.run.devices import parse_devices
@@ -31,6 +32,8 @@ from lazybo.study.store import database_url, open_storage
 
 Command: TypeAlias = Callable[..., None]
 
+# Larger TOML files are rejected.
+MOST_BYTES = 2**22
 DEFAULT_STORAGE = "lazybo.db"
 WHAT, WHEN, WHERE, KEPT = "What is tuned", "When it ends", "Where it runs", "What is kept"
 PRUNERS = ("lazy", "median", "hyperband", "halving", "none")
@@ -362,10 +365,11 @@ def _direction_of(maximize: Sequence[str], minimize: Sequence[str], order: Seque
 def read_settings(path: Path) -> dict[str, Any]:
     """The settings in a TOML file. The study is named after the file unless the file names it."""
     try:
-        with path.open("rb") as file:
-            settings = tomllib.load(file)
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read: {error.strerror}") from None
+        content = read_at_most(path, MOST_BYTES)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    try:
+        settings = tomllib.loads(content.decode("utf-8-sig"))  # some editors write a byte order mark first
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"{path} is not TOML: {error}") from None
     for key, value in settings.items():
