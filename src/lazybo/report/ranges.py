@@ -274,15 +274,11 @@ def columns_of(space: Space) -> list[tuple[int, str]]:
 
 def along(space: Space, center: Array, j: int) -> Array:
     """Points along one column: all its levels, or some from end to end that include the center, (m, d)."""
+    places = np.linspace(0.0, 1.0, GRID)
     if space.levels[j] <= LEVELS or not space.numeric[j]:
-        name = next(name for name, columns in space.slices.items() if columns.start == j)
-        levels = space.axes[name].listed()[:, 0]
-        if len(levels) > LEVELS:
-            levels = np.unique(np.append(levels[np.linspace(0, len(levels) - 1, GRID).astype(np.intp)], center[j]))
-        x = np.repeat(center[None], len(levels), axis=0)
-        x[:, j] = levels
-        return x
+        listed = next(space.axes[name].listed()[:, 0] for column, name in columns_of(space) if column == j)
+        places = listed[np.round(places * (len(listed) - 1)).astype(np.intp)]
     x = np.repeat(center[None], GRID + 1, axis=0)
-    x[1:, j] = np.linspace(0.0, 1.0, GRID)
+    x[1:, j] = places
     x[:, j] = space.snap(x)[:, j]
     return x[np.unique(x[:, j], return_index=True)[1]]

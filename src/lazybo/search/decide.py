@@ -330,7 +330,7 @@ def believed_points(space: Space, u: Array, *, most: bool = False) -> Array:
     assert space.believed is not None
     drawn = space.believed.as_uniform(u)
     if most:
-        drawn[:1] = space.believed.most(u[:1])
+        drawn[:1] = space.believed.as_uniform(u[:1], most=True)
     return space.from_uniform(drawn)
 
 

@@ -203,16 +203,12 @@ class NumberAxis(Axis):
             self._log = False
             self._origin = self._measure(self._low)
             self._extent = self._measure(self._high) - self._origin
-        self.edges = self._edges()
+        half = 0.5 / (self.levels - 1)
+        self.edges = -half, 1.0 + half
         """The coordinates of the range that values are drawn from: half a step beyond the ends if they are discrete."""
-
-    def _edges(self) -> tuple[float, float]:
-        if self._continuous:
-            return 0.0, 1.0
-        if not self._log:
-            return -0.5 / (self.levels - 1), 1.0 + 0.5 / (self.levels - 1)
-        low, high = (self._measure(end) for end in (self._low - self._step / 2, self._high + self._step / 2))
-        return (low - self._origin) / self._extent, (high - self._origin) / self._extent
+        if self._log:
+            half = self._step / 2
+            self.edges = self.length(1.0 - half / self._low), 1.0 + self.length(1.0 + half / self._high)
 
     def columns(self, *, conditional: bool) -> tuple[Column, ...]:
         """One numeric column."""
@@ -314,12 +310,10 @@ class NumberAxis(Axis):
 
     def from_uniform(self, u: Array) -> Array:
         """Coordinates for uniform numbers: even on the scale between the `edges`, then those of the nearest level."""
-        if self._continuous:
-            return u
+        low, high = self.edges
         if self._log:
-            low, high = self.edges
-            return self._at_level(self._level(low + u * (high - low)))
-        return self._at_level(np.minimum(np.floor(u * self.levels), self.levels - 1))
+            return self.snap(low + u * (high - low))
+        return u if self._continuous else self._at_level(np.minimum(np.floor(u * self.levels), self.levels - 1))
 
     def uniform(self, x: Array) -> Array:
         """Uniform numbers that `from_uniform` turns into these coordinates, or into the nearest level, (n,)."""
@@ -328,8 +322,7 @@ class NumberAxis(Axis):
 
     def listed(self) -> Array:
         """The coordinates of all levels."""
-        levels: Array = self._at_level(np.arange(self.levels))[:, None]
-        return levels
+        return np.array(self._at_level(np.arange(self.levels))[:, None])
 
     def length(self, within: float) -> float:
         """How far a factor leads on a logarithmic scale, or a difference on a linear one, in coordinates."""

@@ -309,18 +309,14 @@ class Believed:
             slopes[:, j] = np.where(active, slope, 0.0)
         return total, slopes
 
-    def as_uniform(self, u: Array) -> Array:
-        """Uniform numbers, (n, draws), changed so that the points they make have this density."""
-        u = u.copy()
-        for _, i, part in self._parts:
-            u[:, i] = part.as_uniform(u[:, i])
-        return u
+    def as_uniform(self, u: Array, *, most: bool = False) -> Array:
+        """Uniform numbers, (n, draws), changed so that the points they make have this density.
 
-    def most(self, u: Array) -> Array:
-        """Uniform numbers, (n, draws), changed so that each parameter with a belief has its most likely value."""
+        With ``most``, each parameter with a belief has its most likely value instead.
+        """
         u = u.copy()
         for _, i, part in self._parts:
-            u[:, i] = part.most
+            u[:, i] = part.most if most else part.as_uniform(u[:, i])
         return u
 
 

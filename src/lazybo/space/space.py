@@ -143,9 +143,7 @@ class Space:
 
     def _examples(self) -> list[dict[str, Any]]:
         """Random configurations, always the same."""
-        rows = np.random.default_rng(0).random((EXAMPLES, self.draws))
-        parts = [axis.from_uniform(rows[:, self._drawn[name]]) for name, axis in self.axes.items()]
-        return [self.decode(x) for x in self._obeying(np.hstack(parts))] if parts else [self.decode(np.zeros(0))]
+        return [self.decode(x) for x in self.sample(np.random.default_rng(0), EXAMPLES if self.axes else 1)]
 
     def __eq__(self, other: object) -> bool:
         """Whether another space has the same parameters, conditions and predicate."""
@@ -271,8 +269,7 @@ class Space:
     def from_uniform(self, u: Array) -> Array:
         """Points for uniform numbers in [0, 1), (n, draws): every parameter is uniform on its scale.
 
-        A discrete number is rounded from the range that begins and ends half a step beyond its ends. So all are equally
-        likely on a linear scale, and small ones are likelier on a logarithmic one.
+        Discrete numbers are rounded from a range that begins and ends half a step beyond their ends.
         """
         parts = [axis.from_uniform(u[:, self._drawn[name]]) for name, axis in self.axes.items()]
         empty = np.zeros((len(u), self.own))

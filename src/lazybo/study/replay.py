@@ -6,12 +6,14 @@ model; sessions that continue with what another one had learned get it from the 
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
+import lazybo
 from lazybo.core.checks import shortened
 from lazybo.search.optimizer import Optimizer
 from lazybo.search.options import Options
@@ -154,7 +156,10 @@ class _Player:
 
     def play(self, session: _Session) -> Iterator[Replayed]:
         """Replay all events; yields each trial whose suggestion is then known."""
-        count = 0
+        count, version = 0, "" if session.opening is None else session.opening.version
+        if version != lazybo.__version__:
+            made = f"lazybo {version}" if version else "another version of lazybo"
+            self._doubt = f"it was suggested by {made}, and {lazybo.__version__} suggests something else"
         self._keep(count)
         for number, events in session.parts:
             for event in events:
@@ -242,16 +247,7 @@ def _paused_at(trial: FrozenTrial, step: int) -> FrozenTrial:
     values = {each: value for each, value in trial.intermediate_values.items() if each <= step}
     if step not in values:
         raise Missing(f"trial {trial.number} has no value of step {step}")
-    return FrozenTrial(
-        number=trial.number,
-        state=TrialState.WAITING,
-        value=None,
-        datetime_start=trial.datetime_start,
-        datetime_complete=None,
-        params=trial.params,
-        distributions=trial.distributions,
-        user_attrs={**trial.user_attrs, PAUSED_KEY: step},
-        system_attrs=trial.system_attrs,
-        intermediate_values=values,
-        trial_id=trial._trial_id,
-    )
+    paused = copy(trial)
+    paused.state, paused.values, paused.datetime_complete = TrialState.WAITING, None, None
+    paused.user_attrs, paused.intermediate_values = {**trial.user_attrs, PAUSED_KEY: step}, values
+    return paused

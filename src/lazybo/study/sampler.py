@@ -381,10 +381,8 @@ class LazySampler(BaseSampler):
 
 def _drawn(space: Space, rng: np.random.Generator, *, most: bool) -> Array:
     """A random point, from the beliefs if the space has some; with ``most`` where they expect the optimum most."""
-    u, believed = rng.random((1, space.draws)), space.believed
-    if believed is not None:
-        u = believed.most(u) if most else believed.as_uniform(u)
-    return space.from_uniform(u)[0]
+    u = rng.random((1, space.draws))
+    return space.from_uniform(u if space.believed is None else space.believed.as_uniform(u, most=most))[0]
 
 
 def _why_independent(trial: FrozenTrial, name: str, known: BaseDistribution, asked: BaseDistribution) -> str:

@@ -27,6 +27,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import lazybo
 from lazybo.study.attributes import SEEN_KEY, joined, parts
 
 _RANGE = re.compile(r"([af])(\d+)-(\d+)")
@@ -38,24 +39,27 @@ class Opening:
 
     ``recalled`` is the moment whose learned parameters it began with: a session and its number of events there; None
     if nothing was learned before, and an empty session if nobody knows. ``options`` is a digest of its options.
-    ``known`` results were given that the study does not have. ``predicate`` says whether the space had one.
+    ``known`` results were given that the study does not have. ``predicate`` says whether the space had one. The
+    ``version`` of lazybo is empty in studies of development versions.
     """
 
     recalled: tuple[str, int] | None
     options: str
     known: int = 0
     predicate: bool = False
+    version: str = ""
 
     def __str__(self) -> str:
         recalled = "-" if self.recalled is None else f"{self.recalled[0]}.{self.recalled[1]}"
-        return f"{recalled},{self.options},{self.known},{int(self.predicate)}"
+        return f"{recalled},{self.options},{self.known},{int(self.predicate)},{self.version}"
 
     @staticmethod
     def parse(text: str) -> "Opening":
         """The inverse of ``str``."""
-        recalled, options, known, predicate = text.split(",")
+        recalled, options, known, predicate, *version = text.split(",")
         session, _, events = recalled.partition(".")
-        return Opening(None if recalled == "-" else (session, int(events)), options, int(known), predicate == "1")
+        moment = None if recalled == "-" else (session, int(events))
+        return Opening(moment, options, int(known), predicate == "1", *version)
 
 
 @dataclass
@@ -71,7 +75,7 @@ class Seen:
 
     def record(self, options: str, known: int = 0, *, predicate: bool) -> None:
         """Note events from now on. The arguments are those of `Opening`."""
-        self.opening = Opening(self.recalled, options, known, predicate)
+        self.opening = Opening(self.recalled, options, known, predicate, lazybo.__version__)
 
     def note(self, event: str) -> None:
         """Note an event, if this session is recorded."""
