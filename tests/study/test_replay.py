@@ -150,6 +150,26 @@ def test_a_predicate_is_missing_unless_it_is_given() -> None:
     assert not any(each.differs or each.missing for each in replay(study, predicate))
 
 
+def test_another_version_may_suggest_something_else_and_says_so(tmp_path: Path) -> None:
+    """The run of an older version, whose suggestions were others: values changed behind its back stand for that."""
+    run(tmp_path)
+    with closing(sqlite3.connect(tmp_path / "study.db")) as database:
+        database.execute("UPDATE trial_values SET value = value + 1 WHERE trial_id = 6")
+        changed = "UPDATE trial_system_attributes SET value_json = replace(value_json, ?, ',0.0.9;') WHERE key LIKE ?"
+        assert database.execute(changed, (f",{lazybo.__version__};", f"{SEEN_KEY}%")).rowcount > 0
+        database.commit()
+    found = {
+        each.number: each
+        for each in replay(optuna.load_study(study_name="lazybo", storage=f"sqlite:///{tmp_path / 'study.db'}"))
+    }
+    assert not any(each.differs for each in found.values())
+    assert reasons(list(found.values())) == {
+        f"it was suggested by lazybo 0.0.9, and {lazybo.__version__} suggests something else"
+    }
+    # As long as suggestions are the same, nothing is missing.
+    assert not any(found[number].missing for number in range(6))
+
+
 def test_studies_of_the_first_release_say_what_is_missing(tmp_path: Path) -> None:
     shutil.copy(Path(__file__).parents[1] / "data" / "0.1" / "studies.db", tmp_path)
     storage = open_storage(tmp_path / "studies.db")
